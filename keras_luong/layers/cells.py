@@ -1,0 +1,88 @@
+"""The recurrent cells' equations, over weights that Keras's own cells hold.
+
+Shapes: H units; states and inputs are [..., H], with any leading axes. Weights are
+multiplied only through `project`, see `keras_luong.layers.scores`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from keras_luong.layers.checks import check_choice
+from keras_luong.layers.scores import matmul
+
+
+class CellInput(NamedTuple):
+    """What enters a cell from outside: a part projected already and parts to project.
+
+    Attributes:
+        ready: `x W + b` if that could be done before the loop, else the bias.
+        weights: Tuple of matrices for `tensors`.
+        tensors: Tuple of inputs that exist only inside the loop.
+    """
+
+    ready: Any
+    weights: tuple = ()
+    tensors: tuple = ()
+
+
+def lstm(cell, inputs, states, project):
+    """Hochreiter & Schmidhuber 1997, gates in the order i, f, g, o; -> [h, c]."""
+    h, c = states
+    weights = (*inputs.weights, cell.recurrent_kernel)
+    z = inputs.ready + project(weights, (*inputs.tensors, h))  # one product for all
+    i, f, g, o = ops.split(z, 4, axis=-1)
+    c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
+    return [ops.sigmoid(o) * ops.tanh(c), c]
+
+
+def gru(cell, inputs, states, project):
+    """Cho et al. 2014, with the reset after the product as in Keras and cuDNN; -> [h].
+
+    Gates in the order z (update), r (reset), candidate.
+    """
+    (h,) = states
+    x = inputs.ready
+    if inputs.weights:
+        x = x + project(inputs.weights, inputs.tensors)
+    u = project(cell.recurrent_kernel, h) + cell.bias[1]
+    x_z, x_r, x_h = ops.split(x, 3, axis=-1)
+    u_z, u_r, u_h = ops.split(u, 3, axis=-1)
+    z = ops.sigmoid(x_z + u_z)
+    candidate = ops.tanh(x_h + ops.sigmoid(x_r + u_r) * u_h)
+    return [z * h + (1 - z) * candidate]
+
+
+class CellType(NamedTuple):
+    """A kind of recurrent cell.
+
+    Attributes:
+        layer: The Keras layer whose cell holds the weights.
+        equations: `(cell, inputs, states, project) -> states`; the first is h.
+        num_states: How many states it has.
+        input_bias: `cell -> bias` of the input's projection.
+    """
+
+    layer: type
+    equations: Callable
+    num_states: int
+    input_bias: Callable
+
+    def ready(self, cell, x, project=matmul):
+        """`x W + b`: the part of a cell's work that needs no state."""
+        return project(cell.kernel, x) + self.input_bias(cell)
+
+
+CELL_TYPES = {
+    "lstm": CellType(keras.layers.LSTM, lstm, 2, lambda cell: cell.bias),
+    "gru": CellType(keras.layers.GRU, gru, 1, lambda cell: cell.bias[0]),
+}
+
+
+def get_cell_type(name) -> CellType:
+    """The `CellType` named `name`, one of `CELL_TYPES`."""
+    return CELL_TYPES[check_choice("cell_type", name, CELL_TYPES)]

@@ -1,0 +1,198 @@
+"""The decoder: runs an attentional cell over a whole target sequence.
+
+Shapes: B batch, S source positions, T target positions, E embedding, A attentional
+units.
+"""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+from keras_luong.layers.decoder_cell import InputFeedingDecoderCell
+from keras_luong.layers.recurrence import scan
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class InputFeedingDecoder(keras.layers.Layer):
+    """Runs an `InputFeedingDecoderCell` over teacher-forced inputs.
+
+    With input feeding, attention is a part of the recurrence. Without it nothing recurs
+    through the attention, so all T queries attend at once after the loop.
+
+    Args:
+        cell: An `InputFeedingDecoderCell`.
+        **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: Embedded target words, each the one before the word to predict
+            [B, T, E].
+        memory: Encoder states [B, S, Hv].
+        memory_mask: bool [B, S], True at source words.
+        mask: bool [B, T], True at target words. Needed only where padding comes before
+            words or the returned states matter: masked steps keep the states and give
+            zeros.
+        initial_state: List of the recurrent layers' states [B, H], such as an encoder's
+            (zeros by default), or all that `return_state` gave earlier.
+        return_state: Whether to return the final states.
+        return_attention_scores: Whether to return the alignment weights.
+        training: Whether to apply dropout.
+
+    Returns:
+        h̃ [B, T, A]; with `return_attention_scores`, then the weights, float32
+        [B, T, S]; with `return_state`, then each final state.
+
+    Example:
+        >>> memory, *state = kl.RecurrentEncoder(512)(source, mask=source_mask)
+        >>> cell = kl.InputFeedingDecoderCell(512, kl.LuongAttention("dot"))
+        >>> decoder = kl.InputFeedingDecoder(cell)
+        >>> h_tilde = decoder(target, memory, source_mask, initial_state=state)
+    """
+
+    def __init__(self, cell, **kwargs):
+        super().__init__(**kwargs)
+        if not isinstance(cell, InputFeedingDecoderCell):
+            raise TypeError(
+                f"cell must be an InputFeedingDecoderCell. Received: {cell!r}"
+            )
+        self.cell = cell
+
+    def build(self, inputs_shape, memory_shape):
+        """Builds the cell."""
+        if not self.cell.built:
+            self.cell.build(tuple(inputs_shape), tuple(memory_shape))
+
+    def call(
+        self,
+        inputs,
+        memory,
+        memory_mask=None,
+        mask=None,
+        initial_state=None,
+        return_state=False,
+        return_attention_scores=False,
+        training=None,
+    ):
+        """See the class."""
+        cell, batch_size = self.cell, ops.shape(inputs)[0]
+        prepared = cell.prepare(memory, memory_mask)
+        states = cell.initial_states((batch_size,), initial_state)
+        inputs = self._drop(inputs, training)
+        run = self._attend_in_loop if cell.input_feeding else self._attend_after_loop
+        outputs, weights, states = run(inputs, prepared, states, mask, training)
+        outputs = self._drop(outputs, training)
+        results = [outputs]
+        if return_attention_scores:
+            results.append(weights)
+        if return_state:
+            results.extend(states)
+        return tuple(results) if len(results) > 1 else outputs
+
+    def _drop(self, x, training):
+        """Drops the same units at every step of a sequence [B, T, n]."""
+        if not (training and self.cell.dropout):
+            return x
+        shape = (ops.shape(x)[0], 1, x.shape[-1])
+        return x * self.cell.noise(shape, self.cell.dropout)
+
+    def _attention_noise(self, queries, memory, training):
+        attention = self.cell.attention
+        if attention is None:
+            return None
+        batch_size, source_length = ops.shape(memory.mask)
+        shape = (batch_size, queries, source_length)
+        return attention.dropout_noise(shape, training)
+
+    def _scan(self, step, inputs, states, constants, mask):
+        z = self.cell.project_inputs(ops.swapaxes(inputs, 0, 1))
+        mask = None if mask is None else ops.transpose(mask)
+        outputs, states = scan(step, z, states, constants, mask)
+        return [ops.swapaxes(y, 0, 1) for y in outputs], states
+
+    def _attend_in_loop(self, inputs, memory, states, mask, training):
+        cell = self.cell
+        noise = self._attention_noise(1, memory, training)
+        recurrent_noise = cell.dropout_noise(ops.shape(inputs)[0], training)
+        constants = (memory, recurrent_noise, [] if noise is None else [noise])
+
+        def step(z, states, constants, project):
+            memory, noise, attention_noise = constants
+            positions = states[-1]
+            h, states = cell.recur(z, states, noise, project)
+            h_tilde, weights = cell.attend(
+                ops.expand_dims(h, 1),
+                memory,
+                positions,
+                attention_noise[0] if attention_noise else None,
+                project,
+            )
+            h_tilde, weights = h_tilde[:, 0], weights[:, 0]
+            return (h_tilde, weights), cell.feed(states, h_tilde)
+
+        (outputs, weights), states = self._scan(step, inputs, states, constants, mask)
+        return outputs, weights, states
+
+    def _attend_after_loop(self, inputs, memory, states, mask, training):
+        cell, positions = self.cell, states[-1]
+        noise = cell.dropout_noise(ops.shape(inputs)[0], training)
+
+        def step(z, states, noise, project):
+            h, states = cell.recur(z, states, noise, project)
+            return (h,), states
+
+        (h,), states = self._scan(step, inputs, states, noise, mask)
+        target_length = ops.shape(inputs)[1]
+        positions = positions + ops.arange(target_length, dtype="int32")
+        noise = self._attention_noise(target_length, memory, training)
+        outputs, weights = cell.attend(h, memory, positions, noise)
+        if mask is not None:
+            mask = ops.expand_dims(ops.cast(mask, "bool"), -1)
+            outputs = ops.where(mask, outputs, ops.zeros_like(outputs))
+            weights = ops.where(mask, weights, 0.0)
+        return outputs, weights, states
+
+    def compute_mask(self, inputs, previous_mask=None):
+        """The outputs are masked where the inputs are."""
+        del inputs
+        return previous_mask
+
+    def compute_output_spec(
+        self,
+        inputs,
+        memory,
+        memory_mask=None,
+        mask=None,
+        initial_state=None,
+        return_state=False,
+        return_attention_scores=False,
+        training=None,
+    ):
+        """Shapes and dtypes of `call`'s results."""
+        del memory_mask, mask, initial_state, training
+        cell = self.cell
+        batch_size, target_length = inputs.shape[:2]
+        shape = (batch_size, target_length, cell.attentional_units)
+        results = [keras.KerasTensor(shape, dtype=self.compute_dtype)]
+        if return_attention_scores:
+            shape = (batch_size, target_length, memory.shape[1])
+            results.append(keras.KerasTensor(shape, dtype="float32"))
+        if return_state:
+            widths = [cell.units] * cell.num_recurrent_states
+            widths += [cell.attentional_units] * cell.input_feeding
+            results += [
+                keras.KerasTensor((batch_size, n), dtype=self.compute_dtype)
+                for n in widths
+            ]
+            results.append(keras.KerasTensor((batch_size, 1), dtype="int32"))
+        return tuple(results) if len(results) > 1 else results[0]
+
+    def get_config(self):
+        """The constructor's arguments."""
+        cell = keras.saving.serialize_keras_object(self.cell)
+        return {**super().get_config(), "cell": cell}
+
+    @classmethod
+    def from_config(cls, config):
+        """Rebuilds the decoder and its cell."""
+        cell = keras.saving.deserialize_keras_object(config["cell"])
+        return cls(**{**config, "cell": cell})

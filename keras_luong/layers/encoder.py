@@ -1,0 +1,197 @@
+"""The encoder: stacked recurrent layers, in one direction or both.
+
+Shapes: B batch, S source positions, E embedding, H units, N outputs (H, or 2H when
+bidirectional).
+"""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+from keras_luong.layers.cells import CellInput, get_cell_type
+from keras_luong.layers.checks import check_rate, check_size
+from keras_luong.layers.recurrence import scan
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class RecurrentEncoder(keras.layers.Layer):
+    """Stacked recurrent layers over the source: all states of the top, last of each.
+
+    Args:
+        units: Size H of each layer and direction.
+        num_layers: How many layers.
+        bidirectional: Whether each layer also reads from the end, as in Bahdanau et
+            al. 2015; the two directions' states are concatenated.
+        cell_type: "lstm" or "gru".
+        dropout: Rate on what enters each layer from below (Zaremba et al. 2015), with
+            one mask per sequence, as in Keras's own layers.
+        go_backwards: Whether a unidirectional encoder reads the source reversed, as in
+            Sutskever et al. 2014. The outputs are in the source's order all the same.
+        kernel_initializer, recurrent_initializer, bias_initializer: As in
+            `keras.layers.LSTM`.
+        seed: Seed of the dropout.
+        **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: Embedded source words [B, S, E].
+        mask: bool [B, S], True at words. Padding may stand anywhere: masked steps keep
+            the state and give zeros.
+        training: Whether to apply dropout.
+
+    Returns:
+        memory [B, S, N], then each layer's final states, from the bottom: h, c, each
+        [B, N] (GRUs have only h).
+
+    Raises:
+        ValueError, TypeError: An argument that is none of the above.
+
+    Example:
+        >>> memory, *state = kl.RecurrentEncoder(256, bidirectional=True)(
+        ...     embedded, mask=ids != 0
+        ... )
+    """
+
+    def __init__(
+        self,
+        units,
+        num_layers=1,
+        bidirectional=False,
+        cell_type="lstm",
+        dropout=0.0,
+        go_backwards=False,
+        kernel_initializer="glorot_uniform",
+        recurrent_initializer="orthogonal",
+        bias_initializer="zeros",
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.units = check_size("units", units)
+        self.num_layers = check_size("num_layers", num_layers)
+        self.bidirectional = bool(bidirectional)
+        self.cell_type = cell_type
+        self.dropout = check_rate("dropout", dropout)
+        self.go_backwards = bool(go_backwards)
+        if bidirectional and go_backwards:
+            raise ValueError(
+                "A bidirectional encoder reads both ways already: go_backwards must be "
+                f"False. Received: go_backwards={go_backwards}"
+            )
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed)
+        self.kind = get_cell_type(cell_type)
+        forward, backward = not go_backwards, bidirectional or go_backwards
+        self.forward_layers = self._make_layers("forward") if forward else []
+        self.backward_layers = self._make_layers("backward") if backward else []
+
+    def _make_layers(self, direction):
+        return [
+            self.kind.layer(
+                self.units,
+                kernel_initializer=self.kernel_initializer.clone(),
+                recurrent_initializer=self.recurrent_initializer.clone(),
+                bias_initializer=self.bias_initializer,
+                dtype=self.dtype_policy,
+                name=f"{direction}_{i}",
+            )
+            for i in range(self.num_layers)
+        ]
+
+    @property
+    def output_units(self):
+        """Size N of the memory and of every state."""
+        return self.units * (2 if self.bidirectional else 1)
+
+    def _levels(self):
+        """The layers by depth, each a list of (layer, reads backwards)."""
+        forward = [(layer, False) for layer in self.forward_layers]
+        backward = [(layer, True) for layer in self.backward_layers]
+        if not self.bidirectional:
+            return [[direction] for direction in forward or backward]
+        return list(zip(forward, backward, strict=True))
+
+    def build(self, inputs_shape):
+        """Makes the weights for embedded words [B, S, E]."""
+        width = inputs_shape[-1]
+        for level in self._levels():
+            for layer, _ in level:
+                layer.build((None, None, width))
+            width = self.output_units
+
+    def call(self, inputs, mask=None, training=None):
+        """See the class."""
+        x = ops.swapaxes(inputs, 0, 1)
+        mask = None if mask is None else ops.transpose(ops.cast(mask, "bool"))
+        states = []
+        for level in self._levels():
+            x = self._drop(x, training)
+            runs = [self._run(layer.cell, x, mask, back) for layer, back in level]
+            outputs, finals = zip(*runs, strict=True)
+            x = ops.concatenate(outputs, -1) if len(runs) > 1 else outputs[0]
+            states += [
+                ops.concatenate(pair, -1) if len(runs) > 1 else pair[0]
+                for pair in zip(*finals, strict=True)
+            ]
+        return ops.swapaxes(x, 0, 1), *states
+
+    def _run(self, cell, x, mask, backwards):
+        """One layer, one direction, over x [S, B, n]: -> outputs, final states."""
+        kind = self.kind
+
+        def step(z, states, constants, project):
+            del constants
+            states = kind.equations(cell, CellInput(z), states, project)
+            return (states[0],), states
+
+        z = kind.ready(cell, x)
+        zeros = ops.zeros((ops.shape(x)[1], self.units), dtype=self.compute_dtype)
+        if backwards:
+            z = ops.flip(z, 0)
+            mask = None if mask is None else ops.flip(mask, 0)
+        (h,), states = scan(step, z, [zeros] * kind.num_states, mask=mask)
+        return (ops.flip(h, 0) if backwards else h), states
+
+    def _drop(self, x, training):
+        if not (training and self.dropout):
+            return x
+        ones = ops.ones((1, ops.shape(x)[1], x.shape[-1]), dtype=x.dtype)
+        return x * keras.random.dropout(ones, self.dropout, seed=self.seed_generator)
+
+    def compute_mask(self, inputs, previous_mask=None):
+        """The memory is masked where the inputs are; the states are not."""
+        del inputs
+        return previous_mask
+
+    def compute_output_spec(self, inputs, mask=None, training=None):
+        """Shapes and dtypes of `call`'s results."""
+        del mask, training
+        batch_size, source_length = inputs.shape[:2]
+        memory = keras.KerasTensor(
+            (batch_size, source_length, self.output_units), dtype=self.compute_dtype
+        )
+        state = (batch_size, self.output_units)
+        num_states = self.num_layers * self.kind.num_states
+        return memory, *[
+            keras.KerasTensor(state, dtype=self.compute_dtype)
+            for _ in range(num_states)
+        ]
+
+    def get_config(self):
+        """The constructor's arguments."""
+        config = {
+            "units": self.units,
+            "num_layers": self.num_layers,
+            "bidirectional": self.bidirectional,
+            "cell_type": self.cell_type,
+            "dropout": self.dropout,
+            "go_backwards": self.go_backwards,
+            "seed": self.seed,
+        }
+        for name in ("kernel", "recurrent", "bias"):
+            name = f"{name}_initializer"
+            config[name] = keras.initializers.serialize(getattr(self, name))
+        return {**super().get_config(), **config}

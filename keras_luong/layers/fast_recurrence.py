@@ -1,0 +1,203 @@
+"""The TensorFlow loop: everything that does not recur is done outside of it.
+
+Differentiating a loop naively costs, at every step and for every weight, a product with
+a transposed matrix and a thin one that is added to the weight's gradient. Here
+
+1. the gradients of all weights that the step multiplies by are one product after the
+   loop, over all steps at once: inside it, each product gets a zero added, and the
+   gradient with respect to those zeros is the dZ of dW = Xᵀ dZ;
+2. the transposes that the backward pass needs are made once;
+3. inputs are read from TensorArrays (a slice of a tensor would cost a full-size
+   gradient at every step).
+
+Nothing here knows what the step computes: a tape differentiates the rest of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from keras_luong.layers.recurrence import masked_step
+from keras_luong.layers.scores import matmul
+
+
+class _Trace(NamedTuple):
+    """What one step does, learned by tracing it: its products and its outputs."""
+
+    weights: list  # one matrix a product, [n, m]
+    rows: list  # how many rows each multiplies
+    outputs: tuple
+
+
+class _Loop(NamedTuple):
+    """The parts of `scan` that its loop reads."""
+
+    step: Any
+    inputs: tf.Tensor
+    mask: tf.Tensor | None
+    trace: _Trace
+
+
+def fast_scan(step, inputs, states, constants=(), mask=None):
+    """`keras_luong.layers.recurrence.scan` for TensorFlow; see there."""
+    inputs = tf.convert_to_tensor(inputs)
+    states = [tf.convert_to_tensor(state) for state in states]
+    trace = _trace(step, inputs[0], states, constants)
+    if mask is not None:
+        step, mask = masked_step(step), tf.cast(mask, tf.bool)[..., None]
+    flat = [tf.convert_to_tensor(x) for x in tf.nest.flatten(constants)]
+    sizes = len(states), len(flat)
+
+    @tf.custom_gradient
+    def run(*arguments):
+        inputs, states, flat, weights = _unflatten(arguments, *sizes)
+        slots = [
+            tf.zeros([tf.shape(inputs)[0], rows, w.shape[-1]], w.dtype)
+            for rows, w in zip(trace.rows, weights, strict=True)
+        ]
+        sources = [*_floating([inputs, *states, *flat]), *slots]
+        loop = _Loop(step, inputs, mask, trace._replace(weights=weights))
+        with tf.GradientTape() as tape:
+            tape.watch(sources)
+            packed = tf.nest.pack_sequence_as(constants, flat)
+            outputs, finals, saved = _run(loop, states, packed, slots)
+        results = (*outputs, *finals)
+
+        def gradient(*upstream, variables=None):
+            found = _differentiate(tape, results, upstream, sources, variables or [])
+            of_sources, of_variables = found[: len(sources)], found[len(sources) :]
+            of_floats = iter(of_sources)  # arguments first, then slots
+            of_arguments = [
+                next(of_floats) if x.dtype.is_floating else None
+                for x in (inputs, *states, *flat)
+            ]
+            of_weights = [
+                tf.matmul(_rows(x), _rows(dz), transpose_a=True)
+                for x, dz in zip(saved, of_floats, strict=True)
+            ]
+            of_arguments += of_weights
+            return (of_arguments, of_variables) if variables else of_arguments
+
+        return results, gradient
+
+    results = run(inputs, *states, *flat, *trace.weights)
+    return tuple(results[: -sizes[0]]), list(results[-sizes[0] :])
+
+
+def _trace(step, x, states, constants) -> _Trace:
+    """Runs the step once, for its side effect on `project`; a graph drops the rest."""
+    weights, rows = [], []
+
+    def project(matrices, inputs):
+        weight, x = _as_one(matrices, inputs)
+        weights.append(weight)
+        rows.append(tf.shape(x)[0])
+        return matmul(matrices, inputs)
+
+    outputs, _ = step(x, states, constants, project)
+    return _Trace(weights, rows, outputs)
+
+
+def _as_one(weights, inputs):
+    """A sum of products as one: weights stacked [n, m], inputs side by side [rows, n]."""
+    if isinstance(weights, tuple):
+        weights = tf.concat([tf.convert_to_tensor(w) for w in weights], 0)
+        inputs = tf.concat(inputs, -1)
+    return tf.cast(weights, inputs.dtype), _rows(inputs)
+
+
+def _rows(x):
+    return tf.reshape(x, [-1, x.shape[-1]])
+
+
+def _unflatten(arguments, num_states, num_constants):
+    states_end = 1 + num_states
+    constants_end = states_end + num_constants
+    return (
+        arguments[0],
+        list(arguments[1:states_end]),
+        list(arguments[states_end:constants_end]),
+        list(arguments[constants_end:]),
+    )
+
+
+def _floating(tensors):
+    return [x for x in tensors if x.dtype.is_floating]
+
+
+@tf.custom_gradient
+def _product(x, weight, transposed):
+    """`x @ weight`; the weight's own gradient is taken after the loop."""
+    return tf.matmul(x, weight), lambda dz: (tf.matmul(dz, transposed), None, None)
+
+
+class _Projector:
+    """The `project` of one time step: adds that step's zero to each product."""
+
+    def __init__(self, weights, transposed, zeros):
+        self.weights, self.transposed, self.zeros = weights, transposed, zeros
+        self.inputs = []
+
+    def __call__(self, weights, inputs):
+        i = len(self.inputs)
+        shape = tf.shape(inputs[0] if isinstance(weights, tuple) else inputs)
+        rank = len((inputs[0] if isinstance(weights, tuple) else inputs).shape)
+        x = _rows(tf.concat(inputs, -1) if isinstance(weights, tuple) else inputs)
+        self.inputs.append(x)
+        z = _product(x, self.weights[i], self.transposed[i]) + self.zeros[i]
+        if rank == 2:
+            return z
+        return tf.reshape(z, tf.concat([shape[:-1], [z.shape[-1]]], 0))
+
+
+def _array(length, like, values=None):
+    shape = like.shape if values is None else like.shape[1:]
+    array = tf.TensorArray(like.dtype, length, element_shape=shape)
+    return array if values is None else array.unstack(values)
+
+
+def _run(loop, states, constants, slots):
+    """The loop itself: -> outputs, final states, every product's inputs; all stacked."""
+    length = tf.shape(loop.inputs)[0]
+    weights = loop.trace.weights
+    transposed = [tf.transpose(weight) for weight in weights]
+    inputs = _array(length, loop.inputs, loop.inputs)
+    masks = None if loop.mask is None else _array(length, loop.mask, loop.mask)
+    zeros = [_array(length, slot, slot) for slot in slots]
+
+    def body(t, outputs, saved, states):
+        project = _Projector(weights, transposed, [zero.read(t) for zero in zeros])
+        x = inputs.read(t) if masks is None else (inputs.read(t), masks.read(t))
+        y, new_states = loop.step(x, states, constants, project)
+        for new, old in zip(new_states, states, strict=True):
+            new.set_shape(old.shape)
+        outputs = [a.write(t, v) for a, v in zip(outputs, y, strict=True)]
+        saved = [a.write(t, v) for a, v in zip(saved, project.inputs, strict=True)]
+        return t + 1, outputs, saved, new_states
+
+    outputs = [_array(length, y) for y in loop.trace.outputs]
+    saved = [
+        tf.TensorArray(w.dtype, length, element_shape=[None, w.shape[0]])
+        for w in weights
+    ]
+    _, outputs, saved, states = tf.while_loop(
+        lambda t, *_: t < length,
+        body,
+        (0, outputs, saved, states),
+        maximum_iterations=length,
+    )
+    saved = [tf.stop_gradient(array.stack()) for array in saved]
+    return [array.stack() for array in outputs], states, saved
+
+
+def _differentiate(tape, results, upstream, sources, variables):
+    pairs = zip(results, upstream, strict=True)
+    targets, gradients = zip(*[p for p in pairs if p[0].dtype.is_floating], strict=True)
+    return tape.gradient(
+        list(targets),
+        [*sources, *variables],
+        output_gradients=list(gradients),
+        unconnected_gradients=tf.UnconnectedGradients.ZERO,
+    )

@@ -1,0 +1,85 @@
+"""The loop that runs a step over time, one meaning on every backend.
+
+Shapes: T steps, B batch. Loops are time-major: [T, B, ...].
+
+`step(x, states, constants, project) -> (outputs, states)` multiplies by weight matrices
+only through the `project` that it is handed. The plain loop hands it a matmul; the
+TensorFlow loop (`keras_luong.layers.fast_recurrence`) one that takes the weights'
+gradients out of the loop. A test holds the two equal in outputs and gradients.
+"""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+from keras_luong.layers.scores import matmul
+
+
+def scan(step, inputs, states, constants=(), mask=None):
+    """Runs `step` over time.
+
+    Args:
+        step: `(x, states, constants, project) -> (outputs, states)`: x [B, n], states
+            a list of [B, ...], outputs a tuple of [B, ...].
+        inputs: [T, B, n].
+        states: List of initial states [B, ...].
+        constants: Nest of tensors that the step reads at every time.
+        mask: bool [T, B] or None; where False, states are kept and outputs are zeros.
+
+    Returns:
+        Tuple of outputs [T, B, ...] and the list of final states.
+    """
+    if keras.backend.backend() == "tensorflow":
+        from keras_luong.layers.fast_recurrence import fast_scan
+
+        return fast_scan(step, inputs, states, constants, mask)
+    return plain_scan(step, inputs, states, constants, mask)
+
+
+def masked_step(step):
+    """A step whose input is (x, keep): [B, 1] bool `keep` says whether it counts."""
+
+    def masked(x_and_keep, states, constants, project):
+        x, keep = x_and_keep
+        outputs, new_states = step(x, states, constants, project)
+        outputs = tuple(ops.where(keep, y, ops.zeros_like(y)) for y in outputs)
+        pairs = zip(new_states, states, strict=True)
+        return outputs, [ops.where(keep, new, old) for new, old in pairs]
+
+    return masked
+
+
+class _Cell:
+    """What `keras.layers.RNN` asks of a cell, around a step."""
+
+    def __init__(self, step, states, constants):
+        self.step, self.constants = step, constants
+        self.state_size = [state.shape[-1] for state in states]
+
+    def call(self, x, states):
+        outputs, states = self.step(x, list(states), self.constants, matmul)
+        # Keras stacks nested outputs silently: one tensor is the safe way through.
+        self.sizes = [y.shape[-1] for y in outputs[:-1]] + [0]
+        self.dtypes = [y.dtype for y in outputs]
+        wide = keras.backend.result_type(*self.dtypes)
+        return ops.concatenate([ops.cast(y, wide) for y in outputs], -1), states
+
+    __call__ = call
+
+
+def plain_scan(step, inputs, states, constants=(), mask=None):
+    """`scan` through Keras's own recurrent loop, on any backend."""
+    cell = _Cell(step, states, constants)
+    loop = keras.layers.RNN(cell, return_sequences=True, zero_output_for_mask=True)
+    if mask is not None:
+        mask = ops.transpose(mask)
+    _, outputs, states = loop.inner_loop(ops.swapaxes(inputs, 0, 1), list(states), mask)
+    outputs = ops.swapaxes(outputs, 0, 1)
+    # The last output may be of dynamic size (alignments): it is what remains.
+    starts = [sum(cell.sizes[:i]) for i in range(len(cell.sizes))]
+    ends = [*starts[1:], None]
+    return tuple(
+        ops.cast(outputs[..., start:end], dtype)
+        for start, end, dtype in zip(starts, ends, cell.dtypes, strict=True)
+    ), list(states)

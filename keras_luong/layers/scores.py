@@ -1,0 +1,311 @@
+"""Scores: how well a decoder state matches each source position (paper, Eq. 8).
+
+Shapes: B batch, Q queries, S source positions, W window, Hq/Hv query/value units.
+Keys are shared by all queries, [B, S, Hk], or, where local attention gathered a
+window around each query, the query's own: [B, Q, W, Hk].
+
+A score multiplies by weight matrices only through the `project(weights, inputs)` that it
+is handed, so that a recurrence can take their gradients out of its loop
+(`keras_luong.layers.recurrence`).
+"""
+
+from __future__ import annotations
+
+import math
+
+import keras
+from keras import ops
+
+from keras_luong.layers.checks import check_size
+
+
+def matmul(weights, inputs):
+    """`inputs @ weights`, summed over the pairs where both are tuples: `project`.
+
+    Leading axes are flattened first: TensorFlow would otherwise broadcast the weights
+    over the batch, and so would their gradient.
+    """
+    if not isinstance(weights, tuple):
+        return _flat_matmul(inputs, weights)
+    return sum(_flat_matmul(x, w) for w, x in zip(weights, inputs, strict=True))
+
+
+def _flat_matmul(x, weight):
+    weight = ops.cast(weight, x.dtype)  # under mixed precision, wherever called from
+    if len(x.shape) == 2:
+        return ops.matmul(x, weight)
+    product = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), weight)
+    return ops.reshape(product, (*ops.shape(x)[:-1], weight.shape[-1]))
+
+
+def dot(query, key):
+    """`hᵀ h̄` of queries [B, Q, H] with shared [B, S, H] or own [B, Q, W, H] keys."""
+    if len(key.shape) == 3:  # the big operand stays as it is; only small ones turn
+        return ops.transpose(
+            ops.matmul(key, ops.transpose(query, (0, 2, 1))), (0, 2, 1)
+        )
+    return ops.squeeze(ops.matmul(key, query[..., None]), -1)
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class Score(keras.layers.Layer):
+    """A score function: dot product of query and key unless a subclass says otherwise.
+
+    To write your own, subclass it: make weights in `build`, do what depends on the
+    source alone in `prepare` (it runs once per source sentence), and the rest in
+    `call` (it runs for every target word).
+
+    Example:
+        >>> class BiasedDot(kl.Score):
+        ...     def build(self, query_shape, key_shape):
+        ...         self.bias = self.add_weight(shape=(key_shape[-1],), name="bias")
+        ...
+        ...     def prepare(self, key):
+        ...         return key + self.bias
+        >>> attention = kl.LuongAttention(BiasedDot())
+    """
+
+    def build(self, query_shape, key_shape):
+        """Makes the weights for queries [B, Q, Hq] and unprepared keys [B, S, Hv]."""
+        del query_shape, key_shape
+
+    def prepare(self, key):
+        """Maps keys [B, S, Hv], once per source, to what `call` compares with."""
+        return key
+
+    def call(self, query, key, project=matmul):
+        """Scores queries [B, Q, Hq] against prepared keys; [B, Q, S] or [B, Q, W]."""
+        del project
+        return dot(query, key)
+
+    def compute_output_shape(self, query_shape, key_shape):
+        """[B, Q, S], or [B, Q, W] for gathered keys."""
+        return (*query_shape[:-1], key_shape[-2])
+
+
+def _check_same_units(name, query_shape, key_shape):
+    if query_shape[-1] != key_shape[-1]:
+        raise ValueError(
+            f'score_mode="{name}" compares query and key directly, so both need the '
+            f"same last dimension. Received: query.shape={tuple(query_shape)}, "
+            f'key.shape={tuple(key_shape)}. "general" or "concat" take any.'
+        )
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class DotScore(Score):
+    """`score(h_t, h̄_s) = h_tᵀ h̄_s` (Eq. 8, dot)."""
+
+    def build(self, query_shape, key_shape):
+        """Checks that query and key have the same size."""
+        _check_same_units("dot", query_shape, key_shape)
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class ScaledDotScore(Score):
+    """`h_tᵀ h̄_s / √H` (Vaswani et al. 2017, Eq. 1)."""
+
+    def build(self, query_shape, key_shape):
+        """Checks that query and key have the same size."""
+        _check_same_units("scaled_dot", query_shape, key_shape)
+
+    def prepare(self, key):
+        """Scales the keys once, rather than the scores at every step."""
+        return key / math.sqrt(key.shape[-1])
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class CosineScore(Score):
+    """`h_tᵀ h̄_s / (‖h_t‖ ‖h̄_s‖)` (Graves et al. 2014, Eq. 6); 0 for zero vectors."""
+
+    def build(self, query_shape, key_shape):
+        """Checks that query and key have the same size."""
+        _check_same_units("cosine", query_shape, key_shape)
+
+    def prepare(self, key):
+        """Normalises the keys to unit length."""
+        return _unit_length(key)
+
+    def call(self, query, key, project=matmul):
+        """Cosine of query [B, Q, H] and prepared keys."""
+        del project
+        return dot(_unit_length(query), key)
+
+
+def _unit_length(x):
+    square = ops.sum(ops.square(ops.cast(x, "float32")), axis=-1, keepdims=True)
+    return x * ops.cast(ops.rsqrt(ops.maximum(square, 1e-12)), x.dtype)
+
+
+class _WeightedScore(Score):
+    """A score with weights: holds their initializer and width."""
+
+    def __init__(self, units=None, kernel_initializer="glorot_uniform", **kwargs):
+        super().__init__(**kwargs)
+        self.units = units
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+
+    def _add_kernel(self, name, *shape):
+        # Two weights from one unseeded initializer object would be equal.
+        initializer = self.kernel_initializer.clone()
+        return self.add_weight(shape=shape, name=name, initializer=initializer)
+
+    def get_config(self):
+        """The constructor's arguments."""
+        initializer = keras.initializers.serialize(self.kernel_initializer)
+        config = {"units": self.units, "kernel_initializer": initializer}
+        return {**super().get_config(), **config}
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class GeneralScore(_WeightedScore):
+    """`h_tᵀ W_a h̄_s` (Eq. 8, general). Weight: `kernel` [Hq, Hv]."""
+
+    def build(self, query_shape, key_shape):
+        """Makes `kernel` [Hq, Hv]."""
+        self.kernel = self._add_kernel("kernel", query_shape[-1], key_shape[-1])
+
+    def prepare(self, key):
+        """`W_a h̄_s` for every source position."""
+        return matmul(ops.transpose(self.kernel), key)
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class ConcatScore(_WeightedScore):
+    """`v_aᵀ tanh(W_a [h_t; h̄_s])` (Eq. 8, concat; additive in Bahdanau et al. 2015).
+
+    Weights: `query_kernel` [Hq, units], `value_kernel` [Hv, units], `scale` [units].
+    `units` defaults to the query's.
+    """
+
+    def build(self, query_shape, key_shape):
+        """Makes `query_kernel`, `value_kernel` and `scale`."""
+        units = self.units or query_shape[-1]
+        self.query_kernel = self._add_kernel("query_kernel", query_shape[-1], units)
+        self.value_kernel = self._add_kernel("value_kernel", key_shape[-1], units)
+        self.scale = self._add_kernel("scale", units)
+
+    def prepare(self, key):
+        """The source's half of `W_a [h_t; h̄_s]`."""
+        return matmul(self.value_kernel, key)
+
+    def call(self, query, key, project=matmul):
+        """Adds the query's half to every key: [B, Q, S or W, units] in between."""
+        query = ops.expand_dims(project(self.query_kernel, query), 2)
+        key = key if len(key.shape) == 4 else ops.expand_dims(key, 1)
+        return ops.squeeze(
+            matmul(ops.expand_dims(self.scale, -1), ops.tanh(query + key)), -1
+        )
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class ReducedRankScore(_WeightedScore):
+    """`(U h_t)ᵀ (V h̄_s)`: a general score of rank `units`.
+
+    Weights: `query_kernel` [Hq, units], `value_kernel` [Hv, units]. `units` defaults to
+    half of the smaller of Hq and Hv.
+    """
+
+    def build(self, query_shape, key_shape):
+        """Makes `query_kernel` and `value_kernel`."""
+        units = self.units or max(1, min(query_shape[-1], key_shape[-1]) // 2)
+        self.query_kernel = self._add_kernel("query_kernel", query_shape[-1], units)
+        self.value_kernel = self._add_kernel("value_kernel", key_shape[-1], units)
+
+    def prepare(self, key):
+        """`V h̄_s` for every source position."""
+        return matmul(self.value_kernel, key)
+
+    def call(self, query, key, project=matmul):
+        """Dot product in the reduced space."""
+        return dot(project(self.query_kernel, query), key)
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class LocationScore(_WeightedScore):
+    """`a_t = softmax(W_a h_t)`: from the query alone (Eq. 8, location).
+
+    As in the paper, a short sentence uses the first rows of `W_a` only, and words
+    beyond `max_source_length` are never attended to. Weight: `kernel`
+    [Hq, max_source_length].
+    """
+
+    def __init__(self, max_source_length, **kwargs):
+        super().__init__(**kwargs)
+        self.max_source_length = max_source_length
+
+    def build(self, query_shape, key_shape):
+        """Makes `kernel` [Hq, max_source_length]."""
+        del key_shape
+        shape = (query_shape[-1], self.max_source_length)
+        self.kernel = self._add_kernel("kernel", *shape)
+
+    def call(self, query, key, project=matmul):
+        """Scores of the first S positions; -inf past `max_source_length`."""
+        if len(key.shape) == 4:
+            raise ValueError(
+                'score_mode="location" scores positions, not keys: local attention '
+                'needs a score that compares with the source, such as "general".'
+            )
+        position = ops.arange(ops.shape(key)[1])
+        known = ops.minimum(position, self.max_source_length - 1)
+        scores = ops.take(project(self.kernel, query), known, axis=-1)
+        beyond = ops.cast(float("-inf"), scores.dtype)
+        return ops.where(position < self.max_source_length, scores, beyond)
+
+    def get_config(self):
+        """The constructor's arguments."""
+        config = super().get_config()
+        return {**config, "max_source_length": self.max_source_length}
+
+
+SCORES = {
+    "dot": DotScore,
+    "scaled_dot": ScaledDotScore,
+    "general": GeneralScore,
+    "concat": ConcatScore,
+    "location": LocationScore,
+    "reduced_rank": ReducedRankScore,
+    "cosine": CosineScore,
+}
+
+
+def make_score(
+    score_mode, units=None, max_source_length=None, kernel_initializer=None, dtype=None
+):
+    """Returns the Score named by `score_mode`, or `score_mode` itself if it is one.
+
+    Args:
+        score_mode: A name from `SCORES`, or a `Score` layer.
+        units: Width of "concat" and "reduced_rank"; the others have none.
+        max_source_length: Number of positions of "location", which needs it; the
+            others don't.
+        kernel_initializer: Initializer of the weights; Glorot uniform by default.
+        dtype: Dtype policy of the score.
+
+    Raises:
+        ValueError: An unknown name, or a size that is missing or not positive.
+        TypeError: `score_mode` is neither a name nor a `Score`.
+    """
+    if isinstance(score_mode, Score):
+        return score_mode
+    if not isinstance(score_mode, str):
+        raise TypeError(
+            f"score_mode must be one of {list(SCORES)} or a Score layer. "
+            f"Received: {score_mode!r}"
+        )
+    if score_mode not in SCORES:
+        raise ValueError(
+            f"score_mode must be one of {list(SCORES)} or a Score layer. "
+            f"Received: {score_mode!r}"
+        )
+    arguments = {"dtype": dtype}
+    if issubclass(SCORES[score_mode], _WeightedScore):
+        arguments["kernel_initializer"] = kernel_initializer or "glorot_uniform"
+    if score_mode in ("concat", "reduced_rank"):
+        arguments["units"] = check_size("units", units, optional=True)
+    if score_mode == "location":
+        arguments["max_source_length"] = check_size(
+            'max_source_length of score_mode="location"', max_source_length
+        )
+    return SCORES[score_mode](**arguments)

@@ -1,0 +1,191 @@
+"""What a `Seq2Seq` model is made of, as data; the paper's systems by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from keras_luong.layers.cells import CELL_TYPES
+from keras_luong.layers.checks import check_choice, check_rate, check_size
+from keras_luong.layers.scores import SCORES
+from keras_luong.text.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+
+ATTENTIONS = ("global", None)
+TIES = (None, "target", "all")
+BRIDGES = (None, "dense")
+
+
+@dataclasses.dataclass(frozen=True)
+class Seq2SeqConfig:
+    """Hyperparameters of a `Seq2Seq` model; the defaults make a small, modern one.
+
+    Args:
+        source_vocab_size: Number of source ids, the four special ones included.
+        target_vocab_size: Number of target ids, likewise.
+        units: Size of every decoder layer and of h̃.
+        embedding_dim: Size of word embeddings; `units` by default.
+        num_layers: Layers of the encoder and of the decoder.
+        cell_type: "lstm" or "gru".
+        bidirectional: Whether the encoder reads both ways (Bahdanau et al. 2015).
+        encoder_units: Size of each encoder layer and direction; by default such that
+            the encoder's states fit the decoder: `units`, or half when bidirectional.
+        bridge: How encoder states start the decoder: None (as they are) or "dense" (a
+            tanh layer for each, which fits any `encoder_units`).
+        attention: "global", or None for a model without attention.
+        score_mode: Score of the attention, see `LuongAttention`.
+        attention_units: Width of the "concat" and "reduced_rank" scores.
+        max_source_length: Positions of the "location" score, which needs it.
+        input_feeding: Whether h̃ enters the next step (section 3.3).
+        reverse_source: Whether a unidirectional encoder reads the source reversed.
+        residual: Whether decoder layers after the first add their inputs.
+        dropout: Rate on embeddings, between layers and on h̃ (Zaremba et al. 2015).
+        recurrent_dropout: Rate on the decoder's recurrent states (Gal 2016).
+        attention_dropout: Rate on attention weights.
+        tie_embeddings: None, "target" (target embedding = softmax weights, Press & Wolf
+            2017) or "all" (and the source's: needs one shared vocabulary).
+        init_scale: Initialise all matrices with U[-init_scale, init_scale], 0.1 in the
+            paper; None for Keras's defaults.
+
+    Raises:
+        ValueError, TypeError: A value that cannot be, or two that don't fit together.
+
+    Example:
+        >>> config = kl.Seq2SeqConfig(8000, 8000, units=512, score_mode="dot")
+        >>> paper = kl.Seq2SeqConfig.preset("luong2015-global-dot", 50000, 50000)
+    """
+
+    source_vocab_size: int
+    target_vocab_size: int
+    units: int = 256
+    embedding_dim: int | None = None
+    num_layers: int = 1
+    cell_type: str = "lstm"
+    bidirectional: bool = True
+    encoder_units: int | None = None
+    bridge: str | None = None
+    attention: str | None = "global"
+    score_mode: str = "general"
+    attention_units: int | None = None
+    max_source_length: int | None = None
+    input_feeding: bool = True
+    reverse_source: bool = False
+    residual: bool = False
+    dropout: float = 0.2
+    recurrent_dropout: float = 0.0
+    attention_dropout: float = 0.0
+    tie_embeddings: str | None = None
+    init_scale: float | None = None
+
+    pad_id: ClassVar[int] = PAD_ID
+    unk_id: ClassVar[int] = UNK_ID
+    bos_id: ClassVar[int] = BOS_ID
+    eos_id: ClassVar[int] = EOS_ID
+
+    def __post_init__(self):
+        """Fills in what follows from other fields, then checks them all."""
+        fill = object.__setattr__  # a frozen dataclass has no other way
+        if self.embedding_dim is None:
+            fill(self, "embedding_dim", self.units)
+        for name in ("source_vocab_size", "target_vocab_size", "units", "num_layers"):
+            check_size(name, getattr(self, name))
+        if self.encoder_units is None:
+            halves = self.bidirectional and not self.units % 2
+            fill(self, "encoder_units", self.units // 2 if halves else self.units)
+        for name in ("embedding_dim", "encoder_units"):
+            check_size(name, getattr(self, name))
+        for name in ("attention_units", "max_source_length"):
+            check_size(name, getattr(self, name), optional=True)
+        for name in ("dropout", "recurrent_dropout", "attention_dropout"):
+            check_rate(name, getattr(self, name))
+        check_choice("cell_type", self.cell_type, CELL_TYPES)
+        check_choice("attention", self.attention, ATTENTIONS)
+        check_choice("score_mode", self.score_mode, SCORES)
+        check_choice("tie_embeddings", self.tie_embeddings, TIES)
+        check_choice("bridge", self.bridge, BRIDGES)
+        self._check_together()
+
+    def _check_together(self):
+        special = len((PAD_ID, UNK_ID, BOS_ID, EOS_ID))
+        for name in ("source_vocab_size", "target_vocab_size"):
+            if getattr(self, name) <= special:
+                raise ValueError(
+                    f"{name} must be more than the {special} special ids. "
+                    f"Received: {getattr(self, name)}"
+                )
+        if self.init_scale is not None and not self.init_scale > 0:
+            raise ValueError(
+                f"init_scale must be positive or None. Received: {self.init_scale!r}"
+            )
+        if self.bidirectional and self.reverse_source:
+            raise ValueError(
+                "reverse_source=True needs bidirectional=False: a bidirectional "
+                "encoder reads both ways already."
+            )
+        states = self.encoder_units * (2 if self.bidirectional else 1)
+        if self.bridge is None and states != self.units:
+            raise ValueError(
+                f"The encoder's states have {states} units and the decoder's "
+                f'{self.units}: use bridge="dense" or other encoder_units. '
+                f"Received: encoder_units={self.encoder_units}, units={self.units}, "
+                f"bidirectional={self.bidirectional}"
+            )
+        if self.tie_embeddings and self.embedding_dim != self.units:
+            raise ValueError(
+                "Tied embeddings need embedding_dim == units. Received: "
+                f"embedding_dim={self.embedding_dim}, units={self.units}"
+            )
+        shared = self.source_vocab_size == self.target_vocab_size
+        if self.tie_embeddings == "all" and not shared:
+            raise ValueError(
+                'tie_embeddings="all" needs one vocabulary for both sides. Received: '
+                f"source_vocab_size={self.source_vocab_size}, "
+                f"target_vocab_size={self.target_vocab_size}"
+            )
+
+    @classmethod
+    def preset(cls, name, source_vocab_size, target_vocab_size, **changes):
+        """The configuration called `name` in `PRESETS`, with `changes` to it."""
+        check_choice("preset", name, PRESETS)
+        fields = {**PRESETS[name], **changes}
+        return cls(source_vocab_size, target_vocab_size, **fields)
+
+
+def _paper(**changes):
+    """Luong et al. 2015, section 4.1: 4 layers of 1000, U[-0.1, 0.1]; then Table 1."""
+    base = {
+        "units": 1000,
+        "num_layers": 4,
+        "bidirectional": False,
+        "attention": None,
+        "input_feeding": False,
+        "dropout": 0.0,
+        "init_scale": 0.1,
+    }
+    return {**base, **changes}
+
+
+def _attentional(score_mode, **changes):
+    return _paper(
+        reverse_source=True,
+        dropout=0.2,
+        attention="global",
+        score_mode=score_mode,
+        **changes,
+    )
+
+
+_POSITIONS = {"max_source_length": 51}  # sentences of up to 50 words, and their end
+
+PRESETS = {
+    "small": {},
+    "luong2015-base": _paper(),
+    "luong2015-reverse": _paper(reverse_source=True),
+    "luong2015-dropout": _paper(reverse_source=True, dropout=0.2),
+    "luong2015-global-location-nofeed": _attentional("location", **_POSITIONS),
+    "luong2015-global-location": _attentional(
+        "location", input_feeding=True, **_POSITIONS
+    ),
+    "luong2015-global-dot": _attentional("dot", input_feeding=True),
+    "luong2015-global-general": _attentional("general", input_feeding=True),
+    "luong2015-global-concat": _attentional("concat", input_feeding=True),
+}

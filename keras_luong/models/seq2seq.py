@@ -1,0 +1,257 @@
+"""The attentional encoder-decoder as a functional model that can also step.
+
+Shapes: B batch, S source length, T target length, K beam, V target vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+
+import keras
+from keras import ops
+
+from keras_luong.layers.attention import LuongAttention
+from keras_luong.layers.decoder import InputFeedingDecoder
+from keras_luong.layers.decoder_cell import InputFeedingDecoderCell
+from keras_luong.layers.encoder import RecurrentEncoder
+from keras_luong.models.config import Seq2SeqConfig
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class Seq2Seq(keras.Model):
+    """The translation model of Luong, Pham & Manning 2015, and its relatives.
+
+    Called on ids, it is a teacher-forced functional model for `fit`. `encode` and
+    `step` run it a word at a time, which is all that a search needs.
+
+    Args:
+        config: A `Seq2SeqConfig`.
+        dtype: Dtype policy of all layers, such as "mixed_bfloat16"; Keras's global
+            policy by default.
+        **kwargs: `name` and other arguments of `keras.Model`.
+
+    Call arguments:
+        inputs: {"source": int [B, S], "target": int [B, T]}. Sources end with the end
+            id and are padded with 0. Targets are what the decoder reads: the begin id,
+            then all words but the end.
+
+    Returns:
+        Logits [B, T, V] of the word that follows each target position.
+
+    Example:
+        >>> config = kl.Seq2SeqConfig(8000, 8000, units=512)
+        >>> model = kl.Seq2Seq(config)
+        >>> model.compile("adam", kl.SequenceCrossentropy())
+        >>> memory, state = model.encode(source)
+        >>> logits, state, weights = model.step(tokens, state, memory)
+    """
+
+    def __init__(self, config, dtype=None, **kwargs):
+        if not isinstance(config, Seq2SeqConfig):
+            raise TypeError(f"config must be a Seq2SeqConfig. Received: {config!r}")
+        layers = _make_layers(config, dtype)
+        source = keras.Input((None,), dtype="int32", name="source")
+        target = keras.Input((None,), dtype="int32", name="target")
+        memory, mask, states = _read(layers, source)
+        embedded = layers.target_embedding(target)
+        # No target mask: padding at the end cannot reach what comes before it.
+        h_tilde = layers.decoder(embedded, memory, mask, initial_state=states)
+        super().__init__(
+            inputs={"source": source, "target": target},
+            outputs=_logits(layers, h_tilde),
+            **kwargs,
+        )
+        self.config = config
+        # Named only now, so that Keras knows the layers in the graph's order, as in a
+        # `clone_model`, and `set_weights` fits both.
+        self.source_embedding = layers.source_embedding
+        self.encoder = layers.encoder
+        self.bridge = layers.bridge
+        self.target_embedding = layers.target_embedding
+        self.decoder = layers.decoder
+        self.output_layer = layers.output_layer
+
+    def encode(self, source):
+        """Reads source ids: everything that no target word changes.
+
+        Args:
+            source: int [B, S], padded with 0.
+
+        Returns:
+            The memory, a nest of tensors [B, ...] that `step` takes as it is, and the
+            first state, a list of tensors [B, 1, ...] with a beam axis of one.
+        """
+        memory, mask, states = _read(self, source)
+        cell = self.decoder.cell
+        states = cell.initial_states(ops.shape(source)[:1], states)
+        states = [ops.expand_dims(state, 1) for state in states]
+        return cell.prepare(memory, mask), states
+
+    def step(self, tokens, state, memory):
+        """Reads one target word per hypothesis and predicts the next.
+
+        Args:
+            tokens: int [B, K], the last word of each hypothesis.
+            state: List of tensors [B, K, ...], from `encode` or an earlier `step`.
+            memory: From `encode`; the same for all K hypotheses, never tiled.
+
+        Returns:
+            Logits, float32 [B, K, V]; the new state; and the alignment weights,
+            float32 [B, K, S].
+        """
+        embedded = self.target_embedding(tokens)
+        h_tilde, state, weights = self.decoder.cell(embedded, state, memory)
+        return ops.cast(_logits(self, h_tilde), "float32"), state, weights
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {
+            "config": dataclasses.asdict(self.config),
+            "dtype": self.decoder.dtype_policy.name,
+            "name": self.name,
+            "trainable": self.trainable,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """Rebuilds the model from `get_config`."""
+        del custom_objects
+        return cls(**{**config, "config": Seq2SeqConfig(**config["config"])})
+
+
+def _read(layers, source):
+    """Source ids [B, S] -> memory, its mask, the decoder's recurrent states."""
+    mask = ops.not_equal(source, Seq2SeqConfig.pad_id)
+    memory, *states = layers.encoder(layers.source_embedding(source), mask=mask)
+    if layers.bridge:
+        pairs = zip(layers.bridge, states, strict=True)
+        states = [layer(state) for layer, state in pairs]
+    return memory, mask, states
+
+
+def _logits(layers, h_tilde):
+    """Eq. 6 before the softmax: `W_s h̃`."""
+    if layers.output_layer is None:
+        return layers.target_embedding(h_tilde, reverse=True)
+    return layers.output_layer(h_tilde)
+
+
+def _make_layers(config, dtype):
+    """The model's layers by name."""
+    layers = SimpleNamespace()
+    layers.target_embedding = _target_embedding(config, dtype)
+    layers.source_embedding = layers.target_embedding
+    if config.tie_embeddings != "all":
+        layers.source_embedding = keras.layers.Embedding(
+            config.source_vocab_size,
+            config.embedding_dim,
+            embeddings_initializer=_embedding_initializer(config),
+            dtype=dtype,
+            name="source_embedding",
+        )
+    layers.encoder = _encoder(config, dtype)
+    layers.bridge = _bridge(config, layers.encoder, dtype)
+    layers.decoder = _decoder(config, dtype)
+    layers.output_layer = None
+    if config.tie_embeddings is None:
+        layers.output_layer = keras.layers.Dense(
+            config.target_vocab_size,
+            use_bias=False,
+            kernel_initializer=_initializers(config)["kernel_initializer"],
+            dtype=dtype,
+            name="output",
+        )
+    return layers
+
+
+def _initializers(config):
+    """Initializer arguments of the recurrent layers."""
+    if config.init_scale is None:
+        return {"kernel_initializer": "glorot_uniform"}
+    scale = config.init_scale
+    uniform = keras.initializers.RandomUniform(-scale, scale)
+    return {
+        "kernel_initializer": uniform,
+        "recurrent_initializer": uniform.clone(),
+    }
+
+
+def _embedding_initializer(config):
+    scale = config.init_scale or 0.05  # 0.05 is what Keras's "uniform" is
+    return keras.initializers.RandomUniform(-scale, scale)
+
+
+def _target_embedding(config, dtype):
+    """The target embedding, and where tied, the softmax weights: W_s = Eᵀ."""
+    layer = keras.layers.Embedding
+    if config.tie_embeddings:
+        layer = keras.layers.ReversibleEmbedding
+    return layer(
+        config.target_vocab_size,
+        config.embedding_dim,
+        embeddings_initializer=_embedding_initializer(config),
+        dtype=dtype,
+        name="embedding" if config.tie_embeddings == "all" else "target_embedding",
+    )
+
+
+def _encoder(config, dtype):
+    return RecurrentEncoder(
+        config.encoder_units,
+        num_layers=config.num_layers,
+        bidirectional=config.bidirectional,
+        cell_type=config.cell_type,
+        dropout=config.dropout,
+        go_backwards=config.reverse_source,
+        **_initializers(config),
+        dtype=dtype,
+        name="encoder",
+    )
+
+
+def _bridge(config, encoder, dtype):
+    """A tanh layer for each encoder state, or nothing."""
+    if config.bridge is None:
+        return []
+    return [
+        keras.layers.Dense(
+            config.units,
+            activation="tanh",
+            kernel_initializer=_initializers(config)["kernel_initializer"],
+            dtype=dtype,
+            name=f"bridge_{i}",
+        )
+        for i in range(config.num_layers * encoder.kind.num_states)
+    ]
+
+
+def _attention(config, dtype):
+    if config.attention is None:
+        return None
+    return LuongAttention(
+        config.score_mode,
+        units=config.attention_units,
+        max_source_length=config.max_source_length,
+        dropout=config.attention_dropout,
+        kernel_initializer=_initializers(config)["kernel_initializer"],
+        dtype=dtype,
+        name="attention",
+    )
+
+
+def _decoder(config, dtype):
+    cell = InputFeedingDecoderCell(
+        config.units,
+        _attention(config, dtype),
+        num_layers=config.num_layers,
+        cell_type=config.cell_type,
+        input_feeding=config.input_feeding,
+        dropout=config.dropout,
+        recurrent_dropout=config.recurrent_dropout,
+        residual=config.residual,
+        **_initializers(config),
+        dtype=dtype,
+        name="decoder_cell",
+    )
+    return InputFeedingDecoder(cell, dtype=dtype, name="decoder")
