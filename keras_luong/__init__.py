@@ -1,0 +1,55 @@
+"""Luong attention for Keras 3: layers, translation models, beam search and export.
+
+The public names; each module's docstring says what it is about.
+"""
+
+from keras_luong.decoding.beam import BeamSearch
+from keras_luong.decoding.greedy import GreedySearch
+from keras_luong.decoding.stepping import Hypotheses
+from keras_luong.layers import (
+    AttentionalVector,
+    InputFeedingDecoder,
+    InputFeedingDecoderCell,
+    LuongAttention,
+    Memory,
+    RecurrentEncoder,
+    Score,
+)
+from keras_luong.models import Seq2Seq, Seq2SeqConfig
+from keras_luong.serving.saved_model import export_saved_model
+from keras_luong.serving.translator import Translation, Translator
+from keras_luong.text.tokenizers import (
+    SentencePieceTokenizer,
+    TokenizerPair,
+    WordTokenizer,
+)
+from keras_luong.training.losses import SequenceCrossentropy
+from keras_luong.training.metrics import Perplexity, TokenAccuracy
+from keras_luong.training.run_directory import load
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AttentionalVector",
+    "BeamSearch",
+    "GreedySearch",
+    "Hypotheses",
+    "InputFeedingDecoder",
+    "InputFeedingDecoderCell",
+    "LuongAttention",
+    "Memory",
+    "Perplexity",
+    "RecurrentEncoder",
+    "Score",
+    "SentencePieceTokenizer",
+    "Seq2Seq",
+    "Seq2SeqConfig",
+    "SequenceCrossentropy",
+    "TokenAccuracy",
+    "TokenizerPair",
+    "Translation",
+    "Translator",
+    "WordTokenizer",
+    "export_saved_model",
+    "load",
+]

@@ -1,4 +1,4 @@
-"""Layers; read them in the order scores, attention, cells, recurrence, decoder, encoder."""
+"""Layers; read scores, attention, cells, recurrence, decoder_cell, decoder, encoder."""
 
 from keras_luong.layers.attention import AttentionalVector, LuongAttention, Memory
 from keras_luong.layers.decoder import InputFeedingDecoder

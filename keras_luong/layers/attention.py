@@ -124,7 +124,8 @@ class LuongAttention(keras.layers.Layer):
 
     def build(self, query_shape, value_shape, key_shape=None):
         """Builds the score for queries [B, Q, Hq] and keys [B, S, Hk]."""
-        self.score.build(query_shape, key_shape or value_shape)
+        if not self.score.built:  # a user's own may be, when it was loaded
+            self.score.build(query_shape, key_shape or value_shape)
 
     def prepare(self, value, mask=None, key=None):
         """Projects the source once: everything that no query changes.

@@ -183,7 +183,7 @@ class InputFeedingDecoderCell(keras.layers.Layer):
         return [*recurrent, ops.zeros((*shape, 1), dtype="int32")]
 
     def project_inputs(self, inputs):
-        """The first layer's `x W + b`, [..., E] -> [..., gates x H]: no state needed."""
+        """The first layer's `x W + b`, without any state: -> [..., gates x H]."""
         return self.kind.ready(self.layers[0].cell, inputs)
 
     def prepare(self, memory, mask=None):

@@ -52,6 +52,9 @@ def fast_scan(step, inputs, states, constants=(), mask=None):
 
     @tf.custom_gradient
     def run(*arguments):
+        # One tensor may stand for two arguments (values that are their own keys);
+        # the tape tells only tensors apart.
+        arguments = [tf.identity(x) for x in arguments]
         inputs, states, flat, weights = _unflatten(arguments, *sizes)
         slots = [
             tf.zeros([tf.shape(inputs)[0], rows, w.shape[-1]], w.dtype)
@@ -101,7 +104,7 @@ def _trace(step, x, states, constants) -> _Trace:
 
 
 def _as_one(weights, inputs):
-    """A sum of products as one: weights stacked [n, m], inputs side by side [rows, n]."""
+    """A sum of products as one: weights [n, m] stacked, inputs [rows, n] abreast."""
     if isinstance(weights, tuple):
         weights = tf.concat([tf.convert_to_tensor(w) for w in weights], 0)
         inputs = tf.concat(inputs, -1)
@@ -159,7 +162,7 @@ def _array(length, like, values=None):
 
 
 def _run(loop, states, constants, slots):
-    """The loop itself: -> outputs, final states, every product's inputs; all stacked."""
+    """The loop itself: -> stacked outputs, final states, each product's inputs."""
     length = tf.shape(loop.inputs)[0]
     weights = loop.trace.weights
     transposed = [tf.transpose(weight) for weight in weights]

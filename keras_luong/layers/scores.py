@@ -4,8 +4,8 @@ Shapes: B batch, Q queries, S source positions, W window, Hq/Hv query/value unit
 Keys are shared by all queries, [B, S, Hk], or, where local attention gathered a
 window around each query, the query's own: [B, Q, W, Hk].
 
-A score multiplies by weight matrices only through the `project(weights, inputs)` that it
-is handed, so that a recurrence can take their gradients out of its loop
+A score multiplies by weight matrices only through the `project(weights, inputs)` that
+it is handed, so that a recurrence can take their gradients out of its loop
 (`keras_luong.layers.recurrence`).
 """
 

@@ -1,0 +1,341 @@
+"""Trains a translation model, by default as Luong et al. (2015) did on WMT'14.
+
+The same command again goes on where an interrupted run stopped. Some commands:
+
+    python examples/train_wmt.py --run_dir runs/wmt14          # the paper's, en → de
+    python examples/train_wmt.py --run_dir runs/mine --data my/corpus \
+        --source en --target fr --preset small --vocab_size 8000 \
+        --optimizer adam --epochs 20
+    python examples/train_wmt.py --help
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import inspect
+import re
+import sys
+import typing
+import warnings
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from keras_luong.decoding.beam import BeamSearch
+from keras_luong.decoding.greedy import GreedySearch
+from keras_luong.evaluation.bleu import bleu
+from keras_luong.models.config import PRESETS, Seq2SeqConfig
+from keras_luong.models.seq2seq import Seq2Seq
+from keras_luong.serving.translator import Translator
+from keras_luong.text import corpora
+from keras_luong.text.batches import evaluation_batches, training_batches
+from keras_luong.text.tokenizers import TOKENIZERS, TokenizerPair
+from keras_luong.training import run_directory
+from keras_luong.training.callbacks import (
+    DataEpoch,
+    TranslationEvaluation,
+    best_so_far,
+    training_callbacks,
+)
+from keras_luong.training.losses import SequenceCrossentropy
+from keras_luong.training.metrics import Perplexity, TokenAccuracy
+from keras_luong.training.optimizers import OPTIMIZERS, make_optimizer
+from keras_luong.training.schedules import SCHEDULES, make_schedule
+from keras_luong.training.strategies import STRATEGIES, make_strategy, worker_index
+
+LEARNING_RATES = {"sgd": 1.0, "adam": 1e-3}
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+# What may differ when a run goes on; everything else would make it another run.
+FREE = (
+    "epochs strategy early_stopping eval_sentences bleu_tokenize "
+    "beam_width length_penalty jit_compile"
+).split()
+
+
+def main(argv: list[str] | None = None) -> dict:
+    """Trains, evaluates, and returns what it writes to `results.json`."""
+    args = parse(argv)
+    # Epochs end when their data does; Keras would rather know beforehand.
+    warnings.filterwarnings("ignore", message="Your input ran out of data")
+    strategy = make_strategy(args.strategy)  # before anything else of TensorFlow
+    keras.utils.set_random_seed(args.seed)
+    keras.config.set_dtype_policy(args.precision)
+    if worker_index(strategy):  # each worker writes to a directory of its own
+        args.run_dir = args.run_dir / "workers" / str(worker_index(strategy))
+
+    resuming = run_directory.check_settings(args.run_dir, settings_of(args), FREE)
+    corpus = corpora.load(args.data, args.source, args.target)
+    tokenizers = get_tokenizers(args, corpus, resuming)
+    schedule = make_schedule(
+        args.schedule, args.learning_rate, args.constant_epochs, args.warmup_steps
+    )
+    with strategy.scope():
+        model = Seq2Seq(make_config(args, tokenizers))
+        perplexity = Perplexity()
+        model.compile(
+            make_optimizer(args.optimizer, schedule.learning_rate, args.clip_norm),
+            SequenceCrossentropy(args.label_smoothing),
+            metrics=[perplexity, TokenAccuracy()],
+            jit_compile=args.jit_compile,
+        )
+    search = BeamSearch(
+        args.beam_width, max_length=None, length_penalty=args.length_penalty
+    )
+    longest = longest_source(args, model)
+    run_directory.write_record(args.run_dir, model, search, longest, settings_of(args))
+    describe(args, corpus, tokenizers, model, strategy)
+
+    greedy = Translator(
+        model, tokenizers, GreedySearch(None), max_source_length=longest
+    )
+    train(args, corpus, greedy, perplexity, schedule)
+    results = evaluate(args, corpus)
+    print(NEXT.format(run_dir=args.run_dir))
+    return results
+
+
+def train(args, corpus, translator, perplexity, schedule) -> None:
+    """Runs `model.fit`, from where the run directory says that it was."""
+    model, tokenizers = translator.model, translator.tokenizers
+    history = run_directory.read_history(args.run_dir)
+    if args.early_stopping and history:
+        best, stale = best_so_far(history, args.monitor)
+        if stale >= args.early_stopping:
+            print(f"Training stopped early before, {args.monitor} {best:.4g}.")
+            return
+    sources, references = sentences(corpus, "validation", args.eval_sentences)
+    run = run_directory.RunDirectory(args.run_dir)
+    data_epoch = DataEpoch()
+    translation = TranslationEvaluation(
+        translator,
+        sources,
+        references,
+        tokenize=args.bleu_tokenize,
+        log_dir=run.logs / "validation",
+        pictures=run.pictures,
+    )
+    sizes = {"batch_tokens": args.batch_tokens, "max_length": args.max_length}
+    pairs = training_pairs(args, corpus)
+    model.fit(
+        data_epoch.batches(
+            lambda seed: training_batches(pairs, tokenizers, seed=seed, **sizes),
+            seed=args.seed,
+        ),
+        validation_data=evaluation_batches(
+            corpus.pairs("validation"), tokenizers, **sizes
+        ),
+        epochs=args.epochs,
+        shuffle=False,  # the data shuffles itself
+        callbacks=training_callbacks(
+            args.run_dir,
+            perplexity,
+            first=[data_epoch, *schedule.callbacks, translation],
+            monitor=args.monitor,
+            early_stopping=args.early_stopping,
+        ),
+        verbose="auto" if sys.stdout.isatty() else 2,
+    )
+
+
+def evaluate(args, corpus) -> dict:
+    """Reloads the best weights and translates the held-out splits by beam search."""
+    translator = run_directory.load(args.run_dir)
+    translator.model.compile(loss=SequenceCrossentropy(), metrics=[Perplexity()])
+    results = {}
+    for split in corpus.splits:
+        if split == "train":
+            continue
+        sources, references = sentences(corpus, split)
+        translations = translator.translate(sources, progress=sys.stdout.isatty())
+        score = bleu([t.text for t in translations], references, args.bleu_tokenize)
+        batches = evaluation_batches(
+            corpus.pairs(split), translator.tokenizers, args.batch_tokens
+        )
+        logs = translator.model.evaluate(batches, verbose=0, return_dict=True)
+        results[split] = {
+            "sentences": len(sources),
+            "bleu": score.score,
+            "signature": score.signature,
+            "perplexity": logs["perplexity"],
+            "beam_width": args.beam_width,
+        }
+        print(f"{split:12} {score}, perplexity {logs['perplexity']:.2f}")
+    run_directory.write_json(run_directory.RunDirectory(args.run_dir).results, results)
+    return results
+
+
+def get_tokenizers(args, corpus, resuming: bool) -> TokenizerPair:
+    """Loads the run's tokenizers, or trains and saves them."""
+    directory = run_directory.RunDirectory(args.run_dir).tokenizer
+    if resuming:
+        return TokenizerPair.load(directory)
+    tokenizers = TokenizerPair.train(
+        training_pairs(args, corpus), args.tokenizer, args.vocab_size, args.shared
+    )
+    tokenizers.save(directory)
+    return tokenizers
+
+
+def training_pairs(args, corpus) -> tf.data.Dataset:
+    """The pairs to learn from."""
+    pairs = corpus.pairs("train")
+    return pairs.take(args.limit_examples) if args.limit_examples else pairs
+
+
+def sentences(corpus, split: str, limit: int = -1) -> tuple[list[str], list[str]]:
+    """The sources and references of a held-out split, or of its beginning."""
+    if split not in corpus.splits:
+        raise ValueError(
+            f"{corpus.name} has no {split} split, which training needs to tell good "
+            f"weights from bad. Received splits: {corpus.splits}"
+        )
+    pairs = list(corpus.pairs(split).take(limit).as_numpy_iterator())
+    sides = ([pair[side].decode() for pair in pairs] for side in ("source", "target"))
+    return tuple(sides)
+
+
+def make_config(args, tokenizers: TokenizerPair) -> Seq2SeqConfig:
+    """The preset, with what the flags change of it."""
+    changes = {name: vars(args)[name] for name in config_fields() if name in args}
+    return Seq2SeqConfig.preset(
+        args.preset,
+        tokenizers.source.vocab_size,
+        tokenizers.target.vocab_size,
+        **changes,
+    )
+
+
+def longest_source(args, model) -> int:
+    """Longest source to translate: beyond those trained on, if the model can."""
+    positions = model.config.max_source_length
+    return positions - 1 if positions else 2 * args.max_length
+
+
+def describe(args, corpus, tokenizers, model, strategy) -> None:
+    """Prints what is about to be trained, on what."""
+    sizes = {split: count(corpus.pairs(split)) for split in corpus.splits}
+    if args.limit_examples:
+        sizes["train"] = min(sizes["train"], args.limit_examples)
+    sizes = ", ".join(f"{split} {size:,}" for split, size in sizes.items())
+    words = f"{tokenizers.source.vocab_size:,} {args.source}, "
+    words += f"{tokenizers.target.vocab_size:,} {args.target}"
+    words += " (shared)" if tokenizers.shared else ""
+    epochs = len(run_directory.read_history(args.run_dir))
+    print(
+        f"corpus       {corpus.name}, {args.source} → {args.target}: {sizes} pairs\n"
+        f"vocabulary   {words}, {args.tokenizer}\n"
+        f"model        {args.preset}: {model.count_params():,} parameters\n"
+        f"hardware     {strategy.num_replicas_in_sync} replica(s), {args.precision}\n"
+        f"run          {args.run_dir}"
+        + (f", going on after epoch {epochs}" if epochs else ""),
+        flush=True,
+    )
+
+
+def count(pairs: tf.data.Dataset) -> int:
+    """Number of pairs, counted where it is not known."""
+    number = int(pairs.cardinality())
+    if number < 0:
+        blocks = pairs.batch(8192).map(lambda block: tf.size(block["source"]))
+        number = int(blocks.reduce(0, lambda total, size: total + size))
+    return number
+
+
+def settings_of(args) -> dict:
+    """The flags as they go into run.json."""
+    plain = (int, float, str, bool, type(None))
+    return {
+        name: value if isinstance(value, plain) else str(value)
+        for name, value in vars(args).items()
+        if name != "run_dir"
+    }
+
+
+def config_fields() -> dict[str, type]:
+    """The hyperparameters of the model that are flags, with their types."""
+    hints = typing.get_type_hints(Seq2SeqConfig)
+    names = (field.name for field in dataclasses.fields(Seq2SeqConfig))
+    return {n: hints[n] for n in names if not n.endswith("_vocab_size")}
+
+
+def add_config_flags(parser: argparse.ArgumentParser) -> None:
+    """Makes a flag of every hyperparameter, with its documentation as the help."""
+    group = parser.add_argument_group("model (what is not given is the preset's)")
+    doc = inspect.getdoc(Seq2SeqConfig)
+    texts = dict(
+        re.findall(r"^ {4}(\w+): ((?:.+\n?(?: {8})?)+?)(?=^ {4}\w|\n)", doc, re.M)
+    )
+    for name, hint in config_fields().items():
+        options = {"default": argparse.SUPPRESS, "help": " ".join(texts[name].split())}
+        if hint is bool:
+            options["action"] = argparse.BooleanOptionalAction
+        else:
+            options["type"] = optional(hint)
+            options["metavar"] = options["type"].__name__.upper()
+        group.add_argument(f"--{name}", **options)
+
+
+def optional(hint) -> type:
+    """A parser of flags of that type; "none" is None where the type allows it."""
+    kinds = typing.get_args(hint) or (hint,)
+    kind = kinds[0]
+
+    def parse_value(text: str):
+        return None if type(None) in kinds and text.lower() == "none" else kind(text)
+
+    parse_value.__name__ = kind.__name__
+    return parse_value
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    flag = parser.add_argument
+    flag("--run_dir", type=Path, required=True, help="where everything is written")
+    flag("--data", default="wmt14_translate/de-en", help="tfds name, folder, phrases")
+    flag("--source", default="en", help="source language")
+    flag("--target", default="de", help="target language")
+    flag("--limit_examples", type=int, help="use the first pairs only")
+    flag("--tokenizer", choices=list(TOKENIZERS), default="sentencepiece")
+    flag("--vocab_size", type=int, default=50_000, help="of each side")
+    flag("--shared", action="store_true", help="one vocabulary for both sides")
+    flag("--max_length", type=int, default=50, help="train on sentences up to so long")
+    flag("--batch_tokens", type=int, default=4096, help="padded tokens of a batch")
+    flag("--epochs", type=int, default=12)
+    flag("--optimizer", choices=list(OPTIMIZERS), default="sgd")
+    flag("--learning_rate", type=float, help=f"default: {LEARNING_RATES}")
+    flag("--schedule", choices=list(SCHEDULES), default="halving")
+    flag("--constant_epochs", type=int, default=8, help="epochs before the halving")
+    flag("--warmup_steps", type=int, default=4000, help="for inverse_sqrt")
+    flag("--label_smoothing", type=float, default=0.0)
+    flag("--clip_norm", type=float, default=5.0, help="0: no clipping")
+    flag("--strategy", choices=list(STRATEGIES), default="auto")
+    flag("--precision", choices=PRECISIONS, default="float32")
+    flag("--jit_compile", action=argparse.BooleanOptionalAction, default=False)
+    flag("--seed", type=int, default=1)
+    flag("--monitor", default="val_loss", help="what the best weights are judged by")
+    flag("--early_stopping", type=int, help="epochs to wait for a better one")
+    flag("--eval_sentences", type=int, default=500, help="translated each epoch")
+    flag("--bleu_tokenize", default="13a", help="none for text that is tokenised")
+    flag("--beam_width", type=int, default=5, help="of the final evaluation")
+    flag("--length_penalty", type=float, default=0.0)
+    flag("--preset", choices=list(PRESETS), default="luong2015-global-general")
+    add_config_flags(parser)
+    args = parser.parse_args(argv)
+    if args.learning_rate is None:
+        args.learning_rate = LEARNING_RATES[args.optimizer]
+    return args
+
+
+NEXT = """
+Translate:  python -c 'import keras_luong; \
+print(keras_luong.load("{run_dir}").translate(["..."])[0].text)'
+Export:     python export/to_saved_model.py {run_dir} models/{run_dir.name}
+Look:       tensorboard --logdir {run_dir}/logs"""
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""The seam between models and searches: `encode` once, then `step` by step.
+
+Shapes: `B` batch, `S` source length, `K` beam, `V` vocabulary, `N` hypotheses returned
+for a sentence, `T'` length of the longest of them.
+"""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from keras_luong.text.special_ids import BOS_ID, PAD_ID
+
+IMPOSSIBLE = float("-inf")
+
+
+class StepModel(Protocol):
+    """All that a search knows about a model.
+
+    Nests are any `tf.nest` structure: tuples, lists, dicts, named tuples.
+    """
+
+    def encode(self, source_ids: tf.Tensor) -> tuple[Any, Any]:
+        """Read the source.
+
+        Args:
+            source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
+
+        Returns:
+            `(memory, state)`: nests of tensors; memory leaves `[B, ...]` are handed
+            to every step as they are, state leaves `[B, 1, ...]` follow the beams.
+        """
+
+    def step(
+        self, tokens: tf.Tensor, state: Any, memory: Any
+    ) -> tuple[tf.Tensor, Any, tf.Tensor]:
+        """Read one token per beam and score the next.
+
+        Args:
+            tokens: int32 `[B, K]`.
+            state: nest with leaves `[B, K, ...]`, whose shapes stay the same.
+            memory: what `encode` returned.
+
+        Returns:
+            `(logits [B, K, V], state, weights [B, K, S])`.
+        """
+
+
+class Hypotheses(NamedTuple):
+    """What a search returns, the best hypothesis of each sentence first.
+
+    Attributes:
+        ids: int32 `[B, N, T']`, without the begin token, up to and with the end token
+            (absent if the maximum length cut the hypothesis), then `PAD_ID`.
+        lengths: int32 `[B, N]`, counting the end token. 0 where the sentence has no
+            such hypothesis: fewer than `N` sequences have a probability above zero.
+        scores: float32 `[B, N]`, by which they are ranked; -inf where there is none.
+        log_probs: float32 `[B, N]`, the sum over the tokens.
+        weights: float32 `[B, N, T', S]`, the attention at each token, 0 after the end.
+    """
+
+    ids: tf.Tensor
+    lengths: tf.Tensor
+    scores: tf.Tensor
+    log_probs: tf.Tensor
+    weights: tf.Tensor
+
+
+def next_token_log_probs(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Split a log-softmax into what ranks the tokens and what normalises them.
+
+    A search needs the log-probabilities of a few tokens only, so it ranks the logits
+    and subtracts the normaliser from the survivors. Padding and the begin token are
+    never generated; their probability is not given to the others, so that a score is
+    the model's own.
+
+    Args:
+        logits: `[B, K, V]`, any float type.
+
+    Returns:
+        float32 logits `[B, K, V]`, -inf where forbidden, and normalisers `[B, K, 1]`:
+        +inf where no token is possible (all logits -inf, or one of them NaN or +inf),
+        so that the difference is -inf, and never NaN.
+    """
+    logits = tf.cast(logits, tf.float32)
+    normalisers = tf.reduce_logsumexp(logits, axis=-1, keepdims=True)
+    possible = tf.math.is_finite(normalisers)
+    ids = tf.range(tf.shape(logits)[-1])
+    forbidden = (ids == PAD_ID) | (ids == BOS_ID)
+    ranked = tf.where(possible & ~forbidden, logits, IMPOSSIBLE)
+    return ranked, tf.where(possible, normalisers, np.inf)
+
+
+def length_limits(source_ids: tf.Tensor, max_length: int | None) -> tf.Tensor:
+    """Find the longest that each sentence's hypotheses may grow.
+
+    Args:
+        source_ids: int32 `[B, S]`.
+        max_length: int, or None for twice the sentence's own length (without padding,
+            so that its neighbours do not matter) and 10.
+
+    Returns:
+        int32 `[B]`.
+    """
+    source_ids = tf.convert_to_tensor(source_ids)
+    if max_length is not None:
+        return tf.fill(tf.shape(source_ids)[:1], max_length)
+    source_lengths = tf.math.count_nonzero(source_ids != PAD_ID, 1, dtype=tf.int32)
+    return 2 * source_lengths + 10
+
+
+def follow(nest: Any, parents: tf.Tensor) -> Any:
+    """Let every tensor of a nest follow the beams: `out[b, k] = x[b, parents[b, k]]`.
+
+    Args:
+        nest: tensors `[B, K, ...]`.
+        parents: int32 `[B, K']`.
+
+    Returns:
+        The same nest of tensors `[B, K', ...]`.
+    """
+    return tf.nest.map_structure(lambda x: tf.gather(x, parents, batch_dims=1), nest)
+
+
+def keep_shapes(nest: Any, like: Any) -> Any:
+    """Give back the static shapes that a model's reshapes lost; loops insist on them.
+
+    Args:
+        nest: tensors.
+        like: the same nest of tensors whose shapes they have.
+
+    Returns:
+        `nest`.
+    """
+    tf.nest.assert_same_structure(nest, like)
+    return tf.nest.map_structure(lambda x, y: tf.ensure_shape(x, y.shape), nest, like)
+
+
+def collect(
+    ids: tf.TensorArray,
+    weights: tf.TensorArray,
+    lengths: tf.Tensor,
+    scores: tf.Tensor,
+    log_probs: tf.Tensor,
+) -> Hypotheses:
+    """Make a search's answer from what it wrote step by step.
+
+    Args:
+        ids: at least one step of int32 `[B, N]`; what follows a hypothesis's end is
+            ignored, as is all of one whose score is -inf.
+        weights: as many of float32 `[B, N, S]`.
+        lengths: int32 `[B, N]`.
+        scores: float32 `[B, N]`.
+        log_probs: float32 `[B, N]`.
+
+    Returns:
+        `Hypotheses`, no longer than the longest of them (and at least one token).
+    """
+    there = scores > IMPOSSIBLE
+    lengths = tf.where(there, lengths, 0)
+    # Only these steps are sure to be written: an unwritten element of a TensorArray
+    # has no shape while the batch's is unknown.
+    times = tf.range(tf.maximum(1, tf.reduce_max(lengths)))
+    inside = times < lengths[..., tf.newaxis]
+    ids = tf.transpose(ids.gather(times), [1, 2, 0])
+    weights = tf.transpose(weights.gather(times), [1, 2, 0, 3])
+    return Hypotheses(
+        ids=tf.where(inside, ids, PAD_ID),
+        lengths=lengths,
+        scores=scores,
+        log_probs=tf.where(there, log_probs, IMPOSSIBLE),
+        weights=tf.where(inside[..., tf.newaxis], weights, 0.0),
+    )
+
+
+def positive_int(name: str, value: Any) -> None:
+    """Check an argument.
+
+    Args:
+        name: what to call it in the error.
+        value: what was received.
+
+    Raises:
+        TypeError: if it is not an integer.
+        ValueError: if it is below 1.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"`{name}` must be an integer, received {value!r}.")
+    if value < 1:
+        raise ValueError(f"`{name}` must be at least 1, received {value!r}.")

@@ -1,0 +1,73 @@
+"""Corpus BLEU by sacrebleu, always with its signature."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class BleuScore(NamedTuple):
+    """A BLEU score and what it takes to compare it with another.
+
+    Attributes:
+        score: BLEU, 0 to 100.
+        signature: sacrebleu's description of how it was computed. Scores with
+            different signatures can't be compared.
+    """
+
+    score: float
+    signature: str
+
+    def __str__(self) -> str:
+        """Both, for people."""
+        return f"BLEU {self.score:.2f} ({self.signature})"
+
+
+def bleu(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    tokenize: str = "13a",
+    lowercase: bool = False,
+) -> BleuScore:
+    """Corpus BLEU of translations against one reference each.
+
+    Args:
+        hypotheses: The translations.
+        references: Their references, in the same order.
+        tokenize: sacrebleu's tokenisation: `"13a"` for detokenised text, `"none"` for
+            text that is tokenised already, `"char"`, `"zh"`, `"intl"` and so on.
+        lowercase: Whether case is ignored.
+
+    Returns:
+        The score and its signature.
+
+    Raises:
+        TypeError: If either is a single string instead of a sequence of them.
+        ValueError: If the two differ in length, are empty, or `tokenize` is unknown.
+
+    Example:
+        >>> bleu(["a dog runs in the park"], ["a dog runs in the park"]).score
+        100.0
+    """
+    from sacrebleu.metrics import BLEU
+
+    for name, texts in (("hypotheses", hypotheses), ("references", references)):
+        if isinstance(texts, (str, bytes)):
+            raise TypeError(
+                f"{name} must be a sequence of strings. Received one: {texts!r}"
+            )
+    if len(hypotheses) != len(references):
+        raise ValueError(
+            "There must be one reference for each hypothesis. "
+            f"Received: {len(hypotheses)} hypotheses, {len(references)} references"
+        )
+    if not hypotheses:
+        raise ValueError("BLEU needs at least one hypothesis. Received none")
+    if tokenize not in BLEU.TOKENIZERS:
+        raise ValueError(
+            f"Unknown tokenize. Received: {tokenize!r}, "
+            f"expected one of {sorted(BLEU.TOKENIZERS)}"
+        )
+    metric = BLEU(tokenize=tokenize, lowercase=lowercase)
+    score = metric.corpus_score(list(hypotheses), [list(references)])
+    return BleuScore(score.score, str(metric.get_signature()))

@@ -1,0 +1,279 @@
+"""Text to ids, ids to hypotheses, hypotheses to text.
+
+Shapes: `B` sentences, `S` source tokens, `T` target tokens, ends counted.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_luong.decoding.beam import BeamSearch
+from keras_luong.decoding.stepping import Hypotheses, StepModel, positive_int
+from keras_luong.text.special_ids import EOS_ID, PAD_ID
+
+TEXT_SIGNATURE = tf.TensorSpec([None], tf.string, name="text")
+WHITE_SPACE = r"[\s\p{Z}]*"  # ASCII's and Unicode's
+
+
+class Translation(NamedTuple):
+    """A translated sentence.
+
+    Attributes:
+        text: the translation; empty if the source is empty or white space.
+        score: float, by which the search ranked it; 0.0 for an empty source.
+        tokens: the target's pieces, the end token included.
+        source_tokens: the source's pieces as the model read them, the end token
+            included.
+        alignment: float32 array `[len(tokens), len(source_tokens)]`, the attention.
+        truncated: whether the source was longer than the translator reads.
+    """
+
+    text: str
+    score: float
+    tokens: list[str]
+    source_tokens: list[str]
+    alignment: np.ndarray
+    truncated: bool
+
+
+class Source(NamedTuple):
+    """A batch of texts, ready to be searched."""
+
+    ids: tf.Tensor  # int32 [B, S]
+    truncated: tf.Tensor  # bool [B]
+    empty: tf.Tensor  # bool [B]
+
+
+class Translator:
+    """A model, its tokenizers and a search: all that it takes to translate strings.
+
+    Any string has an answer. An empty one, or one of nothing but white space, is
+    translated by an empty string with score 0. Bytes that are not UTF-8 are read as
+    U+FFFD. Of a text with more than `max_source_length` tokens the first so many are
+    translated, and the answer says `truncated`.
+
+    Args:
+        model: a `StepModel`, such as `Seq2Seq`.
+        tokenizers: a `TokenizerPair`, a `(source, target)` tuple, or one tokenizer for
+            both languages.
+        search: a `BeamSearch`, `GreedySearch`, or whatever maps `(model, source_ids)`
+            to `Hypotheses`. Default: `BeamSearch()`.
+        max_source_length: int, the tokens that are read of a text, without the end
+            token.
+
+    Raises:
+        TypeError: if an argument cannot do what it is needed for.
+        ValueError: if `max_source_length` is below 1, or the model's vocabularies are
+            not the tokenizers'.
+
+    Example:
+        >>> translator = Translator(model, tokenizers, BeamSearch(beam_width=5))
+        >>> translator.translate(["A dog runs."])[0].text
+        'Ein Hund läuft.'
+    """
+
+    def __init__(
+        self,
+        model: StepModel,
+        tokenizers: Any,
+        search: Any = None,
+        max_source_length: int = 200,
+    ):
+        positive_int("max_source_length", max_source_length)
+        self.model = model
+        self.tokenizers = tokenizers
+        self.search = BeamSearch() if search is None else search
+        self.max_source_length = max_source_length
+        self.source_tokenizer, self.target_tokenizer = _sides(tokenizers)
+        _check_model(model)
+        _check_vocabulary("source", self.source_tokenizer, model)
+        _check_vocabulary("target", self.target_tokenizer, model)
+        if not callable(self.search):
+            raise TypeError(
+                "`search` must be callable as search(model, source_ids), such as "
+                f"BeamSearch(), received {search!r}."
+            )
+
+    @tf.function(input_signature=[TEXT_SIGNATURE])
+    def serve(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Translate a batch in the graph; an exported model computes just this.
+
+        Args:
+            text: tf.string `[B]`.
+
+        Returns:
+            `{"translation": string [B], "score": float32 [B], "truncated": bool [B]}`.
+        """
+        source = self._read(text)
+        translation, score, _ = self._translate(source)
+        return {
+            "translation": translation,
+            "score": score,
+            "truncated": source.truncated & ~source.empty,
+        }
+
+    def translate(
+        self, texts: Iterable[str | bytes], batch_size: int = 32, progress: bool = False
+    ) -> list[Translation]:
+        """Translate texts, in batches of similar length.
+
+        Args:
+            texts: strings, or bytes in UTF-8; a list, or any iterable of them.
+            batch_size: int, how many are translated at once.
+            progress: whether to show Keras's progress bar.
+
+        Returns:
+            One `Translation` per text, in the order of the texts. Warns once if some
+            were truncated.
+
+        Raises:
+            TypeError: if `texts` is a single string, or holds something else.
+            ValueError: if `batch_size` is below 1.
+        """
+        positive_int("batch_size", batch_size)
+        texts = _all_bytes(texts)
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        bar = keras.utils.Progbar(len(texts), unit_name="text") if progress else None
+        translations = {}
+        for start in range(0, len(texts), batch_size):
+            rows = order[start : start + batch_size]
+            batch = self._explain(tf.constant([texts[i] for i in rows]))
+            translations.update(zip(rows, _translations(batch), strict=True))
+            if bar:
+                bar.add(len(rows))
+        result = [translations[i] for i in range(len(texts))]
+        _warn_of_truncated(result, self.max_source_length)
+        return result
+
+    def _read(self, text: tf.Tensor) -> Source:
+        """Tokenize; whatever the text, each row has at least the end token."""
+        text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
+        tokens = self.source_tokenizer.encode(text)
+        lengths = tokens.row_lengths()
+        ends = tf.fill([tf.shape(text)[0], 1], EOS_ID)
+        ids = tf.concat([tokens[:, : self.max_source_length], ends], axis=1)
+        return Source(
+            ids=ids.to_tensor(PAD_ID),
+            truncated=lengths > self.max_source_length,
+            empty=tf.strings.regex_full_match(text, WHITE_SPACE) | (lengths == 0),
+        )
+
+    def _translate(self, source: Source) -> tuple[tf.Tensor, tf.Tensor, Hypotheses]:
+        """Search, and write out the best hypothesis of each sentence."""
+        hypotheses = self.search(self.model, source.ids)
+        text = self.target_tokenizer.decode(hypotheses.ids[:, 0])
+        text = tf.where(source.empty, "", text)
+        score = tf.where(source.empty, 0.0, hypotheses.scores[:, 0])
+        return text, score, hypotheses
+
+    @tf.function(input_signature=[TEXT_SIGNATURE])
+    def _explain(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        """What `serve` says, and how the model came to it."""
+        source = self._read(text)
+        translation, score, hypotheses = self._translate(source)
+        read = tf.math.count_nonzero(source.ids != PAD_ID, axis=1, dtype=tf.int32)
+        return {
+            "text": translation,
+            "score": score,
+            "tokens": self.target_tokenizer.pieces(hypotheses.ids[:, 0]),
+            "length": tf.where(source.empty, 0, hypotheses.lengths[:, 0]),
+            "source_tokens": self.source_tokenizer.pieces(source.ids),
+            "source_length": tf.where(source.empty, 0, read),
+            "alignment": hypotheses.weights[:, 0],
+            "truncated": source.truncated & ~source.empty,
+        }
+
+
+def _translations(batch: dict[str, tf.Tensor]) -> Iterator[Translation]:
+    """Cut the padding off a translated batch."""
+    batch = {name: value.numpy() for name, value in batch.items()}
+    for i, text in enumerate(batch["text"]):
+        T, S = batch["length"][i], batch["source_length"][i]
+        yield Translation(
+            text=_string(text),
+            score=float(batch["score"][i]),
+            tokens=[_string(x) for x in batch["tokens"][i, :T]],
+            source_tokens=[_string(x) for x in batch["source_tokens"][i, :S]],
+            alignment=batch["alignment"][i, :T, :S].copy(),
+            truncated=bool(batch["truncated"][i]),
+        )
+
+
+def _string(piece: bytes) -> str:
+    # A tokenizer's pieces may be single bytes, which are not UTF-8 on their own.
+    return piece.decode("utf-8", errors="replace")
+
+
+def _all_bytes(texts: Iterable[str | bytes]) -> list[bytes]:
+    """Check the texts and encode them; a lone surrogate becomes invalid UTF-8."""
+    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+        one = "the single " if isinstance(texts, (str, bytes)) else ""
+        raise TypeError(
+            "`texts` must be a list of strings, or an iterable of them, received "
+            f"{one}{texts!r:.60}" + ("; write translate([text])." if one else ".")
+        )
+    if isinstance(texts, tf.Tensor):
+        texts = texts.numpy()
+    result = []
+    for i, text in enumerate(texts):
+        if not isinstance(text, (str, bytes)):
+            raise TypeError(
+                f"`texts` must hold str or bytes, received {type(text).__name__} "
+                f"{text!r} at place {i}."
+            )
+        is_str = isinstance(text, str)
+        result.append(text.encode("utf-8", "surrogatepass") if is_str else text)
+    return result
+
+
+def _warn_of_truncated(translations: list[Translation], max_source_length: int) -> None:
+    count = sum(translation.truncated for translation in translations)
+    if count:
+        warnings.warn(
+            f"{count} of {len(translations)} texts have more than "
+            f"max_source_length={max_source_length} tokens: only their beginnings "
+            "were translated (those marked `truncated`).",
+            stacklevel=3,
+        )
+
+
+def _sides(tokenizers: Any) -> tuple[Any, Any]:
+    """The source's and the target's tokenizer."""
+    if isinstance(tokenizers, (tuple, list)) and len(tokenizers) == 2:
+        sides = tuple(tokenizers)
+    elif hasattr(tokenizers, "source") and hasattr(tokenizers, "target"):
+        sides = tokenizers.source, tokenizers.target
+    else:
+        sides = tokenizers, tokenizers
+    for tokenizer in sides:
+        if not all(hasattr(tokenizer, x) for x in ("encode", "decode", "pieces")):
+            raise TypeError(
+                "`tokenizers` must be a TokenizerPair, a (source, target) tuple of "
+                "tokenizers or one tokenizer, with methods `encode`, `decode` and "
+                f"`pieces`, received {tokenizers!r}."
+            )
+    return sides
+
+
+def _check_model(model: Any) -> None:
+    if not all(callable(getattr(model, name, None)) for name in ("encode", "step")):
+        raise TypeError(
+            "`model` must have methods `encode` and `step`, such as Seq2Seq, received "
+            f"{model!r}."
+        )
+
+
+def _check_vocabulary(side: str, tokenizer: Any, model: Any) -> None:
+    """An id that the other side does not know would be an error deep in the graph."""
+    known = getattr(getattr(model, "config", None), f"{side}_vocab_size", None)
+    if known is not None and tokenizer.vocab_size > known:
+        raise ValueError(
+            f"The {side} tokenizer has {tokenizer.vocab_size} tokens, but the model's "
+            f"{side}_vocab_size is {known}; they must have been made for each other."
+        )

@@ -1,0 +1,26 @@
+"""Text in and out of the models: tokenizers, corpora and batches."""
+
+from keras_luong.text.batches import evaluation_batches, training_batches
+from keras_luong.text.corpora import Corpus, TextFiles, TfdsCorpus
+from keras_luong.text.corpora import load as load_corpus
+from keras_luong.text.phrases import PhraseCorpus
+from keras_luong.text.tokenizers import (
+    SentencePieceTokenizer,
+    Tokenizer,
+    TokenizerPair,
+    WordTokenizer,
+)
+
+__all__ = [
+    "Corpus",
+    "PhraseCorpus",
+    "SentencePieceTokenizer",
+    "TextFiles",
+    "TfdsCorpus",
+    "Tokenizer",
+    "TokenizerPair",
+    "WordTokenizer",
+    "evaluation_batches",
+    "load_corpus",
+    "training_batches",
+]

@@ -1,0 +1,86 @@
+"""The training loss: cross-entropy summed over the target tokens of a batch.
+
+Shapes: B batch, T target length, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+
+def token_nll(labels, logits, label_smoothing: float = 0.0):
+    """Negative log-likelihood of every label, in float32 whatever the logits are.
+
+    With smoothing ε it is `logsumexp(z) - (1-ε)·z_y - ε·mean(z)`, the
+    cross-entropy against `(1-ε)·onehot(y) + ε·uniform` (Szegedy et al. 2016,
+    arXiv:1512.00567), without ever making that dense distribution.
+
+    Args:
+        labels: Integer ids `[B, T]` (float32 whole numbers are taken too, as Keras
+            casts labels to the loss's dtype).
+        logits: Unnormalised scores `[B, T, V]`, any float dtype.
+        label_smoothing: ε, at least 0 and below 1.
+
+    Returns:
+        float32 `[B, T]`.
+
+    Example:
+        >>> token_nll([[1]], [[[0.0, 0.0]]])  # log 2
+        <tf.Tensor: shape=(1, 1), dtype=float32, numpy=array([[0.6931472]], ...)>
+    """
+    logits = ops.cast(logits, "float32")
+    # By way of float32, as Keras hands labels to a loss: the metrics then make the
+    # very same graph nodes as the loss, and TensorFlow computes them once.
+    labels = ops.cast(ops.cast(labels, "float32"), "int32")
+    nll = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+    if not label_smoothing:
+        return nll
+    uniform = ops.logsumexp(logits, axis=-1) - ops.mean(logits, axis=-1)
+    return (1.0 - label_smoothing) * nll + label_smoothing * uniform
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class SequenceCrossentropy(keras.losses.Loss):
+    """Sum over tokens of `weight · nll`, from logits.
+
+    The weights come in `sample_weight`, already divided by the number of target
+    tokens in the whole global batch (see `text/batches.py`). The sum is then the
+    mean per token, whatever the number of replicas and however unevenly the tokens
+    fall on them. The sum of the unweighted loss is what you get without weights.
+
+    Args:
+        label_smoothing: ε of `token_nll`, at least 0 and below 1.
+        reduction: One of Keras's; leave it at `"sum"` for training.
+        name: Name of the loss.
+
+    Raises:
+        ValueError: If `label_smoothing` is outside `[0, 1)`.
+
+    Example:
+        >>> loss = SequenceCrossentropy(label_smoothing=0.1)
+        >>> model.compile("adam", loss)  # fit on (inputs, labels, weights)
+    """
+
+    def __init__(
+        self,
+        label_smoothing: float = 0.0,
+        reduction: str = "sum",
+        name: str = "sequence_crossentropy",
+    ):
+        if not 0.0 <= label_smoothing < 1.0:
+            raise ValueError(
+                "label_smoothing must be at least 0 and below 1, for example 0.1. "
+                f"Received: label_smoothing={label_smoothing!r}"
+            )
+        # float32 even where floatx is float16: ids up to 2**24 stay exact in it.
+        super().__init__(name=name, reduction=reduction, dtype="float32")
+        self.label_smoothing = label_smoothing
+
+    def call(self, y_true, y_pred):
+        """Losses `[B, T]` from labels `[B, T]` and logits `[B, T, V]`."""
+        return token_nll(y_true, y_pred, self.label_smoothing)
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {**super().get_config(), "label_smoothing": self.label_smoothing}

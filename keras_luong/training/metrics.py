@@ -1,0 +1,104 @@
+"""What training reports: perplexity and token accuracy, padding excluded.
+
+Both are averages over tokens, not over batches: batches of different sizes weigh in
+by the tokens that they hold. Give them to `compile(metrics=[...])`; padding is known
+by its label, so they need no sample weights.
+"""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+from keras_luong.text.special_ids import PAD_ID
+from keras_luong.training.losses import token_nll
+
+
+class TokenMean(keras.metrics.Metric):
+    """Mean over the tokens that are not padding of a function of each.
+
+    Args:
+        function: Takes labels `[B, T]` and logits `[B, T, V]`, returns `[B, T]`.
+        ignore_id: The label that marks padding.
+        name: Name of the metric, and its key in Keras's logs.
+    """
+
+    def __init__(self, function, ignore_id: int, name: str):
+        super().__init__(name=name, dtype="float32")
+        self.function = function
+        self.ignore_id = ignore_id
+        self.total = self.add_weight(shape=(), initializer="zeros", name="total")
+        self.count = self.add_weight(shape=(), initializer="zeros", name="count")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        """Adds a batch.
+
+        Args:
+            y_true: Labels, int `[B, T]`.
+            y_pred: Logits `[B, T, V]`.
+            sample_weight: Optional weights `[B]` or `[B, T]`; None weighs every
+                token alike, which is what the reported numbers mean.
+        """
+        weights = ops.cast(ops.not_equal(y_true, self.ignore_id), "float32")
+        if sample_weight is not None:
+            sample_weight = ops.cast(sample_weight, "float32")
+            if len(sample_weight.shape) == 1:
+                sample_weight = sample_weight[:, None]
+            weights = weights * sample_weight
+        values = self.function(y_true, y_pred)
+        # A value at an ignored token may be anything, even infinite: 0·inf is NaN.
+        values = ops.where(weights > 0, values * weights, 0.0)
+        self.total.assign_add(ops.sum(values))
+        self.count.assign_add(ops.sum(weights))
+
+    def result(self):
+        """The mean so far; 0 before any token was seen."""
+        return ops.divide_no_nan(self.total, self.count)
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {"name": self.name, "ignore_id": self.ignore_id}
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class Perplexity(TokenMean):
+    """`exp` of the mean negative log-likelihood per token, never label-smoothed.
+
+    Args:
+        ignore_id: The label that marks padding.
+        name: Name of the metric.
+
+    Example:
+        >>> model.compile("adam", loss, metrics=[Perplexity(), TokenAccuracy()])
+    """
+
+    def __init__(self, ignore_id: int = PAD_ID, name: str = "perplexity"):
+        super().__init__(token_nll, ignore_id, name)
+
+    def result(self):
+        """The perplexity so far; 1 before any token was seen."""
+        return ops.exp(super().result())
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class TokenAccuracy(TokenMean):
+    """Share of the tokens whose label has the highest logit, given true history.
+
+    Args:
+        ignore_id: The label that marks padding.
+        name: Name of the metric.
+
+    Example:
+        >>> metric = TokenAccuracy()
+        >>> metric.update_state([[3, 0]], [[[0, 0, 0, 1.0], [1.0, 0, 0, 0]]])
+        >>> float(metric.result())
+        1.0
+    """
+
+    def __init__(self, ignore_id: int = PAD_ID, name: str = "token_accuracy"):
+        super().__init__(_is_right, ignore_id, name)
+
+
+def _is_right(labels, logits):
+    winners = ops.cast(ops.argmax(logits, axis=-1), "int32")
+    return ops.cast(ops.equal(winners, ops.cast(labels, "int32")), "float32")

@@ -1,0 +1,152 @@
+"""Learning-rate schedules, by name.
+
+A schedule is what the optimizer takes as its learning rate plus the callbacks that
+change it while training: the paper's halving goes by epochs, which only a callback
+knows; warm-up goes by steps, which only the optimizer knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import keras
+from keras import ops
+
+
+class Schedule(NamedTuple):
+    """A learning rate and the callbacks that drive it.
+
+    Attributes:
+        learning_rate: What the optimizer is made with: a number, or Keras's
+            `LearningRateSchedule`, which goes by steps.
+        callbacks: Callbacks for `fit`, empty where the optimizer needs no help.
+    """
+
+    learning_rate: float | keras.optimizers.schedules.LearningRateSchedule
+    callbacks: list[keras.callbacks.Callback]
+
+
+def halving(initial: float, constant_epochs: int) -> Callable[..., float]:
+    """The paper's schedule: constant, then halved at the start of every epoch.
+
+    Luong et al. (2015, section 4.1): SGD from 1.0, halved every epoch after 5 of 10
+    epochs; with dropout after 8 of 12.
+
+    Args:
+        initial: The learning rate of the first epochs.
+        constant_epochs: How many epochs keep it.
+
+    Returns:
+        A function of the epoch, counted from 0, for
+        `keras.callbacks.LearningRateScheduler`.
+
+    Example:
+        >>> rate = halving(1.0, constant_epochs=5)
+        >>> [rate(epoch) for epoch in (0, 4, 5, 6)]
+        [1.0, 1.0, 0.5, 0.25]
+    """
+    _check_positive("initial", initial)
+    if constant_epochs < 0:
+        raise ValueError(
+            f"constant_epochs must be at least 0. Received: {constant_epochs!r}"
+        )
+
+    def rate(epoch: int, learning_rate: float | None = None) -> float:
+        # Keras passes the current rate; not using it makes resuming exact.
+        return float(initial) * 0.5 ** max(0, epoch - constant_epochs + 1)
+
+    return rate
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up to `peak`, then decay with the square root of the step.
+
+    `peak · min(step / warmup_steps, sqrt(warmup_steps / step))`, steps from 1
+    (Vaswani et al. 2017, arXiv:1706.03762, with the peak given outright).
+
+    Args:
+        peak: The highest learning rate, reached at `warmup_steps`.
+        warmup_steps: Length of the warm-up, at least 1.
+
+    Example:
+        >>> keras.optimizers.Adam(InverseSquareRoot(1e-3, warmup_steps=4000))
+    """
+
+    def __init__(self, peak: float, warmup_steps: int = 4000):
+        _check_positive("peak", peak)
+        if warmup_steps < 1:
+            raise ValueError(
+                f"warmup_steps must be at least 1. Received: {warmup_steps!r}"
+            )
+        self.peak = peak
+        self.warmup_steps = warmup_steps
+
+    def __call__(self, step):
+        """The learning rate of the update after `step` updates."""
+        step = ops.cast(step, "float32") + 1.0
+        warmup = float(self.warmup_steps)
+        return self.peak * ops.minimum(step / warmup, ops.sqrt(warmup / step))
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {"peak": self.peak, "warmup_steps": self.warmup_steps}
+
+
+def _constant(learning_rate, constant_epochs, warmup_steps) -> Schedule:
+    return Schedule(learning_rate, [])
+
+
+def _halving(learning_rate, constant_epochs, warmup_steps) -> Schedule:
+    rate = halving(learning_rate, constant_epochs)
+    return Schedule(learning_rate, [keras.callbacks.LearningRateScheduler(rate)])
+
+
+def _inverse_sqrt(learning_rate, constant_epochs, warmup_steps) -> Schedule:
+    return Schedule(InverseSquareRoot(learning_rate, warmup_steps), [])
+
+
+SCHEDULES = {
+    "constant": _constant,
+    "halving": _halving,
+    "inverse_sqrt": _inverse_sqrt,
+}
+
+
+def make_schedule(
+    name: str,
+    learning_rate: float,
+    constant_epochs: int = 5,
+    warmup_steps: int = 4000,
+) -> Schedule:
+    """Makes a schedule by name.
+
+    Args:
+        name: `"constant"`, `"halving"` (the paper's) or `"inverse_sqrt"`.
+        learning_rate: The first learning rate; the peak for `"inverse_sqrt"`.
+        constant_epochs: Epochs before the halving begins.
+        warmup_steps: Steps of warm-up for `"inverse_sqrt"`.
+
+    Returns:
+        The learning rate for the optimizer and the callbacks for `fit`.
+
+    Raises:
+        ValueError: If the name is unknown or a number is out of range.
+
+    Example:
+        >>> schedule = make_schedule("halving", 1.0, constant_epochs=5)
+        >>> optimizer = make_optimizer("sgd", schedule.learning_rate)
+        >>> model.fit(batches, callbacks=schedule.callbacks)
+    """
+    if name not in SCHEDULES:
+        raise ValueError(
+            f"Unknown schedule. Received: {name!r}, expected one of {list(SCHEDULES)}"
+        )
+    _check_positive("learning_rate", learning_rate)
+    return SCHEDULES[name](learning_rate, constant_epochs, warmup_steps)
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not value > 0:
+        raise ValueError(f"{name} must be above 0. Received: {value!r}")

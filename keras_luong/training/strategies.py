@@ -1,0 +1,98 @@
+"""Which devices train the model, by name."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+
+class MultiWorker(tf.distribute.MultiWorkerMirroredStrategy):
+    """`MultiWorkerMirroredStrategy` that works with Keras 3's `fit`.
+
+    Keras reduces tuples of per-replica values, and scalars with `axis=0`; TensorFlow's
+    strategy takes neither (keras-team/keras#20585). The cluster is read from
+    `TF_CONFIG`. Make the strategy before any other TensorFlow operation.
+
+    Example:
+        >>> strategy = MultiWorker()
+        >>> with strategy.scope():
+        ...     model = ...
+    """
+
+    def reduce(self, reduce_op, value, axis=None):
+        """As in TensorFlow, but also takes tuples, and scalars with `axis=0`."""
+        if tf.nest.is_nested(value):
+            return tf.nest.map_structure(
+                lambda part: self.reduce(reduce_op, part, axis), value
+            )
+        local = self.experimental_local_results(value)[0]
+        if axis is None and tf.executing_eagerly() and not local.dtype.is_floating:
+            return local  # Keras's own step counts: the same on every worker
+        if axis == 0 and local.shape.rank == 0:
+            axis = None
+        return super().reduce(reduce_op, value, axis=axis)
+
+
+def _auto() -> tf.distribute.Strategy:
+    several = len(tf.config.list_logical_devices("GPU")) > 1
+    return tf.distribute.MirroredStrategy() if several else tf.distribute.get_strategy()
+
+
+def _mirrored() -> tf.distribute.Strategy:
+    # Without GPUs: every logical CPU, which is how this is tried out without any.
+    gpus = tf.config.list_logical_devices("GPU")
+    devices = gpus or tf.config.list_logical_devices("CPU")
+    return tf.distribute.MirroredStrategy([device.name for device in devices])
+
+
+STRATEGIES = {
+    "auto": _auto,
+    "one": tf.distribute.get_strategy,
+    "mirrored": _mirrored,
+    "multiworker": MultiWorker,
+}
+
+
+def make_strategy(name: str = "auto") -> tf.distribute.Strategy:
+    """Makes a distribution strategy.
+
+    Args:
+        name: `"one"` (the default device), `"mirrored"` (all GPUs of this machine,
+            or all logical CPUs where it has none), `"multiworker"` (the machines of
+            `TF_CONFIG`), or `"auto"`: mirrored if there are several GPUs, else one.
+
+    Returns:
+        A strategy. Build and compile the model inside `strategy.scope()`.
+
+    Raises:
+        ValueError: If the name is unknown.
+
+    Example:
+        >>> strategy = make_strategy("auto")
+        >>> with strategy.scope():
+        ...     model = ...
+    """
+    if name not in STRATEGIES:
+        raise ValueError(
+            f"Unknown strategy. Received: {name!r}, expected one of {list(STRATEGIES)}"
+        )
+    return STRATEGIES[name]()
+
+
+def worker_index(strategy: tf.distribute.Strategy) -> int:
+    """Which of several machines this one is.
+
+    Args:
+        strategy: From `make_strategy`.
+
+    Returns:
+        0 on the chief, and where there is only one machine; else 1, 2, ...
+
+    Example:
+        >>> worker_index(make_strategy("one"))
+        0
+    """
+    resolver = strategy.cluster_resolver
+    if resolver is None or not resolver.cluster_spec():
+        return 0
+    chiefs = len(resolver.cluster_spec().as_dict().get("chief", []))
+    return resolver.task_id + (chiefs if resolver.task_type != "chief" else 0)

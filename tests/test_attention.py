@@ -1,0 +1,259 @@
+import keras
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_luong.layers import AttentionalVector, LuongAttention, Score
+from keras_luong.layers.attention import masked_softmax
+from keras_luong.layers.scores import SCORES
+
+MODES = list(SCORES)
+
+
+def tensors(batch=2, queries=3, positions=5, units=4, seed=0):
+    rng = np.random.default_rng(seed)
+    query = rng.normal(size=(batch, queries, units)).astype("float32")
+    value = rng.normal(size=(batch, positions, units)).astype("float32")
+    return query, value
+
+
+def make(mode, **arguments):
+    return LuongAttention(mode, max_source_length=8, **arguments)
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def test_masked_softmax_by_hand():
+    scores = np.log([[1.0, 3.0, 5.0], [1.0, 1.0, 2.0], [7.0, 7.0, 7.0]])
+    mask = np.array([[1, 1, 0], [1, 1, 1], [0, 0, 0]], bool)
+    expected = [[0.25, 0.75, 0], [0.25, 0.25, 0.5], [0, 0, 0]]
+    np.testing.assert_allclose(masked_softmax(scores, mask), expected, atol=1e-6)
+
+
+def test_masked_softmax_of_hostile_scores_is_finite():
+    scores = np.array([[-np.inf, 1e30, -1e30], [-np.inf] * 3], "float32")
+    result = np.asarray(masked_softmax(scores, np.ones((2, 3), bool)))
+    np.testing.assert_array_equal(result, [[0, 1, 0], [0, 0, 0]])
+
+
+def test_dot_attention_by_hand():
+    query = np.array([[[np.log(3), 0.0]]], "float32")
+    value = np.array([[[0.0, 1.0], [1.0, 0.0], [9.0, 9.0]]], "float32")
+    mask = np.array([[True, True, False]])
+    context, weights = LuongAttention("dot")(
+        query, value, value_mask=mask, return_attention_scores=True
+    )
+    np.testing.assert_allclose(weights, [[[0.25, 0.75, 0]]], atol=1e-6)
+    np.testing.assert_allclose(context, [[[0.75, 0.25]]], atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_attention_is_the_softmax_of_its_score(mode):
+    query, value = tensors()
+    attention = make(mode)
+    context, weights = attention(query, value, return_attention_scores=True)
+    scores = np.asarray(attention.score(query, attention.score.prepare(value)))
+    np.testing.assert_allclose(weights, softmax(scores), atol=1e-6)
+    np.testing.assert_allclose(context, softmax(scores) @ value, atol=1e-5)
+    assert keras.backend.standardize_dtype(weights.dtype) == "float32"
+
+
+@pytest.mark.parametrize("mode", MODES)
+@settings(max_examples=10, deadline=None)
+@given(
+    length=st.integers(1, 5), padding=st.integers(0, 3), seed=st.integers(0, 2**31)
+)
+def test_padding_never_changes_anything(mode, length, padding, seed):
+    query, value = tensors(positions=length, seed=seed)
+    attention = make(mode)
+    context, weights = attention(query, value, return_attention_scores=True)
+    rng = np.random.default_rng(seed)
+    junk = rng.normal(size=(2, padding, 4), scale=100).astype("float32")
+    mask = np.arange(length + padding) < length
+    padded, padded_weights = attention(
+        query,
+        np.concatenate([value, junk], 1),
+        value_mask=np.stack([mask, mask]),
+        return_attention_scores=True,
+    )
+    np.testing.assert_allclose(padded, context, atol=1e-5)
+    np.testing.assert_allclose(padded_weights[..., :length], weights, atol=1e-6)
+    np.testing.assert_array_equal(padded_weights[..., length:], 0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_fully_masked_source_gives_zeros(mode):
+    query, value = tensors()
+    mask = np.array([[True] * 5, [False] * 5])
+    context, weights = make(mode)(
+        query, value, value_mask=mask, return_attention_scores=True
+    )
+    np.testing.assert_array_equal(context[1], 0)
+    np.testing.assert_array_equal(weights[1], 0)
+    np.testing.assert_allclose(np.sum(weights[0], -1), 1, atol=1e-6)
+
+
+def test_a_masked_query_gets_zeros_and_hands_its_mask_on():
+    query, value = tensors()
+    mask = np.array([[True, False, True], [False, True, True]])
+    attention = make("dot")
+    context, weights = attention(
+        query, value, query_mask=mask, return_attention_scores=True
+    )
+    np.testing.assert_array_equal(np.asarray(context)[~mask], 0)
+    np.testing.assert_array_equal(np.asarray(weights)[~mask], 0)
+    assert attention.compute_mask(query, mask) is mask
+
+
+def test_implicit_masks_of_embeddings_are_used():
+    ids = np.array([[3, 4, 0, 0]])
+    embedding = keras.layers.Embedding(5, 4, mask_zero=True)
+    query = keras.layers.Embedding(5, 4)(np.array([[1, 2]]))
+    _, weights = make("dot")(query, embedding(ids), return_attention_scores=True)
+    np.testing.assert_array_equal(weights[..., 2:], 0)
+
+
+def test_scores_compare_with_key_and_contexts_average_value():
+    query, value = tensors()
+    key = tensors(seed=1)[1]
+    context, weights = make("dot")(query, value, key, return_attention_scores=True)
+    expected = softmax(query @ key.transpose(0, 2, 1))
+    np.testing.assert_allclose(weights, expected, atol=1e-6)
+    np.testing.assert_allclose(context, expected @ value, atol=1e-5)
+
+
+def test_query_and_value_may_differ_in_size():
+    query, value = tensors(units=4)[0], tensors(units=6)[1]
+    for mode in ("general", "concat", "location", "reduced_rank"):
+        assert make(mode)(query, value).shape == (2, 3, 6)
+
+
+def test_attention_is_the_same_one_query_at_a_time():
+    query, value = tensors()
+    attention = make("concat")
+    together = np.asarray(attention(query, value))
+    memory = attention.prepare(value)
+    for q in range(3):
+        context, _ = attention.attend(query[:, q : q + 1], memory)
+        np.testing.assert_allclose(context[:, 0], together[:, q], atol=1e-6)
+
+
+def test_memory_knows_the_true_lengths():
+    value = tensors()[1]
+    mask = np.array([[1, 1, 1, 0, 0], [0, 0, 0, 0, 0]], bool)
+    attention = make("dot")
+    assert np.array_equal(attention.prepare(value, mask).lengths, [3, 0])
+    assert np.array_equal(attention.prepare(value).lengths, [5, 5])
+
+
+def test_dropout_drops_in_training_only_and_keeps_the_mean():
+    query, value = np.ones((1, 400, 2), "float32"), np.ones((1, 50, 2), "float32")
+    attention = make("dot", dropout=0.5, seed=1)
+    np.testing.assert_allclose(attention(query, value), 1, atol=1e-5)
+    context, weights = attention(
+        query, value, training=True, return_attention_scores=True
+    )
+    assert np.std(context) > 0.05
+    np.testing.assert_allclose(np.mean(context), 1, atol=0.05)
+    np.testing.assert_allclose(weights, 1 / 50, atol=1e-6)  # before dropout
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class ShiftedDot(Score):
+    """A user's own score, with a weight."""
+
+    def build(self, query_shape, key_shape):
+        self.bias = self.add_weight(shape=(key_shape[-1],), name="bias")
+
+    def prepare(self, key):
+        return key + self.bias
+
+
+def functional_model(attention):
+    query, value = keras.Input((None, 4)), keras.Input((None, 4))
+    mask = keras.Input((None,), dtype="bool")
+    context, weights = attention(
+        query, value, value_mask=mask, return_attention_scores=True
+    )
+    return keras.Model([query, value, mask], [context, weights])
+
+
+@pytest.mark.parametrize("mode", [*MODES, ShiftedDot()])
+def test_saved_and_cloned_models_compute_the_same(mode, tmp_path):
+    model = functional_model(make(mode))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    cloned = keras.models.clone_model(model)
+    cloned.set_weights(model.get_weights())
+    for positions in (5, 3):  # and shapes are dynamic
+        query, value = tensors(positions=positions)
+        inputs = [query, value, np.ones((2, positions), bool)]
+        for other in (loaded, cloned):
+            for x, y in zip(other(inputs), model(inputs), strict=True):
+                np.testing.assert_allclose(x, y, atol=1e-6)
+
+
+def test_config_round_trip():
+    attention = LuongAttention("concat", units=7, dropout=0.1, seed=3, name="a")
+    again = LuongAttention.from_config(attention.get_config())
+    assert again.get_config() == attention.get_config()
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("mode", MODES)
+def test_mixed_precision_keeps_the_softmax_in_float32(mode, policy):
+    query, value = tensors()
+    exact = make(mode)
+    context, weights = exact(query, value, return_attention_scores=True)
+    mixed = make(mode, dtype=policy)
+    mixed.build(query.shape, value.shape)
+    mixed.set_weights(exact.get_weights())
+    half, half_weights = mixed(query, value, return_attention_scores=True)
+    assert keras.backend.standardize_dtype(half.dtype) == policy[6:]
+    assert keras.backend.standardize_dtype(half_weights.dtype) == "float32"
+    np.testing.assert_allclose(np.sum(half_weights, -1), 1, atol=1e-6)
+    np.testing.assert_allclose(half_weights, weights, atol=0.05)
+
+
+def test_output_specs_are_what_call_gives():
+    spec = make("dot").compute_output_spec(
+        keras.KerasTensor((2, 3, 4)),
+        keras.KerasTensor((2, 5, 4)),
+        return_attention_scores=True,
+    )
+    results = make("dot")(*tensors(), return_attention_scores=True)
+    assert [s.shape for s in spec] == [tuple(r.shape) for r in results]
+
+
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        ({"score_mode": "bahdanau"}, ValueError, "bahdanau"),
+        ({"dropout": 1.0}, ValueError, "1.0"),
+        ({"dropout": "0.1"}, TypeError, "'0.1'"),
+        ({"score_mode": "location"}, ValueError, "max_source_length"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, error, message):
+    with pytest.raises(error, match=message):
+        LuongAttention(**arguments)
+
+
+def test_attentional_vector_by_hand():
+    layer = AttentionalVector(1)
+    layer.build((1, 1, 2), (1, 1, 1))
+    layer.set_weights([np.array([[1.0], [2.0], [4.0]])])  # the context's rows first
+    context, query = np.array([[[0.1, 0.2]]]), np.array([[[-0.1]]])
+    np.testing.assert_allclose(layer(context, query), [[[np.tanh(0.1)]]], atol=1e-6)
+
+
+def test_attentional_vector_round_trip_and_errors():
+    layer = AttentionalVector(3, name="h_tilde")
+    again = AttentionalVector.from_config(layer.get_config())
+    assert again.get_config() == layer.get_config()
+    with pytest.raises(ValueError, match="units.*0"):
+        AttentionalVector(0)

@@ -1,0 +1,229 @@
+import itertools
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_luong.text.batches import (
+    bucket_lengths,
+    evaluation_batches,
+    source_rows,
+    training_batches,
+)
+from keras_luong.text.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_luong.text.tokenizers import TokenizerPair, WordTokenizer
+
+WORDS = [f"w{i}" for i in range(500)]
+TOKENIZERS = TokenizerPair(WordTokenizer(WORDS))
+
+
+def corpus(lengths, seed=0):
+    """Pairs whose first words number them, of the given lengths."""
+    rng = random.Random(seed)
+
+    def sentence(index, length):
+        return " ".join([WORDS[index], *rng.choices(WORDS, k=length - 1)][:length])
+
+    pairs = [
+        (sentence(i, source), sentence(i, target))
+        for i, (source, target) in enumerate(lengths)
+    ]
+    return dataset(pairs), pairs
+
+
+def dataset(pairs):
+    source, target = zip(*pairs, strict=True)
+    return tf.data.Dataset.from_tensor_slices(
+        {"source": list(source), "target": list(target)}
+    )
+
+
+def some_lengths(count, longest=20, seed=0):
+    rng = random.Random(seed)
+    return [(rng.randint(1, longest), rng.randint(1, longest)) for _ in range(count)]
+
+
+def sentences(batches):
+    """Reads the pairs of sentences back out of the batches."""
+    decode = TOKENIZERS.source.decode
+    return [
+        (source.decode(), target.decode())
+        for inputs, labels, _ in batches
+        for source, target in zip(
+            decode(inputs["source"]).numpy(), decode(labels).numpy(), strict=True
+        )
+    ]
+
+
+def flat(batches):
+    return [
+        [array.tolist() for array in (x["source"], x["target"], labels, weights)]
+        for x, labels, weights in batches.as_numpy_iterator()
+    ]
+
+
+def test_a_batch_by_hand():
+    tokenizers = TokenizerPair(WordTokenizer(["a", "b"]), WordTokenizer(["x"]))
+    pairs = dataset([("a b", "x"), ("b", "x y")])
+    ((inputs, labels, weights),) = evaluation_batches(pairs, tokenizers)
+    np.testing.assert_array_equal(
+        inputs["source"], [[4, 5, EOS_ID], [5, EOS_ID, PAD_ID]]
+    )
+    np.testing.assert_array_equal(
+        inputs["target"], [[BOS_ID, 4, PAD_ID], [BOS_ID, 4, UNK_ID]]
+    )
+    np.testing.assert_array_equal(labels, [[4, EOS_ID, PAD_ID], [4, UNK_ID, EOS_ID]])
+    np.testing.assert_allclose(weights, [[0.2, 0.2, 0.0], [0.2, 0.2, 0.2]])
+    for ids in (inputs["source"], inputs["target"], labels):
+        assert ids.dtype == tf.int32
+    assert weights.dtype == tf.float32
+
+
+@pytest.mark.parametrize("make", [training_batches, evaluation_batches])
+def test_every_pair_exactly_once(make):
+    pairs, expected = corpus(some_lengths(300))
+    batches = make(pairs, TOKENIZERS, batch_tokens=100, max_length=20)
+    assert sorted(sentences(batches)) == sorted(expected)
+
+
+@pytest.mark.parametrize("make", [training_batches, evaluation_batches])
+def test_batches_are_padded_and_weighted_right(make):
+    pairs, _ = corpus(some_lengths(200))
+    for inputs, labels, weights in make(pairs, TOKENIZERS, batch_tokens=100):
+        lengths = tf.reduce_sum(tf.cast(labels != PAD_ID, tf.int32), axis=1).numpy()
+        for row, length in enumerate(lengths):
+            assert labels[row, length - 1] == EOS_ID
+            assert not labels[row, length:].numpy().any()
+            assert inputs["target"][row, 0] == BOS_ID
+            expected = labels[row, : length - 1].numpy()
+            assert (inputs["target"][row, 1:length].numpy() == expected).all()
+            assert not inputs["target"][row, length:].numpy().any()
+        assert labels.shape[1] == lengths.max()
+        assert (inputs["source"][:, -1] != PAD_ID).numpy().any()
+        np.testing.assert_array_equal(weights.numpy() > 0, labels.numpy() != PAD_ID)
+        np.testing.assert_allclose(weights.numpy()[labels != PAD_ID], 1 / sum(lengths))
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 21, 64, 1000])
+def test_batches_hold_so_many_tokens(batch_tokens):
+    pairs, _ = corpus(some_lengths(400))
+    sizes = [
+        (max(inputs["source"].shape[1], labels.shape[1]), len(labels))
+        for inputs, labels, _ in training_batches(
+            pairs, TOKENIZERS, batch_tokens, max_length=20
+        )
+    ]
+    for length, rows in sizes:
+        assert rows == 1 or length * rows <= batch_tokens
+    full = [length * rows for length, rows in sizes]
+    if batch_tokens == 64:  # all but the buckets' last batches are nearly full
+        assert np.mean(np.array(full) > 40) > 0.8
+
+
+def test_rows_of_a_batch_are_of_one_bucket():
+    pairs, _ = corpus(some_lengths(300))
+    bounds = bucket_lengths(20)
+    for inputs, labels, _ in training_batches(pairs, TOKENIZERS, 100, max_length=20):
+        longer = np.maximum(
+            np.count_nonzero(inputs["source"], axis=1), np.count_nonzero(labels, axis=1)
+        )
+        assert len(set(np.searchsorted(bounds, longer))) == 1
+
+
+def test_training_leaves_out_empty_and_long_pairs_only():
+    lengths = [(3, 3), (0, 3), (3, 0), (5, 5), (6, 5), (5, 6), (0, 0), (1, 5)]
+    pairs, expected = corpus(lengths)
+    kept = [expected[i] for i in (0, 3, 7)]
+    batches = training_batches(pairs, TOKENIZERS, 100, max_length=5)
+    assert sorted(sentences(batches)) == sorted(kept)
+
+
+def test_evaluation_keeps_empty_pairs_and_cuts_long_ones():
+    pairs, expected = corpus([(3, 3), (0, 2), (9, 0), (7, 7)])
+    cut = [tuple(" ".join(text.split()[:5]) for text in pair) for pair in expected]
+    batches = evaluation_batches(pairs, TOKENIZERS, 100, max_length=5)
+    assert sorted(sentences(batches)) == sorted(cut)
+    for inputs, labels, weights in batches:
+        assert (np.count_nonzero(inputs["source"] == EOS_ID, axis=1) == 1).all()
+        assert (np.count_nonzero(labels == EOS_ID, axis=1) == 1).all()
+        assert np.isfinite(weights).all()
+
+
+def test_same_seed_same_epochs_and_every_epoch_differs():
+    pairs, _ = corpus(some_lengths(300))
+
+    def epochs(seed):
+        batches = training_batches(pairs, TOKENIZERS, 100, max_length=20, seed=seed)
+        return [flat(batches) for _ in range(3)]
+
+    first, again, other = epochs(1), epochs(1), epochs(2)
+    assert first == again
+    assert first[0] != other[0]
+    for one, another in itertools.combinations(first, 2):
+        assert one != another
+
+
+def test_evaluation_is_the_same_every_time():
+    pairs, _ = corpus(some_lengths(300))
+    batches = evaluation_batches(pairs, TOKENIZERS, 100, max_length=20)
+    assert flat(batches) == flat(batches)
+
+
+def test_order_of_training_batches_is_not_by_length():
+    pairs, _ = corpus(some_lengths(450))
+    lengths = [
+        inputs["source"].shape[1]
+        for inputs, _, _ in training_batches(pairs, TOKENIZERS, 100, max_length=20)
+    ]
+    place = np.arange(len(lengths))
+    assert abs(np.corrcoef(place, lengths)[0, 1]) < 0.35
+
+
+def test_shuffling_holds_a_bounded_window_and_reads_no_further():
+    taken = []
+
+    def endless():
+        for index in itertools.count():
+            taken.append(index)
+            yield {"source": "w1 w2", "target": "w3"}
+
+    spec = tf.TensorSpec([], tf.string)
+    pairs = tf.data.Dataset.from_generator(
+        endless, output_signature={"source": spec, "target": spec}
+    )
+    batches = training_batches(pairs, TOKENIZERS, 40, shuffle_pairs=100)
+    assert len(list(batches.take(3))) == 3
+    assert len(taken) < 50_000
+
+
+def test_odd_bytes_make_finite_batches():
+    pairs = dataset([(b"\xff \xfe", b"\0"), (b"w1", b"\xc3"), (b" \t ", b"w1")])
+    for make in (training_batches, evaluation_batches):
+        for _, _, weights in make(pairs, TOKENIZERS, 100):
+            assert np.isfinite(weights).all()
+            np.testing.assert_allclose(np.sum(weights), 1, rtol=1e-6)
+
+
+def test_source_rows_end_with_eos_and_tell_what_was_cut():
+    texts = tf.constant(["w0 w1 w2", "", "w0 w1 w2 w3"])
+    rows, cut = source_rows(texts, TOKENIZERS.source, max_length=3)
+    assert rows.to_list() == [[4, 5, 6, EOS_ID], [EOS_ID], [4, 5, 6, EOS_ID]]
+    assert list(cut.numpy()) == [False, False, True]
+    assert rows.dtype == tf.int32
+
+
+@pytest.mark.parametrize("max_length", [1, 2, 3, 4, 50, 1000])
+def test_bucket_lengths_rise_to_the_longest_row(max_length):
+    lengths = bucket_lengths(max_length)
+    steps = np.diff(lengths)
+    assert lengths[-1] == max_length + 1
+    assert (steps > 0).all()
+    assert (steps <= np.maximum(2, 0.08 * np.array(lengths[:-1]))).all()
+
+
+@pytest.mark.parametrize("name", ["batch_tokens", "max_length", "shuffle_pairs"])
+def test_numbers_below_one_are_refused(name):
+    pairs, _ = corpus([(1, 1)])
+    with pytest.raises(ValueError, match=f"{name} must be at least 1, received 0"):
+        training_batches(pairs, TOKENIZERS, **{name: 0})

@@ -1,0 +1,499 @@
+"""Beam and greedy search against brute force, plain Python and models that spell."""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_luong.decoding import BeamSearch, GNMTLengthPenalty, GreedySearch
+from keras_luong.text.special_ids import BOS_ID, EOS_ID, PAD_ID
+
+INF = float("inf")
+TABLE_ROWS = 101
+quick = settings(max_examples=25, deadline=None, derandomize=True)
+seeds = st.integers(0, 2**32 - 1)
+
+
+class TableState(NamedTuple):
+    history: dict
+    constant: tuple
+
+
+class TableModel:
+    """Logits and attention looked up by a hash of the sentence and all tokens so far.
+
+    The state is a nest of every kind, so that a beam that follows the wrong parent
+    reads another row.
+    """
+
+    def __init__(self, seed, vocabulary=5, scale=2.0):
+        random = np.random.default_rng(seed)
+        shape = TABLE_ROWS, vocabulary
+        self.table = random.normal(0, scale, shape).astype("float32")
+        self.steps = 0
+
+    def encode(self, source_ids):
+        start = tf.reduce_sum(source_ids, axis=1, keepdims=True)
+        state = TableState({"hash": start}, (tf.zeros_like(start), [tf.zeros([1])][1:]))
+        return {
+            "positions": tf.range(tf.shape(source_ids)[1]),
+            "ids": source_ids,
+        }, state
+
+    def step(self, tokens, state, memory):
+        self.steps += 1
+        code = (state.history["hash"] * 7 + tokens) % TABLE_ROWS
+        weights = tf.cast(code[..., None] + memory["positions"], tf.float32)
+        state = TableState({"hash": code}, state.constant)
+        return tf.gather(self.table, code), state, weights
+
+    def read(self, source, tokens):
+        """In plain Python: the log-probabilities and attention after some tokens."""
+        code = int(sum(source))
+        for token in [BOS_ID, *tokens]:
+            code = (code * 7 + token) % TABLE_ROWS
+        logits = self.table[code]
+        log_probs = logits - np.logaddexp.reduce(logits)
+        return log_probs, code + np.arange(len(source))
+
+
+class ScriptModel:
+    """Says what a function of the source and the tokens so far says."""
+
+    def __init__(self, logits_of, vocabulary, length=16):
+        self.logits_of, self.vocabulary, self.length = logits_of, vocabulary, length
+        self.steps = 0
+
+    def encode(self, source_ids):
+        batch = source_ids.shape[0]
+        said = tf.fill([batch, 1, self.length], -1)
+        return source_ids, (said, tf.reshape(source_ids[:, 0], [batch, 1]))
+
+    def step(self, tokens, state, memory):
+        self.steps += 1
+        said, source = state
+        said = tf.concat([said[..., 1:], tokens[..., None]], axis=-1)
+        logits = np.zeros([*tokens.shape, self.vocabulary], "float32")
+        for place in np.ndindex(*tokens.shape):
+            words = said[place].numpy()
+            spoken = tuple(int(w) for w in words[words >= 0][1:])
+            logits[place] = self.logits_of(int(source[place]), spoken)
+        weights = tf.ones([*tokens.shape, memory.shape[1]])
+        return tf.constant(logits), (said, source), weights
+
+
+def log_of(probabilities, vocabulary=6):
+    """Logits with these probabilities and nothing else."""
+    logits = np.full(vocabulary, -np.inf, "float32")
+    for token, probability in probabilities.items():
+        logits[token] = np.log(probability)
+    return logits
+
+
+def gnmt(log_prob, length, alpha):
+    return log_prob / ((5 + length) / 6) ** alpha
+
+
+def all_sequences(model, source, limit):
+    """Every sequence that ends, and every one that the limit cuts, with its log p."""
+    words = [t for t in range(model.table.shape[1]) if t not in (PAD_ID, BOS_ID)]
+    ended, cut = [], []
+    for length in range(1, limit + 1):
+        for sequence in itertools.product(words, repeat=length):
+            ends = sequence[-1] == EOS_ID
+            if EOS_ID in sequence[:-1] or not (ends or length == limit):
+                continue
+            steps = [model.read(source, sequence[:i])[0] for i in range(length)]
+            log_prob = sum(x[t] for x, t in zip(steps, sequence, strict=True))
+            (ended if ends else cut).append((list(sequence), log_prob))
+    return ended, cut
+
+
+def plain_beam_search(model, source, beam_width, n_best, limit, alpha):
+    """The same semantics in plain Python, without any early stop."""
+    beams, ended = [((), 0.0)], []
+    for _ in range(limit):
+        longer = []
+        for tokens, log_prob in beams:
+            following = model.read(source, tokens)[0]
+            for token in range(len(following)):
+                if token not in (PAD_ID, BOS_ID):
+                    longer.append(((*tokens, token), log_prob + following[token]))
+        longer = sorted(longer, key=lambda x: -x[1])[:beam_width]
+        ended += [x for x in longer if x[0][-1] == EOS_ID]
+        beams = [x for x in longer if x[0][-1] != EOS_ID]
+    return best_of(ended, beams, n_best, alpha)
+
+
+def best_of(ended, cut, n_best, alpha):
+    """(tokens, log p, score) of the best: those that ended, then those cut short."""
+
+    def ranked(group):
+        scored = [(list(t), lp, gnmt(lp, len(t), alpha)) for t, lp in group]
+        return sorted(scored, key=lambda x: -x[2])
+
+    return (ranked(ended) + ranked(cut))[:n_best]
+
+
+def assert_same(hypotheses, row, expected, model=None, source=None):
+    """A sentence's hypotheses are these, in this order, padded as documented."""
+    for n in range(hypotheses.ids.shape[1]):
+        ids = hypotheses.ids[row, n].numpy()
+        length = int(hypotheses.lengths[row, n])
+        weights = hypotheses.weights[row, n].numpy()
+        assert (ids[length:] == PAD_ID).all() and (weights[length:] == 0).all()
+        if n >= len(expected):
+            assert length == 0
+            assert hypotheses.scores[row, n] == hypotheses.log_probs[row, n] == -INF
+            continue
+        tokens, log_prob, score = expected[n]
+        assert ids[:length].tolist() == tokens
+        np.testing.assert_allclose(hypotheses.log_probs[row, n], log_prob, atol=1e-4)
+        np.testing.assert_allclose(hypotheses.scores[row, n], score, atol=1e-4)
+        if model is not None:
+            seen = [model.read(source, tokens[:i])[1] for i in range(length)]
+            np.testing.assert_array_equal(weights[:length, : len(source)], seen)
+
+
+SOURCES = [[7, 9, 3], [4, 3, 0], [3, 0, 0]]
+
+
+@quick
+@given(seed=seeds, alpha=st.sampled_from([0.0, 0.6, 1.0, 3.0]), data=st.data())
+def test_as_wide_as_the_space_it_is_exhaustive(seed, alpha, data):
+    vocabulary = data.draw(st.integers(4, 5))
+    limit = data.draw(st.integers(1, 4))
+    n_best = data.draw(st.sampled_from([1, 2, 24]))
+    model = TableModel(seed, vocabulary)
+    hypotheses = BeamSearch(24, n_best, limit, alpha)(model, SOURCES)
+    for row, source in enumerate(SOURCES):
+        ended, cut = all_sequences(model, source, limit)
+        expected = best_of(ended, cut, n_best, alpha)
+        assert_same(hypotheses, row, expected, model, source)
+
+
+@quick
+@given(seed=seeds, alpha=st.sampled_from([0.0, 0.6, 1.0, 3.0]), data=st.data())
+def test_narrow_equals_plain_python(seed, alpha, data):
+    beam_width = data.draw(st.integers(1, 6))
+    n_best = data.draw(st.integers(1, beam_width))
+    limit = data.draw(st.integers(1, 9))
+    model = TableModel(seed, vocabulary=9)
+    hypotheses = BeamSearch(beam_width, n_best, limit, alpha)(model, SOURCES)
+    for row, source in enumerate(SOURCES):
+        expected = plain_beam_search(model, source, beam_width, n_best, limit, alpha)
+        assert_same(hypotheses, row, expected, model, source)
+
+
+@quick
+@given(seed=seeds, alpha=st.sampled_from([0.0, 2.0]), limit=st.integers(1, 12))
+def test_beam_of_one_is_greedy(seed, alpha, limit):
+    model = TableModel(seed, vocabulary=7)
+    beam = BeamSearch(1, 1, limit, alpha)(model, SOURCES)
+    greedy = GreedySearch(limit)(model, SOURCES)
+    for name in ("ids", "lengths", "log_probs", "weights"):
+        one, other = getattr(beam, name), getattr(greedy, name)
+        np.testing.assert_array_equal(one, other, err_msg=name)
+    np.testing.assert_array_equal(greedy.scores, greedy.log_probs)
+    for row, source in enumerate(SOURCES):
+        tokens = []
+        while len(tokens) < limit and EOS_ID not in tokens:
+            log_probs = model.read(source, tokens)[0]
+            log_probs[[PAD_ID, BOS_ID]] = -INF
+            tokens.append(int(log_probs.argmax()))
+        assert greedy.ids[row, 0, : len(tokens)].numpy().tolist() == tokens
+        assert greedy.lengths[row, 0] == len(tokens)
+
+
+SEARCHES = {
+    "greedy": GreedySearch(8),
+    "relative greedy": GreedySearch(None),
+    "beam": BeamSearch(4, 3, 8),
+    "penalty": BeamSearch(4, 2, 8, 1.0),
+    "relative beam": BeamSearch(3, 1, None, 0.6),
+}
+
+
+@pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
+def test_neighbours_padding_and_order_do_not_matter(search):
+    model = TableModel(3, vocabulary=8)
+    sources = [[5, 3], [9, 9, 9, 3], [3], [8, 4, 3], [6, 3]]
+    batch = tf.ragged.constant(sources).to_tensor(shape=[None, 7])
+    together = search(model, batch)
+    backwards = search(model, batch[::-1])
+    for row, source in enumerate(sources):
+        alone = search(model, [source])
+        length = alone.ids.shape[2]
+        for other, r in ((together, row), (backwards, len(sources) - 1 - row)):
+            np.testing.assert_array_equal(other.ids[r, :, :length], alone.ids[0])
+            assert not other.ids[r, :, length:].numpy().any()
+            np.testing.assert_array_equal(other.lengths[r], alone.lengths[0])
+            np.testing.assert_array_equal(other.scores[r], alone.scores[0])
+            weights = other.weights[r, :, :length, : len(source)]
+            np.testing.assert_array_equal(weights, alone.weights[0])
+
+
+@pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
+def test_eager_equals_graph_of_unknown_shape(search):
+    model = TableModel(5, vocabulary=8)
+    signature = [tf.TensorSpec([None, None], tf.int32)]
+    graph = tf.function(lambda ids: search(model, ids), input_signature=signature)
+    for sources in (SOURCES, [[3]], np.zeros([2, 4], int), np.zeros([0, 3], int)):
+        sources = tf.constant(sources, tf.int32)
+        eager = search(model, sources)
+        for name, value in graph(sources)._asdict().items():
+            np.testing.assert_allclose(value, getattr(eager, name), 1e-6, err_msg=name)
+
+
+def test_shapes_and_dtypes():
+    hypotheses = BeamSearch(4, 3, 6)(TableModel(1), SOURCES)
+    T = int(tf.reduce_max(hypotheses.lengths))
+    assert hypotheses.ids.shape == (3, 3, T) and hypotheses.ids.dtype == tf.int32
+    assert hypotheses.weights.shape == (3, 3, T, 3)
+    assert hypotheses.lengths.shape == (3, 3)
+    assert hypotheses.lengths.dtype == tf.int32
+    for x in (hypotheses.scores, hypotheses.log_probs):
+        assert x.shape == (3, 3) and x.dtype == tf.float32
+
+
+def test_half_precision_logits_are_scored_in_float32():
+    class Half(TableModel):
+        def step(self, *args):
+            logits, state, weights = super().step(*args)
+            return tf.cast(logits, tf.float16), state, tf.cast(weights, tf.float16)
+
+    model = Half(1)
+    model.table = model.table.astype("float16").astype("float32")
+    half = BeamSearch(3, 1, 8)(model, SOURCES)
+    full_model = TableModel(1)
+    full_model.table = model.table
+    full = BeamSearch(3, 1, 8)(full_model, SOURCES)
+    assert half.scores.dtype == half.weights.dtype == tf.float32
+    np.testing.assert_array_equal(half.ids, full.ids)
+    np.testing.assert_allclose(half.scores, full.scores, 1e-6)
+
+
+def spell(source, spoken):
+    word = {10: [4, 5, 6, 4], 11: [6], 12: []}[source]
+    wanted = [*word, EOS_ID]
+    logits = np.zeros(7, "float32")
+    logits[wanted[min(len(spoken), len(wanted) - 1)]] = 20.0
+    return logits
+
+
+@pytest.mark.parametrize("search", [GreedySearch(9), BeamSearch(4, 2, 9, 0.6)])
+def test_a_model_that_spells_is_heard(search):
+    hypotheses = search(ScriptModel(spell, 7), [[10], [11], [12]])
+    best = [[4, 5, 6, 4, 3], [6, 3, 0, 0, 0], [3, 0, 0, 0, 0]]
+    assert hypotheses.ids[:, 0, :5].numpy().tolist() == best
+    assert hypotheses.lengths[:, 0].numpy().tolist() == [5, 2, 1]
+    np.testing.assert_allclose(hypotheses.scores[:, 0], 0.0, atol=1e-5)
+
+
+def test_beam_finds_what_greedy_misses():
+    def garden_path(source, spoken):
+        if not spoken:
+            return log_of({4: 0.6, 5: 0.4})
+        if spoken == (4,):
+            return log_of({4: 0.5, 5: 0.5})
+        return log_of({EOS_ID: 1.0})
+
+    model = ScriptModel(garden_path, 6)
+    greedy = GreedySearch(9)(model, [[3]])
+    beam = BeamSearch(2, 2, 9)(model, [[3]])
+    assert greedy.ids[0, 0].numpy().tolist() == [4, 4, EOS_ID]
+    assert beam.ids[0].numpy().tolist() == [[5, EOS_ID, 0], [4, 4, EOS_ID]]
+    np.testing.assert_allclose(np.exp(beam.log_probs[0]), [0.4, 0.3], rtol=1e-5)
+
+
+def short_or_long(source, spoken):
+    """Ends at once with 0.5; or says 4 (0.5) and then surely ends after three more."""
+    if not spoken:
+        return log_of({EOS_ID: 0.55, 4: 0.45})
+    return log_of({5: 1.0} if len(spoken) < 4 else {EOS_ID: 1.0})
+
+
+@pytest.mark.parametrize(
+    ("alpha", "max_length", "best", "steps"),
+    [
+        (0.0, 20, [3], 1),  # log .45 < log .55: stops at once
+        (1.0, 20, [4, 5, 5, 5, 3], 5),  # log .45 / (10/6) > log .55: worth waiting
+        (1.0, 5, [4, 5, 5, 5, 3], 5),
+        (1.0, 6, [4, 5, 5, 5, 3], 5),
+        (1.0, 2, [3], 2),  # log .45 / (7/6) = -.684 < log .55 = -.598: hopeless at once
+    ],
+)
+def test_stops_when_and_only_when_nothing_can_enter_the_pool(
+    alpha, max_length, best, steps
+):
+    model = ScriptModel(short_or_long, 6)
+    hypotheses = BeamSearch(2, 1, max_length, alpha)(model, [[3]])
+    assert hypotheses.ids[0, 0].numpy().tolist() == best
+    assert model.steps == (1 if best == [3] else steps)
+
+
+def test_a_pool_with_room_keeps_the_sentence_going():
+    model = ScriptModel(short_or_long, 6)
+    hypotheses = BeamSearch(2, 2, 20)(model, [[3]])
+    assert hypotheses.lengths.numpy().tolist() == [[1, 5]]
+    assert model.steps == 5
+
+
+def test_finished_scores_never_change():
+    def early_then_noise(source, spoken):
+        return log_of({EOS_ID: 0.4, 4: 0.35, 5: 0.25})
+
+    model = ScriptModel(early_then_noise, 6)
+    hypotheses = BeamSearch(3, 3, 12, 5.0)(model, [[3]])
+    for n in range(3):
+        length = int(hypotheses.lengths[0, n])
+        log_prob = float(hypotheses.log_probs[0, n])
+        expected = gnmt(log_prob, length, 5.0)
+        np.testing.assert_allclose(hypotheses.scores[0, n], expected, rtol=1e-5)
+    assert np.all(np.diff(hypotheses.scores[0]) <= 0)
+
+
+def test_unfinished_hypotheses_only_fill_the_room_that_is_left():
+    def reluctant(source, spoken):
+        return log_of({4: 0.8, EOS_ID: 0.15, 5: 0.05})
+
+    hypotheses = BeamSearch(3, 3, 2)(ScriptModel(reluctant, 6), [[3]])
+    # [4, 4] is the likeliest by far, yet half a sentence.
+    assert hypotheses.ids[0].numpy().tolist() == [[3, 0], [4, 3], [4, 4]]
+    np.testing.assert_allclose(
+        np.exp(hypotheses.log_probs[0]), [0.15, 0.12, 0.64], rtol=1e-5
+    )
+    best = BeamSearch(3, 1, 2)(ScriptModel(reluctant, 6), [[3]])
+    assert best.ids[0].numpy().tolist() == [[3]]
+
+
+def never_ends(source, spoken):
+    return log_of({4: 0.9, 5: 0.1})
+
+
+@pytest.mark.parametrize("search", [GreedySearch, BeamSearch])
+def test_maximum_length_closes_a_hypothesis_as_it_is(search):
+    model = ScriptModel(never_ends, 6)
+    hypotheses = search(max_length=3)(model, [[3], [4]])
+    assert hypotheses.ids[:, 0].numpy().tolist() == [[4, 4, 4]] * 2
+    assert hypotheses.lengths[:, 0].numpy().tolist() == [3, 3]
+    np.testing.assert_allclose(hypotheses.log_probs[:, 0], 3 * np.log(0.9), rtol=1e-5)
+    assert model.steps == 3
+
+
+@pytest.mark.parametrize("search", [GreedySearch, BeamSearch])
+def test_no_maximum_length_means_relative_to_each_source(search):
+    model = ScriptModel(never_ends, 6, length=30)
+    hypotheses = search(max_length=None)(model, [[5, 6, 7, 3], [3, 0, 0, 0]])
+    assert hypotheses.lengths[:, 0].numpy().tolist() == [18, 12]
+
+
+def test_ties_go_to_the_lower_id():
+    hypotheses = BeamSearch(4, 4, 2)(ScriptModel(lambda *_: np.zeros(6), 6), [[3]])
+    # Two tokens each: 1 and 3 to 5 may follow; 3 ends. At a tie the lower beam (1)
+    # comes first, and within it the lower id.
+    assert hypotheses.ids[0].numpy().tolist() == [[3, 0], [1, 3], [1, 1], [1, 4]]
+    greedy = GreedySearch(2)(ScriptModel(lambda *_: np.zeros(6), 6), [[3]])
+    assert greedy.ids[0].numpy().tolist() == [[1, 1]]
+
+
+def test_padding_and_begin_are_never_generated():
+    def likes_specials(source, spoken):
+        logits = np.zeros(6, "float32")
+        logits[[PAD_ID, BOS_ID]] = 50.0
+        return logits
+
+    for search in (GreedySearch(5), BeamSearch(4, 4, 5)):
+        hypotheses = search(ScriptModel(likes_specials, 6), [[3]])
+        for ids, length in zip(hypotheses.ids[0], hypotheses.lengths[0], strict=True):
+            assert length and not np.isin(ids[:length], [PAD_ID, BOS_ID]).any()
+
+
+@pytest.mark.parametrize("value", [-np.inf, np.nan, np.inf])
+@pytest.mark.parametrize("at", [0, 2])
+@pytest.mark.parametrize("search", [GreedySearch(5), BeamSearch(3, 2, 5, 0.6)])
+def test_impossible_sentences_say_nothing_and_spoil_nothing(search, at, value):
+    def broken(source, spoken):
+        if source == 3 and len(spoken) == at:
+            return np.full(7, value)
+        return np.where(spell(10, spoken) > 0, 0.0, -np.inf)
+
+    hypotheses = search(ScriptModel(broken, 7), [[3], [10]])
+    assert not any(np.isnan(x).any() for x in hypotheses)
+    assert hypotheses.lengths[0, 0] == 0 and hypotheses.scores[0, 0] == -INF
+    assert not hypotheses.ids[0].numpy().any()
+    assert hypotheses.ids[1, 0].numpy().tolist() == [4, 5, 6, 4, 3]
+
+
+def test_fewer_sequences_than_asked_for():
+    def one_way(source, spoken):
+        return log_of({EOS_ID: 1.0} if spoken else {4: 1.0})
+
+    hypotheses = BeamSearch(3, 3, 5)(ScriptModel(one_way, 6), [[3]])
+    assert hypotheses.ids[0].numpy().tolist() == [[4, 3], [0, 0], [0, 0]]
+    assert hypotheses.lengths[0].numpy().tolist() == [2, 0, 0]
+    assert hypotheses.scores[0].numpy().tolist() == [0, -INF, -INF]
+
+
+def test_the_memory_is_never_tiled_and_the_first_step_has_one_beam():
+    seen = []
+
+    class Watching(TableModel):
+        def step(self, tokens, state, memory):
+            seen.append((tokens.shape[1], memory["ids"].shape))
+            return super().step(tokens, state, memory)
+
+    BeamSearch(4, 4, 3)(Watching(0, scale=0.1), SOURCES)
+    assert seen == [(1, (3, 3)), (4, (3, 3)), (4, (3, 3))]
+
+
+def test_a_penalty_of_ones_own():
+    class ShortIsGood:
+        def score(self, log_probs, lengths):
+            return log_probs - 100.0 * tf.cast(lengths, tf.float32)
+
+        def bound(self, log_probs, limits):
+            return log_probs - 100.0
+
+    model = TableModel(11, vocabulary=6)
+    hypotheses = BeamSearch(6, 1, 6, ShortIsGood())(model, SOURCES)
+    assert hypotheses.ids[:, 0, 0].numpy().tolist() == [EOS_ID] * 3
+    np.testing.assert_allclose(hypotheses.scores, hypotheses.log_probs - 100, 1e-6)
+
+
+def test_the_result_is_scored_by_the_penalty_given_as_object_or_number():
+    by_number = BeamSearch(3, 1, 6, 0.7)(TableModel(2), SOURCES)
+    by_object = BeamSearch(3, 1, 6, GNMTLengthPenalty(0.7))(TableModel(2), SOURCES)
+    np.testing.assert_array_equal(by_number.scores, by_object.scores)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"beam_width": 0}, ValueError, "`beam_width` must be at least 1, received 0"),
+        ({"beam_width": 2.0}, TypeError, "`beam_width` must be an integer"),
+        ({"beam_width": True}, TypeError, "received True"),
+        ({"n_best": -1}, ValueError, "`n_best` must be at least 1, received -1"),
+        ({"beam_width": 2, "n_best": 3}, ValueError, "n_best=3 with beam_width=2"),
+        ({"max_length": 0}, ValueError, "`max_length` must be at least 1"),
+        ({"max_length": "9"}, TypeError, "`max_length` must be an integer"),
+        ({"length_penalty": -0.1}, ValueError, "not negative, received -0.1"),
+        ({"length_penalty": "gnmt"}, TypeError, "received 'gnmt'"),
+        ({"length_penalty": None}, TypeError, "`length_penalty` must be a number"),
+    ],
+)
+def test_wrong_arguments(arguments, error, message):
+    with pytest.raises(error, match=message):
+        BeamSearch(**arguments)
+
+
+@pytest.mark.parametrize(("value", "error"), [(0, ValueError), (1.5, TypeError)])
+def test_wrong_arguments_of_greedy(value, error):
+    with pytest.raises(error, match="max_length"):
+        GreedySearch(value)

@@ -1,0 +1,207 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from keras_luong.layers import (
+    InputFeedingDecoder,
+    InputFeedingDecoderCell,
+    LuongAttention,
+    RecurrentEncoder,
+)
+from keras_luong.layers.scores import SCORES
+
+UNITS, WIDTH, POSITIONS, STEPS = 4, 3, 5, 6
+SOURCE_MASK = np.arange(POSITIONS) < np.array([[5], [3]])
+
+
+def data(seed=0, steps=STEPS):
+    rng = np.random.default_rng(seed)
+    inputs = rng.normal(size=(2, steps, WIDTH)).astype("float32")
+    memory = rng.normal(size=(2, POSITIONS, UNITS)).astype("float32")
+    return inputs, memory
+
+
+def make(mode="general", **options):
+    attention = mode and LuongAttention(mode, max_source_length=8)
+    return InputFeedingDecoder(InputFeedingDecoderCell(UNITS, attention, **options))
+
+
+def stepped(decoder, inputs, memory, initial=None):
+    """The decoder's outputs and weights, one `cell` call at a time."""
+    cell = decoder.cell
+    prepared = cell.prepare(ops.array(memory), SOURCE_MASK)
+    states = cell.initial_states((2, 1), initial and [s[:, None] for s in initial])
+    outputs, weights = [], []
+    for t in range(inputs.shape[1]):
+        h_tilde, states, a = cell(inputs[:, t : t + 1], states, prepared)
+        outputs.append(h_tilde[:, 0])
+        weights.append(a[:, 0])
+    return np.stack(outputs, 1), np.stack(weights, 1), [s[:, 0] for s in states]
+
+
+@pytest.mark.parametrize("num_layers", [1, 3])
+@pytest.mark.parametrize("cell_type", ["lstm", "gru"])
+@pytest.mark.parametrize("input_feeding", [True, False])
+@pytest.mark.parametrize("mode", [*SCORES, None])
+def test_stepping_equals_teacher_forcing(mode, input_feeding, cell_type, num_layers):
+    decoder = make(
+        mode, input_feeding=input_feeding, cell_type=cell_type, num_layers=num_layers
+    )
+    inputs, memory = data()
+    forced, weights, *states = decoder(
+        inputs, memory, SOURCE_MASK, return_state=True, return_attention_scores=True
+    )
+    outputs, alignments, finals = stepped(decoder, inputs, memory)
+    np.testing.assert_allclose(forced, outputs, atol=1e-5)
+    np.testing.assert_allclose(weights, alignments, atol=1e-5)
+    for state, final in zip(states, finals, strict=True):
+        np.testing.assert_allclose(state, final, atol=1e-5)
+    # And a sentence alone is the same as in a batch.
+    alone = decoder(inputs[1:], memory[1:], SOURCE_MASK[1:])
+    np.testing.assert_allclose(alone, forced[1:], atol=1e-5)
+
+
+def test_encoder_states_start_the_decoder():
+    encoder = RecurrentEncoder(UNITS // 2, 2, bidirectional=True)
+    memory, *initial = encoder(data()[0], mask=np.ones((2, STEPS), bool))
+    memory = ops.convert_to_numpy(memory)[:, :POSITIONS]
+    decoder = make(num_layers=2)
+    inputs = data(1)[0]
+    outputs = decoder(inputs, memory, SOURCE_MASK, initial_state=initial)
+    expected, _, _ = stepped(decoder, inputs, memory, initial)
+    np.testing.assert_allclose(outputs, expected, atol=1e-5)
+    assert np.abs(outputs - decoder(inputs, memory, SOURCE_MASK)).max() > 1e-3
+
+
+@pytest.mark.parametrize("input_feeding", [True, False])
+def test_decoding_can_go_on_where_it_stopped(input_feeding):
+    decoder = make(input_feeding=input_feeding)
+    inputs, memory = data()
+    whole = decoder(inputs, memory, SOURCE_MASK)
+    first, *states = decoder(inputs[:, :2], memory, SOURCE_MASK, return_state=True)
+    second = decoder(inputs[:, 2:], memory, SOURCE_MASK, initial_state=states)
+    np.testing.assert_allclose(np.concatenate([first, second], 1), whole, atol=1e-5)
+
+
+@pytest.mark.parametrize("input_feeding", [True, False])
+def test_masked_steps_keep_states_and_give_zeros(input_feeding):
+    decoder = make(input_feeding=input_feeding)
+    inputs, memory = data()
+    mask = np.array([[True] * STEPS, [True] * 2 + [False] * (STEPS - 2)])
+    outputs, weights, *states = decoder(
+        inputs,
+        memory,
+        SOURCE_MASK,
+        mask=mask,
+        return_state=True,
+        return_attention_scores=True,
+    )
+    alone, *alone_states = decoder(
+        inputs[1:, :2], memory[1:], SOURCE_MASK[1:], return_state=True
+    )
+    np.testing.assert_allclose(outputs[1:, :2], alone, atol=1e-5)
+    np.testing.assert_array_equal(outputs[1, 2:], 0)
+    np.testing.assert_array_equal(weights[1, 2:], 0)
+    for state, expected in zip(states, alone_states, strict=True):
+        np.testing.assert_allclose(state[1:], expected, atol=1e-5)
+
+
+def test_source_padding_never_changes_anything():
+    decoder = make("concat")
+    inputs, memory = data()
+    outputs = decoder(inputs, memory, SOURCE_MASK)
+    junk = np.where(SOURCE_MASK[..., None], memory, 1e3).astype("float32")
+    np.testing.assert_allclose(decoder(inputs, junk, SOURCE_MASK), outputs, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["dot", "general", "concat", "location"])
+def test_gradients_equal_finite_differences(mode):
+    encoder = RecurrentEncoder(UNITS // 2, bidirectional=True)
+    decoder = make(mode, num_layers=2)
+    source, (inputs, _) = data()[0][:, :POSITIONS], data(1)
+    scale = np.random.default_rng(2).normal(size=(2, STEPS, UNITS))
+
+    def loss():
+        memory, *_ = encoder(source, mask=SOURCE_MASK)
+        return tf.reduce_sum(decoder(inputs, memory, SOURCE_MASK) * scale)
+
+    loss()
+    variables = encoder.trainable_variables + decoder.trainable_variables
+    with tf.GradientTape() as tape:
+        value = loss()
+    gradients = tape.gradient(value, [v.value for v in variables])
+    rng = np.random.default_rng(3)
+    for variable, gradient in zip(variables, gradients, strict=True):
+        direction = rng.normal(size=variable.shape).astype("float32")
+        direction /= np.linalg.norm(direction)
+        original, epsilon, values = variable.numpy(), 1e-2, []
+        for sign in (1, -1):
+            variable.assign(original + sign * epsilon * direction)
+            values.append(float(loss()))
+        variable.assign(original)
+        slope = (values[0] - values[1]) / (2 * epsilon)
+        dot = float(tf.reduce_sum(gradient * direction))
+        assert abs(slope - dot) < 2e-3 + 1e-2 * abs(dot), variable.path
+
+
+@pytest.mark.parametrize("input_feeding", [True, False])
+def test_dropout_is_for_training(input_feeding):
+    decoder = make(
+        "dot",
+        input_feeding=input_feeding,
+        num_layers=2,
+        dropout=0.3,
+        recurrent_dropout=0.3,
+    )
+    decoder.cell.attention.dropout = 0.3
+    inputs, memory = data()
+    outputs = np.asarray(decoder(inputs, memory, SOURCE_MASK))
+    np.testing.assert_array_equal(decoder(inputs, memory, SOURCE_MASK), outputs)
+    first, second = (
+        np.asarray(decoder(inputs, memory, SOURCE_MASK, training=True))
+        for _ in range(2)
+    )
+    assert np.abs(first - outputs).max() > 1e-3
+    assert np.abs(first - second).max() > 1e-3
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("input_feeding", [True, False])
+def test_mixed_precision(input_feeding, policy):
+    keras.config.set_dtype_policy(policy)
+    decoder = make(input_feeding=input_feeding, dropout=0.1, cell_type="gru")
+    inputs, memory = data()
+    outputs, weights = decoder(
+        inputs, memory, SOURCE_MASK, return_attention_scores=True, training=True
+    )
+    assert keras.backend.standardize_dtype(outputs.dtype) == policy[6:]
+    assert keras.backend.standardize_dtype(weights.dtype) == "float32"
+    np.testing.assert_allclose(np.sum(weights, -1), 1, atol=1e-2)
+    assert np.isfinite(np.asarray(outputs, "float32")).all()
+
+
+@pytest.mark.parametrize("input_feeding", [True, False])
+def test_saved_and_cloned_models_compute_the_same(input_feeding, tmp_path):
+    inputs, memory = keras.Input((None, WIDTH)), keras.Input((None, UNITS))
+    mask = keras.Input((None,), dtype="bool")
+    decoder = make("concat", input_feeding=input_feeding, num_layers=2)
+    results = decoder(
+        inputs, memory, mask, return_state=True, return_attention_scores=True
+    )
+    model = keras.Model([inputs, memory, mask], list(results))
+    model.save(tmp_path / "decoder.keras")
+    cloned = keras.models.clone_model(model)
+    cloned.set_weights(model.get_weights())
+    loaded = keras.models.load_model(tmp_path / "decoder.keras")
+    for steps in (STEPS, 2):
+        batch = [*data(steps=steps), SOURCE_MASK]
+        for other in (loaded, cloned):
+            for x, y in zip(other(batch), model(batch), strict=True):
+                np.testing.assert_allclose(x, y, atol=1e-6)
+
+
+def test_a_cell_of_another_kind_is_refused():
+    with pytest.raises(TypeError, match="InputFeedingDecoderCell.*LSTMCell"):
+        InputFeedingDecoder(keras.layers.LSTMCell(3))

@@ -1,0 +1,133 @@
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_luong.layers import RecurrentEncoder
+
+LENGTHS = [5, 3, 1]
+MASK = np.arange(5) < np.array(LENGTHS)[:, None]
+KERAS_LAYERS = {"lstm": keras.layers.LSTM, "gru": keras.layers.GRU}
+
+
+def embedded(seed=0, length=5):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(3, length, 4)).astype("float32")
+
+
+@pytest.mark.parametrize("cell_type", ["lstm", "gru"])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_one_layer_equals_kerass_own(cell_type, backwards):
+    encoder = RecurrentEncoder(6, cell_type=cell_type, go_backwards=backwards)
+    memory, *states = encoder(embedded(), mask=MASK)
+    layer = KERAS_LAYERS[cell_type](
+        6,
+        return_sequences=True,
+        return_state=True,
+        zero_output_for_mask=True,
+        go_backwards=backwards,
+    )
+    layer.build((None, None, 4))
+    layer.set_weights(encoder.get_weights())
+    expected, *finals = layer(embedded(), mask=MASK)
+    if backwards:
+        expected = ops.flip(expected, 1)
+    np.testing.assert_allclose(memory, expected, atol=1e-5)
+    for state, final in zip(states, finals, strict=True):
+        np.testing.assert_allclose(state, final, atol=1e-5)
+
+
+@pytest.mark.parametrize("cell_type", ["lstm", "gru"])
+def test_stacked_bidirectional_equals_kerass_own(cell_type):
+    encoder = RecurrentEncoder(3, 2, bidirectional=True, cell_type=cell_type)
+    memory, *states = encoder(embedded(), mask=MASK)
+    x, finals = embedded(), []
+    for forward, backward in zip(
+        encoder.forward_layers, encoder.backward_layers, strict=True
+    ):
+        make = KERAS_LAYERS[cell_type]
+        layer = keras.layers.Bidirectional(
+            make(3, return_sequences=True, return_state=True, zero_output_for_mask=True)
+        )
+        layer.build((None, None, x.shape[-1]))
+        layer.set_weights(forward.get_weights() + backward.get_weights())
+        x, *both = layer(x, mask=MASK)
+        half = len(both) // 2
+        pairs = zip(both[:half], both[half:], strict=True)
+        finals += [np.concatenate(pair, -1) for pair in pairs]
+    np.testing.assert_allclose(memory, x, atol=1e-5)
+    assert len(states) == len(finals)
+    for state, final in zip(states, finals, strict=True):
+        np.testing.assert_allclose(state, final, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"bidirectional": True}, {"go_backwards": True}]
+)
+def test_a_sentence_does_not_see_its_padding(options):
+    encoder = RecurrentEncoder(6, 2, **options)
+    memory, *states = encoder(embedded(), mask=MASK)
+    for i, length in enumerate(LENGTHS):
+        alone, *alone_states = encoder(embedded()[i : i + 1, :length])
+        np.testing.assert_allclose(memory[i, :length], alone[0], atol=1e-6)
+        np.testing.assert_array_equal(memory[i, length:], 0)
+        for state, alone_state in zip(states, alone_states, strict=True):
+            np.testing.assert_allclose(state[i], alone_state[0], atol=1e-6)
+
+
+def test_an_empty_row_is_zeros():
+    encoder = RecurrentEncoder(6, bidirectional=True)
+    memory, *states = encoder(embedded(), mask=np.zeros((3, 5), bool))
+    for x in (memory, *states):
+        np.testing.assert_array_equal(x, 0)
+
+
+def test_dropout_is_for_training_and_one_mask_a_sequence():
+    encoder = RecurrentEncoder(200, dropout=0.5, seed=1)
+    x = np.ones((1, 3, 4), "float32")
+    np.testing.assert_array_equal(encoder(x)[0], encoder(x, training=False)[0])
+    assert np.abs(encoder(x, training=True)[0] - encoder(x)[0]).max() > 1e-3
+    dropped = np.asarray(encoder._drop(np.ones((4, 2, 500), "float32"), True))
+    np.testing.assert_array_equal(dropped[0], dropped[-1])
+    assert set(np.unique(dropped)) == {0, 2} and 0.9 < dropped.mean() < 1.1
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_saved_and_cloned_models_compute_the_same(bidirectional, tmp_path):
+    inputs, mask = keras.Input((None, 4)), keras.Input((None,), dtype="bool")
+    encoder = RecurrentEncoder(3, 2, bidirectional=bidirectional)
+    model = keras.Model([inputs, mask], list(encoder(inputs, mask=mask)))
+    model.save(tmp_path / "encoder.keras")
+    cloned = keras.models.clone_model(model)
+    cloned.set_weights(model.get_weights())
+    for other in (keras.models.load_model(tmp_path / "encoder.keras"), cloned):
+        pairs = zip(other([embedded(), MASK]), model([embedded(), MASK]), strict=True)
+        for x, y in pairs:
+            np.testing.assert_allclose(x, y, atol=1e-6)
+
+
+def test_output_specs_are_what_call_gives():
+    encoder = RecurrentEncoder(3, 2, bidirectional=True, cell_type="gru")
+    specs = encoder.compute_output_spec(keras.KerasTensor((3, 5, 4)))
+    results = encoder(embedded())
+    assert [s.shape for s in specs] == [tuple(r.shape) for r in results]
+
+
+def test_mixed_precision_computes_in_half():
+    memory, *_ = RecurrentEncoder(3, dtype="mixed_bfloat16")(embedded(), mask=MASK)
+    assert keras.backend.standardize_dtype(memory.dtype) == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"units": 0}, "units.*0"),
+        ({"units": 3, "num_layers": 0}, "num_layers.*0"),
+        ({"units": 3, "cell_type": "rwkv"}, "rwkv"),
+        ({"units": 3, "dropout": -0.1}, "-0.1"),
+        ({"units": 3, "bidirectional": True, "go_backwards": True}, "go_backwards"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        RecurrentEncoder(**arguments)

@@ -1,0 +1,152 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from keras_luong.layers.fast_recurrence import fast_scan
+from keras_luong.layers.recurrence import plain_scan
+
+STEPS, BATCH, WIDTH, UNITS = 6, 3, 4, 5
+
+
+def problem(seed=0):
+    """A step with every kind of ingredient: products of one and of two, a shared
+    weight, a rank-3 product, a variable outside `project`, constants, an int state."""
+    rng = np.random.default_rng(seed)
+
+    def make(*shape):
+        return tf.Variable(rng.normal(size=shape, scale=0.5).astype("float32"))
+
+    w, u, v, scale = make(WIDTH, UNITS), make(UNITS, UNITS), make(UNITS, 2), make(2)
+    inputs, memory = make(STEPS, BATCH, WIDTH), make(BATCH, 7, UNITS)
+    start = make(BATCH, UNITS)
+
+    def step(x, states, constants, project):
+        h, position = states
+        h = ops.tanh(project((w, u), (x, h)) + project(u, h))
+        h = h + ops.sum(constants["memory"], axis=1)
+        y = project(v, ops.expand_dims(h, 1))[:, 0] * scale
+        return (y, ops.sin(h)), [h, position + 1]
+
+    variables = [w, u, v, scale, inputs, memory, start]
+
+    def run(scan, mask=None):
+        states = [tf.convert_to_tensor(start), tf.zeros([BATCH, 1], tf.int32)]
+        constants = {"memory": tf.convert_to_tensor(memory)}
+        return scan(step, tf.convert_to_tensor(inputs), states, constants, mask)
+
+    return run, variables
+
+
+def numpy_run(run_variables, mask=None):
+    w, u, v, scale, inputs, memory, h = (x.numpy() for x in run_variables)
+    position, ys, zs = np.zeros((BATCH, 1), "int32"), [], []
+    for t in range(STEPS):
+        new = np.tanh(inputs[t] @ w + h @ u + h @ u) + memory.sum(1)
+        keep = np.ones((BATCH, 1), bool) if mask is None else mask[t][:, None]
+        ys.append(np.where(keep, (new @ v) * scale, 0))
+        zs.append(np.where(keep, np.sin(new), 0))
+        h, position = np.where(keep, new, h), position + keep
+    return np.stack(ys), np.stack(zs), h, position
+
+
+MASK = np.arange(STEPS)[:, None] < [6, 4, 0]
+
+
+@pytest.mark.parametrize("scan", [plain_scan, fast_scan])
+@pytest.mark.parametrize("mask", [None, MASK, MASK[::-1]])
+def test_scan_equals_numpy(scan, mask):
+    run, variables = problem()
+    (y, z), (h, position) = run(scan, mask)
+    for result, expected in zip(
+        (y, z, h, position), numpy_run(variables, mask), strict=True
+    ):
+        np.testing.assert_allclose(result, expected, atol=1e-5)
+
+
+def gradients_of(run, variables, scan, mask):
+    with tf.GradientTape() as tape:
+        (y, z), (h, _) = run(scan, mask)
+        # Weights that differ everywhere, so that no error can cancel.
+        loss = sum(
+            tf.reduce_sum(
+                x
+                * tf.reshape(
+                    tf.sin(tf.range(tf.cast(tf.size(x), tf.float32))), tf.shape(x)
+                )
+            )
+            for x in (y, z, h)
+        )
+    return tape.gradient(loss, variables)
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+@pytest.mark.parametrize("mask", [None, MASK])
+def test_both_loops_have_the_same_gradients(mask, in_graph):
+    run, variables = problem()
+    results = []
+    for scan in (plain_scan, fast_scan):
+
+        def gradients(scan=scan):
+            return gradients_of(run, variables, scan, mask)
+
+        results.append((tf.function(gradients) if in_graph else gradients)())
+    for plain, fast in zip(*results, strict=True):
+        assert np.abs(plain).max() > 1e-3
+        np.testing.assert_allclose(fast, plain, rtol=1e-4, atol=1e-5)
+
+
+def test_the_fast_loop_works_under_xla():
+    run, variables = problem()
+    expected = gradients_of(run, variables, plain_scan, None)
+    compiled = tf.function(
+        lambda: gradients_of(run, variables, fast_scan, None), jit_compile=True
+    )()
+    for x, y in zip(compiled, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-4)
+
+
+def test_gradients_equal_finite_differences():
+    run, variables = problem()
+
+    def loss():
+        (y, z), (h, _) = run(fast_scan, MASK)
+        return tf.reduce_sum(tf.square(y)) + tf.reduce_sum(z) + tf.reduce_sum(h)
+
+    with tf.GradientTape() as tape:
+        value = loss()
+    gradients = tape.gradient(value, variables)
+    rng = np.random.default_rng(1)
+    for variable, gradient in zip(variables, gradients, strict=True):
+        direction = rng.normal(size=variable.shape).astype("float32")
+        direction /= np.linalg.norm(direction)
+        values, epsilon = [], 1e-2
+        original = variable.numpy()
+        for sign in (1, -1):
+            variable.assign(original + sign * epsilon * direction)
+            values.append(float(loss()))
+        variable.assign(original)
+        slope = (values[0] - values[1]) / (2 * epsilon)
+        np.testing.assert_allclose(
+            slope, np.sum(gradient * direction), rtol=2e-2, atol=2e-2
+        )
+
+
+def test_shapes_may_be_dynamic():
+
+    def step(x, states, constants, project):
+        return (project(constants, x),), states
+
+    weight = keras.ops.ones((WIDTH, 2))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, WIDTH])])
+    def dynamic(inputs):
+        start = tf.zeros([tf.shape(inputs)[1], 1])
+        (y,), _ = fast_scan(step, inputs, [start], weight)
+        return y
+
+    for shape in ((3, 2, WIDTH), (5, 1, WIDTH)):
+        x = np.random.default_rng(0).normal(size=shape).astype("float32")
+        expected = np.repeat(x.sum(-1, keepdims=True), 2, -1)
+        np.testing.assert_allclose(dynamic(x), expected, atol=1e-5)

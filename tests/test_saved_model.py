@@ -1,0 +1,264 @@
+"""An exported model says what the library says, in a process that does not have it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_luong.serving.saved_model as saved_model
+from keras_luong.decoding import BeamSearch, GreedySearch
+from keras_luong.models import Seq2Seq, Seq2SeqConfig
+from keras_luong.serving import Translator, export_saved_model
+from keras_luong.text.tokenizers import (
+    SentencePieceTokenizer,
+    TokenizerPair,
+    WordTokenizer,
+)
+
+SENTENCES = [
+    "the red dog",
+    "",
+    "   \t\n ",
+    "\u00a0\u3000",
+    b"\xff\xfe",
+    b"the \xc3 dog",
+    b"\xed\xa0\x80 cat",
+    b"the\x00dog",
+    "Ж漢字 \U0001f600 the",
+    "the cat is in the house " * 20,
+    "x" * 100_000,
+    "the " * 25_000,
+    "a",
+    "the blue cat is under the tree",
+]
+
+# Runs with -I in an empty directory: nothing of the repository can be imported.
+READER = """
+import json, sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "keras_luong":
+            raise ImportError(f"{name} is not here")
+
+sys.meta_path.insert(0, Refuse())
+try:
+    import keras_luong
+except ImportError:
+    pass
+else:
+    raise SystemExit("keras_luong can be imported: this test shows nothing")
+import tensorflow as tf, tensorflow_text
+
+serve = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+answers = []
+for batch in json.load(open(sys.argv[2])):
+    batch = [bytes(sentence) for sentence in batch]
+    said = serve(text=tf.constant(batch, tf.string, [len(batch)]))
+    answers.append({
+        "translation": [x.decode() for x in said["translation"].numpy()],
+        "score": said["score"].numpy().tolist(),
+        "truncated": said["truncated"].numpy().tolist(),
+    })
+json.dump(answers, open(sys.argv[3], "w"))
+"""
+
+
+def to_bytes(text):
+    return text if isinstance(text, bytes) else text.encode()
+
+
+def read_elsewhere(path, batches, directory):
+    """What a process without keras_luong reads from an export."""
+    questions, answers = directory / "questions.json", directory / "answers.json"
+    questions.write_text(json.dumps([[list(to_bytes(x)) for x in b] for b in batches]))
+    empty = directory / "empty"
+    empty.mkdir()
+    command = [sys.executable, "-I", "-c", READER, path, questions, answers]
+    done = subprocess.run(command, cwd=empty, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(answers.read_text())
+
+
+def sentencepiece_translator():
+    sentences = [
+        f"the {color} {animal} is {where} the {place}"
+        for color in ("red", "blue")
+        for animal in ("dog", "cat")
+        for where in ("in", "under")
+        for place in ("house", "tree")
+    ]
+    tokenizer = SentencePieceTokenizer.train(sentences, vocab_size=40)
+    size = tokenizer.vocab_size
+    model = Seq2Seq(Seq2SeqConfig(size, size, units=8))
+    for weight in model.trainable_variables:  # untrained models are too sure of nothing
+        weight.assign(4.0 * weight)
+    search = BeamSearch(3, max_length=8, length_penalty=0.6)
+    return Translator(model, tokenizer, search, max_source_length=30)
+
+
+def word_translator(search=None, **config):
+    source = WordTokenizer(["the", "red", "dog", "cat", "is"])
+    pair = TokenizerPair(source, WordTokenizer(["der", "Hund", "ist"]))
+    config = Seq2SeqConfig(9, 7, **{"units": 4, **config})
+    search = search or BeamSearch(2, max_length=None)
+    return Translator(Seq2Seq(config), pair, search, max_source_length=10)
+
+
+VARIANTS = {
+    "sentencepiece": sentencepiece_translator,
+    "words": lambda: word_translator(
+        GreedySearch(6), cell_type="gru", num_layers=2, score_mode="dot"
+    ),
+}
+
+
+@pytest.mark.parametrize("make", VARIANTS.values(), ids=VARIANTS)
+def test_says_the_same_as_keras_without_the_library(make, tmp_path):
+    translator = make()
+    path = export_saved_model(translator, tmp_path / "model")
+    batches = [SENTENCES, SENTENCES[:1], SENTENCES[::-1][:5], []]
+    answers = read_elsewhere(str(path), batches, tmp_path)
+    with pytest.warns(UserWarning, match="truncated"):
+        translations = translator.translate(SENTENCES, batch_size=4)
+    by_sentence = dict(zip(map(to_bytes, SENTENCES), translations, strict=True))
+    for batch, answer in zip(batches, answers, strict=True):
+        expected = [by_sentence[to_bytes(x)] for x in batch]
+        assert answer["translation"] == [x.text for x in expected]
+        assert answer["truncated"] == [x.truncated for x in expected]
+        scores = [x.score for x in expected]
+        np.testing.assert_allclose(answer["score"], scores, atol=1e-4)
+    assert len({x.text for x in translations}) > 3
+    assert {x.truncated for x in translations} == {True, False}
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("models") / "deep" / "words"
+    return export_saved_model(word_translator(), directory, version=7)
+
+
+def test_the_layout_and_signature_are_servings(exported):
+    assert exported.name == "7" and exported.parent.name == "words"
+    assert [x.name for x in exported.parent.iterdir()] == ["7"]
+    loaded = tf.saved_model.load(exported)
+    assert list(loaded.signatures) == ["serving_default"]
+    signature = loaded.signatures["serving_default"]
+    (text,) = signature.structured_input_signature[1].values()
+    assert text == tf.TensorSpec([None], tf.string, name="text")
+    outputs = {
+        name: (x.dtype, x.shape.rank) for name, x in signature.structured_outputs.items()
+    }
+    assert outputs == {
+        "translation": (tf.string, 1),
+        "score": (tf.float32, 1),
+        "truncated": (tf.bool, 1),
+    }
+
+
+def test_others_may_read_it(exported):
+    """Serving runs as another user; temporary directories are private by default."""
+    umask = os.umask(0)
+    os.umask(umask)
+    assert exported.stat().st_mode & 0o777 == 0o777 & ~umask
+
+
+def test_the_weights_are_those_at_export(tmp_path):
+    translator = word_translator()
+    path = export_saved_model(translator, tmp_path)
+    sentence = tf.constant(["the red dog"])
+    before = translator.serve(sentence)["score"].numpy()
+    for weight in translator.model.trainable_variables:
+        weight.assign(weight + 1.0)
+    after = export_saved_model(translator, tmp_path, version=2)
+    first, second = (
+        tf.saved_model.load(x).serve(text=sentence)["score"].numpy()
+        for x in (path, after)
+    )
+    np.testing.assert_allclose(first, before, rtol=1e-6)
+    np.testing.assert_allclose(second, translator.serve(sentence)["score"], rtol=1e-6)
+    assert abs(first - second) > 1e-3
+
+
+def test_an_existing_version_is_refused_or_replaced(tmp_path, monkeypatch):
+    version = tmp_path / "3"
+    version.mkdir()
+    (version / "old").touch()
+    translator = word_translator(GreedySearch(3))
+    with pytest.raises(FileExistsError, match="3 exists; .*overwrite=True"):
+        export_saved_model(translator, tmp_path, version=3)
+    assert os.listdir(version) == ["old"]
+
+    def fail(*args, **kwargs):
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(saved_model.tf.saved_model, "save", fail)
+        with pytest.raises(OSError, match="disk full"):
+            export_saved_model(translator, tmp_path, version=3, overwrite=True)
+    assert os.listdir(tmp_path) == ["3"] and os.listdir(version) == ["old"]
+
+    export_saved_model(translator, tmp_path, version=3, overwrite=True)
+    assert os.listdir(tmp_path) == ["3"]
+    assert "saved_model.pb" in os.listdir(version) and "old" not in os.listdir(version)
+
+
+def test_a_failed_rename_brings_the_old_version_back(tmp_path, monkeypatch):
+    old, new = tmp_path / "1", tmp_path / ".1-new"
+    old.mkdir()
+    (old / "weights").touch()
+    rename = Path.rename
+
+    def fail(self, target):
+        if self == new:
+            raise OSError("disk gone")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(OSError, match="disk gone"):
+        saved_model._publish(new, old)
+    assert os.listdir(old) == ["weights"]
+
+
+def test_a_reader_never_sees_half_a_version(tmp_path):
+    half, stop = [], threading.Event()
+
+    def poll():
+        while not stop.is_set():
+            for version in tmp_path.glob("[0-9]*"):
+                names = {str(x.relative_to(version)) for x in version.rglob("*")}
+                if not {"saved_model.pb", "variables/variables.index"} <= names:
+                    half.append(names)
+
+    reader = threading.Thread(target=poll)
+    reader.start()
+    translator = word_translator(GreedySearch(3))
+    for version in (1, 2, 3):
+        export_saved_model(translator, tmp_path, version=version)
+    stop.set()
+    reader.join()
+    assert not half and len(list(tmp_path.iterdir())) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"translator": "run"}, TypeError, "must be a Translator, received 'run'"),
+        ({"version": 0}, ValueError, "`version` must be at least 1, received 0"),
+        ({"version": "1"}, TypeError, "`version` must be an integer, received '1'"),
+        ({"directory": __file__}, NotADirectoryError, "`directory` is a file"),
+    ],
+)
+def test_wrong_arguments(change, error, message, tmp_path):
+    arguments = {"translator": word_translator(), "directory": tmp_path, "version": 1}
+    with pytest.raises(error, match=message):
+        export_saved_model(**{**arguments, **change})
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from keras_luong.training.schedules import (
+    SCHEDULES,
+    InverseSquareRoot,
+    halving,
+    make_schedule,
+)
+
+
+@pytest.mark.parametrize(
+    "constant_epochs, epochs, expected",
+    [
+        (5, 10, [1.0] * 5 + [0.5, 0.25, 0.125, 0.0625, 0.03125]),  # the paper's
+        (8, 12, [1.0] * 8 + [0.5, 0.25, 0.125, 0.0625]),  # with dropout
+        (0, 2, [0.5, 0.25]),
+    ],
+)
+def test_halving(constant_epochs, epochs, expected):
+    rate = halving(1.0, constant_epochs)
+    assert [rate(epoch) for epoch in range(epochs)] == expected
+    assert rate(6, 123.0) == rate(6)  # as Keras calls it
+
+
+def small_model(learning_rate):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(learning_rate), "mse")
+    return model
+
+
+def test_halving_in_fit_and_after_a_restart():
+    x, y = np.ones((4, 2)), np.ones((4, 1))
+    seen = []
+    for first, last in ((0, 4), (4, 5)):
+        schedule = make_schedule("halving", 0.1, constant_epochs=2)
+        model = small_model(schedule.learning_rate)
+        history = model.fit(
+            x, y, 4, last, 0, schedule.callbacks, initial_epoch=first
+        ).history
+        seen += history["learning_rate"]
+    np.testing.assert_allclose(seen, [0.1, 0.1, 0.05, 0.025, 0.0125], 1e-6)
+
+
+@pytest.mark.parametrize(
+    "step, expected", [(0, 0.25), (1, 0.5), (3, 1.0), (15, 0.5), (63, 0.25)]
+)
+def test_inverse_square_root(step, expected):
+    assert float(InverseSquareRoot(1.0, 4)(step)) == pytest.approx(expected)
+
+
+def test_inverse_square_root_serialises():
+    optimizer = keras.optimizers.SGD(InverseSquareRoot(0.5, 10))
+    again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    assert float(again.learning_rate) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_by_name(name):
+    schedule = make_schedule(name, 0.1, constant_epochs=1, warmup_steps=1)
+    model = small_model(schedule.learning_rate)
+    model.fit(np.ones((2, 2)), np.ones((2, 1)), verbose=0, callbacks=schedule.callbacks)
+    assert float(model.optimizer.learning_rate) > 0
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: make_schedule("cosine", 1.0), "cosine.*halving"),
+        (lambda: make_schedule("constant", 0.0), "learning_rate.*0.0"),
+        (lambda: make_schedule("halving", 1.0, constant_epochs=-1), "-1"),
+        (lambda: make_schedule("inverse_sqrt", 1.0, warmup_steps=0), "warmup_steps"),
+        (lambda: halving(-1.0, 5), "initial"),
+    ],
+)
+def test_refuses(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

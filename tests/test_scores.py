@@ -1,0 +1,211 @@
+import keras
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_luong.layers.scores import SCORES, Score, dot, make_score, matmul
+
+# One sentence, two queries, three source positions; numbers to check by hand.
+QUERY = np.array([[[1.0, 0.0], [1.0, 2.0]]], "float32")
+KEY = np.array([[[1.0, 1.0], [0.0, 2.0], [3.0, -1.0]]], "float32")
+
+
+def score_of(name, query=QUERY, key=KEY, weights=(), **arguments):
+    score = make_score(name, **arguments)
+    score.build(query.shape, key.shape)
+    score.set_weights([np.array(w, "float32") for w in weights])
+    return np.asarray(score(query, score.prepare(key)))
+
+
+def test_dot_by_hand():
+    expected = [[[1, 0, 3], [3, 4, 1]]]
+    np.testing.assert_allclose(score_of("dot"), expected, atol=1e-6)
+
+
+def test_scaled_dot_by_hand():
+    expected = np.array([[[1, 0, 3], [3, 4, 1]]]) / np.sqrt(2)
+    np.testing.assert_allclose(score_of("scaled_dot"), expected, atol=1e-6)
+
+
+def test_general_by_hand():
+    kernel = [[1, 2], [0, -1]]  # q·kernel: [1, 2] and [1, 0]
+    expected = [[[3, 4, 1], [1, 0, 3]]]
+    result = score_of("general", weights=[kernel])
+    np.testing.assert_allclose(result, expected, atol=1e-6)
+
+
+def test_concat_by_hand():
+    query_kernel, value_kernel, scale = [[1], [0]], [[0], [1]], [2]
+    # 2 tanh(q₀ + k₁): q₀ is 1 for both queries, k₁ = 1, 2, -1.
+    row = 2 * np.tanh([2, 3, 0])
+    result = score_of(
+        "concat", weights=[query_kernel, value_kernel, scale], units=1
+    )
+    np.testing.assert_allclose(result, [[row, row]], atol=1e-6)
+
+
+def test_location_by_hand():
+    kernel = [[1, 2, 3, 4], [0, 1, 0, -1]]
+    expected = [[[1, 2, 3], [1, 4, 3]]]  # the first three of four positions
+    result = score_of("location", weights=[kernel], max_source_length=4)
+    np.testing.assert_allclose(result, expected, atol=1e-6)
+
+
+def test_location_ignores_words_past_its_positions():
+    result = score_of("location", weights=[[[1, 2], [0, 1]]], max_source_length=2)
+    np.testing.assert_array_equal(result, [[[1, 2, -np.inf], [1, 4, -np.inf]]])
+
+
+def test_reduced_rank_by_hand():
+    u, v = [[1], [1]], [[2], [0]]  # (q₀ + q₁) · 2 k₀
+    expected = [[[2, 0, 6], [6, 0, 18]]]
+    result = score_of("reduced_rank", weights=[u, v], units=1)
+    np.testing.assert_allclose(result, expected, atol=1e-6)
+
+
+def test_cosine_by_hand():
+    norms = np.sqrt([[2, 4, 10]])
+    expected = [[[1, 0, 3] / norms[0], [3, 4, 1] / norms[0] / np.sqrt(5)]]
+    np.testing.assert_allclose(score_of("cosine"), expected, atol=1e-6)
+
+
+def test_cosine_of_a_zero_vector_is_zero():
+    result = score_of("cosine", query=np.zeros((1, 1, 2), "float32"))
+    np.testing.assert_array_equal(result, np.zeros((1, 1, 3)))
+
+
+def numpy_score(name, query, key, weights):
+    """Eq. 8 written with loops over positions, from the paper."""
+    result = np.zeros((len(query), len(key)))
+    for q, h in enumerate(query):
+        for s, source in enumerate(key):
+            if name == "dot":
+                result[q, s] = h @ source
+            elif name == "scaled_dot":
+                result[q, s] = h @ source / len(h) ** 0.5
+            elif name == "cosine":
+                norms = np.linalg.norm(h) * np.linalg.norm(source)
+                result[q, s] = h @ source / norms
+            elif name == "general":
+                result[q, s] = h @ weights[0] @ source
+            elif name == "reduced_rank":
+                result[q, s] = (h @ weights[0]) @ (source @ weights[1])
+            elif name == "location":
+                result[q, s] = (h @ weights[0])[s]
+            else:
+                w = np.concatenate(weights[:2])  # W_a [h; h̄]
+                result[q, s] = np.tanh(np.concatenate([h, source]) @ w) @ weights[2]
+    return result
+
+
+@pytest.mark.parametrize("name", SCORES)
+@settings(max_examples=20, deadline=None)
+@given(
+    sizes=st.tuples(*[st.integers(1, 5)] * 4),
+    seed=st.integers(0, 2**31),
+)
+def test_scores_equal_numpy(name, sizes, seed):
+    queries, positions, query_units, key_units = sizes
+    if name in ("dot", "scaled_dot", "cosine"):
+        key_units = query_units
+    rng = np.random.default_rng(seed)
+    query = rng.normal(size=(2, queries, query_units)).astype("float32")
+    key = rng.normal(size=(2, positions, key_units)).astype("float32")
+    score = make_score(name, units=3, max_source_length=6)
+    score.build(query.shape, key.shape)
+    weights = [rng.normal(size=w.shape).astype("float32") for w in score.weights]
+    score.set_weights(weights)
+    result = np.asarray(score(query, score.prepare(key)))
+    for b in range(2):
+        expected = numpy_score(name, query[b], key[b], weights)
+        np.testing.assert_allclose(result[b], expected, rtol=1e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", [n for n in SCORES if n != "location"])
+def test_each_querys_own_keys_score_like_shared_ones(name):
+    rng = np.random.default_rng(0)
+    query = rng.normal(size=(2, 3, 4)).astype("float32")
+    key = rng.normal(size=(2, 5, 4)).astype("float32")
+    score = make_score(name, units=3)
+    score.build(query.shape, key.shape)
+    prepared = score.prepare(key)
+    own = np.repeat(np.asarray(prepared)[:, None], 3, axis=1)  # [B, Q, W, Hk]
+    np.testing.assert_allclose(score(query, own), score(query, prepared), atol=1e-5)
+
+
+def test_location_refuses_gathered_keys():
+    score = make_score("location", max_source_length=4)
+    score.build((1, 1, 2), (1, 1, 2))
+    with pytest.raises(ValueError, match="location"):
+        score(np.ones((1, 1, 2)), np.ones((1, 1, 3, 2)))
+
+
+def test_weights_have_the_documented_names_and_shapes():
+    documented = {
+        "general": [("kernel", (4, 6))],
+        "concat": [("query_kernel", (4, 3)), ("value_kernel", (6, 3)), ("scale", (3,))],
+        "location": [("kernel", (4, 9))],
+        "reduced_rank": [("query_kernel", (4, 3)), ("value_kernel", (6, 3))],
+    }
+    for name, expected in documented.items():
+        score = make_score(name, units=3, max_source_length=9)
+        score.build((None, None, 4), (None, None, 6))
+        assert [(w.name, tuple(w.shape)) for w in score.weights] == expected
+
+
+def test_default_widths():
+    concat, reduced = make_score("concat"), make_score("reduced_rank")
+    for score in (concat, reduced):
+        score.build((None, None, 8), (None, None, 6))
+    assert concat.scale.shape == (8,)
+    assert reduced.query_kernel.shape == (8, 3)
+
+
+def test_weights_of_one_score_differ():
+    score = make_score("reduced_rank", units=3)
+    score.build((None, None, 4), (None, None, 4))
+    assert np.abs(score.query_kernel - score.value_kernel).max() > 0
+
+
+@pytest.mark.parametrize("name", ["dot", "scaled_dot", "cosine"])
+def test_sizes_that_cannot_be_compared_are_named(name):
+    score = make_score(name)
+    with pytest.raises(ValueError, match=rf"{name}.*\(2, 3, 4\).*\(2, 5, 6\)"):
+        score.build((2, 3, 4), (2, 5, 6))
+
+
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        (("luong",), ValueError, "one of.*general.*'luong'"),
+        ((3,), TypeError, "one of.*Received: 3"),
+        (("location",), ValueError, "max_source_length.*None"),
+        (("location", None, 0), ValueError, "max_source_length.*0"),
+        (("concat", -1), ValueError, "units.*-1"),
+        (("concat", 2.5), ValueError, "units.*2.5"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, error, message):
+    with pytest.raises(error, match=message):
+        make_score(*arguments)
+
+
+def test_a_users_own_score_is_taken_as_it_is():
+    score = Score()
+    assert make_score(score) is score
+
+
+def test_matmul_sums_pairs_and_keeps_leading_axes():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(2, 3, 4)), rng.normal(size=(2, 3, 5))
+    v, w = rng.normal(size=(4, 6)), rng.normal(size=(5, 6))
+    result = matmul(tuple(map(keras.ops.array, (v, w))), (x, y))
+    np.testing.assert_allclose(result, x @ v + y @ w, rtol=1e-5)
+
+
+def test_dot_takes_no_batch_for_another():
+    rng = np.random.default_rng(0)
+    query, key = rng.normal(size=(3, 2, 4)), rng.normal(size=(3, 5, 4))
+    expected = np.einsum("bqh,bsh->bqs", query, key)
+    np.testing.assert_allclose(dot(query, key), expected, rtol=1e-5)

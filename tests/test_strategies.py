@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_luong.training.strategies import make_strategy
+
+# Trains a small model on batches of uneven lengths, prints weights and logs.
+TRAIN = """
+import json, sys
+import keras, numpy as np, tensorflow as tf
+from keras_luong.training.losses import SequenceCrossentropy
+from keras_luong.training.metrics import Perplexity, TokenAccuracy
+from keras_luong.training.optimizers import make_optimizer
+from keras_luong.training.strategies import make_strategy
+
+name, devices = sys.argv[1], int(sys.argv[2])
+if name != "multiworker":
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    logical = [tf.config.LogicalDeviceConfiguration()] * devices
+    tf.config.set_logical_device_configuration(cpu, logical)
+strategy = make_strategy(name)
+
+rng = np.random.default_rng(0)
+batches = []
+for rows, width in ((4, 3), (6, 5), (2, 2), (5, 4), (3, 3)):
+    labels = rng.integers(1, 9, (rows, width)).astype("int32")
+    for row in labels[1:]:
+        row[rng.integers(1, width + 1):] = 0
+    inputs = np.roll(labels, 1, axis=1)
+    weights = ((labels != 0) / (labels != 0).sum()).astype("float32")
+    batches.append((inputs, labels, weights))
+signature = tuple(
+    tf.TensorSpec([None, None], dtype) for dtype in ("int32", "int32", "float32")
+)
+data = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
+options = tf.data.Options()
+options.experimental_distribute.auto_shard_policy = (
+    tf.data.experimental.AutoShardPolicy.OFF
+    if devices == 1 else tf.data.experimental.AutoShardPolicy.DATA
+)
+data = data.with_options(options)
+with strategy.scope():
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([
+        keras.Input((None,), dtype="int32"),
+        keras.layers.Embedding(9, 4),
+        keras.layers.LSTM(4, return_sequences=True),
+        keras.layers.Dense(9),
+    ])
+    model.compile(
+        make_optimizer("adam", 1e-2, None),
+        SequenceCrossentropy(0.1),
+        metrics=[Perplexity(), TokenAccuracy()],
+    )
+history = model.fit(data, epochs=2, verbose=0).history
+print(json.dumps({
+    "replicas": strategy.num_replicas_in_sync,
+    "weights": [v.numpy().ravel().tolist() for v in model.trainable_variables],
+    "history": history,
+}), flush=True)
+import os; os._exit(0)  # TensorFlow's cluster threads may hang at a normal exit
+"""
+
+
+def start(strategy, devices, **environment):
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    paths = [root, os.environ.get("PYTHONPATH", "")]
+    return subprocess.Popen(
+        [sys.executable, "-c", TRAIN, strategy, str(devices)],
+        env={
+            **os.environ,
+            "CUDA_VISIBLE_DEVICES": "",
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            **environment,
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def result(process):
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err[-3000:]
+    return json.loads(out.strip().splitlines()[-1])
+
+
+def assert_same_training(one, other):
+    for a, b in zip(one["weights"], other["weights"], strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+    for key in ("perplexity", "token_accuracy"):
+        np.testing.assert_allclose(
+            one["history"][key], other["history"][key], rtol=1e-5, err_msg=key
+        )
+
+
+def test_two_replicas_train_like_one():
+    one, two = map(result, [start("one", 1), start("mirrored", 2)])
+    assert (one["replicas"], two["replicas"]) == (1, 2)
+    assert_same_training(one, two)
+
+
+@pytest.mark.slow
+def test_two_workers_agree():
+    ports = []
+    for _ in range(2):
+        with socket.socket() as probe:
+            probe.bind(("localhost", 0))
+            ports.append(probe.getsockname()[1])
+    cluster = {"worker": [f"localhost:{port}" for port in ports]}
+    workers = [
+        start(
+            "multiworker",
+            2,
+            TF_CONFIG=json.dumps(
+                {"cluster": cluster, "task": {"type": "worker", "index": index}}
+            ),
+        )
+        for index in range(2)
+    ]
+    try:
+        first, second = map(result, workers)
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert first["replicas"] == 2
+    for a, b in zip(first["weights"], second["weights"], strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", ["auto", "one"])
+def test_default_without_gpus(name):
+    if len(tf.config.list_logical_devices("GPU")) > 1:
+        pytest.skip("this machine has several GPUs")
+    assert make_strategy(name) is tf.distribute.get_strategy()
+
+
+def test_refuses_unknown_names():
+    with pytest.raises(ValueError, match="tpu.*mirrored"):
+        make_strategy("tpu")

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keras_luong.models.config import Seq2SeqConfig
+from keras_luong.training.run_directory import RunDirectory, load, read_history
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SPEC = importlib.util.spec_from_file_location("train_wmt", EXAMPLES / "train_wmt.py")
+train_wmt = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(train_wmt)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Text files in which the translation is the source, upper-cased."""
+    directory = tmp_path_factory.mktemp("data")
+    rng = random.Random(0)
+    for split, size in (("train", 40), ("val", 8), ("test_2020", 6)):
+        lines = [
+            " ".join(rng.choices("abcdefg", k=rng.randint(4, 7))) for _ in range(size)
+        ]
+        (directory / f"{split}.xx").write_text("\n".join(lines) + "\n")
+        (directory / f"{split}.yy").write_text("\n".join(lines).upper() + "\n")
+    return directory
+
+
+def flags(data, run_dir, **changes):
+    values = {
+        "run_dir": run_dir,
+        "data": data,
+        "source": "xx",
+        "target": "yy",
+        "preset": "small",
+        "units": 8,
+        "dropout": 0.3,  # its random numbers too must go on where they were
+        "tokenizer": "word",
+        "optimizer": "adam",
+        "learning_rate": 0.01,
+        "batch_tokens": 60,
+        "epochs": 2,
+        "beam_width": 2,
+        **changes,
+    }
+    return [
+        text for name, value in values.items() for text in (f"--{name}", str(value))
+    ]
+
+
+@pytest.fixture(scope="module")
+def runs(data, tmp_path_factory):
+    """The results of a whole training, and of one that was stopped and gone on with."""
+    directory = tmp_path_factory.mktemp("runs")
+    whole, parts = directory / "whole", directory / "parts"
+    results = train_wmt.main(flags(data, whole))
+    train_wmt.main(flags(data, parts, epochs=1))
+    first = read_history(parts)
+    train_wmt.main(flags(data, parts, eval_sentences=3))
+    return results, RunDirectory(whole), RunDirectory(parts), first
+
+
+def test_leaves_all_that_a_run_directory_has(runs):
+    results, whole, _, _ = runs
+    for part in ("record", "best_weights", "last_weights", "history", "results"):
+        assert getattr(whole, part).is_file(), part
+    assert json.loads(whole.results.read_text()) == results
+    assert list(results) == ["validation", "test_2020"]
+    assert results["test_2020"]["sentences"] == 6
+    assert "tok:13a" in results["test_2020"]["signature"]
+    assert any(whole.logs.rglob("events.*"))
+    expected = {"loss", "perplexity", "token_accuracy", "val_bleu", "learning_rate"}
+    expected |= {"val_loss", "val_perplexity", "seconds", "target_tokens_per_second"}
+    assert all(expected <= line.keys() for line in read_history(whole.path))
+    assert load(whole.path).translate(["a b c"])[0].text.isupper()
+
+
+def test_validation_is_of_the_best_weights(runs):
+    results, whole, _, _ = runs
+    best = min(line["val_perplexity"] for line in read_history(whole.path))
+    assert results["validation"]["perplexity"] == pytest.approx(best, rel=1e-4)
+
+
+def test_going_on_equals_never_stopping(runs):
+    _, whole, parts, first = runs
+    assert [line["epoch"] for line in read_history(parts.path)] == [1, 2]
+    assert read_history(parts.path)[0] == first[0]
+    weights = [load(run.path, "last").model.get_weights() for run in (whole, parts)]
+    for a, b in zip(*weights, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_other_settings_are_refused(runs, data):
+    with pytest.raises(ValueError, match="units: 8 there, 16 now"):
+        train_wmt.main(flags(data, runs[1].path, units=16))
+
+
+def test_needs_a_validation_split(data, tmp_path):
+    for side in ("xx", "yy"):
+        (tmp_path / f"train.{side}").write_text("a b c\n")
+    with pytest.raises(ValueError, match="no validation split"):
+        train_wmt.main(flags(tmp_path, tmp_path / "run"))
+
+
+def test_every_hyperparameter_is_a_flag_with_help(capsys):
+    with pytest.raises(SystemExit):
+        train_wmt.parse(["--help"])
+    text = capsys.readouterr().out
+    for field in dataclasses.fields(Seq2SeqConfig):
+        if not field.name.endswith("_vocab_size"):
+            assert f"--{field.name}" in text
+    assert "Size of every decoder layer" in text
+
+
+class Sizes:
+    """Stands for tokenizers."""
+
+    def __init__(self, size):
+        self.source = self.target = self
+        self.vocab_size = size
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("", {"units": 1000, "num_layers": 4, "input_feeding": True}),
+        ("--units 12 --dropout 0.5", {"units": 12, "dropout": 0.5, "num_layers": 4}),
+        ("--no-input_feeding", {"input_feeding": False}),
+        ("--attention none --init_scale None", {"attention": None, "init_scale": None}),
+        ("--preset small --tie_embeddings all", {"tie_embeddings": "all"}),
+        ("--preset small --bidirectional", {"bidirectional": True}),
+    ],
+)
+def test_flags_change_the_preset(text, expected):
+    args = train_wmt.parse(["--run_dir", "r", *text.split()])
+    config = train_wmt.make_config(args, Sizes(50))
+    assert {name: getattr(config, name) for name in expected} == expected
+
+
+def test_the_default_is_the_papers():
+    args = train_wmt.parse(["--run_dir", "r"])
+    assert (args.data, args.source, args.target) == (
+        "wmt14_translate/de-en",
+        "en",
+        "de",
+    )
+    assert (args.optimizer, args.learning_rate, args.schedule) == (
+        "sgd",
+        1.0,
+        "halving",
+    )
+    assert (args.epochs, args.constant_epochs, args.clip_norm) == (12, 8, 5.0)
+    assert (
+        train_wmt.parse(["--run_dir", "r", "--optimizer", "adam"]).learning_rate < 0.01
+    )
+
+
+@pytest.mark.parametrize("text", ["--units x", "--optimizer rmsprop", "--unit 5 --x"])
+def test_refuses_bad_flags(text, capsys):
+    with pytest.raises(SystemExit):
+        train_wmt.parse(["--run_dir", "r", *text.split()])
+    assert "error" in capsys.readouterr().err

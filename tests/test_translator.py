@@ -1,0 +1,270 @@
+"""Text in, text out: the right text, in the right order, for any input at all."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_luong.decoding import BeamSearch, GreedySearch
+from keras_luong.models import Seq2Seq, Seq2SeqConfig
+from keras_luong.serving import Translation, Translator
+from keras_luong.text.special_ids import BOS_ID, EOS_ID, PAD_ID
+from keras_luong.text.tokenizers import (
+    SentencePieceTokenizer,
+    TokenizerPair,
+    WordTokenizer,
+)
+
+SOURCE_WORDS = ["one", "two", "three", "four"]
+TARGET_WORDS = ["eins", "zwei", "drei", "vier"]
+
+
+class CopyModel(tf.Module):
+    """Says the source's ids one by one, sure of each; attends to where it reads."""
+
+    vocabulary = 8
+
+    def encode(self, source_ids):
+        return source_ids, tf.zeros([tf.shape(source_ids)[0], 1], tf.int32)
+
+    def step(self, tokens, position, source_ids):
+        next_ids = tf.gather(source_ids, position, batch_dims=1)
+        logits = 20.0 * tf.one_hot(next_ids, self.vocabulary)
+        weights = tf.one_hot(position, tf.shape(source_ids)[1])
+        last = tf.shape(source_ids)[1] - 1
+        return logits, tf.minimum(position + 1, last), weights
+
+
+@functools.cache  # a trace takes longer than the tests
+def make(search=None, **arguments):
+    pair = TokenizerPair(WordTokenizer(SOURCE_WORDS), WordTokenizer(TARGET_WORDS))
+    return Translator(CopyModel(), pair, search or BeamSearch(3), **arguments)
+
+
+def texts_of(translations):
+    return [translation.text for translation in translations]
+
+
+@pytest.mark.parametrize("search", [BeamSearch(3), GreedySearch(50)])
+@pytest.mark.parametrize("batch_size", [1, 2, 100])
+def test_any_order_any_batch_size(search, batch_size):
+    sources = ["three", "one two three four", "two one", "", "four four four", "one"]
+    translations = make(search).translate(sources, batch_size=batch_size)
+    assert texts_of(translations) == [
+        "drei",
+        "eins zwei drei vier",
+        "zwei eins",
+        "",
+        "vier vier vier",
+        "eins",
+    ]
+
+
+def test_everything_about_a_translation():
+    short, long = make().translate(["two", "one three two"])
+    assert isinstance(short, Translation)
+    assert short.tokens == ["zwei", "</s>"] and short.source_tokens == ["two", "</s>"]
+    assert long.tokens == ["eins", "drei", "zwei", "</s>"]
+    assert short.truncated is False and isinstance(short.score, float)
+    assert long.score == pytest.approx(-4 * np.log1p(7 * np.exp(-20)), abs=1e-5)
+    for translation, length in ((short, 2), (long, 4)):
+        assert translation.alignment.dtype == np.float32
+        np.testing.assert_array_equal(translation.alignment, np.eye(length))
+
+
+def test_iterables_and_bytes():
+    translator = make()
+    assert texts_of(translator.translate(iter(["one", b"two"]))) == ["eins", "zwei"]
+    assert texts_of(translator.translate(tf.constant(["one"]))) == ["eins"]
+    assert texts_of(translator.translate(np.array(["one"]))) == ["eins"]
+    assert translator.translate([]) == []
+
+
+@pytest.mark.parametrize(
+    "blank", ["", " ", "\t \n", "\u00a0", "\u3000\u2003 ", b"", b"  "]
+)
+def test_blank_in_blank_out(blank):
+    alone = make().translate([blank])
+    among = make().translate(["one two", blank, "three"])
+    assert texts_of(among) == ["eins zwei", "", "drei"]
+    for translation in (alone[0], among[1]):
+        assert translation.text == "" and translation.score == 0.0
+        assert translation.tokens == translation.source_tokens == []
+        assert translation.alignment.shape == (0, 0)
+        assert translation.truncated is False
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"\xff\xfe", b"one \xc3", "one \ud800", "\U0001f600", "日本語", b"\x00", "\ufeff one"],
+)
+def test_strange_bytes_are_unknown_and_spoil_nothing(text):
+    strange, plain = make().translate([text, "one two"])
+    assert plain.text == "eins zwei"
+    assert strange.source_tokens[-1] == "</s>"
+    assert "<unk>" in strange.source_tokens
+    assert np.isfinite(strange.score) and np.isfinite(strange.alignment).all()
+
+
+def test_a_lone_unknown_character_reads_as_the_replacement_character():
+    seen = []
+
+    class Watching(WordTokenizer):
+        def encode(self, texts):
+            tf.py_function(lambda x: seen.extend(x.numpy()), [texts], [])
+            return super().encode(texts)
+
+    tokenizer = Watching(SOURCE_WORDS)
+    Translator(CopyModel(), tokenizer).translate([b"one \xff two"])
+    assert seen == ["one \ufffd two".encode()]
+
+
+def test_too_long_is_cut_and_said_so_once():
+    translator = make(max_source_length=3)
+    sources = ["one two three", "one two three four", "four", "two " * 40]
+    with pytest.warns(UserWarning, match="2 of 4 texts .* max_source_length=3") as said:
+        translations = translator.translate(sources, batch_size=1)
+    assert len(said) == 1 and said[0].filename == __file__
+    assert [x.truncated for x in translations] == [False, True, False, True]
+    assert texts_of(translations)[1:] == ["eins zwei drei", "vier", "zwei zwei zwei"]
+    assert translations[3].source_tokens == ["two"] * 3 + ["</s>"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        translator.translate(["one two three"])
+
+
+def test_serve_says_the_same_as_translate():
+    translator = make(max_source_length=3)
+    sources = ["two one", "", b"\xff", "one two three four", "three"]
+    with pytest.warns(UserWarning):
+        translations = translator.translate(sources)
+    served = translator.serve(tf.constant(sources))
+    assert sorted(served) == ["score", "translation", "truncated"]
+    decoded = [x.decode() for x in served["translation"].numpy()]
+    assert decoded == texts_of(translations)
+    np.testing.assert_allclose(served["score"], [x.score for x in translations], 1e-6)
+    assert served["truncated"].numpy().tolist() == [x.truncated for x in translations]
+    nothing = translator.serve(tf.constant([], tf.string))
+    assert [nothing[x].shape.as_list() for x in sorted(nothing)] == [[0]] * 3
+
+
+def test_one_trace_serves_all_shapes():
+    traces = []
+
+    def search(model, source_ids):
+        traces.append(source_ids.shape)
+        return BeamSearch(2)(model, source_ids)
+
+    translator = make(search)
+    for sources in (["one"], ["one two", "three"], ["one " * 9, "", "two"]):
+        translator.translate(sources, batch_size=2)
+    assert len(traces) == 1
+
+
+def test_a_hypothesis_that_does_not_exist_is_empty():
+    class Mute(CopyModel):
+        def step(self, *args):
+            logits, state, weights = super().step(*args)
+            return tf.fill(tf.shape(logits), float("-inf")), state, weights
+
+    tokenizer = WordTokenizer(SOURCE_WORDS)
+    (translation,) = Translator(Mute(), tokenizer).translate(["one two"])
+    assert translation.text == "" and translation.score == -np.inf
+    assert translation.alignment.shape == (0, 3)
+
+
+def test_the_progress_bar_counts_texts(capsys):
+    make().translate(["one"] * 5, batch_size=2, progress=True)
+    assert "5/5" in capsys.readouterr().out
+    make().translate(["one"] * 5, batch_size=2)
+    assert capsys.readouterr().out == ""
+
+
+def test_what_tokenizers_may_be():
+    source, target = WordTokenizer(SOURCE_WORDS), WordTokenizer(TARGET_WORDS)
+    for tokenizers, expected in (
+        (TokenizerPair(source, target), "eins"),
+        ((source, target), "eins"),
+        (source, "one"),
+    ):
+        assert texts_of(Translator(CopyModel(), tokenizers).translate(["one"])) == [
+            expected
+        ]
+
+
+def test_a_real_model_with_sentencepiece():
+    sentences = [f"the {a} dog is {b} the house" for a in "abcdef" for b in "uvwxyz"]
+    tokenizer = SentencePieceTokenizer.train(sentences, vocab_size=40)
+    size = tokenizer.vocab_size
+    model = Seq2Seq(Seq2SeqConfig(size, size, units=8, max_source_length=None))
+    search = BeamSearch(3, max_length=6, length_penalty=0.6)
+    translator = Translator(model, tokenizer, search)
+    sources = ["the a dog", "", "is", b"\xff house", "the u the v the w the x"]
+    together = translator.translate(sources, batch_size=5)
+    for text, translation in zip(sources, together, strict=True):
+        (alone,) = translator.translate([text])
+        assert alone.text == translation.text
+        assert alone.tokens == translation.tokens
+        assert alone.score == pytest.approx(translation.score, abs=1e-5)
+        np.testing.assert_allclose(alone.alignment, translation.alignment, atol=1e-5)
+        if text:
+            np.testing.assert_allclose(alone.alignment.sum(1), 1.0, atol=1e-5)
+
+    ids = np.array([[*tokenizer.encode(tf.constant(["is"])).to_list()[0], EOS_ID]])
+    hypotheses = search(model, ids)
+    length = int(hypotheses.lengths[0, 0])
+    best = hypotheses.ids[0, 0, :length].numpy()
+    logits = model({"source": ids, "target": np.array([[BOS_ID, *best[:-1]]])})
+    log_probs = tf.nn.log_softmax(logits)[0].numpy()[np.arange(length), best]
+    score = log_probs.sum() / ((5 + length) / 6) ** 0.6
+    assert together[2].score == pytest.approx(score, abs=1e-4)
+    assert PAD_ID not in best
+
+
+WRONG = [
+    ({"model": "m30k"}, TypeError, "`encode` and `step`.*received 'm30k'"),
+    ({"tokenizers": 3}, TypeError, "`tokenizers` must be a TokenizerPair.*received 3"),
+    ({"search": 5}, TypeError, "`search` must be callable.*received 5"),
+    ({"max_source_length": 0}, ValueError, "at least 1, received 0"),
+    ({"max_source_length": None}, TypeError, "must be an integer, received None"),
+]
+
+
+@pytest.mark.parametrize(("change", "error", "message"), WRONG)
+def test_wrong_arguments(change, error, message):
+    arguments = {"model": CopyModel(), "tokenizers": WordTokenizer(SOURCE_WORDS)}
+    with pytest.raises(error, match=message):
+        Translator(**{**arguments, **change})
+
+
+@pytest.mark.parametrize("sizes", [(6, 8), (8, 6)])
+def test_vocabularies_must_fit(sizes):
+    model = Seq2Seq(Seq2SeqConfig(*sizes, units=4))
+    side = "source" if sizes[0] == 6 else "target"
+    with pytest.raises(ValueError, match=f"{side} tokenizer has 8 .*vocab_size is 6"):
+        Translator(model, WordTokenizer(SOURCE_WORDS))
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ("a dog", r"received the single 'a dog'; write translate\(\[text\]\)"),
+        (b"a dog", "received the single b'a dog'"),
+        (["one", 2], "must hold str or bytes, received int 2 at place 1"),
+        ([["one"]], r"received list \['one'\] at place 0"),
+        (None, "`texts` must be a list of strings.*received None"),
+    ],
+)
+def test_wrong_texts(texts, message):
+    with pytest.raises(TypeError, match=message):
+        make().translate(texts)
+
+
+@pytest.mark.parametrize(("size", "error"), [(0, ValueError), ("8", TypeError)])
+def test_wrong_batch_size(size, error):
+    with pytest.raises(error, match="`batch_size`"):
+        make().translate(["one"], batch_size=size)
