@@ -34,7 +34,7 @@ from keras_luong.text.batches import evaluation_batches, training_batches
 from keras_luong.text.tokenizers import TOKENIZERS, TokenizerPair
 from keras_luong.training import run_directory
 from keras_luong.training.callbacks import (
-    DataEpoch,
+    FollowEpoch,
     TranslationEvaluation,
     best_so_far,
     training_callbacks,
@@ -107,7 +107,7 @@ def train(args, corpus, translator, perplexity, schedule) -> None:
             return
     sources, references = sentences(corpus, "validation", args.eval_sentences)
     run = run_directory.RunDirectory(args.run_dir)
-    data_epoch = DataEpoch()
+    follow = FollowEpoch()
     translation = TranslationEvaluation(
         translator,
         sources,
@@ -119,7 +119,7 @@ def train(args, corpus, translator, perplexity, schedule) -> None:
     sizes = {"batch_tokens": args.batch_tokens, "max_length": args.max_length}
     pairs = training_pairs(args, corpus)
     model.fit(
-        data_epoch.batches(
+        follow.batches(
             lambda seed: training_batches(pairs, tokenizers, seed=seed, **sizes),
             seed=args.seed,
         ),
@@ -131,7 +131,7 @@ def train(args, corpus, translator, perplexity, schedule) -> None:
         callbacks=training_callbacks(
             args.run_dir,
             perplexity,
-            first=[data_epoch, *schedule.callbacks, translation],
+            first=[follow, *schedule.callbacks, translation],
             monitor=args.monitor,
             early_stopping=args.early_stopping,
         ),

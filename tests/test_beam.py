@@ -338,6 +338,12 @@ def test_stops_when_and_only_when_nothing_can_enter_the_pool(
     assert model.steps == (1 if best == [3] else steps)
 
 
+def test_who_can_only_draw_level_cannot_enter():
+    model = ScriptModel(lambda *_: log_of({EOS_ID: 0.5, 4: 0.5}), 6)
+    hypotheses = BeamSearch(2, 1, 20)(model, [[3]])
+    assert hypotheses.ids[0].numpy().tolist() == [[3]] and model.steps == 1
+
+
 def test_a_pool_with_room_keeps_the_sentence_going():
     model = ScriptModel(short_or_long, 6)
     hypotheses = BeamSearch(2, 2, 20)(model, [[3]])

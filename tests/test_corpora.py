@@ -145,7 +145,11 @@ def test_directory(tmp_path, validation):
         (["a.en", "a.de"], FileNotFoundError, r"has no train, .*\['a.de', 'a.en'\]"),
         ([], FileNotFoundError, r"it has \[\]"),
         (["dev.en", "dev.de", "val.en"], ValueError, r"dev\.en and .*val\.en are both"),
-        (["test.en", "test.de", "test.de.gz"], ValueError, r"de side of the test split"),
+        (
+            ["test.en", "test.de", "test.de.gz"],
+            ValueError,
+            r"de side of the test split",
+        ),
     ],
 )
 def test_bad_directory_is_refused(tmp_path, names, error, message):

@@ -124,8 +124,10 @@ def test_gradients_equal_finite_differences(mode):
     scale = np.random.default_rng(2).normal(size=(2, STEPS, UNITS))
 
     def loss():
-        memory, *_ = encoder(source, mask=SOURCE_MASK)
-        return tf.reduce_sum(decoder(inputs, memory, SOURCE_MASK) * scale)
+        memory, *_ = encoder(source, mask=SOURCE_MASK, training=True)
+        return tf.reduce_sum(
+            decoder(inputs, memory, SOURCE_MASK, training=True) * scale
+        )
 
     loss()
     variables = encoder.trainable_variables + decoder.trainable_variables
@@ -205,3 +207,31 @@ def test_saved_and_cloned_models_compute_the_same(input_feeding, tmp_path):
 def test_a_cell_of_another_kind_is_refused():
     with pytest.raises(TypeError, match="InputFeedingDecoderCell.*LSTMCell"):
         InputFeedingDecoder(keras.layers.LSTMCell(3))
+
+
+@pytest.mark.parametrize("cell_type", ["lstm", "gru"])
+@pytest.mark.parametrize("input_feeding", [True, False])
+def test_training_computes_what_inference_does(input_feeding, cell_type):
+    """Without dropout: the loop that training takes on TensorFlow, and the plain one."""
+    options = {"cell_type": cell_type, "num_layers": 2}
+    encoder = RecurrentEncoder(UNITS, **options)
+    decoder = make("concat", input_feeding=input_feeding, **options)
+    source, inputs = data()[0][:, :POSITIONS], data(1)[0]
+    mask = np.arange(STEPS) < np.array([[STEPS], [2]])
+    results = []
+    for training in (True, False):
+        memory, *state = encoder(source, mask=SOURCE_MASK, training=training)
+        results.append(
+            decoder(
+                inputs,
+                memory,
+                SOURCE_MASK,
+                mask=mask,
+                initial_state=state,
+                return_state=True,
+                return_attention_scores=True,
+                training=training,
+            )
+        )
+    for x, y in zip(*results, strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-5)

@@ -306,7 +306,9 @@ def test_bad_arguments_are_refused(arguments, message):
 
 
 def test_more_sentences_than_there_are_are_refused(monkeypatch):
-    monkeypatch.setattr(phrases, "FRAMES", [("it~a is~b {month}", "es~a ist~b {month}")])
+    monkeypatch.setattr(
+        phrases, "FRAMES", [("it~a is~b {month}", "es~a ist~b {month}")]
+    )
     with pytest.raises(ValueError, match="train=20 is too large: .* than 12 distinct"):
         PhraseCorpus(train=20, validation=1, test=1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import keras_luong
 import keras_luong.serving.saved_model as saved_model
 from keras_luong.decoding import BeamSearch, GreedySearch
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
@@ -88,6 +90,13 @@ def read_elsewhere(path, batches, directory):
     return json.loads(answers.read_text())
 
 
+def opinionated(model):
+    """Untrained models say the same to everything; with large weights they do not."""
+    for weight in model.trainable_variables:
+        weight.assign(4.0 * weight)
+    return model
+
+
 def sentencepiece_translator():
     sentences = [
         f"the {color} {animal} is {where} the {place}"
@@ -99,10 +108,8 @@ def sentencepiece_translator():
     tokenizer = SentencePieceTokenizer.train(sentences, vocab_size=40)
     size = tokenizer.vocab_size
     model = Seq2Seq(Seq2SeqConfig(size, size, units=8))
-    for weight in model.trainable_variables:  # untrained models are too sure of nothing
-        weight.assign(4.0 * weight)
     search = BeamSearch(3, max_length=8, length_penalty=0.6)
-    return Translator(model, tokenizer, search, max_source_length=30)
+    return Translator(opinionated(model), tokenizer, search, max_source_length=30)
 
 
 def word_translator(search=None, **config):
@@ -110,7 +117,8 @@ def word_translator(search=None, **config):
     pair = TokenizerPair(source, WordTokenizer(["der", "Hund", "ist"]))
     config = Seq2SeqConfig(9, 7, **{"units": 4, **config})
     search = search or BeamSearch(2, max_length=None)
-    return Translator(Seq2Seq(config), pair, search, max_source_length=10)
+    model = opinionated(Seq2Seq(config))
+    return Translator(model, pair, search, max_source_length=10)
 
 
 VARIANTS = {
@@ -155,7 +163,8 @@ def test_the_layout_and_signature_are_servings(exported):
     (text,) = signature.structured_input_signature[1].values()
     assert text == tf.TensorSpec([None], tf.string, name="text")
     outputs = {
-        name: (x.dtype, x.shape.rank) for name, x in signature.structured_outputs.items()
+        name: (x.dtype, x.shape.rank)
+        for name, x in signature.structured_outputs.items()
     }
     assert outputs == {
         "translation": (tf.string, 1),
@@ -246,6 +255,48 @@ def test_a_reader_never_sees_half_a_version(tmp_path):
     stop.set()
     reader.join()
     assert not half and len(list(tmp_path.iterdir())) == 3
+
+
+SCRIPT = Path(__file__).parents[1] / "export" / "to_saved_model.py"
+
+
+@pytest.mark.parametrize(
+    ("options", "search"),
+    [
+        ([], BeamSearch(4, 2, 9, 0.5)),
+        (["--beam_width", "1"], BeamSearch(1, 1, 9, 0.5)),
+        (
+            ["--length_penalty", "0", "--max_length", "3", "--max_source_length", "2"],
+            BeamSearch(4, 2, 3, 0.0),
+        ),
+    ],
+)
+def test_the_command_line(options, search, tmp_path, monkeypatch, capsys):
+    def load(run_dir):
+        assert run_dir == tmp_path / "run"
+        return word_translator(BeamSearch(4, 2, 9, 0.5))
+
+    seen = []
+
+    def export(translator, *args, **kwargs):
+        seen.append(translator)
+        return export_saved_model(translator, *args, **kwargs)
+
+    monkeypatch.setattr(keras_luong, "load", load)
+    monkeypatch.setattr(keras_luong, "export_saved_model", export)
+    run, out = str(tmp_path / "run"), str(tmp_path / "out")
+    argv = [str(SCRIPT), run, out, "--version", "2", "--check", "the cat", *options]
+    monkeypatch.setattr(sys, "argv", argv)
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+    assert seen[0].search == search
+    assert seen[0].max_source_length == (2 if "--max_source_length" in options else 10)
+    said = capsys.readouterr().out
+    (first, _, *snippet) = said.splitlines()
+    assert first.startswith(f"{out}/2: 'the cat' -> ")
+    words = {}
+    exec("\n".join(x.strip() for x in snippet[1:3]), words)
+    result = eval(snippet[3].strip(), words).numpy()[0].decode()
+    assert first.endswith(repr(result))
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,23 @@ def test_pieces_join_to_the_text():
     assert "".join(pieces) == "▁a▁dog"
 
 
+def test_frequent_words_stay_whole():
+    """SentencePiece alone splits words that are part of no other word."""
+    words = ["und", "einem", "blauen", "Hund", "springt", "über", "Zaun"]
+    sentences = [" ".join(words[i:] + words[:i]) for i in range(7)] * 20
+    tokenizer = SentencePieceTokenizer.train(sentences, vocab_size=100)
+    ids = tokenizer.encode(tf.constant(sentences[:1]))
+    assert list(strings(tokenizer.pieces(ids[0]))) == [f"▁{word}" for word in words]
+
+
+def test_digits_can_be_split():
+    tokenizer = SentencePieceTokenizer.train(
+        ["page 12 12", "page 123"] * 9, vocab_size=40, split_digits=True
+    )
+    pieces = tokenizer.pieces(tokenizer.encode(tf.constant(["page 12"]))[0])
+    assert list(strings(pieces)) == ["▁page", "▁", "1", "2"]
+
+
 def test_words_are_ranked_by_frequency_then_code_point():
     tokenizer = WordTokenizer.train(["b a c b", "c <s> Ä", b"d"], vocab_size=8)
     assert tokenizer.words == ["b", "c", "a", "d"]

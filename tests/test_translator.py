@@ -100,7 +100,15 @@ def test_blank_in_blank_out(blank):
 
 @pytest.mark.parametrize(
     "text",
-    [b"\xff\xfe", b"one \xc3", "one \ud800", "\U0001f600", "日本語", b"\x00", "\ufeff one"],
+    [
+        b"\xff\xfe",
+        b"one \xc3",
+        "one \ud800",
+        "\U0001f600",
+        "日本語",
+        b"\x00",
+        "\ufeff one",
+    ],
 )
 def test_strange_bytes_are_unknown_and_spoil_nothing(text):
     strange, plain = make().translate([text, "one two"])

@@ -103,10 +103,10 @@ class InputFeedingDecoder(keras.layers.Layer):
         shape = (batch_size, queries, source_length)
         return attention.dropout_noise(shape, training)
 
-    def _scan(self, step, inputs, states, constants, mask):
+    def _scan(self, step, inputs, states, constants, mask, training):
         z = self.cell.project_inputs(ops.swapaxes(inputs, 0, 1))
         mask = None if mask is None else ops.transpose(mask)
-        outputs, states = scan(step, z, states, constants, mask)
+        outputs, states = scan(step, z, states, constants, mask, training)
         return [ops.swapaxes(y, 0, 1) for y in outputs], states
 
     def _attend_in_loop(self, inputs, memory, states, mask, training):
@@ -129,7 +129,9 @@ class InputFeedingDecoder(keras.layers.Layer):
             h_tilde, weights = h_tilde[:, 0], weights[:, 0]
             return (h_tilde, weights), cell.feed(states, h_tilde)
 
-        (outputs, weights), states = self._scan(step, inputs, states, constants, mask)
+        (outputs, weights), states = self._scan(
+            step, inputs, states, constants, mask, training
+        )
         return outputs, weights, states
 
     def _attend_after_loop(self, inputs, memory, states, mask, training):
@@ -140,7 +142,7 @@ class InputFeedingDecoder(keras.layers.Layer):
             h, states = cell.recur(z, states, noise, project)
             return (h,), states
 
-        (h,), states = self._scan(step, inputs, states, noise, mask)
+        (h,), states = self._scan(step, inputs, states, noise, mask, training)
         target_length = ops.shape(inputs)[1]
         positions = positions + ops.arange(target_length, dtype="int32")
         noise = self._attention_noise(target_length, memory, training)

@@ -129,7 +129,9 @@ class RecurrentEncoder(keras.layers.Layer):
         states = []
         for level in self._levels():
             x = self._drop(x, training)
-            runs = [self._run(layer.cell, x, mask, back) for layer, back in level]
+            runs = [
+                self._run(layer.cell, x, mask, back, training) for layer, back in level
+            ]
             outputs, finals = zip(*runs, strict=True)
             x = ops.concatenate(outputs, -1) if len(runs) > 1 else outputs[0]
             states += [
@@ -138,7 +140,7 @@ class RecurrentEncoder(keras.layers.Layer):
             ]
         return ops.swapaxes(x, 0, 1), *states
 
-    def _run(self, cell, x, mask, backwards):
+    def _run(self, cell, x, mask, backwards, training):
         """One layer, one direction, over x [S, B, n]: -> outputs, final states."""
         kind = self.kind
 
@@ -152,7 +154,8 @@ class RecurrentEncoder(keras.layers.Layer):
         if backwards:
             z = ops.flip(z, 0)
             mask = None if mask is None else ops.flip(mask, 0)
-        (h,), states = scan(step, z, [zeros] * kind.num_states, mask=mask)
+        zeros = [zeros] * kind.num_states
+        (h,), states = scan(step, z, zeros, mask=mask, training=training)
         return (ops.flip(h, 0) if backwards else h), states
 
     def _drop(self, x, training):

@@ -3,9 +3,10 @@
 Shapes: T steps, B batch. Loops are time-major: [T, B, ...].
 
 `step(x, states, constants, project) -> (outputs, states)` multiplies by weight matrices
-only through the `project` that it is handed. The plain loop hands it a matmul; the
-TensorFlow loop (`keras_luong.layers.fast_recurrence`) one that takes the weights'
-gradients out of the loop. A test holds the two equal in outputs and gradients.
+only through the `project` that it is handed. The plain loop hands it a matmul; the one
+for training on TensorFlow (`keras_luong.layers.fast_recurrence`) hands it one that
+takes the weights' gradients out of the loop. Tests hold the two equal in outputs and
+gradients.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from keras import ops
 from keras_luong.layers.scores import matmul
 
 
-def scan(step, inputs, states, constants=(), mask=None):
+def scan(step, inputs, states, constants=(), mask=None, training=False):
     """Runs `step` over time.
 
     Args:
@@ -26,11 +27,14 @@ def scan(step, inputs, states, constants=(), mask=None):
         states: List of initial states [B, ...].
         constants: Nest of tensors that the step reads at every time.
         mask: bool [T, B] or None; where False, states are kept and outputs are zeros.
+        training: Whether gradients will be wanted: then TensorFlow takes the loop that
+            is faster at them. The plain one has them too, and exports without custom
+            gradients.
 
     Returns:
         Tuple of outputs [T, B, ...] and the list of final states.
     """
-    if keras.backend.backend() == "tensorflow":
+    if training and keras.backend.backend() == "tensorflow":
         from keras_luong.layers.fast_recurrence import fast_scan
 
         return fast_scan(step, inputs, states, constants, mask)

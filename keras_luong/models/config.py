@@ -105,6 +105,20 @@ class Seq2SeqConfig:
         self._check_together()
 
     def _check_together(self):
+        self._check_vocabularies()
+        self._check_encoder()
+        located = self.attention and self.score_mode == "location"
+        if located and self.max_source_length is None:
+            raise ValueError(
+                'score_mode="location" needs max_source_length, the number of source '
+                "positions that it knows (the end counted). Received: None"
+            )
+        if self.init_scale is not None and not self.init_scale > 0:
+            raise ValueError(
+                f"init_scale must be positive or None. Received: {self.init_scale!r}"
+            )
+
+    def _check_vocabularies(self):
         special = len((PAD_ID, UNK_ID, BOS_ID, EOS_ID))
         for name in ("source_vocab_size", "target_vocab_size"):
             if getattr(self, name) <= special:
@@ -112,10 +126,20 @@ class Seq2SeqConfig:
                     f"{name} must be more than the {special} special ids. "
                     f"Received: {getattr(self, name)}"
                 )
-        if self.init_scale is not None and not self.init_scale > 0:
+        if self.tie_embeddings and self.embedding_dim != self.units:
             raise ValueError(
-                f"init_scale must be positive or None. Received: {self.init_scale!r}"
+                "Tied embeddings need embedding_dim == units. Received: "
+                f"embedding_dim={self.embedding_dim}, units={self.units}"
             )
+        shared = self.source_vocab_size == self.target_vocab_size
+        if self.tie_embeddings == "all" and not shared:
+            raise ValueError(
+                'tie_embeddings="all" needs one vocabulary for both sides. Received: '
+                f"source_vocab_size={self.source_vocab_size}, "
+                f"target_vocab_size={self.target_vocab_size}"
+            )
+
+    def _check_encoder(self):
         if self.bidirectional and self.reverse_source:
             raise ValueError(
                 "reverse_source=True needs bidirectional=False: a bidirectional "
@@ -128,18 +152,6 @@ class Seq2SeqConfig:
                 f'{self.units}: use bridge="dense" or other encoder_units. '
                 f"Received: encoder_units={self.encoder_units}, units={self.units}, "
                 f"bidirectional={self.bidirectional}"
-            )
-        if self.tie_embeddings and self.embedding_dim != self.units:
-            raise ValueError(
-                "Tied embeddings need embedding_dim == units. Received: "
-                f"embedding_dim={self.embedding_dim}, units={self.units}"
-            )
-        shared = self.source_vocab_size == self.target_vocab_size
-        if self.tie_embeddings == "all" and not shared:
-            raise ValueError(
-                'tie_embeddings="all" needs one vocabulary for both sides. Received: '
-                f"source_vocab_size={self.source_vocab_size}, "
-                f"target_vocab_size={self.target_vocab_size}"
             )
 
     @classmethod

@@ -158,8 +158,10 @@ class Translator:
         lengths = tokens.row_lengths()
         ends = tf.fill([tf.shape(text)[0], 1], EOS_ID)
         ids = tf.concat([tokens[:, : self.max_source_length], ends], axis=1)
+        # One column even without a row: an encoder's loop must run to know its shapes.
+        width = tf.maximum(1, tf.cast(ids.bounding_shape(axis=1), tf.int32))
         return Source(
-            ids=ids.to_tensor(PAD_ID),
+            ids=ids.to_tensor(PAD_ID, shape=tf.stack([-1, width])),
             truncated=lengths > self.max_source_length,
             empty=tf.strings.regex_full_match(text, WHITE_SPACE) | (lengths == 0),
         )

@@ -95,6 +95,7 @@ class SentencePieceTokenizer(tf.Module):
         vocab_size: int = 8000,
         character_coverage: float = 0.9999,
         normalization: str = "nmt_nfkc",
+        split_digits: bool = False,
     ) -> SentencePieceTokenizer:
         """Trains a unigram model; the same sentences always give the same model.
 
@@ -107,6 +108,8 @@ class SentencePieceTokenizer(tf.Module):
                 pieces; rarer ones become `<unk>`.
             normalization: SentencePiece's rule: "nmt_nfkc", "nfkc", "nmt_nfkc_cf"
                 (lower-cases), "nfkc_cf" or "identity".
+            split_digits: Whether every digit is a piece of its own, which makes numbers
+                longer, and far easier to translate from little data.
 
         Returns:
             The trained tokenizer.
@@ -121,13 +124,14 @@ class SentencePieceTokenizer(tf.Module):
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=iter(_nonblank(sentences)),
+                sentence_iterator=_with_twins(_nonblank(sentences)),
                 model_writer=model,
                 model_type="unigram",
                 vocab_size=vocab_size,
                 hard_vocab_limit=False,
                 character_coverage=character_coverage,
                 normalization_rule_name=normalization,
+                split_digits=split_digits,
                 pad_id=PAD_ID,
                 unk_id=UNK_ID,
                 bos_id=BOS_ID,
@@ -523,7 +527,7 @@ def _sample_sides(
 
 
 def _stream(pairs: tf.data.Dataset) -> Iterator[tuple[bytes, bytes]]:
-    for batch in pairs.batch(4096).as_numpy_iterator():
+    for batch in pairs.batch(4096).prefetch(2).as_numpy_iterator():
         yield from zip(batch["source"], batch["target"], strict=True)
 
 
@@ -533,6 +537,24 @@ def _nonblank(sentences: Iterable[str | bytes]) -> Iterator[str]:
             sentence = sentence.decode("utf-8", errors="replace")
         if sentence.strip():
             yield sentence
+
+
+def _with_twins(sentences: Iterable[str]) -> Iterator[str]:
+    """Yields the sentences, then every word that came twice or more with a full stop.
+
+    SentencePiece's candidates for pieces are the strings that occur in two distinct
+    words. A word such as "and" in a text whose punctuation stands apart may be in no
+    other word, so it would be split up, however frequent: a quarter of the 300 most
+    frequent words of the tokenised Multi30k are. Its twin makes it a candidate, and
+    being there once does not count beside the word's own frequency.
+    """
+    counts: Counter[str] = Counter()
+    for sentence in sentences:
+        counts.update(sentence.split())
+        yield sentence
+    for word, count in counts.items():
+        if count > 1 and word.isalpha():
+            yield f"{word}."
 
 
 class _SharedModel(tf.saved_model.experimental.TrackableResource):

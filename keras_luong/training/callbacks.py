@@ -20,6 +20,8 @@ from keras_luong.training.run_directory import (
     write_text,
 )
 
+_DRAWS_PER_EPOCH = 1 << 20  # more than an epoch has batches
+
 if TYPE_CHECKING:
     from keras_luong.serving.translator import Translation, Translator
 
@@ -206,17 +208,19 @@ class StopOnNaN(keras.callbacks.Callback):
             )
 
 
-class DataEpoch(keras.callbacks.Callback):
-    """Makes the order of the data follow the epoch, also when training goes on later.
+class FollowEpoch(keras.callbacks.Callback):
+    """Makes what is random in an epoch follow from its number: data order, dropout.
 
-    Keras iterates over a dataset once per epoch; one that shuffles anew each time
-    would start from its first order again in a new process.
+    So training that goes on in a new process does what it would have done in the old
+    one. Keras iterates over a dataset once per epoch, and one that shuffles anew each
+    time would start from its first order again; and Keras does not save the state of
+    its seed generators with the weights.
 
     Example:
-        >>> data_epoch = DataEpoch()
-        >>> batches = data_epoch.batches(
+        >>> follow = FollowEpoch()
+        >>> batches = follow.batches(
         ...     lambda seed: training_batches(pairs, tokenizers, seed=seed), seed=1)
-        >>> model.fit(batches, epochs=10, callbacks=[data_epoch])
+        >>> model.fit(batches, epochs=10, callbacks=[follow])
     """
 
     def __init__(self):
@@ -226,6 +230,10 @@ class DataEpoch(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         """Keras makes the epoch's iterator right after this."""
         self.epoch.assign(epoch)
+        for variable in self.model.non_trainable_variables:
+            if variable.path.endswith("seed_generator_state"):
+                seed, _ = keras.ops.convert_to_numpy(variable)
+                variable.assign([seed, epoch * _DRAWS_PER_EPOCH])
 
     def batches(
         self, make: Callable[[tf.Tensor], tf.data.Dataset], seed: int = 0

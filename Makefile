@@ -1,0 +1,29 @@
+# Two commands: `make demo` and `make test`. Both make their own .venv first.
+PYTHON ?= python3
+BIN := .venv/bin
+export TF_CPP_MIN_LOG_LEVEL ?= 3
+
+.PHONY: demo test slow lint clean
+
+demo: .venv/installed
+	$(BIN)/python examples/demo.py
+
+test: lint
+	$(BIN)/python -m pytest -n 2 -q
+
+slow: .venv/installed
+	$(BIN)/python -m pytest -m slow -q
+
+lint: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+.venv/installed: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 13) and f"Python 3.10 to 3.12 is needed, {sys.version.split()[0]} found: make PYTHON=python3.12")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -e ".[dev]"
+	touch $@
+
+clean:
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build *.egg-info
