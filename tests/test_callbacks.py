@@ -11,8 +11,8 @@ import tensorflow as tf
 from keras_luong.serving.translator import Translation
 from keras_luong.training import callbacks
 from keras_luong.training.callbacks import (
-    FollowEpoch,
     EpochLog,
+    FollowEpoch,
     StopOnNaN,
     TranslationEvaluation,
     best_so_far,

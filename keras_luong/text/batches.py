@@ -39,7 +39,7 @@ def training_batches(
         tokenizers: What turns them into ids.
         batch_tokens: Most tokens on one side of a batch, padding, BOS and EOS included
             (a batch has one row at least): the rows of a batch are `batch_tokens`
-            divided by the length of its longest sentence.
+            divided by the longest row of its bucket, see `bucket_lengths`.
         max_length: Most tokens of a sentence, BOS and EOS not counted.
         seed: Seed of the order.
         shuffle_pairs: Shuffle within a window of so many pairs. A larger corpus that
