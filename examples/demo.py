@@ -21,7 +21,7 @@ PICTURE = RUN / "attention.png"
 FLAGS = """
     --data phrases --vocab_size 2000 --preset small --units 128 --init_scale 0.25
     --dropout 0.1 --batch_tokens 600 --optimizer adam --learning_rate 0.002
-    --constant_epochs 4 --epochs 7 --eval_sentences 100
+    --constant_epochs 4 --epochs 6 --eval_sentences 100
 """.split()
 SHOWN = 6
 

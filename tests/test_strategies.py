@@ -14,12 +14,15 @@ from keras_luong.training.strategies import make_strategy
 
 # Trains a small model on batches of uneven lengths, prints weights and logs.
 TRAIN = """
-import json, sys
+import itertools, json, sys, tempfile, types
 import keras, numpy as np, tensorflow as tf
 from keras_luong.training.losses import SequenceCrossentropy
 from keras_luong.training.metrics import Perplexity, TokenAccuracy
 from keras_luong.training.optimizers import make_optimizer
 from keras_luong.training.strategies import make_strategy
+
+from keras_luong.training import callbacks
+callbacks.time = types.SimpleNamespace(perf_counter=itertools.count().__next__)
 
 name, devices = sys.argv[1], int(sys.argv[2])
 if name != "multiworker":
@@ -30,7 +33,7 @@ strategy = make_strategy(name)
 
 rng = np.random.default_rng(0)
 batches = []
-for rows, width in ((4, 3), (6, 5), (2, 2), (5, 4), (3, 3)):
+for rows, width in ((5, 3), (6, 5), (1, 2), (5, 4), (3, 3)):
     labels = rng.integers(1, 9, (rows, width)).astype("int32")
     for row in labels[1:]:
         row[rng.integers(1, width + 1):] = 0
@@ -55,12 +58,16 @@ with strategy.scope():
         keras.layers.LSTM(4, return_sequences=True),
         keras.layers.Dense(9),
     ])
+    perplexity = Perplexity()
     model.compile(
         make_optimizer("adam", 1e-2, None),
         SequenceCrossentropy(0.1),
-        metrics=[Perplexity(), TokenAccuracy()],
+        metrics=[perplexity, TokenAccuracy()],
     )
-history = model.fit(data, epochs=2, verbose=0).history
+log = callbacks.EpochLog(tempfile.mkdtemp(), perplexity)
+fit = model.fit(data, validation_data=data, epochs=2, verbose=0, callbacks=[log])
+history = fit.history
+assert len(set(history["target_tokens_per_second"])) == 1  # tokens in one tick
 print(json.dumps({
     "replicas": strategy.num_replicas_in_sync,
     "weights": [v.numpy().ravel().tolist() for v in model.trainable_variables],
@@ -97,7 +104,12 @@ def result(process):
 def assert_same_training(one, other):
     for a, b in zip(one["weights"], other["weights"], strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
-    for key in ("perplexity", "token_accuracy"):
+    for key in (
+        "perplexity",
+        "token_accuracy",
+        "val_perplexity",
+        "target_tokens_per_second",
+    ):
         np.testing.assert_allclose(
             one["history"][key], other["history"][key], rtol=1e-5, err_msg=key
         )

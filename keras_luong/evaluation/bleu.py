@@ -68,6 +68,7 @@ def bleu(
             f"Unknown tokenize. Received: {tokenize!r}, "
             f"expected one of {sorted(BLEU.TOKENIZERS)}"
         )
-    metric = BLEU(tokenize=tokenize, lowercase=lowercase)
+    tokenized = tokenize == "none"  # then sacrebleu needn't warn that it is
+    metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenized)
     score = metric.corpus_score(list(hypotheses), [list(references)])
     return BleuScore(score.score, str(metric.get_signature()))

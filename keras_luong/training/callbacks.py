@@ -168,7 +168,7 @@ class EpochLog(keras.callbacks.Callback):
         line = {
             "epoch": epoch + 1,
             **{name: _json_number(value) for name, value in logs.items()},
-            "learning_rate": float(rate),
+            "learning_rate": float(keras.ops.convert_to_numpy(rate)),
             "seconds": round(time.perf_counter() - self._start, 3),
         }
         earlier = [e for e in read_history(self.run.path) if e["epoch"] <= epoch]
@@ -179,8 +179,8 @@ class EpochLog(keras.callbacks.Callback):
 
     def _measure(self) -> None:
         if self._speed is None:
-            tokens = float(self.token_counter.count)
-            self._speed = tokens / (time.perf_counter() - self._start)
+            tokens = keras.ops.convert_to_numpy(self.token_counter.count)
+            self._speed = float(tokens) / (time.perf_counter() - self._start)
 
 
 class StopOnNaN(keras.callbacks.Callback):

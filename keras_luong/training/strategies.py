@@ -5,12 +5,44 @@ from __future__ import annotations
 import tensorflow as tf
 
 
-class MultiWorker(tf.distribute.MultiWorkerMirroredStrategy):
+class _ReduceForKeras:
+    """Takes what Keras 3's `fit` reduces, for which TensorFlow's strategies fail.
+
+    Keras reduces tuples and dicts of per-replica values, scalars with `axis=0`
+    (keras-team/keras#20585), and, before training, the first batch itself, to know
+    its shape: its parts on the replicas needn't have the same number of rows.
+    """
+
+    def reduce(self, reduce_op, value, axis=None):
+        """As in TensorFlow; but of eager batches and counts, the first replica's."""
+        if tf.nest.is_nested(value):
+            return tf.nest.map_structure(
+                lambda part: self.reduce(reduce_op, part, axis), value
+            )
+        local = tf.convert_to_tensor(self.experimental_local_results(value)[0])
+        is_batch = local.shape.rank != 0 or not local.dtype.is_floating
+        if axis is None and tf.executing_eagerly() and is_batch:
+            return local
+        if axis == 0 and local.shape.rank == 0:
+            axis = None
+        return super().reduce(reduce_op, value, axis=axis)
+
+
+class Mirrored(_ReduceForKeras, tf.distribute.MirroredStrategy):
+    """`MirroredStrategy` that takes batches of any number of rows.
+
+    Example:
+        >>> strategy = Mirrored(["GPU:0", "GPU:1"])
+        >>> with strategy.scope():
+        ...     model = ...
+    """
+
+
+class MultiWorker(_ReduceForKeras, tf.distribute.MultiWorkerMirroredStrategy):
     """`MultiWorkerMirroredStrategy` that works with Keras 3's `fit`.
 
-    Keras reduces tuples of per-replica values, and scalars with `axis=0`; TensorFlow's
-    strategy takes neither (keras-team/keras#20585). The cluster is read from
-    `TF_CONFIG`. Make the strategy before any other TensorFlow operation.
+    The cluster is read from `TF_CONFIG`. Make the strategy before any other TensorFlow
+    operation.
 
     Example:
         >>> strategy = MultiWorker()
@@ -18,30 +50,17 @@ class MultiWorker(tf.distribute.MultiWorkerMirroredStrategy):
         ...     model = ...
     """
 
-    def reduce(self, reduce_op, value, axis=None):
-        """As in TensorFlow, but also takes tuples, and scalars with `axis=0`."""
-        if tf.nest.is_nested(value):
-            return tf.nest.map_structure(
-                lambda part: self.reduce(reduce_op, part, axis), value
-            )
-        local = self.experimental_local_results(value)[0]
-        if axis is None and tf.executing_eagerly() and not local.dtype.is_floating:
-            return local  # Keras's own step counts: the same on every worker
-        if axis == 0 and local.shape.rank == 0:
-            axis = None
-        return super().reduce(reduce_op, value, axis=axis)
-
 
 def _auto() -> tf.distribute.Strategy:
     several = len(tf.config.list_logical_devices("GPU")) > 1
-    return tf.distribute.MirroredStrategy() if several else tf.distribute.get_strategy()
+    return Mirrored() if several else tf.distribute.get_strategy()
 
 
 def _mirrored() -> tf.distribute.Strategy:
     # Without GPUs: every logical CPU, which is how this is tried out without any.
     gpus = tf.config.list_logical_devices("GPU")
     devices = gpus or tf.config.list_logical_devices("CPU")
-    return tf.distribute.MirroredStrategy([device.name for device in devices])
+    return Mirrored([device.name for device in devices])
 
 
 STRATEGIES = {
