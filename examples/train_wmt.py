@@ -317,7 +317,11 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     flag("--precision", choices=PRECISIONS, default="float32")
     flag("--jit_compile", action=argparse.BooleanOptionalAction, default=False)
     flag("--seed", type=int, default=1)
-    flag("--monitor", default="val_loss", help="what the best weights are judged by")
+    flag(
+        "--monitor",
+        default="val_perplexity",
+        help="what the best weights are judged by",
+    )
     flag("--early_stopping", type=int, help="epochs to wait for a better one")
     flag("--eval_sentences", type=int, default=500, help="translated each epoch")
     flag("--bleu_tokenize", default="13a", help="none for text that is tokenised")

@@ -18,11 +18,9 @@ from keras_luong.layers import (
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
 from keras_luong.serving.saved_model import export_saved_model
 from keras_luong.serving.translator import Translation, Translator
-from keras_luong.text.tokenizers import (
-    SentencePieceTokenizer,
-    TokenizerPair,
-    WordTokenizer,
-)
+from keras_luong.text.sentencepiece_tokenizer import SentencePieceTokenizer
+from keras_luong.text.tokenizers import TokenizerPair
+from keras_luong.text.word_tokenizer import WordTokenizer
 from keras_luong.training.losses import SequenceCrossentropy
 from keras_luong.training.metrics import Perplexity, TokenAccuracy
 from keras_luong.training.run_directory import load

@@ -40,7 +40,7 @@ class FakeTranslator:
                 score=-1.0,
                 tokens=text.upper().split(),
                 source_tokens=text.split(),
-                alignment=np.eye(5) if self.alignment else np.zeros((0, 0)),
+                alignment=np.eye(5) * self.alignment,
                 truncated=False,
             )
             for i, text in enumerate(texts)
@@ -122,15 +122,14 @@ class TestTranslationEvaluation:
         assert tags == ["translations", "attention"][: 1 + picture]
         assert events.Tensors("translations")[0].step == 2
 
-    def test_without_matplotlib_or_attention(self, tmp_path, monkeypatch):
-        for translator in FakeTranslator(), FakeTranslator(alignment=False):
-            evaluation = TranslationEvaluation(
-                translator, SOURCES, REFERENCES, pictures=tmp_path
-            )
-            if translator.alignment:
-                monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-            evaluation.on_epoch_end(0, {})
-            assert list(tmp_path.iterdir()) == []
+    @pytest.mark.parametrize("attention, matplotlib", [(True, False), (False, True)])
+    def test_no_picture(self, tmp_path, monkeypatch, attention, matplotlib):
+        if not matplotlib:
+            monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+        TranslationEvaluation(
+            FakeTranslator(alignment=attention), SOURCES, REFERENCES, pictures=tmp_path
+        ).on_epoch_end(0, {})
+        assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize(
         "sources, references, tokenize, message",

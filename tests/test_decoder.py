@@ -212,7 +212,7 @@ def test_a_cell_of_another_kind_is_refused():
 @pytest.mark.parametrize("cell_type", ["lstm", "gru"])
 @pytest.mark.parametrize("input_feeding", [True, False])
 def test_training_computes_what_inference_does(input_feeding, cell_type):
-    """Without dropout: the loop that training takes on TensorFlow, and the plain one."""
+    """Without dropout: the loop for training on TensorFlow, and the plain one."""
     options = {"cell_type": cell_type, "num_layers": 2}
     encoder = RecurrentEncoder(UNITS, **options)
     decoder = make("concat", input_feeding=input_feeding, **options)

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from keras_luong.text import phrases
+from keras_luong.text import phrase_frames, phrases
 from keras_luong.text.phrases import Example, PhraseCorpus
 
 SMALL = {"train": 1500, "validation": 100, "test": 100}
@@ -31,7 +31,7 @@ class Fixed(random.Random):
 def fixed(monkeypatch, frame, **values):
     """Builds a sentence from a frame with the values of its slots."""
     for name, value in values.items():
-        monkeypatch.setitem(phrases.SLOTS, name, lambda rng, value=value: value)
+        monkeypatch.setitem(phrase_frames.SLOTS, name, lambda rng, value=value: value)
     (found,) = (texts for texts in phrases.FRAMES if texts[0].startswith(frame))
     return phrases._example(*found, random.Random(0))
 
@@ -40,7 +40,7 @@ def day(name, year, month, number):
     import datetime
 
     ordinal = datetime.date(year, month, number).toordinal()
-    return phrases.SLOTS[name](Fixed(ordinal))
+    return phrase_frames.SLOTS[name](Fixed(ordinal))
 
 
 def plain(value):
@@ -51,9 +51,9 @@ def test_a_sentence_with_date_and_time(monkeypatch):
     example = fixed(
         monkeypatch,
         "{event} is~a on~b {date}",
-        event=phrases.Value("the~a meeting~b", "die~a Besprechung~b"),
+        event=phrase_frames.Value("the~a meeting~b", "die~a Besprechung~b"),
         date=day("date", 2019, 3, 5),
-        clock=phrases._clock_value(15, 45),
+        clock=phrase_frames._clock_value(15, 45),
     )
     assert example == Example(
         "The meeting is on Tuesday, March 5, 2019 at 3:45 PM.",
@@ -81,9 +81,9 @@ def test_verb_agrees_and_stands_at_the_end(monkeypatch, person, source, target):
     example = fixed(
         monkeypatch,
         price,
-        person=phrases.PERSONS[person],
-        price=phrases._joint("$12.50", "12,50\xa0$"),
-        goods_acc=phrases.Value("the~a coat~b", "den~a Mantel~b"),
+        person=phrase_frames.PERSONS[person],
+        price=phrase_frames._joint("$12.50", "12,50\xa0$"),
+        goods_acc=phrase_frames.Value("the~a coat~b", "den~a Mantel~b"),
     )
     assert (example.source, example.target) == (source, target)
     paid = source.split().index("paid")
@@ -97,10 +97,10 @@ def test_subordinate_clause(monkeypatch):
     example = fixed(
         monkeypatch,
         "because~a",
-        vehicle=phrases.Value("the~a night~b train~b", "der~a Nachtzug~b"),
-        minutes=phrases._parallel("20 minutes", "20 Minuten"),
-        person=phrases.PERSONS[2],
-        event_acc=phrases.Value("the~a film~b", "den~a Film~b"),
+        vehicle=phrase_frames.Value("the~a night~b train~b", "der~a Nachtzug~b"),
+        minutes=phrase_frames._parallel("20 minutes", "20 Minuten"),
+        person=phrase_frames.PERSONS[2],
+        event_acc=phrase_frames.Value("the~a film~b", "den~a Film~b"),
     )
     assert example.source == (
         "Because the night train was 20 minutes late, we missed the film."
@@ -145,7 +145,7 @@ def test_dates(name, source, target):
     ],
 )
 def test_clock(hour, minute, source, target):
-    assert plain(phrases._clock_value(hour, minute)) == (source, target)
+    assert plain(phrase_frames._clock_value(hour, minute)) == (source, target)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_clock(hour, minute, source, target):
     ],
 )
 def test_spoken_times(hour, kind, source, target):
-    value = phrases._spoken_time(Fixed(hour, phrases.SPOKEN_TIMES[kind]))
+    value = phrase_frames._spoken_time(Fixed(hour, phrase_frames.SPOKEN_TIMES[kind]))
     assert plain(value) == (source, target)
 
 
@@ -180,17 +180,17 @@ def test_spoken_times(hour, kind, source, target):
     ],
 )
 def test_numbers(number, source, target):
-    assert plain(phrases._number(Fixed(0.9, number))) == (source, target)
+    assert plain(phrase_frames._number(Fixed(0.9, number))) == (source, target)
 
 
 def test_amounts_in_words():
-    dollars = Fixed(0.9, 312, phrases.CURRENCY_NAMES[0], 0.9, 50)
-    assert plain(phrases._amount(dollars)) == (
+    dollars = Fixed(0.9, 312, phrase_frames.CURRENCY_NAMES[0], 0.9, 50)
+    assert plain(phrase_frames._amount(dollars)) == (
         "three hundred twelve dollars and fifty cents",
         "dreihundertzwölf Dollar und fünfzig Cent",
     )
-    pounds = Fixed(0.1, 30, phrases.CURRENCY_NAMES[2], 0.1)
-    assert plain(phrases._amount(pounds)) == ("thirty pounds", "dreißig Pfund")
+    pounds = Fixed(0.1, 30, phrase_frames.CURRENCY_NAMES[2], 0.1)
+    assert plain(phrase_frames._amount(pounds)) == ("thirty pounds", "dreißig Pfund")
 
 
 @pytest.mark.parametrize(
@@ -214,12 +214,12 @@ def test_amounts_in_words():
     ],
 )
 def test_measures(name, answers, source, target):
-    assert plain(phrases.SLOTS[name](Fixed(*answers))) == (source, target)
+    assert plain(phrase_frames.SLOTS[name](Fixed(*answers))) == (source, target)
 
 
 def test_nouns_take_the_accusative():
     def articles(name):
-        values = (phrases.SLOTS[name](random.Random(i)) for i in range(200))
+        values = (phrase_frames.SLOTS[name](random.Random(i)) for i in range(200))
         return {plain(value)[1].split()[0] for value in values}
 
     assert articles("goods") == {"der", "die", "das"}

@@ -39,9 +39,7 @@ def test_concat_by_hand():
     query_kernel, value_kernel, scale = [[1], [0]], [[0], [1]], [2]
     # 2 tanh(q₀ + k₁): q₀ is 1 for both queries, k₁ = 1, 2, -1.
     row = 2 * np.tanh([2, 3, 0])
-    result = score_of(
-        "concat", weights=[query_kernel, value_kernel, scale], units=1
-    )
+    result = score_of("concat", weights=[query_kernel, value_kernel, scale], units=1)
     np.testing.assert_allclose(result, [[row, row]], atol=1e-6)
 
 

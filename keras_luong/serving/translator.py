@@ -15,7 +15,8 @@ import tensorflow as tf
 
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.stepping import Hypotheses, StepModel, positive_int
-from keras_luong.text.special_ids import EOS_ID, PAD_ID
+from keras_luong.text.batches import source_rows
+from keras_luong.text.special_ids import PAD_ID
 
 TEXT_SIGNATURE = tf.TensorSpec([None], tf.string, name="text")
 WHITE_SPACE = r"[\s\p{Z}]*"  # ASCII's and Unicode's
@@ -154,16 +155,16 @@ class Translator:
     def _read(self, text: tf.Tensor) -> Source:
         """Tokenize; whatever the text, each row has at least the end token."""
         text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
-        tokens = self.source_tokenizer.encode(text)
-        lengths = tokens.row_lengths()
-        ends = tf.fill([tf.shape(text)[0], 1], EOS_ID)
-        ids = tf.concat([tokens[:, : self.max_source_length], ends], axis=1)
+        ids, truncated = source_rows(
+            text, self.source_tokenizer, self.max_source_length
+        )
         # One column even without a row: an encoder's loop must run to know its shapes.
         width = tf.maximum(1, tf.cast(ids.bounding_shape(axis=1), tf.int32))
+        blank = tf.strings.regex_full_match(text, WHITE_SPACE)
         return Source(
             ids=ids.to_tensor(PAD_ID, shape=tf.stack([-1, width])),
-            truncated=lengths > self.max_source_length,
-            empty=tf.strings.regex_full_match(text, WHITE_SPACE) | (lengths == 0),
+            truncated=truncated,
+            empty=blank | (ids.row_lengths() == 1),  # the end token alone
         )
 
     def _translate(self, source: Source) -> tuple[tf.Tensor, tf.Tensor, Hypotheses]:

@@ -14,7 +14,8 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from keras_luong.text.special_ids import BOS_ID, EOS_ID, PAD_ID
-from keras_luong.text.tokenizers import Tokenizer, TokenizerPair
+from keras_luong.text.tokenizer import Tokenizer
+from keras_luong.text.tokenizers import TokenizerPair
 
 _TEXTS_AT_ONCE = 1024  # tokenizing many at a time is several times faster than one
 _SHUFFLED_BATCHES = 64
@@ -194,8 +195,8 @@ def _bucketed(
 ) -> tf.data.Dataset:
     """Batches rows of the same bucket.
 
-    `bucket_by_sequence_length` does this too, but measures and pads row by row, which
-    takes several times as long.
+    The rows have one width already: `bucket_by_sequence_length`, which would pad each
+    batch by itself, does not take apart what was encoded many at a time.
     """
     lengths = bucket_lengths(max_length)
     counts = tf.constant(

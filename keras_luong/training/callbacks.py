@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_luong.evaluation.bleu import bleu
@@ -95,8 +96,8 @@ class TranslationEvaluation(keras.callbacks.Callback):
         )
 
     def _draw(self, epoch: int, translation: Translation) -> Path | None:
-        if self.pictures is None or not _has_alignment(translation):
-            return None
+        if self.pictures is None or not np.any(translation.alignment):
+            return None  # no attention, or an empty sentence
         from keras_luong.evaluation.plots import save_attention
 
         path = Path(self.pictures) / f"epoch-{epoch + 1:02d}.png"
@@ -308,7 +309,7 @@ def training_callbacks(
     run_dir: str | Path,
     token_counter: TokenMean,
     first: Sequence[keras.callbacks.Callback] = (),
-    monitor: str = "val_loss",
+    monitor: str = "val_perplexity",
     early_stopping: int | None = None,
 ) -> list[keras.callbacks.Callback]:
     """The callbacks of a training run, in the order in which they need each other.
@@ -317,7 +318,8 @@ def training_callbacks(
         run_dir: The run directory. What it already holds is gone on with.
         token_counter: See `EpochLog`.
         first: Callbacks that change the data, the learning rate or the logs.
-        monitor: What "best" is judged by.
+        monitor: What "best" is judged by. Perplexity is exact on any number of
+            replicas; Keras's `val_loss` weighs batches by rows.
         early_stopping: Stop after so many epochs without a better one; None or 0 never.
 
     Returns:
@@ -325,7 +327,7 @@ def training_callbacks(
         to `checkpoints/`, from which the next `fit` with these callbacks goes on.
 
     Example:
-        >>> callbacks = training_callbacks("runs/m30k", perplexity, monitor="val_loss")
+        >>> callbacks = training_callbacks("runs/m30k", perplexity, monitor="val_bleu")
         >>> model.fit(batches, validation_data=validation, callbacks=callbacks)
     """
     run = RunDirectory(run_dir)
@@ -353,11 +355,6 @@ def training_callbacks(
             str(run.checkpoints), double_checkpoint=True, delete_checkpoint=False
         ),
     ]
-
-
-def _has_alignment(translation: Translation) -> bool:
-    alignment = translation.alignment
-    return alignment is not None and len(alignment) > 0
 
 
 def _json_number(value) -> float | None:

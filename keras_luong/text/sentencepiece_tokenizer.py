@@ -1,0 +1,258 @@
+"""The SentencePiece tokenizer: splits words into pieces, unigram models only.
+
+Shapes: `B` sentences, `T` tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from keras_luong.text.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_luong.text.tokenizer import (
+    check_vocab_size,
+    decode_rows,
+    known,
+    naming,
+    nonblank,
+    read,
+    valid_utf8,
+)
+
+
+class SentencePieceTokenizer(tf.Module):
+    """Splits text into the pieces of a SentencePiece unigram model.
+
+    Args:
+        model: The serialised SentencePiece model, with the library's special ids
+            (padding 0, unknown 1, begin 2, end 3), as `train` makes it.
+
+    Raises:
+        ValueError: If `model` is no such model.
+
+    Example:
+        ```python
+        tokenizer = SentencePieceTokenizer.train(["a dog runs", ...], vocab_size=8000)
+        ids = tokenizer.encode(tf.constant(["a dog"]))  # RaggedTensor [1, None]
+        tokenizer.decode(ids)                           # [b"a dog"]
+        ```
+    """
+
+    kind = "sentencepiece"
+    suffix = ".spm"
+
+    def __init__(self, model: bytes):
+        import sentencepiece
+
+        super().__init__()
+        try:
+            processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        except RuntimeError as error:
+            raise ValueError(
+                f"Not a SentencePiece model, or a damaged one ({len(model)} bytes)."
+            ) from error
+        self.vocab_size = processor.get_piece_size()
+        _check_special_ids(processor)
+        self.model = model
+        self._tokenizer = _durable_tokenizer(model)
+
+    @classmethod
+    def train(
+        cls,
+        sentences: Iterable[str | bytes],
+        vocab_size: int = 8000,
+        character_coverage: float = 0.9999,
+        normalization: str = "nmt_nfkc",
+        split_digits: bool = False,
+    ) -> SentencePieceTokenizer:
+        """Trains a unigram model; the same sentences always give the same model.
+
+        Args:
+            sentences: The text to learn from. SentencePiece keeps all of it in memory.
+            vocab_size: Number of pieces wanted, the 4 special ones included. It is an
+                upper limit: a small corpus may not have that many, and the tokenizer's
+                own `vocab_size` tells how many it has.
+            character_coverage: Share of the text's characters that must be covered by
+                pieces; rarer ones become `<unk>`.
+            normalization: SentencePiece's rule: "nmt_nfkc", "nfkc", "nmt_nfkc_cf"
+                (lower-cases), "nfkc_cf" or "identity".
+            split_digits: Whether every digit is a piece of its own, which makes numbers
+                longer, and far easier to translate from little data.
+
+        Returns:
+            The trained tokenizer.
+
+        Raises:
+            ValueError: If there is no text, or `vocab_size` is below the number of
+                single characters that must be covered.
+        """
+        import sentencepiece
+
+        check_vocab_size(vocab_size)
+        model = io.BytesIO()
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=_with_twins(nonblank(sentences)),
+                model_writer=model,
+                model_type="unigram",
+                vocab_size=vocab_size,
+                hard_vocab_limit=False,
+                character_coverage=character_coverage,
+                normalization_rule_name=normalization,
+                split_digits=split_digits,
+                pad_id=PAD_ID,
+                unk_id=UNK_ID,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                unk_surface="\u2047",  # no spaces around it: they would double
+                minloglevel=2,
+            )
+        except RuntimeError as error:
+            raise _training_error(error, vocab_size) from error
+        return cls(model.getvalue())
+
+    def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Turns strings `[B]` into int32 ids `[B, None]`.
+
+        Args:
+            texts: tf.string `[B]`. Invalid UTF-8 is replaced by U+FFFD first.
+
+        Returns:
+            Ragged int32 `[B, None]` without BOS or EOS; an empty row for a blank text.
+        """
+        return self._tokenizer.tokenize(valid_utf8(texts))
+
+    def decode(self, ids: tf.Tensor) -> tf.Tensor:
+        """Turns ids `[..., T]` into strings `[...]`.
+
+        Args:
+            ids: int32 `[..., T]`, dense or ragged. Each row is read up to its first
+                EOS, or whole if it has none; padding and BOS are dropped; an id outside
+                the vocabulary counts as unknown.
+
+        Returns:
+            tf.string `[...]`, in which unknown pieces read "⁇".
+        """
+        return decode_rows(self._tokenizer.detokenize, ids, self.vocab_size)
+
+    def pieces(self, ids: tf.Tensor) -> tf.Tensor:
+        """Turns ids into their pieces; "▁" marks the start of a word.
+
+        Args:
+            ids: int32 of any shape.
+
+        Returns:
+            tf.string of the same shape.
+        """
+        ids = known(tf.convert_to_tensor(ids, tf.int32), self.vocab_size)
+        return self._tokenizer.id_to_string(ids)
+
+    def save(self, path_prefix: str | Path) -> Path:
+        """Writes the model to `path_prefix + ".spm"`, readable by SentencePiece too.
+
+        Args:
+            path_prefix: Path without the suffix.
+
+        Returns:
+            The path of the file.
+        """
+        path = Path(f"{path_prefix}{self.suffix}")
+        path.write_bytes(self.model)
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> SentencePieceTokenizer:
+        """Reads a file that `save` wrote.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The tokenizer.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If the file is damaged.
+        """
+        return naming(path, lambda: cls(read(path)))
+
+
+def _with_twins(sentences: Iterable[str]) -> Iterator[str]:
+    """Yields the sentences, then every word that came twice or more with a full stop.
+
+    SentencePiece's candidates for pieces are the strings that occur in two distinct
+    words. A word such as "and" in a text whose punctuation stands apart may be in no
+    other word, so it would be split up, however frequent: a quarter of the 300 most
+    frequent words of the tokenised Multi30k are. Its twin makes it a candidate, and
+    being there once does not count beside the word's own frequency.
+    """
+    counts: Counter[str] = Counter()
+    for sentence in sentences:
+        counts.update(sentence.split())
+        yield sentence
+    for word, count in counts.items():
+        if count > 1 and word.isalpha():
+            yield f"{word}."
+
+
+class _SharedModel(tf.saved_model.experimental.TrackableResource):
+    """A SentencePiece model that lives as long as the process.
+
+    tensorflow_text's own resource belongs to an eager kernel, and kernels are dropped
+    by `tf.random.set_seed`, `keras.utils.set_random_seed` and `clear_session`: from
+    then on the tokenizer, and every dataset with it, would fail with "Resource ...
+    SentencepieceResource does not exist" (tensorflow/text#570). A named resource stays;
+    the name is the model's hash, so that equal models share one.
+    """
+
+    def __init__(self, create: Callable[..., tf.Tensor], model: bytes):
+        super().__init__()
+        self._create = create
+        self._model = model
+        self._name = "sentencepiece_" + hashlib.sha256(model).hexdigest()
+        _ = self.resource_handle  # creates it
+
+    def _create_resource(self) -> tf.Tensor:
+        return self._create(model=self._model, shared_name=self._name)
+
+
+def _durable_tokenizer(model: bytes) -> Any:
+    """Makes tensorflow_text's tokenizer with a model that does not vanish."""
+    import tensorflow_text
+    from tensorflow_text.python.ops import sentencepiece_tokenizer
+
+    tokenizer = tensorflow_text.SentencepieceTokenizer(model)
+    create = sentencepiece_tokenizer.gen_sentencepiece_tokenizer.sentencepiece_op
+    tokenizer._model_resource = _SharedModel(create, model)
+    return tokenizer
+
+
+def _check_special_ids(processor: Any) -> None:
+    ids = tuple(
+        getattr(processor, f"{name}_id")() for name in ("pad", "unk", "bos", "eos")
+    )
+    if ids != (PAD_ID, UNK_ID, BOS_ID, EOS_ID):
+        raise ValueError(
+            f"The SentencePiece model's ids of padding, unknown, begin and end are "
+            f"{ids}; train it with (pad_id, unk_id, bos_id, eos_id) = (0, 1, 2, 3)."
+        )
+
+
+def _training_error(error: RuntimeError, vocab_size: int) -> ValueError:
+    """Says in a user's words what SentencePiece's trainer complains about."""
+    if "sentences_.empty()" in str(error):
+        return ValueError("There is no text to train a tokenizer on.")
+    needed = re.search(r"required_chars\. \d+ vs (\d+)", str(error))
+    if needed:
+        return ValueError(
+            f"vocab_size={vocab_size} is too small: the single characters of this text "
+            f"alone need {needed[1]}. Raise it, or lower character_coverage."
+        )
+    return ValueError(f"SentencePiece could not train a model: {error}")

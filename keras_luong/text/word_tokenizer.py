@@ -1,0 +1,186 @@
+"""The word tokenizer: whole words or `<unk>`, the paper's setting.
+
+Shapes: `B` sentences, `T` tokens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import tensorflow as tf
+
+from keras_luong.text.special_ids import UNK_ID
+from keras_luong.text.tokenizer import (
+    SPECIAL_PIECES,
+    check_vocab_size,
+    decode_rows,
+    known,
+    naming,
+    nonblank,
+    read,
+    valid_utf8,
+)
+
+
+class WordTokenizer(tf.Module):
+    """Splits text on white space and looks whole words up; others are `<unk>`.
+
+    Args:
+        words: The vocabulary after the 4 special tokens, in the order of their ids.
+
+    Raises:
+        ValueError: If a word is repeated, is empty or holds white space.
+
+    Example:
+        ```python
+        tokenizer = WordTokenizer(["a", "dog"])
+        tokenizer.encode(tf.constant(["a brown dog"]))  # [[4, 1, 5]]
+        ```
+    """
+
+    kind = "word"
+    suffix = ".txt"
+
+    def __init__(self, words: Iterable[str]):
+        super().__init__()
+        words = list(words)
+        _check_words(words)
+        vocabulary = [word.encode() for word in (*SPECIAL_PIECES, *words)]
+        self.vocab_size = len(vocabulary)
+        self._vocabulary = tf.constant(vocabulary)
+        # The special tokens stay out of the table: "</s>" in a text is no end of it.
+        regular = tf.range(len(SPECIAL_PIECES), self.vocab_size)
+        self._table = tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(
+                tf.gather(self._vocabulary, regular), regular
+            ),
+            default_value=UNK_ID,
+        )
+
+    @classmethod
+    def train(
+        cls, sentences: Iterable[str | bytes], vocab_size: int = 50_000
+    ) -> WordTokenizer:
+        """Keeps the most frequent words; ties go to the lower code points.
+
+        Args:
+            sentences: The text to learn from; only its distinct words stay in memory.
+            vocab_size: Number of tokens wanted, the 4 special ones included; the
+                tokenizer has fewer if the text has fewer distinct words.
+
+        Returns:
+            The trained tokenizer.
+
+        Raises:
+            ValueError: If there is no text.
+        """
+        check_vocab_size(vocab_size)
+        counts: Counter[bytes] = Counter()
+        for sentence in nonblank(sentences):
+            counts.update(sentence.encode().split())
+        for special in SPECIAL_PIECES:
+            counts.pop(special.encode(), None)
+        if not counts:
+            raise ValueError("There is no text to train a tokenizer on.")
+        ranked = sorted(counts, key=lambda word: (-counts[word], word))
+        return cls(word.decode() for word in ranked[: vocab_size - len(SPECIAL_PIECES)])
+
+    @property
+    def words(self) -> list[str]:
+        """The vocabulary after the special tokens, in the order of the ids."""
+        regular = self._vocabulary.numpy()[len(SPECIAL_PIECES) :]
+        return [word.decode() for word in regular]
+
+    def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Turns strings `[B]` into int32 ids `[B, None]`.
+
+        Args:
+            texts: tf.string `[B]`. Invalid UTF-8 is replaced by U+FFFD first; words are
+                what ASCII white space separates.
+
+        Returns:
+            Ragged int32 `[B, None]` without BOS or EOS; an empty row for a blank text.
+        """
+        words = tf.strings.split(valid_utf8(texts))
+        return tf.ragged.map_flat_values(self._table.lookup, words)
+
+    def decode(self, ids: tf.Tensor) -> tf.Tensor:
+        """Turns ids `[..., T]` into words joined by spaces, `[...]`.
+
+        Args:
+            ids: int32 `[..., T]`, dense or ragged. Each row is read up to its first
+                EOS, or whole if it has none; padding and BOS are dropped; an id outside
+                the vocabulary counts as unknown.
+
+        Returns:
+            tf.string `[...]`, in which unknown words read "<unk>".
+        """
+
+        def join(rows: tf.RaggedTensor) -> tf.Tensor:
+            words = tf.gather(self._vocabulary, rows)
+            return tf.strings.reduce_join(words, axis=-1, separator=" ")
+
+        return decode_rows(join, ids, self.vocab_size)
+
+    def pieces(self, ids: tf.Tensor) -> tf.Tensor:
+        """Turns ids into their words.
+
+        Args:
+            ids: int32 of any shape.
+
+        Returns:
+            tf.string of the same shape.
+        """
+        ids = known(tf.convert_to_tensor(ids, tf.int32), self.vocab_size)
+        return tf.gather(self._vocabulary, ids)
+
+    def save(self, path_prefix: str | Path) -> Path:
+        r"""Writes `path_prefix + ".txt"`: one token a line, its id the line's number.
+
+        Args:
+            path_prefix: Path without the suffix.
+
+        Returns:
+            The path of the file.
+        """
+        path = Path(f"{path_prefix}{self.suffix}")
+        path.write_bytes(b"".join(word + b"\n" for word in self._vocabulary.numpy()))
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> WordTokenizer:
+        """Reads a file that `save` wrote.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The tokenizer.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If the file is damaged.
+        """
+        return naming(path, lambda: cls(_vocabulary_lines(read(path))))
+
+
+def _check_words(words: list[str]) -> None:
+    repeated = [word for word, n in Counter((*SPECIAL_PIECES, *words)).items() if n > 1]
+    if repeated:
+        raise ValueError(f"Words must be distinct, received {repeated[:5]} twice.")
+    for word in words:
+        if len(word.encode().split()) != 1 or word.encode().split()[0] != word.encode():
+            raise ValueError(
+                f"A word must not be empty or hold white space, received {word!r}."
+            )
+
+
+def _vocabulary_lines(content: bytes) -> list[str]:
+    if not content.endswith(b"\n"):
+        raise ValueError("Its last line has no end: the file was cut off.")
+    lines = content.decode("utf-8").split("\n")[:-1]
+    if tuple(lines[: len(SPECIAL_PIECES)]) != SPECIAL_PIECES:
+        raise ValueError(f"It must begin with the lines {', '.join(SPECIAL_PIECES)}.")
+    return lines[len(SPECIAL_PIECES) :]
