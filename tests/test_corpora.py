@@ -46,7 +46,9 @@ def test_files_are_streamed_in_order(pair_of_files, suffix):
 
 def test_gzip_of_several_members(tmp_path):
     source = tmp_path / "a.en.gz"
-    source.write_bytes(gzip.compress(b"one\ntwo\n") + gzip.compress(b"three\n"))
+    source.write_bytes(
+        gzip.compress(b"one\ntwo\n", mtime=0) + gzip.compress(b"three\n")
+    )
     target = write(tmp_path / "a.de", "eins\nzwei\ndrei\n")
     corpus = TextFiles({"train": (source, target)}, "en", "de")
     assert [source for source, _ in texts(corpus, "train")] == ["one", "two", "three"]
@@ -94,7 +96,9 @@ def test_spoilt_files_are_refused(pair_of_files, source, target, message):
         corpus.pairs("train")
 
 
-@pytest.mark.parametrize("content", [b"1\n", gzip.compress(b"1\n" * 1000)[:-12], b""])
+@pytest.mark.parametrize(
+    "content", [b"1\n", gzip.compress(b"1\n" * 1000, mtime=0)[:-12], b""]
+)
 def test_damaged_gzip_is_refused(tmp_path, content):
     path = tmp_path / "a.en.gz"
     path.write_bytes(content)

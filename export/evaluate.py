@@ -1,0 +1,84 @@
+"""Translates a file with an exported SavedModel alone, and scores it by BLEU.
+
+Needs TensorFlow, tensorflow-text and sacrebleu, and none of this library's code: what
+it prints is what a server of the SavedModel would say.
+
+    python export/evaluate.py models/m30k/1 test.en test.de --tokenize none
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+sys.modules["keras_luong"] = None  # an import of it would fail from here on
+
+import sacrebleu  # noqa: E402
+import tensorflow as tf  # noqa: E402
+import tensorflow_text  # noqa: E402, F401  (SentencePiece's ops)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Translates, scores, prints."""
+    args = parse(argv)
+    sources, references = read_lines(args.source), read_lines(args.reference)
+    if len(sources) != len(references):
+        sys.exit(
+            f"{args.source} has {len(sources)} lines and {args.reference} "
+            f"{len(references)}; they must be translations of each other."
+        )
+    serve = tf.saved_model.load(str(args.saved_model)).signatures["serving_default"]
+    start = time.perf_counter()
+    translations = translate(serve, sources, args.batch_size)
+    seconds = time.perf_counter() - start
+    if args.output:
+        args.output.write_text("\n".join(translations) + "\n", encoding="utf-8")
+    rows = zip(sources, translations, references, strict=True)
+    for source, translation, reference in list(rows)[: args.show]:
+        print(f"source       {source}")
+        print(f"translation  {translation}")
+        print(f"reference    {reference}\n")
+    metric = sacrebleu.BLEU(tokenize=args.tokenize, force=args.tokenize == "none")
+    score = metric.corpus_score(translations, [references]).score
+    print(f"BLEU {score:.2f} on {len(sources):,} sentences in {seconds:.0f} s")
+    print(f"     {metric.get_signature()}")
+
+
+def translate(serve, sources: list[str], batch_size: int) -> list[str]:
+    """Translates in batches of similar length; results in the sources' order."""
+    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
+    translations = [""] * len(sources)
+    for start in range(0, len(order), batch_size):
+        rows = order[start : start + batch_size]
+        batch = serve(text=tf.constant([sources[i] for i in rows]))
+        for i, text in zip(rows, batch["translation"].numpy(), strict=True):
+            translations[i] = text.decode()
+    return translations
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a UTF-8 file; only line feeds end one."""
+    return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("saved_model", type=Path, help="the version's directory")
+    parser.add_argument("source", type=Path, help="sentences, one a line")
+    parser.add_argument("reference", type=Path, help="their translations")
+    parser.add_argument(
+        "--tokenize", default="13a", help="sacrebleu's; none if text is tokenised"
+    )
+    parser.add_argument("--batch_size", type=int, default=32, help="default: 32")
+    parser.add_argument("--output", type=Path, help="write the translations there")
+    parser.add_argument("--show", type=int, default=0, help="print the first so many")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    main()
