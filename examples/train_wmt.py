@@ -46,6 +46,7 @@ from keras_luong.training.schedules import SCHEDULES, make_schedule
 from keras_luong.training.strategies import STRATEGIES, make_strategy, worker_index
 
 LEARNING_RATES = {"sgd": 1.0, "adam": 1e-3}
+MONITORS = ("val_perplexity", "val_token_accuracy", "val_bleu", "val_loss")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 # What may differ when a run goes on; everything else would make it another run.
 FREE = (
@@ -151,7 +152,10 @@ def evaluate(args, corpus) -> dict:
         translations = translator.translate(sources, progress=sys.stdout.isatty())
         score = bleu([t.text for t in translations], references, args.bleu_tokenize)
         batches = evaluation_batches(
-            corpus.pairs(split), translator.tokenizers, args.batch_tokens
+            corpus.pairs(split),
+            translator.tokenizers,
+            args.batch_tokens,
+            args.max_length,
         )
         logs = translator.model.evaluate(batches, verbose=0, return_dict=True)
         results[split] = {
@@ -319,6 +323,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     flag("--seed", type=int, default=1)
     flag(
         "--monitor",
+        choices=MONITORS,
         default="val_perplexity",
         help="what the best weights are judged by",
     )

@@ -255,3 +255,28 @@ def test_attentional_vector_round_trip_and_errors():
     assert again.get_config() == layer.get_config()
     with pytest.raises(ValueError, match="units.*0"):
         AttentionalVector(0)
+
+
+def test_what_stands_in_the_padding_never_matters():
+    value = np.array([[[1.0, 2.0], [np.nan, np.inf]]], "float32")
+    context = LuongAttention("dot")(
+        np.ones((1, 1, 2)), value, value_mask=np.array([[True, False]])
+    )
+    np.testing.assert_array_equal(context, [[[1, 2]]])
+
+
+def test_scores_that_overflow_in_half_precision_are_survived():
+    x = np.full((1, 2, 512), 20.0, "float32")
+    context, weights = LuongAttention("dot", dtype="mixed_float16")(
+        x, x, return_attention_scores=True
+    )
+    np.testing.assert_allclose(weights, 0.5)
+    np.testing.assert_allclose(context, 20)
+
+
+def test_wrong_ranks_are_named():
+    query, value = tensors()
+    with pytest.raises(ValueError, match=r"query must have 3 axes.*\(3, 4\)"):
+        make("general")(query[0], value)
+    with pytest.raises(ValueError, match=r"value_mask must have 2 axes.*\(2, 5, 1\)"):
+        make("general")(query, value, value_mask=np.ones((2, 5, 1), bool))

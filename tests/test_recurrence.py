@@ -150,3 +150,34 @@ def test_shapes_may_be_dynamic():
         x = np.random.default_rng(0).normal(size=shape).astype("float32")
         expected = np.repeat(x.sum(-1, keepdims=True), 2, -1)
         np.testing.assert_allclose(dynamic(x), expected, atol=1e-5)
+
+
+def test_a_persistent_tape_may_ask_twice():
+    run, variables = problem()
+    with tf.GradientTape(persistent=True) as tape:
+        (y, z), _ = run(fast_scan)
+        first, second = tf.reduce_sum(y), tf.reduce_sum(z)
+    for loss in (first, second):
+        with tf.GradientTape() as plain_tape:
+            (y, z), _ = run(plain_scan)
+            expected = tf.reduce_sum(y if loss is first else z)
+        pairs = zip(
+            tape.gradient(loss, variables),
+            plain_tape.gradient(expected, variables),
+            strict=True,
+        )
+        for x, y in pairs:
+            assert (x is None) == (y is None) or not np.any(x)
+            if y is not None:
+                np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
+
+
+def test_second_derivatives_are_refused_rather_than_wrong():
+    run, variables = problem()
+    with tf.GradientTape() as outer:
+        with tf.GradientTape() as inner:
+            (y, _), _ = run(fast_scan)
+            loss = tf.reduce_sum(y)
+        gradient = inner.gradient(loss, variables[1])
+    with pytest.raises((LookupError, ValueError), match="training=False"):
+        outer.gradient(gradient, variables[1])

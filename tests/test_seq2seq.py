@@ -134,7 +134,7 @@ def test_fit_learns_to_copy():
         {"source": source, "target": target},
         source,
         sample_weight=weights,
-        epochs=30,
+        epochs=12,
         verbose=0,
     )
     assert history.history["accuracy"][-1] > 0.95
@@ -200,3 +200,9 @@ def test_gradients_equal_finite_differences():
 def test_other_configurations_are_refused():
     with pytest.raises(TypeError, match="Seq2SeqConfig.*'units': 3"):
         Seq2Seq({"units": 3})
+
+
+def test_float16_of_the_layers_brings_loss_scaling():
+    model = Seq2Seq(Seq2SeqConfig(VOCABULARY, VOCABULARY), dtype="mixed_float16")
+    model.compile("adam", SequenceCrossentropy())
+    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)

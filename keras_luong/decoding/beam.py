@@ -133,7 +133,7 @@ class BeamSearch:
         Returns:
             `Hypotheses`, `n_best` per sentence.
         """
-        source_ids = tf.convert_to_tensor(source_ids, tf.int32)
+        source_ids = tf.cast(tf.convert_to_tensor(source_ids), tf.int32)
         memory, state = model.encode(source_ids)
         limits = length_limits(source_ids, self.max_length)
 

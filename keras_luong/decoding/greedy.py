@@ -70,7 +70,7 @@ class GreedySearch:
         Returns:
             `Hypotheses`, one per sentence; scores are log-probabilities.
         """
-        source_ids = tf.convert_to_tensor(source_ids, tf.int32)
+        source_ids = tf.cast(tf.convert_to_tensor(source_ids), tf.int32)
         memory, state = model.encode(source_ids)
         limits = length_limits(source_ids, self.max_length)[:, tf.newaxis]
 

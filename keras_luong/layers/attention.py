@@ -37,7 +37,20 @@ def make_memory(values, keys, mask=None):
     if mask is None:
         mask = ops.ones(ops.shape(values)[:2], dtype="bool")
     mask = ops.cast(mask, "bool")
+    # Weight 0 is not enough where padding holds NaN or infinity: 0 times it is NaN.
+    words = ops.expand_dims(mask, -1)
+    values = ops.where(words, values, ops.zeros_like(values))
+    keys = ops.where(words, keys, ops.zeros_like(keys))
     return Memory(values, keys, mask, ops.sum(ops.cast(mask, "int32"), axis=-1))
+
+
+def _check_ranks(**arguments):
+    for name, (tensor, rank) in arguments.items():
+        if tensor is not None and len(tensor.shape) != rank:
+            raise ValueError(
+                f"{name} must have {rank} axes. Received: {name}.shape="
+                f"{tuple(tensor.shape)}"
+            )
 
 
 def masked_softmax(scores, mask):
@@ -45,9 +58,10 @@ def masked_softmax(scores, mask):
 
     A row without any True is all zeros (`keras.layers.Attention` makes it uniform).
     """
-    lowest = -3.4e38
-    scores = ops.where(mask, ops.cast(scores, "float32"), lowest)
-    peak = ops.maximum(ops.max(scores, axis=-1, keepdims=True), lowest)
+    lowest, highest = -3.4e38, 3.4e38  # half precision may have overflown to inf
+    scores = ops.minimum(ops.cast(scores, "float32"), highest)
+    scores = ops.where(mask, scores, lowest)
+    peak = ops.max(scores, axis=-1, keepdims=True, initial=lowest)
     exponentials = ops.where(mask, ops.exp(scores - ops.stop_gradient(peak)), 0.0)
     total = ops.sum(exponentials, axis=-1, keepdims=True)
     return exponentials / ops.where(total > 0, total, 1.0)
@@ -184,6 +198,7 @@ class LuongAttention(keras.layers.Layer):
         training=None,
     ):
         """See the class."""
+        _check_ranks(query=(query, 3), value=(value, 3), value_mask=(value_mask, 2))
         memory = self.prepare(value, value_mask, key)
         shape = (*ops.shape(query)[:2], ops.shape(value)[1])
         context, weights = self.attend(

@@ -164,7 +164,11 @@ class InputFeedingDecoderCell(keras.layers.Layer):
             [*shape, n]; the position is int32 and counts target words from 0.
         """
         expected = self.num_recurrent_states
-        recurrent = list(recurrent or [])
+        if recurrent is None:
+            recurrent = []
+        elif not isinstance(recurrent, (list, tuple)):
+            recurrent = [recurrent]
+        recurrent = list(recurrent)
         complete = expected + self.input_feeding + 1
         if len(recurrent) == complete:
             return recurrent

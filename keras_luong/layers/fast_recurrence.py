@@ -62,7 +62,7 @@ def fast_scan(step, inputs, states, constants=(), mask=None):
         ]
         sources = [*_floating([inputs, *states, *flat]), *slots]
         loop = _Loop(step, inputs, mask, trace._replace(weights=weights))
-        with tf.GradientTape() as tape:
+        with tf.GradientTape(persistent=True) as tape:  # as the caller's may be
             tape.watch(sources)
             packed = tf.nest.pack_sequence_as(constants, flat)
             outputs, finals, saved = _run(loop, states, packed, slots)
@@ -80,13 +80,25 @@ def fast_scan(step, inputs, states, constants=(), mask=None):
                 tf.matmul(_rows(x), _rows(dz), transpose_a=True)
                 for x, dz in zip(saved, of_floats, strict=True)
             ]
-            of_arguments += of_weights
+            of_arguments = [_once(x) for x in [*of_arguments, *of_weights]]
+            of_variables = [_once(x) for x in of_variables]
             return (of_arguments, of_variables) if variables else of_arguments
 
         return results, gradient
 
     results = run(inputs, *states, *flat, *trace.weights)
     return tuple(results[: -sizes[0]]), list(results[-sizes[0] :])
+
+
+def _once(gradient):
+    """A gradient that says so where it cannot be differentiated again."""
+    if gradient is None:
+        return None
+    return tf.raw_ops.PreventGradient(
+        input=gradient,
+        message="The training loop has first derivatives only; for second ones call "
+        "the layer with training=False.",
+    )
 
 
 def _trace(step, x, states, constants) -> _Trace:

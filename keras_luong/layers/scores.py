@@ -53,17 +53,27 @@ class Score(keras.layers.Layer):
 
     To write your own, subclass it: make weights in `build`, do what depends on the
     source alone in `prepare` (it runs once per source sentence), and the rest in
-    `call` (it runs for every target word).
+    `call` (it runs for every target word). `call` must take `project`; multiplying by
+    matrices through it is faster, and anything else works too.
 
     Example:
-        >>> class BiasedDot(kl.Score):
+        >>> class BiasedGeneral(kl.Score):
         ...     def build(self, query_shape, key_shape):
-        ...         self.bias = self.add_weight(shape=(key_shape[-1],), name="bias")
+        ...         shape = (query_shape[-1], key_shape[-1])
+        ...         self.kernel = self.add_weight(shape=shape, name="kernel")
+        ...         self.bias = self.add_weight(shape=shape[1:], name="bias")
         ...
         ...     def prepare(self, key):
         ...         return key + self.bias
-        >>> attention = kl.LuongAttention(BiasedDot())
+        ...
+        ...     def call(self, query, key, project=kl.layers.scores.matmul):
+        ...         return super().call(project(self.kernel, query), key)
+        >>> attention = kl.LuongAttention(BiasedGeneral())
     """
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True  # the attention takes care of masks
 
     def build(self, query_shape, key_shape):
         """Makes the weights for queries [B, Q, Hq] and unprepared keys [B, S, Hv]."""

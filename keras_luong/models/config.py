@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import ClassVar
 
 from keras_luong.layers.cells import CELL_TYPES
-from keras_luong.layers.checks import check_choice, check_rate, check_size
+from keras_luong.layers.checks import (
+    check_choice,
+    check_flag,
+    check_rate,
+    check_size,
+)
 from keras_luong.layers.scores import SCORES
 from keras_luong.text.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
@@ -97,6 +103,8 @@ class Seq2SeqConfig:
             check_size(name, getattr(self, name), optional=True)
         for name in ("dropout", "recurrent_dropout", "attention_dropout"):
             check_rate(name, getattr(self, name))
+        for name in ("bidirectional", "input_feeding", "reverse_source", "residual"):
+            check_flag(name, getattr(self, name))
         check_choice("cell_type", self.cell_type, CELL_TYPES)
         check_choice("attention", self.attention, ATTENTIONS)
         check_choice("score_mode", self.score_mode, SCORES)
@@ -113,7 +121,9 @@ class Seq2SeqConfig:
                 'score_mode="location" needs max_source_length, the number of source '
                 "positions that it knows (the end counted). Received: None"
             )
-        if self.init_scale is not None and not self.init_scale > 0:
+        scale = self.init_scale
+        is_number = isinstance(scale, (int, float)) and math.isfinite(scale)
+        if scale is not None and not (is_number and scale > 0):
             raise ValueError(
                 f"init_scale must be positive or None. Received: {self.init_scale!r}"
             )

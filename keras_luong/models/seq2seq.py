@@ -31,6 +31,9 @@ class Seq2Seq(keras.Model):
             policy by default.
         **kwargs: `name` and other arguments of `keras.Model`.
 
+    To copy a model, use `Seq2Seq.from_config(model.get_config())`:
+    `keras.models.clone_model` makes a plain functional model, which cannot step.
+
     Call arguments:
         inputs: {"source": int [B, S], "target": int [B, T]}. Sources end with the end
             id and are padded with 0. Targets are what the decoder reads: the begin id,
@@ -63,6 +66,8 @@ class Seq2Seq(keras.Model):
             **kwargs,
         )
         self.config = config
+        # So that `compile` scales the loss where the layers compute in float16.
+        self.dtype_policy = layers.decoder.dtype_policy
         # Named only now, so that Keras knows the layers in the graph's order, as in a
         # `clone_model`, and `set_weights` fits both.
         self.source_embedding = layers.source_embedding

@@ -47,7 +47,7 @@ class SequenceCrossentropy(keras.losses.Loss):
     The weights come in `sample_weight`, already divided by the number of target
     tokens in the whole global batch (see `text/batches.py`). The sum is then the
     mean per token, whatever the number of replicas and however unevenly the tokens
-    fall on them. The sum of the unweighted loss is what you get without weights.
+    fall on them. Without weights every label counts, padding too.
 
     Args:
         label_smoothing: ε of `token_nll`, at least 0 and below 1.
