@@ -157,14 +157,13 @@ class _Projector:
 
     def __call__(self, weights, inputs):
         i = len(self.inputs)
-        shape = tf.shape(inputs[0] if isinstance(weights, tuple) else inputs)
-        rank = len((inputs[0] if isinstance(weights, tuple) else inputs).shape)
+        first = inputs[0] if isinstance(weights, tuple) else inputs
         x = _rows(tf.concat(inputs, -1) if isinstance(weights, tuple) else inputs)
         self.inputs.append(x)
         z = _product(x, self.weights[i], self.transposed[i]) + self.zeros[i]
-        if rank == 2:
+        if len(first.shape) == 2:
             return z
-        return tf.reshape(z, tf.concat([shape[:-1], [z.shape[-1]]], 0))
+        return tf.reshape(z, tf.concat([tf.shape(first)[:-1], [z.shape[-1]]], 0))
 
 
 def _array(length, like, values=None):

@@ -1,0 +1,23 @@
+"""Gradients against the slope of the loss along random directions."""
+
+import numpy as np
+import tensorflow as tf
+
+
+def check_gradients(loss, variables, absolute, relative, epsilon=1e-2):
+    """`loss()` is a scalar that depends on `variables`, which are Keras's."""
+    with tf.GradientTape() as tape:
+        value = loss()
+    gradients = tape.gradient(value, [v.value for v in variables])
+    rng = np.random.default_rng(1)
+    for variable, gradient in zip(variables, gradients, strict=True):
+        direction = rng.normal(size=variable.shape).astype("float32")
+        direction /= np.linalg.norm(direction)
+        original, values = variable.numpy(), []
+        for sign in (1, -1):
+            variable.assign(original + sign * epsilon * direction)
+            values.append(float(loss()))
+        variable.assign(original)
+        slope = (values[0] - values[1]) / (2 * epsilon)
+        dot = float(tf.reduce_sum(tf.convert_to_tensor(gradient) * direction))
+        assert abs(slope - dot) < absolute + relative * abs(dot), variable
