@@ -233,7 +233,9 @@ def test_output_specs_are_what_call_gives():
         ({"score_mode": "bahdanau"}, ValueError, "bahdanau"),
         ({"dropout": 1.0}, ValueError, "1.0"),
         ({"dropout": "0.1"}, TypeError, "'0.1'"),
-        ({"score_mode": "location"}, ValueError, "max_source_length"),
+        ({"score_mode": "location"}, TypeError, "max_source_length.*None"),
+        ({"units": -3}, ValueError, "units.*-3"),
+        ({"units": "8"}, TypeError, "units.*'8'"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, error, message):
@@ -280,3 +282,26 @@ def test_wrong_ranks_are_named():
         make("general")(query[0], value)
     with pytest.raises(ValueError, match=r"value_mask must have 2 axes.*\(2, 5, 1\)"):
         make("general")(query, value, value_mask=np.ones((2, 5, 1), bool))
+
+
+def test_shapes_that_do_not_fit_are_named():
+    query, value = tensors()
+    attention = make("general")
+    with pytest.raises(ValueError, match="Batch size.*query: 1, value: 2"):
+        attention(query[:1], value)
+    with pytest.raises(ValueError, match="Length.*value: 5, value_mask: 4"):
+        attention(query, value, value_mask=np.ones((2, 4), bool))
+    with pytest.raises(ValueError, match="Length.*query: 3, query_mask: 2"):
+        attention(query, value, query_mask=np.ones((2, 2), bool))
+    with pytest.raises(ValueError, match="Length.*value: 5, key: 4"):
+        attention(query, value, key=value[:, :4])
+
+
+def test_prepare_before_build_is_refused():
+    _, value = tensors()
+    with pytest.raises(ValueError, match="no weights yet"):
+        make("general").prepare(value)
+
+
+def test_output_shape():
+    assert make("dot").compute_output_shape((2, 3, 4), (2, 5, 4)) == (2, 3, 4)

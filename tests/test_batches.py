@@ -225,5 +225,8 @@ def test_bucket_lengths_rise_to_the_longest_row(max_length):
 @pytest.mark.parametrize("name", ["batch_tokens", "max_length", "shuffle_pairs"])
 def test_numbers_below_one_are_refused(name):
     pairs, _ = corpus([(1, 1)])
-    with pytest.raises(ValueError, match=f"{name} must be at least 1, received 0"):
+    with pytest.raises(ValueError, match=f"{name} must be at least 1. Received: 0"):
         training_batches(pairs, TOKENIZERS, **{name: 0})
+    for value in ("8", 2.5, None):
+        with pytest.raises(TypeError, match=f"{name} must be an integer.*{value}"):
+            training_batches(pairs, TOKENIZERS, **{name: value})

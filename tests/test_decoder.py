@@ -222,3 +222,65 @@ def test_training_computes_what_inference_does(input_feeding, cell_type):
         )
     for x, y in zip(*results, strict=True):
         np.testing.assert_allclose(x, y, atol=1e-5)
+
+
+class _Positions(LuongAttention):
+    """Reports the positions that it was given, as its context."""
+
+    def attend(self, query, memory, positions=None, noise=None, project=None):
+        shape = (*ops.shape(query)[:2], memory.values.shape[-1])
+        context = ops.broadcast_to(ops.cast(positions, "float32")[..., None], shape)
+        return context, super().attend(query, memory)[1]
+
+
+@pytest.mark.parametrize("input_feeding", [True, False])
+def test_positions_count_words_and_wait_at_masked_steps(input_feeding):
+    attention = _Positions("dot")
+    cell = InputFeedingDecoderCell(UNITS, attention, input_feeding=input_feeding)
+    decoder = InputFeedingDecoder(cell)
+    inputs, memory = data()
+    decoder(inputs, memory)
+    kernel = np.zeros(cell.attentional_vector.kernel.shape, "float32")
+    kernel[0] = 0.01  # so that h̃ tells the position
+    cell.attentional_vector.kernel.assign(kernel)
+    mask = np.array([[True] * STEPS, [False, True, False, True, True, True]])
+    outputs, *states = decoder(inputs, memory, mask=mask, return_state=True)
+    counted = np.arctanh(np.asarray(outputs)[..., 0]) * 100
+    np.testing.assert_allclose(counted[0], np.arange(STEPS), atol=1e-3)
+    np.testing.assert_allclose(counted[1][mask[1]], np.arange(4), atol=1e-3)
+    np.testing.assert_array_equal(states[-1], [[6], [4]])
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("input_feeding", [True, False])
+def test_an_empty_batch_has_empty_outputs_and_no_gradient(input_feeding, training):
+    decoder = make(input_feeding=input_feeding)
+    inputs, memory = data()
+    decoder(inputs, memory)  # builds
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, n]) for n in (3, 4)])
+    def run(inputs, memory):
+        with tf.GradientTape() as tape:
+            outputs = decoder(inputs, memory, training=training)
+            loss = tf.reduce_sum(outputs)
+        return outputs, tape.gradient(loss, decoder.trainable_variables)
+
+    outputs, gradients = run(inputs[:0], memory[:0])
+    assert outputs.shape == (0, STEPS, UNITS)
+    assert all(np.all(np.asarray(gradient) == 0) for gradient in gradients)
+
+
+@pytest.mark.parametrize("input_feeding", [True, False])
+def test_a_source_without_positions_gives_a_context_of_zeros(input_feeding):
+    decoder = make(input_feeding=input_feeding)
+    inputs, memory = data()
+    nothing = decoder(inputs, memory, np.zeros((2, POSITIONS), bool))
+    np.testing.assert_allclose(decoder(inputs, memory[:, :0]), nothing, atol=1e-6)
+
+
+def test_a_cell_is_built_by_its_first_call():
+    cell = InputFeedingDecoderCell(UNITS, None)
+    inputs, memory = data()
+    states = cell.initial_states((2, 1))
+    outputs, *_ = cell(inputs[:, :1], states, cell.prepare(ops.array(memory)))
+    assert outputs.shape == (2, 1, UNITS)

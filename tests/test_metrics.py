@@ -112,3 +112,8 @@ def test_serialises(cls):
     again = keras.metrics.deserialize(keras.metrics.serialize(metric))
     assert type(again) is cls
     assert (again.ignore_id, again.name) == (7, "m")
+
+
+def test_refuses_an_ignore_id_that_is_no_integer():
+    with pytest.raises(TypeError, match="ignore_id.*'a'"):
+        Perplexity(ignore_id="a")

@@ -299,8 +299,8 @@ def test_test_words_occur_in_training(corpus):
     [
         ({"source_language": "de", "target_language": "en"}, "'de' into 'en'"),
         ({"target_language": "fr"}, "'en' into 'fr'"),
-        ({"train": 0}, "train must be at least 1, received 0"),
-        ({"test": -5}, "test must be at least 1, received -5"),
+        ({"train": 0}, "train must be at least 1. Received: 0"),
+        ({"test": -5}, "test must be at least 1. Received: -5"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):

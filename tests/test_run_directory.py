@@ -30,7 +30,9 @@ SETTINGS = {"units": 8, "epochs": 3, "data": "phrases"}
 def finished(tmp_path_factory):
     """A run with best and last weights, which differ, and its model's translations."""
     run = RunDirectory(tmp_path_factory.mktemp("run") / "m")
-    tokenizers = TokenizerPair(WordTokenizer("abcd"), WordTokenizer("ABCDE"))
+    tokenizers = TokenizerPair(
+        WordTokenizer(list("abcd")), WordTokenizer(list("ABCDE"))
+    )
     keras.utils.set_random_seed(0)
     model = Seq2Seq(Seq2SeqConfig(8, 9, units=8))
     model.compile("adam", "mse")
@@ -108,6 +110,8 @@ def test_without_any_weights_or_any_run(run, tmp_path):
             load(run.path, weights)
     with pytest.raises(FileNotFoundError, match="no run directory at .*nowhere"):
         load(tmp_path / "nowhere")
+    with pytest.raises(TypeError, match="run_dir must be a path. Received: None"):
+        load(None)
 
 
 @pytest.mark.parametrize(
@@ -120,6 +124,7 @@ def test_without_any_weights_or_any_run(run, tmp_path):
         ({"model": 3}, "damaged"),
         ({"search": {"beam_width": 5, "magic": 1}}, "magic"),
         ({"search": {"beam_width": 0}}, "beam_width"),
+        ({"max_source_length": "long"}, "max_source_length.*'long'"),
     ],
 )
 def test_refuses_a_record_that_it_cannot_read(run, changes, message):

@@ -302,9 +302,10 @@ def test_the_command_line(options, search, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"translator": "run"}, TypeError, "must be a Translator, received 'run'"),
-        ({"version": 0}, ValueError, "`version` must be at least 1, received 0"),
-        ({"version": "1"}, TypeError, "`version` must be an integer, received '1'"),
+        ({"translator": "run"}, TypeError, "must be a Translator. Received: 'run'"),
+        ({"version": 0}, ValueError, "version must be at least 1. Received: 0"),
+        ({"version": "1"}, TypeError, "version must be an integer. Received: '1'"),
+        ({"directory": None}, TypeError, "directory must be a path. Received: None"),
         ({"directory": __file__}, NotADirectoryError, "`directory` is a file"),
     ],
 )

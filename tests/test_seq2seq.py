@@ -1,3 +1,5 @@
+import operator
+
 import keras
 import numpy as np
 import pytest
@@ -191,3 +193,15 @@ def test_float16_of_the_layers_brings_loss_scaling():
     model = Seq2Seq(Seq2SeqConfig(VOCABULARY, VOCABULARY), dtype="mixed_float16")
     model.compile("adam", SequenceCrossentropy())
     assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+
+
+@pytest.mark.parametrize("part", ["", "encoder", "decoder.cell.attention"])
+def test_frozen_layers_stay_frozen(part, tmp_path):
+    model = Seq2Seq(Seq2SeqConfig(9, 9, units=8))
+    layer = operator.attrgetter(part)(model) if part else model
+    layer.trainable = False
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    expected = [weight.trainable for weight in model.weights]
+    assert [weight.trainable for weight in loaded.weights] == expected
+    assert len(loaded.trainable_weights) == sum(expected) < len(expected)

@@ -203,6 +203,12 @@ def test_no_text_is_refused(tokenizer, sentences):
         type(tokenizer).train(sentences, vocab_size=60)
 
 
+@pytest.mark.parametrize("sentences", ["a dog", b"a dog", [1, 2], [None], 3])
+def test_what_is_no_text_is_refused(tokenizer, sentences):
+    with pytest.raises(TypeError, match="must be .*string"):
+        type(tokenizer).train(sentences, vocab_size=60)
+
+
 def test_vocabulary_below_the_characters_is_refused():
     with pytest.raises(ValueError, match=r"vocab_size=8 is too small: .* need \d+"):
         SentencePieceTokenizer.train(SENTENCES, vocab_size=8)
@@ -217,12 +223,27 @@ def test_bad_vocab_size_is_refused(tokenizer, vocab_size, error):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
-    [(["a", "b", "a"], "'a'"), (["a b"], "'a b'"), ([""], "''"), (["<s>"], "'<s>'")],
+    ("words", "error", "message"),
+    [
+        (["a", "b", "a"], ValueError, "'a'"),
+        (["a b"], ValueError, "'a b'"),
+        ([""], ValueError, "''"),
+        (["<s>"], ValueError, "'<s>'"),
+        ([], ValueError, "at least one word"),
+        ("abc", TypeError, "list of words.*'abc'"),
+        (None, TypeError, "list of words.*None"),
+        (["a", 1], TypeError, "must be a str.*1"),
+    ],
 )
-def test_bad_words_are_refused(words, message):
-    with pytest.raises(ValueError, match=message):
+def test_bad_words_are_refused(words, error, message):
+    with pytest.raises(error, match=message):
         WordTokenizer(words)
+
+
+@pytest.mark.parametrize("model", [None, "en.spm", 3])
+def test_a_sentencepiece_model_is_bytes(model):
+    with pytest.raises(TypeError, match=f"bytes of a SentencePiece model.*{model}"):
+        SentencePieceTokenizer(model)
 
 
 def test_save_and_load(tokenizer, tmp_path):
@@ -341,11 +362,20 @@ def test_no_limit_takes_every_pair():
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [({"kind": "bpe"}, "'bpe'.*sentencepiece.*word"), ({"limit": 0}, "received 0")],
+    [({"kind": "bpe"}, "'bpe'.*sentencepiece.*word"), ({"limit": 0}, "limit.* 0")],
 )
 def test_bad_arguments_of_pair_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         TokenizerPair.train(pairs_dataset(["a"], ["b"]), **arguments)
+
+
+def test_what_is_no_tokenizer_or_corpus_is_refused():
+    with pytest.raises(TypeError, match="source must be a tokenizer.*None"):
+        TokenizerPair(None)
+    with pytest.raises(TypeError, match="target must be a tokenizer.*3"):
+        TokenizerPair(WordTokenizer(["a"]), 3)
+    with pytest.raises(TypeError, match="pairs must be a tf.data.Dataset"):
+        TokenizerPair.train([("a", "b")])
 
 
 @pytest.mark.parametrize("missing", ["tokenizer.json", "source.txt", "target.txt"])

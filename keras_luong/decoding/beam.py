@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from keras_luong.checks import check_size
 from keras_luong.decoding.penalties import LengthPenalty, length_penalty_of
 from keras_luong.decoding.stepping import (
     IMPOSSIBLE,
@@ -21,7 +22,6 @@ from keras_luong.decoding.stepping import (
     keep_shapes,
     length_limits,
     next_token_log_probs,
-    positive_int,
 )
 from keras_luong.text.special_ids import BOS_ID, EOS_ID
 
@@ -112,15 +112,14 @@ class BeamSearch:
 
     def __post_init__(self):
         """Refuse impossible settings."""
-        positive_int("beam_width", self.beam_width)
-        positive_int("n_best", self.n_best)
+        check_size("beam_width", self.beam_width)
+        check_size("n_best", self.n_best)
         if self.n_best > self.beam_width:
             raise ValueError(
-                f"`n_best` must be at most `beam_width`, received n_best={self.n_best} "
-                f"with beam_width={self.beam_width}."
+                f"n_best must be at most beam_width. Received: n_best={self.n_best}, "
+                f"beam_width={self.beam_width}"
             )
-        if self.max_length is not None:
-            positive_int("max_length", self.max_length)
+        check_size("max_length", self.max_length, optional=True)
         length_penalty_of(self.length_penalty)
 
     def __call__(self, model: StepModel, source_ids: tf.Tensor) -> Hypotheses:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from keras_luong.checks import check_size
 from keras_luong.decoding.stepping import (
     IMPOSSIBLE,
     Hypotheses,
@@ -18,7 +19,6 @@ from keras_luong.decoding.stepping import (
     keep_shapes,
     length_limits,
     next_token_log_probs,
-    positive_int,
 )
 from keras_luong.text.special_ids import BOS_ID, EOS_ID
 
@@ -57,8 +57,7 @@ class GreedySearch:
 
     def __post_init__(self):
         """Refuse an impossible length."""
-        if self.max_length is not None:
-            positive_int("max_length", self.max_length)
+        check_size("max_length", self.max_length, optional=True)
 
     def __call__(self, model: StepModel, source_ids: tf.Tensor) -> Hypotheses:
         """Search.

@@ -66,10 +66,10 @@ class GNMTLengthPenalty:
     def __post_init__(self):
         """Refuse what would break the stop rule's proof."""
         if isinstance(self.alpha, bool) or not isinstance(self.alpha, numbers.Real):
-            raise TypeError(f"`alpha` must be a number, received {self.alpha!r}.")
+            raise TypeError(f"`alpha` must be a number. Received: {self.alpha!r}")
         if not (math.isfinite(self.alpha) and self.alpha >= 0):
             raise ValueError(
-                f"`alpha` must be finite and not negative, received {self.alpha!r}."
+                f"`alpha` must be finite and not negative. Received: {self.alpha!r}"
             )
 
     def score(self, log_probs: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
@@ -114,5 +114,5 @@ def length_penalty_of(value: float | LengthPenalty) -> LengthPenalty:
         return value
     raise TypeError(
         "`length_penalty` must be a number (the alpha of GNMT's penalty, 0 for none) "
-        f"or an object with methods `score` and `bound`, received {value!r}."
+        f"or an object with methods `score` and `bound`. Received: {value!r}"
     )

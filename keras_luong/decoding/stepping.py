@@ -6,7 +6,6 @@ for a sentence, `T'` length of the longest of them.
 
 from __future__ import annotations
 
-import numbers
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -174,20 +173,3 @@ def collect(
         log_probs=tf.where(there, log_probs, IMPOSSIBLE),
         weights=tf.where(inside[..., tf.newaxis], weights, 0.0),
     )
-
-
-def positive_int(name: str, value: Any) -> None:
-    """Check an argument.
-
-    Args:
-        name: what to call it in the error.
-        value: what was received.
-
-    Raises:
-        TypeError: if it is not an integer.
-        ValueError: if it is below 1.
-    """
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"`{name}` must be an integer, received {value!r}.")
-    if value < 1:
-        raise ValueError(f"`{name}` must be at least 1, received {value!r}.")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_luong.layers.checks import check_rate, check_size
+from keras_luong.checks import check_rate, check_same, check_size
 from keras_luong.layers.scores import make_score, matmul
 
 
@@ -44,13 +44,20 @@ def make_memory(values, keys, mask=None):
     return Memory(values, keys, mask, ops.sum(ops.cast(mask, "int32"), axis=-1))
 
 
-def _check_ranks(**arguments):
-    for name, (tensor, rank) in arguments.items():
-        if tensor is not None and len(tensor.shape) != rank:
+def check_attention_inputs(query, value, key=None, query_mask=None, value_mask=None):
+    """Raises ValueError unless ranks, batch sizes and lengths fit together."""
+    ranks = {"query": 3, "value": 3, "key": 3, "query_mask": 2, "value_mask": 2}
+    given = zip(ranks, (query, value, key, query_mask, value_mask), strict=True)
+    shapes = {name: tuple(x.shape) for name, x in given if x is not None}
+    for name, shape in shapes.items():
+        if len(shape) != ranks[name]:
             raise ValueError(
-                f"{name} must have {rank} axes. Received: {name}.shape="
-                f"{tuple(tensor.shape)}"
+                f"{name} must have {ranks[name]} axes. Received: {name}.shape={shape}"
             )
+    check_same("Batch size", **{name: shape[0] for name, shape in shapes.items()})
+    for side in (("query", "query_mask"), ("value", "key", "value_mask")):
+        lengths = {name: shapes[name][1] for name in side if name in shapes}
+        check_same("Length", **lengths)
 
 
 def masked_softmax(scores, mask):
@@ -151,8 +158,19 @@ class LuongAttention(keras.layers.Layer):
 
         Returns:
             A `Memory` for `attend`.
+
+        Raises:
+            ValueError: The score needs weights and has none yet.
         """
-        keys = self.score.prepare(value if key is None else key)
+        try:
+            keys = self.score.prepare(value if key is None else key)
+        except AttributeError as error:
+            if self.score.built:
+                raise
+            raise ValueError(
+                f"{self.name} has no weights yet: call it once, or build(query_shape, "
+                "value_shape), before prepare."
+            ) from error
         return make_memory(value, keys, mask)
 
     def attend(self, query, memory, positions=None, noise=None, project=matmul):
@@ -198,7 +216,7 @@ class LuongAttention(keras.layers.Layer):
         training=None,
     ):
         """See the class."""
-        _check_ranks(query=(query, 3), value=(value, 3), value_mask=(value_mask, 2))
+        check_attention_inputs(query, value, key, query_mask, value_mask)
         memory = self.prepare(value, value_mask, key)
         shape = (*ops.shape(query)[:2], ops.shape(value)[1])
         context, weights = self.attend(
@@ -209,6 +227,11 @@ class LuongAttention(keras.layers.Layer):
             context = ops.where(query_mask, context, ops.zeros_like(context))
             weights = ops.where(query_mask, weights, 0.0)
         return (context, weights) if return_attention_scores else context
+
+    def compute_output_shape(self, query_shape, value_shape, key_shape=None):
+        """The context's shape, [B, Q, Hv]."""
+        del key_shape
+        return (*query_shape[:-1], value_shape[-1])
 
     def compute_mask(self, query, query_mask=None):
         """The context is masked where the query is."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_luong.layers.checks import check_choice
+from keras_luong.checks import check_choice
 from keras_luong.layers.scores import matmul
 
 

@@ -144,7 +144,7 @@ class InputFeedingDecoder(keras.layers.Layer):
 
         (h,), states = self._scan(step, inputs, states, noise, mask, training)
         target_length = ops.shape(inputs)[1]
-        positions = positions + ops.arange(target_length, dtype="int32")
+        positions = positions + _words_before(target_length, mask)
         noise = self._attention_noise(target_length, memory, training)
         outputs, weights = cell.attend(h, memory, positions, noise)
         if mask is not None:
@@ -198,3 +198,11 @@ class InputFeedingDecoder(keras.layers.Layer):
         """Rebuilds the decoder and its cell."""
         cell = keras.saving.deserialize_keras_object(config["cell"])
         return cls(**{**config, "cell": cell})
+
+
+def _words_before(target_length, mask):
+    """How many words come before each target position: int32 [1 or B, T]."""
+    if mask is None:
+        return ops.arange(target_length, dtype="int32")[None]
+    words = ops.cast(mask, "int32")
+    return ops.cumsum(words, axis=1) - words

@@ -10,9 +10,9 @@ from __future__ import annotations
 import keras
 from keras import ops
 
-from keras_luong.layers.attention import AttentionalVector, make_memory
+from keras_luong.checks import check_rate, check_size
+from keras_luong.layers.attention import AttentionalVector, Memory, make_memory
 from keras_luong.layers.cells import CellInput, get_cell_type
-from keras_luong.layers.checks import check_rate, check_size
 from keras_luong.layers.scores import matmul
 
 
@@ -127,6 +127,8 @@ class InputFeedingDecoderCell(keras.layers.Layer):
 
     def build(self, inputs_shape, memory_shape):
         """Makes the weights for embedded words [..., E] and a memory [B, S, Hv]."""
+        if isinstance(memory_shape, Memory):  # called, rather than built by a decoder
+            memory_shape = memory_shape.values
         width = inputs_shape[-1]
         for layer in self.layers:
             layer.build((None, None, width))

@@ -9,8 +9,8 @@ from __future__ import annotations
 import keras
 from keras import ops
 
+from keras_luong.checks import check_rate, check_size
 from keras_luong.layers.cells import CellInput, get_cell_type
-from keras_luong.layers.checks import check_rate, check_size
 from keras_luong.layers.recurrence import scan
 
 

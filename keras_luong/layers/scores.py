@@ -16,7 +16,7 @@ import math
 import keras
 from keras import ops
 
-from keras_luong.layers.checks import check_size
+from keras_luong.checks import check_size
 
 
 def matmul(weights, inputs):
@@ -309,11 +309,13 @@ def make_score(
             f"score_mode must be one of {list(SCORES)} or a Score layer. "
             f"Received: {score_mode!r}"
         )
+    check_size("units", units, optional=True)
+    check_size("max_source_length", max_source_length, optional=True)
     arguments = {"dtype": dtype}
     if issubclass(SCORES[score_mode], _WeightedScore):
         arguments["kernel_initializer"] = kernel_initializer or "glorot_uniform"
     if score_mode in ("concat", "reduced_rank"):
-        arguments["units"] = check_size("units", units, optional=True)
+        arguments["units"] = units
     if score_mode == "location":
         arguments["max_source_length"] = check_size(
             'max_source_length of score_mode="location"', max_source_length

@@ -6,13 +6,13 @@ import dataclasses
 import math
 from typing import ClassVar
 
-from keras_luong.layers.cells import CELL_TYPES
-from keras_luong.layers.checks import (
+from keras_luong.checks import (
     check_choice,
     check_flag,
     check_rate,
     check_size,
 )
+from keras_luong.layers.cells import CELL_TYPES
 from keras_luong.layers.scores import SCORES
 from keras_luong.text.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 

@@ -110,19 +110,26 @@ class Seq2Seq(keras.Model):
         return ops.cast(_logits(self, h_tilde), "float32"), state, weights
 
     def get_config(self):
-        """The constructor's arguments."""
+        """The constructor's arguments, and which of the layers are frozen."""
+        layers = enumerate(self._flatten_layers())
         return {
             "config": dataclasses.asdict(self.config),
             "dtype": self.decoder.dtype_policy.name,
             "name": self.name,
-            "trainable": self.trainable,
+            "frozen": [i for i, layer in layers if not layer.trainable],
         }
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
         """Rebuilds the model from `get_config`."""
         del custom_objects
-        return cls(**{**config, "config": Seq2SeqConfig(**config["config"])})
+        config = dict(config)
+        frozen = config.pop("frozen", [])
+        model = cls(Seq2SeqConfig(**config.pop("config")), **config)
+        layers = list(model._flatten_layers())
+        for i in frozen:
+            layers[i].trainable = False
+        return model
 
 
 def _read(layers, source):

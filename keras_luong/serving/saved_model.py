@@ -12,7 +12,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from keras_luong.decoding.stepping import positive_int
+from keras_luong.checks import check_path, check_size
 from keras_luong.serving.translator import Translator
 
 
@@ -52,9 +52,9 @@ def export_saved_model(
         >>> serve(text=tf.constant(["A dog runs."]))["translation"]
     """
     if not isinstance(translator, Translator):
-        raise TypeError(f"`translator` must be a Translator, received {translator!r}.")
-    positive_int("version", version)
-    target = Path(directory) / str(version)
+        raise TypeError(f"`translator` must be a Translator. Received: {translator!r}")
+    check_size("version", version)
+    target = check_path("directory", directory) / str(version)
     if target.parent.exists() and not target.parent.is_dir():
         raise NotADirectoryError(f"`directory` is a file: {target.parent}.")
     if target.exists() and not overwrite:

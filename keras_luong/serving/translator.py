@@ -13,8 +13,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_luong.checks import check_size
 from keras_luong.decoding.beam import BeamSearch
-from keras_luong.decoding.stepping import Hypotheses, StepModel, positive_int
+from keras_luong.decoding.stepping import Hypotheses, StepModel
 from keras_luong.text.batches import source_rows
 from keras_luong.text.special_ids import PAD_ID
 
@@ -86,7 +87,7 @@ class Translator:
         search: Any = None,
         max_source_length: int = 200,
     ):
-        positive_int("max_source_length", max_source_length)
+        check_size("max_source_length", max_source_length)
         self.model = model
         self.tokenizers = tokenizers
         self.search = BeamSearch() if search is None else search
@@ -98,7 +99,7 @@ class Translator:
         if not callable(self.search):
             raise TypeError(
                 "`search` must be callable as search(model, source_ids), such as "
-                f"BeamSearch(), received {search!r}."
+                f"BeamSearch(). Received: {search!r}"
             )
 
     @tf.function(input_signature=[TEXT_SIGNATURE])
@@ -137,7 +138,7 @@ class Translator:
             TypeError: if `texts` is a single string, or holds something else.
             ValueError: if `batch_size` is below 1.
         """
-        positive_int("batch_size", batch_size)
+        check_size("batch_size", batch_size)
         texts = _all_bytes(texts)
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
         bar = keras.utils.Progbar(len(texts), unit_name="text") if progress else None
@@ -218,7 +219,7 @@ def _all_bytes(texts: Iterable[str | bytes]) -> list[bytes]:
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
         one = "the single " if isinstance(texts, (str, bytes)) else ""
         raise TypeError(
-            "`texts` must be a list of strings, or an iterable of them, received "
+            "`texts` must be a list of strings, or an iterable of them. Received: "
             f"{one}{texts!r:.60}" + ("; write translate([text])." if one else ".")
         )
     if isinstance(texts, tf.Tensor):
@@ -227,7 +228,7 @@ def _all_bytes(texts: Iterable[str | bytes]) -> list[bytes]:
     for i, text in enumerate(texts):
         if not isinstance(text, (str, bytes)):
             raise TypeError(
-                f"`texts` must hold str or bytes, received {type(text).__name__} "
+                f"`texts` must hold str or bytes. Received: {type(text).__name__} "
                 f"{text!r} at place {i}."
             )
         is_str = isinstance(text, str)
@@ -259,7 +260,7 @@ def _sides(tokenizers: Any) -> tuple[Any, Any]:
             raise TypeError(
                 "`tokenizers` must be a TokenizerPair, a (source, target) tuple of "
                 "tokenizers or one tokenizer, with methods `encode`, `decode` and "
-                f"`pieces`, received {tokenizers!r}."
+                f"`pieces`. Received: {tokenizers!r}"
             )
     return sides
 
@@ -267,7 +268,7 @@ def _sides(tokenizers: Any) -> tuple[Any, Any]:
 def _check_model(model: Any) -> None:
     if not all(callable(getattr(model, name, None)) for name in ("encode", "step")):
         raise TypeError(
-            "`model` must have methods `encode` and `step`, such as Seq2Seq, received "
+            "`model` must have methods `encode` and `step`, such as Seq2Seq. Received: "
             f"{model!r}."
         )
 

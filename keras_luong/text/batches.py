@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from keras_luong.checks import check_size
 from keras_luong.text.special_ids import BOS_ID, EOS_ID, PAD_ID
 from keras_luong.text.tokenizer import Tokenizer
 from keras_luong.text.tokenizers import TokenizerPair
@@ -54,7 +55,8 @@ def training_batches(
         number in the batch, so that the weighted sum of a loss is its mean per token.
 
     Raises:
-        ValueError: If a number is below 1.
+        TypeError: If a number is no integer.
+        ValueError: If it is below 1.
 
     Example:
         ```python
@@ -62,9 +64,9 @@ def training_batches(
         model.fit(batches, epochs=10)
         ```
     """
-    _check_positive(
-        batch_tokens=batch_tokens, max_length=max_length, shuffle_pairs=shuffle_pairs
-    )
+    check_size("batch_tokens", batch_tokens)
+    check_size("max_length", max_length)
+    check_size("shuffle_pairs", shuffle_pairs)
 
     def encode(texts: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         source = tokenizers.source.encode(texts["source"])
@@ -106,14 +108,16 @@ def evaluation_batches(
         Dataset of the same elements as `training_batches` has.
 
     Raises:
-        ValueError: If a number is below 1.
+        TypeError: If a number is no integer.
+        ValueError: If it is below 1.
 
     Example:
         ```python
         model.evaluate(evaluation_batches(corpus.pairs("validation"), tokenizers))
         ```
     """
-    _check_positive(batch_tokens=batch_tokens, max_length=max_length)
+    check_size("batch_tokens", batch_tokens)
+    check_size("max_length", max_length)
 
     def encode(texts: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         source = tokenizers.source.encode(texts["source"])
@@ -236,9 +240,3 @@ def _trimmed(ids: tf.Tensor) -> tf.Tensor:
     """Cuts the columns that are all padding."""
     lengths = tf.reduce_sum(tf.cast(ids != PAD_ID, tf.int32), axis=1)
     return ids[:, : tf.reduce_max(lengths)]
-
-
-def _check_positive(**values: int) -> None:
-    for name, value in values.items():
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, received {value}.")

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_luong.text.corpora import check_split
+from keras_luong.text.corpus import check_split
 from keras_luong.text.phrase_frames import FRAMES, SLOTS
 
 
@@ -75,13 +75,13 @@ class PhraseCorpus:
     ):
         if (source_language, target_language) != ("en", "de"):
             raise ValueError(
-                "The embedded corpus translates 'en' into 'de', received "
+                "The embedded corpus translates 'en' into 'de'. Received: "
                 f"{source_language!r} into {target_language!r}."
             )
         sizes = {"test": test, "validation": validation, "train": train}
         for split, size in sizes.items():
             if size < 1:
-                raise ValueError(f"{split} must be at least 1, received {size}.")
+                raise ValueError(f"{split} must be at least 1. Received: {size}")
         _check_installed()
         self.source_language = source_language
         self.target_language = target_language

@@ -35,7 +35,8 @@ class SentencePieceTokenizer(tf.Module):
             (padding 0, unknown 1, begin 2, end 3), as `train` makes it.
 
     Raises:
-        ValueError: If `model` is no such model.
+        TypeError: If `model` is not bytes.
+        ValueError: If it is no such model.
 
     Example:
         ```python
@@ -52,6 +53,12 @@ class SentencePieceTokenizer(tf.Module):
         import sentencepiece
 
         super().__init__()
+        if not isinstance(model, bytes):
+            raise TypeError(
+                "model must be the bytes of a SentencePiece model; "
+                "SentencePieceTokenizer.load reads a file, and .train makes one. "
+                f"Received: {model!r:.60}"
+            )
         try:
             processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError as error:

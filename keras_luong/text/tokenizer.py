@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import tensorflow as tf
 
+from keras_luong.checks import check_path, check_size
 from keras_luong.text.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
@@ -41,8 +41,14 @@ class Tokenizer(Protocol):
 
 
 def nonblank(sentences: Iterable[str | bytes]) -> Iterator[str]:
-    """Yields the sentences that have text, as str."""
+    """Yields the sentences that have text, as str; TypeError where one is none."""
+    if isinstance(sentences, (str, bytes)) or not isinstance(sentences, Iterable):
+        raise TypeError(
+            f"sentences must be an iterable of strings. Received: {sentences!r:.60}"
+        )
     for sentence in sentences:
+        if not isinstance(sentence, (str, bytes)):
+            raise TypeError(f"A sentence must be a string. Received: {sentence!r:.60}")
         if isinstance(sentence, bytes):
             sentence = sentence.decode("utf-8", errors="replace")
         if sentence.strip():
@@ -77,21 +83,15 @@ def decode_rows(
 
 def check_vocab_size(vocab_size: int) -> None:
     """Raises unless there is room for more than the special tokens."""
-    is_integer = isinstance(vocab_size, (int, np.integer))
-    if not is_integer or isinstance(vocab_size, bool):
-        raise TypeError(f"vocab_size must be an integer, received {vocab_size!r}.")
-    if vocab_size <= len(SPECIAL_PIECES):
-        raise ValueError(
-            f"vocab_size must be above {len(SPECIAL_PIECES)}, the number of special "
-            f"tokens, received {vocab_size}."
-        )
+    check_size("vocab_size", vocab_size, smallest=len(SPECIAL_PIECES) + 1)
 
 
 def read(path: str | Path) -> bytes:
     """Reads a tokenizer's file."""
-    if not Path(path).is_file():
+    path = check_path("path", path)
+    if not path.is_file():
         raise FileNotFoundError(f"There is no tokenizer file {path}.")
-    return Path(path).read_bytes()
+    return path.read_bytes()
 
 
 def naming(path: str | Path, make: Callable[[], Any]) -> Any:

@@ -16,6 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_luong.checks import check_size
 from keras_luong.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_luong.text.tokenizer import Tokenizer, read
 from keras_luong.text.word_tokenizer import WordTokenizer
@@ -65,8 +66,8 @@ class TokenizerPair(tf.Module):
 
     def __init__(self, source: Tokenizer, target: Tokenizer | None = None):
         super().__init__()
-        self.source = source
-        self.target = source if target is None else target
+        self.source = _checked("source", source)
+        self.target = source if target is None else _checked("target", target)
 
     @property
     def shared(self) -> bool:
@@ -101,13 +102,18 @@ class TokenizerPair(tf.Module):
             The pair.
 
         Raises:
+            TypeError: If an argument has the wrong type.
             ValueError: If `kind` is unknown, there is no text, or `vocab_size` is too
                 small.
         """
         if kind not in TOKENIZERS:
             raise ValueError(f"Unknown kind {kind!r}; known: {sorted(TOKENIZERS)}.")
-        if limit is not None and limit < 1:
-            raise ValueError(f"limit must be at least 1 or None, received {limit}.")
+        check_size("limit", limit, optional=True)
+        if not isinstance(pairs, tf.data.Dataset):
+            raise TypeError(
+                'pairs must be a tf.data.Dataset of {"source": ..., "target": ...}, '
+                f"such as corpus.pairs('train'). Received: {pairs!r:.60}"
+            )
         source, target = _sample_sides(pairs, limit, seed)
         train = TOKENIZERS[kind].train
         if shared:
@@ -163,6 +169,15 @@ class TokenizerPair(tf.Module):
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path} is damaged: {error!r}.") from error
         return cls(*(_load_checked(path.parent / name, size) for name, size in entries))
+
+
+def _checked(side: str, tokenizer: Tokenizer) -> Tokenizer:
+    if not all(hasattr(tokenizer, name) for name in ("encode", "decode", "vocab_size")):
+        raise TypeError(
+            f"{side} must be a tokenizer, such as a SentencePieceTokenizer. "
+            f"Received: {tokenizer!r}"
+        )
+    return tokenizer
 
 
 def _load_checked(path: Path, vocab_size: int) -> Tokenizer:

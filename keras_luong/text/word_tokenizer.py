@@ -31,7 +31,8 @@ class WordTokenizer(tf.Module):
         words: The vocabulary after the 4 special tokens, in the order of their ids.
 
     Raises:
-        ValueError: If a word is repeated, is empty or holds white space.
+        TypeError: If `words` are no strings.
+        ValueError: If there are none, or one is repeated, empty or holds white space.
 
     Example:
         ```python
@@ -45,8 +46,7 @@ class WordTokenizer(tf.Module):
 
     def __init__(self, words: Iterable[str]):
         super().__init__()
-        words = list(words)
-        _check_words(words)
+        words = _checked(words)
         vocabulary = [word.encode() for word in (*SPECIAL_PIECES, *words)]
         self.vocab_size = len(vocabulary)
         self._vocabulary = tf.constant(vocabulary)
@@ -166,15 +166,24 @@ class WordTokenizer(tf.Module):
         return naming(path, lambda: cls(_vocabulary_lines(read(path))))
 
 
-def _check_words(words: list[str]) -> None:
+def _checked(words: Iterable[str]) -> list[str]:
+    if isinstance(words, (str, bytes)) or not isinstance(words, Iterable):
+        raise TypeError(f"words must be a list of words. Received: {words!r:.60}")
+    words = list(words)
+    if not words:
+        raise ValueError("words must hold at least one word. Received: none")
+    for word in words:
+        if not isinstance(word, str):
+            raise TypeError(f"A word must be a str. Received: {word!r}")
     repeated = [word for word, n in Counter((*SPECIAL_PIECES, *words)).items() if n > 1]
     if repeated:
-        raise ValueError(f"Words must be distinct, received {repeated[:5]} twice.")
+        raise ValueError(f"Words must be distinct. Received twice: {repeated[:5]}")
     for word in words:
         if len(word.encode().split()) != 1 or word.encode().split()[0] != word.encode():
             raise ValueError(
-                f"A word must not be empty or hold white space, received {word!r}."
+                f"A word must not be empty or hold white space. Received: {word!r}"
             )
+    return words
 
 
 def _vocabulary_lines(content: bytes) -> list[str]:

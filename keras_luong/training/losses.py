@@ -8,6 +8,8 @@ from __future__ import annotations
 import keras
 from keras import ops
 
+from keras_luong.checks import check_rate
+
 
 def token_nll(labels, logits, label_smoothing: float = 0.0):
     """Negative log-likelihood of every label, in float32 whatever the logits are.
@@ -55,7 +57,7 @@ class SequenceCrossentropy(keras.losses.Loss):
         name: Name of the loss.
 
     Raises:
-        ValueError: If `label_smoothing` is outside `[0, 1)`.
+        TypeError, ValueError: If `label_smoothing` is no number in `[0, 1)`.
 
     Example:
         >>> loss = SequenceCrossentropy(label_smoothing=0.1)
@@ -68,14 +70,9 @@ class SequenceCrossentropy(keras.losses.Loss):
         reduction: str = "sum",
         name: str = "sequence_crossentropy",
     ):
-        if not 0.0 <= label_smoothing < 1.0:
-            raise ValueError(
-                "label_smoothing must be at least 0 and below 1, for example 0.1. "
-                f"Received: label_smoothing={label_smoothing!r}"
-            )
         # float32 even where floatx is float16: ids up to 2**24 stay exact in it.
         super().__init__(name=name, reduction=reduction, dtype="float32")
-        self.label_smoothing = label_smoothing
+        self.label_smoothing = check_rate("label_smoothing", label_smoothing)
 
     def call(self, y_true, y_pred):
         """Losses `[B, T]` from labels `[B, T]` and logits `[B, T, V]`."""

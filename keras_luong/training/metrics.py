@@ -7,6 +7,8 @@ by its label, so they need no sample weights.
 
 from __future__ import annotations
 
+import numbers
+
 import keras
 from keras import ops
 
@@ -26,6 +28,8 @@ class TokenMean(keras.metrics.Metric):
     def __init__(self, function, ignore_id: int, name: str):
         super().__init__(name=name, dtype="float32")
         self.function = function
+        if isinstance(ignore_id, bool) or not isinstance(ignore_id, numbers.Integral):
+            raise TypeError(f"ignore_id must be an integer. Received: {ignore_id!r}")
         self.ignore_id = ignore_id
         self.total = self.add_weight(shape=(), initializer="zeros", name="total")
         self.count = self.add_weight(shape=(), initializer="zeros", name="count")

@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
+from keras_luong.checks import check_path
+
 if TYPE_CHECKING:
     from keras_luong.decoding.beam import BeamSearch
     from keras_luong.serving.translator import Translator
@@ -48,7 +50,7 @@ class RunDirectory:
 
     def __post_init__(self):
         """Takes strings too."""
-        object.__setattr__(self, "path", Path(self.path))
+        object.__setattr__(self, "path", check_path("run_dir", self.path))
 
     record = property(lambda self: self.path / "run.json")
     tokenizer = property(lambda self: self.path / "tokenizer")
@@ -272,15 +274,14 @@ def load(
     try:
         model = _make_model(**record["model"])
         search = search or BeamSearch(**record["search"])
+        translator = Translator(model, tokenizers, search, record["max_source_length"])
     except (TypeError, KeyError, ValueError) as error:
         raise ValueError(
             f"{run.record} is damaged, or by another version "
             f"({record.get('library')}): {error}"
         ) from error
     _load_weights(model, weights_path)
-    return Translator(
-        model, tokenizers, search, max_source_length=record["max_source_length"]
-    )
+    return translator
 
 
 def _make_model(**description: Any) -> keras.Model:

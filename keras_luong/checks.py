@@ -1,0 +1,68 @@
+"""Checks of arguments, each naming the value that it received."""
+
+from __future__ import annotations
+
+import numbers
+import os
+from pathlib import Path
+
+
+def check_size(name, value, optional=False, smallest=1):
+    """Returns `value` if it is an int of at least `smallest`, or None if `optional`.
+
+    Raises:
+        TypeError: It is not an integer.
+        ValueError: It is too small.
+    """
+    if optional and value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(
+            f"{name} must be an integer{' or None' * optional}. Received: {value!r}"
+        )
+    if value < smallest:
+        raise ValueError(f"{name} must be at least {smallest}. Received: {value!r}")
+    return int(value)
+
+
+def check_rate(name, value):
+    """Returns `value` if it is a rate, a number in [0, 1).
+
+    Raises:
+        TypeError: It is no number.
+        ValueError: It is outside.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number in [0, 1). Received: {value!r}")
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} must be in [0, 1). Received: {value!r}")
+    return float(value)
+
+
+def check_flag(name, value):
+    """Returns `value` if it is True or False; raises TypeError."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False. Received: {value!r}")
+    return value
+
+
+def check_choice(name, value, choices):
+    """Returns `value` if it is one of `choices`; raises ValueError."""
+    if not (value is None or isinstance(value, str)) or value not in choices:
+        raise ValueError(f"{name} must be one of {list(choices)}. Received: {value!r}")
+    return value
+
+
+def check_path(name, value):
+    """Returns `value` as a Path if it is one or a string; raises TypeError."""
+    if not isinstance(value, (str, os.PathLike)):
+        raise TypeError(f"{name} must be a path. Received: {value!r}")
+    return Path(value)
+
+
+def check_same(what, **sizes):
+    """Raises ValueError where sizes that must be equal are known and differ."""
+    known = {name: size for name, size in sizes.items() if size is not None}
+    if len(set(known.values())) > 1:
+        received = ", ".join(f"{name}: {size}" for name, size in known.items())
+        raise ValueError(f"{what} must be the same everywhere. Received: {received}")

@@ -1,0 +1,50 @@
+"""What every corpus has, and what the library's own share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import tensorflow as tf
+
+
+class Corpus(Protocol):
+    """What the library needs from a corpus; make your own with these members."""
+
+    name: str
+    source_language: str
+    target_language: str
+    splits: tuple[str, ...]
+
+    def pairs(self, split: str) -> tf.data.Dataset:
+        """Streams `{"source": tf.string [], "target": tf.string []}`, in fixed order.
+
+        Args:
+            split: One of `splits`.
+        """
+
+
+def check_split(corpus: Corpus, split: str) -> str:
+    """Returns `split` if the corpus has it.
+
+    Args:
+        corpus: The corpus.
+        split: Name of a split.
+
+    Returns:
+        `split`.
+
+    Raises:
+        ValueError: If the corpus has no such split; it names those there are.
+    """
+    if split not in corpus.splits:
+        raise ValueError(
+            f"{corpus.name} has no split {split!r}; it has {list(corpus.splits)}."
+        )
+    return split
+
+
+def ordered(splits: Iterable[str]) -> tuple[str, ...]:
+    """Puts train first, then validation, then the others by name."""
+    rank = {"train": 0, "validation": 1}
+    return tuple(sorted(splits, key=lambda split: (rank.get(split, 2), split)))
