@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_luong.layers import AttentionalVector, LuongAttention, Score
+from keras_luong.layers import AttentionalVector, LocalAttention, LuongAttention, Score
 from keras_luong.layers.attention import masked_softmax
 from keras_luong.layers.scores import SCORES
 
@@ -136,7 +136,7 @@ def test_attention_is_the_same_one_query_at_a_time():
     together = np.asarray(attention(query, value))
     memory = attention.prepare(value)
     for q in range(3):
-        context, _ = attention.attend(query[:, q : q + 1], memory)
+        context, *_ = attention.attend(query[:, q : q + 1], memory)
         np.testing.assert_allclose(context[:, 0], together[:, q], atol=1e-6)
 
 
@@ -233,7 +233,7 @@ def test_output_specs_are_what_call_gives():
         ({"score_mode": "bahdanau"}, ValueError, "bahdanau"),
         ({"dropout": 1.0}, ValueError, "1.0"),
         ({"dropout": "0.1"}, TypeError, "'0.1'"),
-        ({"score_mode": "location"}, TypeError, "max_source_length.*None"),
+        ({"score_mode": "location"}, ValueError, "max_source_length.*None"),
         ({"units": -3}, ValueError, "units.*-3"),
         ({"units": "8"}, TypeError, "units.*'8'"),
     ],
@@ -305,3 +305,94 @@ def test_prepare_before_build_is_refused():
 
 def test_output_shape():
     assert make("dot").compute_output_shape((2, 3, 4), (2, 5, 4)) == (2, 3, 4)
+
+
+def test_hard_attention_takes_the_highest_at_inference_only():
+    query, value = tensors()
+    soft, hard = LuongAttention("dot"), LuongAttention("dot", hard=True)
+    _, weights = soft(query, value, return_attention_scores=True)
+    context, chosen = hard(query, value, return_attention_scores=True)
+    best = np.argmax(weights, -1)
+    np.testing.assert_array_equal(chosen, np.eye(5)[best])
+    np.testing.assert_allclose(context, np.take_along_axis(value, best[..., None], 1))
+    trained = hard(query, value, training=True)
+    np.testing.assert_allclose(trained, soft(query, value), atol=1e-6)
+    nowhere = hard(query, value, value_mask=np.zeros((2, 5), bool))
+    np.testing.assert_array_equal(nowhere, np.zeros((2, 3, 4)))
+
+
+@keras.saving.register_keras_serializable(package="tests")
+def sigmoids(scores, mask):
+    return keras.ops.where(mask, keras.ops.sigmoid(scores), 0.0)
+
+
+def test_a_normalizer_of_ones_own_takes_the_softmaxs_place(tmp_path):
+    query, value = tensors()
+    mask = np.arange(5) < np.array([[5], [2]])
+    inputs = [keras.Input((None, 4)), keras.Input((None, 4)), keras.Input((None,))]
+    attention = LuongAttention("dot", normalizer=sigmoids)
+    model = keras.Model(inputs, attention(*inputs[:2], value_mask=inputs[2]))
+    expected = mask[:, None] / (1 + np.exp(-query @ value.transpose(0, 2, 1)))
+    x = [query, value, mask]
+    np.testing.assert_allclose(model.predict(x), expected @ value, atol=1e-5)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again.predict(x), model.predict(x))
+
+
+def covered(mode, attention, query, value, mask):
+    """Each query after the other, in NumPy; See et al. 2017, Eq. 10 and 11."""
+    kernel = attention.coverage_kernel.numpy()
+    weights = {w.name: w.numpy() for w in attention.score.trainable_weights}
+    result = np.zeros((*query.shape[:2], value.shape[1]))
+    for b in range(len(query)):
+        coverage = np.zeros(value.shape[1])
+        for t, h in enumerate(query[b]):
+            if mode == "concat":
+                hidden = (
+                    h @ weights["query_kernel"] + value[b] @ weights["value_kernel"]
+                )
+                hidden = np.tanh(hidden + coverage[:, None] * kernel)
+                scores = hidden @ weights["scale"]
+            else:
+                keys = value[b] @ weights["kernel"].T + coverage[:, None] * kernel
+                scores = keys @ h
+            e = np.where(mask[b], np.exp(scores), 0)
+            result[b, t] = e / e.sum()
+            coverage += result[b, t]
+    return result
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("mode", ["concat", "general"])
+def test_coverage_is_the_sum_of_the_earlier_weights(mode, training):
+    query, value = tensors(queries=6)
+    mask = np.arange(5) < np.array([[5], [3]])
+    attention = LuongAttention(mode, coverage=True)
+    attention.build(query.shape, value.shape)
+    attention.coverage_kernel.assign(np.array([-1.0, 0.5, -2.0, 1.0]))
+    context, weights = attention(
+        query,
+        value,
+        value_mask=mask,
+        return_attention_scores=True,
+        training=training,
+    )
+    expected = covered(mode, attention, query, value, mask)
+    np.testing.assert_allclose(weights, expected, atol=1e-5)
+    np.testing.assert_allclose(context, expected @ value, atol=1e-5)
+
+
+def test_coverage_and_local_attention_go_together():
+    query, value = tensors(queries=4)
+    local = LocalAttention(20, "monotonic", "general", coverage=True)
+    local.build(query.shape, value.shape)
+    everywhere = LuongAttention("general", coverage=True)
+    everywhere.build(query.shape, value.shape)
+    everywhere.set_weights(local.get_weights())
+    np.testing.assert_allclose(local(query, value), everywhere(query, value), atol=1e-5)
+
+
+def test_coverage_needs_a_score_that_compares():
+    with pytest.raises(ValueError, match="coverage.*location"):
+        LuongAttention("location", max_source_length=5, coverage=True)

@@ -5,7 +5,11 @@ import pytest
 from keras_luong.layers.cells import CELL_TYPES, CellInput, get_cell_type
 from keras_luong.layers.scores import matmul
 
-KERAS_CELLS = {"lstm": keras.layers.LSTMCell, "gru": keras.layers.GRUCell}
+KERAS_CELLS = {
+    "lstm": keras.layers.LSTMCell,
+    "gru": keras.layers.GRUCell,
+    "simple_rnn": keras.layers.SimpleRNNCell,
+}
 
 
 def random_cell(name, units=3, inputs=4):

@@ -47,7 +47,7 @@ def test_the_papers_presets_are_the_papers():
     [
         ({"source_vocab_size": 4}, ValueError, "source_vocab_size.*4"),
         ({"units": 0}, ValueError, "units.*0"),
-        ({"units": 2.5}, ValueError, "units.*2.5"),
+        ({"units": 2.5}, TypeError, "units.*2.5"),
         ({"cell_type": "tcn"}, ValueError, "cell_type.*tcn"),
         ({"attention": "hard"}, ValueError, "attention.*hard"),
         ({"score_mode": "mlp"}, ValueError, "score_mode.*mlp"),
@@ -69,6 +69,16 @@ def test_the_papers_presets_are_the_papers():
         ({"init_scale": "a"}, ValueError, "init_scale.*'a'"),
         ({"init_scale": float("inf")}, ValueError, "init_scale.*inf"),
         ({"score_mode": ["dot"]}, ValueError, "score_mode.*dot"),
+        ({"window": 0}, ValueError, "window.*0"),
+        ({"coverage": True, "attention": None}, ValueError, "coverage.*None"),
+        ({"coverage": True, "attention": "monotonic"}, ValueError, "'monotonic'"),
+        (
+            {"attention": "local-p", "score_mode": "location", "max_source_length": 9},
+            ValueError,
+            "compares with the source",
+        ),
+        ({"sigmoid_noise": -1}, ValueError, "sigmoid_noise.*-1"),
+        ({"hard_attention": 1}, TypeError, "hard_attention.*1"),
     ],
 )
 def test_wrong_fields_are_named(fields, error, message):

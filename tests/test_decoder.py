@@ -43,7 +43,7 @@ def stepped(decoder, inputs, memory, initial=None):
 
 
 @pytest.mark.parametrize("num_layers", [1, 3])
-@pytest.mark.parametrize("cell_type", ["lstm", "gru"])
+@pytest.mark.parametrize("cell_type", ["lstm", "gru", "simple_rnn"])
 @pytest.mark.parametrize("input_feeding", [True, False])
 @pytest.mark.parametrize("mode", [*SCORES, None])
 def test_stepping_equals_teacher_forcing(mode, input_feeding, cell_type, num_layers):
@@ -196,7 +196,7 @@ def test_a_cell_of_another_kind_is_refused():
         InputFeedingDecoder(keras.layers.LSTMCell(3))
 
 
-@pytest.mark.parametrize("cell_type", ["lstm", "gru"])
+@pytest.mark.parametrize("cell_type", ["lstm", "gru", "simple_rnn"])
 @pytest.mark.parametrize("input_feeding", [True, False])
 def test_training_computes_what_inference_does(input_feeding, cell_type):
     """Without dropout: the loop for training on TensorFlow, and the plain one."""
@@ -227,10 +227,10 @@ def test_training_computes_what_inference_does(input_feeding, cell_type):
 class _Positions(LuongAttention):
     """Reports the positions that it was given, as its context."""
 
-    def attend(self, query, memory, positions=None, noise=None, project=None):
+    def attend(self, query, memory, positions=None, *arguments, **options):
         shape = (*ops.shape(query)[:2], memory.values.shape[-1])
         context = ops.broadcast_to(ops.cast(positions, "float32")[..., None], shape)
-        return context, super().attend(query, memory)[1]
+        return context, *super().attend(query, memory)[1:]
 
 
 @pytest.mark.parametrize("input_feeding", [True, False])
@@ -284,3 +284,26 @@ def test_a_cell_is_built_by_its_first_call():
     states = cell.initial_states((2, 1))
     outputs, *_ = cell(inputs[:, :1], states, cell.prepare(ops.array(memory)))
     assert outputs.shape == (2, 1, UNITS)
+
+
+@pytest.mark.parametrize("input_feeding", [True, False])
+def test_coverage_is_a_state_of_the_decoder(input_feeding):
+    attention = LuongAttention("concat", coverage=True)
+    cell = InputFeedingDecoderCell(UNITS, attention, input_feeding=input_feeding)
+    decoder = InputFeedingDecoder(cell)
+    inputs, memory = data()
+    outputs, weights, *states = decoder(
+        inputs, memory, SOURCE_MASK, return_attention_scores=True, return_state=True
+    )
+    np.testing.assert_allclose(states[-2], np.sum(weights, 1), atol=1e-5)
+    first, *halfway = decoder(inputs[:, :2], memory, SOURCE_MASK, return_state=True)
+    second = decoder(inputs[:, 2:], memory, SOURCE_MASK, initial_state=halfway)
+    np.testing.assert_allclose(np.concatenate([first, second], 1), outputs, atol=1e-5)
+    trained = decoder(inputs, memory, SOURCE_MASK, training=True)
+    np.testing.assert_allclose(trained, outputs, atol=1e-5)
+    prepared = cell.prepare(ops.array(memory), SOURCE_MASK)
+    states = cell.initial_states((2, 1), memory=prepared)
+    for t in range(STEPS):
+        h_tilde, states, a = cell(inputs[:, t : t + 1], states, prepared)
+        np.testing.assert_allclose(h_tilde[:, 0], outputs[:, t], atol=1e-5)
+        np.testing.assert_allclose(a[:, 0], weights[:, t], atol=1e-5)

@@ -7,7 +7,11 @@ from keras_luong.layers import RecurrentEncoder
 
 LENGTHS = [5, 3, 1]
 MASK = np.arange(5) < np.array(LENGTHS)[:, None]
-KERAS_LAYERS = {"lstm": keras.layers.LSTM, "gru": keras.layers.GRU}
+KERAS_LAYERS = {
+    "lstm": keras.layers.LSTM,
+    "gru": keras.layers.GRU,
+    "simple_rnn": keras.layers.SimpleRNN,
+}
 
 
 def embedded(seed=0, length=5):
@@ -15,7 +19,7 @@ def embedded(seed=0, length=5):
     return rng.normal(size=(3, length, 4)).astype("float32")
 
 
-@pytest.mark.parametrize("cell_type", ["lstm", "gru"])
+@pytest.mark.parametrize("cell_type", ["lstm", "gru", "simple_rnn"])
 @pytest.mark.parametrize("backwards", [False, True])
 def test_one_layer_equals_kerass_own(cell_type, backwards):
     encoder = RecurrentEncoder(6, cell_type=cell_type, go_backwards=backwards)
@@ -37,7 +41,7 @@ def test_one_layer_equals_kerass_own(cell_type, backwards):
         np.testing.assert_allclose(state, final, atol=1e-5)
 
 
-@pytest.mark.parametrize("cell_type", ["lstm", "gru"])
+@pytest.mark.parametrize("cell_type", ["lstm", "gru", "simple_rnn"])
 def test_stacked_bidirectional_equals_kerass_own(cell_type):
     encoder = RecurrentEncoder(3, 2, bidirectional=True, cell_type=cell_type)
     memory, *states = encoder(embedded(), mask=MASK)

@@ -181,7 +181,7 @@ def test_sizes_that_cannot_be_compared_are_named(name):
         (("location",), ValueError, "max_source_length.*None"),
         (("location", None, 0), ValueError, "max_source_length.*0"),
         (("concat", -1), ValueError, "units.*-1"),
-        (("concat", 2.5), ValueError, "units.*2.5"),
+        (("concat", 2.5), TypeError, "units.*2.5"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, error, message):

@@ -7,41 +7,13 @@ width during search: one implementation serves all three.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import keras
 from keras import ops
 
-from keras_luong.checks import check_rate, check_same, check_size
+from keras_luong.checks import check_flag, check_rate, check_same
+from keras_luong.layers.memory import make_memory
+from keras_luong.layers.recurrence import scan
 from keras_luong.layers.scores import make_score, matmul
-
-
-class Memory(NamedTuple):
-    """A source prepared for attention: made once, then passed along, never stored.
-
-    Attributes:
-        values: What is averaged into the context: [B, S, Hv].
-        keys: What queries are scored against, projected already: [B, S, Hk].
-        mask: True where there is a word: bool [B, S].
-        lengths: True source lengths: int32 [B].
-    """
-
-    values: Any
-    keys: Any
-    mask: Any
-    lengths: Any
-
-
-def make_memory(values, keys, mask=None):
-    """A `Memory` with its lengths; without a mask every position is a word."""
-    if mask is None:
-        mask = ops.ones(ops.shape(values)[:2], dtype="bool")
-    mask = ops.cast(mask, "bool")
-    # Weight 0 is not enough where padding holds NaN or infinity: 0 times it is NaN.
-    words = ops.expand_dims(mask, -1)
-    values = ops.where(words, values, ops.zeros_like(values))
-    keys = ops.where(words, keys, ops.zeros_like(keys))
-    return Memory(values, keys, mask, ops.sum(ops.cast(mask, "int32"), axis=-1))
 
 
 def check_attention_inputs(query, value, key=None, query_mask=None, value_mask=None):
@@ -87,8 +59,17 @@ class LuongAttention(keras.layers.Layer):
             half of the smaller side).
         max_source_length: Number of source positions that "location" knows.
         dropout: Rate at which attention weights are dropped in training.
+        normalizer: What makes weights of scores in place of the softmax: a function of
+            (scores float32 [B, Q, S], mask bool) that gives 0 where the mask is False;
+            register it with Keras, so that the layer can be saved.
+        hard: Whether, at inference, all weight goes to the source position that has the
+            most (the lowest of several).
+        coverage: Whether the score sees how much attention each source position has had
+            so far (See et al. 2017, Eq. 11): the keys become `h̄_s + w_c Σ_{t'<t}
+            a_t'(s)`, with a learned vector `coverage_kernel`, in the space where the
+            score compares. `coverage_loss` is its loss.
         seed: Seed of the dropout.
-        kernel_initializer: Initializer of the score's weights.
+        kernel_initializer: Initializer of the weights.
         **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -99,6 +80,8 @@ class LuongAttention(keras.layers.Layer):
         value_mask: bool [B, S]; a masked position gets weight 0. A source without any
             True gives zeros.
         return_attention_scores: Whether to return the weights too.
+        positions: Target positions of the queries, int [B or 1, Q]: 0, 1, 2, ... by
+            default. Global attention does not depend on them.
         training: Whether to apply dropout.
 
     Returns:
@@ -106,9 +89,8 @@ class LuongAttention(keras.layers.Layer):
         dropout: float32 [B, Q, S].
 
     Raises:
-        ValueError, TypeError: `score_mode`, `units`, `max_source_length` or `dropout`
-            is none of the above, or "dot", "scaled_dot" or "cosine" meet a query and a
-            key of different sizes.
+        ValueError, TypeError: An argument is none of the above, shapes do not fit, or
+            "dot", "scaled_dot" or "cosine" meet a query and a key of different sizes.
 
     Example:
         >>> attention = kl.LuongAttention("general")
@@ -122,6 +104,9 @@ class LuongAttention(keras.layers.Layer):
         units=None,
         max_source_length=None,
         dropout=0.0,
+        normalizer=None,
+        hard=False,
+        coverage=False,
         seed=None,
         kernel_initializer="glorot_uniform",
         **kwargs,
@@ -132,6 +117,14 @@ class LuongAttention(keras.layers.Layer):
         self.units = units
         self.max_source_length = max_source_length
         self.dropout = check_rate("dropout", dropout)
+        if normalizer is not None and not callable(normalizer):
+            raise TypeError(
+                "normalizer must be None (softmax) or a function of scores and mask. "
+                f"Received: {normalizer!r}"
+            )
+        self.normalizer = normalizer
+        self.hard = check_flag("hard", hard)
+        self.coverage = check_flag("coverage", coverage)
         self.seed = seed
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.score = make_score(
@@ -141,12 +134,44 @@ class LuongAttention(keras.layers.Layer):
             self.kernel_initializer,
             dtype=self.dtype_policy,
         )
+        if coverage and score_mode == "location":
+            raise ValueError(
+                "coverage=True needs a score that compares with the source. Received: "
+                'score_mode="location"'
+            )
         self.seed_generator = keras.random.SeedGenerator(seed)
 
     def build(self, query_shape, value_shape, key_shape=None):
         """Builds the score for queries [B, Q, Hq] and keys [B, S, Hk]."""
+        key_shape = key_shape or value_shape
         if not self.score.built:  # a user's own may be, when it was loaded
-            self.score.build(query_shape, key_shape or value_shape)
+            self.score.build(query_shape, key_shape)
+        if self.coverage:
+            self.coverage_kernel = self.add_weight(
+                shape=(self.score.key_units(query_shape, key_shape),),
+                name="coverage_kernel",
+                initializer=self.kernel_initializer.clone(),
+            )
+
+    @property
+    def recurrent(self):
+        """Whether queries must come one after the other, see `initial_state`."""
+        return self.coverage
+
+    def initial_state(self, memory, queries=1):
+        """What the attention knows before the first target word.
+
+        Args:
+            memory: What `prepare` returned.
+            queries: Number Q of queries per source: 1, or the beam width.
+
+        Returns:
+            List of float32 [B, Q, S]; empty for an attention that remembers nothing.
+        """
+        if not self.recurrent:
+            return []
+        batch_size, source_length = ops.shape(memory.mask)
+        return [ops.zeros((batch_size, queries, source_length), dtype="float32")]
 
     def prepare(self, value, mask=None, key=None):
         """Projects the source once: everything that no query changes.
@@ -173,26 +198,64 @@ class LuongAttention(keras.layers.Layer):
             ) from error
         return make_memory(value, keys, mask)
 
-    def attend(self, query, memory, positions=None, noise=None, project=matmul):
+    def attend(
+        self,
+        query,
+        memory,
+        positions=None,
+        state=(),
+        noise=None,
+        project=matmul,
+        training=False,
+    ):
         """Attends from every query to a prepared memory.
 
         Args:
             query: Decoder states [B, Q, Hq].
             memory: What `prepare` returned.
-            positions: Target positions of the queries, int [B, Q], counted from 0;
+            positions: Target positions of the queries, int [B or 1, Q], counted from 0;
                 global attention ignores them, local attention may not.
+            state: What `initial_state` or the attention before returned.
             noise: Dropout multipliers from `dropout_noise`, or None.
             project: How to multiply by weights (`keras_luong.layers.scores.matmul`).
+            training: Whether gradients are wanted.
 
         Returns:
-            Context [B, Q, Hv] and weights, float32 [B, Q, S].
+            Context [B, Q, Hv]; weights, float32 [B, Q, S]; and the new state.
         """
         del positions
-        scores = self.score(query, memory.keys, project=project)
-        weights = masked_softmax(scores, ops.expand_dims(memory.mask, 1))
+        mask = ops.expand_dims(memory.mask, 1)
+        coverage = state[0] if self.coverage else None
+        weights = self.align(query, memory.keys, mask, coverage, project)
+        weights = self.choose(weights, training)
         kept = weights if noise is None else weights * noise
         context = ops.matmul(ops.cast(kept, memory.values.dtype), memory.values)
-        return context, weights
+        return context, weights, [past + weights for past in state]
+
+    def align(self, query, keys, mask, coverage=None, project=matmul):
+        """Weights of N places for every query (Eq. 7).
+
+        Args:
+            query: Decoder states [B, Q, Hq].
+            keys: Prepared keys [B, N, Hk], or the queries' own [B, Q, N, Hk].
+            mask: Which places there are: bool [B, Q or 1, N].
+            coverage: Sum of the earlier weights, float32 [B, Q, N], or None.
+            project: How to multiply by weights.
+
+        Returns:
+            float32 [B, Q, N].
+        """
+        if coverage is not None:
+            kernel = ops.cast(self.coverage_kernel, keys.dtype)
+            keys = keys if len(keys.shape) == 4 else ops.expand_dims(keys, 1)
+            keys = keys + ops.cast(coverage, keys.dtype)[..., None] * kernel
+        scores = self.score(query, keys, project=project)
+        normalizer = self.normalizer or masked_softmax
+        return normalizer(ops.cast(scores, "float32"), mask)
+
+    def choose(self, weights, training):
+        """The weights, or at inference where `hard`, only the highest."""
+        return hardened(weights) if self.hard and not training else weights
 
     def dropout_noise(self, shape, training):
         """Multipliers [B, Q or 1, S] of weights: 0 or 1/(1-rate); None if none apply.
@@ -213,20 +276,57 @@ class LuongAttention(keras.layers.Layer):
         query_mask=None,
         value_mask=None,
         return_attention_scores=False,
+        positions=None,
         training=None,
     ):
         """See the class."""
         check_attention_inputs(query, value, key, query_mask, value_mask)
         memory = self.prepare(value, value_mask, key)
         shape = (*ops.shape(query)[:2], ops.shape(value)[1])
-        context, weights = self.attend(
-            query, memory, noise=self.dropout_noise(shape, training)
-        )
+        if positions is None:
+            positions = ops.arange(shape[1], dtype="int32")[None]
+        noise = self.dropout_noise(shape, training)
+        attend = self._attend_in_turn if self.recurrent else self._attend_at_once
+        context, weights = attend(query, memory, positions, noise, training)
         if query_mask is not None:
             query_mask = ops.expand_dims(ops.cast(query_mask, "bool"), -1)
             context = ops.where(query_mask, context, ops.zeros_like(context))
             weights = ops.where(query_mask, weights, 0.0)
         return (context, weights) if return_attention_scores else context
+
+    def _attend_at_once(self, query, memory, positions, noise, training):
+        return self.attend(query, memory, positions, (), noise, training=training)[:2]
+
+    def _attend_in_turn(self, query, memory, positions, noise, training):
+        """One query after the other, each knowing what the earlier ones looked at."""
+        # One row of noise serves the whole recurrence.
+        noise = [] if noise is None else [noise[:, :1]]
+
+        def step(query, states, constants, project):
+            memory, noise = constants
+            *state, position = states
+            context, weights, state = self.attend(
+                query[:, None],
+                memory,
+                position,
+                [x[:, None] for x in state],
+                noise[0] if noise else None,
+                project,
+                training,
+            )
+            state = [x[:, 0] for x in state]
+            return (context[:, 0], weights[:, 0]), [*state, position + 1]
+
+        state = [x[:, 0] for x in self.initial_state(memory)]
+        first = ops.broadcast_to(positions[:, :1], (ops.shape(query)[0], 1))
+        outputs, _ = scan(
+            step,
+            ops.swapaxes(query, 0, 1),
+            [*state, first],
+            (memory, noise),
+            training=training,
+        )
+        return tuple(ops.swapaxes(x, 0, 1) for x in outputs)
 
     def compute_output_shape(self, query_shape, value_shape, key_shape=None):
         """The context's shape, [B, Q, Hv]."""
@@ -246,10 +346,11 @@ class LuongAttention(keras.layers.Layer):
         query_mask=None,
         value_mask=None,
         return_attention_scores=False,
+        positions=None,
         training=None,
     ):
         """Shapes and dtypes of `call`'s results."""
-        del key, query_mask, value_mask, training
+        del key, query_mask, value_mask, positions, training
         context = keras.KerasTensor(
             (*query.shape[:-1], value.shape[-1]), dtype=self.compute_dtype
         )
@@ -266,6 +367,9 @@ class LuongAttention(keras.layers.Layer):
             "units": self.units,
             "max_source_length": self.max_source_length,
             "dropout": self.dropout,
+            "normalizer": keras.saving.serialize_keras_object(self.normalizer),
+            "hard": self.hard,
+            "coverage": self.coverage,
             "seed": self.seed,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
@@ -273,60 +377,17 @@ class LuongAttention(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        """Rebuilds the layer, a user's own score included."""
-        score_mode = config["score_mode"]
-        if isinstance(score_mode, dict):
-            score_mode = keras.saving.deserialize_keras_object(score_mode)
-        return cls(**{**config, "score_mode": score_mode})
+        """Rebuilds the layer, a user's own score and normalizer included."""
+        own = {
+            name: keras.saving.deserialize_keras_object(config[name])
+            for name in ("score_mode", "normalizer")
+            if isinstance(config[name], dict)
+        }
+        return cls(**{**config, **own})
 
 
-@keras.saving.register_keras_serializable(package="keras_luong")
-class AttentionalVector(keras.layers.Layer):
-    """`h̃_t = tanh(W_c [c_t; h_t])` (Luong et al. 2015, Eq. 5), without a bias.
-
-    Weight: `kernel` [Hv + Hq, units], the context's rows first.
-
-    Args:
-        units: Size of h̃.
-        kernel_initializer: Initializer of `kernel`.
-        **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
-
-    Call arguments:
-        context: [..., Hv].
-        query: [..., Hq].
-
-    Returns:
-        h̃: [..., units].
-
-    Example:
-        >>> h_tilde = kl.AttentionalVector(512)(context, decoder_states)
-    """
-
-    def __init__(self, units, kernel_initializer="glorot_uniform", **kwargs):
-        super().__init__(**kwargs)
-        self.supports_masking = True
-        self.units = check_size("units", units)
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-
-    def build(self, context_shape, query_shape):
-        """Makes `kernel` [Hv + Hq, units]."""
-        self.kernel = self.add_weight(
-            shape=(context_shape[-1] + query_shape[-1], self.units),
-            name="kernel",
-            initializer=self.kernel_initializer,
-        )
-
-    def call(self, context, query, project=matmul):
-        """See the class."""
-        return ops.tanh(project(self.kernel, ops.concatenate([context, query], -1)))
-
-    def compute_output_shape(self, context_shape, query_shape):
-        """[..., units]."""
-        del query_shape
-        return (*context_shape[:-1], self.units)
-
-    def get_config(self):
-        """The constructor's arguments."""
-        initializer = keras.initializers.serialize(self.kernel_initializer)
-        config = {"units": self.units, "kernel_initializer": initializer}
-        return {**super().get_config(), **config}
+def hardened(weights):
+    """All of the weight [..., N] at the highest, the first of several; zeros stay."""
+    highest = ops.max(weights, axis=-1, keepdims=True, initial=0.0)
+    first = ops.one_hot(ops.argmax(weights, axis=-1), ops.shape(weights)[-1])
+    return ops.where(highest > 0, ops.cast(first, weights.dtype), 0.0)

@@ -57,6 +57,12 @@ def gru(cell, inputs, states, project):
     return [z * h + (1 - z) * candidate]
 
 
+def simple_rnn(cell, inputs, states, project):
+    """Elman 1990: `h = tanh(x W + h U + b)`; -> [h]."""
+    weights = (*inputs.weights, cell.recurrent_kernel)
+    return [ops.tanh(inputs.ready + project(weights, (*inputs.tensors, *states)))]
+
+
 class CellType(NamedTuple):
     """A kind of recurrent cell.
 
@@ -80,6 +86,9 @@ class CellType(NamedTuple):
 CELL_TYPES = {
     "lstm": CellType(keras.layers.LSTM, lstm, 2, lambda cell: cell.bias),
     "gru": CellType(keras.layers.GRU, gru, 1, lambda cell: cell.bias[0]),
+    "simple_rnn": CellType(
+        keras.layers.SimpleRNN, simple_rnn, 1, lambda cell: cell.bias
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""The decoder: runs an attentional cell over a whole target sequence.
+"""The decoder: runs a cell over a whole target sequence.
 
 Shapes: B batch, S source positions, T target positions, E embedding, A attentional
 units.
@@ -9,19 +9,19 @@ from __future__ import annotations
 import keras
 from keras import ops
 
-from keras_luong.layers.decoder_cell import InputFeedingDecoderCell
+from keras_luong.layers.decoder_cell import CellStates, DecoderCell
 from keras_luong.layers.recurrence import scan
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
 class InputFeedingDecoder(keras.layers.Layer):
-    """Runs an `InputFeedingDecoderCell` over teacher-forced inputs.
+    """Runs an `InputFeedingDecoderCell`, or another `DecoderCell`, over a target.
 
     With input feeding, attention is a part of the recurrence. Without it nothing recurs
     through the attention, so all T queries attend at once after the loop.
 
     Args:
-        cell: An `InputFeedingDecoderCell`.
+        cell: A `DecoderCell`.
         **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -51,9 +51,10 @@ class InputFeedingDecoder(keras.layers.Layer):
 
     def __init__(self, cell, **kwargs):
         super().__init__(**kwargs)
-        if not isinstance(cell, InputFeedingDecoderCell):
+        if not isinstance(cell, DecoderCell):
             raise TypeError(
-                f"cell must be an InputFeedingDecoderCell. Received: {cell!r}"
+                "cell must be a DecoderCell such as InputFeedingDecoderCell. "
+                f"Received: {cell!r}"
             )
         self.cell = cell
 
@@ -74,19 +75,20 @@ class InputFeedingDecoder(keras.layers.Layer):
         training=None,
     ):
         """See the class."""
-        cell, batch_size = self.cell, ops.shape(inputs)[0]
-        prepared = cell.prepare(memory, memory_mask)
-        states = cell.initial_states((batch_size,), initial_state)
+        cell = self.cell
+        memory = cell.prepare(memory, memory_mask)
+        states = cell.initial_states(ops.shape(inputs)[:1], initial_state, memory)
         inputs = self._drop(inputs, training)
-        run = self._attend_in_loop if cell.input_feeding else self._attend_after_loop
-        outputs, weights, states = run(inputs, prepared, states, mask, training)
-        outputs = self._drop(outputs, training)
-        results = [outputs]
+        run = self._attend_in_loop if cell.attends_in_loop else self._attend_after_loop
+        outputs, weights, states = run(
+            inputs, memory, states, mask, training, return_attention_scores
+        )
+        results = [self._drop(outputs, training)]
         if return_attention_scores:
             results.append(weights)
         if return_state:
             results.extend(states)
-        return tuple(results) if len(results) > 1 else outputs
+        return tuple(results) if len(results) > 1 else results[0]
 
     def _drop(self, x, training):
         """Drops the same units at every step of a sequence [B, T, n]."""
@@ -95,58 +97,37 @@ class InputFeedingDecoder(keras.layers.Layer):
         shape = (ops.shape(x)[0], 1, x.shape[-1])
         return x * self.cell.noise(shape, self.cell.dropout)
 
-    def _attention_noise(self, queries, memory, training):
-        attention = self.cell.attention
-        if attention is None:
-            return None
-        batch_size, source_length = ops.shape(memory.mask)
-        shape = (batch_size, queries, source_length)
-        return attention.dropout_noise(shape, training)
-
     def _scan(self, step, inputs, states, constants, mask, training):
         z = self.cell.project_inputs(ops.swapaxes(inputs, 0, 1))
         mask = None if mask is None else ops.transpose(mask)
         outputs, states = scan(step, z, states, constants, mask, training)
         return [ops.swapaxes(y, 0, 1) for y in outputs], states
 
-    def _attend_in_loop(self, inputs, memory, states, mask, training):
+    def _attend_in_loop(self, inputs, memory, states, mask, training, keep_weights):
         cell = self.cell
-        noise = self._attention_noise(1, memory, training)
-        recurrent_noise = cell.dropout_noise(ops.shape(inputs)[0], training)
-        constants = (memory, recurrent_noise, [] if noise is None else [noise])
+        constants = memory, cell.dropout_noise(memory, training)
 
         def step(z, states, constants, project):
-            memory, noise, attention_noise = constants
-            positions = states[-1]
-            h, states = cell.recur(z, states, noise, project)
-            h_tilde, weights = cell.attend(
-                ops.expand_dims(h, 1),
-                memory,
-                positions,
-                attention_noise[0] if attention_noise else None,
-                project,
-            )
-            h_tilde, weights = h_tilde[:, 0], weights[:, 0]
-            return (h_tilde, weights), cell.feed(states, h_tilde)
+            outputs, states = cell.advance(z, states, *constants, project, training)
+            return outputs if keep_weights else outputs[:1], states
 
-        (outputs, weights), states = self._scan(
-            step, inputs, states, constants, mask, training
-        )
-        return outputs, weights, states
+        outputs, states = self._scan(step, inputs, states, constants, mask, training)
+        return outputs[0], outputs[1] if keep_weights else None, states
 
-    def _attend_after_loop(self, inputs, memory, states, mask, training):
-        cell, positions = self.cell, states[-1]
-        noise = cell.dropout_noise(ops.shape(inputs)[0], training)
+    def _attend_after_loop(self, inputs, memory, states, mask, training, keep_weights):
+        del keep_weights  # they are there, and a graph drops what nobody asks for
+        cell, target_length = self.cell, ops.shape(inputs)[1]
+        noise = cell.dropout_noise(memory, training, target_length)
 
         def step(z, states, noise, project):
             h, states = cell.recur(z, states, noise, project)
             return (h,), states
 
-        (h,), states = self._scan(step, inputs, states, noise, mask, training)
-        target_length = ops.shape(inputs)[1]
-        positions = positions + _words_before(target_length, mask)
-        noise = self._attention_noise(target_length, memory, training)
-        outputs, weights = cell.attend(h, memory, positions, noise)
+        position = cell.unpack(states).position + _words_before(target_length, mask)
+        recurrent_noise = {**noise, "attention": []}
+        (h,), states = self._scan(step, inputs, states, recurrent_noise, mask, training)
+        queries = CellStates([], [], [], position)
+        outputs, weights, _ = cell.attend(h, memory, queries, noise, training=training)
         if mask is not None:
             mask = ops.expand_dims(ops.cast(mask, "bool"), -1)
             outputs = ops.where(mask, outputs, ops.zeros_like(outputs))
@@ -173,18 +154,22 @@ class InputFeedingDecoder(keras.layers.Layer):
         del memory_mask, mask, initial_state, training
         cell = self.cell
         batch_size, target_length = inputs.shape[:2]
-        shape = (batch_size, target_length, cell.attentional_units)
+        shape = (batch_size, target_length, cell.output_units)
         results = [keras.KerasTensor(shape, dtype=self.compute_dtype)]
         if return_attention_scores:
             shape = (batch_size, target_length, memory.shape[1])
             results.append(keras.KerasTensor(shape, dtype="float32"))
         if return_state:
             widths = [cell.units] * cell.num_recurrent_states
-            widths += [cell.attentional_units] * cell.input_feeding
+            if cell.fed_units is not None:
+                widths.append(cell.fed_units)
             results += [
                 keras.KerasTensor((batch_size, n), dtype=self.compute_dtype)
                 for n in widths
             ]
+            if cell.remembers:
+                shape = (batch_size, memory.shape[1])
+                results.append(keras.KerasTensor(shape, dtype="float32"))
             results.append(keras.KerasTensor((batch_size, 1), dtype="int32"))
         return tuple(results) if len(results) > 1 else results[0]
 

@@ -1,39 +1,55 @@
-"""One step of the attentional decoder: stacked recurrent layers, then Eq. 5.
+"""What the steps of all recurrent decoders share: stacked layers, states, dropout.
 
-Shapes: B batch, K beam (1 in training), E embedding, H units, A attentional units,
-S source positions. States are [..., H]; in a training loop the leading axes are [B], in
-search [B, K].
+Shapes: B batch, K beam (1 in training), E embedding, H units, S source positions.
+States are [..., n]; in a training loop the leading axes are [B], in search [B, K].
 """
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import keras
 from keras import ops
 
-from keras_luong.checks import check_rate, check_size
-from keras_luong.layers.attention import AttentionalVector, Memory, make_memory
+from keras_luong.checks import check_flag, check_rate, check_size
 from keras_luong.layers.cells import CellInput, get_cell_type
+from keras_luong.layers.memory import Memory, make_memory
 from keras_luong.layers.scores import matmul
 
 
-@keras.saving.register_keras_serializable(package="keras_luong")
-class InputFeedingDecoderCell(keras.layers.Layer):
-    """A decoder step of Luong, Pham & Manning 2015: `h_t → a_t → c_t → h̃_t`.
+class CellStates(NamedTuple):
+    """The states of a cell by what they are; loops and searches carry a flat list.
 
-    Stacked recurrent layers read the previous word and, with input feeding (section
-    3.3), the previous attentional vector h̃_{t-1}; the top layer's h_t attends to the
-    source, and `h̃_t = tanh(W_c [c_t; h_t])` (Eq. 5) is the output.
+    Attributes:
+        recurrent: h₁, c₁, ..., h_L, c_L of the layers.
+        fed: What the next step reads of this one (h̃ with input feeding): one or none.
+        attention: What the attention remembers, [..., S]: one or none.
+        position: Target words so far, int32 [..., 1].
+    """
+
+    recurrent: list
+    fed: list
+    attention: list
+    position: Any
+
+    def flat(self):
+        """The list that loops and searches carry."""
+        return [*self.recurrent, *self.fed, *self.attention, self.position]
+
+
+class DecoderCell(keras.layers.Layer):
+    """A step of a recurrent decoder; subclasses say in `advance` what it computes.
+
+    Besides `advance` a subclass may override `project_inputs` (what of a step can be
+    computed before the loop), `prepare` (likewise of the source) and `fed_units`.
 
     Args:
         units: Size H of every recurrent layer.
-        attention: An attention layer such as `LuongAttention`, or None for a decoder
-            that sees the source through its initial state only: then h̃ is h.
+        attention: An attention layer such as `LuongAttention`, or None.
         num_layers: How many recurrent layers.
-        attentional_units: Size A of h̃; `units` by default.
-        cell_type: "lstm" or "gru".
-        input_feeding: Whether h̃_{t-1} enters the first layer.
+        cell_type: "lstm", "gru" or "simple_rnn".
         dropout: Rate on what enters each recurrent layer from below (not on what
-            recurs), as in Zaremba et al. 2015, and on h̃ on its way out.
+            recurs), as in Zaremba et al. 2015, and on the output.
         recurrent_dropout: Rate on the recurrent h of each layer (Gal & Ghahramani
             2016). Dropout masks are drawn once per sequence, as in Keras's own layers.
         residual: Whether each layer after the first adds its input to its output (Wu
@@ -42,32 +58,18 @@ class InputFeedingDecoderCell(keras.layers.Layer):
             `keras.layers.LSTM`.
         seed: Seed of the dropout.
         **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
-
-    Call arguments:
-        inputs: Embedded target words [B, K, E].
-        states: List of states [B, K, ...], from `initial_states` or an earlier call.
-        memory: What `attention.prepare` made of the source.
-
-    Returns:
-        h̃ [B, K, A], the list of new states, and the alignment weights, float32
-        [B, K, S] (zeros without attention).
-
-    Raises:
-        ValueError, TypeError: An argument that is none of the above.
-
-    Example:
-        >>> cell = kl.InputFeedingDecoderCell(512, kl.LuongAttention("general"))
-        >>> outputs = kl.InputFeedingDecoder(cell)(embedded, memory, memory_mask=mask)
     """
+
+    #: Whether attention is a part of the recurrence. If not, the decoder calls `recur`
+    #: in its loop and `attend` once for all steps.
+    attends_in_loop = True
 
     def __init__(
         self,
         units,
         attention,
         num_layers=1,
-        attentional_units=None,
         cell_type="lstm",
-        input_feeding=True,
         dropout=0.0,
         recurrent_dropout=0.0,
         residual=False,
@@ -80,40 +82,23 @@ class InputFeedingDecoderCell(keras.layers.Layer):
         super().__init__(**kwargs)
         self.units = check_size("units", units)
         self.num_layers = check_size("num_layers", num_layers)
-        self.attention = attention
-        attentional_units = check_size("attentional_units", attentional_units, True)
-        self.attentional_units = attentional_units or units
-        if attention is None and self.attentional_units != units:
-            raise ValueError(
-                "Without attention the output is h itself, so attentional_units must "
-                f"be units. Received: attentional_units={attentional_units}, "
-                f"units={units}"
-            )
         if attention is not None and not hasattr(attention, "attend"):
             raise TypeError(
                 "attention must be None or an attention layer such as LuongAttention. "
                 f"Received: {attention!r}"
             )
+        self.attention = attention
         self.cell_type = cell_type
-        self.input_feeding = bool(input_feeding)
+        self.kind = get_cell_type(cell_type)
         self.dropout = check_rate("dropout", dropout)
         self.recurrent_dropout = check_rate("recurrent_dropout", recurrent_dropout)
-        self.residual = bool(residual)
+        self.residual = check_flag("residual", residual)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
-        self.kind = get_cell_type(cell_type)
         self.layers = [self._make_layer(i) for i in range(num_layers)]
-        self.attentional_vector = None
-        if attention is not None:
-            self.attentional_vector = AttentionalVector(
-                self.attentional_units,
-                kernel_initializer=self.kernel_initializer.clone(),
-                dtype=self.dtype_policy,
-                name="attentional_vector",
-            )
 
     def _make_layer(self, index):
         return self.kind.layer(
@@ -125,6 +110,21 @@ class InputFeedingDecoderCell(keras.layers.Layer):
             name=f"layer_{index}",
         )
 
+    @property
+    def output_units(self):
+        """Size of the output."""
+        return self.units
+
+    @property
+    def fed_units(self):
+        """Size of what the next step reads of this one, or None."""
+        return None
+
+    @property
+    def gates(self):
+        """Columns of a layer's kernel for each unit."""
+        return self.layers[0].cell.kernel.shape[-1] // self.units
+
     def build(self, inputs_shape, memory_shape):
         """Makes the weights for embedded words [..., E] and a memory [B, S, Hv]."""
         if isinstance(memory_shape, Memory):  # called, rather than built by a decoder
@@ -133,144 +133,228 @@ class InputFeedingDecoderCell(keras.layers.Layer):
         for layer in self.layers:
             layer.build((None, None, width))
             width = self.units
-        self.feeding_kernel = None
-        if self.input_feeding:
-            # The rows of the first layer's kernel that belong to h̃: what x
-            # contributes is computed before the loop, what h̃ does inside it.
-            self.feeding_kernel = self.add_weight(
-                shape=(self.attentional_units, self.layers[0].cell.kernel.shape[-1]),
-                name="feeding_kernel",
-                initializer=self.kernel_initializer.clone(),
-            )
-        if self.attention is not None:
-            query_shape = (None, None, self.units)
-            if not self.attention.built:
-                self.attention.build(query_shape, tuple(memory_shape))
-            self.attentional_vector.build((None, None, memory_shape[-1]), query_shape)
+        if self.attention is not None and not self.attention.built:
+            self.attention.build((None, None, self.units), tuple(memory_shape))
+        self.build_output(inputs_shape[-1], memory_shape[-1])
+
+    def build_output(self, input_units, memory_units):
+        """Makes the weights other than the recurrent layers' and the attention's."""
+
+    def add_kernel(self, name, rows, columns):
+        """A weight matrix [rows, columns]."""
+        initializer = self.kernel_initializer.clone()
+        return self.add_weight(
+            shape=(rows, columns), name=name, initializer=initializer
+        )
 
     @property
     def num_recurrent_states(self):
         """How many of the states belong to the recurrent layers; they come first."""
         return self.num_layers * self.kind.num_states
 
-    def initial_states(self, shape, recurrent=None):
-        """States before the first word: `recurrent` or zeros, h̃ = 0, position 0.
+    @property
+    def remembers(self):
+        """Whether the attention has a state."""
+        return self.attention is not None and self.attention.recurrent
+
+    def initial_states(self, shape, recurrent=None, memory=None):
+        """States before the first word: `recurrent` or zeros, and position 0.
 
         Args:
             shape: Leading axes, (B,) or (B, K).
             recurrent: List of the recurrent layers' states, such as an encoder's; or
                 all states of an earlier call, which are returned as they are.
+            memory: What `prepare` returned, for an attention that has a state.
 
         Returns:
-            [h₁, c₁, ..., h_L, c_L, h̃ (with input feeding), position], each
-            [*shape, n]; the position is int32 and counts target words from 0.
+            [h₁, c₁, ..., h_L, c_L, what is fed back (if anything), the attention's
+            state (if it has one), position], each [*shape, n]; the position is int32
+            and counts target words from 0.
         """
-        expected = self.num_recurrent_states
         if recurrent is None:
             recurrent = []
         elif not isinstance(recurrent, (list, tuple)):
             recurrent = [recurrent]
         recurrent = list(recurrent)
-        complete = expected + self.input_feeding + 1
+        expected = self.num_recurrent_states
+        complete = expected + (self.fed_units is not None) + self.remembers + 1
         if len(recurrent) == complete:
             return recurrent
         if not recurrent:
-            zeros = ops.zeros((*shape, self.units), dtype=self.compute_dtype)
-            recurrent = [zeros] * expected
+            recurrent = [self._zeros(shape, self.units)] * expected
         if len(recurrent) != expected:
             raise ValueError(
                 f"Expected {expected} initial states ({self.num_layers} layers of "
                 f'"{self.cell_type}"), or all {complete} that return_state gives. '
                 f"Received: {len(recurrent)}"
             )
-        if self.input_feeding:
-            fed = ops.zeros((*shape, self.attentional_units), dtype=self.compute_dtype)
-            recurrent = [*recurrent, fed]
-        return [*recurrent, ops.zeros((*shape, 1), dtype="int32")]
+        fed = [] if self.fed_units is None else [self._zeros(shape, self.fed_units)]
+        position = ops.zeros((*shape, 1), dtype="int32")
+        attention = []
+        if self.remembers:
+            attention = self.attention.initial_state(memory, *shape[1:])
+            if len(shape) == 1:
+                attention = [x[:, 0] for x in attention]
+        return CellStates(recurrent, fed, attention, position).flat()
+
+    def _zeros(self, shape, units):
+        return ops.zeros((*shape, units), dtype=self.compute_dtype)
+
+    def unpack(self, states):
+        """The flat list of states as `CellStates`."""
+        recurrent = self.num_recurrent_states
+        fed = recurrent + (self.fed_units is not None)
+        return CellStates(
+            states[:recurrent], states[recurrent:fed], states[fed:-1], states[-1]
+        )
 
     def project_inputs(self, inputs):
         """The first layer's `x W + b`, without any state: -> [..., gates x H]."""
         return self.kind.ready(self.layers[0].cell, inputs)
 
     def prepare(self, memory, mask=None):
-        """The source [B, S, Hv] as `attend` wants it; see `LuongAttention.prepare`."""
+        """The source [B, S, Hv] as the steps want it; see `LuongAttention.prepare`."""
         if self.attention is None:
             return make_memory(memory, memory, mask)
         return self.attention.prepare(memory, mask)
 
-    def dropout_noise(self, batch_size, training):
-        """Multipliers [B, H] for one sequence: {"below": [...], "recurrent": [...]}.
+    def dropout_noise(self, memory, training, queries=1):
+        """Multipliers for one sequence: lists that are empty where nothing is dropped.
 
-        Empty lists where nothing is dropped. The first layer's input is the decoder's.
+        Args:
+            memory: What `prepare` returned.
+            training: Whether to drop at all.
+            queries: Number of queries that attend at once.
+
+        Returns:
+            {"below": of each later layer's input, [B, H]; "recurrent": of each layer's
+            h, [B, H]; "attention": of the weights, [B, Q or 1, S]}. The first layer's
+            input is the decoder's business.
         """
-        below, recurrent = [], []
+        noise = {"below": [], "recurrent": [], "attention": []}
+        batch_size, source_length = ops.shape(memory.mask)
+        shape = (batch_size, self.units)
         if training and self.dropout:
-            shape = (batch_size, self.units)
-            below = [self.noise(shape, self.dropout) for _ in self.layers[1:]]
+            noise["below"] = [self.noise(shape, self.dropout) for _ in self.layers[1:]]
         if training and self.recurrent_dropout:
-            shape = (batch_size, self.units)
-            recurrent = [self.noise(shape, self.recurrent_dropout) for _ in self.layers]
-        return {"below": below, "recurrent": recurrent}
+            rate = self.recurrent_dropout
+            noise["recurrent"] = [self.noise(shape, rate) for _ in self.layers]
+        if self.attention is not None:
+            shape = (batch_size, queries, source_length)
+            weights = self.attention.dropout_noise(shape, training)
+            noise["attention"] = [] if weights is None else [weights]
+        return noise
 
     def noise(self, shape, rate):
         """Dropout multipliers: 0, or 1/(1-rate)."""
         ones = ops.ones(shape, dtype=self.compute_dtype)
         return keras.random.dropout(ones, rate, seed=self.seed_generator)
 
-    def recur(self, z, states, noise=None, project=matmul):
-        """The recurrent layers: projected inputs z -> top h, new states.
+    def run_layer(self, index, inputs, states, noise, project):
+        """One recurrent layer: -> [h, ...], its new states.
 
         Args:
-            z: What `project_inputs` returned for this step, [..., gates x H].
-            states: All states of the cell, see `initial_states`.
-            noise: What `dropout_noise` returned, or None.
+            index: Which one.
+            inputs: A `CellInput`.
+            states: The recurrent states of all layers.
+            noise: What `dropout_noise` returned.
             project: How to multiply by weights (`keras_luong.layers.scores.matmul`).
+        """
+        count = self.kind.num_states
+        old = states[index * count : (index + 1) * count]
+        if noise and noise["recurrent"]:
+            old = [old[0] * noise["recurrent"][index], *old[1:]]
+        return self.kind.equations(self.layers[index].cell, inputs, old, project)
+
+    def run_above(self, h, states, noise, project, extra=()):
+        """The layers above the first: -> h of the top, their new states.
+
+        Args:
+            h: Output of the first layer.
+            states: The recurrent states of all layers.
+            noise: What `dropout_noise` returned.
+            project: How to multiply by weights.
+            extra: For each of these layers, a pair (kernel, tensor) that enters it too.
+        """
+        new_states = []
+        for i, layer in enumerate(self.layers[1:], 1):
+            x = h * noise["below"][i - 1] if noise and noise["below"] else h
+            pairs = [(layer.cell.kernel, x), *extra[i - 1 : i]]
+            inputs = CellInput(
+                self.kind.input_bias(layer.cell), *zip(*pairs, strict=True)
+            )
+            new = self.run_layer(i, inputs, states, noise, project)
+            h = new[0] + h if self.residual else new[0]
+            new_states += new
+        return h, new_states
+
+    def look(self, query, memory, states, noise=None, project=matmul, training=False):
+        """Attends from the queries [..., H] of this step.
+
+        Args:
+            query: [B, H] in a loop, [B, K, H] in search.
+            memory: What `prepare` returned.
+            states: `CellStates` of the step.
+            noise: What `dropout_noise` returned, or None.
+            project: How to multiply by weights.
+            training: Whether gradients are wanted.
 
         Returns:
-            h [..., H] and the states, h̃ still the old one and the position advanced.
+            Context [..., Hv], weights float32 [..., S], the attention's new state.
         """
-        noise = noise or {"below": [], "recurrent": []}
-        *states, position = states
-        inputs, h = CellInput(z), None
-        new_states = []
-        if self.input_feeding:
-            inputs = CellInput(z, (self.feeding_kernel,), (states[-1],))
-        for i, layer in enumerate(self.layers):
-            cell, below = layer.cell, h
-            if i:
-                x = below * noise["below"][i - 1] if noise["below"] else below
-                bias = self.kind.input_bias(cell)
-                inputs = CellInput(bias, (cell.kernel,), (x,))
-            old = states[i * self.kind.num_states : (i + 1) * self.kind.num_states]
-            if noise["recurrent"]:
-                old = [old[0] * noise["recurrent"][i], *old[1:]]
-            new = self.kind.equations(cell, inputs, old, project)
-            h = new[0] + below if i and self.residual else new[0]
-            new_states += new
-        return h, [*new_states, *states[len(new_states) :], position + 1]
-
-    def attend(self, h, memory, positions=None, noise=None, project=matmul):
-        """Eq. 7 and 5 for queries h [B, Q, H]: -> h̃ [B, Q, A], weights [B, Q, S]."""
-        if self.attention is None:
-            shape = (*ops.shape(h)[:2], ops.shape(memory.values)[1])
-            return h, ops.zeros(shape, dtype="float32")
-        context, weights = self.attention.attend(
-            h, memory, positions=positions, noise=noise, project=project
+        single = len(query.shape) == 2
+        state = states.attention
+        if single:
+            query, state = query[:, None], [x[:, None] for x in state]
+        context, weights, state = self.attention.attend(
+            query,
+            memory,
+            ops.reshape(states.position, ops.shape(query)[:2]),
+            state,
+            noise["attention"][0] if noise and noise["attention"] else None,
+            project,
+            training,
         )
-        return self.attentional_vector(context, h, project=project), weights
+        if single:
+            context, weights, state = (
+                context[:, 0],
+                weights[:, 0],
+                [x[:, 0] for x in state],
+            )
+        return context, weights, state
+
+    def advance(self, z, states, memory, noise=None, project=matmul, training=False):
+        """One step of the recurrence.
+
+        Args:
+            z: What `project_inputs` returned for this step.
+            states: Flat list, see `initial_states`.
+            memory: What `prepare` returned.
+            noise: What `dropout_noise` returned, or None.
+            project: How to multiply by weights (`keras_luong.layers.scores.matmul`).
+            training: Whether gradients are wanted.
+
+        Returns:
+            (output [..., output_units], weights float32 [..., S]) and the new states.
+        """
+        raise TypeError(f"{type(self).__name__} must say what a step is: def advance")
 
     def call(self, inputs, states, memory):
-        """See the class."""
-        positions = states[-1][..., 0]
-        h, states = self.recur(self.project_inputs(inputs), states)
-        h_tilde, weights = self.attend(h, memory, positions)
-        return h_tilde, self.feed(states, h_tilde), weights
+        """One step of a search.
 
-    def feed(self, states, h_tilde):
-        """The states with h̃ in its place, for the next step's input feeding."""
-        if not self.input_feeding:
-            return states
-        return [*states[:-2], h_tilde, states[-1]]
+        Args:
+            inputs: Embedded target words [B, K, E].
+            states: List of states [B, K, ...], from `initial_states` or an earlier
+                call.
+            memory: What `prepare` returned.
+
+        Returns:
+            The output [B, K, output_units], the list of new states, and the alignment
+            weights, float32 [B, K, S] (zeros without attention).
+        """
+        z = self.project_inputs(inputs)
+        (outputs, weights), states = self.advance(z, states, memory)
+        return outputs, states, weights
 
     def get_config(self):
         """The constructor's arguments."""
@@ -278,9 +362,7 @@ class InputFeedingDecoderCell(keras.layers.Layer):
             "units": self.units,
             "attention": keras.saving.serialize_keras_object(self.attention),
             "num_layers": self.num_layers,
-            "attentional_units": self.attentional_units,
             "cell_type": self.cell_type,
-            "input_feeding": self.input_feeding,
             "dropout": self.dropout,
             "recurrent_dropout": self.recurrent_dropout,
             "residual": self.residual,
@@ -296,3 +378,9 @@ class InputFeedingDecoderCell(keras.layers.Layer):
         """Rebuilds the cell and its attention."""
         attention = keras.saving.deserialize_keras_object(config["attention"])
         return cls(**{**config, "attention": attention})
+
+
+def no_weights(query, memory):
+    """Alignment weights of a decoder without attention: zeros [..., S]."""
+    shape = (*ops.shape(query)[:-1], ops.shape(memory.mask)[1])
+    return ops.zeros(shape, dtype="float32")

@@ -23,7 +23,7 @@ class RecurrentEncoder(keras.layers.Layer):
         num_layers: How many layers.
         bidirectional: Whether each layer also reads from the end, as in Bahdanau et
             al. 2015; the two directions' states are concatenated.
-        cell_type: "lstm" or "gru".
+        cell_type: "lstm", "gru" or "simple_rnn".
         dropout: Rate on what enters each layer from below (Zaremba et al. 2015), with
             one mask per sequence, as in Keras's own layers.
         go_backwards: Whether a unidirectional encoder reads the source reversed, as in
@@ -41,7 +41,7 @@ class RecurrentEncoder(keras.layers.Layer):
 
     Returns:
         memory [B, S, N], then each layer's final states, from the bottom: h, c, each
-        [B, N] (GRUs have only h).
+        [B, N] (only LSTMs have c).
 
     Raises:
         ValueError, TypeError: An argument that is none of the above.

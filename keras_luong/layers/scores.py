@@ -88,6 +88,11 @@ class Score(keras.layers.Layer):
         del project
         return dot(query, key)
 
+    def key_units(self, query_shape, key_shape):
+        """Size Hk of the keys that `prepare` makes."""
+        del query_shape
+        return key_shape[-1]
+
     def compute_output_shape(self, query_shape, key_shape):
         """[B, Q, S], or [B, Q, W] for gathered keys."""
         return (*query_shape[:-1], key_shape[-2])
@@ -175,6 +180,11 @@ class GeneralScore(_WeightedScore):
         """Makes `kernel` [Hq, Hv]."""
         self.kernel = self._add_kernel("kernel", query_shape[-1], key_shape[-1])
 
+    def key_units(self, query_shape, key_shape):
+        """The query's size."""
+        del key_shape
+        return query_shape[-1]
+
     def prepare(self, key):
         """`W_a h̄_s` for every source position."""
         return matmul(ops.transpose(self.kernel), key)
@@ -190,10 +200,15 @@ class ConcatScore(_WeightedScore):
 
     def build(self, query_shape, key_shape):
         """Makes `query_kernel`, `value_kernel` and `scale`."""
-        units = self.units or query_shape[-1]
+        units = self.key_units(query_shape, key_shape)
         self.query_kernel = self._add_kernel("query_kernel", query_shape[-1], units)
         self.value_kernel = self._add_kernel("value_kernel", key_shape[-1], units)
         self.scale = self._add_kernel("scale", units)
+
+    def key_units(self, query_shape, key_shape):
+        """The width in which query and key are added."""
+        del key_shape
+        return self.units or query_shape[-1]
 
     def prepare(self, key):
         """The source's half of `W_a [h_t; h̄_s]`."""
@@ -218,9 +233,13 @@ class ReducedRankScore(_WeightedScore):
 
     def build(self, query_shape, key_shape):
         """Makes `query_kernel` and `value_kernel`."""
-        units = self.units or max(1, min(query_shape[-1], key_shape[-1]) // 2)
+        units = self.key_units(query_shape, key_shape)
         self.query_kernel = self._add_kernel("query_kernel", query_shape[-1], units)
         self.value_kernel = self._add_kernel("value_kernel", key_shape[-1], units)
+
+    def key_units(self, query_shape, key_shape):
+        """The rank."""
+        return self.units or max(1, min(query_shape[-1], key_shape[-1]) // 2)
 
     def prepare(self, key):
         """`V h̄_s` for every source position."""
@@ -317,7 +336,10 @@ def make_score(
     if score_mode in ("concat", "reduced_rank"):
         arguments["units"] = units
     if score_mode == "location":
-        arguments["max_source_length"] = check_size(
-            'max_source_length of score_mode="location"', max_source_length
-        )
+        if max_source_length is None:
+            raise ValueError(
+                'score_mode="location" needs max_source_length, the number of source '
+                "positions that it knows. Received: max_source_length=None"
+            )
+        arguments["max_source_length"] = max_source_length
     return SCORES[score_mode](**arguments)

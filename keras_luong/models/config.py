@@ -16,7 +16,7 @@ from keras_luong.layers.cells import CELL_TYPES
 from keras_luong.layers.scores import SCORES
 from keras_luong.text.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
-ATTENTIONS = ("global", None)
+ATTENTIONS = ("global", "local-m", "local-p", "monotonic", None)
 TIES = (None, "target", "all")
 BRIDGES = (None, "dense")
 
@@ -31,14 +31,19 @@ class Seq2SeqConfig:
         units: Size of every decoder layer and of h̃.
         embedding_dim: Size of word embeddings; `units` by default.
         num_layers: Layers of the encoder and of the decoder.
-        cell_type: "lstm" or "gru".
+        cell_type: "lstm", "gru" or "simple_rnn".
         bidirectional: Whether the encoder reads both ways (Bahdanau et al. 2015).
         encoder_units: Size of each encoder layer and direction; by default such that
             the encoder's states fit the decoder: `units`, or half when bidirectional.
         bridge: How encoder states start the decoder: None (as they are) or "dense" (a
             tanh layer for each, which fits any `encoder_units`).
-        attention: "global", or None for a model without attention.
+        attention: "global"; "local-m" or "local-p" (a window that moves along, or to a
+            predicted position); "monotonic" (Raffel et al. 2017); or None.
         score_mode: Score of the attention, see `LuongAttention`.
+        window: Half the width of local attention's window, D.
+        coverage: Whether global and local scores see past attention (See et al. 2017).
+        hard_attention: Whether inference attends to one source position only.
+        sigmoid_noise: Noise on monotonic attention's scores in training.
         attention_units: Width of the "concat" and "reduced_rank" scores.
         max_source_length: Positions of the "location" score, which needs it.
         input_feeding: Whether h̃ enters the next step (section 3.3).
@@ -71,6 +76,10 @@ class Seq2SeqConfig:
     bridge: str | None = None
     attention: str | None = "global"
     score_mode: str = "general"
+    window: int = 10
+    coverage: bool = False
+    hard_attention: bool = False
+    sigmoid_noise: float = 0.0
     attention_units: int | None = None
     max_source_length: int | None = None
     input_feeding: bool = True
@@ -94,6 +103,7 @@ class Seq2SeqConfig:
             fill(self, "embedding_dim", self.units)
         for name in ("source_vocab_size", "target_vocab_size", "units", "num_layers"):
             check_size(name, getattr(self, name))
+        check_size("window", self.window)
         if self.encoder_units is None:
             halves = self.bidirectional and not self.units % 2
             fill(self, "encoder_units", self.units // 2 if halves else self.units)
@@ -103,7 +113,14 @@ class Seq2SeqConfig:
             check_size(name, getattr(self, name), optional=True)
         for name in ("dropout", "recurrent_dropout", "attention_dropout"):
             check_rate(name, getattr(self, name))
-        for name in ("bidirectional", "input_feeding", "reverse_source", "residual"):
+        for name in (
+            "bidirectional",
+            "input_feeding",
+            "reverse_source",
+            "residual",
+            "coverage",
+            "hard_attention",
+        ):
             check_flag(name, getattr(self, name))
         check_choice("cell_type", self.cell_type, CELL_TYPES)
         check_choice("attention", self.attention, ATTENTIONS)
@@ -115,12 +132,7 @@ class Seq2SeqConfig:
     def _check_together(self):
         self._check_vocabularies()
         self._check_encoder()
-        located = self.attention and self.score_mode == "location"
-        if located and self.max_source_length is None:
-            raise ValueError(
-                'score_mode="location" needs max_source_length, the number of source '
-                "positions that it knows (the end counted). Received: None"
-            )
+        self._check_attention()
         scale = self.init_scale
         is_number = isinstance(scale, (int, float)) and math.isfinite(scale)
         if scale is not None and not (is_number and scale > 0):
@@ -147,6 +159,30 @@ class Seq2SeqConfig:
                 'tie_embeddings="all" needs one vocabulary for both sides. Received: '
                 f"source_vocab_size={self.source_vocab_size}, "
                 f"target_vocab_size={self.target_vocab_size}"
+            )
+
+    def _check_attention(self):
+        location = self.attention and self.score_mode == "location"
+        if location and self.max_source_length is None:
+            raise ValueError(
+                'score_mode="location" needs max_source_length, the number of source '
+                "positions that it knows (the end counted). Received: None"
+            )
+        if location and (self.coverage or self.attention.startswith("local")):
+            raise ValueError(
+                "Local attention and coverage need a score that compares with the "
+                'source, such as "general". Received: score_mode="location"'
+            )
+        if self.coverage and self.attention in (None, "monotonic"):
+            raise ValueError(
+                "coverage=True needs global or local attention. Received: attention="
+                f"{self.attention!r}"
+            )
+        noise = self.sigmoid_noise
+        is_number = isinstance(noise, (int, float)) and not isinstance(noise, bool)
+        if not is_number or not noise >= 0:
+            raise ValueError(
+                f"sigmoid_noise must be a number of at least 0. Received: {noise!r}"
             )
 
     def _check_encoder(self):
@@ -187,13 +223,12 @@ def _paper(**changes):
 
 
 def _attentional(score_mode, **changes):
-    return _paper(
-        reverse_source=True,
-        dropout=0.2,
-        attention="global",
-        score_mode=score_mode,
-        **changes,
-    )
+    base = {"reverse_source": True, "dropout": 0.2, "attention": "global"}
+    return _paper(**{**base, "score_mode": score_mode, **changes})
+
+
+def _local(attention, score_mode):
+    return _attentional(score_mode, attention=attention, input_feeding=True)
 
 
 _POSITIONS = {"max_source_length": 51}  # sentences of up to 50 words, and their end
@@ -210,4 +245,8 @@ PRESETS = {
     "luong2015-global-dot": _attentional("dot", input_feeding=True),
     "luong2015-global-general": _attentional("general", input_feeding=True),
     "luong2015-global-concat": _attentional("concat", input_feeding=True),
+    "luong2015-local-m-dot": _local("local-m", "dot"),
+    "luong2015-local-m-general": _local("local-m", "general"),
+    "luong2015-local-p-dot": _local("local-p", "dot"),
+    "luong2015-local-p-general": _local("local-p", "general"),
 }

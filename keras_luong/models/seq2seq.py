@@ -13,8 +13,10 @@ from keras import ops
 
 from keras_luong.layers.attention import LuongAttention
 from keras_luong.layers.decoder import InputFeedingDecoder
-from keras_luong.layers.decoder_cell import InputFeedingDecoderCell
 from keras_luong.layers.encoder import RecurrentEncoder
+from keras_luong.layers.input_feeding_cell import InputFeedingDecoderCell
+from keras_luong.layers.local_attention import LocalAttention
+from keras_luong.layers.monotonic_attention import MonotonicAttention
 from keras_luong.models.config import Seq2SeqConfig
 
 
@@ -89,9 +91,9 @@ class Seq2Seq(keras.Model):
         """
         memory, mask, states = _read(self, source)
         cell = self.decoder.cell
-        states = cell.initial_states(ops.shape(source)[:1], states)
+        memory = cell.prepare(memory, mask)
         states = [ops.expand_dims(state, 1) for state in states]
-        return cell.prepare(memory, mask), states
+        return memory, cell.initial_states((ops.shape(source)[0], 1), states, memory)
 
     def step(self, tokens, state, memory):
         """Reads one target word per hypothesis and predicts the next.
@@ -243,15 +245,24 @@ def _bridge(config, encoder, dtype):
 def _attention(config, dtype):
     if config.attention is None:
         return None
-    return LuongAttention(
-        config.score_mode,
-        units=config.attention_units,
-        max_source_length=config.max_source_length,
-        dropout=config.attention_dropout,
-        kernel_initializer=_initializers(config)["kernel_initializer"],
-        dtype=dtype,
-        name="attention",
-    )
+    options = {
+        "units": config.attention_units,
+        "dropout": config.attention_dropout,
+        "hard": config.hard_attention,
+        "coverage": config.coverage,
+        "kernel_initializer": _initializers(config)["kernel_initializer"],
+        "dtype": dtype,
+        "name": "attention",
+    }
+    score_mode = config.score_mode
+    if config.attention.startswith("local"):
+        alignment = {"local-m": "monotonic", "local-p": "predictive"}[config.attention]
+        return LocalAttention(config.window, alignment, score_mode, **options)
+    options["max_source_length"] = config.max_source_length
+    if config.attention == "monotonic":
+        noise = config.sigmoid_noise
+        return MonotonicAttention(score_mode, sigmoid_noise=noise, **options)
+    return LuongAttention(score_mode, **options)
 
 
 def _decoder(config, dtype):

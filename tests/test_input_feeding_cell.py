@@ -117,8 +117,9 @@ def test_dropout_masks_are_drawn_only_in_training():
             3, None, num_layers=2, dropout=0.5, recurrent_dropout=0.5
         )
     )
-    assert cell.dropout_noise(2, training=False) == {"below": [], "recurrent": []}
-    noise = cell.dropout_noise(50, training=True)
+    memory = cell.prepare(ops.zeros((50, 5, 6)))
+    assert not any(cell.dropout_noise(memory, training=False).values())
+    noise = cell.dropout_noise(memory, training=True)
     assert [n.shape for n in noise["below"]] == [(50, 3)]
     assert [n.shape for n in noise["recurrent"]] == [(50, 3)] * 2
     assert set(np.unique(noise["below"][0])) == {0, 2}

@@ -1,0 +1,248 @@
+"""Local attention: each query looks at a window of the source (section 3.2).
+
+Shapes: B batch, Q queries, S source positions, D half-window, W = 2D + 1 places of the
+window, Hq/Hv query/value units.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from keras_luong.checks import check_choice, check_flag, check_size
+from keras_luong.layers.attention import LuongAttention
+from keras_luong.layers.scores import matmul
+
+ALIGNMENTS = ("monotonic", "predictive")
+
+
+class Window(NamedTuple):
+    """The W source positions around each query's `p_t`.
+
+    Attributes:
+        start: The first of them, before the sentence's beginning too: int32 [B, Q, 1].
+        index: All of them, moved into the source where outside: int32 [B, Q, W].
+        inside: Which are words of the sentence: bool [B, Q, W].
+    """
+
+    start: Any
+    index: Any
+    inside: Any
+
+
+def window_around(centres, half, mask):
+    """The places `⌊p_t⌋ - D ... ⌊p_t⌋ + D` of a source.
+
+    Args:
+        centres: p_t, float [B, Q].
+        half: D, int.
+        mask: bool [B, S], True at words.
+
+    Returns:
+        A `Window`.
+    """
+    start = ops.cast(ops.floor(centres), "int32")[..., None] - half
+    position = start + ops.arange(2 * half + 1, dtype="int32")
+    source_length = ops.shape(mask)[1]
+    index = ops.clip(position, 0, source_length - 1)
+    word = ops.squeeze(gather(ops.expand_dims(mask, -1), index), -1)
+    return Window(start, index, word & (index == position))
+
+
+def gather(x, index):
+    """Rows of x [B, S, n] at index [B, Q, W]: -> [B, Q, W, n]."""
+    batch_size, length = ops.shape(x)[:2]
+    first = ops.arange(batch_size, dtype="int32")[:, None, None] * length
+    flat = ops.reshape(x, (batch_size * length, x.shape[-1]))
+    return ops.take(flat, index + first, axis=0)
+
+
+def scatter(weights, start, source_length):
+    """Weights of windows [B, Q, W] at their places in the source: [B, Q, S].
+
+    Reads, for every source position, its place in the window: nothing is added up.
+    """
+    width = weights.shape[-1]
+    place = ops.arange(source_length, dtype="int32") - start
+    inside = (place >= 0) & (place < width)
+    found = ops.take_along_axis(weights, ops.clip(place, 0, width - 1), axis=-1)
+    return ops.where(inside, found, 0.0)
+
+
+def gaussian(positions, centres, half):
+    """`exp(-(s - p_t)² / 2σ²)` with σ = D/2 (Eq. 10), in float32.
+
+    Args:
+        positions: s, int [B, Q, W].
+        centres: p_t, float32 [B, Q].
+        half: D, int.
+    """
+    distance = ops.cast(positions, "float32") - centres[..., None]
+    return ops.exp(-ops.square(distance) / (2 * (half / 2) ** 2))
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class LocalAttention(LuongAttention):
+    """Local attention of Luong, Pham & Manning 2015, section 3.2, Eq. 9 and 10.
+
+    Each query attends to the window `⌊p_t⌋ - D ... ⌊p_t⌋ + D` around an aligned
+    position p_t; what lies outside the sentence is dropped, and the softmax runs over
+    the rest. Work and memory per query are O(D), however long the source is.
+
+    * `alignment="monotonic"` (local-m): `p_t = t`, the query's own position, or the
+      sentence's last if that is beyond it.
+    * `alignment="predictive"` (local-p): `p_t = S sigmoid(v_pᵀ tanh(W_p h_t))` (Eq. 9),
+      S the sentence's own length; then each weight is multiplied by `exp(-(s - p_t)² /
+      2σ²)`, σ = D/2 (Eq. 10), so that p_t can be learned. As in the authors' code the
+      products are not normalised again.
+
+    Weights: the score's, and for local-p `position_kernel` [Hq, units] (W_p) and
+    `position_scale` [units] (v_p).
+
+    Args:
+        window: D, half the width of the window; 10 in the paper.
+        alignment: "predictive" or "monotonic".
+        score_mode: As in `LuongAttention`, but not "location", which does not compare
+            with the source.
+        units: Width of W_p, and of the "concat" and "reduced_rank" scores; the query's
+            size by default (half the smaller side for "reduced_rank").
+        gaussian: Whether to multiply by Eq. 10; by default local-p does and local-m
+            does not.
+        renormalize: Whether the weights are made to sum to 1 again after it.
+        **kwargs: `dropout`, `normalizer`, `hard`, `coverage`, `seed`,
+            `kernel_initializer` as in `LuongAttention`, `name`, `dtype`.
+
+    Call arguments:
+        Those of `LuongAttention`; local-m depends on `positions`. Sources must be
+        padded on the right.
+
+    Returns:
+        The context [B, Q, Hv]; with `return_attention_scores`, also the weights,
+        float32 [B, Q, S], zeros outside the windows.
+
+    Raises:
+        ValueError, TypeError: An argument that is none of the above.
+
+    Example:
+        >>> attention = kl.LocalAttention(window=10, alignment="predictive")
+        >>> context = attention(decoder_states, encoder_states, value_mask=mask)
+    """
+
+    def __init__(
+        self,
+        window=10,
+        alignment="predictive",
+        score_mode="general",
+        units=None,
+        gaussian=None,
+        renormalize=False,
+        **kwargs,
+    ):
+        if score_mode == "location":
+            raise ValueError(
+                "Local attention needs a score that compares with the source, such as "
+                '"general". Received: score_mode="location"'
+            )
+        super().__init__(score_mode, units, **kwargs)
+        self.window = check_size("window", window)
+        self.alignment = check_choice("alignment", alignment, ALIGNMENTS)
+        if gaussian is not None:
+            check_flag("gaussian", gaussian)
+        self.gaussian = gaussian
+        self.renormalize = check_flag("renormalize", renormalize)
+
+    def build(self, query_shape, value_shape, key_shape=None):
+        """Makes the score's weights and those of Eq. 9."""
+        super().build(query_shape, value_shape, key_shape)
+        if self.alignment == "predictive":
+            units = self.units or query_shape[-1]
+            self.position_kernel = self.add_weight(
+                shape=(query_shape[-1], units),
+                name="position_kernel",
+                initializer=self.kernel_initializer.clone(),
+            )
+            self.position_scale = self.add_weight(
+                shape=(units,),
+                name="position_scale",
+                initializer=self.kernel_initializer.clone(),
+            )
+
+    def centres(self, query, positions, lengths, project=matmul):
+        """p_t of every query (Eq. 9, or t for local-m).
+
+        Args:
+            query: [B, Q, Hq].
+            positions: int [B or 1, Q].
+            lengths: True source lengths, int [B].
+            project: How to multiply by weights.
+
+        Returns:
+            float32 [B, Q].
+        """
+        lengths = ops.cast(lengths, "float32")[:, None]
+        if self.alignment == "monotonic":
+            last = ops.maximum(lengths - 1, 0.0)
+            return ops.minimum(ops.cast(positions, "float32"), last)
+        hidden = ops.tanh(project(self.position_kernel, query))
+        scale = ops.cast(self.position_scale, "float32")
+        logit = ops.sum(ops.cast(hidden, "float32") * scale, axis=-1)
+        return lengths * ops.sigmoid(logit)
+
+    def attend(
+        self,
+        query,
+        memory,
+        positions=None,
+        state=(),
+        noise=None,
+        project=matmul,
+        training=False,
+    ):
+        """See `LuongAttention.attend`; `positions` are needed for local-m."""
+        centres = self.centres(query, positions, memory.lengths, project)
+        window = window_around(centres, self.window, memory.mask)
+        coverage = None
+        if self.coverage:
+            coverage = ops.take_along_axis(state[0], window.index, axis=-1)
+        keys = gather(memory.keys, window.index)
+        weights = self.align(query, keys, window.inside, coverage, project)
+        weights = self.choose(self._focus(weights, window, centres), training)
+        kept = weights if noise is None else weights * _of_window(noise, window.index)
+        values = gather(memory.values, window.index)
+        kept = ops.expand_dims(ops.cast(kept, values.dtype), 2)
+        context = ops.squeeze(ops.matmul(kept, values), 2)
+        weights = scatter(weights, window.start, ops.shape(memory.mask)[1])
+        return context, weights, [past + weights for past in state]
+
+    def _focus(self, weights, window, centres):
+        """Eq. 10."""
+        by_default = self.alignment == "predictive"
+        if by_default if self.gaussian is None else self.gaussian:
+            weights = weights * gaussian(window.index, centres, self.window)
+        if self.renormalize:
+            total = ops.sum(weights, axis=-1, keepdims=True)
+            weights = weights / ops.where(total > 0, total, 1.0)
+        return weights
+
+    def dropout_noise(self, shape, training):
+        """One row [B, 1, S] for all queries: a row each would cost O(S) per query."""
+        return super().dropout_noise((shape[0], 1, shape[2]), training)
+
+    def get_config(self):
+        """The constructor's arguments."""
+        config = super().get_config()
+        del config["max_source_length"]
+        return {
+            **config,
+            "window": self.window,
+            "alignment": self.alignment,
+            "gaussian": self.gaussian,
+            "renormalize": self.renormalize,
+        }
+
+
+def _of_window(noise, index):
+    """Noise [B, 1, S] at the windows' places [B, Q, W]."""
+    return ops.squeeze(gather(ops.swapaxes(noise, 1, 2), index), -1)

@@ -1,0 +1,38 @@
+"""A source prepared for attention, made once and passed along.
+
+Shapes: B batch, S source positions, Hv/Hk value/key units.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from keras import ops
+
+
+class Memory(NamedTuple):
+    """A source prepared for attention: made once, then passed along, never stored.
+
+    Attributes:
+        values: What is averaged into the context: [B, S, Hv].
+        keys: What queries are scored against, projected already: [B, S, Hk].
+        mask: True where there is a word: bool [B, S].
+        lengths: True source lengths: int32 [B].
+    """
+
+    values: Any
+    keys: Any
+    mask: Any
+    lengths: Any
+
+
+def make_memory(values, keys, mask=None):
+    """A `Memory` with its lengths; without a mask every position is a word."""
+    if mask is None:
+        mask = ops.ones(ops.shape(values)[:2], dtype="bool")
+    mask = ops.cast(mask, "bool")
+    # Weight 0 is not enough where padding holds NaN or infinity: 0 times it is NaN.
+    words = ops.expand_dims(mask, -1)
+    values = ops.where(words, values, ops.zeros_like(values))
+    keys = ops.where(words, keys, ops.zeros_like(keys))
+    return Memory(values, keys, mask, ops.sum(ops.cast(mask, "int32"), axis=-1))

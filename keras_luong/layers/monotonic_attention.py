@@ -1,0 +1,181 @@
+"""Monotonic attention: looks at the source from left to right, never back.
+
+Shapes: B batch, Q queries, S source positions.
+"""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+from keras_luong.checks import check_choice
+from keras_luong.layers.attention import LuongAttention
+from keras_luong.layers.scores import matmul
+
+MODES = ("parallel", "recursive", "hard")
+
+
+def monotonic_weights(p_choose, previous, mode="parallel"):
+    """The alignment of Raffel et al. 2017 (arXiv:1704.00784).
+
+    From where the query before stopped, position j is passed over with probability `1 -
+    p_j` and stopped at with probability `p_j`. The weights are the probabilities of
+    stopping at each position; they sum to less than 1 where all may be passed over.
+
+    Args:
+        p_choose: Probabilities of stopping, float32 [..., S]; 0 at padding.
+        previous: The query before's weights, float32 [..., S]; before the first query
+            all of it at position 0.
+        mode: "recursive" (Eq. 9: exact, a loop over S), "parallel" (Eq. 10 and 11: by
+            cumulative products and sums, fast, less exact where some p are very near
+            1), or "hard" (section 2.2: p and previous are 0 or 1).
+
+    Returns:
+        float32 [..., S].
+
+    Raises:
+        ValueError: `mode` is none of these.
+    """
+    check_choice("mode", mode, MODES)
+    if mode == "recursive":
+        return _recursive(p_choose, previous)
+    if mode == "hard":  # only from the stop before on, and there the first
+        p_choose = p_choose * ops.cumsum(previous, axis=-1)
+        return p_choose * ops.cumprod(_before(1 - p_choose, 1.0), axis=-1)
+    # By logarithms: the product's own gradient divides by its factors.
+    factors = ops.clip(_before(1 - p_choose, 1.0), 1e-20, 1.0)
+    passed = ops.exp(ops.cumsum(ops.log(factors), axis=-1))
+    # A product too small to divide by would lose all of what comes after it.
+    reached = ops.cumsum(previous / ops.clip(passed, 1e-10, 1.0), axis=-1)
+    return p_choose * passed * reached
+
+
+def _before(x, first):
+    """Moves x one place to the right: each element's predecessor."""
+    return ops.concatenate([ops.full_like(x[..., :1], first), x[..., :-1]], axis=-1)
+
+
+def _recursive(p_choose, previous):
+    """`q_j = (1 - p_{j-1}) q_{j-1} + previous_j`, `a_j = p_j q_j` (Eq. 9)."""
+    passing = _before(1 - p_choose, 0.0)
+    # A linear recurrence: pairs (factor, sum) compose associatively.
+    _, reached = ops.associative_scan(
+        lambda left, right: (left[0] * right[0], left[1] * right[0] + right[1]),
+        (passing, previous),
+        axis=-1,
+    )
+    return p_choose * reached
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class MonotonicAttention(LuongAttention):
+    """Monotonic attention of Raffel et al. 2017 (arXiv:1704.00784), over any score.
+
+    Each position is stopped at with probability `sigmoid(score + bias)`, see
+    `monotonic_weights`. With `hard=True` inference takes the first position, from the
+    last one on, whose probability is at least one half, and can run while the source is
+    still coming in.
+
+    Weights: the score's, and `score_bias`, a scalar.
+
+    Args:
+        score_mode: As in `LuongAttention`.
+        units: As in `LuongAttention`.
+        mode: How training computes the weights: "parallel" or "recursive".
+        sigmoid_noise: Standard deviation of the Gaussian noise that training adds to
+            the scores, which drives the probabilities towards 0 and 1; 1 if inference
+            is to be hard.
+        score_bias_init: Initial value of the bias: negative for long sources, so that
+            the far ones are reached at all.
+        **kwargs: `max_source_length`, `dropout`, `hard`, `seed`, `kernel_initializer`
+            as in `LuongAttention`, `name`, `dtype`.
+
+    Call arguments, returns: As `LuongAttention`; weights may sum to less than 1.
+
+    Raises:
+        ValueError, TypeError: An argument that is none of the above.
+
+    Example:
+        >>> attention = kl.MonotonicAttention("general", sigmoid_noise=1.0, hard=True)
+        >>> context = attention(decoder_states, encoder_states, value_mask=mask)
+    """
+
+    def __init__(
+        self,
+        score_mode="general",
+        units=None,
+        mode="parallel",
+        sigmoid_noise=0.0,
+        score_bias_init=0.0,
+        **kwargs,
+    ):
+        for name in ("normalizer", "coverage"):
+            if kwargs.get(name):
+                raise ValueError(
+                    f"Monotonic attention has no {name}. Received: {kwargs[name]!r}"
+                )
+        super().__init__(score_mode, units, **kwargs)
+        self.mode = check_choice("mode", mode, MODES[:2])
+        self.sigmoid_noise = _not_negative("sigmoid_noise", sigmoid_noise)
+        self.score_bias_init = score_bias_init
+
+    @property
+    def recurrent(self):
+        """Each query starts where the one before it stopped."""
+        return True
+
+    def build(self, query_shape, value_shape, key_shape=None):
+        """Makes the score's weights and the bias."""
+        super().build(query_shape, value_shape, key_shape)
+        self.score_bias = self.add_weight(
+            shape=(),
+            name="score_bias",
+            initializer=keras.initializers.Constant(self.score_bias_init),
+        )
+
+    def initial_state(self, memory, queries=1):
+        """The weights before the first query: all at the first position."""
+        (nothing,) = super().initial_state(memory, queries)
+        return [nothing + ops.one_hot(0, ops.shape(memory.mask)[1], dtype="float32")]
+
+    def attend(
+        self,
+        query,
+        memory,
+        positions=None,
+        state=(),
+        noise=None,
+        project=matmul,
+        training=False,
+    ):
+        """See `LuongAttention.attend`."""
+        scores = self.score(query, memory.keys, project=project)
+        scores = ops.cast(scores, "float32") + ops.cast(self.score_bias, "float32")
+        if training and self.sigmoid_noise:
+            scores = scores + self.sigmoid_noise * keras.random.normal(
+                ops.shape(scores), dtype="float32", seed=self.seed_generator
+            )
+        hard = self.hard and not training
+        stops = ops.cast(scores > 0, "float32") if hard else ops.sigmoid(scores)
+        stops = ops.where(ops.expand_dims(memory.mask, 1), stops, 0.0)
+        weights = monotonic_weights(stops, state[0], "hard" if hard else self.mode)
+        kept = weights if noise is None else weights * noise
+        context = ops.matmul(ops.cast(kept, memory.values.dtype), memory.values)
+        return context, weights, [weights]
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "mode": self.mode,
+            "sigmoid_noise": self.sigmoid_noise,
+            "score_bias_init": self.score_bias_init,
+        }
+
+
+def _not_negative(name, value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number. Received: {value!r}")
+    if value < 0:
+        raise ValueError(f"{name} must not be negative. Received: {value!r}")
+    return float(value)

@@ -1,0 +1,68 @@
+"""Luong et al. 2015 in plain NumPy loops, one query and one source word at a time.
+
+Written from the paper, apart from the layers, for tests to compare them with.
+"""
+
+import numpy as np
+
+
+def score(mode, weights, h, h_s):
+    """Eq. 8 for one decoder state and one source state."""
+    if mode == "dot":
+        return h @ h_s
+    if mode == "scaled_dot":
+        return h @ h_s / np.sqrt(len(h))
+    if mode == "cosine":
+        return h @ h_s / (np.linalg.norm(h) * np.linalg.norm(h_s))
+    if mode == "general":
+        return h @ weights["kernel"] @ h_s
+    if mode == "concat":
+        hidden = h @ weights["query_kernel"] + h_s @ weights["value_kernel"]
+        return weights["scale"] @ np.tanh(hidden)
+    if mode == "reduced_rank":
+        return (h @ weights["query_kernel"]) @ (h_s @ weights["value_kernel"])
+    raise KeyError(mode)
+
+
+def softmax(scores):
+    """Over a list of numbers."""
+    e = np.exp(np.array(scores) - max(scores))
+    return e / e.sum()
+
+
+def global_weights(mode, weights, h, source, length):
+    """a_t over a source [S, H] whose first `length` words count (Eq. 7)."""
+    a = np.zeros(len(source))
+    if not length:
+        return a
+    if mode == "location":
+        known = min(length, weights["kernel"].shape[1])
+        a[:known] = softmax([h @ weights["kernel"][:, s] for s in range(known)])
+    else:
+        a[:length] = softmax(
+            [score(mode, weights, h, source[s]) for s in range(length)]
+        )
+    return a
+
+
+def centre(alignment, position, h, t, length):
+    """p_t: t clamped to the sentence, or Eq. 9."""
+    if alignment == "monotonic":
+        return float(max(0, min(t, length - 1)))
+    hidden = np.tanh(h @ position["position_kernel"])
+    return length / (1 + np.exp(-(position["position_scale"] @ hidden)))
+
+
+def local_weights(mode, weights, h, source, length, p, window, gaussian, renormalize):
+    """a_t of local attention around p (Eq. 10)."""
+    a = np.zeros(len(source))
+    first, last = int(np.floor(p)) - window, int(np.floor(p)) + window
+    places = [s for s in range(first, last + 1) if 0 <= s < length]
+    if not places:
+        return a
+    a[places] = softmax([score(mode, weights, h, source[s]) for s in places])
+    if gaussian:
+        sigma = window / 2
+        for s in places:
+            a[s] *= np.exp(-((s - p) ** 2) / (2 * sigma**2))
+    return a / a.sum() if renormalize else a
