@@ -26,8 +26,7 @@ import tensorflow as tf
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.greedy import GreedySearch
 from keras_luong.evaluation.bleu import bleu
-from keras_luong.models.config import PRESETS, Seq2SeqConfig
-from keras_luong.models.seq2seq import Seq2Seq
+from keras_luong.models.presets import PRESETS, configure
 from keras_luong.serving.translator import Translator
 from keras_luong.text import corpora
 from keras_luong.text.batches import evaluation_batches, training_batches
@@ -73,7 +72,7 @@ def main(argv: list[str] | None = None) -> dict:
         args.schedule, args.learning_rate, args.constant_epochs, args.warmup_steps
     )
     with strategy.scope():
-        model = Seq2Seq(make_config(args, tokenizers))
+        model = PRESETS[args.preset].model(make_config(args, tokenizers))
         perplexity = Perplexity()
         model.compile(
             make_optimizer(args.optimizer, schedule.learning_rate, args.clip_norm),
@@ -200,20 +199,23 @@ def sentences(corpus, split: str, limit: int = -1) -> tuple[list[str], list[str]
     return tuple(sides)
 
 
-def make_config(args, tokenizers: TokenizerPair) -> Seq2SeqConfig:
-    """The preset, with what the flags change of it."""
-    changes = {name: vars(args)[name] for name in config_fields() if name in args}
-    return Seq2SeqConfig.preset(
-        args.preset,
-        tokenizers.source.vocab_size,
-        tokenizers.target.vocab_size,
-        **changes,
-    )
+def make_config(args, tokenizers: TokenizerPair) -> typing.Any:
+    """The preset's configuration, with what the flags change of it."""
+    changes = {name: vars(args)[name] for name in config_flags() if name in args}
+    config_class = PRESETS[args.preset].model.config_class
+    known = {field.name for field in dataclasses.fields(config_class)}
+    if strangers := sorted(changes.keys() - known):
+        raise ValueError(
+            f"The preset {args.preset} has no {', '.join(strangers)}; it has "
+            f"{', '.join(sorted(known))}"
+        )
+    sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
+    return configure(args.preset, *sizes, **changes)
 
 
 def longest_source(args, model) -> int:
     """Longest source to translate: beyond those trained on, if the model can."""
-    positions = model.config.max_source_length
+    positions = getattr(model.config, "max_source_length", None)
     return positions - 1 if positions else 2 * args.max_length
 
 
@@ -257,22 +259,29 @@ def settings_of(args) -> dict:
     }
 
 
-def config_fields() -> dict[str, type]:
-    """The hyperparameters of the model that are flags, with their types."""
-    hints = typing.get_type_hints(Seq2SeqConfig)
-    names = (field.name for field in dataclasses.fields(Seq2SeqConfig))
-    return {n: hints[n] for n in names if not n.endswith("_vocab_size")}
+def config_flags() -> dict[str, tuple]:
+    """Hyperparameters of all models: name → type and documentation."""
+    flags = {}
+    for config_class in {
+        preset.model.config_class: None for preset in PRESETS.values()
+    }:
+        hints = typing.get_type_hints(config_class)
+        doc = inspect.getdoc(config_class)
+        texts = dict(
+            re.findall(r"^ {4}(\w+): ((?:.+\n?(?: {8})?)+?)(?=^ {4}\w|\n)", doc, re.M)
+        )
+        for field in dataclasses.fields(config_class):
+            if not field.name.endswith("_vocab_size"):
+                text = " ".join(texts[field.name].split())
+                flags.setdefault(field.name, (hints[field.name], text))
+    return flags
 
 
 def add_config_flags(parser: argparse.ArgumentParser) -> None:
     """Makes a flag of every hyperparameter, with its documentation as the help."""
     group = parser.add_argument_group("model (what is not given is the preset's)")
-    doc = inspect.getdoc(Seq2SeqConfig)
-    texts = dict(
-        re.findall(r"^ {4}(\w+): ((?:.+\n?(?: {8})?)+?)(?=^ {4}\w|\n)", doc, re.M)
-    )
-    for name, hint in config_fields().items():
-        options = {"default": argparse.SUPPRESS, "help": " ".join(texts[name].split())}
+    for name, (hint, text) in config_flags().items():
+        options = {"default": argparse.SUPPRESS, "help": text}
         if hint is bool:
             options["action"] = argparse.BooleanOptionalAction
         else:

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 def check_gradients(loss, variables, absolute, relative, epsilon=1e-2):
     """`loss()` is a scalar that depends on `variables`, which are Keras's."""
+    loss = tf.function(loss)
     with tf.GradientTape() as tape:
         value = loss()
     gradients = tape.gradient(value, [v.value for v in variables])

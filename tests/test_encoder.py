@@ -135,3 +135,32 @@ def test_mixed_precision_computes_in_half():
 def test_wrong_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         RecurrentEncoder(**arguments)
+
+
+def test_gnmts_encoder_equals_kerass_own():
+    """Both ways at the bottom, forward above, residual from the third on."""
+    encoder = RecurrentEncoder(4, 4, bidirectional="first", residual=True)
+    memory, *states = encoder(embedded(), mask=MASK)
+    options = {"return_sequences": True, "return_state": True}
+    options["zero_output_for_mask"] = True
+
+    def run(layer, x, **more):
+        own = keras.layers.LSTM(4, **options, **more)
+        own.build((None, None, x.shape[-1]))
+        own.set_weights(layer.get_weights())
+        return own(x, mask=MASK)
+
+    f = run(encoder.forward_layers[0], embedded())
+    b = run(encoder.backward_layers[0], embedded(), go_backwards=True)
+    # Keras gives a reversed layer's outputs in its own order, padding first.
+    x = ops.concatenate([f[0], ops.flip(b[0], 1)], -1)
+    expected = [*b[1:]]
+    for i, layer in enumerate(encoder.forward_layers[1:], 1):
+        y, *final = run(layer, x)
+        x = y + x if i > 1 else y
+        expected += final
+    np.testing.assert_allclose(memory, x, atol=1e-5)
+    for state, want in zip(states, expected, strict=True):
+        np.testing.assert_allclose(state, want, atol=1e-5)
+    spec = encoder.compute_output_spec(keras.KerasTensor((3, 5, 4)))
+    assert [s.shape for s in spec] == [tuple(s.shape) for s in (memory, *states)]

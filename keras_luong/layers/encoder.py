@@ -6,10 +6,12 @@ bidirectional).
 
 from __future__ import annotations
 
+import itertools
+
 import keras
 from keras import ops
 
-from keras_luong.checks import check_rate, check_size
+from keras_luong.checks import check_flag, check_rate, check_size
 from keras_luong.layers.cells import CellInput, get_cell_type
 from keras_luong.layers.recurrence import scan
 
@@ -22,8 +24,12 @@ class RecurrentEncoder(keras.layers.Layer):
         units: Size H of each layer and direction.
         num_layers: How many layers.
         bidirectional: Whether each layer also reads from the end, as in Bahdanau et
-            al. 2015; the two directions' states are concatenated.
+            al. 2015; the two directions' states are concatenated. "first": only the
+            first layer does, as in Wu et al. 2016; its final states are those of the
+            backward direction, so that all have the same size.
         cell_type: "lstm", "gru" or "simple_rnn".
+        residual: Whether each layer after the first adds its input to its output,
+            where both have one size (Wu et al. 2016).
         dropout: Rate on what enters each layer from below (Zaremba et al. 2015), with
             one mask per sequence, as in Keras's own layers.
         go_backwards: Whether a unidirectional encoder reads the source reversed, as in
@@ -40,8 +46,9 @@ class RecurrentEncoder(keras.layers.Layer):
         training: Whether to apply dropout.
 
     Returns:
-        memory [B, S, N], then each layer's final states, from the bottom: h, c, each
-        [B, N] (only LSTMs have c).
+        memory [B, S, N], then each layer's final states, from the bottom: h, c (only
+        LSTMs have it), each [B, N] (or [B, H] where only the first layer reads both
+        ways).
 
     Raises:
         ValueError, TypeError: An argument that is none of the above.
@@ -58,6 +65,7 @@ class RecurrentEncoder(keras.layers.Layer):
         num_layers=1,
         bidirectional=False,
         cell_type="lstm",
+        residual=False,
         dropout=0.0,
         go_backwards=False,
         kernel_initializer="glorot_uniform",
@@ -69,10 +77,13 @@ class RecurrentEncoder(keras.layers.Layer):
         super().__init__(**kwargs)
         self.units = check_size("units", units)
         self.num_layers = check_size("num_layers", num_layers)
-        self.bidirectional = bool(bidirectional)
+        if bidirectional != "first":
+            check_flag("bidirectional", bidirectional)
+        self.bidirectional = bidirectional
         self.cell_type = cell_type
+        self.residual = check_flag("residual", residual)
         self.dropout = check_rate("dropout", dropout)
-        self.go_backwards = bool(go_backwards)
+        self.go_backwards = check_flag("go_backwards", go_backwards)
         if bidirectional and go_backwards:
             raise ValueError(
                 "A bidirectional encoder reads both ways already: go_backwards must be "
@@ -84,11 +95,15 @@ class RecurrentEncoder(keras.layers.Layer):
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
         self.kind = get_cell_type(cell_type)
-        forward, backward = not go_backwards, bidirectional or go_backwards
-        self.forward_layers = self._make_layers("forward") if forward else []
-        self.backward_layers = self._make_layers("backward") if backward else []
+        backward = num_layers if bidirectional or go_backwards else 0
+        self.forward_layers = self._make_layers(
+            "forward", num_layers * (not go_backwards)
+        )
+        self.backward_layers = self._make_layers(
+            "backward", 1 if bidirectional == "first" else backward
+        )
 
-    def _make_layers(self, direction):
+    def _make_layers(self, direction, count):
         return [
             self.kind.layer(
                 self.units,
@@ -98,21 +113,28 @@ class RecurrentEncoder(keras.layers.Layer):
                 dtype=self.dtype_policy,
                 name=f"{direction}_{i}",
             )
-            for i in range(self.num_layers)
+            for i in range(count)
         ]
 
     @property
     def output_units(self):
-        """Size N of the memory and of every state."""
-        return self.units * (2 if self.bidirectional else 1)
+        """Size N of the memory."""
+        both = self.bidirectional is True or (
+            self.bidirectional and self.num_layers == 1
+        )
+        return self.units * (2 if both else 1)
+
+    @property
+    def state_units(self):
+        """Size of every final state."""
+        return self.units * (2 if self.bidirectional is True else 1)
 
     def _levels(self):
         """The layers by depth, each a list of (layer, reads backwards)."""
         forward = [(layer, False) for layer in self.forward_layers]
         backward = [(layer, True) for layer in self.backward_layers]
-        if not self.bidirectional:
-            return [[direction] for direction in forward or backward]
-        return list(zip(forward, backward, strict=True))
+        levels = itertools.zip_longest(forward, backward)
+        return [[direction for direction in level if direction] for level in levels]
 
     def build(self, inputs_shape):
         """Makes the weights for embedded words [B, S, E]."""
@@ -120,24 +142,26 @@ class RecurrentEncoder(keras.layers.Layer):
         for level in self._levels():
             for layer, _ in level:
                 layer.build((None, None, width))
-            width = self.output_units
+            width = self.units * len(level)
 
     def call(self, inputs, mask=None, training=None):
         """See the class."""
         x = ops.swapaxes(inputs, 0, 1)
         mask = None if mask is None else ops.transpose(ops.cast(mask, "bool"))
         states = []
-        for level in self._levels():
+        for depth, level in enumerate(self._levels()):
+            below = x
             x = self._drop(x, training)
             runs = [
                 self._run(layer.cell, x, mask, back, training) for layer, back in level
             ]
             outputs, finals = zip(*runs, strict=True)
-            x = ops.concatenate(outputs, -1) if len(runs) > 1 else outputs[0]
-            states += [
-                ops.concatenate(pair, -1) if len(runs) > 1 else pair[0]
-                for pair in zip(*finals, strict=True)
-            ]
+            x = _joined(outputs)
+            if self.residual and depth and x.shape[-1] == below.shape[-1]:
+                x = x + below
+            if self.bidirectional == "first":
+                finals = finals[-1:]
+            states += [_joined(pair) for pair in zip(*finals, strict=True)]
         return ops.swapaxes(x, 0, 1), *states
 
     def _run(self, cell, x, mask, backwards, training):
@@ -176,7 +200,7 @@ class RecurrentEncoder(keras.layers.Layer):
         memory = keras.KerasTensor(
             (batch_size, source_length, self.output_units), dtype=self.compute_dtype
         )
-        state = (batch_size, self.output_units)
+        state = (batch_size, self.state_units)
         num_states = self.num_layers * self.kind.num_states
         return memory, *[
             keras.KerasTensor(state, dtype=self.compute_dtype)
@@ -190,6 +214,7 @@ class RecurrentEncoder(keras.layers.Layer):
             "num_layers": self.num_layers,
             "bidirectional": self.bidirectional,
             "cell_type": self.cell_type,
+            "residual": self.residual,
             "dropout": self.dropout,
             "go_backwards": self.go_backwards,
             "seed": self.seed,
@@ -198,3 +223,8 @@ class RecurrentEncoder(keras.layers.Layer):
             name = f"{name}_initializer"
             config[name] = keras.initializers.serialize(getattr(self, name))
         return {**super().get_config(), **config}
+
+
+def _joined(directions):
+    """What one or two directions computed, abreast."""
+    return ops.concatenate(directions, -1) if len(directions) > 1 else directions[0]

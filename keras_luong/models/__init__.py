@@ -1,6 +1,18 @@
-"""Models: configurations and the networks made from them."""
+"""The models, one paper a file, and their configurations."""
 
-from keras_luong.models.config import PRESETS, Seq2SeqConfig
+from keras_luong.models.bahdanau import Bahdanau2015
+from keras_luong.models.cho import Cho2014
+from keras_luong.models.config import Seq2SeqConfig
+from keras_luong.models.gnmt import GNMT
+from keras_luong.models.presets import PRESETS, build
 from keras_luong.models.seq2seq import Seq2Seq
 
-__all__ = ["PRESETS", "Seq2Seq", "Seq2SeqConfig"]
+__all__ = [
+    "GNMT",
+    "PRESETS",
+    "Bahdanau2015",
+    "Cho2014",
+    "Seq2Seq",
+    "Seq2SeqConfig",
+    "build",
+]

@@ -1,4 +1,4 @@
-"""What a `Seq2Seq` model is made of, as data; the paper's systems by name."""
+"""What a `Seq2Seq` model is made of, as data."""
 
 from __future__ import annotations
 
@@ -202,51 +202,7 @@ class Seq2SeqConfig:
 
     @classmethod
     def preset(cls, name, source_vocab_size, target_vocab_size, **changes):
-        """The configuration called `name` in `PRESETS`, with `changes` to it."""
-        check_choice("preset", name, PRESETS)
-        fields = {**PRESETS[name], **changes}
-        return cls(source_vocab_size, target_vocab_size, **fields)
+        """The configuration called `name` in `presets.PRESETS`, with `changes`."""
+        from keras_luong.models.presets import configure
 
-
-def _paper(**changes):
-    """Luong et al. 2015, section 4.1: 4 layers of 1000, U[-0.1, 0.1]; then Table 1."""
-    base = {
-        "units": 1000,
-        "num_layers": 4,
-        "bidirectional": False,
-        "attention": None,
-        "input_feeding": False,
-        "dropout": 0.0,
-        "init_scale": 0.1,
-    }
-    return {**base, **changes}
-
-
-def _attentional(score_mode, **changes):
-    base = {"reverse_source": True, "dropout": 0.2, "attention": "global"}
-    return _paper(**{**base, "score_mode": score_mode, **changes})
-
-
-def _local(attention, score_mode):
-    return _attentional(score_mode, attention=attention, input_feeding=True)
-
-
-_POSITIONS = {"max_source_length": 51}  # sentences of up to 50 words, and their end
-
-PRESETS = {
-    "small": {},
-    "luong2015-base": _paper(),
-    "luong2015-reverse": _paper(reverse_source=True),
-    "luong2015-dropout": _paper(reverse_source=True, dropout=0.2),
-    "luong2015-global-location-nofeed": _attentional("location", **_POSITIONS),
-    "luong2015-global-location": _attentional(
-        "location", input_feeding=True, **_POSITIONS
-    ),
-    "luong2015-global-dot": _attentional("dot", input_feeding=True),
-    "luong2015-global-general": _attentional("general", input_feeding=True),
-    "luong2015-global-concat": _attentional("concat", input_feeding=True),
-    "luong2015-local-m-dot": _local("local-m", "dot"),
-    "luong2015-local-m-general": _local("local-m", "general"),
-    "luong2015-local-p-dot": _local("local-p", "dot"),
-    "luong2015-local-p-general": _local("local-p", "general"),
-}
+        return configure(name, source_vocab_size, target_vocab_size, **changes)

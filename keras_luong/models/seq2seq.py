@@ -12,6 +12,7 @@ import keras
 from keras import ops
 
 from keras_luong.layers.attention import LuongAttention
+from keras_luong.layers.cells import CELL_TYPES
 from keras_luong.layers.decoder import InputFeedingDecoder
 from keras_luong.layers.encoder import RecurrentEncoder
 from keras_luong.layers.input_feeding_cell import InputFeedingDecoderCell
@@ -52,13 +53,18 @@ class Seq2Seq(keras.Model):
         >>> logits, state, weights = model.step(tokens, state, memory)
     """
 
+    #: The class of `config`, and the fields that a subclass gives no choice of.
+    config_class = Seq2SeqConfig
+    fixed = {}
+
     def __init__(self, config, dtype=None, **kwargs):
         if not isinstance(config, Seq2SeqConfig):
             raise TypeError(f"config must be a Seq2SeqConfig. Received: {config!r}")
-        layers = _make_layers(config, dtype)
+        self.check(config)
+        layers = self.make_layers(config, dtype)
         source = keras.Input((None,), dtype="int32", name="source")
         target = keras.Input((None,), dtype="int32", name="target")
-        memory, mask, states = _read(layers, source)
+        memory, mask, states = self._read(layers, source)
         embedded = layers.target_embedding(target)
         # No target mask: padding at the end cannot reach what comes before it.
         h_tilde = layers.decoder(embedded, memory, mask, initial_state=states)
@@ -89,7 +95,7 @@ class Seq2Seq(keras.Model):
             The memory, a nest of tensors [B, ...] that `step` takes as it is, and the
             first state, a list of tensors [B, 1, ...] with a beam axis of one.
         """
-        memory, mask, states = _read(self, source)
+        memory, mask, states = self._read(self, source)
         cell = self.decoder.cell
         memory = cell.prepare(memory, mask)
         states = [ops.expand_dims(state, 1) for state in states]
@@ -110,6 +116,96 @@ class Seq2Seq(keras.Model):
         embedded = self.target_embedding(tokens)
         h_tilde, state, weights = self.decoder.cell(embedded, state, memory)
         return ops.cast(_logits(self, h_tilde), "float32"), state, weights
+
+    @classmethod
+    def from_preset(cls, name, source_vocab_size, target_vocab_size, **changes):
+        """The model of a preset; see `keras_luong.models.presets.build`."""
+        from keras_luong.models.presets import build
+
+        return build(name, source_vocab_size, target_vocab_size, **changes)
+
+    @classmethod
+    def check(cls, config):
+        """Refuses a configuration that this model cannot have; see `fixed`."""
+        for name, value in cls.fixed.items():
+            if getattr(config, name) != value:
+                raise ValueError(
+                    f"{cls.__name__} needs {name}={value!r}. Received: {name}="
+                    f"{getattr(config, name)!r}"
+                )
+
+    @classmethod
+    def make_layers(cls, config, dtype):
+        """The model's layers by name."""
+        layers = SimpleNamespace()
+        layers.target_embedding = _target_embedding(config, dtype)
+        layers.source_embedding = layers.target_embedding
+        if config.tie_embeddings != "all":
+            layers.source_embedding = _source_embedding(config, dtype)
+        layers.encoder = cls.make_encoder(config, dtype)
+        layers.bridge = cls.make_bridge(config, dtype)
+        cell = cls.make_cell(config, dtype)
+        layers.decoder = InputFeedingDecoder(cell, dtype=dtype, name="decoder")
+        layers.output_layer = None
+        if config.tie_embeddings is None:
+            layers.output_layer = _output_layer(config, dtype)
+        return layers
+
+    @classmethod
+    def make_encoder(cls, config, dtype):
+        """Reads embedded words: -> memory, final states."""
+        return RecurrentEncoder(
+            config.encoder_units,
+            num_layers=config.num_layers,
+            bidirectional=config.bidirectional,
+            cell_type=config.cell_type,
+            dropout=config.dropout,
+            go_backwards=config.reverse_source,
+            **initializers(config),
+            dtype=dtype,
+            name="encoder",
+        )
+
+    @classmethod
+    def make_bridge(cls, config, dtype):
+        """A tanh layer for each of the encoder's final states, or nothing."""
+        if config.bridge is None:
+            return []
+        return [
+            keras.layers.Dense(
+                config.units,
+                activation="tanh",
+                kernel_initializer=initializers(config)["kernel_initializer"],
+                dtype=dtype,
+                name=f"bridge_{i}",
+            )
+            for i in range(config.num_layers * CELL_TYPES[config.cell_type].num_states)
+        ]
+
+    @classmethod
+    def make_cell(cls, config, dtype):
+        """A step of the decoder."""
+        return InputFeedingDecoderCell(
+            config.units,
+            make_attention(config, dtype),
+            input_feeding=config.input_feeding,
+            **cell_options(config, dtype),
+        )
+
+    @classmethod
+    def first_states(cls, layers, states):
+        """The decoder's recurrent states from the encoder's final ones."""
+        if not layers.bridge:
+            return states
+        pairs = zip(layers.bridge, states, strict=True)
+        return [layer(state) for layer, state in pairs]
+
+    @classmethod
+    def _read(cls, layers, source):
+        """Source ids [B, S] -> memory, its mask, the decoder's recurrent states."""
+        mask = ops.not_equal(source, Seq2SeqConfig.pad_id)
+        memory, *states = layers.encoder(layers.source_embedding(source), mask=mask)
+        return memory, mask, cls.first_states(layers, states)
 
     def get_config(self):
         """The constructor's arguments, and which of the layers are frozen."""
@@ -134,16 +230,6 @@ class Seq2Seq(keras.Model):
         return model
 
 
-def _read(layers, source):
-    """Source ids [B, S] -> memory, its mask, the decoder's recurrent states."""
-    mask = ops.not_equal(source, Seq2SeqConfig.pad_id)
-    memory, *states = layers.encoder(layers.source_embedding(source), mask=mask)
-    if layers.bridge:
-        pairs = zip(layers.bridge, states, strict=True)
-        states = [layer(state) for layer, state in pairs]
-    return memory, mask, states
-
-
 def _logits(layers, h_tilde):
     """Eq. 6 before the softmax: `W_s h̃`."""
     if layers.output_layer is None:
@@ -151,35 +237,7 @@ def _logits(layers, h_tilde):
     return layers.output_layer(h_tilde)
 
 
-def _make_layers(config, dtype):
-    """The model's layers by name."""
-    layers = SimpleNamespace()
-    layers.target_embedding = _target_embedding(config, dtype)
-    layers.source_embedding = layers.target_embedding
-    if config.tie_embeddings != "all":
-        layers.source_embedding = keras.layers.Embedding(
-            config.source_vocab_size,
-            config.embedding_dim,
-            embeddings_initializer=_embedding_initializer(config),
-            dtype=dtype,
-            name="source_embedding",
-        )
-    layers.encoder = _encoder(config, dtype)
-    layers.bridge = _bridge(config, layers.encoder, dtype)
-    layers.decoder = _decoder(config, dtype)
-    layers.output_layer = None
-    if config.tie_embeddings is None:
-        layers.output_layer = keras.layers.Dense(
-            config.target_vocab_size,
-            use_bias=False,
-            kernel_initializer=_initializers(config)["kernel_initializer"],
-            dtype=dtype,
-            name="output",
-        )
-    return layers
-
-
-def _initializers(config):
+def initializers(config):
     """Initializer arguments of the recurrent layers."""
     if config.init_scale is None:
         return {"kernel_initializer": "glorot_uniform"}
@@ -198,6 +256,27 @@ def _embedding_initializer(config):
     return keras.initializers.RandomUniform(-scale, scale)
 
 
+def _source_embedding(config, dtype):
+    return keras.layers.Embedding(
+        config.source_vocab_size,
+        config.embedding_dim,
+        embeddings_initializer=_embedding_initializer(config),
+        dtype=dtype,
+        name="source_embedding",
+    )
+
+
+def _output_layer(config, dtype):
+    """W_s of Eq. 6."""
+    return keras.layers.Dense(
+        config.target_vocab_size,
+        use_bias=False,
+        kernel_initializer=initializers(config)["kernel_initializer"],
+        dtype=dtype,
+        name="output",
+    )
+
+
 def _target_embedding(config, dtype):
     """The target embedding, and where tied, the softmax weights: W_s = Eᵀ."""
     layer = keras.layers.Embedding
@@ -212,37 +291,8 @@ def _target_embedding(config, dtype):
     )
 
 
-def _encoder(config, dtype):
-    return RecurrentEncoder(
-        config.encoder_units,
-        num_layers=config.num_layers,
-        bidirectional=config.bidirectional,
-        cell_type=config.cell_type,
-        dropout=config.dropout,
-        go_backwards=config.reverse_source,
-        **_initializers(config),
-        dtype=dtype,
-        name="encoder",
-    )
-
-
-def _bridge(config, encoder, dtype):
-    """A tanh layer for each encoder state, or nothing."""
-    if config.bridge is None:
-        return []
-    return [
-        keras.layers.Dense(
-            config.units,
-            activation="tanh",
-            kernel_initializer=_initializers(config)["kernel_initializer"],
-            dtype=dtype,
-            name=f"bridge_{i}",
-        )
-        for i in range(config.num_layers * encoder.kind.num_states)
-    ]
-
-
-def _attention(config, dtype):
+def make_attention(config, dtype):
+    """The attention layer that a configuration names, or None."""
     if config.attention is None:
         return None
     options = {
@@ -250,7 +300,7 @@ def _attention(config, dtype):
         "dropout": config.attention_dropout,
         "hard": config.hard_attention,
         "coverage": config.coverage,
-        "kernel_initializer": _initializers(config)["kernel_initializer"],
+        "kernel_initializer": initializers(config)["kernel_initializer"],
         "dtype": dtype,
         "name": "attention",
     }
@@ -265,18 +315,15 @@ def _attention(config, dtype):
     return LuongAttention(score_mode, **options)
 
 
-def _decoder(config, dtype):
-    cell = InputFeedingDecoderCell(
-        config.units,
-        _attention(config, dtype),
-        num_layers=config.num_layers,
-        cell_type=config.cell_type,
-        input_feeding=config.input_feeding,
-        dropout=config.dropout,
-        recurrent_dropout=config.recurrent_dropout,
-        residual=config.residual,
-        **_initializers(config),
-        dtype=dtype,
-        name="decoder_cell",
-    )
-    return InputFeedingDecoder(cell, dtype=dtype, name="decoder")
+def cell_options(config, dtype):
+    """What every decoder cell is made with."""
+    return {
+        "num_layers": config.num_layers,
+        "cell_type": config.cell_type,
+        "dropout": config.dropout,
+        "recurrent_dropout": config.recurrent_dropout,
+        "residual": config.residual,
+        **initializers(config),
+        "dtype": dtype,
+        "name": "decoder_cell",
+    }

@@ -1,0 +1,179 @@
+"""Cho et al. 2014 (arXiv:1406.1078): one vector says it all, at every step.
+
+Shapes: B batch, K beam, H units, O maxout units, S source positions.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from keras_luong.checks import check_size
+from keras_luong.layers.cells import CellInput
+from keras_luong.layers.decoder_cell import DecoderCell, no_weights
+from keras_luong.layers.memory import make_memory
+from keras_luong.layers.readout import maxout
+from keras_luong.layers.scores import matmul
+from keras_luong.models.seq2seq import Seq2Seq, cell_options
+
+
+class Summary(NamedTuple):
+    """A source in one vector c, multiplied already by what it will be multiplied by.
+
+    Attributes:
+        start: `tanh(V' c)`, the first state: [B, H].
+        gates: c's part in the first layer: [B, gates x H].
+        readout: c's part in the output: [B, 2 O].
+        mask: True at words: bool [B, S].
+    """
+
+    start: Any
+    gates: Any
+    readout: Any
+    mask: Any
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class ChoDecoderCell(DecoderCell):
+    """A decoder step that reads the source's summary c beside the previous word y.
+
+    `c = tanh(V h_S)` of the encoder's last state, `h_0 = tanh(V' c)`, and the output is
+    `maxout(O_h h_t + O_y y + O_c c)` (appendix A.1). As in Keras, a GRU's reset gate
+    comes after the product.
+
+    Args:
+        units: Size H of every recurrent layer and of c.
+        maxout_units: Size O of the output; half of `units` by default.
+        **kwargs: As in `DecoderCell`, without attention.
+
+    Call arguments, returns: As `DecoderCell`; the weights are zeros.
+
+    Example:
+        >>> cell = ChoDecoderCell(1000, cell_type="gru")
+        >>> outputs = kl.InputFeedingDecoder(cell)(embedded, memory, memory_mask=mask)
+    """
+
+    def __init__(self, units, attention=None, maxout_units=None, **kwargs):
+        super().__init__(units, attention, **kwargs)
+        if attention is not None:
+            raise TypeError(f"attention must be None. Received: {attention!r}")
+        check_size("maxout_units", maxout_units, optional=True)
+        self.maxout_units = maxout_units or max(1, units // 2)
+
+    @property
+    def output_units(self):
+        """Size O."""
+        return self.maxout_units
+
+    def build_output(self, input_units, memory_units):
+        """Makes V, V', C of the first layer, and O_h, O_y and O_c."""
+        gates, wide = self.gates * self.units, 2 * self.maxout_units
+        self.summary_kernel = self.add_kernel(
+            "summary_kernel", memory_units, self.units
+        )
+        self.start_kernel = self.add_kernel("start_kernel", self.units, self.units)
+        self.context_kernel = self.add_kernel("context_kernel", self.units, gates)
+        self.state_readout = self.add_kernel("state_readout", self.units, wide)
+        self.word_readout = self.add_kernel("word_readout", input_units, wide)
+        self.context_readout = self.add_kernel("context_readout", self.units, wide)
+
+    def project_inputs(self, inputs):
+        """`x W + b` and `O_y x`, side by side."""
+        word = matmul(self.word_readout, inputs)
+        return ops.concatenate([super().project_inputs(inputs), word], axis=-1)
+
+    def prepare(self, memory, mask=None):
+        """The `Summary` of encoder states [B, S, Hv], padded on the right."""
+        values, _, mask, lengths = make_memory(memory, memory, mask)
+        last = ops.maximum(lengths - 1, 0)[:, None, None]
+        last = ops.take_along_axis(values, last, axis=1)[:, 0]
+        summary = ops.tanh(matmul(self.summary_kernel, last))
+        return Summary(
+            ops.tanh(matmul(self.start_kernel, summary)),
+            matmul(self.context_kernel, summary),
+            matmul(self.context_readout, summary),
+            mask,
+        )
+
+    def initial_states(self, shape, recurrent=None, memory=None):
+        """As in `DecoderCell`, but every layer starts from `tanh(V' c)`."""
+        if not recurrent and memory is not None:
+            start = memory.start if len(shape) == 1 else memory.start[:, None]
+            start = ops.broadcast_to(start, (*shape, self.units))
+            zeros = [ops.zeros_like(start)] * (self.kind.num_states - 1)
+            recurrent = [start, *zeros] * self.num_layers
+        return super().initial_states(shape, recurrent, memory)
+
+    def advance(self, z, states, memory, noise=None, project=matmul, training=False):
+        """See `DecoderCell.advance`."""
+        del training
+        states = self.unpack(states)
+        gates, readout = memory.gates, memory.readout
+        if len(z.shape) == 3:  # the same for every hypothesis
+            gates, readout = gates[:, None], readout[:, None]
+        z, word = ops.split(z, [self.gates * self.units], axis=-1)
+        inputs = CellInput(z + gates)
+        bottom = self.run_layer(0, inputs, states.recurrent, noise, project)
+        h, above = self.run_above(bottom[0], states.recurrent, noise, project)
+        outputs = maxout(word + readout + project(self.state_readout, h))
+        states = states._replace(
+            recurrent=[*bottom, *above], position=states.position + 1
+        )
+        return (outputs, no_weights(h, memory)), states.flat()
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {**super().get_config(), "maxout_units": self.maxout_units}
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class Cho2014(Seq2Seq):
+    """The RNN encoder-decoder: what it knows of the source is one vector.
+
+    Args:
+        config: A `Seq2SeqConfig` with `attention=None`, `bidirectional=False` and
+            `input_feeding=False`; the preset "cho2014" is one.
+        dtype: As in `Seq2Seq`.
+        **kwargs: As in `Seq2Seq`.
+
+    Example:
+        >>> model = kl.Seq2Seq.from_preset("cho2014", 15000, 15000)
+    """
+
+    fixed = {
+        "attention": None,
+        "bidirectional": False,
+        "reverse_source": False,
+        "bridge": None,
+        "input_feeding": False,
+    }
+
+    @classmethod
+    def make_cell(cls, config, dtype):
+        """A step of the decoder."""
+        return ChoDecoderCell(
+            config.units,
+            maxout_units=config.embedding_dim if config.tie_embeddings else None,
+            **cell_options(config, dtype),
+        )
+
+    @classmethod
+    def first_states(cls, layers, states):
+        """None: the cell makes them of the summary."""
+        del layers, states
+        return []
+
+
+PRESETS = {
+    "cho2014": {
+        "units": 1000,
+        "embedding_dim": 100,
+        "cell_type": "gru",
+        "bidirectional": False,
+        "attention": None,
+        "input_feeding": False,
+        "dropout": 0.0,
+    }
+}

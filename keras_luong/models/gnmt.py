@@ -1,0 +1,135 @@
+"""GNMT (Wu et al. 2016, arXiv:1609.08144): the bottom layer attends, for all of them.
+
+As in tensorflow/nmt's "gnmt_v2": the upper layers read this step's context.
+
+Shapes: B batch, K beam, H units, Hv memory units, S source positions.
+"""
+
+from __future__ import annotations
+
+import keras
+
+from keras_luong.layers.cells import CellInput
+from keras_luong.layers.decoder_cell import DecoderCell
+from keras_luong.layers.encoder import RecurrentEncoder
+from keras_luong.layers.scores import matmul
+from keras_luong.models.seq2seq import (
+    Seq2Seq,
+    cell_options,
+    initializers,
+    make_attention,
+)
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class GNMTDecoderCell(DecoderCell):
+    """A decoder step whose bottom layer attends: `h¹_t → a_t → c_t → h²_t ... hᴸ_t`.
+
+    The bottom layer reads the previous word and the previous context; every other reads
+    the layer below and this step's context. The output is the top layer's h.
+
+    Args:
+        units: Size H of every recurrent layer.
+        attention: An attention layer.
+        **kwargs: As in `DecoderCell`; `residual=True` is the paper's.
+
+    Call arguments, returns: As `DecoderCell`.
+
+    Example:
+        >>> cell = GNMTDecoderCell(1024, attention, num_layers=8, residual=True)
+        >>> outputs = kl.InputFeedingDecoder(cell)(embedded, memory, memory_mask=mask)
+    """
+
+    def __init__(self, units, attention, **kwargs):
+        super().__init__(units, attention, **kwargs)
+        if attention is None:
+            raise TypeError("attention must be an attention layer. Received: None")
+
+    @property
+    def fed_units(self):
+        """Size of the context, Hv; known once the cell is built."""
+        return self.context_units
+
+    def build_output(self, input_units, memory_units):
+        """Makes the rows of every layer's kernel that belong to the context."""
+        self.context_units = memory_units
+        columns = self.gates * self.units
+        self.context_kernels = [
+            self.add_kernel(f"context_kernel_{i}", memory_units, columns)
+            for i in range(self.num_layers)
+        ]
+
+    def advance(self, z, states, memory, noise=None, project=matmul, training=False):
+        """See `DecoderCell.advance`."""
+        states = self.unpack(states)
+        bottom_kernel, *kernels = self.context_kernels
+        inputs = CellInput(z, (bottom_kernel,), tuple(states.fed))
+        bottom = self.run_layer(0, inputs, states.recurrent, noise, project)
+        context, weights, attention = self.look(
+            bottom[0], memory, states, noise, project, training
+        )
+        extra = [(kernel, context) for kernel in kernels]
+        h, above = self.run_above(bottom[0], states.recurrent, noise, project, extra)
+        states = states._replace(
+            recurrent=[*bottom, *above],
+            fed=[context],
+            attention=attention,
+            position=states.position + 1,
+        )
+        return (h, weights), states.flat()
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class GNMT(Seq2Seq):
+    """Deep residual LSTMs; the encoder's first layer reads both ways.
+
+    Args:
+        config: A `Seq2SeqConfig` with `bidirectional=False` (the encoder's structure is
+            GNMT's own) and `input_feeding=False`; the preset "gnmt" is one.
+        dtype: As in `Seq2Seq`.
+        **kwargs: As in `Seq2Seq`.
+
+    Example:
+        >>> model = kl.Seq2Seq.from_preset("gnmt", 32000, 32000)
+    """
+
+    fixed = {"bidirectional": False, "reverse_source": False, "input_feeding": False}
+
+    @classmethod
+    def make_encoder(cls, config, dtype):
+        """Reads embedded words: -> memory, final states."""
+        return RecurrentEncoder(
+            config.encoder_units,
+            num_layers=config.num_layers,
+            bidirectional="first",
+            cell_type=config.cell_type,
+            residual=config.residual,
+            dropout=config.dropout,
+            **initializers(config),
+            dtype=dtype,
+            name="encoder",
+        )
+
+    @classmethod
+    def make_cell(cls, config, dtype):
+        """A step of the decoder."""
+        return GNMTDecoderCell(
+            config.units,
+            make_attention(config, dtype),
+            **cell_options(config, dtype),
+        )
+
+
+PRESETS = {
+    "gnmt": {
+        "units": 1024,
+        "num_layers": 4,
+        "bidirectional": False,
+        "attention": "global",
+        "score_mode": "concat",
+        "input_feeding": False,
+        "residual": True,
+        "dropout": 0.2,
+        "init_scale": 0.1,
+    }
+}
