@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 import textwrap
+import warnings
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from keras_luong.evaluation import plots
 from keras_luong.evaluation.plots import attention_figure, save_attention
 
 SOURCE, TARGET = ["▁A", "▁dog", ".", "</s>"], ["▁Ein", "▁", "$ x_{"]
@@ -81,8 +86,6 @@ def test_without_matplotlib():
         except ImportError as error:
             print(error)
     """
-    from keras_luong.evaluation import plots
-
     run = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), plots.__file__],
         capture_output=True,
@@ -90,3 +93,187 @@ def test_without_matplotlib():
         check=True,
     )
     assert "keras_luong[plots]" in run.stdout
+
+
+def labels(figure) -> list[str]:
+    return [label.get_text() for label in figure.axes[0].get_xticklabels()]
+
+
+def draw(tokens, title=None, format="png"):
+    """The figure of one row of tokens, and the picture."""
+    figure = attention_figure(np.zeros((1, len(tokens))), tokens, ["x"], title)
+    picture = io.BytesIO()
+    figure.savefig(picture, format=format)
+    return figure, picture.getvalue()
+
+
+@pytest.fixture
+def bundled(monkeypatch):
+    """No fonts but matplotlib's own: Latin, Greek, Cyrillic, Arabic, not Chinese."""
+    from matplotlib.font_manager import fontManager
+
+    own = [face for face in fontManager.ttflist if "mpl-data" in str(face.fname)]
+    monkeypatch.setattr(fontManager, "ttflist", own)
+    plots._warn_of_missing_fonts.cache_clear()
+    return fontManager
+
+
+@pytest.fixture
+def install(bundled, tmp_path):
+    """Makes a font of black triangles (or blanks) and installs it for the test."""
+    from fontTools.fontBuilder import FontBuilder
+    from fontTools.pens.ttGlyphPen import TTGlyphPen
+
+    def add(family, characters, blank=False):
+        pen = TTGlyphPen(None)
+        if not blank:
+            pen.moveTo((100, 0))
+            pen.lineTo((500, 800))
+            pen.lineTo((900, 0))
+            pen.closePath()
+        glyph = pen.glyph()
+        names = [".notdef", *(f"u{ord(c):04X}" for c in characters)]
+        font = FontBuilder(1000, isTTF=True)
+        font.setupGlyphOrder(names)
+        font.setupCharacterMap(dict(zip(map(ord, characters), names[1:], strict=True)))
+        font.setupGlyf(dict.fromkeys(names, glyph))
+        font.setupHorizontalMetrics(dict.fromkeys(names, (1000, 0)))
+        font.setupHorizontalHeader(ascent=800, descent=-200)
+        font.setupNameTable({"familyName": family, "styleName": "Regular"})
+        font.setupOS2()
+        font.setupPost()
+        path = tmp_path / f"{family}.ttf"
+        font.save(path)
+        bundled.addfont(path)
+
+    return add
+
+
+@pytest.mark.parametrize(
+    "token, label",
+    [
+        ("▁Straße", "Straße"),
+        ("▁Привет", "Привет"),
+        ("السلام", "السلام"),
+        ("▁New▁York", "New York"),
+        ("e\u0301", "e\u0301"),
+        ("❤\ufe0f", "❤"),
+        ("▁", "␣"),
+        ("", "␣"),
+        (" \t\u3000", "␣"),
+        ("a\n\tb\xa0c", "a b c"),
+        ("▁中文", "<U+4E2D 6587>"),
+        ("a中b文", "a<U+4E2D>b<U+6587>"),
+        ("日" * 9, "<U+65E5 65E5 65E5 65E5 65E5 65E5 ...>"),
+        ("हि", "<U+0939 093F>"),
+        ("👩\u200d💻", "<U+1F469 200D 1F4BB>"),
+        ("\u200d", "<U+200D>"),
+        ("a\xad\x07", "a<U+00AD 0007>"),
+        ("\ud800", "<U+D800>"),
+        ("\ue000", "<U+E000>"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:No installed font")
+def test_labels(bundled, token, label):
+    assert labels(draw([token])[0]) == [label]
+
+
+def test_finds_a_font_among_those_installed(install):
+    import matplotlib
+
+    install(
+        "Blank", "中文字", blank=True
+    )  # as a font of coloured emoji is to matplotlib
+    install("One", "中")
+    install("Two", "中文")
+    install("Some Last Resort", "中文字語")
+    before = dict(matplotlib.rcParams)
+    with pytest.warns(UserWarning, match="No installed font"):
+        figure, _ = draw(["中", "文", "字", "語", "x"])
+    assert labels(figure) == ["中", "文", "<U+5B57>", "<U+8A9E>", "x"]
+    families = figure.axes[0].get_xticklabels()[0].get_fontfamily()
+    assert families == [*matplotlib.rcParams["font.family"], "Two"]
+    assert dict(matplotlib.rcParams) == before
+
+
+@pytest.mark.parametrize(
+    "cluster, label",
+    [
+        ("a\u1cd0", "<U+0061 1CD0>"),
+        ("👩\u200d💻", "<U+1F469 200D 1F4BB>"),
+        ("👩🏻", "<U+1F469 1F3FB>"),
+    ],
+)
+def test_what_is_drawn_together_needs_one_font(cluster, label, install):
+    install("First", cluster[0])
+    install("Others", cluster[1:])
+    with pytest.warns(UserWarning, match="No installed font"):
+        assert labels(draw([cluster])[0]) == [label]
+    install("Both", cluster)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plots._warn_of_missing_fonts.cache_clear()
+        assert labels(draw([cluster])[0]) == [cluster]
+
+
+def test_a_font_that_is_gone_is_none(install, tmp_path):
+    install("Gone", "中")
+    (tmp_path / "Gone.ttf").write_bytes(b"")
+    with pytest.warns(UserWarning, match="No installed font"):
+        assert labels(draw(["中"])[0]) == ["<U+4E2D>"]
+
+
+@pytest.mark.filterwarnings("ignore:No installed font")
+def test_titles_have_lines_and_no_boxes(bundled):
+    figure, _ = draw(["x"], "a\n中 $")
+    assert figure.get_suptitle() == "a\n<U+4E2D> $"
+
+
+def test_warns_once(bundled):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for tokens in (["中", "文"], ["日"], ["x"]):
+            draw(tokens)
+    assert len(caught) == 1
+    assert "Noto" in str(caught[0].message)
+
+
+@pytest.mark.filterwarnings("ignore:No installed font")
+def test_svg_needs_no_fonts(bundled):
+    picture = draw(["Привет", "السلام", "中"], "title", format="svg")[1]
+    assert picture.startswith(b"<?xml")
+    assert b"<text" not in picture
+    assert b"DejaVuSans" in picture  # outlines, named after the font
+    assert b"LastResort" not in picture
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(st.text(max_size=6), min_size=4, max_size=8), st.text(max_size=6))
+def test_draws_any_characters_without_a_box(tokens, title):
+    """Matplotlib warns where it must draw a box."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "No installed font")
+        draw(tokens, title)
+
+
+@pytest.mark.parametrize("format", ["png", "svg", "pdf"])
+def test_saves_any_script_in_any_format(format, tmp_path):
+    path = tmp_path / f"picture.{format}"
+    tokens = ["▁Größe", "▁Привет", "▁Ελλάδα", "中文", "日本語", "السلام", "हिन्दी", "😀"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "No installed font")
+        save_attention(path, np.eye(8), tokens, tokens[::-1], title="中 → Ω")
+    start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[format]
+    assert path.read_bytes().startswith(start)
+
+
+def test_long_labels_leave_the_picture_its_size():
+    def size(tokens):
+        figure = draw(tokens)[0]
+        box = figure.axes[0].get_position()
+        return figure.get_size_inches() * (box.width, box.height)
+
+    short, long = size(["x"] * 6), size(["x" * 40] * 6)
+    np.testing.assert_allclose(long, short, rtol=0.25)

@@ -1,8 +1,15 @@
-"""Pictures of attention: which source tokens each target token looked at."""
+"""Pictures of attention: which source tokens each target token looked at.
+
+A cluster is a character with the marks that it is drawn with, which need one font.
+"""
 
 from __future__ import annotations
 
+import functools
+import unicodedata
+import warnings
 from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,8 +17,13 @@ import numpy as np
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-INCHES_PER_TOKEN = 0.34
-SMALLEST_SIDE = 1.6  # inches: room for the labels of one-token sentences
+PER_TOKEN = 0.34  # inches
+SMALLEST_SIDE = 1.6  # inches, of one-token sentences
+MOST_CODES = 6  # code points spelled out in a row
+JOINERS = "\u200c\u200d"  # part or join what is beside them
+EMOJI_STYLES = "\ufe0e\ufe0f"  # black or in colour: no difference to matplotlib
+UNSEEN = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")  # controls, formats, private use
+BOXES = ("lastresort", "fallback", "notdef")  # fonts that have a box for everything
 
 
 def attention_figure(
@@ -25,6 +37,13 @@ def attention_figure(
     One row a target token, one column a source token; white is 0, dark blue is 1.
     The figure belongs to no window and no pyplot state, so it is safe in servers,
     threads and notebooks.
+
+    Tokens are drawn in matplotlib's default font (`rcParams["font.family"]`) and, where
+    that lacks a character, in any installed font that has it. A character that none
+    has, or that can't be seen, is drawn as its code point, such as `<U+4E2D>`, and a
+    warning says once what to install. Right-to-left scripts and those that join letters
+    look right from matplotlib 3.11 on; 3.10 and before draw letters unjoined and from
+    left to right. Sentences themselves always run from left to right and downwards.
 
     Args:
         weights: Attention weights `[T, S]`, 0 to 1; anything NumPy can read.
@@ -54,30 +73,26 @@ def attention_figure(
 
     weights = _checked(weights, source_tokens, target_tokens)
     rows, columns = weights.shape
-    width = max(SMALLEST_SIDE, INCHES_PER_TOKEN * columns)
-    height = max(SMALLEST_SIDE, INCHES_PER_TOKEN * rows)
-    figure = Figure(figsize=(width + 1.6, height + 1.4), layout="constrained")
+    tokens = [_readable(token) for token in (*target_tokens, *source_tokens)]
+    lines = [] if title is None else title.split("\n")
+    texts, families = _drawable([*tokens, *lines])
+    down, along, lines = texts[:rows], texts[rows : len(tokens)], texts[len(tokens) :]
+    # Tokens are text, never formulas: a "$" would make matplotlib parse them.
+    plain = {"parse_math": False, "fontfamily": families}
+    figure = Figure(figsize=_size(down, along), layout="constrained")
     axes = figure.add_subplot()
     image = axes.imshow(weights, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
     axes.xaxis.tick_top()
-    # Tokens are text, never formulas: a "$" would make matplotlib parse them.
-    plain = {"parse_math": False, "fontsize": 10}
-    axes.set_xticks(
-        range(columns),
-        [_readable(token) for token in source_tokens],
-        rotation=60,
-        ha="left",
-        rotation_mode="anchor",
-        **plain,
-    )
-    axes.set_yticks(range(rows), [_readable(token) for token in target_tokens], **plain)
+    slant = {"rotation": 60, "ha": "left", "rotation_mode": "anchor"}
+    axes.set_xticks(range(columns), along, fontsize=10, **slant, **plain)
+    axes.set_yticks(range(rows), down, fontsize=10, **plain)
     axes.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
     axes.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
     axes.grid(which="minor", color="0.88", linewidth=0.6)
     axes.tick_params(which="both", length=0)
     figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02, ticks=[0, 0.5, 1])
     if title is not None:
-        figure.suptitle(title, fontsize=11, parse_math=False)
+        figure.suptitle("\n".join(lines), fontsize=11, **plain)
     return figure
 
 
@@ -91,7 +106,9 @@ def save_attention(
     """Draws `attention_figure` into a file.
 
     Args:
-        path: Where to; the ending (`.png`, `.pdf`, `.svg`) gives the format.
+        path: Where to; the ending (`.png`, `.pdf`, `.svg`) gives the format. An SVG
+            holds outlines instead of letters, so it looks the same on machines that
+            lack the fonts (unless `rcParams["svg.fonttype"]` has been changed).
         weights: Attention weights `[T, S]`.
         source_tokens: The `S` source tokens.
         target_tokens: The `T` target tokens.
@@ -128,7 +145,137 @@ def _checked(weights, source_tokens, target_tokens) -> np.ndarray:
 
 
 def _readable(token: str) -> str:
-    """SentencePiece's word-start sign as a thin space, and nothing invisible."""
-    if token == "▁":
-        return "␣"
-    return token.replace("▁", "\u2009") if token.strip() else "␣"
+    """Without SentencePiece's word-start sign; white space by itself shows."""
+    return " ".join(token.replace("▁", " ").split()) or "␣"
+
+
+def _size(down: list[str], along: list[str]) -> tuple[float, float]:
+    """Width and height in inches, with room for the longest labels."""
+    rows, columns = (max(SMALLEST_SIDE, PER_TOKEN * len(x)) for x in (down, along))
+    left = max(_length(label) for label in down)
+    # Labels at 60 degrees, the last of which lean over the right edge.
+    up = max(0.87 * _length(label) for label in along)
+    right = max(
+        0.5 * _length(label) - PER_TOKEN * place
+        for place, label in enumerate(reversed(along))
+    )
+    return left + columns + max(right, 0) + 1.0, rows + up + 0.6
+
+
+def _length(label: str) -> float:
+    """About how long it is in inches; East Asian characters are twice as wide."""
+    return 0.085 * sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in label)
+
+
+def _drawable(texts: list[str]) -> tuple[list[str], list[str]]:
+    """Texts in which nothing is a box, and the font families to draw them in."""
+    rows = [_clusters(text) for text in texts]
+    clusters = {cluster for row in rows for cluster in row if cluster != " "}
+    unseen = {c for c in clusters if unicodedata.category(c[0]) in UNSEEN}
+    families, missing = _fonts(clusters - unseen)
+    if missing:
+        _warn_of_missing_fonts()
+    return [_spelled(row, unseen | missing) for row in rows], families
+
+
+@functools.cache  # once a process; Python forgets what it has said at every picture
+def _warn_of_missing_fonts() -> None:
+    import matplotlib
+
+    warnings.warn(
+        "No installed font has some of the characters: they are drawn as their code "
+        "points, <U+...>. To see them, install fonts such as Noto (on Debian and "
+        "Ubuntu, fonts-noto-core and fonts-noto-cjk), then delete matplotlib's list of "
+        f"fonts in {matplotlib.get_cachedir()}",
+        stacklevel=4,
+    )
+
+
+def _clusters(text: str) -> list[str]:
+    """Takes a text apart into characters, each with the marks that it is drawn with."""
+    clusters: list[str] = []
+    for character in text:
+        if not clusters or not _continues(clusters[-1], character):
+            clusters.append(character)
+        elif character not in EMOJI_STYLES:
+            clusters[-1] += character
+    return clusters
+
+
+def _continues(cluster: str, character: str) -> bool:
+    """Whether a character merges with those before it."""
+    return (
+        unicodedata.category(character).startswith("M")
+        or character in JOINERS
+        or cluster[1:].endswith("\u200d")  # as in families of emoji
+        or "\U0001f3fb" <= character <= "\U0001f3ff"  # skin tones
+    )
+
+
+def _spelled(clusters: list[str], undrawable: set[str]) -> str:
+    """The text, with the code points of what can't be drawn."""
+    parts = []
+    for spell, group in groupby(clusters, undrawable.__contains__):
+        part = "".join(group)
+        if spell:
+            codes = [f"{ord(character):04X}" for character in part]
+            codes[MOST_CODES:] = ["..."] * (len(codes) > MOST_CODES)
+            part = f"<U+{' '.join(codes)}>"
+        parts.append(part)
+    return "".join(parts)
+
+
+def _fonts(clusters: set[str]) -> tuple[list[str], set[str]]:
+    """The default families, those that have what they lack, and what none has."""
+    from matplotlib.font_manager import FontProperties, fontManager
+
+    families = list(FontProperties().get_family())
+    missing = {c for c in clusters if not any(_has(f, c) for f in families)}
+    if not missing:
+        return families, missing
+    # Of a family's faces the plainest, the last, stands for it.
+    faces = sorted(fontManager.ttflist, key=_plainness)
+    found = {
+        name: {c for c in missing if _draws(face.fname, c)}
+        for name, face in {face.name: face for face in faces}.items()
+        if not any(box in name.lower().replace(" ", "") for box in BOXES)
+    }
+    # As few families as will do, so that a text looks of a piece.
+    plainest = {face.name: (*_plainness(face), face.name) for face in faces}
+    while missing and any(found.values()):
+        best = max(found, key=lambda name: (len(found[name]), plainest[name]))
+        families.append(best)
+        drawn = {c for c in found.pop(best) if _has(best, c)}
+        missing -= drawn
+        found = {name: has - drawn for name, has in found.items()}
+    return families, missing
+
+
+def _plainness(face) -> tuple[bool, bool, bool]:
+    return face.style == "normal", face.weight == 400, "Sans" in face.name
+
+
+def _has(family: str, cluster: str) -> bool:
+    """Whether the face that matplotlib takes of a family draws a cluster."""
+    from matplotlib.font_manager import FontProperties, findfont
+
+    try:
+        path = findfont(FontProperties(family=[family]), fallback_to_default=False)
+    except ValueError:  # it is not installed: matplotlib goes on to the next
+        return False
+    return _draws(path, cluster)
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _draws(path: str, cluster: str) -> bool:
+    """Whether a font file has a cluster's characters, the first one not blank."""
+    from matplotlib.font_manager import get_font
+
+    try:
+        font = get_font(path)
+        return (
+            all(font.get_char_index(ord(character)) for character in cluster)
+            and font.load_char(ord(cluster[0])).width > 0  # else for emoji in colour
+        )
+    except (OSError, RuntimeError):  # the file is gone or damaged
+        return False

@@ -1,0 +1,45 @@
+"""Word alignments: from attention, merged to words, scored and written to files."""
+
+from keras_luong.evaluation.alignment.files import (
+    Alignment,
+    Alignments,
+    format_pharaoh,
+    parse_pharaoh,
+    read_pharaoh,
+    read_wa,
+    write_pharaoh,
+    write_wa,
+)
+from keras_luong.evaluation.alignment.links import (
+    AlignmentScore,
+    Link,
+    aer,
+    hard_alignment,
+)
+from keras_luong.evaluation.alignment.words import (
+    Word,
+    merge_links,
+    merge_weights,
+    replace_unknowns,
+    words_of,
+)
+
+__all__ = [
+    "Alignment",
+    "AlignmentScore",
+    "Alignments",
+    "Link",
+    "Word",
+    "aer",
+    "format_pharaoh",
+    "hard_alignment",
+    "merge_links",
+    "merge_weights",
+    "parse_pharaoh",
+    "read_pharaoh",
+    "read_wa",
+    "replace_unknowns",
+    "words_of",
+    "write_pharaoh",
+    "write_wa",
+]

@@ -1,0 +1,197 @@
+"""From pieces of words to words: alignments merged, unknown words replaced.
+
+Shapes: `T` target tokens, `S` source tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise, takewhile
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_luong.evaluation.alignment.links import (
+    Link,
+    check_tokens,
+    hard_alignment,
+    link_set,
+    matrix,
+)
+from keras_luong.text.special_ids import UNK_ID
+from keras_luong.text.tokenizer import SPECIAL_PIECES
+
+WORD_START = "▁"
+UNKNOWN = SPECIAL_PIECES[UNK_ID]
+CONTROLS = frozenset(SPECIAL_PIECES) - {UNKNOWN}  # tokens that stand for no text
+
+
+class Word(NamedTuple):
+    """A word and the tokens that it is made of.
+
+    Attributes:
+        text: The word, without word-start signs.
+        tokens: The range of its tokens' indices.
+    """
+
+    text: str
+    tokens: range
+
+
+def words_of(pieces: Sequence[str]) -> list[Word]:
+    """Groups a sentence's tokens into its words.
+
+    Where a token holds a "▁", they are SentencePiece's: a "▁" starts a word, and one by
+    itself belongs to the piece after it. Elsewhere each token is a word. Padding, begin
+    and end tokens are always words of their own.
+
+    Args:
+        pieces: The tokens, such as `Translation.tokens`.
+
+    Returns:
+        The words, in order. Every token belongs to just one.
+
+    Example:
+        >>> [word.text for word in words_of(["▁Hun", "de", "▁", "Ω", "</s>"])]
+        ['Hunde', 'Ω', '</s>']
+    """
+    check_tokens("pieces", pieces)
+    spaced = any(WORD_START in piece for piece in pieces)
+    starts = [i for i in range(len(pieces)) if not spaced or _starts_word(pieces, i)]
+    words = []
+    for start, stop in pairwise([*starts, len(pieces)]):
+        text = "".join(pieces[start:stop]).replace(WORD_START, " ").strip()
+        words.append(Word(text, range(start, stop)))
+    return words
+
+
+def merge_weights(
+    weights, source_tokens: Sequence[str], target_tokens: Sequence[str]
+) -> np.ndarray:
+    """Merges attention between sub-word tokens to attention between words.
+
+    Attention *to* the pieces of a source word is summed: to look at any of them is to
+    look at the word. Attention *from* the pieces of a target word is averaged: each
+    spreads a weight of 1, and so shall the word, however many it has (Clark et al.
+    2019, arXiv:1906.04341, section 4.1). To align words by the step that reads them,
+    pass `weights[1:]` and `target_tokens[:-1]`.
+
+    Args:
+        weights: Attention weights `[T, S]`.
+        source_tokens: The `S` source tokens.
+        target_tokens: The `T` target tokens.
+
+    Returns:
+        Weights `[target words, source words]`, words as `words_of` has them.
+
+    Raises:
+        ValueError: If `weights` is not `[T, S]` or not finite.
+
+    Example:
+        >>> merge_weights([[0.5, 0.3, 0.2]], ["▁Hun", "de", "▁!"], ["▁dogs"])
+        array([[0.8, 0.2]])
+    """
+    weights = matrix(weights, source_tokens, target_tokens)
+    columns, rows = words_of(source_tokens), words_of(target_tokens)
+    to_words = _membership(columns, weights.dtype)
+    from_words = _membership(rows, weights.dtype)
+    mean = from_words / from_words.sum(axis=0)
+    return mean.T @ weights @ to_words
+
+
+def merge_links(
+    links: Iterable[Link], source_tokens: Sequence[str], target_tokens: Sequence[str]
+) -> set[Link]:
+    """Merges links between sub-word tokens to links between words.
+
+    Args:
+        links: Links between tokens.
+        source_tokens: The source tokens.
+        target_tokens: The target tokens.
+
+    Returns:
+        Links between words, as `words_of` has them: two words are linked if a token of
+        one is linked to a token of the other.
+
+    Raises:
+        ValueError: If a link is no pair of indices, or points outside the tokens.
+
+    Example:
+        >>> merge_links({(1, 0)}, ["▁Hun", "de"], ["▁dogs"])
+        {(0, 0)}
+    """
+    source, target = (
+        [n for n, word in enumerate(words_of(tokens)) for _ in word.tokens]
+        for tokens in (source_tokens, target_tokens)
+    )
+    links = link_set(links)
+    for i, j in links:
+        if i >= len(source) or j >= len(target):
+            raise ValueError(
+                f"Links must stay within {len(source)} source tokens and "
+                f"{len(target)} target tokens. Received: {(i, j)}"
+            )
+    return {(source[i], target[j]) for i, j in links}
+
+
+def replace_unknowns(
+    tokens: Sequence[str],
+    source_tokens: Sequence[str],
+    weights,
+    dictionary: Mapping[str, str] | None = None,
+    unknown: str = UNKNOWN,
+) -> list[str]:
+    """Replaces unknown words of a translation by way of its alignment.
+
+    Each takes the place of the source word that it attends to most, translated by the
+    dictionary, or copied if that has no entry (Luong et al. 2015, Addressing the Rare
+    Word Problem; by attention as in Jean et al. 2015, On Using Very Large Target
+    Vocabulary).
+
+    Args:
+        tokens: The `T` target words.
+        source_tokens: The `S` source words, as they were written: a vocabulary's
+            `<unk>` here could only be copied. Padding, begin and end tokens are never
+            attended to.
+        weights: Attention weights `[T, S]`.
+        dictionary: Target words by source word.
+        unknown: What an unknown word reads.
+
+    Returns:
+        The target words. One without attention to any word stays unknown.
+
+    Raises:
+        ValueError: If `weights` is not `[T, S]` or not finite.
+
+    Example:
+        >>> replace_unknowns(["Herr", "<unk>"], ["Mr", "Ng"], [[1, 0], [0.2, 0.8]])
+        ['Herr', 'Ng']
+    """
+    weights = matrix(weights, source_tokens, tokens)
+    is_word = np.array([token not in CONTROLS for token in source_tokens], bool)
+    source = {t: s for s, t in hard_alignment(weights * is_word)}
+    dictionary = {} if dictionary is None else dictionary
+    result = list(tokens)
+    for t, token in enumerate(tokens):
+        if token == unknown and t in source:
+            word = source_tokens[source[t]]
+            result[t] = dictionary.get(word, word)
+    return result
+
+
+def _membership(words: list[Word], dtype) -> np.ndarray:
+    """Matrix `[tokens, words]`, 1 where a token belongs to a word."""
+    owners = [n for n, word in enumerate(words) for _ in word.tokens]
+    return np.eye(len(words), dtype=dtype)[np.array(owners, int)]
+
+
+def _starts_word(pieces: Sequence[str], i: int) -> bool:
+    """Whether SentencePiece's piece `i` is the first of a word."""
+    if i == 0 or pieces[i] in CONTROLS or pieces[i - 1] in CONTROLS:
+        return True
+    rest = takewhile(lambda piece: piece not in CONTROLS, pieces[i:])
+    return (
+        pieces[i].startswith(WORD_START)
+        and pieces[i - 1].strip(WORD_START) != ""  # a lone "▁" has started it already
+        and any(piece.strip(WORD_START) for piece in rest)  # else it ends a sentence
+    )
