@@ -166,7 +166,7 @@ def check_tokens(name: str, tokens: Sequence[str]) -> None:
 
 
 def link_set(links: Iterable[Link]) -> set[Link]:
-    """Returns links of any form as a set of pairs of ints; raises where they are none."""
+    """Returns links of any form as a set of pairs of ints."""
     try:
         result = {(operator.index(i), operator.index(j)) for i, j in links}
     except (TypeError, ValueError) as error:
