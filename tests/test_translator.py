@@ -276,3 +276,26 @@ def test_wrong_texts(texts, message):
 def test_wrong_batch_size(size, error):
     with pytest.raises(error, match="batch_size"):
         make().translate(["one"], batch_size=size)
+
+
+def test_score_reads_given_translations():
+    translator = make()
+    sources = ["one two", "three", ""]
+    targets = ["eins zwei", "vier", "eins"]
+    right, wrong, empty = translator.score(sources, targets)
+    found = translator.translate(sources[:1])[0]
+    assert right.text == "eins zwei" and right.score == pytest.approx(found.score)
+    assert right.tokens == ["eins", "zwei", "</s>"]
+    np.testing.assert_allclose(right.alignment, np.eye(3))
+    assert wrong.score < right.score - 10
+    assert empty.text == "eins" and empty.tokens == []
+    for batch_size in (1, 2):
+        again = translator.score(sources[:2], targets[:2], batch_size)
+        assert [t.score for t in again] == pytest.approx([right.score, wrong.score])
+
+
+def test_score_needs_a_target_for_each_text():
+    with pytest.raises(ValueError, match="2 texts, 1 targets"):
+        make().score(["one", "two"], ["eins"])
+    with pytest.raises(TypeError, match="'eins'"):
+        make().score(["one"], "eins")

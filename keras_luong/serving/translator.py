@@ -6,7 +6,7 @@ Shapes: `B` sentences, `S` source tokens, `T` target tokens, ends counted.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import keras
@@ -15,9 +15,10 @@ import tensorflow as tf
 
 from keras_luong.checks import check_size
 from keras_luong.decoding.beam import BeamSearch
+from keras_luong.decoding.forced import force
 from keras_luong.decoding.stepping import Hypotheses, StepModel
 from keras_luong.text.batches import source_rows
-from keras_luong.text.special_ids import PAD_ID
+from keras_luong.text.special_ids import EOS_ID, PAD_ID
 
 TEXT_SIGNATURE = tf.TensorSpec([None], tf.string, name="text")
 WHITE_SPACE = r"[\s\p{Z}]*"  # ASCII's and Unicode's
@@ -138,20 +139,40 @@ class Translator:
             TypeError: if `texts` is a single string, or holds something else.
             ValueError: if `batch_size` is below 1.
         """
-        check_size("batch_size", batch_size)
-        texts = _all_bytes(texts)
-        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-        bar = keras.utils.Progbar(len(texts), unit_name="text") if progress else None
-        translations = {}
-        for start in range(0, len(texts), batch_size):
-            rows = order[start : start + batch_size]
-            batch = self._explain(tf.constant([texts[i] for i in rows]))
-            translations.update(zip(rows, _translations(batch), strict=True))
-            if bar:
-                bar.add(len(rows))
-        result = [translations[i] for i in range(len(texts))]
+        result = _in_batches(self._explain, [_all_bytes(texts)], batch_size, progress)
         _warn_of_truncated(result, self.max_source_length)
         return result
+
+    def score(
+        self,
+        texts: Iterable[str | bytes],
+        targets: Iterable[str | bytes],
+        batch_size: int = 32,
+        progress: bool = False,
+    ) -> list[Translation]:
+        """Say how probable given translations are, and which words they attend to.
+
+        Args:
+            texts: source texts, as for `translate`.
+            targets: a translation of each.
+            batch_size: int, how many are read at once.
+            progress: whether to show Keras's progress bar.
+
+        Returns:
+            One `Translation` per pair: `text` is the target as the tokenizer writes it,
+            `score` its log-probability, the end token's included.
+
+        Raises:
+            TypeError: if either is a single string, or holds something else.
+            ValueError: if they differ in number, or `batch_size` is below 1.
+        """
+        sides = [_all_bytes(texts), _all_bytes(targets)]
+        if len(sides[0]) != len(sides[1]):
+            raise ValueError(
+                f"There must be a target for each text. Received: {len(sides[0])} "
+                f"texts, {len(sides[1])} targets"
+            )
+        return _in_batches(self._force, sides, batch_size, progress)
 
     def _read(self, text: tf.Tensor) -> Source:
         """Tokenize; whatever the text, each row has at least the end token."""
@@ -180,7 +201,27 @@ class Translator:
     def _explain(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """What `serve` says, and how the model came to it."""
         source = self._read(text)
-        translation, score, hypotheses = self._translate(source)
+        return self._explained(source, *self._translate(source))
+
+    @tf.function(input_signature=[TEXT_SIGNATURE, TEXT_SIGNATURE])
+    def _force(self, text: tf.Tensor, target: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The same of given targets."""
+        source = self._read(text)
+        ids = self.target_tokenizer.encode(target)
+        ends = tf.fill([ids.nrows(), 1], EOS_ID)
+        ids = tf.concat([ids, ends], axis=1).to_tensor(PAD_ID)
+        hypotheses = force(self.model, source.ids, ids)
+        text = self.target_tokenizer.decode(ids)
+        return self._explained(source, text, hypotheses.scores[:, 0], hypotheses)
+
+    def _explained(
+        self,
+        source: Source,
+        translation: tf.Tensor,
+        score: tf.Tensor,
+        hypotheses: Hypotheses,
+    ) -> dict[str, tf.Tensor]:
+        """All of a `Translation`, still padded."""
         read = tf.math.count_nonzero(source.ids != PAD_ID, axis=1, dtype=tf.int32)
         return {
             "text": translation,
@@ -192,6 +233,27 @@ class Translator:
             "alignment": hypotheses.weights[:, 0],
             "truncated": source.truncated & ~source.empty,
         }
+
+
+def _in_batches(
+    translate: Callable[..., dict[str, tf.Tensor]],
+    sides: list[list[bytes]],
+    batch_size: int,
+    progress: bool,
+) -> list[Translation]:
+    """Translates in batches of similar length; the answers in the texts' order."""
+    check_size("batch_size", batch_size)
+    count = len(sides[0])
+    order = sorted(range(count), key=lambda i: [len(side[i]) for side in sides])
+    bar = keras.utils.Progbar(count, unit_name="text") if progress else None
+    translations = {}
+    for start in range(0, count, batch_size):
+        rows = order[start : start + batch_size]
+        batch = translate(*(tf.constant([side[i] for i in rows]) for side in sides))
+        translations.update(zip(rows, _translations(batch), strict=True))
+        if bar:
+            bar.add(len(rows))
+    return [translations[i] for i in range(count)]
 
 
 def _translations(batch: dict[str, tf.Tensor]) -> Iterator[Translation]:

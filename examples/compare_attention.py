@@ -1,0 +1,211 @@
+"""Trains the attentions of Luong et al. (2015) on one corpus and compares them.
+
+The paper's Table 4 and Figures 5 and 6 (learning curves, BLEU by length), on any corpus
+that examples/train_wmt.py takes; flags that are not here are handed on to it. The same
+command again goes on where it stopped, variant by variant. Some commands:
+
+    python examples/compare_attention.py --out runs/compare --data my/corpus \
+        --source en --target de --units 256 --num_layers 1 --tokenizer word \
+        --vocab_size 8000 --optimizer adam --epochs 5
+    python examples/compare_attention.py --out runs/phrases --data phrases ...
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from keras_luong.evaluation.alignment import (
+    aer,
+    hard_alignment,
+    merge_links,
+    replace_unknowns,
+)
+from keras_luong.evaluation.bleu import bleu
+from keras_luong.evaluation.curves import bleu_by_length_figure, learning_curves_figure
+from keras_luong.text import corpora
+from keras_luong.training import run_directory
+
+# Name → flags of train_wmt.py.
+ATTENTIONS = {
+    "global (location)": "--preset luong2015-global-location",
+    "global (dot)": "--preset luong2015-global-dot",
+    "global (general)": "--preset luong2015-global-general",
+    "global (concat)": "--preset luong2015-global-concat",
+    "local-m (general)": "--preset luong2015-local-m-general",
+    "local-p (dot)": "--preset luong2015-local-p-dot",
+    "local-p (general)": "--preset luong2015-local-p-general",
+}
+VARIANTS = {
+    "none": "--preset luong2015-dropout",
+    **{f"{name}, no feed": f"{f} --no-input_feeding" for name, f in ATTENTIONS.items()},
+    **ATTENTIONS,
+}
+LENGTHS = (10, 15, 20, 30, 50)  # upper ends of the groups by source words
+COLUMNS = "perplexity bleu bleu_unk aer parameters tokens_per_second".split()
+
+
+def main(argv: list[str] | None = None) -> list[dict]:
+    """Trains what is not trained yet; writes and returns the table."""
+    args, rest = parse(argv)
+    rows = []
+    for name in args.variants:
+        run = args.out / slug(name)
+        train(name, run, [*corpus_flags(args), *rest])
+        rows.append({"variant": name, **measured(run, args)})
+        write(args.out, rows)
+    print((args.out / "table.md").read_text())
+    return rows
+
+
+def train(name: str, run: Path, flags: list[str]) -> None:
+    """Trains one variant in a process of its own, which frees all that it held."""
+    if (run / "results.json").exists():
+        return
+    print(f"\n{name}: training in {run}", flush=True)
+    script = Path(__file__).with_name("train_wmt.py")
+    variant = VARIANTS[name].split()
+    command = [sys.executable, str(script), "--run_dir", str(run), *variant, *flags]
+    subprocess.run(command, check=True)
+
+
+def measured(run: Path, args) -> dict[str, Any]:
+    """What is known of a trained variant; kept beside it."""
+    path = run / "comparison.json"
+    if not path.exists():
+        run_directory.write_json(path, measure(run, args))
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def measure(run: Path, args) -> dict[str, Any]:
+    """Translates a split, and aligns it where the corpus knows the alignments."""
+    translator = run_directory.load(run)
+    corpus = corpora.load(args.data, args.source, args.target)
+    split = args.split
+    pairs = list(corpus.pairs(split).as_numpy_iterator())
+    sources, references = (
+        [pair[side].decode() for pair in pairs] for side in ("source", "target")
+    )
+    translations = translator.translate(sources, progress=sys.stdout.isatty())
+    texts = [t.text for t in translations]
+    replaced = [
+        with_unknowns_replaced(translation, source)
+        for translation, source in zip(translations, sources, strict=True)
+    ]
+    results = json.loads((run / "results.json").read_text())[split]
+    history = run_directory.read_history(run)
+    score = bleu(texts, references, args.bleu_tokenize)
+    return {
+        "perplexity": results["perplexity"],
+        "bleu": score.score,
+        "bleu_unk": bleu(replaced, references, args.bleu_tokenize).score,
+        "signature": score.signature,
+        "aer": alignment_error(translator, corpus, split, sources, references),
+        "parameters": translator.model.count_params(),
+        "tokens_per_second": max(e["target_tokens_per_second"] for e in history),
+        "by_length": by_length(texts, sources, references, args.bleu_tokenize),
+        "learning_curve": [epoch["val_perplexity"] for epoch in history],
+    }
+
+
+def with_unknowns_replaced(translation, source: str) -> str:
+    """The text with every "<unk>" replaced by the source word that it attends to."""
+    words = [*source.split(), "</s>"]
+    whole = len(words) == len(translation.source_tokens)  # not pieces of words
+    if not whole or "<unk>" not in translation.tokens:
+        return translation.text
+    tokens = replace_unknowns(translation.tokens, words, translation.alignment)
+    return " ".join(token for token in tokens if token != "</s>")
+
+
+def alignment_error(translator, corpus, split, sources, references) -> float | None:
+    """AER of the references' attention, where the corpus has gold alignments."""
+    if not hasattr(corpus, "examples"):
+        return None
+    gold = [set(example.alignment) for example in corpus.examples(split)]
+    found = []
+    for t in translator.score(sources, references):
+        links = hard_alignment(t.alignment)
+        found.append(merge_links(links, t.source_tokens, t.tokens))
+    return aer(found, gold).aer
+
+
+def by_length(texts, sources, references, tokenize: str) -> dict[str, float]:
+    """BLEU of the sentences of about the same source length."""
+    groups: dict[int, list[int]] = {}
+    for i, source in enumerate(sources):
+        words = len(source.split())
+        end = next((n for n in LENGTHS if words <= n), LENGTHS[-1])
+        groups.setdefault(end, []).append(i)
+    return {
+        str(end): bleu(
+            [texts[i] for i in rows], [references[i] for i in rows], tokenize
+        ).score
+        for end, rows in sorted(groups.items())
+    }
+
+
+def write(out: Path, rows: list[dict]) -> None:
+    """The table as Markdown and JSON, and the pictures."""
+    run_directory.write_json(out / "table.json", rows)
+    run_directory.write_text(out / "table.md", "\n".join(table(rows)) + "\n")
+    curves = {row["variant"]: row["learning_curve"] for row in rows}
+    learning_curves_figure(curves).savefig(out / "learning_curves.png", dpi=100)
+    lengths = {row["variant"]: row["by_length"] for row in rows}
+    bleu_by_length_figure(lengths).savefig(out / "bleu_by_length.png", dpi=100)
+
+
+def table(rows: list[dict]) -> Iterator[str]:
+    """Lines of a Markdown table."""
+    yield "| attention | perplexity | BLEU | after unk | AER | parameters | tokens/s |"
+    yield "|---|---|---|---|---|---|---|"
+    formats = ("{:.2f}", "{:.2f}", "{:.2f}", "{:.1f}", "{:,}", "{:,.0f}")
+    for row in rows:
+        cells = (
+            "–" if row[column] is None else form.format(row[column])
+            for column, form in zip(COLUMNS, formats, strict=True)
+        )
+        yield f"| {row['variant']} | {' | '.join(cells)} |"
+
+
+def slug(name: str) -> str:
+    """A variant's name as a directory's."""
+    return "-".join("".join(c if c.isalnum() else " " for c in name).split())
+
+
+def corpus_flags(args) -> list[str]:
+    """The flags that both scripts need."""
+    names = ("data", "source", "target", "bleu_tokenize")
+    return [word for name in names for word in (f"--{name}", getattr(args, name))]
+
+
+def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[str]]:
+    """Reads the command line: ours, and what train_wmt.py gets."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    flag = parser.add_argument
+    flag("--out", type=Path, required=True, help="where everything is written")
+    flag("--data", default="wmt14_translate/de-en", help="tfds name, folder, phrases")
+    flag("--source", default="en", help="source language")
+    flag("--target", default="de", help="target language")
+    flag("--bleu_tokenize", default="13a", help="none for text that is tokenised")
+    flag("--split", default="test", help="what is translated for the table")
+    flag(
+        "--variants",
+        nargs="+",
+        choices=list(VARIANTS),
+        default=list(VARIANTS),
+        metavar="VARIANT",
+        help=f"some of: {', '.join(VARIANTS)}",
+    )
+    return parser.parse_known_args(argv)
+
+
+if __name__ == "__main__":
+    main()

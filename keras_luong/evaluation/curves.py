@@ -1,0 +1,86 @@
+"""Pictures that compare systems: learning curves, and BLEU by source length."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def learning_curves_figure(curves: Mapping[str, Sequence[float]]) -> Figure:
+    """Draws validation perplexity by epoch (Luong et al. 2015, Figure 5).
+
+    Args:
+        curves: For each system, its perplexity after each epoch.
+
+    Returns:
+        A figure; perplexity is on a logarithmic axis.
+
+    Raises:
+        ImportError: If matplotlib is not installed.
+        ValueError: If there are no systems.
+
+    Example:
+        >>> learning_curves_figure({"dot": [90, 40, 30]}).savefig("curves.png")
+    """
+    from matplotlib.ticker import LogLocator, MaxNLocator, ScalarFormatter
+
+    points = {name: (range(1, len(y) + 1), y) for name, y in curves.items()}
+    figure, axes = _lines(points, "epoch", "perplexity (validation)")
+    axes.set_yscale("log")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(ScalarFormatter())
+    axes.yaxis.set_minor_formatter("")
+    return figure
+
+
+def bleu_by_length_figure(scores: Mapping[str, Mapping[str, float]]) -> Figure:
+    """Draws BLEU by the length of the source (Luong et al. 2015, Figure 6).
+
+    Args:
+        scores: For each system, the BLEU of each group of sentences, by the group's
+            most words.
+
+    Returns:
+        A figure.
+
+    Raises:
+        ImportError: If matplotlib is not installed.
+        ValueError: If there are no systems.
+
+    Example:
+        >>> bleu_by_length_figure({"dot": {"10": 40.0, "20": 35.0}})
+    """
+    points = {
+        name: ([int(n) for n in groups], list(groups.values()))
+        for name, groups in scores.items()
+    }
+    figure, _ = _lines(points, "source words, at most", "BLEU")
+    return figure
+
+
+def _lines(points: Mapping[str, tuple[Sequence, Sequence]], x: str, y: str):
+    """A line a system, told apart by colour and dash."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError(
+            "Drawing needs matplotlib, which is not installed. Install the extra that "
+            "has it: pip install 'keras_luong[plots]'"
+        ) from error
+    if not points:
+        raise ValueError("There must be a system to draw. Received: none")
+    figure = Figure(figsize=(8.5, 4.8), layout="constrained")
+    axes = figure.add_subplot()
+    for i, (name, (xs, ys)) in enumerate(points.items()):
+        style = ("-", "--", ":")[i // 10 % 3]  # matplotlib has ten colours
+        axes.plot(xs, ys, style, marker="o", markersize=3, linewidth=1.2, label=name)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.grid(color="0.9")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside right upper", fontsize=8, frameon=False)
+    return figure, axes

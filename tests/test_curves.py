@@ -1,0 +1,34 @@
+import pytest
+
+from keras_luong.evaluation.curves import bleu_by_length_figure, learning_curves_figure
+
+pytest.importorskip("matplotlib")
+
+
+def test_learning_curves_have_a_line_a_system(tmp_path):
+    figure = learning_curves_figure({"dot": [90.0, 40, 30], "none": [95.0, 60]})
+    axes = figure.axes[0]
+    lines = {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
+    assert lines == {
+        "dot": [[1, 90], [2, 40], [3, 30]],
+        "none": [[1, 95], [2, 60]],
+    }
+    assert axes.get_yscale() == "log"
+    figure.savefig(tmp_path / "curves.png")
+
+
+def test_bleu_by_length(tmp_path):
+    figure = bleu_by_length_figure({"dot": {"10": 40.0, "20": 35.0}})
+    assert figure.axes[0].lines[0].get_xydata().tolist() == [[10, 40], [20, 35]]
+    figure.savefig(tmp_path / "lengths.svg")
+
+
+def test_many_systems_stay_apart():
+    lines = learning_curves_figure({str(i): [1.0] for i in range(15)}).axes[0].lines
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 15
+
+
+@pytest.mark.parametrize("draw", [learning_curves_figure, bleu_by_length_figure])
+def test_nothing_to_draw_is_refused(draw):
+    with pytest.raises(ValueError, match="a system to draw"):
+        draw({})
