@@ -6,6 +6,7 @@ from keras_luong.models.config import Seq2SeqConfig
 from keras_luong.models.gnmt import GNMT
 from keras_luong.models.presets import PRESETS, build
 from keras_luong.models.seq2seq import Seq2Seq
+from keras_luong.models.transformer import Transformer, TransformerConfig
 
 __all__ = [
     "GNMT",
@@ -14,5 +15,7 @@ __all__ = [
     "Cho2014",
     "Seq2Seq",
     "Seq2SeqConfig",
+    "Transformer",
+    "TransformerConfig",
     "build",
 ]

@@ -130,7 +130,12 @@ class Seq2SeqConfig:
         self._check_together()
 
     def _check_together(self):
-        self._check_vocabularies()
+        check_vocabularies(self)
+        if self.tie_embeddings and self.embedding_dim != self.units:
+            raise ValueError(
+                "Tied embeddings need embedding_dim == units. Received: "
+                f"embedding_dim={self.embedding_dim}, units={self.units}"
+            )
         self._check_encoder()
         self._check_attention()
         scale = self.init_scale
@@ -138,27 +143,6 @@ class Seq2SeqConfig:
         if scale is not None and not (is_number and scale > 0):
             raise ValueError(
                 f"init_scale must be positive or None. Received: {self.init_scale!r}"
-            )
-
-    def _check_vocabularies(self):
-        special = len((PAD_ID, UNK_ID, BOS_ID, EOS_ID))
-        for name in ("source_vocab_size", "target_vocab_size"):
-            if getattr(self, name) <= special:
-                raise ValueError(
-                    f"{name} must be more than the {special} special ids. "
-                    f"Received: {getattr(self, name)}"
-                )
-        if self.tie_embeddings and self.embedding_dim != self.units:
-            raise ValueError(
-                "Tied embeddings need embedding_dim == units. Received: "
-                f"embedding_dim={self.embedding_dim}, units={self.units}"
-            )
-        shared = self.source_vocab_size == self.target_vocab_size
-        if self.tie_embeddings == "all" and not shared:
-            raise ValueError(
-                'tie_embeddings="all" needs one vocabulary for both sides. Received: '
-                f"source_vocab_size={self.source_vocab_size}, "
-                f"target_vocab_size={self.target_vocab_size}"
             )
 
     def _check_attention(self):
@@ -206,3 +190,21 @@ class Seq2SeqConfig:
         from keras_luong.models.presets import configure
 
         return configure(name, source_vocab_size, target_vocab_size, **changes)
+
+
+def check_vocabularies(config):
+    """Raises ValueError where the sizes of a configuration's vocabularies cannot be."""
+    special = len((PAD_ID, UNK_ID, BOS_ID, EOS_ID))
+    for name in ("source_vocab_size", "target_vocab_size"):
+        if getattr(config, name) <= special:
+            raise ValueError(
+                f"{name} must be more than the {special} special ids. "
+                f"Received: {getattr(config, name)}"
+            )
+    shared = config.source_vocab_size == config.target_vocab_size
+    if config.tie_embeddings == "all" and not shared:
+        raise ValueError(
+            'tie_embeddings="all" needs one vocabulary for both sides. Received: '
+            f"source_vocab_size={config.source_vocab_size}, "
+            f"target_vocab_size={config.target_vocab_size}"
+        )

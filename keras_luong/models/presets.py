@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from keras_luong.checks import check_choice
-from keras_luong.models import bahdanau, cho, gnmt, luong, sutskever
+from keras_luong.models import bahdanau, cho, gnmt, luong, sutskever, transformer
 from keras_luong.models.bahdanau import Bahdanau2015
 from keras_luong.models.cho import Cho2014
 from keras_luong.models.gnmt import GNMT
 from keras_luong.models.seq2seq import Seq2Seq
+from keras_luong.models.transformer import Transformer
 
 
 class Preset(NamedTuple):
@@ -31,6 +32,7 @@ _FILES = [
     (Cho2014, cho.PRESETS),
     (Bahdanau2015, bahdanau.PRESETS),
     (GNMT, gnmt.PRESETS),
+    (Transformer, transformer.PRESETS),
 ]
 PRESETS = {
     name: Preset(model, fields)

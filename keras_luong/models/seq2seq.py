@@ -5,7 +5,6 @@ Shapes: B batch, S source length, T target length, K beam, V target vocabulary.
 
 from __future__ import annotations
 
-import dataclasses
 from types import SimpleNamespace
 
 import keras
@@ -19,10 +18,11 @@ from keras_luong.layers.input_feeding_cell import InputFeedingDecoderCell
 from keras_luong.layers.local_attention import LocalAttention
 from keras_luong.layers.monotonic_attention import MonotonicAttention
 from keras_luong.models.config import Seq2SeqConfig
+from keras_luong.models.translation_model import TranslationModel
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class Seq2Seq(keras.Model):
+class Seq2Seq(TranslationModel):
     """The translation model of Luong, Pham & Manning 2015, and its relatives.
 
     Called on ids, it is a teacher-forced functional model for `fit`. `encode` and
@@ -53,13 +53,9 @@ class Seq2Seq(keras.Model):
         >>> logits, state, weights = model.step(tokens, state, memory)
     """
 
-    #: The class of `config`, and the fields that a subclass gives no choice of.
     config_class = Seq2SeqConfig
-    fixed = {}
 
     def __init__(self, config, dtype=None, **kwargs):
-        if not isinstance(config, Seq2SeqConfig):
-            raise TypeError(f"config must be a Seq2SeqConfig. Received: {config!r}")
         self.check(config)
         layers = self.make_layers(config, dtype)
         source = keras.Input((None,), dtype="int32", name="source")
@@ -116,23 +112,6 @@ class Seq2Seq(keras.Model):
         embedded = self.target_embedding(tokens)
         h_tilde, state, weights = self.decoder.cell(embedded, state, memory)
         return ops.cast(_logits(self, h_tilde), "float32"), state, weights
-
-    @classmethod
-    def from_preset(cls, name, source_vocab_size, target_vocab_size, **changes):
-        """The model of a preset; see `keras_luong.models.presets.build`."""
-        from keras_luong.models.presets import build
-
-        return build(name, source_vocab_size, target_vocab_size, **changes)
-
-    @classmethod
-    def check(cls, config):
-        """Refuses a configuration that this model cannot have; see `fixed`."""
-        for name, value in cls.fixed.items():
-            if getattr(config, name) != value:
-                raise ValueError(
-                    f"{cls.__name__} needs {name}={value!r}. Received: {name}="
-                    f"{getattr(config, name)!r}"
-                )
 
     @classmethod
     def make_layers(cls, config, dtype):
@@ -206,28 +185,6 @@ class Seq2Seq(keras.Model):
         mask = ops.not_equal(source, Seq2SeqConfig.pad_id)
         memory, *states = layers.encoder(layers.source_embedding(source), mask=mask)
         return memory, mask, cls.first_states(layers, states)
-
-    def get_config(self):
-        """The constructor's arguments, and which of the layers are frozen."""
-        layers = enumerate(self._flatten_layers())
-        return {
-            "config": dataclasses.asdict(self.config),
-            "dtype": self.decoder.dtype_policy.name,
-            "name": self.name,
-            "frozen": [i for i, layer in layers if not layer.trainable],
-        }
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        """Rebuilds the model from `get_config`."""
-        del custom_objects
-        config = dict(config)
-        frozen = config.pop("frozen", [])
-        model = cls(Seq2SeqConfig(**config.pop("config")), **config)
-        layers = list(model._flatten_layers())
-        for i in frozen:
-            layers[i].trainable = False
-        return model
 
 
 def _logits(layers, h_tilde):

@@ -1,0 +1,38 @@
+"""Sinusoidal positions (Vaswani et al. 2017, section 3.5)."""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class SinusoidalPositions(keras.layers.Layer):
+    """Scales embeddings by √d_model and adds where they stand (sections 3.4 and 3.5).
+
+    `PE(p, 2i) = sin(p / 10000^(2i/d))` and `PE(p, 2i+1) = cos(p / 10000^(2i/d))`.
+
+    Call arguments:
+        embedded: Embeddings [..., d].
+        positions: int [...]; by default 0, 1, 2, ... along the last axis but one.
+
+    Returns:
+        Like `embedded`.
+    """
+
+    def call(self, embedded, positions=None):
+        """See the class."""
+        units = embedded.shape[-1]
+        if positions is None:
+            positions = ops.arange(ops.shape(embedded)[-2])
+        dimension = ops.arange(units, dtype="float32")
+        parity = dimension % 2
+        wavelength = 10000.0 ** ((dimension - parity) / units)
+        angle = ops.cast(positions, "float32")[..., None] / wavelength
+        encoding = ops.where(parity == 0, ops.sin(angle), ops.cos(angle))
+        return embedded * units**0.5 + ops.cast(encoding, embedded.dtype)
+
+    def compute_output_shape(self, embedded_shape, positions_shape=None):
+        """That of the embeddings."""
+        del positions_shape
+        return embedded_shape

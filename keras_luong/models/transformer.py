@@ -1,0 +1,393 @@
+"""The Transformer of Vaswani et al. 2017 (arXiv:1706.03762), with pre-norm residuals.
+
+Shapes: B batch, S source length, T target length, K beam, V target vocabulary, N heads,
+L `cache_length`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+from typing import Any, ClassVar, NamedTuple
+
+import keras
+from keras import ops
+
+from keras_luong.checks import check_choice, check_rate, check_size
+from keras_luong.layers.cached_attention import CachedMultiHeadAttention
+from keras_luong.layers.positions import SinusoidalPositions
+from keras_luong.models.config import TIES, check_vocabularies
+from keras_luong.models.translation_model import TranslationModel
+from keras_luong.text.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+
+
+@dataclasses.dataclass(frozen=True)
+class TransformerConfig:
+    """Hyperparameters of a `Transformer`; the defaults make a small one.
+
+    Args:
+        source_vocab_size: Number of source ids, the four special ones included.
+        target_vocab_size: Number of target ids, likewise.
+        units: d_model, the size of embeddings and of every layer's output.
+        num_layers: Blocks of the encoder and of the decoder, the paper's N.
+        num_heads: Attention heads, each of `units / num_heads`.
+        feedforward_units: d_ff, the inner size of feed-forward layers; 4 times `units`
+            by default.
+        dropout: Rate on embeddings and on the output of every sub-layer (section 5.4).
+        attention_dropout: Rate on attention weights.
+        tie_embeddings: None, "target" (target embedding = softmax weights, Press & Wolf
+            2017) or "all" (and the source's, as in the paper: needs one shared
+            vocabulary).
+        cache_length: Target words that `step` remembers. Where a hypothesis grows
+            longer, each layer attends to its last `cache_length` words only. Memory and
+            time of a search grow with it; no weight depends on it.
+
+    Raises:
+        ValueError, TypeError: A value that cannot be, or two that don't fit together.
+
+    Example:
+        >>> config = TransformerConfig(8000, 8000, units=512, num_heads=8)
+    """
+
+    source_vocab_size: int
+    target_vocab_size: int
+    units: int = 256
+    num_layers: int = 3
+    num_heads: int = 4
+    feedforward_units: int | None = None
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    tie_embeddings: str | None = None
+    cache_length: int = 256
+
+    pad_id: ClassVar[int] = PAD_ID
+    unk_id: ClassVar[int] = UNK_ID
+    bos_id: ClassVar[int] = BOS_ID
+    eos_id: ClassVar[int] = EOS_ID
+
+    def __post_init__(self):
+        """Fills in what follows from other fields, then checks them all."""
+        for name in ("source_vocab_size", "target_vocab_size", "units"):
+            check_size(name, getattr(self, name))
+        if self.feedforward_units is None:
+            object.__setattr__(self, "feedforward_units", 4 * self.units)
+        for name in ("num_layers", "num_heads", "feedforward_units", "cache_length"):
+            check_size(name, getattr(self, name))
+        for name in ("dropout", "attention_dropout"):
+            check_rate(name, getattr(self, name))
+        check_choice("tie_embeddings", self.tie_embeddings, TIES)
+        if self.units % self.num_heads:
+            raise ValueError(
+                "units must be a multiple of num_heads. Received: "
+                f"units={self.units}, num_heads={self.num_heads}"
+            )
+        check_vocabularies(self)
+
+
+class Block(NamedTuple):
+    """The layers of a block; those of the encoder have no cross-attention."""
+
+    self_norm: Any
+    self_attention: Any
+    cross_norm: Any
+    cross_attention: Any
+    feedforward_norm: Any
+    expand: Any
+    contract: Any
+
+
+class TransformerMemory(NamedTuple):
+    """A source prepared for the decoder's blocks.
+
+    Attributes:
+        mask: True where there is a word: bool [B, S].
+        keys: For each block, [B, S, N, d/N].
+        values: Likewise.
+    """
+
+    mask: Any
+    keys: list
+    values: list
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class Transformer(TranslationModel):
+    """The translation model of Vaswani et al. 2017, normalised before each sub-layer.
+
+    A sub-layer computes `x + Dropout(SubLayer(LayerNorm(x)))`, and both stacks end with
+    a normalisation: unlike the paper's `LayerNorm(x + SubLayer(x))` it trains without
+    care (Xiong et al. 2020, arXiv:2002.04745). Attention has no biases, as in the
+    paper. A source without any word gives zeros for contexts and alignments.
+
+    Called on ids, it is a teacher-forced functional model for `fit`. `encode` and
+    `step` run it a word at a time, which is all that a search needs.
+
+    Args:
+        config: A `TransformerConfig`.
+        dtype: Dtype policy of all layers, such as "mixed_bfloat16"; Keras's global
+            policy by default.
+        **kwargs: `name` and other arguments of `keras.Model`.
+
+    To copy a model, use `Transformer.from_config(model.get_config())`:
+    `keras.models.clone_model` makes a plain functional model, which cannot step.
+
+    Call arguments:
+        inputs: {"source": int [B, S], "target": int [B, T]}. Sources end with the end
+            id and are padded with 0. Targets are what the decoder reads: the begin id,
+            then all words but the end.
+
+    Returns:
+        Logits [B, T, V] of the word that follows each target position.
+
+    Example:
+        >>> model = Transformer(TransformerConfig(8000, 8000))
+        >>> model.compile("adam", kl.SequenceCrossentropy())
+        >>> memory, state = model.encode(source)
+        >>> logits, state, weights = model.step(tokens, state, memory)
+    """
+
+    config_class = TransformerConfig
+
+    def __init__(self, config, dtype=None, **kwargs):
+        self.check(config)
+        layers = _make_layers(config, dtype)
+        source = keras.Input((None,), dtype="int32", name="source")
+        target = keras.Input((None,), dtype="int32", name="target")
+        super().__init__(
+            inputs={"source": source, "target": target},
+            outputs=_decode(layers, target, *_encode(layers, source)),
+            **kwargs,
+        )
+        self.config = config
+        # So that `compile` scales the loss where the layers compute in float16.
+        self.dtype_policy = layers.decoder_norm.dtype_policy
+        # Named only now, so that Keras knows the layers in the graph's order, as in a
+        # `clone_model`, and `set_weights` fits both.
+        for name, layer in vars(layers).items():
+            setattr(self, name, layer)
+
+    def encode(self, source):
+        """Reads source ids: everything that no target word changes.
+
+        Args:
+            source: int [B, S], padded with 0.
+
+        Returns:
+            The `TransformerMemory` that `step` takes as it is, and the first state, a
+            list of tensors with a beam axis of one: the next word's position, int32
+            [B, 1, 1], then every block's keys and values of the target words so far,
+            [B, 1, L, N, d/N] (word p at place p modulo L).
+        """
+        encoded, mask = _encode(self, source)
+        pairs = [x.cross_attention.keys_and_values(encoded) for x in self.decoder]
+        keys, values = map(list, zip(*pairs, strict=True))
+        batch_size, config = ops.shape(source)[0], self.config
+        heads = config.num_heads, config.units // config.num_heads
+        position = ops.zeros((batch_size, 1, 1), dtype="int32")
+        cache = ops.zeros(
+            (batch_size, 1, config.cache_length, *heads), dtype=self.compute_dtype
+        )
+        state = [position] + [cache] * 2 * config.num_layers
+        return TransformerMemory(ops.squeeze(mask, 1), keys, values), state
+
+    def step(self, tokens, state, memory):
+        """Reads one target word per hypothesis and predicts the next.
+
+        Args:
+            tokens: int [B, K], the last word of each hypothesis.
+            state: List of tensors [B, K, ...], from `encode` or an earlier `step`.
+            memory: From `encode`; the same for all K hypotheses, never tiled.
+
+        Returns:
+            Logits, float32 [B, K, V]; the new state; and the alignment weights, float32
+            [B, K, S]: the last block's cross-attention, averaged over its heads.
+        """
+        position, *caches = state
+        new_state = [position + 1]
+        mask = ops.expand_dims(memory.mask, 1)
+        x = self.positions(self.target_embedding(tokens), position[..., 0])
+        for i, block in enumerate(self.decoder):
+            attended, *cache = _attend_to_own_words(
+                block.self_attention, block.self_norm(x), position, *caches[:2]
+            )
+            x = x + attended
+            attended, weights = block.cross_attention.attend(
+                block.cross_norm(x), memory.keys[i], memory.values[i], mask
+            )
+            x = x + attended
+            x = x + _feed_forward(block, x)
+            new_state += cache
+            caches = caches[2:]
+        logits = _logits(self, self.decoder_norm(x))
+        weights = ops.mean(ops.cast(weights, "float32"), axis=1)
+        return ops.cast(logits, "float32"), new_state, weights
+
+
+def _encode(layers, source):
+    """Source ids [B, S] -> what the encoder makes of them [B, S, d], mask [B, 1, S]."""
+    mask = ops.expand_dims(ops.not_equal(source, PAD_ID), 1)
+    x = layers.dropout(layers.positions(layers.source_embedding(source)))
+    for block in layers.encoder:
+        h = block.self_norm(x)
+        x = x + layers.dropout(_attend(block.self_attention, h, h, mask))
+        x = x + layers.dropout(_feed_forward(block, x))
+    return layers.encoder_norm(x), mask
+
+
+def _decode(layers, target, memory, mask):
+    """Target ids [B, T], encoded source and its mask -> logits [B, T, V]."""
+    # No target mask: padding at the end cannot reach what comes before it.
+    x = layers.dropout(layers.positions(layers.target_embedding(target)))
+    for block in layers.decoder:
+        h = block.self_norm(x)
+        x = x + layers.dropout(_attend(block.self_attention, h, h))
+        h = block.cross_norm(x)
+        x = x + layers.dropout(_attend(block.cross_attention, h, memory, mask))
+        x = x + layers.dropout(_feed_forward(block, x))
+    return _logits(layers, layers.decoder_norm(x))
+
+
+def _attend(attention, query, value, mask=None):
+    """Attention as Keras calls it: under a mask, or else causal."""
+    # Asked for its weights, Keras takes the same way as `attend`. The fused one that it
+    # takes otherwise lets a source without any word attend to its padding.
+    output, _ = attention(
+        query,
+        value,
+        attention_mask=mask,
+        use_causal_mask=mask is None,
+        return_attention_scores=True,
+    )
+    return output
+
+
+def _attend_to_own_words(attention, x, position, keys, values):
+    """Self-attention of each hypothesis's new word to its last L words.
+
+    Args:
+        attention: A `CachedMultiHeadAttention`.
+        x: The new words [B, K, d].
+        position: Their position, int32 [B, K, 1].
+        keys: Of the words before, [B, K, L, N, d/N].
+        values: Likewise.
+
+    Returns:
+        The output [B, K, d], and keys and values with the new words'.
+    """
+    beam_size, length = keys.shape[1:3]
+    places = ops.arange(length, dtype="int32")
+    here = (places == position % length)[..., None, None]
+    new_keys, new_values = attention.keys_and_values(x)
+    keys = ops.where(here, new_keys[:, :, None], keys)
+    values = ops.where(here, new_values[:, :, None], values)
+    written = places <= position  # all of them, once the cache is full
+    query, mask = x[:, :, None], written[:, :, None]
+    # Each hypothesis has keys of its own: to the layer it is a sentence with one query.
+    rows = [ops.reshape(y, (-1, *y.shape[2:])) for y in (query, keys, values, mask)]
+    output, _ = attention.attend(*rows)
+    return ops.reshape(output, (-1, beam_size, x.shape[-1])), keys, values
+
+
+def _feed_forward(block, x):
+    """Eq. 2: `max(0, x W_1 + b_1) W_2 + b_2`, of the normalised x."""
+    return block.contract(block.expand(block.feedforward_norm(x)))
+
+
+def _logits(layers, x):
+    """Section 3.4's pre-softmax linear transformation."""
+    if layers.output_layer is None:
+        return layers.target_embedding(x, reverse=True)
+    return layers.output_layer(x)
+
+
+def _make_layers(config, dtype):
+    """The model's layers by name."""
+    layers = SimpleNamespace()
+    shared = config.tie_embeddings == "all"
+    layers.target_embedding = _embedding(
+        config.target_vocab_size,
+        config,
+        tied=config.tie_embeddings is not None,
+        dtype=dtype,
+        name="embedding" if shared else "target_embedding",
+    )
+    layers.source_embedding = layers.target_embedding
+    if not shared:
+        layers.source_embedding = _embedding(
+            config.source_vocab_size, config, dtype=dtype, name="source_embedding"
+        )
+    layers.positions = SinusoidalPositions(dtype=dtype, name="positions")
+    layers.dropout = keras.layers.Dropout(config.dropout, dtype=dtype, name="dropout")
+    depth = range(config.num_layers)
+    layers.encoder = [_block(config, dtype, f"encoder_{i}", False) for i in depth]
+    layers.encoder_norm = _norm(dtype, "encoder_norm")
+    layers.decoder = [_block(config, dtype, f"decoder_{i}", True) for i in depth]
+    layers.decoder_norm = _norm(dtype, "decoder_norm")
+    layers.output_layer = None
+    if config.tie_embeddings is None:
+        layers.output_layer = keras.layers.Dense(
+            config.target_vocab_size, use_bias=False, dtype=dtype, name="output"
+        )
+    return layers
+
+
+def _embedding(vocabulary_size, config, tied=False, **kwargs):
+    layer = keras.layers.ReversibleEmbedding if tied else keras.layers.Embedding
+    # Variance 1 after the scaling by √d_model, like that of the logits where tied.
+    initializer = keras.initializers.RandomNormal(stddev=config.units**-0.5)
+    return layer(
+        vocabulary_size, config.units, embeddings_initializer=initializer, **kwargs
+    )
+
+
+def _block(config, dtype, name, cross):
+    return Block(
+        self_norm=_norm(dtype, f"{name}_self_norm"),
+        self_attention=_attention(config, dtype, f"{name}_self_attention"),
+        cross_norm=_norm(dtype, f"{name}_cross_norm") if cross else None,
+        cross_attention=(
+            _attention(config, dtype, f"{name}_cross_attention") if cross else None
+        ),
+        feedforward_norm=_norm(dtype, f"{name}_feedforward_norm"),
+        expand=keras.layers.Dense(
+            config.feedforward_units, "relu", dtype=dtype, name=f"{name}_expand"
+        ),
+        contract=keras.layers.Dense(config.units, dtype=dtype, name=f"{name}_contract"),
+    )
+
+
+def _norm(dtype, name):
+    return keras.layers.LayerNormalization(epsilon=1e-6, dtype=dtype, name=name)
+
+
+def _attention(config, dtype, name):
+    # Glorot's limit for d x d matrices. Keras's own takes the kernels [d, N, d/N] for
+    # convolutions and makes them several times too small.
+    limit = (3 / config.units) ** 0.5
+    return CachedMultiHeadAttention(
+        config.num_heads,
+        config.units // config.num_heads,
+        dropout=config.attention_dropout,
+        use_bias=False,
+        kernel_initializer=keras.initializers.RandomUniform(-limit, limit),
+        dtype=dtype,
+        name=name,
+    )
+
+
+# Table 3. The paper has one vocabulary for both languages and ties all embeddings; with
+# one, set tie_embeddings="all".
+_BASE = {
+    "units": 512,
+    "num_layers": 6,
+    "num_heads": 8,
+    "feedforward_units": 2048,
+    "dropout": 0.1,
+    "tie_embeddings": "target",
+}
+_BIG = {"units": 1024, "num_heads": 16, "feedforward_units": 4096, "dropout": 0.3}
+
+PRESETS = {
+    "vaswani2017-base": _BASE,
+    "vaswani2017-big": {**_BASE, **_BIG},
+}

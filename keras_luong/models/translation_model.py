@@ -1,0 +1,64 @@
+"""What all models have in common: a configuration, presets, saving."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import keras
+
+
+class TranslationModel(keras.Model):
+    """A functional model from {"source": ids, "target": ids} to logits that can step.
+
+    A subclass sets `config_class`, builds itself from such a configuration in
+    `__init__(config, dtype=None, **kwargs)`, keeps it as `self.config`, and has
+    `encode` and `step` as `keras_luong.decoding.StepModel` says.
+    """
+
+    #: The class of `config`, and the fields of it that the model gives no choice of.
+    config_class: type
+    fixed: dict[str, Any] = {}
+
+    @classmethod
+    def check(cls, config):
+        """Raises unless `config` is one that this model can have."""
+        if not isinstance(config, cls.config_class):
+            raise TypeError(
+                f"config must be a {cls.config_class.__name__}. Received: {config!r}"
+            )
+        for name, value in cls.fixed.items():
+            if getattr(config, name) != value:
+                raise ValueError(
+                    f"{cls.__name__} needs {name}={value!r}. Received: {name}="
+                    f"{getattr(config, name)!r}"
+                )
+
+    @classmethod
+    def from_preset(cls, name, source_vocab_size, target_vocab_size, **changes):
+        """The model of a preset; see `keras_luong.models.presets.build`."""
+        from keras_luong.models.presets import build
+
+        return build(name, source_vocab_size, target_vocab_size, **changes)
+
+    def get_config(self):
+        """The constructor's arguments, and which of the layers are frozen."""
+        layers = enumerate(self._flatten_layers())
+        return {
+            "config": dataclasses.asdict(self.config),
+            "dtype": self.dtype_policy.name,
+            "name": self.name,
+            "frozen": [i for i, layer in layers if not layer.trainable],
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """Rebuilds the model from `get_config`."""
+        del custom_objects
+        config = dict(config)
+        frozen = config.pop("frozen", [])
+        model = cls(cls.config_class(**config.pop("config")), **config)
+        layers = list(model._flatten_layers())
+        for i in frozen:
+            layers[i].trainable = False
+        return model
