@@ -28,6 +28,7 @@ from keras_luong.evaluation.alignment import (
 )
 from keras_luong.evaluation.bleu import bleu
 from keras_luong.evaluation.curves import bleu_by_length_figure, learning_curves_figure
+from keras_luong.models.presets import PRESETS
 from keras_luong.text import corpora
 from keras_luong.training import run_directory
 
@@ -69,7 +70,7 @@ def train(name: str, run: Path, flags: list[str]) -> None:
         return
     print(f"\n{name}: training in {run}", flush=True)
     script = Path(__file__).with_name("train_wmt.py")
-    variant = VARIANTS[name].split()
+    variant = VARIANTS.get(name, f"--preset {name}").split()
     command = [sys.executable, str(script), "--run_dir", str(run), *variant, *flags]
     subprocess.run(command, check=True)
 
@@ -130,7 +131,7 @@ def alignment_error(translator, corpus, split, sources, references) -> float | N
     gold = [set(example.alignment) for example in corpus.examples(split)]
     found = []
     for t in translator.score(sources, references):
-        links = hard_alignment(t.alignment)
+        links = hard_alignment(t.alignment, source_end=True, target_end=True)
         found.append(merge_links(links, t.source_tokens, t.tokens))
     return aer(found, gold).aer
 
@@ -199,10 +200,10 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[str]]
     flag(
         "--variants",
         nargs="+",
-        choices=list(VARIANTS),
+        choices=[*VARIANTS, *PRESETS],
         default=list(VARIANTS),
         metavar="VARIANT",
-        help=f"some of: {', '.join(VARIANTS)}",
+        help=f"some of: {', '.join(VARIANTS)}; or presets: {', '.join(PRESETS)}",
     )
     return parser.parse_known_args(argv)
 
