@@ -17,7 +17,7 @@ import tensorflow as tf
 import keras_luong
 import keras_luong.serving.saved_model as saved_model
 from keras_luong.decoding import BeamSearch, GreedySearch
-from keras_luong.models import Seq2Seq, Seq2SeqConfig
+from keras_luong.models import Seq2Seq, Seq2SeqConfig, build
 from keras_luong.serving import Translator, export_saved_model
 from keras_luong.text.tokenizers import (
     SentencePieceTokenizer,
@@ -314,3 +314,33 @@ def test_wrong_arguments(change, error, message, tmp_path):
     with pytest.raises(error, match=message):
         export_saved_model(**{**arguments, **change})
     assert not list(tmp_path.iterdir())
+
+
+MODELS = {
+    "local-m": ("small", {"attention": "local-m", "window": 1}),
+    "local-p": ("small", {"attention": "local-p", "window": 2}),
+    "monotonic": ("small", {"attention": "monotonic", "hard_attention": True}),
+    "coverage": ("small", {"coverage": True, "input_feeding": False}),
+    "simple_rnn": ("small", {"cell_type": "simple_rnn"}),
+    "sutskever": ("sutskever2014", {}),
+    "cho": ("cho2014", {}),
+    "bahdanau": ("bahdanau2015", {"encoder_units": 4}),
+    "gnmt": ("gnmt", {"num_layers": 2}),
+    "transformer": ("vaswani2017-base", {"num_heads": 2, "num_layers": 1}),
+}
+
+
+@pytest.mark.parametrize("preset, fields", MODELS.values(), ids=MODELS)
+def test_every_model_says_the_same_as_keras(preset, fields, tmp_path):
+    source = WordTokenizer(["the", "red", "dog", "cat", "is"])
+    pair = TokenizerPair(source, WordTokenizer(["der", "Hund", "ist"]))
+    model = opinionated(build(preset, 9, 7, units=4, **fields))
+    translator = Translator(model, pair, BeamSearch(2, max_length=6))
+    path = export_saved_model(translator, tmp_path / "model")
+    serve = tf.saved_model.load(str(path)).signatures["serving_default"]
+    sentences = ["the red dog", "", "cat", "is is is the red dog the cat", "x"]
+    translations = translator.translate(sentences)
+    said = serve(text=tf.constant(sentences))
+    texts = [text.decode() for text in said["translation"].numpy()]
+    assert texts == [t.text for t in translations]
+    np.testing.assert_allclose(said["score"], [t.score for t in translations], 1e-4)
