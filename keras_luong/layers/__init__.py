@@ -1,4 +1,8 @@
-"""Layers; read scores, attention, cells, recurrence, decoder_cell, decoder, encoder."""
+"""The layers.
+
+Reading order: scores, memory, attention, local_attention, cells, recurrence,
+decoder_cell, input_feeding_cell, decoder, encoder.
+"""
 
 from keras_luong.layers.attention import LuongAttention
 from keras_luong.layers.attentional_vector import AttentionalVector
