@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
+import dataclasses
+import json
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,14 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_luong.decoding import BeamSearch, GNMTLengthPenalty, GreedySearch
+from keras_luong.decoding import BeamSearch, GreedySearch
+from keras_luong.decoding.penalties import (
+    AverageLengthPenalty,
+    GNMTCoveragePenalty,
+    GNMTLengthPenalty,
+    SummaryCoveragePenalty,
+    WordReward,
+)
 from keras_luong.text.special_ids import BOS_ID, EOS_ID, PAD_ID
 
 INF = float("inf")
@@ -42,14 +50,16 @@ class TableModel:
         start = tf.reduce_sum(source_ids, axis=1, keepdims=True)
         state = TableState({"hash": start}, (tf.zeros_like(start), [tf.zeros([1])][1:]))
         return {
-            "positions": tf.range(tf.shape(source_ids)[1]),
+            "positions": tf.zeros_like(source_ids)[:, None]
+            + tf.range(tf.shape(source_ids)[1]),
             "ids": source_ids,
         }, state
 
     def step(self, tokens, state, memory):
         self.steps += 1
         code = (state.history["hash"] * 7 + tokens) % TABLE_ROWS
-        weights = tf.cast(code[..., None] + memory["positions"], tf.float32)
+        code3 = code[..., None] * 3
+        weights = tf.cast((code3 + memory["positions"] * 5) % 11, tf.float32) / 11
         state = TableState({"hash": code}, state.constant)
         return tf.gather(self.table, code), state, weights
 
@@ -60,7 +70,8 @@ class TableModel:
             code = (code * 7 + token) % TABLE_ROWS
         logits = self.table[code]
         log_probs = logits - np.logaddexp.reduce(logits)
-        return log_probs, code + np.arange(len(source))
+        weights = (code * 3 + np.arange(len(source)) * 5) % 11 / np.float32(11)
+        return log_probs, weights
 
 
 class ScriptModel:
@@ -100,45 +111,98 @@ def gnmt(log_prob, length, alpha):
     return log_prob / ((5 + length) / 6) ** alpha
 
 
-def all_sequences(model, source, limit):
+class Rules(NamedTuple):
+    """A search's semantics, for the plain Python below."""
+
+    limit: int
+    length: object = GNMTLengthPenalty(0.0)
+    coverage: object = None
+    least: int = 0
+    ngram: int = 0
+    forbidden: tuple = ()
+    prefix: tuple = ()
+
+    def longest(self):
+        return max(self.limit, len(self.prefix) + 1) if self.prefix else self.limit
+
+    def allows(self, tokens, token):
+        """Whether `token` may follow `tokens`."""
+        place = len(tokens)
+        if place < len(self.prefix):
+            return token == self.prefix[place]
+        if token in (PAD_ID, BOS_ID, *self.forbidden):
+            return False
+        if token == EOS_ID and place + 1 < min(self.least, self.longest()):
+            return False
+        longer = (*tokens, token)
+        if not self.ngram or len(longer) < self.ngram:
+            return True
+        earlier = [tokens[i : i + self.ngram] for i in range(len(tokens))]
+        return longer[-self.ngram :] not in earlier
+
+    def score(self, model, source, tokens, log_prob):
+        score = score_of_length(self.length, log_prob, len(tokens))
+        if self.coverage is not None:
+            seen = [model.read(source, tokens[:i])[1] for i in range(len(tokens))]
+            mask = np.array(source) != PAD_ID
+            score += score_of_coverage(self.coverage, np.sum(seen, 0)[mask])
+        return score
+
+    def best(self, model, source, ended, cut, n_best):
+        """(tokens, log p, score) of the best: those that ended, then those cut."""
+
+        def ranked(group):
+            scored = [
+                (list(t), lp, self.score(model, source, t, lp)) for t, lp in group
+            ]
+            return sorted(scored, key=lambda x: -x[2])
+
+        return (ranked(ended) + ranked(cut))[:n_best]
+
+
+def score_of_length(penalty, log_prob, length):
+    if isinstance(penalty, WordReward):
+        return log_prob + penalty.reward * length
+    if isinstance(penalty, AverageLengthPenalty):
+        return log_prob / length**penalty.alpha
+    return gnmt(log_prob, length, penalty.alpha)
+
+
+def score_of_coverage(penalty, coverage):
+    if isinstance(penalty, SummaryCoveragePenalty):
+        return -penalty.beta * sum(max(c - 1, 0) for c in coverage)
+    return penalty.beta * sum(np.log(min(max(c, 1e-6), 1)) for c in coverage)
+
+
+def all_sequences(model, source, rules):
     """Every sequence that ends, and every one that the limit cuts, with its log p."""
-    words = [t for t in range(model.table.shape[1]) if t not in (PAD_ID, BOS_ID)]
-    ended, cut = [], []
-    for length in range(1, limit + 1):
-        for sequence in itertools.product(words, repeat=length):
-            ends = sequence[-1] == EOS_ID
-            if EOS_ID in sequence[:-1] or not (ends or length == limit):
-                continue
-            steps = [model.read(source, sequence[:i])[0] for i in range(length)]
-            log_prob = sum(x[t] for x, t in zip(steps, sequence, strict=True))
-            (ended if ends else cut).append((list(sequence), log_prob))
-    return ended, cut
+    open_ones, ended = [((), 0.0)], []
+    for _ in range(rules.longest()):
+        longer = extended(model, source, open_ones, rules)
+        ended += [x for x in longer if x[0][-1] == EOS_ID]
+        open_ones = [x for x in longer if x[0][-1] != EOS_ID]
+    return ended, open_ones
 
 
-def plain_beam_search(model, source, beam_width, n_best, limit, alpha):
+def extended(model, source, hypotheses, rules):
+    longer = []
+    for tokens, log_prob in hypotheses:
+        following = model.read(source, tokens)[0]
+        for token in range(len(following)):
+            if rules.allows(tokens, token):
+                longer.append(((*tokens, token), log_prob + following[token]))
+    return longer
+
+
+def plain_beam_search(model, source, beam_width, rules):
     """The same semantics in plain Python, without any early stop."""
     beams, ended = [((), 0.0)], []
-    for _ in range(limit):
-        longer = []
-        for tokens, log_prob in beams:
-            following = model.read(source, tokens)[0]
-            for token in range(len(following)):
-                if token not in (PAD_ID, BOS_ID):
-                    longer.append(((*tokens, token), log_prob + following[token]))
+    for _ in range(rules.longest()):
+        longer = extended(model, source, beams, rules)
         longer = sorted(longer, key=lambda x: -x[1])[:beam_width]
         ended += [x for x in longer if x[0][-1] == EOS_ID]
         beams = [x for x in longer if x[0][-1] != EOS_ID]
-    return best_of(ended, beams, n_best, alpha)
-
-
-def best_of(ended, cut, n_best, alpha):
-    """(tokens, log p, score) of the best: those that ended, then those cut short."""
-
-    def ranked(group):
-        scored = [(list(t), lp, gnmt(lp, len(t), alpha)) for t, lp in group]
-        return sorted(scored, key=lambda x: -x[2])
-
-    return (ranked(ended) + ranked(cut))[:n_best]
+    return ended, beams
 
 
 def assert_same(hypotheses, row, expected, model=None, source=None):
@@ -158,37 +222,157 @@ def assert_same(hypotheses, row, expected, model=None, source=None):
         np.testing.assert_allclose(hypotheses.scores[row, n], score, atol=1e-4)
         if model is not None:
             seen = [model.read(source, tokens[:i])[1] for i in range(length)]
-            np.testing.assert_array_equal(weights[:length, : len(source)], seen)
+            np.testing.assert_allclose(weights[:length, : len(source)], seen, 1e-6)
+            steps = [model.read(source, tokens[:i])[0] for i in range(length)]
+            wanted = [x[t] for x, t in zip(steps, tokens, strict=True)]
+            said = hypotheses.token_log_probs[row, n].numpy()
+            np.testing.assert_allclose(said[:length], wanted, atol=1e-4)
+            assert (said[length:] == 0).all()
 
 
 SOURCES = [[7, 9, 3], [4, 3, 0], [3, 0, 0]]
 
 
-@quick
-@given(seed=seeds, alpha=st.sampled_from([0.0, 0.6, 1.0, 3.0]), data=st.data())
-def test_as_wide_as_the_space_it_is_exhaustive(seed, alpha, data):
+LENGTH_PENALTIES = [
+    *(GNMTLengthPenalty(alpha) for alpha in (0.0, 0.6, 3.0)),
+    *(AverageLengthPenalty(alpha) for alpha in (0.5, 1.0)),
+    *(WordReward(reward) for reward in (0.3, 2.0)),
+]
+COVERAGE_PENALTIES = [
+    None,
+    GNMTCoveragePenalty(0.2),
+    GNMTCoveragePenalty(2.0),
+    SummaryCoveragePenalty(1.0),
+]
+
+
+@st.composite
+def all_rules(draw, limit):
+    """Rules, as constrained as they come."""
+    return Rules(
+        draw(st.integers(1, limit)),
+        draw(st.sampled_from(LENGTH_PENALTIES)),
+        draw(st.sampled_from(COVERAGE_PENALTIES)),
+        draw(st.sampled_from([0, 0, 2, 3, 9])),
+        draw(st.sampled_from([0, 0, 1, 2, 3])),
+        draw(st.sampled_from([(), (), (1,), (4, 1)])),
+        tuple(draw(st.lists(st.sampled_from([1, 4]), max_size=2))),
+    )
+
+
+def search_by(rules, beam_width, n_best, **options):
+    return BeamSearch(
+        beam_width,
+        n_best,
+        rules.limit,
+        rules.length,
+        rules.coverage or 0.0,
+        min_length=rules.least,
+        no_repeat_ngram=rules.ngram,
+        forbidden=rules.forbidden,
+        **options,
+    )
+
+
+def prefixes(rules):
+    return [rules.prefix] * len(SOURCES) if rules.prefix else None
+
+
+many = settings(max_examples=60, deadline=None, derandomize=True)
+stops = st.sampled_from([True, False])
+
+
+@many
+@given(seed=seeds, rules=all_rules(4), early=stops, compact=stops, data=st.data())
+def test_as_wide_as_the_space_it_is_exhaustive(seed, rules, early, compact, data):
     vocabulary = data.draw(st.integers(4, 5))
-    limit = data.draw(st.integers(1, 4))
     n_best = data.draw(st.sampled_from([1, 2, 24]))
     model = TableModel(seed, vocabulary)
-    hypotheses = BeamSearch(24, n_best, limit, alpha)(model, SOURCES)
+    search = search_by(rules, 24, n_best, early_stopping=early, compact=compact)
+    hypotheses = search(model, SOURCES, prefixes(rules))
     for row, source in enumerate(SOURCES):
-        ended, cut = all_sequences(model, source, limit)
-        expected = best_of(ended, cut, n_best, alpha)
+        found = all_sequences(model, source, rules)
+        expected = rules.best(model, source, *found, n_best)
         assert_same(hypotheses, row, expected, model, source)
 
 
-@quick
-@given(seed=seeds, alpha=st.sampled_from([0.0, 0.6, 1.0, 3.0]), data=st.data())
-def test_narrow_equals_plain_python(seed, alpha, data):
+@many
+@given(seed=seeds, rules=all_rules(9), early=stops, compact=stops, data=st.data())
+def test_narrow_equals_plain_python(seed, rules, early, compact, data):
     beam_width = data.draw(st.integers(1, 6))
     n_best = data.draw(st.integers(1, beam_width))
-    limit = data.draw(st.integers(1, 9))
     model = TableModel(seed, vocabulary=9)
-    hypotheses = BeamSearch(beam_width, n_best, limit, alpha)(model, SOURCES)
+    search = search_by(rules, beam_width, n_best, early_stopping=early, compact=compact)
+    hypotheses = search(model, SOURCES, prefixes(rules))
     for row, source in enumerate(SOURCES):
-        expected = plain_beam_search(model, source, beam_width, n_best, limit, alpha)
+        found = plain_beam_search(model, source, beam_width, rules)
+        expected = rules.best(model, source, *found, n_best)
         assert_same(hypotheses, row, expected, model, source)
+
+
+def test_each_sentence_may_have_a_prefix_of_its_own():
+    model, forced = TableModel(8, vocabulary=7), [[5, 6], [6, PAD_ID], [PAD_ID] * 2]
+    together = BeamSearch(3, 2, 6)(model, SOURCES, forced)
+    assert (together.ids[0, :, :2].numpy() == [5, 6]).all()
+    assert (together.ids[1, :, 0].numpy() == 6).all()
+    free = BeamSearch(3, 2, 6)(model, SOURCES)
+    length = min(free.ids.shape[2], together.ids.shape[2])
+    np.testing.assert_array_equal(together.ids[2, :, :length], free.ids[2, :, :length])
+
+
+def test_lengths_may_be_relative_to_the_source():
+    model = ScriptModel(lambda *_: np.zeros(7), 7)
+    sources = [[5, 6, 7, 3], [5, 3, 0, 0]]
+    search = BeamSearch(4, 4, 5, max_length_ratio=1.5, min_length_ratio=0.6)
+    lengths = search(model, sources).lengths.numpy()
+    assert (lengths[0] >= 3).all() and (lengths[0] <= 5).all()  # of 2.4 and 6
+    assert (lengths[1] >= 2).all() and (lengths[1] <= 3).all()  # of 1.2 and 3
+    unlimited = BeamSearch(1, 1, None, max_length_ratio=3.0)
+    never = ScriptModel(never_ends, 6, length=30)
+    assert unlimited(never, sources).lengths[:, 0].numpy().tolist() == [12, 6]
+
+
+def test_first_stops_when_the_pool_is_full():
+    for n_best, early, steps in ((1, "first", 1), (2, "first", 5), (1, False, 5)):
+        model = ScriptModel(short_or_long, 6)
+        search = BeamSearch(2, n_best, 20, 1.0, early_stopping=early)
+        search(model, [[3]])
+        assert model.steps == steps
+
+
+def test_stopped_sentences_leave_the_batch():
+    sizes = []
+
+    class Watching(ScriptModel):
+        def step(self, tokens, state, memory):
+            sizes.append((tokens.shape[0], memory.shape[0]))
+            return super().step(tokens, state, memory)
+
+    def long_or_short(source, spoken):
+        return log_of({EOS_ID: 1.0} if len(spoken) >= source else {4: 1.0})
+
+    sources = [[9], [0], [1], [5], [0], [2], [0], [1]]
+    compact = BeamSearch(2, 1, 12)(Watching(long_or_short, 6), sources)
+    left = [a for a, _ in sizes]
+    assert left[:3] == [8, 5, 3] and left[-1] == 1 and len(left) == 10
+    assert all(a == b for a, b in sizes)
+    whole = BeamSearch(2, 1, 12, compact=False)(Watching(long_or_short, 6), sources)
+    for one, other in zip(compact, whole, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_search_survives_a_file():
+    search = BeamSearch(
+        4,
+        2,
+        None,
+        AverageLengthPenalty(0.7),
+        SummaryCoveragePenalty(2.0),
+        forbidden=[1],
+    )
+    text = json.dumps(dataclasses.asdict(search))
+    assert BeamSearch(**json.loads(text)) == search
+    assert hash(search) == hash(BeamSearch(**json.loads(text)))
 
 
 @quick
@@ -217,6 +401,9 @@ SEARCHES = {
     "beam": BeamSearch(4, 3, 8),
     "penalty": BeamSearch(4, 2, 8, 1.0),
     "relative beam": BeamSearch(3, 1, None, 0.6),
+    "coverage": BeamSearch(4, 2, 8, WordReward(0.5), GNMTCoveragePenalty(0.4)),
+    "constrained": BeamSearch(3, 2, 9, min_length=4, no_repeat_ngram=2, forbidden=(1,)),
+    "never smaller": BeamSearch(4, 2, 9, 0.6, compact=False),
 }
 
 
@@ -234,7 +421,8 @@ def test_neighbours_padding_and_order_do_not_matter(search):
             np.testing.assert_array_equal(other.ids[r, :, :length], alone.ids[0])
             assert not other.ids[r, :, length:].numpy().any()
             np.testing.assert_array_equal(other.lengths[r], alone.lengths[0])
-            np.testing.assert_array_equal(other.scores[r], alone.scores[0])
+            # Sums over the source are rounded by its length.
+            np.testing.assert_allclose(other.scores[r], alone.scores[0], 1e-6)
             weights = other.weights[r, :, :length, : len(source)]
             np.testing.assert_array_equal(weights, alone.weights[0])
 
@@ -491,7 +679,18 @@ def test_the_result_is_scored_by_the_penalty_given_as_object_or_number():
         ({"max_length": "9"}, TypeError, "max_length must be an integer"),
         ({"length_penalty": -0.1}, ValueError, "not negative. Received: -0.1"),
         ({"length_penalty": "gnmt"}, TypeError, "Received: 'gnmt'"),
-        ({"length_penalty": None}, TypeError, "`length_penalty` must be a number"),
+        ({"length_penalty": None}, TypeError, "length_penalty must be a number"),
+        ({"length_penalty": {"kind": "x"}}, ValueError, "gnmt.*average.*reward"),
+        ({"coverage_penalty": -1.0}, ValueError, "beta.*-1.0"),
+        ({"coverage_penalty": "gnmt"}, TypeError, "coverage_penalty.*'gnmt'"),
+        ({"min_length": -1}, ValueError, "min_length must be at least 0"),
+        ({"max_length_ratio": "2"}, TypeError, "max_length_ratio must be a number"),
+        ({"min_length_ratio": -0.5}, ValueError, "min_length_ratio.*-0.5"),
+        ({"no_repeat_ngram": 1.5}, TypeError, "no_repeat_ngram must be an integer"),
+        ({"forbidden": (3,)}, ValueError, r"end id.*\(3,\)"),
+        ({"forbidden": ("a",)}, TypeError, "forbidden.*'a'"),
+        ({"early_stopping": "never"}, ValueError, "early_stopping.*'never'"),
+        ({"compact": 1}, TypeError, "compact.*1"),
     ],
 )
 def test_wrong_arguments(arguments, error, message):

@@ -62,7 +62,7 @@ def test_an_object_with_the_two_methods_is_itself():
 
 @pytest.mark.parametrize("value", ["gnmt", None, True, GNMTLengthPenalty, [0.6]])
 def test_anything_else_is_refused(value):
-    with pytest.raises(TypeError, match="`length_penalty` must be a number"):
+    with pytest.raises(TypeError, match="length_penalty must be a number"):
         length_penalty_of(value)
 
 
@@ -71,5 +71,5 @@ def test_anything_else_is_refused(value):
     [(-1, ValueError), (np.nan, ValueError), (np.inf, ValueError), ("1", TypeError)],
 )
 def test_wrong_alpha(alpha, error):
-    with pytest.raises(error, match="`alpha` must be"):
+    with pytest.raises(error, match="alpha must be"):
         GNMTLengthPenalty(alpha)

@@ -1,15 +1,30 @@
 """Search for the most probable target sequence, given nothing but a model's step."""
 
 from keras_luong.decoding.beam import BeamSearch
+from keras_luong.decoding.forced import force
 from keras_luong.decoding.greedy import GreedySearch
-from keras_luong.decoding.penalties import GNMTLengthPenalty, LengthPenalty
+from keras_luong.decoding.penalties import (
+    AverageLengthPenalty,
+    CoveragePenalty,
+    GNMTCoveragePenalty,
+    GNMTLengthPenalty,
+    LengthPenalty,
+    SummaryCoveragePenalty,
+    WordReward,
+)
 from keras_luong.decoding.stepping import Hypotheses, StepModel
 
 __all__ = [
+    "AverageLengthPenalty",
     "BeamSearch",
+    "CoveragePenalty",
+    "GNMTCoveragePenalty",
     "GNMTLengthPenalty",
     "GreedySearch",
     "Hypotheses",
     "LengthPenalty",
     "StepModel",
+    "SummaryCoveragePenalty",
+    "WordReward",
+    "force",
 ]

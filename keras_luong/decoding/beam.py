@@ -1,18 +1,25 @@
 """Beam search: the `K` most probable open hypotheses, and a pool of finished ones.
 
-Shapes: `B` batch, `S` source length, `K` beam width, `N` hypotheses kept per sentence,
-`V` vocabulary, `T` steps taken.
+Shapes: `B` sentences, `A` of them not decided yet, `S` source length, `K` beam width,
+`N` hypotheses kept per sentence, `V` vocabulary, `T` longest hypothesis.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_luong.checks import check_size
-from keras_luong.decoding.penalties import LengthPenalty, length_penalty_of
+from keras_luong.checks import check_flag, check_size
+from keras_luong.decoding.constraints import forced_tokens, repeats
+from keras_luong.decoding.penalties import (
+    CoveragePenalty,
+    LengthPenalty,
+    coverage_penalty_of,
+    length_penalty_of,
+)
 from keras_luong.decoding.stepping import (
     IMPOSSIBLE,
     Hypotheses,
@@ -21,17 +28,32 @@ from keras_luong.decoding.stepping import (
     follow,
     keep_shapes,
     length_limits,
-    next_token_log_probs,
 )
-from keras_luong.text.special_ids import BOS_ID, EOS_ID
+from keras_luong.text.special_ids import BOS_ID, EOS_ID, PAD_ID
+
+EARLY_STOPPING = (True, False, "first")
+SHRINK_BELOW = 0.75  # of a batch undecided: then the decided sentences leave it
+
+
+class Sentences(NamedTuple):
+    """What no step changes, for the sentences that are not decided yet."""
+
+    rows: tf.Tensor  # [A] which sentences of the batch they are
+    limits: tf.Tensor  # [A] the longest that their hypotheses may grow
+    least: tf.Tensor  # [A] the shortest that they may be
+    prefix: tf.Tensor  # [A, P] how they must begin
+    mask: tf.Tensor  # [A, S] source words
+    memory: Any  # nest of [A, ...]
 
 
 class Beams(NamedTuple):
     """The open hypotheses. A log-probability of -inf marks one that is not there."""
 
-    tokens: tf.Tensor  # [B, K] the last one of each
-    log_probs: tf.Tensor  # [B, K]
-    state: Any  # nest of [B, K, ...]
+    tokens: tf.Tensor  # [A, K] the last one of each
+    log_probs: tf.Tensor  # [A, K]
+    state: Any  # nest of [A, K, ...]
+    coverage: list  # [A, K, S] attention so far, if a penalty asks for it
+    written: list  # [A, K, T] tokens so far, if a constraint asks for them
 
 
 class Pool(NamedTuple):
@@ -40,10 +62,10 @@ class Pool(NamedTuple):
     A hypothesis is where to find its last token, the history knows the rest.
     """
 
-    scores: tf.Tensor  # [B, N]
-    log_probs: tf.Tensor  # [B, N]
-    lengths: tf.Tensor  # [B, N]
-    slots: tf.Tensor  # [B, N] the beam that held the last token
+    scores: tf.Tensor  # [A, N]
+    log_probs: tf.Tensor  # [A, N]
+    lengths: tf.Tensor  # [A, N]
+    slots: tf.Tensor  # [A, N] the beam that held the last token
 
 
 class History(NamedTuple):
@@ -54,7 +76,19 @@ class History(NamedTuple):
 
     tokens: tf.TensorArray  # T x [B, K]
     parents: tf.TensorArray  # T x [B, K] the beam of the step before
+    log_probs: tf.TensorArray  # T x [B, K] of the hypothesis so far
     weights: tf.TensorArray  # T x [B, K, S]
+
+
+class Step(NamedTuple):
+    """All that a step changes, and `decided`: the pools `[B, N]` of who has left."""
+
+    time: tf.Tensor
+    sentences: Sentences
+    beams: Beams
+    pool: Pool
+    decided: Pool
+    history: History
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,20 +98,22 @@ class BeamSearch:
     Each step extends every open hypothesis by every token and keeps the `beam_width`
     most probable results. Those of them that end with the end token leave the beam for
     the sentence's pool of its `n_best` finished hypotheses, where they compete by score
-    (log-probability over length penalty; the length counts the end token) and never
-    change again; the others stay open. So a beam of one is greedy search, and a beam
-    as wide as the space is exhaustive search.
+    and never change again; the others stay open. So a beam of one is greedy search, and
+    a beam as wide as the space is exhaustive search. The score is the log-probability
+    after the length penalty (the length counts the end token), plus the coverage
+    penalty.
 
-    **When a sentence stops.** Exactly when no open hypothesis can still enter its pool.
-    Write `L <= 0` for an open hypothesis's log-probability. Every further token adds
-    the logarithm of a probability, so no continuation exceeds `L`, and none scores
-    above the penalty's `bound(L, limit)`: without a length penalty `L` itself; with
-    GNMT's, `L / lp(limit)`, since `lp` grows with the length and dividing a number that
-    is not positive by more brings it nearer to zero. A full pool admits only scores
-    above its worst (at a tie, who came first stays). So once the pool is full and
-    `bound(L, limit) <= worst` for every open hypothesis, nothing can change it; and
-    while one bound is above, or a place empty, a continuation of probability one
-    could enter: no rule that knows only what the model said so far can stop earlier.
+    **When a sentence stops.** With `early_stopping=True`, exactly when no open
+    hypothesis can still enter its pool. Write `L <= 0` for an open hypothesis's
+    log-probability. Every further token adds the logarithm of a probability, so no
+    continuation exceeds `L`, and none scores above the penalties' `bound`s, which each
+    of them proves for itself (`keras_luong.decoding.penalties`). A full pool admits
+    only scores above its worst (at a tie, who came first stays). So once the pool is
+    full and no bound is above its worst, nothing can change it; and while one is above,
+    or a place empty, a continuation of probability one could enter: no rule that knows
+    only what the model said so far can stop earlier. `False` goes on until all
+    hypotheses have ended or are too long, with the same result; "first" stops when the
+    pool is full, which is faster and may miss better hypotheses.
 
     **At the maximum length** the open hypotheses are closed as they are, without an end
     token. They only fill the places that the sentence's pool has left, ranked by score
@@ -90,14 +126,26 @@ class BeamSearch:
         beam_width: int, `K`.
         n_best: int, `N`, at most `beam_width`.
         max_length: int, counting the end token; or None for twice the sentence's
-            source length and 10.
+            source length and 10, unless `max_length_ratio` is given.
         length_penalty: float, the alpha of GNMT's `((5 + length) / 6) ** alpha`, 0 for
-            none; or a `LengthPenalty`.
+            none; or `AverageLengthPenalty`, `WordReward` or a `LengthPenalty` of yours.
+        coverage_penalty: float, the beta of GNMT's, 0 for none; or
+            `SummaryCoveragePenalty` or a `CoveragePenalty` of yours.
+        min_length: int, counting the end token; at most the maximum is asked for.
+        min_length_ratio: float, the minimum relative to the source's length (its end
+            token counted), rounded up; the larger minimum counts.
+        max_length_ratio: float or None, the maximum likewise; the smaller counts.
+        no_repeat_ngram: int, n: no n-gram occurs twice in a hypothesis; 0 for any.
+        forbidden: ids that are never generated, such as `(1,)` for the unknown one;
+            padding and the begin id never are.
+        early_stopping: True, False or "first", see above.
+        compact: bool, whether sentences that stopped leave the batch. It changes no
+            result.
 
     Raises:
         TypeError: if an argument has the wrong type.
         ValueError: if a width or length is below 1, `n_best` above `beam_width`, or
-            the penalty negative.
+            a penalty negative.
 
     Example:
         >>> search = BeamSearch(beam_width=5, length_penalty=0.6)
@@ -108,7 +156,15 @@ class BeamSearch:
     beam_width: int = 5
     n_best: int = 1
     max_length: int | None = 100
-    length_penalty: float | LengthPenalty = 0.0
+    length_penalty: float | Mapping | LengthPenalty = 0.0
+    coverage_penalty: float | Mapping | CoveragePenalty = 0.0
+    min_length: int = 0
+    min_length_ratio: float = 0.0
+    max_length_ratio: float | None = None
+    no_repeat_ngram: int = 0
+    forbidden: tuple[int, ...] = ()
+    early_stopping: bool | str = True
+    compact: bool = True
 
     def __post_init__(self):
         """Refuse impossible settings."""
@@ -120,127 +176,272 @@ class BeamSearch:
                 f"beam_width={self.beam_width}"
             )
         check_size("max_length", self.max_length, optional=True)
-        length_penalty_of(self.length_penalty)
+        check_size("min_length", self.min_length, smallest=0)
+        check_size("no_repeat_ngram", self.no_repeat_ngram, smallest=0)
+        for name in ("min_length_ratio", "max_length_ratio"):
+            _check_ratio(name, getattr(self, name))
+        # A list in a file; a tuple here, so that a search can be a dictionary's key.
+        object.__setattr__(self, "forbidden", tuple(self.forbidden))
+        for token in self.forbidden:
+            check_size("an id in forbidden", token, smallest=0)
+        if EOS_ID in self.forbidden:
+            raise ValueError(
+                "forbidden must not hold the end id, without which nothing ends. "
+                f"Received: {self.forbidden!r}"
+            )
+        if self.early_stopping not in EARLY_STOPPING:
+            raise ValueError(
+                f"early_stopping must be one of {EARLY_STOPPING}. "
+                f"Received: {self.early_stopping!r}"
+            )
+        check_flag("compact", self.compact)
+        for name, read in (
+            ("length_penalty", length_penalty_of),
+            ("coverage_penalty", coverage_penalty_of),
+        ):
+            penalty = read(getattr(self, name))
+            if isinstance(getattr(self, name), Mapping):
+                object.__setattr__(self, name, penalty)
 
-    def __call__(self, model: StepModel, source_ids: tf.Tensor) -> Hypotheses:
+    def __call__(
+        self,
+        model: StepModel,
+        source_ids: tf.Tensor,
+        prefix_ids: tf.Tensor | None = None,
+    ) -> Hypotheses:
         """Search.
 
         Args:
             model: a `StepModel`.
             source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
+            prefix_ids: int32 `[B, P]`, how each sentence's hypotheses must begin,
+                right-padded with `PAD_ID`; or None. What is forbidden may be forced,
+                and the maximum length is at least one token beyond the prefix.
 
         Returns:
             `Hypotheses`, `n_best` per sentence.
         """
         source_ids = tf.cast(tf.convert_to_tensor(source_ids), tf.int32)
+        if prefix_ids is None:
+            prefix_ids = tf.zeros([tf.shape(source_ids)[0], 0], tf.int32)
+        prefix_ids = tf.cast(tf.convert_to_tensor(prefix_ids), tf.int32)
         memory, state = model.encode(source_ids)
-        limits = length_limits(source_ids, self.max_length)
+        sentences = self._sentences(source_ids, prefix_ids, memory)
+        start = self._start(source_ids, sentences, state)
 
-        def advance(time, beams, pool, history):
-            logits, state, weights = model.step(beams.tokens, beams.state, memory)
+        def advance(step):
+            beams, sentences = step.beams, step.sentences
+            logits, state, weights = model.step(
+                beams.tokens, beams.state, sentences.memory
+            )
             state = keep_shapes(state, beams.state)
-            beams, parents = _extend(beams.log_probs, logits, state, self.beam_width)
-            history = _record(history, time, beams.tokens, parents, weights)
-            beams, pool = self._finish(beams, pool, time + 1, limits)
-            return time + 1, beams, pool, history
+            weights = tf.cast(weights, tf.float32)
+            totals, tokens = self._propose(step, tf.cast(logits, tf.float32))
+            beams, parents = self._choose(beams, totals, tokens, state, step.time)
+            weights = follow(weights, parents)
+            beams = beams._replace(coverage=[c + weights for c in beams.coverage])
+            history = _record(step, beams, parents, weights)
+            beams, pool = self._finish(beams, step.pool, step.time + 1, sentences)
+            step = step._replace(beams=beams, pool=pool, history=history)
+            return step._replace(time=step.time + 1)
 
-        def loop_body(time, beams, pool, history):
-            *_, history = after = advance(time, beams, pool, history)
-            return *keep_shapes(after[:3], (time, beams, pool)), history
+        def body(*step):
+            before = Step(*step)
+            after = advance(before)
+            kept = {
+                name: keep_shapes(getattr(after, name), getattr(before, name))
+                for name in ("beams", "pool")
+            }
+            after = after._replace(**kept)
+            return _compacted(after) if self.compact else after
 
-        def any_open(time, beams, pool, history):
-            return tf.reduce_any(beams.log_probs > IMPOSSIBLE)
+        def any_open(*step):
+            return tf.reduce_any(Step(*step).beams.log_probs > IMPOSSIBLE)
 
         # The first step has one beam: the memory and the state are not tiled for it.
-        first = advance(*self._start(source_ids, state))
-        steps, _, pool, history = tf.while_loop(any_open, loop_body, first)
-        return _trace_back(pool, history, steps)
+        first = advance(start)
+        first = _compacted(first) if self.compact else first
+        end = Step(*tf.while_loop(any_open, body, first, _shapes(first, self.compact)))
+        decided = _scattered(end.decided, end.sentences.rows, end.pool)
+        return _trace_back(decided, end.history, end.time)
 
-    def _start(self, source_ids, state):
-        """One open hypothesis per sentence, an empty pool, no history."""
-        batch = tf.shape(source_ids)[0]
+    def _sentences(self, source_ids, prefix_ids, memory):
+        """What is known of each sentence before the first step."""
+        mask = source_ids != PAD_ID
+        lengths = tf.math.count_nonzero(mask, axis=1, dtype=tf.int32)
+        limits = length_limits(source_ids, self.max_length)
+        if self.max_length_ratio is not None:
+            relative = tf.maximum(1, _times(self.max_length_ratio, lengths))
+            absolute = self.max_length is not None
+            limits = tf.minimum(limits, relative) if absolute else relative
+        prefix = tf.math.count_nonzero(prefix_ids != PAD_ID, axis=1, dtype=tf.int32)
+        limits = tf.where(prefix > 0, tf.maximum(limits, prefix + 1), limits)
+        least = tf.maximum(self.min_length, _times(self.min_length_ratio, lengths))
+        rows = tf.range(tf.shape(source_ids)[0])
+        least = tf.minimum(least, limits)
+        return Sentences(rows, limits, least, prefix_ids, mask, memory)
+
+    def _start(self, source_ids, sentences, state):
+        """One open hypothesis per sentence, empty pools, no history."""
+        one = [tf.shape(source_ids)[0], 1]
+        size = tf.maximum(1, tf.reduce_max(sentences.limits))
+        zeros = tf.zeros([*one, tf.shape(source_ids)[1]])
         beams = Beams(
-            tokens=tf.fill([batch, 1], BOS_ID),
-            log_probs=tf.zeros([batch, 1]),
+            tokens=tf.fill(one, BOS_ID),
+            log_probs=tf.zeros(one),
             state=state,
+            coverage=[zeros] if self._coverage_penalty else [],
+            written=[tf.zeros([*one, size], tf.int32)] if self.no_repeat_ngram else [],
         )
-        nothing = tf.fill([batch, self.n_best], IMPOSSIBLE)
-        nowhere = tf.zeros([batch, self.n_best], tf.int32)
-        size = self.max_length or 2 * tf.shape(source_ids)[1] + 10
-        arrays = {"size": size, "dynamic_size": False}
+        nothing = tf.fill([one[0], self.n_best], IMPOSSIBLE)
+        nowhere = tf.zeros([one[0], self.n_best], tf.int32)
+        pool = Pool(nothing, nothing, nowhere, nowhere)
         shape = [source_ids.shape[0], self.beam_width]
-        history = History(
-            tokens=tf.TensorArray(tf.int32, element_shape=shape, **arrays),
-            parents=tf.TensorArray(tf.int32, element_shape=shape, **arrays),
-            weights=tf.TensorArray(
-                tf.float32, element_shape=[*shape, source_ids.shape[1]], **arrays
-            ),
-        )
-        return tf.constant(0), beams, Pool(nothing, nothing, nowhere, nowhere), history
 
-    def _finish(self, beams, pool, length, limits):
+        def array(dtype, *more):
+            return tf.TensorArray(dtype, size, element_shape=[*shape, *more])
+
+        history = History(
+            tokens=array(tf.int32),
+            parents=array(tf.int32),
+            log_probs=array(tf.float32),
+            weights=array(tf.float32, source_ids.shape[1]),
+        )
+        return Step(tf.constant(0), sentences, beams, pool, pool, history)
+
+    @property
+    def _coverage_penalty(self):
+        return coverage_penalty_of(self.coverage_penalty)
+
+    def _propose(self, step, logits):
+        """Each beam's own best tokens, so that a merge is over few.
+
+        The log-softmax is split into what ranks the tokens and what normalises them:
+        the normaliser is subtracted from the survivors alone. What is forbidden is so
+        among them too, and its probability is not given to the others, so that a score
+        is the model's own.
+
+        Returns:
+            Log-probabilities of the longer hypotheses `[A, K, n]`, -inf for what cannot
+            be, and their last tokens.
+        """
+        normalisers = tf.reduce_logsumexp(logits, axis=-1, keepdims=True)
+        # Not where all logits are -inf, or one of them is NaN or +inf.
+        possible = tf.math.is_finite(normalisers)
+        never = {PAD_ID, BOS_ID, *self.forbidden}
+        forced = None
+        if step.sentences.prefix.shape[1] != 0:
+            forced = forced_tokens(step.sentences.prefix, step.time)[:, None, None]
+        logits = self._constrained(step, logits, forced)
+        # Enough of them that the allowed ones among them are the best that there are.
+        count = min(self.beam_width + len(never) + 1, logits.shape[-1])
+        best, tokens = tf.math.top_k(logits, count)
+        early = step.time + 1 < step.sentences.least
+        bad = (tokens == EOS_ID) & early[:, None, None]
+        for token in sorted(never):
+            bad |= tokens == token
+        if forced is not None:
+            bad = tf.where(forced == PAD_ID, bad, tokens != forced)
+        totals = step.beams.log_probs[..., None] + (best - normalisers)
+        return tf.where(possible & ~bad, totals, IMPOSSIBLE), tokens
+
+    def _constrained(self, step, logits, forced):
+        """The logits, -inf where constraints know more than a few ids."""
+        vocab_size, banned = logits.shape[-1], False
+        if self.no_repeat_ngram:
+            (written,) = step.beams.written
+            banned = repeats(written, step.time, self.no_repeat_ngram, vocab_size)
+        if forced is not None:
+            others = tf.range(vocab_size) != forced
+            banned = tf.where(forced == PAD_ID, banned, others)
+        return logits if banned is False else tf.where(banned, IMPOSSIBLE, logits)
+
+    def _choose(self, beams, totals, tokens, state, time):
+        """The best `beam_width` of all proposals: -> `Beams`, which beam each is of."""
+        old, proposals = totals.shape[1:3]
+        # One beam alone proposes less than `beam_width` if the vocabulary is smaller.
+        missing = [[0, 0], [0, max(0, self.beam_width - old * proposals)]]
+        flat = [-1, old * proposals]
+        totals = tf.pad(tf.reshape(totals, flat), missing, constant_values=IMPOSSIBLE)
+        tokens = tf.pad(tf.reshape(tokens, flat), missing, constant_values=EOS_ID)
+        # At a tie the lower index comes first.
+        totals, chosen = tf.math.top_k(totals, self.beam_width)
+        parents = tf.minimum(chosen // proposals, old - 1)
+        tokens = follow(tokens, chosen)
+        written = [
+            tf.where(tf.range(tf.shape(x)[2]) == time, tokens[..., None], x)
+            for x in follow(beams.written, parents)
+        ]
+        state, coverage = follow((state, beams.coverage), parents)
+        return Beams(tokens, totals, state, coverage, written), parents
+
+    def _finish(self, beams, pool, length, sentences):
         """Move what ended to the pool, close what grew too long, stop what is decided.
 
         A sentence stops by losing its open hypotheses.
         """
-        penalty = length_penalty_of(self.length_penalty)
+        limits = sentences.limits[:, None]
         ended = beams.tokens == EOS_ID
         finished = tf.where(ended, beams.log_probs, IMPOSSIBLE)
         unfinished = tf.where(ended, IMPOSSIBLE, beams.log_probs)
-        at_limit = (length >= limits)[:, tf.newaxis]
-
-        pool = _offer(pool, _pool_of(finished, length, penalty))
+        at_limit = length >= limits
+        penalty, mask = self._coverage_penalty, sentences.mask[:, None]
+        bonus = [penalty.score(c, mask) for c in beams.coverage]
+        pool = _offer(pool, self._pool_of(finished, length, bonus))
         rest = tf.where(at_limit, unfinished, IMPOSSIBLE)
-        pool = _fill(pool, _pool_of(rest, length, penalty))
+        pool = _fill(pool, self._pool_of(rest, length, bonus))
 
-        bounds = penalty.bound(unfinished, limits[:, tf.newaxis])
-        promising = tf.reduce_any(bounds > pool.scores[:, -1:], axis=1, keepdims=True)
+        worst = pool.scores[:, -1:]
+        if self.early_stopping is True:
+            bounds = length_penalty_of(self.length_penalty).bound(unfinished, limits)
+            for c in beams.coverage:
+                bounds += penalty.bound(c, mask, limits - length)
+            promising = tf.reduce_any(bounds > worst, axis=1, keepdims=True)
+        else:
+            promising = (worst == IMPOSSIBLE) | (self.early_stopping is False)
         log_probs = tf.where(promising & ~at_limit, unfinished, IMPOSSIBLE)
         return beams._replace(log_probs=log_probs), pool
 
-
-def _extend(log_probs, logits, state, beam_width):
-    """Choose the best `beam_width` of all hypotheses that are one token longer.
-
-    Each beam proposes its own best tokens, so that the merge is over at most K * K.
-
-    Returns:
-        The new `Beams`, and which of the old ones each comes from, int32 `[B, K]`.
-    """
-    ranked, normalisers = next_token_log_probs(logits)
-    proposals = min(beam_width, logits.shape[-1])
-    best, tokens = tf.math.top_k(ranked, proposals)  # [B, K, proposals]
-    totals = log_probs[..., tf.newaxis] + (best - normalisers)
-
-    # One beam alone proposes less than `beam_width` if the vocabulary is smaller.
-    beams = log_probs.shape[1]
-    missing = [[0, 0], [0, max(0, beam_width - beams * proposals)]]
-    flat = [-1, beams * proposals]
-    totals = tf.pad(tf.reshape(totals, flat), missing, constant_values=IMPOSSIBLE)
-    tokens = tf.pad(tf.reshape(tokens, flat), missing, constant_values=EOS_ID)
-
-    totals, chosen = tf.math.top_k(totals, beam_width)  # a tie: the lower index first
-    parents = tf.minimum(chosen // proposals, beams - 1)
-    return Beams(follow(tokens, chosen), totals, follow(state, parents)), parents
+    def _pool_of(self, log_probs, length, bonus):
+        """The beams `[A, K]` as pool entries of one length."""
+        scores = length_penalty_of(self.length_penalty).score(log_probs, length)
+        return Pool(
+            scores=sum(bonus, scores),
+            log_probs=log_probs,
+            lengths=tf.fill(tf.shape(log_probs), length),
+            slots=tf.zeros_like(log_probs, tf.int32) + tf.range(log_probs.shape[1]),
+        )
 
 
-def _record(history, time, tokens, parents, weights):
+def _check_ratio(name, value):
+    if value is None and name == "max_length_ratio":
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number. Received: {value!r}")
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"{name} must be at least 0. Received: {value!r}")
+
+
+def _times(ratio, lengths):
+    """A share of the lengths, rounded up."""
+    product = tf.cast(lengths, tf.float32) * ratio
+    # 0.1 * 30 is a little above 3 in floating point.
+    return tf.cast(tf.math.ceil(product - 1e-4), tf.int32)
+
+
+def _record(step, beams, parents, weights):
     """Write down a step: what was chosen and where it looked."""
-    weights = tf.cast(follow(weights, parents), tf.float32)
+    rows, size = step.sentences.rows[:, None], tf.shape(step.decided.scores)[:1]
+
+    def full(x):  # at its sentences' places in the whole batch
+        return tf.scatter_nd(rows, x, tf.concat([size, tf.shape(x)[1:]], axis=0))
+
+    history, time = step.history, step.time
     return History(
-        tokens=history.tokens.write(time, tokens),
-        parents=history.parents.write(time, parents),
-        weights=history.weights.write(time, weights),
-    )
-
-
-def _pool_of(log_probs, length, penalty):
-    """The beams `[B, K]` as pool entries of one length."""
-    return Pool(
-        scores=penalty.score(log_probs, length),
-        log_probs=log_probs,
-        lengths=tf.fill(tf.shape(log_probs), length),
-        slots=tf.zeros_like(log_probs, tf.int32) + tf.range(log_probs.shape[1]),
+        tokens=history.tokens.write(time, full(beams.tokens)),
+        parents=history.parents.write(time, full(parents)),
+        log_probs=history.log_probs.write(time, full(beams.log_probs)),
+        weights=history.weights.write(time, full(weights)),
     )
 
 
@@ -262,19 +463,71 @@ def _fill(pool, others):
     return follow(both, tf.where(place < taken, place, size + place - taken))
 
 
+def _compacted(step):
+    """The step without the sentences that stopped, once they are enough of them."""
+    is_open = tf.reduce_any(step.beams.log_probs > IMPOSSIBLE, axis=1)
+    open_count = tf.math.count_nonzero(is_open, dtype=tf.int32)
+    enough = tf.cast(tf.size(is_open), tf.float32) * SHRINK_BELOW
+    follows = step.sentences, step.beams, step.pool
+
+    def shrink():
+        kept = tf.where(is_open)[:, 0]
+        decided = _scattered(step.decided, step.sentences.rows, step.pool)
+        rest = tf.nest.map_structure(lambda x: tf.gather(x, kept), follows)
+        return *rest, decided
+
+    def stay():
+        same = tf.nest.map_structure(tf.identity, (*follows, step.decided))
+        return same
+
+    shrinks = (open_count > 0) & (tf.cast(open_count, tf.float32) <= enough)
+    sentences, beams, pool, decided = tf.cond(shrinks, shrink, stay)
+    return Step(step.time, sentences, beams, pool, decided, step.history)
+
+
+def _scattered(whole, rows, part):
+    """The pools `[B, N]` with those `[A, N]` of some sentences in their places."""
+    return tf.nest.map_structure(
+        lambda x, y: tf.tensor_scatter_nd_update(x, rows[:, None], y), whole, part
+    )
+
+
+def _shapes(step, compact):
+    """The loop's shapes: without compaction as they are, with it for any `A`."""
+    if not compact:
+        return None
+
+    def some(x):
+        return tf.TensorShape([None, *x.shape[1:]])
+
+    sentences, beams, pool = tf.nest.map_structure(
+        some, (step.sentences, step.beams, step.pool)
+    )
+    decided = tf.nest.map_structure(lambda x: x.shape, step.decided)
+    history = History(*[None] * len(step.history))
+    return Step(step.time.shape, sentences, beams, pool, decided, history)
+
+
 def _trace_back(pool, history, steps):
     """Read the pool's hypotheses off the history, from last token to first."""
 
-    def read(time, slots, ids, weights):
+    def read(time, slots, *arrays):
         time -= 1
-        ids = ids.write(time, follow(history.tokens.read(time), slots))
-        weights = weights.write(time, follow(history.weights.read(time), slots))
+        ids, log_probs, weights = (
+            array.write(time, follow(source.read(time), slots))
+            for array, source in zip(
+                arrays,
+                (history.tokens, history.log_probs, history.weights),
+                strict=True,
+            )
+        )
         parents = follow(history.parents.read(time), slots)
         # Until its last token is reached, a path waits where it ends.
-        return time, tf.where(time < pool.lengths, parents, slots), ids, weights
+        slots = tf.where(time < pool.lengths, parents, slots)
+        return time, slots, ids, log_probs, weights
 
-    ids, weights = (tf.TensorArray(x, steps) for x in (tf.int32, tf.float32))
-    *_, ids, weights = tf.while_loop(
-        lambda time, *_: time > 0, read, (steps, pool.slots, ids, weights)
+    arrays = [tf.TensorArray(x, steps) for x in (tf.int32, tf.float32, tf.float32)]
+    *_, ids, log_probs, weights = tf.while_loop(
+        lambda time, *_: time > 0, read, (steps, pool.slots, *arrays)
     )
-    return collect(ids, weights, pool.lengths, pool.scores, pool.log_probs)
+    return collect(ids, weights, log_probs, pool.lengths, pool.scores)

@@ -33,16 +33,18 @@ def force(model: StepModel, source_ids: tf.Tensor, target_ids: tf.Tensor) -> Hyp
     memory, state = model.encode(source_ids)
     length = tf.shape(target_ids)[1]
 
-    def read(time, state, log_probs, ids, weights):
+    def read(time, state, total, ids, weights, log_probs):
         before = target_ids[:, tf.maximum(time - 1, 0)]
         before = tf.where(time > 0, before, BOS_ID)
         logits, new_state, attention = model.step(before[:, None], state, memory)
         now = target_ids[:, time][:, None]
         gain = _log_prob(tf.cast(logits, tf.float32), now)
-        log_probs += tf.where(now != PAD_ID, gain, 0.0)
+        total += tf.where(now != PAD_ID, gain, 0.0)
         ids = ids.write(time, now)
         weights = weights.write(time, tf.cast(attention, tf.float32))
-        return time + 1, keep_shapes(new_state, state), log_probs, ids, weights
+        log_probs = log_probs.write(time, total)
+        new_state = keep_shapes(new_state, state)
+        return time + 1, new_state, total, ids, weights, log_probs
 
     shape = [source_ids.shape[0], 1]
     start = (
@@ -51,14 +53,13 @@ def force(model: StepModel, source_ids: tf.Tensor, target_ids: tf.Tensor) -> Hyp
         tf.zeros([tf.shape(source_ids)[0], 1]),
         tf.TensorArray(tf.int32, length, element_shape=shape),
         tf.TensorArray(tf.float32, length, element_shape=[*shape, source_ids.shape[1]]),
+        tf.TensorArray(tf.float32, length, element_shape=shape),
     )
-    _, _, log_probs, ids, weights = tf.while_loop(
-        lambda time, *_: time < length, read, start
-    )
+    _, _, total, *arrays = tf.while_loop(lambda time, *_: time < length, read, start)
     lengths = tf.math.count_nonzero(
         target_ids != PAD_ID, axis=1, keepdims=True, dtype=tf.int32
     )
-    return collect(ids, weights, lengths, log_probs, log_probs)
+    return collect(*arrays, lengths, total)
 
 
 def _log_prob(logits, tokens):

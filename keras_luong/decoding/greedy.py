@@ -73,23 +73,24 @@ class GreedySearch:
         memory, state = model.encode(source_ids)
         limits = length_limits(source_ids, self.max_length)[:, tf.newaxis]
 
-        def advance(time, path, ids, weights):
+        def advance(time, path, ids, weights, log_probs):
             logits, state, attention = model.step(path.tokens, path.state, memory)
             path = _extend(path, logits, keep_shapes(state, path.state), limits)
             ids = ids.write(time, path.tokens)
             weights = weights.write(time, tf.cast(attention, tf.float32))
-            return time + 1, path, ids, weights
+            log_probs = log_probs.write(time, path.log_probs)
+            return time + 1, path, ids, weights, log_probs
 
-        def loop_body(time, path, ids, weights):
-            after = advance(time, path, ids, weights)
+        def loop_body(time, path, *arrays):
+            after = advance(time, path, *arrays)
             return *keep_shapes(after[:2], (time, path)), *after[2:]
 
-        def any_open(time, path, ids, weights):
+        def any_open(time, path, *arrays):
             return tf.reduce_any(path.is_open)
 
         first = advance(tf.constant(0), *self._start(source_ids, state))
-        _, path, ids, weights = tf.while_loop(any_open, loop_body, first)
-        return collect(ids, weights, path.lengths, path.log_probs, path.log_probs)
+        _, path, *arrays = tf.while_loop(any_open, loop_body, first)
+        return collect(*arrays, path.lengths, path.log_probs)
 
     def _start(self, source_ids, state):
         """Every sentence open, nothing written."""
@@ -104,8 +105,10 @@ class GreedySearch:
         size = self.max_length or 2 * tf.shape(source_ids)[1] + 10
         shape = [source_ids.shape[0], 1]
         ids = tf.TensorArray(tf.int32, size, element_shape=shape)
+        log_probs = tf.TensorArray(tf.float32, size, element_shape=shape)
         shape = [*shape, source_ids.shape[1]]
-        return path, ids, tf.TensorArray(tf.float32, size, element_shape=shape)
+        weights = tf.TensorArray(tf.float32, size, element_shape=shape)
+        return path, ids, weights, log_probs
 
 
 def _extend(path, logits, state, limits):

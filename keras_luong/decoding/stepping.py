@@ -59,6 +59,7 @@ class Hypotheses(NamedTuple):
         scores: float32 `[B, N]`, by which they are ranked; -inf where there is none.
         log_probs: float32 `[B, N]`, the sum over the tokens.
         weights: float32 `[B, N, T', S]`, the attention at each token, 0 after the end.
+        token_log_probs: float32 `[B, N, T']`, of each token, 0 after the end.
     """
 
     ids: tf.Tensor
@@ -66,6 +67,7 @@ class Hypotheses(NamedTuple):
     scores: tf.Tensor
     log_probs: tf.Tensor
     weights: tf.Tensor
+    token_log_probs: tf.Tensor
 
 
 def next_token_log_probs(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -141,9 +143,9 @@ def keep_shapes(nest: Any, like: Any) -> Any:
 def collect(
     ids: tf.TensorArray,
     weights: tf.TensorArray,
+    log_probs: tf.TensorArray,
     lengths: tf.Tensor,
     scores: tf.Tensor,
-    log_probs: tf.Tensor,
 ) -> Hypotheses:
     """Make a search's answer from what it wrote step by step.
 
@@ -151,9 +153,9 @@ def collect(
         ids: at least one step of int32 `[B, N]`; what follows a hypothesis's end is
             ignored, as is all of one whose score is -inf.
         weights: as many of float32 `[B, N, S]`.
+        log_probs: as many of float32 `[B, N]`: of the hypothesis up to there.
         lengths: int32 `[B, N]`.
         scores: float32 `[B, N]`.
-        log_probs: float32 `[B, N]`.
 
     Returns:
         `Hypotheses`, no longer than the longest of them (and at least one token).
@@ -166,10 +168,16 @@ def collect(
     inside = times < lengths[..., tf.newaxis]
     ids = tf.transpose(ids.gather(times), [1, 2, 0])
     weights = tf.transpose(weights.gather(times), [1, 2, 0, 3])
+    sums = tf.transpose(log_probs.gather(times), [1, 2, 0])
+    sums = tf.where(inside, sums, 0.0)
+    before = tf.pad(sums, [[0, 0], [0, 0], [1, 0]])[..., :-1]
+    last = tf.maximum(lengths - 1, 0)
+    total = tf.gather(sums, last, batch_dims=2)
     return Hypotheses(
         ids=tf.where(inside, ids, PAD_ID),
         lengths=lengths,
         scores=scores,
-        log_probs=tf.where(there, log_probs, IMPOSSIBLE),
+        log_probs=tf.where(there, total, IMPOSSIBLE),
         weights=tf.where(inside[..., tf.newaxis], weights, 0.0),
+        token_log_probs=tf.where(inside, sums - before, 0.0),
     )
