@@ -42,6 +42,7 @@ class FakeTranslator:
                 source_tokens=text.split(),
                 alignment=np.eye(5) * self.alignment,
                 truncated=False,
+                log_probs=np.zeros(len(text.split())),
             )
             for i, text in enumerate(texts)
         ]

@@ -20,7 +20,7 @@ SPEC.loader.exec_module(compare)
 
 
 def translation(tokens, source_tokens, alignment, text="?"):
-    return Translation(text, 0.0, tokens, source_tokens, np.array(alignment), False)
+    return Translation(text, 0.0, tokens, source_tokens, np.array(alignment), False, ())
 
 
 def test_unknown_words_are_replaced_where_words_are_whole():

@@ -288,14 +288,62 @@ def test_score_reads_given_translations():
     assert right.tokens == ["eins", "zwei", "</s>"]
     np.testing.assert_allclose(right.alignment, np.eye(3))
     assert wrong.score < right.score - 10
-    assert empty.text == "eins" and empty.tokens == []
+    assert (empty.text, empty.score, empty.tokens) == ("", 0.0, [])
     for batch_size in (1, 2):
         again = translator.score(sources[:2], targets[:2], batch_size)
         assert [t.score for t in again] == pytest.approx([right.score, wrong.score])
 
 
 def test_score_needs_a_target_for_each_text():
-    with pytest.raises(ValueError, match="2 texts, 1 targets"):
+    with pytest.raises(
+        ValueError, match="a target for each text. Received: 2 texts and 1"
+    ):
         make().score(["one", "two"], ["eins"])
     with pytest.raises(TypeError, match="'eins'"):
         make().score(["one"], "eins")
+
+
+def test_n_best_are_all_that_the_search_found():
+    translator = make(BeamSearch(4, n_best=3))
+    sources = ["one two", "", "three"]
+    best = translator.translate(sources)
+    found = translator.translate(sources, n_best=True)
+    assert [hypotheses[0].text for hypotheses in found] == texts_of(best)
+    assert len(found[0]) == len(found[2]) == 3
+    assert [t.text for t in found[1]] == [""]  # nothing has only one translation
+    for hypotheses in found:
+        scores = [t.score for t in hypotheses]
+        assert scores == sorted(scores, reverse=True)
+        assert len({t.text for t in hypotheses}) == len(hypotheses)
+        for t in hypotheses:
+            assert t.log_probs.shape == (len(t.tokens),)
+            assert t.log_probs.sum() == pytest.approx(t.score, abs=1e-4)
+
+
+def test_a_translation_begins_as_it_must():
+    translator = make(BeamSearch(3))
+    free, forced = translator.translate(["one two", "one two"], prefixes=["", "vier"])
+    assert free.text == "eins zwei" and forced.text == "vier zwei"
+    with pytest.raises(ValueError, match="a prefix for each text"):
+        translator.translate(["one"], prefixes=[])
+
+
+@pytest.mark.parametrize("window", [1, 2, 100])
+def test_a_stream_says_the_same_and_reads_no_further_than_its_window(window):
+    sources = ["three", "one two three four", "", "two one", "one"]
+    taken = []
+
+    def lines():
+        for source in sources:
+            taken.append(source)
+            yield source
+
+    translator = make()
+    stream = translator.stream(lines(), window=window)
+    first = next(stream)
+    assert len(taken) <= window
+    assert [first, *stream][0].text == "drei"
+    texts = texts_of(translator.stream(sources, window=window))
+    assert texts == texts_of(translator.translate(sources))
+    with pytest.raises(TypeError, match="the single 'one'"):
+        next(translator.stream("one"))

@@ -5,6 +5,7 @@ Shapes: `B` sentences, `S` source tokens, `T` target tokens, ends counted.
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -35,6 +36,8 @@ class Translation(NamedTuple):
             included.
         alignment: float32 array `[len(tokens), len(source_tokens)]`, the attention.
         truncated: whether the source was longer than the translator reads.
+        log_probs: float32 array `[len(tokens)]`, the model's log-probability of each
+            token.
     """
 
     text: str
@@ -43,6 +46,7 @@ class Translation(NamedTuple):
     source_tokens: list[str]
     alignment: np.ndarray
     truncated: bool
+    log_probs: np.ndarray
 
 
 class Source(NamedTuple):
@@ -114,34 +118,85 @@ class Translator:
             `{"translation": string [B], "score": float32 [B], "truncated": bool [B]}`.
         """
         source = self._read(text)
-        translation, score, _ = self._translate(source)
+        hypotheses = self.search(self.model, source.ids)
+        translation = self.target_tokenizer.decode(hypotheses.ids[:, 0])
         return {
-            "translation": translation,
-            "score": score,
+            "translation": tf.where(source.empty, "", translation),
+            "score": tf.where(source.empty, 0.0, hypotheses.scores[:, 0]),
             "truncated": source.truncated & ~source.empty,
         }
 
     def translate(
-        self, texts: Iterable[str | bytes], batch_size: int = 32, progress: bool = False
-    ) -> list[Translation]:
+        self,
+        texts: Iterable[str | bytes],
+        batch_size: int = 32,
+        progress: bool = False,
+        n_best: bool = False,
+        prefixes: Iterable[str | bytes] | None = None,
+    ) -> list[Translation] | list[list[Translation]]:
         """Translate texts, in batches of similar length.
 
         Args:
             texts: strings, or bytes in UTF-8; a list, or any iterable of them.
             batch_size: int, how many are translated at once.
             progress: whether to show Keras's progress bar.
+            n_best: whether to return all hypotheses that the search found for a text,
+                the best first, and not only that.
+            prefixes: how each translation must begin, "" where that is free; needs a
+                search that takes prefixes, such as `BeamSearch`.
 
         Returns:
-            One `Translation` per text, in the order of the texts. Warns once if some
-            were truncated.
+            One `Translation` per text, in the order of the texts; with `n_best`, one
+            list of them. Warns once if some were truncated.
 
         Raises:
             TypeError: if `texts` is a single string, or holds something else.
-            ValueError: if `batch_size` is below 1.
+            ValueError: if `batch_size` is below 1, or the prefixes are not as many as
+                the texts.
         """
-        result = _in_batches(self._explain, [_all_bytes(texts)], batch_size, progress)
-        _warn_of_truncated(result, self.max_source_length)
-        return result
+        sides, translate = [_all_bytes(texts)], self._explain
+        if prefixes is not None:
+            sides.append(_all_bytes(prefixes))
+            _check_as_many("prefix", sides)
+            translate = self._explain_prefixed
+        found = _in_batches(translate, sides, batch_size, progress)
+        _warn_of_truncated(found, self.max_source_length)
+        return found if n_best else [hypotheses[0] for hypotheses in found]
+
+    def stream(
+        self,
+        texts: Iterable[str | bytes],
+        batch_size: int = 32,
+        window: int = 1024,
+        n_best: bool = False,
+    ) -> Iterator[Translation] | Iterator[list[Translation]]:
+        """Translate texts as they come, in bounded memory.
+
+        Args:
+            texts: strings, or bytes in UTF-8; any iterable of them, however long.
+            batch_size: int, how many are translated at once.
+            window: int, how many are read ahead, to be sorted by length: the more, the
+                faster, and the later the first answer comes.
+            n_best: as for `translate`.
+
+        Yields:
+            What `translate` returns, one by one, in the order of the texts.
+
+        Raises:
+            TypeError: if `texts` is a single string, or holds something else.
+            ValueError: if `batch_size` or `window` is below 1.
+
+        Example:
+            >>> with open("in.txt", "rb") as lines:
+            ...     for translation in translator.stream(lines):
+            ...         print(translation.text)
+        """
+        check_size("window", window)
+        if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+            _all_bytes(texts)  # says what is wrong
+        texts = iter(texts)
+        while some := list(itertools.islice(texts, window)):
+            yield from self.translate(some, batch_size, n_best=n_best)
 
     def score(
         self,
@@ -160,19 +215,17 @@ class Translator:
 
         Returns:
             One `Translation` per pair: `text` is the target as the tokenizer writes it,
-            `score` its log-probability, the end token's included.
+            `score` its log-probability, the end token's included. An empty text has the
+            empty translation, score 0, whatever its target.
 
         Raises:
             TypeError: if either is a single string, or holds something else.
             ValueError: if they differ in number, or `batch_size` is below 1.
         """
         sides = [_all_bytes(texts), _all_bytes(targets)]
-        if len(sides[0]) != len(sides[1]):
-            raise ValueError(
-                f"There must be a target for each text. Received: {len(sides[0])} "
-                f"texts, {len(sides[1])} targets"
-            )
-        return _in_batches(self._force, sides, batch_size, progress)
+        _check_as_many("target", sides)
+        found = _in_batches(self._force, sides, batch_size, progress)
+        return [hypotheses[0] for hypotheses in found]
 
     def _read(self, text: tf.Tensor) -> Source:
         """Tokenize; whatever the text, each row has at least the end token."""
@@ -189,19 +242,20 @@ class Translator:
             empty=blank | (ids.row_lengths() == 1),  # the end token alone
         )
 
-    def _translate(self, source: Source) -> tuple[tf.Tensor, tf.Tensor, Hypotheses]:
-        """Search, and write out the best hypothesis of each sentence."""
-        hypotheses = self.search(self.model, source.ids)
-        text = self.target_tokenizer.decode(hypotheses.ids[:, 0])
-        text = tf.where(source.empty, "", text)
-        score = tf.where(source.empty, 0.0, hypotheses.scores[:, 0])
-        return text, score, hypotheses
-
     @tf.function(input_signature=[TEXT_SIGNATURE])
     def _explain(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """What `serve` says, and how the model came to it."""
         source = self._read(text)
-        return self._explained(source, *self._translate(source))
+        return self._explained(source, self.search(self.model, source.ids))
+
+    @tf.function(input_signature=[TEXT_SIGNATURE, TEXT_SIGNATURE])
+    def _explain_prefixed(
+        self, text: tf.Tensor, prefix: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """The same of translations that begin in a given way."""
+        source = self._read(text)
+        prefix = self.target_tokenizer.encode(prefix).to_tensor(PAD_ID)
+        return self._explained(source, self.search(self.model, source.ids, prefix))
 
     @tf.function(input_signature=[TEXT_SIGNATURE, TEXT_SIGNATURE])
     def _force(self, text: tf.Tensor, target: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -210,28 +264,25 @@ class Translator:
         ids = self.target_tokenizer.encode(target)
         ends = tf.fill([ids.nrows(), 1], EOS_ID)
         ids = tf.concat([ids, ends], axis=1).to_tensor(PAD_ID)
-        hypotheses = force(self.model, source.ids, ids)
-        text = self.target_tokenizer.decode(ids)
-        return self._explained(source, text, hypotheses.scores[:, 0], hypotheses)
+        return self._explained(source, force(self.model, source.ids, ids))
 
     def _explained(
-        self,
-        source: Source,
-        translation: tf.Tensor,
-        score: tf.Tensor,
-        hypotheses: Hypotheses,
+        self, source: Source, hypotheses: Hypotheses
     ) -> dict[str, tf.Tensor]:
-        """All of a `Translation`, still padded."""
+        """All of a batch's `Translation`s, still padded: of each text `N`."""
         read = tf.math.count_nonzero(source.ids != PAD_ID, axis=1, dtype=tf.int32)
+        empty = source.empty[:, None]
+        text = self.target_tokenizer.decode(hypotheses.ids)
         return {
-            "text": translation,
-            "score": score,
-            "tokens": self.target_tokenizer.pieces(hypotheses.ids[:, 0]),
-            "length": tf.where(source.empty, 0, hypotheses.lengths[:, 0]),
+            "text": tf.where(empty, "", text),
+            "score": tf.where(empty, 0.0, hypotheses.scores),
+            "tokens": self.target_tokenizer.pieces(hypotheses.ids),
+            "length": tf.where(empty, 0, hypotheses.lengths),
             "source_tokens": self.source_tokenizer.pieces(source.ids),
             "source_length": tf.where(source.empty, 0, read),
-            "alignment": hypotheses.weights[:, 0],
+            "alignment": hypotheses.weights,
             "truncated": source.truncated & ~source.empty,
+            "log_probs": hypotheses.token_log_probs,
         }
 
 
@@ -240,7 +291,7 @@ def _in_batches(
     sides: list[list[bytes]],
     batch_size: int,
     progress: bool,
-) -> list[Translation]:
+) -> list[list[Translation]]:
     """Translates in batches of similar length; the answers in the texts' order."""
     check_size("batch_size", batch_size)
     count = len(sides[0])
@@ -256,19 +307,26 @@ def _in_batches(
     return [translations[i] for i in range(count)]
 
 
-def _translations(batch: dict[str, tf.Tensor]) -> Iterator[Translation]:
+def _translations(batch: dict[str, tf.Tensor]) -> Iterator[list[Translation]]:
     """Cut the padding off a translated batch."""
     batch = {name: value.numpy() for name, value in batch.items()}
-    for i, text in enumerate(batch["text"]):
-        T, S = batch["length"][i], batch["source_length"][i]
-        yield Translation(
-            text=_string(text),
-            score=float(batch["score"][i]),
-            tokens=[_string(x) for x in batch["tokens"][i, :T]],
-            source_tokens=[_string(x) for x in batch["source_tokens"][i, :S]],
-            alignment=batch["alignment"][i, :T, :S].copy(),
-            truncated=bool(batch["truncated"][i]),
-        )
+    for i, lengths in enumerate(batch["length"]):
+        S = batch["source_length"][i]
+        source_tokens = [_string(x) for x in batch["source_tokens"][i, :S]]
+        yield [
+            Translation(
+                text=_string(batch["text"][i, n]),
+                score=float(batch["score"][i, n]),
+                tokens=[_string(x) for x in batch["tokens"][i, n, :T]],
+                source_tokens=source_tokens,
+                alignment=batch["alignment"][i, n, :T, :S].copy(),
+                truncated=bool(batch["truncated"][i]),
+                log_probs=batch["log_probs"][i, n, :T].copy(),
+            )
+            # Places that no hypothesis has taken are left out, but never all.
+            for n, T in enumerate(lengths)
+            if T or n == 0
+        ]
 
 
 def _string(piece: bytes) -> str:
@@ -298,11 +356,19 @@ def _all_bytes(texts: Iterable[str | bytes]) -> list[bytes]:
     return result
 
 
-def _warn_of_truncated(translations: list[Translation], max_source_length: int) -> None:
-    count = sum(translation.truncated for translation in translations)
+def _check_as_many(what: str, sides: list[list[bytes]]) -> None:
+    if len(sides[0]) != len(sides[1]):
+        raise ValueError(
+            f"There must be a {what} for each text. Received: {len(sides[0])} texts "
+            f"and {len(sides[1])} of the other"
+        )
+
+
+def _warn_of_truncated(found: list[list[Translation]], max_source_length: int) -> None:
+    count = sum(hypotheses[0].truncated for hypotheses in found)
     if count:
         warnings.warn(
-            f"{count} of {len(translations)} texts have more than "
+            f"{count} of {len(found)} texts have more than "
             f"max_source_length={max_source_length} tokens: only their beginnings "
             "were translated (those marked `truncated`).",
             stacklevel=3,

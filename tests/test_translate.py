@@ -1,0 +1,101 @@
+"""One line in is one line out."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import io
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from keras_luong import BeamSearch, Seq2Seq, Seq2SeqConfig, TokenizerPair, WordTokenizer
+from keras_luong.training.run_directory import RunDirectory, load, write_record
+
+SCRIPT = Path(__file__).parent.parent / "examples" / "translate.py"
+SPEC = importlib.util.spec_from_file_location("translate", SCRIPT)
+script = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(script)
+
+LINES = [b"a b", b"", b"  ", b"c \xff d", b"b\r", b"a" * 5000, b"d d d d d d d d d d d"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run directory of random weights, large enough to say different things."""
+    path = tmp_path_factory.mktemp("run")
+    model = Seq2Seq(Seq2SeqConfig(8, 9, units=8))
+    for weight in model.trainable_variables:
+        weight.assign(4.0 * weight)
+    write_record(path, model, BeamSearch(2, max_length=6), 10, {})
+    source, target = WordTokenizer(list("abcd")), WordTokenizer(list("ABCDE"))
+    TokenizerPair(source, target).save(RunDirectory(path).tokenizer)
+    model.save_weights(RunDirectory(path).best_weights)
+    return path
+
+
+def translated(run, capfdbinary, monkeypatch, content, *flags):
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+    script.main([str(run), *flags])
+    return capfdbinary.readouterr().out.decode().split("\n")
+
+
+@pytest.mark.parametrize("window", ["1", "3", "1024"])
+@pytest.mark.filterwarnings("ignore:.*max_source_length")
+def test_one_line_in_is_one_line_out(run, capfdbinary, monkeypatch, window):
+    content = b"\n".join(LINES) + b"\n"
+    flags = ("--window", window, "--batch_size", "2")
+    *lines, rest = translated(run, capfdbinary, monkeypatch, content, *flags)
+    clean = [line.rstrip(b"\r") for line in LINES]
+    assert lines == [t.text for t in load(run).translate(clean)] and rest == ""
+    assert lines[1] == lines[2] == ""
+
+
+@pytest.mark.parametrize("content, lines", [(b"", 0), (b"a", 1), (b"\n\n", 2)])
+def test_ends_of_files(run, capfdbinary, monkeypatch, content, lines):
+    assert len(translated(run, capfdbinary, monkeypatch, content)) == lines + 1
+
+
+def test_files_plain_and_gzip(run, tmp_path):
+    source, target = tmp_path / "in.gz", tmp_path / "out.txt"
+    source.write_bytes(gzip.compress(b"a b\nc\n"))
+    script.main([str(run), "--input", str(source), "--output", str(target)])
+    texts = [t.text for t in load(run).translate(["a b", "c"])]
+    assert target.read_text().splitlines() == texts
+
+
+def test_columns(run, capfdbinary, monkeypatch):
+    flags = ("--n_best", "2", "--alignments")
+    *lines, _ = translated(run, capfdbinary, monkeypatch, b"a b\n\nc d\n", *flags)
+    fields = [line.split(" ||| ") for line in lines]
+    assert [row[0] for row in fields] == ["0", "0", "1", "2", "2"]
+    assert all(len(row) == 4 for row in fields)
+    assert float(fields[0][2]) >= float(fields[1][2])
+    for link in fields[0][3].split():
+        i, j = map(int, link.split("-"))
+        assert i < 2 and j < len(fields[0][1].split())
+
+
+def test_the_search_is_the_runs_with_what_flags_change(run):
+    args = script.parse([str(run)])
+    assert script.make_translator(args).search == BeamSearch(2, max_length=6)
+    flags = "--beam_width 3 --average 0.7 --no_unknown --coverage_penalty 0.2"
+    search = script.make_translator(script.parse([str(run), *flags.split()])).search
+    assert (search.beam_width, search.forbidden) == (3, (1,))
+    assert search.length_penalty.kind == "average" and search.coverage_penalty == 0.2
+
+
+def test_a_missing_file_is_named(run, capsys):
+    with pytest.raises(SystemExit):
+        script.parse([str(run), "--input", "nowhere.txt"])
+    assert "nowhere.txt" in capsys.readouterr().err
+
+
+def test_a_bar_on_standard_error(run, capfdbinary, monkeypatch):
+    content = b"a\nb\n"
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+    script.main([str(run), "--progress"])
+    out, err = capfdbinary.readouterr()
+    assert out.count(b"\n") == 2 and b"line" in err
