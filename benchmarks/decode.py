@@ -1,0 +1,329 @@
+"""Beam search against TensorFlow Addons', on the same weights, taking turns.
+
+On a trained model and a whole test set, batches sorted by length; at batch 1; and on
+random weights where every sentence runs to the end. Two workers, a process each, answer
+in turn; what is printed are ratios of medians.
+
+    python benchmarks/decode.py --peer PEER/bin/python --run_dir runs/m30k \
+        --sources test.en
+    python benchmarks/decode.py --peer PEER/bin/python --shape 32,30,30,8000,512,512,2,5
+
+The peer's environment: tensorflow-cpu==2.15.1 tensorflow-addons==0.23.0
+typing_extensions==4.5.0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+PEER = Path(__file__).parent / "peers" / "tfa_beam.py"
+BOS, EOS = 2, 3
+
+
+def main() -> None:
+    """Measures and prints."""
+    args = parse()
+    if args.worker:
+        work(Path(args.worker))
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        directory = Path(directory)
+        task = prepare(args, directory)
+        workers = {"ours": Worker([sys.executable, __file__, "--worker"], directory)}
+        if args.peer:
+            workers["tfa"] = Worker([args.peer, str(PEER)], directory)
+        print(f"{task}\n")
+        print(f"batches of {args.batch_size}, sorted by length:")
+        last = compare(workers, "sorted", args.rounds, task["sentences"])
+        if args.run_dir:
+            if args.peer:
+                explain(args, directory, last)
+            print(f"batches of {args.batch_size}, in the file's order:")
+            compare(workers, "file", args.rounds, task["sentences"])
+            print("batches of 1:")
+            compare(workers, "one", args.rounds, task["singles"])
+        share_of_the_floor(task, last["ours"])
+
+
+def compare(workers: dict, question: str, rounds: int, sentences: int) -> dict:
+    """Lets the workers take turns; prints medians and their ratio."""
+    seconds: dict[str, list[float]] = {name: [] for name in workers}
+    last = {}
+    for _ in range(rounds):
+        for name, worker in workers.items():
+            last[name] = worker.ask(question)
+            seconds[name].append(last[name]["seconds"])
+    for name, times in seconds.items():
+        median = statistics.median(times)
+        print(
+            f"{name:5} median {median:7.2f} s ({min(times):.2f} to {max(times):.2f}), "
+            f"{sentences / median:7.1f} sentences/s, "
+            f"peak memory {last[name]['peak_mb']:,.0f} MB"
+        )
+    if len(workers) == 2:
+        ours, peer = (statistics.median(seconds[name]) for name in workers)
+        print(f"ours is {peer / ours:.2f} times as fast as tfa\n")
+    return last
+
+
+class Worker:
+    """A process that translates when asked to."""
+
+    def __init__(self, command: list[str], directory: Path):
+        self.process = subprocess.Popen(
+            [*command, str(directory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"},
+        )
+        while (line := self.process.stdout.readline()) != "ready\n":
+            if not line:
+                raise RuntimeError(f"{command} ended before it was ready")
+
+    def ask(self, question: str) -> dict:
+        """Its answer."""
+        self.process.stdin.write(question + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError("a worker ended before it answered")
+        return json.loads(line)
+
+
+def prepare(args, directory: Path) -> dict:
+    """Writes what both workers read: task, weights, batches."""
+    if args.run_dir:
+        model, sentences = trained(args)
+    else:
+        model, sentences = random(args)
+    config = model.config
+    task = {
+        "config": dict(vars(config)),
+        "units": config.units,
+        "vocabulary": config.target_vocab_size,
+        "encoder_units": config.encoder_units,
+        "num_layers": config.num_layers,
+        "bidirectional": config.bidirectional,
+        "beam_width": args.beam_width,
+        "length_penalty": args.length_penalty,
+        "max_length": args.max_length,
+        "ends": bool(args.run_dir),
+        "sentences": len(sentences),
+        "singles": min(50, len(sentences)),
+    }
+    (directory / "task.json").write_text(json.dumps(task))
+    np.savez(directory / "weights.npz", **weights_of(model))
+    model.save_weights(directory / "model.weights.h5")
+    size = args.batch_size
+    for name, rows in (("sorted", sorted(sentences, key=len)), ("file", sentences)):
+        groups = [rows[i : i + size] for i in range(0, len(rows), size)]
+        save(directory / f"{name}.npz", groups)
+    save(directory / "one.npz", [[x] for x in sentences[: task["singles"]]])
+    del task["config"]
+    return task
+
+
+def save(path: Path, groups: list[list]) -> None:
+    """Batches padded with 0, in order."""
+    arrays = {}
+    for i, rows in enumerate(groups):
+        array = np.zeros([len(rows), max(map(len, rows))], "int32")
+        for row, ids in zip(array, rows, strict=True):
+            row[: len(ids)] = ids
+        arrays[f"{i:06d}"] = array
+    np.savez(path, **arrays)
+
+
+def trained(args):
+    """A run's model, and the ids of the sentences to translate."""
+    from keras_luong import load
+    from keras_luong.text.batches import source_rows
+
+    translator = load(args.run_dir)
+    lines = Path(args.sources).read_text(encoding="utf-8").split("\n")
+    lines = [line for line in lines if line.strip()]
+    ids, _ = source_rows(
+        lines, translator.source_tokenizer, translator.max_source_length
+    )
+    return translator.model, ids.to_list()
+
+
+def random(args):
+    """A model of random weights, and sentences of random ids."""
+    import keras_luong as kl
+
+    B, S, T, V, E, H, L, K = map(int, args.shape.split(","))
+    args.batch_size, args.max_length, args.beam_width = B, T, K
+    config = kl.Seq2SeqConfig(
+        V, V, units=H, embedding_dim=E, num_layers=L, bidirectional=False
+    )
+    ids = np.random.default_rng(0).integers(4, V, (B, S))
+    return kl.Seq2Seq(config), ids.tolist()
+
+
+def weights_of(model) -> dict[str, np.ndarray]:
+    """The model's weights by names that the peer knows."""
+    config, cell = model.config, model.decoder.cell
+    if config.score_mode != "general" or not config.input_feeding:
+        raise ValueError("The comparison is of general scores and input feeding.")
+    layers = {f"decoder_{i}": layer for i, layer in enumerate(cell.layers)}
+    layers |= {f"forward_{i}": x for i, x in enumerate(model.encoder.forward_layers)}
+    layers |= {f"backward_{i}": x for i, x in enumerate(model.encoder.backward_layers)}
+    weights = {}
+    for name, layer in layers.items():
+        parts = ("kernel", "recurrent_kernel", "bias")
+        names = ("kernel", "recurrent", "bias")
+        for part, short in zip(parts, names, strict=True):
+            weights[f"{name}_{short}"] = getattr(layer.cell, part).numpy()
+    # In Addons the previous h̃ is a part of the input, in the same matrix.
+    weights["decoder_0_kernel"] = np.concatenate(
+        [weights["decoder_0_kernel"], cell.feeding_kernel.numpy()]
+    )
+    target = model.target_embedding.embeddings.numpy()
+    output = target.T if model.output_layer is None else model.output_layer.kernel
+    return weights | {
+        "attention_kernel": cell.attention.score.kernel.numpy(),
+        "vector_kernel": cell.attentional_vector.kernel.numpy(),
+        "source_embedding": model.source_embedding.embeddings.numpy(),
+        "target_embedding": target,
+        "output": np.asarray(output),
+    }
+
+
+def work(directory: Path) -> None:
+    """Our worker: answers until standard input ends."""
+    import tensorflow as tf
+
+    import keras_luong as kl
+
+    task = json.loads((directory / "task.json").read_text())
+    model = kl.Seq2Seq(kl.Seq2SeqConfig(**task["config"]))
+    model.load_weights(directory / "model.weights.h5")
+    search = kl.BeamSearch(
+        task["beam_width"],
+        max_length=task["max_length"],
+        length_penalty=task["length_penalty"],
+        # Where nothing is to end, as with the peer's end id outside the vocabulary.
+        min_length=0 if task["ends"] else task["max_length"] + 1,
+    )
+    names = ("sorted", "file", "one")
+    batches = {
+        name: [x for _, x in sorted(np.load(directory / f"{name}.npz").items())]
+        for name in names
+    }
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
+    def translate(ids):
+        return search(model, ids).ids[:, 0]
+
+    for name in names:
+        translate(tf.constant(batches[name][0]))
+    print("ready", flush=True)
+    for line in sys.stdin:
+        start = time.perf_counter()
+        found = [translate(tf.constant(x)).numpy() for x in batches[line.strip()]]
+        answer = {"seconds": time.perf_counter() - start, "peak_mb": peak_memory()}
+        answer["ids"] = [row.tolist() for ids in found for row in ids]
+        print(json.dumps(answer), flush=True)
+
+
+def peak_memory() -> float:
+    """MB; getrusage's figure would begin with the parent's."""
+    status = Path("/proc/self/status").read_text().splitlines()
+    (line,) = [line for line in status if line.startswith("VmHWM")]
+    return int(line.split()[1]) / 1024
+
+
+def explain(args, directory: Path, last: dict) -> None:
+    """Says how many best hypotheses agree, and which are better where they do not."""
+    import tensorflow as tf
+
+    import keras_luong as kl
+
+    model = kl.load(args.run_dir).model
+    batches = np.load(directory / "sorted.npz")
+    sources = [row for _, x in sorted(batches.items()) for row in x]
+    penalty = kl.decoding.penalties.GNMTLengthPenalty(args.length_penalty)
+    scores = {}
+    for name, answer in last.items():
+        scores[name] = []
+        for source, ids in zip(sources, map(ended, answer["ids"]), strict=True):
+            found = kl.decoding.force(model, [source], [ids])
+            score = penalty.score(found.log_probs, tf.constant(len(ids)))
+            scores[name].append(float(score[0, 0]))
+    pairs = zip(
+        *(map(ended, last[name]["ids"]) for name in ("ours", "tfa")), strict=True
+    )
+    same = np.array([one == other for one, other in pairs])
+    gain = np.array(scores["ours"]) - np.array(scores["tfa"])
+    print(
+        f"best hypotheses: {same.sum()} of {len(same)} the same; of the others ours "
+        f"scores higher in {(gain[~same] > 1e-4).sum()}, lower in "
+        f"{(gain[~same] < -1e-4).sum()}; mean score {np.mean(scores['ours']):.4f} "
+        f"against {np.mean(scores['tfa']):.4f}\n"
+    )
+
+
+def ended(ids: list[int]) -> list[int]:
+    """Up to the end token."""
+    ids = [token for token in ids if token >= 0]
+    return ids[: ids.index(EOS) + 1] if EOS in ids else [t for t in ids if t]
+
+
+def share_of_the_floor(task: dict, answer: dict) -> None:
+    """How much of the time the matrix products alone would take."""
+    import tensorflow as tf
+
+    x = tf.random.normal([2048, 2048])
+    times = []
+    for _ in range(10):
+        start = time.perf_counter()
+        tf.matmul(x, x)[0, 0].numpy()
+        times.append(time.perf_counter() - start)
+    peak = 2 * 2048**3 / min(times)
+    if task["ends"]:
+        print(f"matrix products reach {peak / 1e9:.0f} GFLOP/s here")
+        return
+    H, K, L = task["units"], task["beam_width"], task["num_layers"]
+    rows = task["sentences"] * K * task["max_length"]
+    V = task["vocabulary"]
+    cell = 8 * H * (3 * H) + (L - 1) * 8 * H * (2 * H)
+    flops = rows * (cell + 2 * H * H + 4 * H * H + 2 * H * V)
+    share = flops / peak / answer["seconds"]
+    print(
+        f"matrix products reach {peak / 1e9:.0f} GFLOP/s; the search {share:.0%} of it"
+    )
+
+
+def parse() -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    flag = parser.add_argument
+    flag("--peer", help="the peer's Python; without it only ours is measured")
+    flag("--run_dir", help="a run of train_wmt.py: general score, input feeding")
+    flag("--sources", help="file to translate")
+    flag("--shape", default="32,30,30,8000,512,512,2,5", help="B,S,T,V,E,H,L,K")
+    flag("--beam_width", type=int, default=5)
+    flag("--batch_size", type=int, default=32)
+    flag("--max_length", type=int, default=60)
+    flag("--length_penalty", type=float, default=0.0)
+    flag("--rounds", type=int, default=5)
+    flag("--worker", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

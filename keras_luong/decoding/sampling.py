@@ -1,0 +1,310 @@
+"""Sampling: each next token drawn from the model's distribution, or the best part.
+
+Shapes: `B` batch, `S` source length, `N` samples of a sentence, `V` vocabulary, `T`
+longest that a sample may grow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import numbers
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from keras_luong.checks import check_size
+from keras_luong.decoding.stepping import (
+    IMPOSSIBLE,
+    Hypotheses,
+    StepModel,
+    collect,
+    follow,
+    keep_shapes,
+    length_limits,
+    next_token_log_probs,
+)
+from keras_luong.text.special_ids import BOS_ID, EOS_ID, PAD_ID
+
+SEEDS = 2**63  # a seed is an int64
+FEW = 256
+
+
+class Samples(NamedTuple):
+    """The hypotheses of each sentence, as far as they are."""
+
+    tokens: tf.Tensor  # [B, N] the last ones; [B, 1] before the first step
+    log_probs: tf.Tensor  # [B, N]
+    lengths: tf.Tensor  # [B, N]
+    is_open: tf.Tensor  # [B, N]
+    state: Any  # nest of [B, N, ...], or [B, 1, ...] before the first step
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomSampling:
+    """Draws every next token at random, as probable as the model says.
+
+    With its defaults, ancestral sampling: a sequence is drawn as often as it is
+    probable (padding and the begin token, never drawn, leave their share to the
+    others). `temperature` sharpens or flattens the distribution of each token
+    (`logits / temperature`); then `top_k` keeps the most probable tokens (Fan et al.
+    2018, arXiv:1805.04833); then `top_p` keeps of those the fewest most probable whose
+    share reaches `top_p`, the one that crosses it included (nucleus sampling, Holtzman
+    et al. 2020, arXiv:1904.09751). What is left is drawn in proportion. The log-
+    probabilities of the answer are the model's own, at temperature 1, nothing cut off.
+
+    Samples of a sentence are drawn independently, so that some may be equal. They are
+    sorted by log-probability. The one sample of `num_samples=1` is an unbiased one; the
+    first of several is the most probable of them.
+
+    **With a seed** the random numbers of a sentence follow from the seed and its own
+    ids (padding not counted): one for every step and sample. So it gets the same
+    samples each time, eagerly, in a `tf.function` and in a SavedModel, whatever its
+    neighbours are and wherever it stands in a batch. A sentence that stands there twice
+    gets the same twice: use `num_samples`.
+
+    **Without a seed** each row of each call draws its seed from an op that seeds itself
+    from the machine's entropy when it is first run in a process, and keeps its state
+    from call to call. It is run, not traced into a constant, so a `tf.function` and a
+    SavedModel draw anew at every call and in every process too. `tf.random.set_seed`
+    has no part in it: a seed set while exporting would be every server's. Where
+    TensorFlow is told to be deterministic (`enable_op_determinism`), give a seed.
+
+    Args:
+        temperature: positive number; below 1 nearer to greedy search, above 1 wilder.
+        top_k: int, or None for all tokens.
+        top_p: number in (0, 1], or None for all tokens.
+        num_samples: int, `N`.
+        max_length: int, counting the end token; or None for twice the sentence's
+            source length and 10.
+        seed: int in [0, 2**63), or None.
+
+    Raises:
+        TypeError: if an argument has the wrong type.
+        ValueError: if a size is below 1, or another number outside its range.
+
+    Example:
+        >>> search = RandomSampling(temperature=0.8, top_p=0.9, num_samples=5, seed=1)
+        >>> hypotheses = search(model, source_ids)
+        >>> hypotheses.ids  # [B, 5, T']
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    num_samples: int = 1
+    max_length: int | None = 100
+    seed: int | None = None
+
+    def __post_init__(self):
+        """Refuse impossible settings."""
+        _check_number("temperature", self.temperature, math.inf, "positive and finite")
+        check_size("top_k", self.top_k, optional=True)
+        if self.top_p is not None:
+            _check_number("top_p", self.top_p, math.nextafter(1, 2), "in (0, 1]")
+        check_size("num_samples", self.num_samples)
+        check_size("max_length", self.max_length, optional=True)
+        check_size("seed", self.seed, optional=True, smallest=0)
+        if self.seed is not None and self.seed >= SEEDS:
+            raise ValueError(f"seed must be below 2**63. Received: {self.seed}")
+
+    def __call__(self, model: StepModel, source_ids: tf.Tensor) -> Hypotheses:
+        """Draw.
+
+        Args:
+            model: a `StepModel`.
+            source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
+
+        Returns:
+            `Hypotheses`, `num_samples` per sentence; scores are log-probabilities.
+        """
+        source_ids = tf.cast(tf.convert_to_tensor(source_ids), tf.int32)
+        memory, state = model.encode(source_ids)
+        limits = length_limits(source_ids, self.max_length)
+        uniforms = self._uniforms(source_ids, limits)
+
+        def advance(time, samples, ids, weights, log_probs):
+            logits, state, attention = self._step(model, samples, memory)
+            tokens, gains = self._draw(logits, uniforms[:, time])
+            samples = _extend(samples, tokens, gains, state, limits[:, tf.newaxis])
+            ids = ids.write(time, tokens)
+            weights = weights.write(time, tf.cast(attention, tf.float32))
+            log_probs = log_probs.write(time, samples.log_probs)
+            return time + 1, samples, ids, weights, log_probs
+
+        def loop_body(time, samples, *arrays):
+            after = advance(time, samples, *arrays)
+            return *keep_shapes(after[:2], (time, samples)), *after[2:]
+
+        def any_open(time, samples, *arrays):
+            return tf.reduce_any(samples.is_open)
+
+        first = advance(tf.constant(0), *self._start(source_ids, state))
+        _, samples, *arrays = tf.while_loop(any_open, loop_body, first)
+        hypotheses = collect(*arrays, samples.lengths, samples.log_probs)
+        order = tf.math.top_k(hypotheses.scores, self.num_samples).indices
+        return follow(hypotheses, order)
+
+    def _start(self, source_ids, state):
+        """Every sample open, nothing written; the state is that of one yet."""
+        batch = tf.shape(source_ids)[0]
+        shape = [batch, self.num_samples]
+        samples = Samples(
+            tokens=tf.fill([batch, 1], BOS_ID),
+            log_probs=tf.zeros(shape),
+            lengths=tf.zeros(shape, tf.int32),
+            is_open=tf.fill(shape, True),
+            state=state,
+        )
+        size = self._longest(source_ids)
+        shape = [source_ids.shape[0], self.num_samples]
+        ids = tf.TensorArray(tf.int32, size, element_shape=shape)
+        log_probs = tf.TensorArray(tf.float32, size, element_shape=shape)
+        shape = [*shape, source_ids.shape[1]]
+        weights = tf.TensorArray(tf.float32, size, element_shape=shape)
+        return samples, ids, weights, log_probs
+
+    def _step(self, model, samples, memory):
+        """The model's step, of each sample or, the first one, once for all."""
+        logits, state, weights = model.step(samples.tokens, samples.state, memory)
+        outputs = logits, keep_shapes(state, samples.state), weights
+        if samples.tokens.shape[1] == self.num_samples:
+            return outputs
+        return follow(outputs, tf.zeros_like(samples.lengths))
+
+    def _draw(self, logits, uniforms):
+        """Tokens `[B, N]` and the logarithms of their probabilities."""
+        ranked, normalisers = next_token_log_probs(logits)
+        tokens = draw(ranked, uniforms, self.temperature, self.top_k, self.top_p)
+        chosen = tf.gather(ranked, tokens, batch_dims=2)
+        return tokens, chosen - normalisers[..., 0]
+
+    def _longest(self, source_ids):
+        """`T`, an int or a scalar tensor."""
+        return self.max_length or 2 * tf.shape(source_ids)[1] + 10
+
+    def _uniforms(self, source_ids, limits):
+        """All the randomness there will be: float64 `[B, T, N]` in [0, 1).
+
+        A sentence has numbers for its own `limits` only, drawn apart from the others'.
+        """
+        longest = self._longest(source_ids)
+
+        def of_sentence(key_and_limit):
+            key, limit = key_and_limit
+            uniforms = tf.random.stateless_uniform(
+                [limit, self.num_samples], key, dtype=tf.float64, alg="philox"
+            )
+            return tf.pad(uniforms, [[0, longest - limit], [0, 0]])
+
+        # One row more: `map_fn` does not know the shape of what it maps nothing to.
+        rows = (
+            tf.pad(self._keys(source_ids), [[0, 1], [0, 0]]),
+            tf.pad(limits, [[0, 1]]),
+        )
+        signature = tf.TensorSpec([self.max_length, self.num_samples], tf.float64)
+        return tf.map_fn(of_sentence, rows, fn_output_signature=signature)[:-1]
+
+    def _keys(self, source_ids):
+        """Seeds of stateless random ops, one per sentence: int64 `[B, 2]`."""
+        batch = tf.shape(source_ids)[0]
+        if self.seed is None:
+            # Not tf.random.uniform, which would write the global seed into the graph.
+            bounds = tf.constant([tf.int64.min, tf.int64.max], tf.int64)
+            return tf.raw_ops.RandomUniformInt(
+                shape=[batch, 2], minval=bounds[0], maxval=bounds[1]
+            )
+        words = tf.strings.as_string(source_ids) + " "
+        words = tf.where(source_ids == PAD_ID, "", words)
+        sentences = tf.strings.reduce_join(words, axis=1)
+        fingerprints = tf.strings.to_hash_bucket_fast(sentences, SEEDS - 1)
+        seeds = tf.fill([batch], tf.constant(self.seed, tf.int64))
+        return tf.stack([seeds, fingerprints], axis=1)
+
+
+def draw(
+    logits: tf.Tensor,
+    uniforms: tf.Tensor,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+) -> tf.Tensor:
+    """Turn uniform random numbers into tokens, by inverting their distribution.
+
+    The tokens lie side by side on [0, 1), each as wide as it is probable: in the order
+    of their ids, or from the most to the least probable if `top_k` or `top_p` is given.
+    The one is drawn on which the number falls. Tokens of the same probability are kept
+    from the lowest id up.
+
+    Args:
+        logits: float32 `[B, N, V]`, -inf where a token is impossible.
+        uniforms: float64 `[B, N]` in [0, 1).
+        temperature: as of `RandomSampling`.
+        top_k: likewise.
+        top_p: likewise.
+
+    Returns:
+        int32 `[B, N]`. Impossible tokens are drawn only where there are no others.
+
+    Example:
+        >>> draw(tf.math.log([[[0.25, 0.75]]]), tf.constant([[0.3]], tf.float64))
+        <tf.Tensor: shape=(1, 1), dtype=int32, numpy=array([[1]], dtype=int32)>
+    """
+    # In float64: added up in float32, improbable tokens of a large vocabulary vanish.
+    best = tf.cast(tf.reduce_max(logits, axis=-1, keepdims=True), tf.float64)
+
+    def masses_of(logits):
+        return tf.exp((tf.cast(logits, tf.float64) - best) / temperature)
+
+    ids = None
+    if top_k:
+        logits, ids = tf.math.top_k(logits, min(top_k, logits.shape[-1]))
+    if top_p:
+        enough = top_p * tf.reduce_sum(masses_of(logits), axis=-1, keepdims=True)
+        if not top_k:
+            logits, ids = _sort(logits, masses_of, enough)
+    masses = masses_of(logits)
+    if top_p:
+        masses = tf.where(tf.cumsum(masses, -1, exclusive=True) < enough, masses, 0.0)
+    places = _first_beyond(masses, uniforms)
+    return places if ids is None else tf.gather(ids, places, batch_dims=2)
+
+
+def _sort(logits, masses_of, enough):
+    """Logits and ids, the most probable first: all of them, or a few if that is enough.
+
+    To sort a whole vocabulary takes longer than most models' step.
+    """
+    size = logits.shape[-1]
+    first = tf.math.top_k(logits, min(FEW, size))
+    if size <= FEW:
+        return first
+    missing = tf.reduce_sum(masses_of(first.values), -1, keepdims=True) < enough
+    return tf.cond(
+        tf.reduce_any(missing), lambda: tf.math.top_k(logits, size), lambda: first
+    )
+
+
+def _first_beyond(masses, uniforms):
+    """Index `[B, N]` of the mass on which each number falls, laid end to end."""
+    # What has no mass has no place, so that no rounding can let it be drawn.
+    ends = tf.where(masses > 0, tf.cumsum(masses, axis=-1), 0.0)
+    places = uniforms[..., tf.newaxis] * tf.reduce_max(ends, axis=-1, keepdims=True)
+    beyond = tf.cast(ends > places, tf.int32)
+    return tf.math.top_k(beyond, 1).indices[..., 0]  # a tie: the first one
+
+
+def _extend(samples, tokens, gains, state, limits):
+    """Add a token to the samples that are still open."""
+    log_probs = samples.log_probs + tf.where(samples.is_open, gains, 0.0)
+    lengths = samples.lengths + tf.cast(samples.is_open, tf.int32)
+    goes_on = (tokens != EOS_ID) & (lengths < limits) & (log_probs > IMPOSSIBLE)
+    return Samples(tokens, log_probs, lengths, samples.is_open & goes_on, state)
+
+
+def _check_number(name, value, above, what):
+    """Raises unless it is a number in (0, above)."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number. Received: {value!r}")
+    if not 0 < value < above:
+        raise ValueError(f"{name} must be {what}. Received: {value!r}")
