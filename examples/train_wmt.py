@@ -49,7 +49,7 @@ MONITORS = ("val_perplexity", "val_token_accuracy", "val_bleu", "val_loss")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 # What may differ when a run goes on; everything else would make it another run.
 FREE = (
-    "epochs strategy early_stopping eval_sentences bleu_tokenize "
+    "epochs strategy early_stopping keep_epochs eval_sentences bleu_tokenize "
     "beam_width length_penalty jit_compile"
 ).split()
 
@@ -134,6 +134,7 @@ def train(args, corpus, translator, perplexity, schedule) -> None:
             first=[follow, *schedule.callbacks, translation],
             monitor=args.monitor,
             early_stopping=args.early_stopping,
+            keep_epochs=args.keep_epochs,
         ),
         verbose="auto" if sys.stdout.isatty() else 2,
     )
@@ -337,6 +338,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         help="what the best weights are judged by",
     )
     flag("--early_stopping", type=int, help="epochs to wait for a better one")
+    flag("--keep_epochs", type=int, default=5, help="weights kept to be averaged")
     flag("--eval_sentences", type=int, default=500, help="translated each epoch")
     flag("--bleu_tokenize", default="13a", help="none for text that is tokenised")
     flag("--beam_width", type=int, default=5, help="of the final evaluation")

@@ -4,7 +4,9 @@ The public names; each module's docstring says what it is about.
 """
 
 from keras_luong.decoding.beam import BeamSearch
+from keras_luong.decoding.ensemble import Ensemble
 from keras_luong.decoding.greedy import GreedySearch
+from keras_luong.decoding.sampling import RandomSampling
 from keras_luong.decoding.stepping import Hypotheses
 from keras_luong.layers import (
     AttentionalVector,
@@ -32,6 +34,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AttentionalVector",
     "BeamSearch",
+    "Ensemble",
     "GreedySearch",
     "Hypotheses",
     "InputFeedingDecoder",
@@ -41,6 +44,7 @@ __all__ = [
     "Memory",
     "MonotonicAttention",
     "Perplexity",
+    "RandomSampling",
     "RecurrentEncoder",
     "Score",
     "SentencePieceTokenizer",

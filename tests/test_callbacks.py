@@ -10,9 +10,11 @@ import tensorflow as tf
 
 from keras_luong.serving.translator import Translation
 from keras_luong.training import callbacks
+from keras_luong.training.averaging import epoch_weights
 from keras_luong.training.callbacks import (
     EpochLog,
     FollowEpoch,
+    KeepLastEpochs,
     StopOnNaN,
     TranslationEvaluation,
     best_so_far,
@@ -339,3 +341,22 @@ def test_direction(monitor, expected):
 )
 def test_best_so_far(monitor, values, expected):
     assert best_so_far([{monitor: value} for value in values], monitor) == expected
+
+
+def test_the_last_epochs_weights_are_kept(tmp_path):
+    model = small_model()
+    keep = KeepLastEpochs(tmp_path, 2)
+    keep.set_model(model)
+    for epoch in range(4):
+        model.weights[0].assign(model.weights[0] + 1.0)
+        keep.on_epoch_end(epoch, {})
+    kept = epoch_weights(tmp_path)
+    assert [path.name for path in kept] == [
+        "epoch-0003.weights.h5",
+        "epoch-0004.weights.h5",
+    ]
+    last = model.get_weights()[0]
+    model.load_weights(kept[0])
+    np.testing.assert_allclose(model.get_weights()[0], last - 1.0, rtol=1e-6)
+    with pytest.raises(ValueError, match="count.*0"):
+        KeepLastEpochs(tmp_path, 0)

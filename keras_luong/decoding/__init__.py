@@ -1,6 +1,7 @@
 """Search for the most probable target sequence, given nothing but a model's step."""
 
 from keras_luong.decoding.beam import BeamSearch
+from keras_luong.decoding.ensemble import Ensemble
 from keras_luong.decoding.forced import force
 from keras_luong.decoding.greedy import GreedySearch
 from keras_luong.decoding.penalties import (
@@ -12,17 +13,20 @@ from keras_luong.decoding.penalties import (
     SummaryCoveragePenalty,
     WordReward,
 )
+from keras_luong.decoding.sampling import RandomSampling
 from keras_luong.decoding.stepping import Hypotheses, StepModel
 
 __all__ = [
     "AverageLengthPenalty",
     "BeamSearch",
     "CoveragePenalty",
+    "Ensemble",
     "GNMTCoveragePenalty",
     "GNMTLengthPenalty",
     "GreedySearch",
     "Hypotheses",
     "LengthPenalty",
+    "RandomSampling",
     "StepModel",
     "SummaryCoveragePenalty",
     "WordReward",

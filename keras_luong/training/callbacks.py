@@ -13,7 +13,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_luong.checks import check_size
 from keras_luong.evaluation.bleu import bleu
+from keras_luong.training.averaging import EPOCH_WEIGHTS, epoch_weights
 from keras_luong.training.metrics import TokenMean
 from keras_luong.training.run_directory import (
     RunDirectory,
@@ -266,6 +268,30 @@ class FollowEpoch(keras.callbacks.Callback):
         return batches.prefetch(tf.data.AUTOTUNE)
 
 
+class KeepLastEpochs(keras.callbacks.ModelCheckpoint):
+    """Keeps the weights of the last epochs, for `average_weights`.
+
+    Args:
+        run_dir: The run directory, in whose `epochs/` they are.
+        count: How many.
+
+    Example:
+        >>> model.fit(batches, callbacks=[KeepLastEpochs("runs/m30k", 5)])
+        >>> average_weights(epoch_weights("runs/m30k", last=5), "mean.weights.h5")
+    """
+
+    def __init__(self, run_dir: str | Path, count: int):
+        self.run_dir, self.count = run_dir, check_size("count", count)
+        path = RunDirectory(run_dir).path / EPOCH_WEIGHTS
+        super().__init__(str(path), save_weights_only=True)
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Writes this epoch's and drops the oldest."""
+        super().on_epoch_end(epoch, logs)
+        for path in epoch_weights(self.run_dir)[: -self.count]:
+            path.unlink()
+
+
 def direction(monitor: str) -> str:
     """Whether a monitored quantity should rise or fall.
 
@@ -311,6 +337,7 @@ def training_callbacks(
     first: Sequence[keras.callbacks.Callback] = (),
     monitor: str = "val_perplexity",
     early_stopping: int | None = None,
+    keep_epochs: int = 0,
 ) -> list[keras.callbacks.Callback]:
     """The callbacks of a training run, in the order in which they need each other.
 
@@ -321,6 +348,7 @@ def training_callbacks(
         monitor: What "best" is judged by. Perplexity is exact on any number of
             replicas; Keras's `val_loss` weighs batches by rows.
         early_stopping: Stop after so many epochs without a better one; None or 0 never.
+        keep_epochs: Keep the weights of the last so many epochs, to average them.
 
     Returns:
         Callbacks for `fit`. The best weights go to `model.weights.h5`, the last state
@@ -347,6 +375,7 @@ def training_callbacks(
             save_weights_only=True,
             initial_value_threshold=best,
         ),
+        *([KeepLastEpochs(run_dir, keep_epochs)] if keep_epochs else []),
         *([stopping] if early_stopping else []),
         EpochLog(run_dir, token_counter),
         keras.callbacks.TensorBoard(str(run.logs), write_graph=False),

@@ -5,6 +5,7 @@ run.json           what was trained and how: model, search, settings, versions
 tokenizer/         the tokenizers
 model.weights.h5   the best weights so far
 checkpoints/       the last state, to go on from
+epochs/            the weights of the last epochs, to average
 history.jsonl      one line per epoch
 results.json       the final evaluation
 logs/              for TensorBoard
