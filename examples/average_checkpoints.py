@@ -19,13 +19,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import keras
-
-from keras_luong.training.averaging import (
-    average_weights,
-    epoch_weights,
-    weight_names,
-)
+from keras_luong.training.averaging import average_weights, epoch_weights
 from keras_luong.training.run_directory import (
     RunDirectory,
     load,
@@ -58,22 +52,8 @@ def average(run_dir: Path, paths: Sequence[Path], out: Path) -> None:
         shutil.copytree(old.tokenizer, new.tokenizer)
         write_json(new.record, record_of(run_dir, paths))
         average_weights(paths, new.best_weights)
-        model = load(new.path).model  # refuses weights that are not the model's
-        check_all_used(new.best_weights, model)
+        load(new.path)  # refuses weights that are not the model's
         new.path.rename(out)
-
-
-def check_all_used(path: Path, model: keras.Model) -> None:
-    """Refuses weights of a larger model, of which Keras would load a part."""
-    own = path.with_name("own.weights.h5")
-    model.save_weights(own)
-    strangers = sorted({*weight_names(path)} - {*weight_names(own)})
-    own.unlink()
-    if strangers:
-        raise ValueError(
-            "The weights belong to another model than the run's, which has no "
-            f"{', '.join(strangers[:5])}"
-        )
 
 
 def record_of(run_dir: Path, paths: Sequence[Path]) -> dict:

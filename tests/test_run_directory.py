@@ -144,6 +144,7 @@ def test_refuses_a_damaged_record(run, text):
     "changes",
     [
         {"units": 12},
+        {"num_layers": 2},
         {"attention": None},
         {"tie_embeddings": "target"},
         {"bidirectional": False},

@@ -306,7 +306,12 @@ def _weights_path(run: RunDirectory, weights: str) -> Path:
 
 
 def _load_weights(model: keras.Model, path: Path) -> None:
+    from keras_luong.training.averaging import weight_names
+
     try:
+        # Of a larger model Keras would load a part, and say nothing.
+        if (found := len(weight_names(path))) != (expected := len(model.weights)):
+            raise ValueError(f"it has {found} weights, and the model {expected}")
         model.load_weights(path)
     except (ValueError, OSError, KeyError) as error:
         raise ValueError(
