@@ -14,17 +14,18 @@ import tensorflow as tf
 
 from keras_luong.checks import check_flag, check_size
 from keras_luong.decoding.constraints import forced_tokens, repeats
+from keras_luong.decoding.history import History, record, trace_back
 from keras_luong.decoding.penalties import (
     CoveragePenalty,
     LengthPenalty,
     coverage_penalty_of,
     length_penalty_of,
 )
+from keras_luong.decoding.pool import Pool, fill, offer, scattered
 from keras_luong.decoding.stepping import (
     IMPOSSIBLE,
     Hypotheses,
     StepModel,
-    collect,
     follow,
     keep_shapes,
     length_limits,
@@ -54,30 +55,6 @@ class Beams(NamedTuple):
     state: Any  # nest of [A, K, ...]
     coverage: list  # [A, K, S] attention so far, if a penalty asks for it
     written: list  # [A, K, T] tokens so far, if a constraint asks for them
-
-
-class Pool(NamedTuple):
-    """A sentence's `N` best finished hypotheses, best first; empty places score -inf.
-
-    A hypothesis is where to find its last token, the history knows the rest.
-    """
-
-    scores: tf.Tensor  # [A, N]
-    log_probs: tf.Tensor  # [A, N]
-    lengths: tf.Tensor  # [A, N]
-    slots: tf.Tensor  # [A, N] the beam that held the last token
-
-
-class History(NamedTuple):
-    """What every step chose: a tree, of which a hypothesis is a path to the root.
-
-    Tokens and attention are written once and never moved as the beams change places.
-    """
-
-    tokens: tf.TensorArray  # T x [B, K]
-    parents: tf.TensorArray  # T x [B, K] the beam of the step before
-    log_probs: tf.TensorArray  # T x [B, K] of the hypothesis so far
-    weights: tf.TensorArray  # T x [B, K, S]
 
 
 class Step(NamedTuple):
@@ -240,7 +217,9 @@ class BeamSearch:
             beams, parents = self._choose(beams, totals, tokens, state, step.time)
             weights = follow(weights, parents)
             beams = beams._replace(coverage=[c + weights for c in beams.coverage])
-            history = _record(step, beams, parents, weights)
+            chosen = beams.tokens, parents, beams.log_probs, weights
+            count = tf.shape(step.decided.scores)[0]
+            history = record(step.history, step.time, chosen, sentences.rows, count)
             beams, pool = self._finish(beams, step.pool, step.time + 1, sentences)
             step = step._replace(beams=beams, pool=pool, history=history)
             return step._replace(time=step.time + 1)
@@ -262,8 +241,8 @@ class BeamSearch:
         first = advance(start)
         first = _compacted(first) if self.compact else first
         end = Step(*tf.while_loop(any_open, body, first, _shapes(first, self.compact)))
-        decided = _scattered(end.decided, end.sentences.rows, end.pool)
-        return _trace_back(decided, end.history, end.time)
+        decided = scattered(end.decided, end.sentences.rows, end.pool)
+        return trace_back(decided, end.history, end.time)
 
     def _sentences(self, source_ids, prefix_ids, memory):
         """What is known of each sentence before the first step."""
@@ -387,9 +366,9 @@ class BeamSearch:
         at_limit = length >= limits
         penalty, mask = self._coverage_penalty, sentences.mask[:, None]
         bonus = [penalty.score(c, mask) for c in beams.coverage]
-        pool = _offer(pool, self._pool_of(finished, length, bonus))
+        pool = offer(pool, self._pool_of(finished, length, bonus))
         rest = tf.where(at_limit, unfinished, IMPOSSIBLE)
-        pool = _fill(pool, self._pool_of(rest, length, bonus))
+        pool = fill(pool, self._pool_of(rest, length, bonus))
 
         worst = pool.scores[:, -1:]
         if self.early_stopping is True:
@@ -429,40 +408,6 @@ def _times(ratio, lengths):
     return tf.cast(tf.math.ceil(product - 1e-4), tf.int32)
 
 
-def _record(step, beams, parents, weights):
-    """Write down a step: what was chosen and where it looked."""
-    rows, size = step.sentences.rows[:, None], tf.shape(step.decided.scores)[:1]
-
-    def full(x):  # at its sentences' places in the whole batch
-        return tf.scatter_nd(rows, x, tf.concat([size, tf.shape(x)[1:]], axis=0))
-
-    history, time = step.history, step.time
-    return History(
-        tokens=history.tokens.write(time, full(beams.tokens)),
-        parents=history.parents.write(time, full(parents)),
-        log_probs=history.log_probs.write(time, full(beams.log_probs)),
-        weights=history.weights.write(time, full(weights)),
-    )
-
-
-def _offer(pool, others):
-    """Keep the best of both by score; at a tie, the pool's own."""
-    both = tf.nest.map_structure(lambda *x: tf.concat(x, axis=1), pool, others)
-    return follow(both, tf.math.top_k(both.scores, pool.scores.shape[1]).indices)
-
-
-def _fill(pool, others):
-    """Fill the pool's empty places with the best of the others, behind its own."""
-    size = pool.scores.shape[1]
-    others = follow(others, tf.math.top_k(others.scores, size).indices)
-    both = tf.nest.map_structure(lambda *x: tf.concat(x, axis=1), pool, others)
-    taken = tf.math.count_nonzero(
-        pool.scores > IMPOSSIBLE, axis=1, keepdims=True, dtype=tf.int32
-    )
-    place = tf.range(size)
-    return follow(both, tf.where(place < taken, place, size + place - taken))
-
-
 def _compacted(step):
     """The step without the sentences that stopped, once they are enough of them."""
     is_open = tf.reduce_any(step.beams.log_probs > IMPOSSIBLE, axis=1)
@@ -472,7 +417,7 @@ def _compacted(step):
 
     def shrink():
         kept = tf.where(is_open)[:, 0]
-        decided = _scattered(step.decided, step.sentences.rows, step.pool)
+        decided = scattered(step.decided, step.sentences.rows, step.pool)
         rest = tf.nest.map_structure(lambda x: tf.gather(x, kept), follows)
         return *rest, decided
 
@@ -483,13 +428,6 @@ def _compacted(step):
     shrinks = (open_count > 0) & (tf.cast(open_count, tf.float32) <= enough)
     sentences, beams, pool, decided = tf.cond(shrinks, shrink, stay)
     return Step(step.time, sentences, beams, pool, decided, step.history)
-
-
-def _scattered(whole, rows, part):
-    """The pools `[B, N]` with those `[A, N]` of some sentences in their places."""
-    return tf.nest.map_structure(
-        lambda x, y: tf.tensor_scatter_nd_update(x, rows[:, None], y), whole, part
-    )
 
 
 def _shapes(step, compact):
@@ -506,28 +444,3 @@ def _shapes(step, compact):
     decided = tf.nest.map_structure(lambda x: x.shape, step.decided)
     history = History(*[None] * len(step.history))
     return Step(step.time.shape, sentences, beams, pool, decided, history)
-
-
-def _trace_back(pool, history, steps):
-    """Read the pool's hypotheses off the history, from last token to first."""
-
-    def read(time, slots, *arrays):
-        time -= 1
-        ids, log_probs, weights = (
-            array.write(time, follow(source.read(time), slots))
-            for array, source in zip(
-                arrays,
-                (history.tokens, history.log_probs, history.weights),
-                strict=True,
-            )
-        )
-        parents = follow(history.parents.read(time), slots)
-        # Until its last token is reached, a path waits where it ends.
-        slots = tf.where(time < pool.lengths, parents, slots)
-        return time, slots, ids, log_probs, weights
-
-    arrays = [tf.TensorArray(x, steps) for x in (tf.int32, tf.float32, tf.float32)]
-    *_, ids, log_probs, weights = tf.while_loop(
-        lambda time, *_: time > 0, read, (steps, pool.slots, *arrays)
-    )
-    return collect(ids, weights, log_probs, pool.lengths, pool.scores)

@@ -1,0 +1,49 @@
+"""The pool of a search's finished hypotheses, which never change again.
+
+Shapes: `B` sentences, `A` of them not decided yet, `N` hypotheses kept per sentence.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from keras_luong.decoding.stepping import IMPOSSIBLE, follow
+
+
+class Pool(NamedTuple):
+    """A sentence's `N` best finished hypotheses, best first; empty places score -inf.
+
+    A hypothesis is where to find its last token, the history knows the rest.
+    """
+
+    scores: tf.Tensor  # [A, N]
+    log_probs: tf.Tensor  # [A, N]
+    lengths: tf.Tensor  # [A, N]
+    slots: tf.Tensor  # [A, N] the beam that held the last token
+
+
+def offer(pool, others):
+    """Keep the best of both by score; at a tie, the pool's own."""
+    both = tf.nest.map_structure(lambda *x: tf.concat(x, axis=1), pool, others)
+    return follow(both, tf.math.top_k(both.scores, pool.scores.shape[1]).indices)
+
+
+def fill(pool, others):
+    """Fill the pool's empty places with the best of the others, behind its own."""
+    size = pool.scores.shape[1]
+    others = follow(others, tf.math.top_k(others.scores, size).indices)
+    both = tf.nest.map_structure(lambda *x: tf.concat(x, axis=1), pool, others)
+    taken = tf.math.count_nonzero(
+        pool.scores > IMPOSSIBLE, axis=1, keepdims=True, dtype=tf.int32
+    )
+    place = tf.range(size)
+    return follow(both, tf.where(place < taken, place, size + place - taken))
+
+
+def scattered(whole, rows, part):
+    """The pools `[B, N]` with those `[A, N]` of some sentences in their places."""
+    return tf.nest.map_structure(
+        lambda x, y: tf.tensor_scatter_nd_update(x, rows[:, None], y), whole, part
+    )
