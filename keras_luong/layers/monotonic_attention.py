@@ -58,12 +58,15 @@ def _before(x, first):
 def _recursive(p_choose, previous):
     """`q_j = (1 - p_{j-1}) q_{j-1} + previous_j`, `a_j = p_j q_j` (Eq. 9)."""
     passing = _before(1 - p_choose, 0.0)
-    # A linear recurrence: pairs (factor, sum) compose associatively.
+    # A linear recurrence: pairs (factor, sum) compose associatively. One more place at
+    # the end, for Keras 3.12 cannot scan a single one.
+    end = [(0, 0)] * (len(p_choose.shape) - 1) + [(0, 1)]
     _, reached = ops.associative_scan(
         lambda left, right: (left[0] * right[0], left[1] * right[0] + right[1]),
-        (passing, previous),
+        (ops.pad(passing, end), ops.pad(previous, end)),
         axis=-1,
     )
+    reached = reached[..., :-1]
     return p_choose * reached
 
 
