@@ -422,8 +422,7 @@ def _compacted(step):
         return *rest, decided
 
     def stay():
-        same = tf.nest.map_structure(tf.identity, (*follows, step.decided))
-        return same
+        return tf.nest.map_structure(tf.identity, (*follows, step.decided))
 
     shrinks = (open_count > 0) & (tf.cast(open_count, tf.float32) <= enough)
     sentences, beams, pool, decided = tf.cond(shrinks, shrink, stay)

@@ -89,7 +89,8 @@ class LocalAttention(LuongAttention):
 
     Each query attends to the window `⌊p_t⌋ - D ... ⌊p_t⌋ + D` around an aligned
     position p_t; what lies outside the sentence is dropped, and the softmax runs over
-    the rest. Work and memory per query are O(D), however long the source is.
+    the rest. Work and memory per query are O(D), however long the source is; only where
+    a decoder's loop is trained is the source's whole gradient added up at every step.
 
     * `alignment="monotonic"` (local-m): `p_t = t`, the query's own position, or the
       sentence's last if that is beyond it.
