@@ -96,7 +96,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--units", type=int, default=256)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--queries", type=int, default=32, help="per sentence")
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=100)
     return parser.parse_args()
 
 

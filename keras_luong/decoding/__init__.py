@@ -14,6 +14,7 @@ from keras_luong.decoding.penalties import (
     WordReward,
 )
 from keras_luong.decoding.sampling import RandomSampling
+from keras_luong.decoding.shortlist import Shortlist
 from keras_luong.decoding.stepping import Hypotheses, StepModel
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Hypotheses",
     "LengthPenalty",
     "RandomSampling",
+    "Shortlist",
     "StepModel",
     "SummaryCoveragePenalty",
     "WordReward",

@@ -22,6 +22,7 @@ from keras_luong.decoding.penalties import (
     length_penalty_of,
 )
 from keras_luong.decoding.pool import Pool, fill, offer, scattered
+from keras_luong.decoding.shortlist import Shortlist
 from keras_luong.decoding.stepping import (
     IMPOSSIBLE,
     Hypotheses,
@@ -30,6 +31,7 @@ from keras_luong.decoding.stepping import (
     keep_shapes,
     length_limits,
 )
+from keras_luong.decoding.top_k import top_k
 from keras_luong.text.special_ids import BOS_ID, EOS_ID, PAD_ID
 
 EARLY_STOPPING = (True, False, "first")
@@ -115,6 +117,7 @@ class BeamSearch:
         no_repeat_ngram: int, n: no n-gram occurs twice in a hypothesis; 0 for any.
         forbidden: ids that are never generated, such as `(1,)` for the unknown one;
             padding and the begin id never are.
+        shortlist: a `Shortlist`, or None for the whole vocabulary.
         early_stopping: True, False or "first", see above.
         compact: bool, whether sentences that stopped leave the batch. It changes no
             result.
@@ -140,6 +143,7 @@ class BeamSearch:
     max_length_ratio: float | None = None
     no_repeat_ngram: int = 0
     forbidden: tuple[int, ...] = ()
+    shortlist: Shortlist | None = None
     early_stopping: bool | str = True
     compact: bool = True
 
@@ -165,6 +169,10 @@ class BeamSearch:
             raise ValueError(
                 "forbidden must not hold the end id, without which nothing ends. "
                 f"Received: {self.forbidden!r}"
+            )
+        if not isinstance(self.shortlist, Shortlist | None):
+            raise TypeError(
+                f"shortlist must be a Shortlist or None. Received: {self.shortlist!r}"
             )
         if self.early_stopping not in EARLY_STOPPING:
             raise ValueError(
@@ -202,6 +210,11 @@ class BeamSearch:
         if prefix_ids is None:
             prefix_ids = tf.zeros([tf.shape(source_ids)[0], 0], tf.int32)
         prefix_ids = tf.cast(tf.convert_to_tensor(prefix_ids), tf.int32)
+        ids = None
+        if self.shortlist is not None:
+            ids, model = self.shortlist.restrict(
+                model, source_ids, prefix_ids, self._proposals
+            )
         memory, state = model.encode(source_ids)
         sentences = self._sentences(source_ids, prefix_ids, memory)
         start = self._start(source_ids, sentences, state)
@@ -213,7 +226,7 @@ class BeamSearch:
             )
             state = keep_shapes(state, beams.state)
             weights = tf.cast(weights, tf.float32)
-            totals, tokens = self._propose(step, tf.cast(logits, tf.float32))
+            totals, tokens = self._propose(step, tf.cast(logits, tf.float32), ids)
             beams, parents = self._choose(beams, totals, tokens, state, step.time)
             weights = follow(weights, parents)
             beams = beams._replace(coverage=[c + weights for c in beams.coverage])
@@ -292,13 +305,31 @@ class BeamSearch:
     def _coverage_penalty(self):
         return coverage_penalty_of(self.coverage_penalty)
 
-    def _propose(self, step, logits):
+    @property
+    def _never(self):
+        """Ids that are not generated."""
+        return {PAD_ID, BOS_ID, *self.forbidden}
+
+    @property
+    def _proposals(self):
+        """Of so many a beam's `beam_width` best allowed ones are sure to be some.
+
+        The end token may not be allowed yet.
+        """
+        return self.beam_width + len(self._never) + 1
+
+    def _propose(self, step, logits, ids):
         """Each beam's own best tokens, so that a merge is over few.
 
         The log-softmax is split into what ranks the tokens and what normalises them:
         the normaliser is subtracted from the survivors alone. What is forbidden is so
         among them too, and its probability is not given to the others, so that a score
         is the model's own.
+
+        Args:
+            step: `Step`.
+            logits: `[A, K, V]`, or of the shortlisted words.
+            ids: int32 `[M]`, these words, or None.
 
         Returns:
             Log-probabilities of the longer hypotheses `[A, K, n]`, -inf for what cannot
@@ -307,31 +338,36 @@ class BeamSearch:
         normalisers = tf.reduce_logsumexp(logits, axis=-1, keepdims=True)
         # Not where all logits are -inf, or one of them is NaN or +inf.
         possible = tf.math.is_finite(normalisers)
-        never = {PAD_ID, BOS_ID, *self.forbidden}
         forced = None
         if step.sentences.prefix.shape[1] != 0:
             forced = forced_tokens(step.sentences.prefix, step.time)[:, None, None]
-        logits = self._constrained(step, logits, forced)
-        # Enough of them that the allowed ones among them are the best that there are.
-        count = min(self.beam_width + len(never) + 1, logits.shape[-1])
-        best, tokens = tf.math.top_k(logits, count)
+        count = self._proposals
+        if logits.shape[-1] is not None:
+            count = min(count, logits.shape[-1])
+        best, tokens = top_k(self._constrained(step, logits, forced, ids), count)
+        if ids is not None:
+            tokens = tf.gather(ids, tokens)
         early = step.time + 1 < step.sentences.least
         bad = (tokens == EOS_ID) & early[:, None, None]
-        for token in sorted(never):
+        for token in sorted(self._never):
             bad |= tokens == token
         if forced is not None:
             bad = tf.where(forced == PAD_ID, bad, tokens != forced)
         totals = step.beams.log_probs[..., None] + (best - normalisers)
         return tf.where(possible & ~bad, totals, IMPOSSIBLE), tokens
 
-    def _constrained(self, step, logits, forced):
+    def _constrained(self, step, logits, forced, ids):
         """The logits, -inf where constraints know more than a few ids."""
-        vocab_size, banned = logits.shape[-1], False
+        banned = False
         if self.no_repeat_ngram:
-            (written,) = step.beams.written
-            banned = repeats(written, step.time, self.no_repeat_ngram, vocab_size)
+            (written,), size = step.beams.written, self.no_repeat_ngram
+            if ids is None:
+                banned = repeats(written, step.time, size, logits.shape[-1])
+            else:
+                banned = repeats(written, step.time, size, self.shortlist.vocab_size)
+                banned = tf.gather(banned, ids, axis=-1)
         if forced is not None:
-            others = tf.range(vocab_size) != forced
+            others = (tf.range(logits.shape[-1]) if ids is None else ids) != forced
             banned = tf.where(forced == PAD_ID, banned, others)
         return logits if banned is False else tf.where(banned, IMPOSSIBLE, logits)
 

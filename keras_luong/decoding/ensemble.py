@@ -100,6 +100,19 @@ class Ensemble:
         log_probs = MEANS[self.mean](_stack(logits))
         return log_probs, states, tf.reduce_mean(_stack(weights), axis=0)
 
+    def restricted(self, ids: tf.Tensor, allowed: tf.Tensor) -> Ensemble:
+        """The ensemble of its models, each restricted to a part of the vocabulary.
+
+        Args:
+            ids: int32 `[M]`, which words are scored.
+            allowed: bool `[B, M]`, which of them each sentence may use.
+
+        Returns:
+            An `Ensemble`, whose `step` returns log-probabilities `[B, K, M]`.
+        """
+        models = [model.restricted(ids, allowed) for model in self.models]
+        return Ensemble(models, self.mean)
+
 
 def geometric_mean(logits: tf.Tensor) -> tf.Tensor:
     """The normalised geometric mean of several models' probabilities.

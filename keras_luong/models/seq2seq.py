@@ -18,6 +18,7 @@ from keras_luong.layers.input_feeding_cell import InputFeedingDecoderCell
 from keras_luong.layers.local_attention import LocalAttention
 from keras_luong.layers.monotonic_attention import MonotonicAttention
 from keras_luong.models.config import Seq2SeqConfig
+from keras_luong.models.restricted import logits
 from keras_luong.models.translation_model import TranslationModel
 
 
@@ -66,7 +67,7 @@ class Seq2Seq(TranslationModel):
         h_tilde = layers.decoder(embedded, memory, mask, initial_state=states)
         super().__init__(
             inputs={"source": source, "target": target},
-            outputs=_logits(layers, h_tilde),
+            outputs=logits(layers, h_tilde),  # W_s h̃ of Eq. 6
             **kwargs,
         )
         self.config = config
@@ -97,21 +98,9 @@ class Seq2Seq(TranslationModel):
         states = [ops.expand_dims(state, 1) for state in states]
         return memory, cell.initial_states((ops.shape(source)[0], 1), states, memory)
 
-    def step(self, tokens, state, memory):
-        """Reads one target word per hypothesis and predicts the next.
-
-        Args:
-            tokens: int [B, K], the last word of each hypothesis.
-            state: List of tensors [B, K, ...], from `encode` or an earlier `step`.
-            memory: From `encode`; the same for all K hypotheses, never tiled.
-
-        Returns:
-            Logits, float32 [B, K, V]; the new state; and the alignment weights,
-            float32 [B, K, S].
-        """
-        embedded = self.target_embedding(tokens)
-        h_tilde, state, weights = self.decoder.cell(embedded, state, memory)
-        return ops.cast(_logits(self, h_tilde), "float32"), state, weights
+    def advance(self, tokens, state, memory):
+        """`step` up to the attentional vectors h̃ [B, K, H]."""
+        return self.decoder.cell(self.target_embedding(tokens), state, memory)
 
     @classmethod
     def make_layers(cls, config, dtype):
@@ -185,13 +174,6 @@ class Seq2Seq(TranslationModel):
         mask = ops.not_equal(source, Seq2SeqConfig.pad_id)
         memory, *states = layers.encoder(layers.source_embedding(source), mask=mask)
         return memory, mask, cls.first_states(layers, states)
-
-
-def _logits(layers, h_tilde):
-    """Eq. 6 before the softmax: `W_s h̃`."""
-    if layers.output_layer is None:
-        return layers.target_embedding(h_tilde, reverse=True)
-    return layers.output_layer(h_tilde)
 
 
 def initializers(config):

@@ -17,6 +17,7 @@ from keras_luong.checks import check_choice, check_rate, check_size
 from keras_luong.layers.cached_attention import CachedMultiHeadAttention
 from keras_luong.layers.positions import SinusoidalPositions
 from keras_luong.models.config import TIES, check_vocabularies
+from keras_luong.models.restricted import logits
 from keras_luong.models.translation_model import TranslationModel
 from keras_luong.text.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
@@ -190,17 +191,11 @@ class Transformer(TranslationModel):
         state = [position] + [cache] * 2 * config.num_layers
         return TransformerMemory(ops.squeeze(mask, 1), keys, values), state
 
-    def step(self, tokens, state, memory):
-        """Reads one target word per hypothesis and predicts the next.
+    def advance(self, tokens, state, memory):
+        """`step` up to the decoder's normalised outputs [B, K, d].
 
-        Args:
-            tokens: int [B, K], the last word of each hypothesis.
-            state: List of tensors [B, K, ...], from `encode` or an earlier `step`.
-            memory: From `encode`; the same for all K hypotheses, never tiled.
-
-        Returns:
-            Logits, float32 [B, K, V]; the new state; and the alignment weights, float32
-            [B, K, S]: the last block's cross-attention, averaged over its heads.
+        The alignment weights are the last block's cross-attention, averaged over its
+        heads.
         """
         position, *caches = state
         new_state = [position + 1]
@@ -218,9 +213,8 @@ class Transformer(TranslationModel):
             x = x + _feed_forward(block, x)
             new_state += cache
             caches = caches[2:]
-        logits = _logits(self, self.decoder_norm(x))
         weights = ops.mean(ops.cast(weights, "float32"), axis=1)
-        return ops.cast(logits, "float32"), new_state, weights
+        return self.decoder_norm(x), new_state, weights
 
 
 def _encode(layers, source):
@@ -244,7 +238,7 @@ def _decode(layers, target, memory, mask):
         h = block.cross_norm(x)
         x = x + layers.dropout(_attend(block.cross_attention, h, memory, mask))
         x = x + layers.dropout(_feed_forward(block, x))
-    return _logits(layers, layers.decoder_norm(x))
+    return logits(layers, layers.decoder_norm(x))
 
 
 def _attend(attention, query, value, mask=None):
@@ -291,13 +285,6 @@ def _attend_to_own_words(attention, x, position, keys, values):
 def _feed_forward(block, x):
     """Eq. 2: `max(0, x W_1 + b_1) W_2 + b_2`, of the normalised x."""
     return block.contract(block.expand(block.feedforward_norm(x)))
-
-
-def _logits(layers, x):
-    """Section 3.4's pre-softmax linear transformation."""
-    if layers.output_layer is None:
-        return layers.target_embedding(x, reverse=True)
-    return layers.output_layer(x)
 
 
 def _make_layers(config, dtype):

@@ -6,6 +6,9 @@ import dataclasses
 from typing import Any
 
 import keras
+from keras import ops
+
+from keras_luong.models.restricted import Restricted, logits
 
 
 class TranslationModel(keras.Model):
@@ -13,7 +16,8 @@ class TranslationModel(keras.Model):
 
     A subclass sets `config_class`, builds itself from such a configuration in
     `__init__(config, dtype=None, **kwargs)`, keeps it as `self.config`, and has
-    `encode` and `step` as `keras_luong.decoding.StepModel` says.
+    `encode` as `keras_luong.decoding.StepModel` says, and `advance`: `step` up to what
+    the words are scored by.
     """
 
     #: The class of `config`, and the fields of it that the model gives no choice of.
@@ -40,6 +44,33 @@ class TranslationModel(keras.Model):
         from keras_luong.models.presets import build
 
         return build(name, source_vocab_size, target_vocab_size, **changes)
+
+    def step(self, tokens, state, memory):
+        """Reads one target word per hypothesis and predicts the next.
+
+        Args:
+            tokens: int [B, K], the last word of each hypothesis.
+            state: List of tensors [B, K, ...], from `encode` or an earlier `step`.
+            memory: From `encode`; the same for all K hypotheses, never tiled.
+
+        Returns:
+            Logits, float32 [B, K, V]; the new state; and the alignment weights,
+            float32 [B, K, S].
+        """
+        features, state, weights = self.advance(tokens, state, memory)
+        return ops.cast(logits(self, features), "float32"), state, weights
+
+    def restricted(self, ids, allowed):
+        """This model with a part of its target vocabulary, as a shortlist asks for.
+
+        Args:
+            ids: int [M], the words that are scored.
+            allowed: bool [B, M], which of them each sentence may use.
+
+        Returns:
+            A `Restricted`, whose `step` returns logits [B, K, M].
+        """
+        return Restricted(self, ids, allowed)
 
     def get_config(self):
         """The constructor's arguments, and which of the layers are frozen."""
