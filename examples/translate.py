@@ -23,6 +23,7 @@ from typing import BinaryIO
 import keras
 
 from keras_luong.decoding.penalties import AverageLengthPenalty
+from keras_luong.decoding.shortlist import Shortlist
 from keras_luong.evaluation import alignment
 from keras_luong.serving.translator import Translation, Translator
 from keras_luong.training import run_directory
@@ -55,6 +56,8 @@ def make_translator(args) -> Translator:
         changes["length_penalty"] = args.length_penalty
     if args.coverage_penalty is not None:
         changes["coverage_penalty"] = args.coverage_penalty
+    if args.shortlist is not None:
+        changes["shortlist"] = Shortlist.load(args.shortlist)
     if args.no_unknown:
         changes["forbidden"] = (translator.model.config.unk_id,)
     search = dataclasses.replace(translator.search, n_best=args.n_best, **changes)
@@ -145,10 +148,12 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     flag("--average", type=float, metavar="ALPHA", help="or divide by length ** ALPHA")
     flag("--coverage_penalty", type=float, help="beta of GNMT's")
     flag("--no_repeat_ngram", type=int, help="no n-gram of this size twice")
+    flag("--shortlist", type=Path, help="what make_shortlist.py wrote: faster")
     flag("--no_unknown", action="store_true", help="never say <unk>")
     args = parser.parse_args(argv)
-    if args.input is not None and not args.input.is_file():
-        parser.error(f"there is no file {args.input}")
+    for path in (args.input, args.shortlist):
+        if path is not None and not path.is_file():
+            parser.error(f"there is no file {path}")
     return args
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import tensorflow as tf
 
 import keras_luong
-from keras_luong.decoding import BeamSearch, GreedySearch
+from keras_luong.decoding import BeamSearch, GreedySearch, Shortlist
 
 
 def parse_args(args: list[str] | None = None) -> argparse.Namespace:
@@ -36,6 +36,9 @@ def parse_args(args: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--beam_width", type=int, help=f"1 is greedy; {run}")
     parser.add_argument("--length_penalty", type=float, help=f"GNMT's alpha; {run}")
     parser.add_argument("--max_length", type=int, help=f"in target tokens; {run}")
+    parser.add_argument(
+        "--shortlist", type=Path, help="what make_shortlist.py wrote: faster"
+    )
     parser.add_argument(
         "--max_source_length", type=int, help="longer texts are cut; default: the run's"
     )
@@ -63,6 +66,8 @@ def with_options(
         for name in ("beam_width", "length_penalty", "max_length")
         if getattr(args, name) is not None
     }
+    if args.shortlist is not None:
+        options["shortlist"] = Shortlist.load(args.shortlist)
     if isinstance(search, GreedySearch):
         search = BeamSearch(beam_width=1, max_length=search.max_length)
     if "beam_width" in options:

@@ -146,12 +146,12 @@ def write_record(
         run_dir: The run directory; made if there is none.
         model: The model. Its class must be registered with Keras
             (`keras.saving.register_keras_serializable`).
-        search: How the run translates.
+        search: How the run translates; a shortlist has a file of its own.
         max_source_length: Longer source sentences are cut there.
         settings: Name → value, for `check_settings` and for people.
 
     Raises:
-        TypeError: If a setting is nothing that JSON can write.
+        TypeError: If a setting or a part of the search is nothing that JSON can write.
         ValueError: If the model's class is not registered.
 
     Example:

@@ -1,0 +1,73 @@
+"""Learns a run's shortlist: for each source word, the target words that it becomes.
+
+From the training data and the attention of the trained model. With it a search scores
+some hundred words a sentence in place of the whole vocabulary, which makes it faster,
+and seldom changes a translation; export/evaluate.py and a validation set tell. Some
+commands:
+
+    python examples/make_shortlist.py runs/m30k
+    python examples/make_shortlist.py runs/m30k --per_word 50 --limit_examples 1000000
+    python examples/translate.py runs/m30k --shortlist runs/m30k/shortlist.npz < in.en
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from keras_luong.decoding.shortlist import Shortlist
+from keras_luong.text import corpora
+from keras_luong.text.batches import evaluation_batches
+from keras_luong.text.tokenizers import TokenizerPair
+from keras_luong.training.run_directory import load, read_record
+
+
+def main(argv: list[str] | None = None) -> Path:
+    """Learns, writes, and returns the file."""
+    args = parse(argv)
+    # What the run was trained on, where the command line does not say.
+    settings = read_record(args.run_dir)["settings"]
+    data, source, target = (
+        getattr(args, name) or settings[name] for name in ("data", "source", "target")
+    )
+    translator = load(args.run_dir)
+    pairs = corpora.load(data, source, target).pairs("train")
+    batches = evaluation_batches(
+        pairs.take(args.limit_examples or -1),
+        TokenizerPair(translator.source_tokenizer, translator.target_tokenizer),
+        max_length=translator.max_source_length,
+    )
+    shortlist = Shortlist.learn(
+        translator.model,
+        batches,
+        per_word=args.per_word,
+        frequent=args.frequent,
+        progress=sys.stdout.isatty(),
+    )
+    out = args.out or args.run_dir / "shortlist.npz"
+    shortlist.save(out)
+    print(f"{out}: {shortlist}")
+    return out
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    flag = parser.add_argument
+    flag("run_dir", type=Path, help="what train_wmt.py wrote")
+    flag("--out", type=Path, help="file to write; default: RUN_DIR/shortlist.npz")
+    flag("--per_word", type=int, default=20, help="translations of a source word")
+    flag("--frequent", type=int, default=200, help="words on every sentence's list")
+    flag("--limit_examples", type=int, help="pairs to learn from; default: all")
+    group = parser.add_argument_group("data (what is not given is the run's)")
+    group.add_argument("--data", help="tfds name, folder, phrases")
+    group.add_argument("--source", help="source language")
+    group.add_argument("--target", help="target language")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    main()
