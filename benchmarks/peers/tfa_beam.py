@@ -1,8 +1,8 @@
 """The peer of benchmarks/decode.py: beam search by TensorFlow Addons, same weights.
 
 Runs in an environment of its own (tensorflow 2.15, tensorflow-addons 0.23), as a
-worker: reads its task from a directory, says "ready", and answers each line of standard
-input, the name of a file of batches, by a line of JSON.
+worker: reads its task from a directory, says in a line of JSON what memory it took, and
+answers each line of standard input, the name of a file of batches, by another.
 """
 
 import json
@@ -116,11 +116,18 @@ def build(task, weights):
     return translate
 
 
-def peak_memory():
+def reset_peak():
+    """Lets the peak begin anew; MB now."""
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+    return memory("VmRSS")
+
+
+def memory(name):
     """MB; getrusage's figure would begin with the parent's."""
     with open("/proc/self/status") as file:
-        (line,) = [line for line in file if line.startswith("VmHWM")]
-    return int(line.split()[1]) / 1024
+        (line,) = [line for line in file if line.startswith(name)]
+    return int(line.split()[1]) // 1024
 
 
 def load(path):
@@ -136,13 +143,16 @@ def main(directory):
     names = ("sorted", "file", "one")
     batches = {name: load(f"{directory}/{name}.npz") for name in names}
     translate = build(task, weights)
-    for name in names:
-        translate(tf.constant(batches[name][0]))
-    print("ready", flush=True)
+    translate(tf.constant([[EOS]]))
+    before = reset_peak()
+    translate(tf.constant(batches["sorted"][-1]))  # the longest sentences
+    peak = memory("VmHWM")
+    answer = {"loaded": before, "peak": peak, "batch": peak - before}
+    print(json.dumps(answer), flush=True)
     for line in sys.stdin:
         start = time.perf_counter()
         found = [translate(tf.constant(x)).numpy() for x in batches[line.strip()]]
-        answer = {"seconds": time.perf_counter() - start, "peak_mb": peak_memory()}
+        answer = {"seconds": time.perf_counter() - start}
         answer["ids"] = [row.tolist() for ids in found for row in ids]
         print(json.dumps(answer), flush=True)
 

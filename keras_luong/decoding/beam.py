@@ -232,7 +232,8 @@ class BeamSearch:
             beams = beams._replace(coverage=[c + weights for c in beams.coverage])
             chosen = beams.tokens, parents, beams.log_probs, weights
             count = tf.shape(step.decided.scores)[0]
-            history = record(step.history, step.time, chosen, sentences.rows, count)
+            rows = sentences.rows if self.compact else None
+            history = record(step.history, step.time, chosen, rows, count)
             beams, pool = self._finish(beams, step.pool, step.time + 1, sentences)
             step = step._replace(beams=beams, pool=pool, history=history)
             return step._replace(time=step.time + 1)
@@ -254,8 +255,10 @@ class BeamSearch:
         first = advance(start)
         first = _compacted(first) if self.compact else first
         end = Step(*tf.while_loop(any_open, body, first, _shapes(first, self.compact)))
-        decided = scattered(end.decided, end.sentences.rows, end.pool)
-        return trace_back(decided, end.history, end.time)
+        pool = end.pool
+        if self.compact:
+            pool = scattered(end.decided, end.sentences.rows, pool)
+        return trace_back(pool, end.history, end.time)
 
     def _sentences(self, source_ids, prefix_ids, memory):
         """What is known of each sentence before the first step."""
@@ -420,8 +423,10 @@ class BeamSearch:
     def _pool_of(self, log_probs, length, bonus):
         """The beams `[A, K]` as pool entries of one length."""
         scores = length_penalty_of(self.length_penalty).score(log_probs, length)
+        # In TFLite -inf is the lowest finite number, which a penalty may divide.
+        scores = tf.where(log_probs > IMPOSSIBLE, sum(bonus, scores), IMPOSSIBLE)
         return Pool(
-            scores=sum(bonus, scores),
+            scores=scores,
             log_probs=log_probs,
             lengths=tf.fill(tf.shape(log_probs), length),
             slots=tf.zeros_like(log_probs, tf.int32) + tf.range(log_probs.shape[1]),

@@ -26,8 +26,8 @@ def repeats(written: tf.Tensor, time: tf.Tensor, size: int, vocab_size: int):
     windows = tf.maximum(T - size + 1, 0)  # the places where an n-gram may begin
     same = tf.fill([B, K, windows], True)
     for j in range(size - 1):
-        last = tf.maximum(time - size + 1 + j, 0)
-        same &= written[:, :, j : windows + j] == written[:, :, last : last + 1]
+        last = tf.gather(written, tf.maximum(time - size + 1 + j, 0), axis=2)
+        same &= written[:, :, j : windows + j] == last[..., None]
     there = (tf.range(windows) <= time - size) & (time >= size - 1)
     completing = written[:, :, size - 1 : windows + size - 1]
     return _any_of(completing, same & there, vocab_size)

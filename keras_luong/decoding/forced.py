@@ -7,7 +7,13 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from keras_luong.decoding.stepping import Hypotheses, StepModel, collect, keep_shapes
+from keras_luong.decoding.stepping import (
+    Hypotheses,
+    StepModel,
+    collect,
+    keep_shapes,
+    written,
+)
 from keras_luong.text.special_ids import BOS_ID, PAD_ID
 
 
@@ -59,7 +65,7 @@ def force(model: StepModel, source_ids: tf.Tensor, target_ids: tf.Tensor) -> Hyp
     lengths = tf.math.count_nonzero(
         target_ids != PAD_ID, axis=1, keepdims=True, dtype=tf.int32
     )
-    return collect(*arrays, lengths, total)
+    return collect(*written(arrays, length), lengths, total)
 
 
 def _log_prob(logits, tokens):

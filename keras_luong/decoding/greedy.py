@@ -19,6 +19,7 @@ from keras_luong.decoding.stepping import (
     keep_shapes,
     length_limits,
     next_token_log_probs,
+    written,
 )
 from keras_luong.text.special_ids import BOS_ID, EOS_ID
 
@@ -89,8 +90,8 @@ class GreedySearch:
             return tf.reduce_any(path.is_open)
 
         first = advance(tf.constant(0), *self._start(source_ids, state))
-        _, path, *arrays = tf.while_loop(any_open, loop_body, first)
-        return collect(*arrays, path.lengths, path.log_probs)
+        steps, path, *arrays = tf.while_loop(any_open, loop_body, first)
+        return collect(*written(arrays, steps), path.lengths, path.log_probs)
 
     def _start(self, source_ids, state):
         """Every sentence open, nothing written."""

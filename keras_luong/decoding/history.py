@@ -33,7 +33,8 @@ def record(history, time, chosen, rows, count):
         history: `History`.
         time: int32, which step.
         chosen: a tuple in the order of `History`, of tensors `[A, K, ...]`.
-        rows: int32 `[A]`, the sentences' places in the whole batch.
+        rows: int32 `[A]`, the sentences' places in the whole batch; None if all of it
+            are there.
         count: int32, how many sentences the batch has.
 
     Returns:
@@ -41,6 +42,8 @@ def record(history, time, chosen, rows, count):
     """
 
     def full(x):
+        if rows is None:
+            return x
         shape = tf.concat([[count], tf.shape(x)[1:]], axis=0)
         return tf.scatter_nd(rows[:, None], x, shape)
 
@@ -66,8 +69,15 @@ def trace_back(pool: Pool, history: History, steps: tf.Tensor) -> Hypotheses:
         slots = tf.where(time < pool.lengths, parents, slots)
         return time, slots, ids, log_probs, weights
 
-    arrays = [tf.TensorArray(x, steps) for x in (tf.int32, tf.float32, tf.float32)]
+    like = history.tokens, history.log_probs, history.weights
+    N = [pool.slots.shape[1]]
+    shapes = [[x.element_shape[0], *N, *x.element_shape[2:]] for x in like]
+    arrays = [
+        tf.TensorArray(x.dtype, steps, element_shape=shape)
+        for x, shape in zip(like, shapes, strict=True)
+    ]
     *_, ids, log_probs, weights = tf.while_loop(
         lambda time, *_: time > 0, read, (steps, pool.slots, *arrays)
     )
+    ids, log_probs, weights = ids.stack(), log_probs.stack(), weights.stack()
     return collect(ids, weights, log_probs, pool.lengths, pool.scores)

@@ -23,6 +23,7 @@ from keras_luong.decoding.stepping import (
     keep_shapes,
     length_limits,
     next_token_log_probs,
+    written,
 )
 from keras_luong.text.special_ids import BOS_ID, EOS_ID, PAD_ID
 
@@ -140,8 +141,10 @@ class RandomSampling:
             return tf.reduce_any(samples.is_open)
 
         first = advance(tf.constant(0), *self._start(source_ids, state))
-        _, samples, *arrays = tf.while_loop(any_open, loop_body, first)
-        hypotheses = collect(*arrays, samples.lengths, samples.log_probs)
+        steps, samples, *arrays = tf.while_loop(any_open, loop_body, first)
+        hypotheses = collect(
+            *written(arrays, steps), samples.lengths, samples.log_probs
+        )
         order = tf.math.top_k(hypotheses.scores, self.num_samples).indices
         return follow(hypotheses, order)
 

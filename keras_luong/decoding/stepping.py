@@ -6,6 +6,7 @@ for a sentence, `T'` length of the longest of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -140,20 +141,33 @@ def keep_shapes(nest: Any, like: Any) -> Any:
     return tf.nest.map_structure(lambda x, y: tf.ensure_shape(x, y.shape), nest, like)
 
 
+def written(arrays: Iterable[tf.TensorArray], steps: tf.Tensor) -> list[tf.Tensor]:
+    """Reads the steps that a search wrote; those behind them have no shape yet.
+
+    Args:
+        arrays: of at least so many steps.
+        steps: int32, at least 1.
+
+    Returns:
+        Their steps `[steps, ...]`.
+    """
+    return [array.gather(tf.range(steps)) for array in arrays]
+
+
 def collect(
-    ids: tf.TensorArray,
-    weights: tf.TensorArray,
-    log_probs: tf.TensorArray,
+    ids: tf.Tensor,
+    weights: tf.Tensor,
+    log_probs: tf.Tensor,
     lengths: tf.Tensor,
     scores: tf.Tensor,
 ) -> Hypotheses:
     """Make a search's answer from what it wrote step by step.
 
     Args:
-        ids: at least one step of int32 `[B, N]`; what follows a hypothesis's end is
+        ids: int32 `[T, B, N]` of at least one step; what follows a hypothesis's end is
             ignored, as is all of one whose score is -inf.
-        weights: as many of float32 `[B, N, S]`.
-        log_probs: as many of float32 `[B, N]`: of the hypothesis up to there.
+        weights: float32 `[T, B, N, S]`.
+        log_probs: float32 `[T, B, N]`, of the hypothesis up to there.
         lengths: int32 `[B, N]`.
         scores: float32 `[B, N]`.
 
@@ -162,13 +176,11 @@ def collect(
     """
     there = scores > IMPOSSIBLE
     lengths = tf.where(there, lengths, 0)
-    # Only these steps are sure to be written: an unwritten element of a TensorArray
-    # has no shape while the batch's is unknown.
-    times = tf.range(tf.maximum(1, tf.reduce_max(lengths)))
-    inside = times < lengths[..., tf.newaxis]
-    ids = tf.transpose(ids.gather(times), [1, 2, 0])
-    weights = tf.transpose(weights.gather(times), [1, 2, 0, 3])
-    sums = tf.transpose(log_probs.gather(times), [1, 2, 0])
+    longest = tf.maximum(1, tf.reduce_max(lengths))
+    inside = tf.range(longest) < lengths[..., tf.newaxis]
+    ids = tf.transpose(ids[:longest], [1, 2, 0])
+    weights = tf.transpose(weights[:longest], [1, 2, 0, 3])
+    sums = tf.transpose(log_probs[:longest], [1, 2, 0])
     sums = tf.where(inside, sums, 0.0)
     before = tf.pad(sums, [[0, 0], [0, 0], [1, 0]])[..., :-1]
     last = tf.maximum(lengths - 1, 0)
