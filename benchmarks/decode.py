@@ -35,12 +35,15 @@ def main() -> None:
     """Measures and prints."""
     args = parse()
     if args.worker:
-        work(Path(args.worker))
+        work(Path(args.worker), args.shortlist)
         return
     with tempfile.TemporaryDirectory() as directory:
         directory = Path(directory)
         task = prepare(args, directory)
         workers = {"ours": Worker([sys.executable, __file__, "--worker"], directory)}
+        if args.shortlist:
+            command = [sys.executable, __file__, "--shortlist", args.shortlist]
+            workers["short"] = Worker([*command, "--worker"], directory)
         if args.peer:
             workers["tfa"] = Worker([args.peer, str(PEER)], directory)
         for name, worker in workers.items():
@@ -51,6 +54,9 @@ def main() -> None:
         if args.run_dir:
             if args.peer:
                 explain(args, directory, ordered)
+            if args.shortlist:
+                same = np.mean(same_ids(ordered["ours"], ordered["short"]))
+                print(f"with the shortlist {same:.1%} of the translations are the same")
             print(f"batches of {args.batch_size}, in the file's order:")
             found = compare(workers, "file", args.rounds, task["sentences"])
             if args.peer:
@@ -76,9 +82,11 @@ def compare(workers: dict, question: str, rounds: int, sentences: int) -> dict:
             f"{sentences / median:7.1f} sentences/s, "
             f"{1000 * median / sentences:7.1f} ms a sentence"
         )
-    if len(workers) == 2:
-        ratio = last["tfa"]["median"] / last["ours"]["median"]
-        print(f"ours is {ratio:.2f} times as fast as tfa\n")
+    for name in workers:
+        if "tfa" in workers and name != "tfa":
+            ratio = last["tfa"]["median"] / last[name]["median"]
+            print(f"{name} is {ratio:.2f} times as fast as tfa")
+    print()
     return last
 
 
@@ -209,7 +217,7 @@ def weights_of(model) -> dict[str, np.ndarray]:
     }
 
 
-def work(directory: Path) -> None:
+def work(directory: Path, shortlist: str | None) -> None:
     """Our worker: answers until standard input ends."""
     import tensorflow as tf
 
@@ -222,6 +230,7 @@ def work(directory: Path) -> None:
         task["beam_width"],
         max_length=task["max_length"],
         length_penalty=task["length_penalty"],
+        shortlist=kl.Shortlist.load(shortlist) if shortlist else None,
         # Where nothing is to end, as with the peer's end id outside the vocabulary.
         min_length=0 if task["ends"] else task["max_length"] + 1,
     )
@@ -279,7 +288,8 @@ def explain(args, directory: Path, last: dict) -> None:
 
     penalty = kl.decoding.penalties.GNMTLengthPenalty(args.length_penalty)
     scores = {}
-    for name, answer in last.items():
+    for name in ("ours", "tfa"):
+        answer = last[name]
         targets = [ended(ids) for ids in answer["ids"]]
         scores[name] = []
         for i in range(0, len(targets), args.batch_size):
@@ -288,10 +298,7 @@ def explain(args, directory: Path, last: dict) -> None:
             found = force(source, ids.to_tensor())
             lengths = tf.cast(ids.row_lengths(), tf.int32)
             scores[name] += penalty.score(found[:, 0], lengths).numpy().tolist()
-    pairs = zip(
-        *(map(ended, last[name]["ids"]) for name in ("ours", "tfa")), strict=True
-    )
-    same = np.array([one == other for one, other in pairs])
+    same = np.array(same_ids(last["ours"], last["tfa"]))
     gain = np.array(scores["ours"]) - np.array(scores["tfa"])
     print(
         f"best hypotheses: {same.sum()} of {len(same)} the same; of the others ours "
@@ -299,6 +306,12 @@ def explain(args, directory: Path, last: dict) -> None:
         f"{(gain[~same] < -1e-4).sum()}; mean score {np.mean(scores['ours']):.4f} "
         f"against {np.mean(scores['tfa']):.4f}\n"
     )
+
+
+def same_ids(one: dict, other: dict) -> list[bool]:
+    """Which translations of two workers are the same."""
+    pairs = zip(map(ended, one["ids"]), map(ended, other["ids"]), strict=True)
+    return [x == y for x, y in pairs]
 
 
 def ended(ids: list[int]) -> list[int]:
@@ -341,6 +354,7 @@ def parse() -> argparse.Namespace:
     flag("--peer", help="the peer's Python; without it only ours is measured")
     flag("--run_dir", help="a run of train_wmt.py: general score, input feeding")
     flag("--sources", help="file to translate")
+    flag("--shortlist", help="what make_shortlist.py wrote, to measure with it too")
     flag("--shape", default="32,30,30,8000,512,512,2,5", help="B,S,T,V,E,H,L,K")
     flag("--beam_width", type=int, default=5)
     flag("--batch_size", type=int, default=32)
