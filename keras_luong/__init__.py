@@ -7,6 +7,7 @@ from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.ensemble import Ensemble
 from keras_luong.decoding.greedy import GreedySearch
 from keras_luong.decoding.sampling import RandomSampling
+from keras_luong.decoding.shortlist import Shortlist
 from keras_luong.decoding.stepping import Hypotheses
 from keras_luong.layers import (
     AttentionalVector,
@@ -51,6 +52,7 @@ __all__ = [
     "Seq2Seq",
     "Seq2SeqConfig",
     "SequenceCrossentropy",
+    "Shortlist",
     "TokenAccuracy",
     "TokenizerPair",
     "Translation",
