@@ -6,7 +6,7 @@ and seldom changes a translation; export/evaluate.py and a validation set tell. 
 commands:
 
     python examples/make_shortlist.py runs/m30k
-    python examples/make_shortlist.py runs/m30k --per_word 50 --limit_examples 1000000
+    python examples/make_shortlist.py runs/m30k --per_word 100 --limit_examples 1000000
     python examples/translate.py runs/m30k --shortlist runs/m30k/shortlist.npz < in.en
 """
 
@@ -59,8 +59,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     flag = parser.add_argument
     flag("run_dir", type=Path, help="what train_wmt.py wrote")
     flag("--out", type=Path, help="file to write; default: RUN_DIR/shortlist.npz")
-    flag("--per_word", type=int, default=20, help="translations of a source word")
-    flag("--frequent", type=int, default=200, help="words on every sentence's list")
+    flag("--per_word", type=int, default=50, help="translations of a source word")
+    flag("--frequent", type=int, default=400, help="words on every sentence's list")
     flag("--limit_examples", type=int, help="pairs to learn from; default: all")
     group = parser.add_argument_group("data (what is not given is the run's)")
     group.add_argument("--data", help="tfds name, folder, phrases")

@@ -55,7 +55,7 @@ class Shortlist:
         ValueError: if an id is not below `vocab_size`, or the shapes are others.
 
     Example:
-        >>> shortlist = Shortlist.learn(model, batches, per_word=20, frequent=200)
+        >>> shortlist = Shortlist.learn(model, batches, per_word=50, frequent=400)
         >>> shortlist.save("runs/mine/shortlist.npz")
         >>> BeamSearch(5, shortlist=Shortlist.load("runs/mine/shortlist.npz"))
     """
@@ -153,8 +153,8 @@ class Shortlist:
         cls,
         model: StepModel,
         batches: Iterable,
-        per_word: int = 20,
-        frequent: int = 200,
+        per_word: int = 50,
+        frequent: int = 400,
         progress: bool = False,
     ) -> Shortlist:
         """Learn one from training data, by the model's own attention.
