@@ -7,8 +7,8 @@ Shapes: `B` sentences, `A` of them not decided yet, `S` source length, `K` beam 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -22,6 +22,13 @@ from keras_luong.decoding.penalties import (
     length_penalty_of,
 )
 from keras_luong.decoding.pool import Pool, fill, offer, scattered
+from keras_luong.decoding.search_state import (
+    Beams,
+    Sentences,
+    Step,
+    compacted,
+    loop_shapes,
+)
 from keras_luong.decoding.shortlist import Shortlist
 from keras_luong.decoding.stepping import (
     IMPOSSIBLE,
@@ -35,39 +42,6 @@ from keras_luong.decoding.top_k import top_k
 from keras_luong.text.special_ids import BOS_ID, EOS_ID, PAD_ID
 
 EARLY_STOPPING = (True, False, "first")
-SHRINK_BELOW = 0.75  # of a batch undecided: then the decided sentences leave it
-
-
-class Sentences(NamedTuple):
-    """What no step changes, for the sentences that are not decided yet."""
-
-    rows: tf.Tensor  # [A] which sentences of the batch they are
-    limits: tf.Tensor  # [A] the longest that their hypotheses may grow
-    least: tf.Tensor  # [A] the shortest that they may be
-    prefix: tf.Tensor  # [A, P] how they must begin
-    mask: tf.Tensor  # [A, S] source words
-    memory: Any  # nest of [A, ...]
-
-
-class Beams(NamedTuple):
-    """The open hypotheses. A log-probability of -inf marks one that is not there."""
-
-    tokens: tf.Tensor  # [A, K] the last one of each
-    log_probs: tf.Tensor  # [A, K]
-    state: Any  # nest of [A, K, ...]
-    coverage: list  # [A, K, S] attention so far, if a penalty asks for it
-    written: list  # [A, K, T] tokens so far, if a constraint asks for them
-
-
-class Step(NamedTuple):
-    """All that a step changes, and `decided`: the pools `[B, N]` of who has left."""
-
-    time: tf.Tensor
-    sentences: Sentences
-    beams: Beams
-    pool: Pool
-    decided: Pool
-    history: History
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,48 +191,46 @@ class BeamSearch:
             )
         memory, state = model.encode(source_ids)
         sentences = self._sentences(source_ids, prefix_ids, memory)
-        start = self._start(source_ids, sentences, state)
-
-        def advance(step):
-            beams, sentences = step.beams, step.sentences
-            logits, state, weights = model.step(
-                beams.tokens, beams.state, sentences.memory
-            )
-            state = keep_shapes(state, beams.state)
-            weights = tf.cast(weights, tf.float32)
-            totals, tokens = self._propose(step, tf.cast(logits, tf.float32), ids)
-            beams, parents = self._choose(beams, totals, tokens, state, step.time)
-            weights = follow(weights, parents)
-            beams = beams._replace(coverage=[c + weights for c in beams.coverage])
-            chosen = beams.tokens, parents, beams.log_probs, weights
-            count = tf.shape(step.decided.scores)[0]
-            rows = sentences.rows if self.compact else None
-            history = record(step.history, step.time, chosen, rows, count)
-            beams, pool = self._finish(beams, step.pool, step.time + 1, sentences)
-            step = step._replace(beams=beams, pool=pool, history=history)
-            return step._replace(time=step.time + 1)
+        advance = functools.partial(self._advance, model, ids)
 
         def body(*step):
-            before = Step(*step)
-            after = advance(before)
-            kept = {
-                name: keep_shapes(getattr(after, name), getattr(before, name))
-                for name in ("beams", "pool")
-            }
-            after = after._replace(**kept)
-            return _compacted(after) if self.compact else after
+            before, after = Step(*step), advance(Step(*step))
+            beams = keep_shapes(after.beams, before.beams)
+            pool = keep_shapes(after.pool, before.pool)
+            return self._without_decided(after._replace(beams=beams, pool=pool))
 
         def any_open(*step):
             return tf.reduce_any(Step(*step).beams.log_probs > IMPOSSIBLE)
 
         # The first step has one beam: the memory and the state are not tiled for it.
-        first = advance(start)
-        first = _compacted(first) if self.compact else first
-        end = Step(*tf.while_loop(any_open, body, first, _shapes(first, self.compact)))
+        first = advance(self._start(source_ids, sentences, state))
+        first = self._without_decided(first)
+        shapes = loop_shapes(first) if self.compact else None
+        end = Step(*tf.while_loop(any_open, body, first, shapes))
         pool = end.pool
         if self.compact:
             pool = scattered(end.decided, end.sentences.rows, pool)
         return trace_back(pool, end.history, end.time)
+
+    def _advance(self, model, ids, step):
+        """One token more of every open hypothesis: -> `Step`."""
+        beams, sentences, time = step.beams, step.sentences, step.time
+        logits, state, weights = model.step(beams.tokens, beams.state, sentences.memory)
+        state = keep_shapes(state, beams.state)
+        weights = tf.cast(weights, tf.float32)
+        totals, tokens = self._propose(step, tf.cast(logits, tf.float32), ids)
+        beams, parents = self._choose(beams, totals, tokens, state, time)
+        weights = follow(weights, parents)
+        beams = beams._replace(coverage=[c + weights for c in beams.coverage])
+        chosen = beams.tokens, parents, beams.log_probs, weights
+        rows = sentences.rows if self.compact else None
+        count = tf.shape(step.decided.scores)[0]
+        history = record(step.history, time, chosen, rows, count)
+        beams, pool = self._finish(beams, step.pool, time + 1, sentences)
+        return step._replace(time=time + 1, beams=beams, pool=pool, history=history)
+
+    def _without_decided(self, step):
+        return compacted(step) if self.compact else step
 
     def _sentences(self, source_ids, prefix_ids, memory):
         """What is known of each sentence before the first step."""
@@ -447,40 +419,3 @@ def _times(ratio, lengths):
     product = tf.cast(lengths, tf.float32) * ratio
     # 0.1 * 30 is a little above 3 in floating point.
     return tf.cast(tf.math.ceil(product - 1e-4), tf.int32)
-
-
-def _compacted(step):
-    """The step without the sentences that stopped, once they are enough of them."""
-    is_open = tf.reduce_any(step.beams.log_probs > IMPOSSIBLE, axis=1)
-    open_count = tf.math.count_nonzero(is_open, dtype=tf.int32)
-    enough = tf.cast(tf.size(is_open), tf.float32) * SHRINK_BELOW
-    follows = step.sentences, step.beams, step.pool
-
-    def shrink():
-        kept = tf.where(is_open)[:, 0]
-        decided = scattered(step.decided, step.sentences.rows, step.pool)
-        rest = tf.nest.map_structure(lambda x: tf.gather(x, kept), follows)
-        return *rest, decided
-
-    def stay():
-        return tf.nest.map_structure(tf.identity, (*follows, step.decided))
-
-    shrinks = (open_count > 0) & (tf.cast(open_count, tf.float32) <= enough)
-    sentences, beams, pool, decided = tf.cond(shrinks, shrink, stay)
-    return Step(step.time, sentences, beams, pool, decided, step.history)
-
-
-def _shapes(step, compact):
-    """The loop's shapes: without compaction as they are, with it for any `A`."""
-    if not compact:
-        return None
-
-    def some(x):
-        return tf.TensorShape([None, *x.shape[1:]])
-
-    sentences, beams, pool = tf.nest.map_structure(
-        some, (step.sentences, step.beams, step.pool)
-    )
-    decided = tf.nest.map_structure(lambda x: x.shape, step.decided)
-    history = History(*[None] * len(step.history))
-    return Step(step.time.shape, sentences, beams, pool, decided, history)

@@ -1,0 +1,84 @@
+"""What a beam search knows between two steps, and how decided sentences leave it.
+
+Shapes: `B` sentences, `A` of them not decided yet, `S` source length, `K` beam width,
+`N` hypotheses kept per sentence, `T` longest hypothesis, `P` longest prefix.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from keras_luong.decoding.history import History
+from keras_luong.decoding.pool import Pool, scattered
+from keras_luong.decoding.stepping import IMPOSSIBLE
+
+SHRINK_BELOW = 0.75  # of a batch undecided: then the decided sentences leave it
+
+
+class Sentences(NamedTuple):
+    """What no step changes, for the sentences that are not decided yet."""
+
+    rows: tf.Tensor  # [A] which sentences of the batch they are
+    limits: tf.Tensor  # [A] the longest that their hypotheses may grow
+    least: tf.Tensor  # [A] the shortest that they may be
+    prefix: tf.Tensor  # [A, P] how they must begin
+    mask: tf.Tensor  # [A, S] source words
+    memory: Any  # nest of [A, ...]
+
+
+class Beams(NamedTuple):
+    """The open hypotheses. A log-probability of -inf marks one that is not there."""
+
+    tokens: tf.Tensor  # [A, K] the last one of each
+    log_probs: tf.Tensor  # [A, K]
+    state: Any  # nest of [A, K, ...]
+    coverage: list  # [A, K, S] attention so far, if a penalty asks for it
+    written: list  # [A, K, T] tokens so far, if a constraint asks for them
+
+
+class Step(NamedTuple):
+    """All that a step changes, and `decided`: the pools `[B, N]` of who has left."""
+
+    time: tf.Tensor
+    sentences: Sentences
+    beams: Beams
+    pool: Pool
+    decided: Pool
+    history: History
+
+
+def compacted(step):
+    """The step without the sentences that stopped, once they are enough of them."""
+    is_open = tf.reduce_any(step.beams.log_probs > IMPOSSIBLE, axis=1)
+    open_count = tf.math.count_nonzero(is_open, dtype=tf.int32)
+    enough = tf.cast(tf.size(is_open), tf.float32) * SHRINK_BELOW
+    follows = step.sentences, step.beams, step.pool
+
+    def shrink():
+        kept = tf.where(is_open)[:, 0]
+        decided = scattered(step.decided, step.sentences.rows, step.pool)
+        rest = tf.nest.map_structure(lambda x: tf.gather(x, kept), follows)
+        return *rest, decided
+
+    def stay():
+        return tf.nest.map_structure(tf.identity, (*follows, step.decided))
+
+    shrinks = (open_count > 0) & (tf.cast(open_count, tf.float32) <= enough)
+    sentences, beams, pool, decided = tf.cond(shrinks, shrink, stay)
+    return Step(step.time, sentences, beams, pool, decided, step.history)
+
+
+def loop_shapes(step):
+    """The shapes of a loop that sentences leave: those of the step, for any `A`."""
+
+    def some(x):
+        return tf.TensorShape([None, *x.shape[1:]])
+
+    sentences, beams, pool = tf.nest.map_structure(
+        some, (step.sentences, step.beams, step.pool)
+    )
+    decided = tf.nest.map_structure(lambda x: x.shape, step.decided)
+    history = History(*[None] * len(step.history))
+    return Step(step.time.shape, sentences, beams, pool, decided, history)
