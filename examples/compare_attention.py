@@ -2,7 +2,9 @@
 
 The paper's Table 4 and Figures 5 and 6 (learning curves, BLEU by length), on any corpus
 that examples/train_wmt.py takes; flags that are not here are handed on to it. The same
-command again goes on where it stopped, variant by variant. Some commands:
+command again goes on where it stopped, variant by variant. A finished variant is kept;
+where the flags have changed, it goes on (more epochs) or is refused (other units). The
+table's tokens/s are target tokens in the fastest epoch. Some commands:
 
     python examples/compare_attention.py --out runs/compare --data my/corpus \
         --source en --target de --units 256 --num_layers 1 --tokenizer word \
@@ -14,12 +16,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import train_wmt
+
+from keras_luong.checks import check_choice
 from keras_luong.evaluation.alignment import (
     aer,
     hard_alignment,
@@ -30,6 +36,7 @@ from keras_luong.evaluation.bleu import bleu
 from keras_luong.evaluation.curves import bleu_by_length_figure, learning_curves_figure
 from keras_luong.models.presets import PRESETS
 from keras_luong.text import corpora
+from keras_luong.text.corpus import Corpus
 from keras_luong.training import run_directory
 
 # Name → flags of train_wmt.py.
@@ -47,47 +54,97 @@ VARIANTS = {
     **{f"{name}, no feed": f"{f} --no-input_feeding" for name, f in ATTENTIONS.items()},
     **ATTENTIONS,
 }
-LENGTHS = (10, 15, 20, 30, 50)  # upper ends of the groups by source words
+LENGTHS = (10, 15, 20, 30, 50, math.inf)  # upper ends of the groups by source words
 COLUMNS = "perplexity bleu bleu_unk aer parameters tokens_per_second".split()
 
 
 def main(argv: list[str] | None = None) -> list[dict]:
     """Trains what is not trained yet; writes and returns the table."""
     args, rest = parse(argv)
+    corpus = corpora.load(args.data, args.source, args.target)
+    args.split = held_out(corpus, args.split)
+    runs = {name: args.out / slug(name) for name in args.variants}
+    shared = [*corpus_flags(args), *rest]
+    flags = {
+        name: [*VARIANTS.get(name, f"--preset {name}").split(), *shared]
+        for name in runs
+    }
+    for name, run in runs.items():  # all of them before hours of training
+        check(name, run, flags[name])
     rows = []
-    for name in args.variants:
-        run = args.out / slug(name)
-        train(name, run, [*corpus_flags(args), *rest])
-        rows.append({"variant": name, **measured(run, args)})
+    for name, run in runs.items():
+        train(name, run, flags[name])
+        rows.append({"variant": name, **measured(run, corpus, args)})
         write(args.out, rows)
     print((args.out / "table.md").read_text())
     return rows
 
 
+def held_out(corpus: Corpus, split: str | None) -> str:
+    """The split to translate: the one asked for, or else the first test set."""
+    splits = [name for name in corpus.splits if name != "train"]
+    if split is None:
+        split = next((name for name in splits if name.startswith("test")), None)
+    return check_choice("--split", split, splits)
+
+
+def check(name: str, run: Path, flags: list[str]) -> None:
+    """Refuses a variant that was trained in another way, as train_wmt.py would."""
+    if finished(run, flags):
+        return
+    settings = train_wmt.settings_of(train_wmt.parse(["--run_dir", str(run), *flags]))
+    try:
+        run_directory.check_settings(run, settings, train_wmt.FREE)
+    except ValueError as error:
+        raise ValueError(f"The variant {name!r} can't be trained: {error}") from error
+
+
 def train(name: str, run: Path, flags: list[str]) -> None:
     """Trains one variant in a process of its own, which frees all that it held."""
-    if (run / "results.json").exists():
+    if finished(run, flags):
         return
     print(f"\n{name}: training in {run}", flush=True)
-    script = Path(__file__).with_name("train_wmt.py")
-    variant = VARIANTS.get(name, f"--preset {name}").split()
-    command = [sys.executable, str(script), "--run_dir", str(run), *variant, *flags]
-    subprocess.run(command, check=True)
+    for outdated in ("results.json", "comparison.json"):
+        (run / outdated).unlink(missing_ok=True)
+    run.parent.mkdir(parents=True, exist_ok=True)
+    run_directory.write_json(flags_file(run), flags)
+    script = str(Path(__file__).with_name("train_wmt.py"))
+    subprocess.run([sys.executable, script, "--run_dir", str(run), *flags], check=True)
 
 
-def measured(run: Path, args) -> dict[str, Any]:
-    """What is known of a trained variant; kept beside it."""
+def finished(run: Path, flags: list[str]) -> bool:
+    """Whether a variant was trained by these flags, or before flags were kept."""
+    if not (run / "results.json").exists():
+        return False
+    kept = flags_file(run)
+    return not kept.exists() or json.loads(kept.read_text(encoding="utf-8")) == flags
+
+
+def flags_file(run: Path) -> Path:
+    """Beside the run's directory, which must be empty when training begins."""
+    return run.with_name(f"{run.name}.flags.json")
+
+
+def measured(run: Path, corpus: Corpus, args) -> dict[str, Any]:
+    """What is known of a trained variant; kept with it for the same split and BLEU."""
     path = run / "comparison.json"
-    if not path.exists():
-        run_directory.write_json(path, measure(run, args))
-    return json.loads(path.read_text(encoding="utf-8"))
+    asked = {"split": args.split, "tokenize": args.bleu_tokenize}
+    if path.exists():
+        known = json.loads(path.read_text(encoding="utf-8"))
+        if asked.items() <= known.items():
+            return known
+    known = asked | measure(run, corpus, **asked)
+    run_directory.write_json(path, known)
+    return known
 
 
-def measure(run: Path, args) -> dict[str, Any]:
-    """Translates a split, and aligns it where the corpus knows the alignments."""
+def measure(run: Path, corpus: Corpus, split: str, tokenize: str) -> dict[str, Any]:
+    """Translates a split, and aligns it where the corpus knows the alignments.
+
+    The tokens per second are those of the fastest epoch, which other work on the
+    machine disturbed least.
+    """
     translator = run_directory.load(run)
-    corpus = corpora.load(args.data, args.source, args.target)
-    split = args.split
     pairs = list(corpus.pairs(split).as_numpy_iterator())
     sources, references = (
         [pair[side].decode() for pair in pairs] for side in ("source", "target")
@@ -100,16 +157,16 @@ def measure(run: Path, args) -> dict[str, Any]:
     ]
     results = json.loads((run / "results.json").read_text())[split]
     history = run_directory.read_history(run)
-    score = bleu(texts, references, args.bleu_tokenize)
+    score = bleu(texts, references, tokenize)
     return {
         "perplexity": results["perplexity"],
         "bleu": score.score,
-        "bleu_unk": bleu(replaced, references, args.bleu_tokenize).score,
+        "bleu_unk": bleu(replaced, references, tokenize).score,
         "signature": score.signature,
         "aer": alignment_error(translator, corpus, split, sources, references),
         "parameters": translator.model.count_params(),
         "tokens_per_second": max(e["target_tokens_per_second"] for e in history),
-        "by_length": by_length(texts, sources, references, args.bleu_tokenize),
+        "by_length": by_length(texts, sources, references, tokenize),
         "learning_curve": [epoch["val_perplexity"] for epoch in history],
     }
 
@@ -125,23 +182,26 @@ def with_unknowns_replaced(translation, source: str) -> str:
 
 
 def alignment_error(translator, corpus, split, sources, references) -> float | None:
-    """AER of the references' attention, where the corpus has gold alignments."""
+    """AER of the references' attention, if corpus and model have any alignments."""
     if not hasattr(corpus, "examples"):
         return None
     gold = [set(example.alignment) for example in corpus.examples(split)]
+    scored = translator.score(sources, references)
+    if not any(t.alignment.any() for t in scored):  # a model without attention
+        return None
     found = []
-    for t in translator.score(sources, references):
+    for t in scored:
         links = hard_alignment(t.alignment, source_end=True, target_end=True)
         found.append(merge_links(links, t.source_tokens, t.tokens))
     return aer(found, gold).aer
 
 
 def by_length(texts, sources, references, tokenize: str) -> dict[str, float]:
-    """BLEU of the sentences of about the same source length."""
-    groups: dict[int, list[int]] = {}
+    """BLEU of the sentences of about the same source length, by their most words."""
+    groups: dict[float, list[int]] = {}
     for i, source in enumerate(sources):
         words = len(source.split())
-        end = next((n for n in LENGTHS if words <= n), LENGTHS[-1])
+        end = next(n for n in LENGTHS if words <= n)
         groups.setdefault(end, []).append(i)
     return {
         str(end): bleu(
@@ -196,7 +256,7 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[str]]
     flag("--source", default="en", help="source language")
     flag("--target", default="de", help="target language")
     flag("--bleu_tokenize", default="13a", help="none for text that is tokenised")
-    flag("--split", default="test", help="what is translated for the table")
+    flag("--split", help="what is translated; default: the first test set")
     flag(
         "--variants",
         nargs="+",

@@ -1,9 +1,8 @@
 """Learns a run's shortlist: for each source word, the target words that it becomes.
 
 From the training data and the attention of the trained model. With it a search scores
-some hundred words a sentence in place of the whole vocabulary, which makes it faster,
-and seldom changes a translation; export/evaluate.py and a validation set tell. Some
-commands:
+some hundred words a sentence in place of the whole vocabulary, which makes it faster
+and changes some translations: compare BLEU on validation data. Some commands:
 
     python examples/make_shortlist.py runs/m30k
     python examples/make_shortlist.py runs/m30k --per_word 100 --limit_examples 1000000

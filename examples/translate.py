@@ -1,7 +1,7 @@
 """Translates a file or standard input, a line at a time, in constant memory.
 
-One line in is one line out, whatever the line; with --n_best N it is up to N lines, in
-the format of Moses: "number ||| translation ||| score". Some commands:
+One line in is one line out, whatever the line; with --n_best N it is up to N lines, as
+in Moses's lists: "number ||| translation ||| score". Some commands:
 
     python examples/translate.py runs/mine < in.en > out.de
     python examples/translate.py runs/mine --input in.en.gz --output out.de --scores
@@ -59,7 +59,8 @@ def make_translator(args) -> Translator:
     if args.shortlist is not None:
         changes["shortlist"] = Shortlist.load(args.shortlist)
     if args.no_unknown:
-        changes["forbidden"] = (translator.model.config.unk_id,)
+        unknown = translator.model.config.unk_id
+        changes["forbidden"] = (*translator.search.forbidden, unknown)
     search = dataclasses.replace(translator.search, n_best=args.n_best, **changes)
     longest = args.max_source_length or translator.max_source_length
     return Translator(translator.model, translator.tokenizers, search, longest)
@@ -77,6 +78,8 @@ def write(translator: Translator, lines: BinaryIO, out: BinaryIO, args) -> None:
             if args.n_best > 1:
                 fields = [str(done - 1), *fields]
             out.write(" ||| ".join(fields).encode() + b"\n")
+        if done % args.window == 0:
+            out.flush()  # somebody may wait for what is ready
         if done % args.batch_size == 0:
             shown.update(done)
     out.flush()
@@ -89,7 +92,8 @@ def columns(t: Translation, args) -> Iterator[str]:
     if args.scores or args.n_best > 1:
         yield f"{t.score:.4f}"
     if args.alignments:
-        links = alignment.hard_alignment(t.alignment, source_end=True, target_end=True)
+        ended = t.tokens[-1:] == ["</s>"]  # or cut at the maximum length
+        links = alignment.hard_alignment(t.alignment, source_end=True, target_end=ended)
         links = alignment.merge_links(links, t.source_tokens, t.tokens)
         yield alignment.format_pharaoh(links)
 
@@ -144,8 +148,11 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     flag("--beam_width", type=int)
     flag("--max_length", type=int, help="longest translation, in tokens")
     flag("--min_length", type=int, help="shortest translation, in tokens")
-    flag("--length_penalty", type=float, help="alpha of GNMT's")
-    flag("--average", type=float, metavar="ALPHA", help="or divide by length ** ALPHA")
+    either = group.add_mutually_exclusive_group().add_argument
+    either("--length_penalty", type=float, help="alpha of GNMT's")
+    either(
+        "--average", type=float, metavar="ALPHA", help="or divide by length ** ALPHA"
+    )
     flag("--coverage_penalty", type=float, help="beta of GNMT's")
     flag("--no_repeat_ngram", type=int, help="no n-gram of this size twice")
     flag("--shortlist", type=Path, help="what make_shortlist.py wrote: faster")
@@ -154,6 +161,9 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     for path in (args.input, args.shortlist):
         if path is not None and not path.is_file():
             parser.error(f"there is no file {path}")
+    if args.input and args.output and args.output.exists():
+        if args.output.samefile(args.input):
+            parser.error(f"--output would overwrite the input, {args.input}")
     return args
 
 

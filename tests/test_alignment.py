@@ -208,6 +208,31 @@ def test_wa_files(tmp_path):
     assert longer.sure[4] == set()
 
 
+@given(st.lists(st.tuples(links, links), min_size=1, max_size=4))
+def test_wa_round_trip_needs_the_number_of_sentences(tmp_path_factory, pairs):
+    gold = Alignments([s for s, _ in pairs], [s | p for s, p in pairs])
+    path = tmp_path_factory.mktemp("wa") / "gold.wa"
+    write_wa(path, *gold)
+    assert read_wa(path, sentences=len(pairs)) == gold
+    seen = max((n for n, p in enumerate(gold.possible, 1) if p), default=0)
+    assert read_wa(path) == (gold.sure[:seen], gold.possible[:seen])
+
+
+def test_wa_numbers_may_run_ahead_of_the_lines(tmp_path):
+    path = tmp_path / "gold.wa"
+    path.write_text("1 1 1\n1020 1 1\n")
+    assert len(read_wa(path).sure) == 1020
+    path.write_text("5000 1 1\n")
+    assert len(read_wa(path, sentences=6000).sure) == 6000
+
+
+@pytest.mark.parametrize("confidence", "1 0.5 .5 5. -2 +.5 1e-3 1.5E+2".split())
+def test_wa_confidences(confidence, tmp_path):
+    path = tmp_path / "gold.wa"
+    path.write_text(f"1 1 1 S {confidence}\n1 2 2 {confidence}\n")
+    assert read_wa(path).sure == [{(0, 0), (1, 1)}]
+
+
 def test_wa_optional_fields(tmp_path):
     path = tmp_path / "system.wa"
     path.write_text(
@@ -230,8 +255,14 @@ def test_wa_optional_fields(tmp_path):
         (read_wa, "1 1 1 X\n", "line 1"),
         (read_wa, "1 1 1 S high\n", "line 1"),
         (read_wa, "1 -1 1 S\n", "line 1"),
+        *(
+            (read_wa, f"1 1 1 {x}\n", "line 1")
+            for x in "e - +.e . 1e 1-2 1.2.3".split()
+        ),
         (read_wa, "1 1 1\n0 1 1\n", "line 2: A sentence's number"),
-        (lambda p: read_wa(p, 2), "2 1 1\n3 1 1\n", "line 2: .*1 to 2. Received: 3"),
+        (read_wa, "1 1 1\n1021 1 1\n", "line 2: .*1 to 1020; .*Received: 1021"),
+        (read_wa, "20000000 1 1\n", "line 1: .*sentences. Received: 20000000"),
+        (lambda p: read_wa(p, 2), "2 1 1\n3 1 1\n", "line 2: .*1 to 2; .*ceived: 3"),
         (lambda p: read_pharaoh(p, True), "0-0\n", "line 1: .*at least 1"),
     ],
 )

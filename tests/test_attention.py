@@ -1,10 +1,17 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_luong.layers import AttentionalVector, LocalAttention, LuongAttention, Score
+from keras_luong.layers import (
+    AttentionalVector,
+    LocalAttention,
+    LuongAttention,
+    MonotonicAttention,
+    Score,
+)
 from keras_luong.layers.attention import masked_softmax
 from keras_luong.layers.scores import SCORES
 
@@ -396,3 +403,52 @@ def test_coverage_and_local_attention_go_together():
 def test_coverage_needs_a_score_that_compares():
     with pytest.raises(ValueError, match="coverage.*location"):
         LuongAttention("location", max_source_length=5, coverage=True)
+
+
+@pytest.mark.parametrize("mode", ["general", "concat"])
+def test_what_stands_in_the_padding_never_reaches_a_gradient(mode):
+    query, value = tensors()
+    mask = np.array([[True] * 5, [True] * 3 + [False] * 2])
+    value[1, 3:] = np.nan
+    layer = make(mode)
+    layer.build(query.shape, value.shape)
+    with tf.GradientTape() as tape:
+        context = layer(query, value, value_mask=mask)
+    for gradient in tape.gradient(context, layer.trainable_variables):
+        assert np.isfinite(gradient).all()
+
+
+TURNS = {
+    "coverage": lambda: LuongAttention("general", coverage=True),
+    "monotonic": lambda: MonotonicAttention("general"),
+    "local": lambda: LocalAttention(1, "monotonic", "dot", coverage=True),
+}
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_a_masked_query_is_as_good_as_none(name):
+    query, value = tensors(queries=4)
+    query[:, 1] = np.nan
+    layer, kept = TURNS[name](), [0, 2, 3]
+    mask = np.tile([True, False, True, True], (2, 1))
+    positions = np.arange(4)[None]
+    context, weights = layer(
+        query,
+        value,
+        query_mask=mask,
+        positions=positions,
+        return_attention_scores=True,
+    )
+    alone = layer(query[:, kept], value, positions=positions[:, kept])
+    np.testing.assert_allclose(context.numpy()[:, kept], alone, atol=1e-6)
+    assert not context.numpy()[:, 1].any() and not weights.numpy()[:, 1].any()
+
+
+def test_positions_are_those_given_in_turn_too():
+    query, value = tensors()
+    layer = LocalAttention(1, "monotonic", "dot", coverage=True)
+    _, weights = layer(
+        query, value, positions=np.array([[0, 2, 4]]), return_attention_scores=True
+    )
+    seen = weights.numpy()[0] > 0
+    assert [np.flatnonzero(row).tolist() for row in seen] == [[0, 1], [1, 2, 3], [3, 4]]

@@ -336,6 +336,24 @@ def test_lengths_may_be_relative_to_the_source():
     assert unlimited(never, sources).lengths[:, 0].numpy().tolist() == [12, 6]
 
 
+@pytest.mark.parametrize("compact", [True, False])
+@quick
+@given(seed=seeds)
+def test_limits_of_their_own_do_not_make_neighbours_matter(compact, seed):
+    """A short sentence waits for long ones, its pool full of what was cut at its limit.
+
+    There are too few short ones for them to leave the batch.
+    """
+    search = BeamSearch(4, 4, None, 0.6, compact=compact)
+    model = TableModel(seed, vocabulary=6)
+    sources = np.array([[9, 0, 0, 0, 0], *[[9, 8, 7, 6, i] for i in range(4, 11)]])
+    together = search(model, sources)
+    alone = search(model, sources[:1, :1])
+    np.testing.assert_allclose(together.scores[:1], alone.scores, rtol=1e-5)
+    T = alone.ids.shape[2]
+    np.testing.assert_array_equal(together.ids[:1, :, :T], alone.ids)
+
+
 def test_first_stops_when_the_pool_is_full():
     for n_best, early, steps in ((1, "first", 1), (2, "first", 5), (1, False, 5)):
         model = ScriptModel(short_or_long, 6)
@@ -694,6 +712,10 @@ def test_the_result_is_scored_by_the_penalty_given_as_object_or_number():
         ({"forbidden": (3,)}, ValueError, r"end id.*\(3,\)"),
         ({"forbidden": ("a",)}, TypeError, "forbidden.*'a'"),
         ({"early_stopping": "never"}, ValueError, "early_stopping.*'never'"),
+        ({"early_stopping": 1}, ValueError, "early_stopping.*1"),
+        ({"max_length": 2**31}, ValueError, "max_length.*at most"),
+        ({"min_length": 2**31}, ValueError, "min_length.*at most"),
+        ({"forbidden": 5}, TypeError, "forbidden.*5"),
         ({"compact": 1}, TypeError, "compact.*1"),
     ],
 )

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
-import importlib.util
+import argparse
+import importlib
 import json
 import random
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,12 +13,12 @@ import pytest
 
 from keras_luong.models.presets import PRESETS
 from keras_luong.serving import Translation
+from keras_luong.training import run_directory
 
 pytest.importorskip("matplotlib")
 SCRIPT = Path(__file__).parent.parent / "examples" / "compare_attention.py"
-SPEC = importlib.util.spec_from_file_location("compare_attention", SCRIPT)
-compare = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(compare)
+sys.path.append(str(SCRIPT.parent))  # as when it is run: it imports its neighbour
+compare = importlib.import_module(SCRIPT.stem)
 
 
 def translation(tokens, source_tokens, alignment, text="?"):
@@ -40,7 +42,9 @@ def test_bleu_by_length_groups_by_source_words():
     sources = ["w " * 4, "w " * 12, "w " * 60]
     groups = compare.by_length(texts, sources, ["a b c d", "e f g h i", "y"], "none")
     assert groups["10"] == pytest.approx(100) and groups["15"] == pytest.approx(100)
-    assert groups["50"] < 100 and set(groups) == {"10", "15", "50"}
+    assert groups["inf"] < 100 and set(groups) == {"10", "15", "inf"}
+    exactly = compare.by_length(["x"], ["w " * 50], ["x"], "none")
+    assert set(exactly) == {"50"}
 
 
 def test_alignment_error_is_that_of_the_references():
@@ -51,6 +55,138 @@ def test_alignment_error_is_that_of_the_references():
     error = compare.alignment_error(translator, corpus, "test", ["a b"], ["b a"])
     assert error == 0
     assert compare.alignment_error(translator, object(), "test", [], []) is None
+
+
+@pytest.mark.parametrize("column, error", [(None, None), (2, 100)])
+def test_no_attention_has_no_alignment_error(column, error):
+    """All weights 0; attention to the end token alone is attention, and wrong."""
+    weights = np.zeros((3, 3))
+    weights[:, [] if column is None else column] = 1
+    corpus = SimpleNamespace(examples=lambda _: [SimpleNamespace(alignment=((0, 0),))])
+    read = translation(["▁b", "▁a", "</s>"], ["▁a", "▁b", "</s>"], weights)
+    translator = SimpleNamespace(score=lambda sources, references: [read])
+    found = compare.alignment_error(translator, corpus, "test", ["a b"], ["b a"])
+    assert found == error
+
+
+MULTI30K = ("train", "validation", "test_2016_flickr")
+
+
+@pytest.mark.parametrize(
+    "splits, asked, split",
+    [
+        (MULTI30K, None, "test_2016_flickr"),
+        (MULTI30K, "validation", "validation"),
+        (("train", "validation", "extra", "test", "test2"), None, "test"),
+    ],
+)
+def test_split_to_translate(splits, asked, split):
+    assert compare.held_out(SimpleNamespace(splits=splits), asked) == split
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """A directory of text files; flags of it; nothing in it can be trained on."""
+    for file in ("train", "val", "test_1"):
+        for language in ("xx", "yy"):
+            (tmp_path / f"{file}.{language}").write_text("a b\n")
+    return f"--out {tmp_path / 'out'} --data {tmp_path} --source xx --target yy".split()
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Commands that would train; each leaves the record and results of a run."""
+    commands = []
+
+    def run(command, check):
+        commands.append(command)
+        args = compare.train_wmt.parse(command[2:])
+        settings = compare.train_wmt.settings_of(args)
+        args.run_dir.mkdir(parents=True, exist_ok=True)
+        parts = {"format": 1, "model": {}, "search": {}, "max_source_length": 9}
+        run_directory.write_json(
+            args.run_dir / "run.json", parts | {"settings": settings}
+        )
+        run_directory.write_json(args.run_dir / "results.json", {})
+
+    def measure(run, corpus, split, tokenize):
+        number = len(measured)
+        measured.append((split, tokenize))
+        row = dict.fromkeys(compare.COLUMNS, number)
+        return row | {"learning_curve": [2.0], "by_length": {"10": 1.0}}
+
+    measured = []
+    monkeypatch.setattr(compare.subprocess, "run", run)
+    monkeypatch.setattr(compare, "measure", measure)
+    return SimpleNamespace(commands=commands, measured=measured)
+
+
+@pytest.mark.parametrize("split", ["test", "train"])
+def test_refuses_an_unknown_split_before_it_trains(split, corpus, trained):
+    with pytest.raises(ValueError, match=r"\['validation', 'test_1'\]. .*" + split):
+        compare.main([*corpus, "--split", split])
+    assert not trained.commands
+
+
+def test_refuses_where_there_is_no_test_set():
+    with pytest.raises(ValueError, match="--split must be.*Received: None"):
+        compare.held_out(SimpleNamespace(splits=("train", "validation")), None)
+
+
+def test_measures_again_for_another_split_or_tokenizer(corpus, trained):
+    corpus += ["--variants", "none"]
+    first = compare.main(corpus)
+    assert trained.measured == [("test_1", "13a")]
+    assert compare.main(corpus) == first
+    assert len(trained.measured) == 1
+    other = compare.main([*corpus, "--split", "validation"])
+    assert trained.measured[1:] == [("validation", "13a")] and other != first
+    compare.main([*corpus, "--split", "validation", "--bleu_tokenize", "none"])
+    assert trained.measured[2:] == [("validation", "none")]
+
+
+def test_a_measurement_that_does_not_say_of_what_is_made_again(tmp_path, monkeypatch):
+    run_directory.write_json(tmp_path / "comparison.json", {"bleu": 1.0})
+    monkeypatch.setattr(compare, "measure", lambda *_, **__: {"bleu": 2.0})
+    args = argparse.Namespace(split="test", bleu_tokenize="13a")
+    assert compare.measured(tmp_path, None, args)["bleu"] == 2
+
+
+def test_refuses_a_variant_that_was_trained_otherwise(corpus, trained, tmp_path):
+    compare.main([*corpus, "--units", "8", "--variants", "none"])
+    result = tmp_path / "out" / "none" / "results.json"
+    with pytest.raises(ValueError, match="'none' .*units: 8 there, 16 now"):
+        # Nothing of the other variant is trained either.
+        compare.main([*corpus, "--units", "16", "--variants", "global (dot)", "none"])
+    assert len(trained.commands) == 1 and result.exists()
+    compare.main([*corpus, "--units", "8", "--variants", "none"])
+    assert len(trained.commands) == len(trained.measured) == 1
+
+
+def test_goes_on_with_a_variant_for_more_epochs(corpus, trained, tmp_path):
+    corpus += ["--variants", "none"]
+    compare.main([*corpus, "--epochs", "1"])
+    compare.main([*corpus, "--epochs", "2"])
+    assert trained.commands[1][-2:] == ["--epochs", "2"]
+    assert len(trained.commands) == len(trained.measured) == 2
+
+
+def test_an_interrupted_variant_is_not_finished(corpus, trained, monkeypatch):
+    argv = [*corpus, "--variants", "none", "--epochs"]
+    compare.main([*argv, "1"])
+    with monkeypatch.context() as patch:
+        patch.setattr(compare.subprocess, "run", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            compare.main([*argv, "2"])
+    compare.main([*argv, "2"])
+    assert trained.commands[1][-2:] == ["--epochs", "2"]
+
+
+def test_variants_of_before_flags_were_kept_are_accepted(corpus, trained, tmp_path):
+    compare.main([*corpus, "--units", "8", "--variants", "none"])
+    (tmp_path / "out" / "none.flags.json").unlink()
+    compare.main([*corpus, "--units", "16", "--variants", "none"])
+    assert len(trained.commands) == 1
 
 
 def test_a_table_has_a_row_a_variant():

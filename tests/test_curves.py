@@ -19,8 +19,20 @@ def test_learning_curves_have_a_line_a_system(tmp_path):
 
 def test_bleu_by_length(tmp_path):
     figure = bleu_by_length_figure({"dot": {"10": 40.0, "20": 35.0}})
-    assert figure.axes[0].lines[0].get_xydata().tolist() == [[10, 40], [20, 35]]
+    assert figure.axes[0].lines[0].get_xydata().tolist() == [[0, 40], [1, 35]]
     figure.savefig(tmp_path / "lengths.svg")
+
+
+def test_the_last_group_of_lengths_may_have_no_end():
+    figure = bleu_by_length_figure(
+        {"dot": {"50": 40.0, "inf": 35.0}, "none": {"10": 30.0, "inf": 5.0}}
+    )
+    axes = figure.axes[0]
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    assert labels == ["10", "50", "longer"]
+    dot, none = (line.get_xydata().tolist() for line in axes.lines)
+    assert dot == [[1, 40], [2, 35]]
+    assert none == [[0, 30], [2, 5]]
 
 
 def test_many_systems_stay_apart():

@@ -38,6 +38,16 @@ def test_equals_walking(mode, p, seed):
     np.testing.assert_allclose(result[0], stopping(p, previous), atol=2e-6)
 
 
+def test_a_long_source_loses_nothing():
+    p, weights = np.full(100, 0.5), np.eye(100)[0]
+    found = ops.array([weights], "float32")
+    for _ in range(80):
+        weights = stopping(p, weights)
+        found = monotonic_weights(ops.array([p], "float32"), found, "recursive")
+    assert weights.sum() > 0.9
+    np.testing.assert_allclose(found[0], weights, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     "p, previous, expected",
     [

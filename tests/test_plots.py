@@ -41,8 +41,8 @@ def test_shows_the_weights_and_the_tokens():
 
 
 def test_size_follows_the_tokens():
-    small = attention_figure(np.ones((2, 3)) / 3, "abc", "de").get_size_inches()
-    large = attention_figure(np.ones((40, 30)) / 30, "a" * 30, "b" * 40)
+    small = attention_figure(np.ones((2, 3)) / 3, [*"abc"], [*"de"]).get_size_inches()
+    large = attention_figure(np.ones((40, 30)) / 30, ["a"] * 30, ["b"] * 40)
     assert (large.get_size_inches() > 3 * small).all()
 
 
@@ -71,6 +71,11 @@ def test_leaves_pyplot_alone():
 def test_refuses(weights, source, target, message):
     with pytest.raises(ValueError, match=message):
         attention_figure(weights, source, target)
+
+
+def test_refuses_a_string_in_place_of_tokens():
+    with pytest.raises(TypeError, match="source tokens must be a list.*'abc'"):
+        attention_figure(np.zeros((1, 3)), "abc", ["x"])
 
 
 def test_without_matplotlib():

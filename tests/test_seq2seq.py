@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from finite_differences import check_gradients
 
-from keras_luong import Seq2Seq, Seq2SeqConfig, SequenceCrossentropy
+from keras_luong import BeamSearch, Seq2Seq, Seq2SeqConfig, SequenceCrossentropy
 from keras_luong.layers.scores import SCORES
 
 VOCABULARY, UNITS = 11, 6
@@ -212,3 +212,27 @@ def test_frozen_layers_stay_frozen(part, tmp_path):
     expected = [weight.trainable for weight in model.weights]
     assert [weight.trainable for weight in loaded.weights] == expected
     assert len(loaded.trainable_weights) == sum(expected) < len(expected)
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16", "float64"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"coverage": True},
+        {"coverage": True, "input_feeding": False},
+        {"coverage": True, "attention": "local-p", "window": 1},
+        {"attention": "monotonic"},
+        {"attention": "monotonic", "hard_attention": True},
+    ],
+    ids=str,
+)
+def test_what_attention_remembers_is_float32_under_any_policy(dtype, options):
+    config = Seq2SeqConfig(9, 9, units=8, **options)
+    model = Seq2Seq(config, dtype=dtype)
+    source = np.array([[4, 5, 6, 3], [7, 3, 0, 0]], "int32")
+    memory, state = model.encode(source)
+    step = model.step(np.array([[2], [2]]), state, memory)
+    assert [x.dtype for x in step[1]] == [x.dtype for x in state]
+    assert state[-2].dtype == "float32"  # the attention's
+    found = BeamSearch(2, max_length=5)(model, source)
+    assert np.isfinite(found.scores[:, 0]).all()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import tensorflow as tf
 
@@ -41,7 +41,14 @@ from keras_luong.decoding.stepping import (
 from keras_luong.decoding.top_k import top_k
 from keras_luong.text.special_ids import BOS_ID, EOS_ID, PAD_ID
 
-EARLY_STOPPING = (True, False, "first")
+SIZES = {  # name → the smallest
+    "beam_width": 1,
+    "n_best": 1,
+    "max_length": 1,
+    "min_length": 0,
+    "no_repeat_ngram": 0,
+}
+LONGEST = 2**20  # tokens: far beyond any sentence, far from overflow
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,9 +71,11 @@ class BeamSearch:
     only scores above its worst (at a tie, who came first stays). So once the pool is
     full and no bound is above its worst, nothing can change it; and while one is above,
     or a place empty, a continuation of probability one could enter: no rule that knows
-    only what the model said so far can stop earlier. `False` goes on until all
-    hypotheses have ended or are too long, with the same result; "first" stops when the
-    pool is full, which is faster and may miss better hypotheses.
+    only what the model said so far can stop earlier. (With a coverage penalty the bound
+    lets every source word get all of the attention to come, which no continuation can
+    give to more than one: the search may go on for longer than it must.) `False` goes
+    on until all hypotheses have ended or are too long, with the same result; "first"
+    stops when the pool is full, which is faster and may miss better hypotheses.
 
     **At the maximum length** the open hypotheses are closed as they are, without an end
     token. They only fill the places that the sentence's pool has left, ranked by score
@@ -123,22 +132,29 @@ class BeamSearch:
 
     def __post_init__(self):
         """Refuse impossible settings."""
-        check_size("beam_width", self.beam_width)
-        check_size("n_best", self.n_best)
+        for name, smallest in SIZES.items():
+            optional = name == "max_length"
+            size = check_size(name, getattr(self, name), optional, smallest)
+            if size is not None and size > LONGEST:
+                raise ValueError(f"{name} must be at most {LONGEST}. Received: {size}")
+            object.__setattr__(self, name, size)
         if self.n_best > self.beam_width:
             raise ValueError(
                 f"n_best must be at most beam_width. Received: n_best={self.n_best}, "
                 f"beam_width={self.beam_width}"
             )
-        check_size("max_length", self.max_length, optional=True)
-        check_size("min_length", self.min_length, smallest=0)
-        check_size("no_repeat_ngram", self.no_repeat_ngram, smallest=0)
         for name in ("min_length_ratio", "max_length_ratio"):
             _check_ratio(name, getattr(self, name))
         # A list in a file; a tuple here, so that a search can be a dictionary's key.
-        object.__setattr__(self, "forbidden", tuple(self.forbidden))
-        for token in self.forbidden:
+        if not isinstance(self.forbidden, Iterable):
+            raise TypeError(
+                f"forbidden must be ids, such as (1,). Received: {self.forbidden!r}"
+            )
+        forbidden = (
             check_size("an id in forbidden", token, smallest=0)
+            for token in self.forbidden
+        )
+        object.__setattr__(self, "forbidden", tuple(forbidden))
         if EOS_ID in self.forbidden:
             raise ValueError(
                 "forbidden must not hold the end id, without which nothing ends. "
@@ -148,10 +164,10 @@ class BeamSearch:
             raise TypeError(
                 f"shortlist must be a Shortlist or None. Received: {self.shortlist!r}"
             )
-        if self.early_stopping not in EARLY_STOPPING:
+        early = self.early_stopping
+        if not isinstance(early, bool) and early != "first":
             raise ValueError(
-                f"early_stopping must be one of {EARLY_STOPPING}. "
-                f"Received: {self.early_stopping!r}"
+                f'early_stopping must be True, False or "first". Received: {early!r}'
             )
         check_flag("compact", self.compact)
         for name, read in (
@@ -183,7 +199,7 @@ class BeamSearch:
         source_ids = tf.cast(tf.convert_to_tensor(source_ids), tf.int32)
         if prefix_ids is None:
             prefix_ids = tf.zeros([tf.shape(source_ids)[0], 0], tf.int32)
-        prefix_ids = tf.cast(tf.convert_to_tensor(prefix_ids), tf.int32)
+        prefix_ids = _checked_prefix(source_ids, prefix_ids)
         ids = None
         if self.shortlist is not None:
             ids, model = self.shortlist.restrict(
@@ -405,6 +421,18 @@ class BeamSearch:
         )
 
 
+def _checked_prefix(source_ids, prefix_ids):
+    """The prefixes as int32 `[B, P]`."""
+    prefix_ids = tf.cast(tf.convert_to_tensor(prefix_ids), tf.int32)
+    rows = source_ids.shape[:1]
+    if prefix_ids.shape.rank != 2 or not rows.is_compatible_with(prefix_ids.shape[:1]):
+        raise ValueError(
+            "prefix_ids must have a row for each of the sentences, shape [B, P]. "
+            f"Received: {prefix_ids.shape} for source_ids {source_ids.shape}"
+        )
+    return prefix_ids
+
+
 def _check_ratio(name, value):
     if value is None and name == "max_length_ratio":
         return
@@ -416,6 +444,6 @@ def _check_ratio(name, value):
 
 def _times(ratio, lengths):
     """A share of the lengths, rounded up."""
-    product = tf.cast(lengths, tf.float32) * ratio
+    product = tf.minimum(tf.cast(lengths, tf.float32) * ratio, float(LONGEST))
     # 0.1 * 30 is a little above 3 in floating point.
     return tf.cast(tf.math.ceil(product - 1e-4), tf.int32)

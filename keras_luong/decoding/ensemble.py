@@ -110,6 +110,12 @@ class Ensemble:
         Returns:
             An `Ensemble`, whose `step` returns log-probabilities `[B, K, M]`.
         """
+        for i, model in enumerate(self.models):
+            if not hasattr(model, "restricted"):
+                raise TypeError(
+                    "A search with a shortlist needs models with a method `restricted`."
+                    f" Received: {model!r} at place {i}"
+                )
         models = [model.restricted(ids, allowed) for model in self.models]
         return Ensemble(models, self.mean)
 

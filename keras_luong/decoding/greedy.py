@@ -38,8 +38,8 @@ class Path(NamedTuple):
 class GreedySearch:
     """Takes the most probable token at every step, the lower id at a tie.
 
-    The same as `BeamSearch(beam_width=1)`, in less time. A sentence ends with the end
-    token, or at the maximum length as it is.
+    The same as `BeamSearch(beam_width=1)`, without its options. A sentence ends with
+    the end token, or at the maximum length as it is.
 
     Args:
         max_length: int, counting the end token; or None for twice the sentence's

@@ -25,9 +25,16 @@ class Pool(NamedTuple):
 
 
 def offer(pool, others):
-    """Keep the best of both by score; at a tie, the pool's own."""
+    """Keep the best of both by score; at a tie, the pool's own.
+
+    A pool that is offered nothing stays in its order: hypotheses that were too long
+    stand behind the finished ones whatever their scores, see `fill`.
+    """
     both = tf.nest.map_structure(lambda *x: tf.concat(x, axis=1), pool, others)
-    return follow(both, tf.math.top_k(both.scores, pool.scores.shape[1]).indices)
+    size = pool.scores.shape[1]
+    best = tf.math.top_k(both.scores, size).indices
+    offered = tf.reduce_any(others.scores > IMPOSSIBLE, axis=1, keepdims=True)
+    return follow(both, tf.where(offered, best, tf.range(size)))
 
 
 def fill(pool, others):

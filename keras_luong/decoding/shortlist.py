@@ -143,7 +143,7 @@ class Shortlist:
             )
         own = {"source": len(self.lexicon), "target": self.vocab_size}
         for side, size in own.items():
-            known = getattr(model.config, f"{side}_vocab_size")
+            known = getattr(getattr(model, "config", None), f"{side}_vocab_size", None)
             check_same(f"{side}_vocab_size", shortlist=size, model=known)
         words = self(source_ids, prefix_ids, at_least)
         return words.ids, model.restricted(*words)

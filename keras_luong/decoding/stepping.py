@@ -56,7 +56,7 @@ class Hypotheses(NamedTuple):
         ids: int32 `[B, N, T']`, without the begin token, up to and with the end token
             (absent if the maximum length cut the hypothesis), then `PAD_ID`.
         lengths: int32 `[B, N]`, counting the end token. 0 where the sentence has no
-            such hypothesis: fewer than `N` sequences have a probability above zero.
+            such hypothesis: the search found no more of a probability above zero.
         scores: float32 `[B, N]`, by which they are ranked; -inf where there is none.
         log_probs: float32 `[B, N]`, the sum over the tokens.
         weights: float32 `[B, N, T', S]`, the attention at each token, 0 after the end.

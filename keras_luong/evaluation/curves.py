@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -42,23 +43,26 @@ def bleu_by_length_figure(scores: Mapping[str, Mapping[str, float]]) -> Figure:
 
     Args:
         scores: For each system, the BLEU of each group of sentences, by the group's
-            most words.
+            most words; "inf" for the group of all longer ones.
 
     Returns:
-        A figure.
+        A figure; the groups are evenly spaced, the shortest first.
 
     Raises:
         ImportError: If matplotlib is not installed.
         ValueError: If there are no systems.
 
     Example:
-        >>> bleu_by_length_figure({"dot": {"10": 40.0, "20": 35.0}})
+        >>> bleu_by_length_figure({"dot": {"10": 40.0, "20": 35.0, "inf": 30.0}})
     """
+    ends = sorted({float(end) for groups in scores.values() for end in groups})
     points = {
-        name: ([int(n) for n in groups], list(groups.values()))
+        name: ([ends.index(float(end)) for end in groups], list(groups.values()))
         for name, groups in scores.items()
     }
-    figure, _ = _lines(points, "source words, at most", "BLEU")
+    figure, axes = _lines(points, "source words, at most", "BLEU")
+    labels = ["longer" if end == math.inf else f"{end:g}" for end in ends]
+    axes.set_xticks(range(len(ends)), labels)
     return figure
 
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from keras_luong.evaluation.alignment.links import matrix
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -57,6 +59,7 @@ def attention_figure(
     Raises:
         ImportError: If matplotlib is not installed.
         ValueError: If `weights` is not `[T, S]`, is empty, or is not finite.
+        TypeError: If one string is given in place of a list of tokens.
 
     Example:
         >>> figure = attention_figure([[0.9, 0.1], [0.2, 0.8]], ["▁a", "▁dog"],
@@ -71,8 +74,12 @@ def attention_figure(
             "Install the extra that has it: pip install 'keras_luong[plots]'"
         ) from error
 
-    weights = _checked(weights, source_tokens, target_tokens)
+    weights = matrix(weights, source_tokens, target_tokens)
     rows, columns = weights.shape
+    if not weights.size:
+        raise ValueError(
+            f"There is nothing to draw: {rows} target tokens, {columns} source tokens"
+        )
     tokens = [_readable(token) for token in (*target_tokens, *source_tokens)]
     lines = [] if title is None else title.split("\n")
     texts, families = _drawable([*tokens, *lines])
@@ -117,6 +124,7 @@ def save_attention(
     Raises:
         ImportError: If matplotlib is not installed.
         ValueError: If `weights` is not `[T, S]`, is empty, or is not finite.
+        TypeError: If one string is given in place of a list of tokens.
 
     Example:
         >>> t = translator.translate(["A dog runs."])[0]
@@ -124,24 +132,6 @@ def save_attention(
     """
     figure = attention_figure(weights, source_tokens, target_tokens, title)
     figure.savefig(path, dpi=120)
-
-
-def _checked(weights, source_tokens, target_tokens) -> np.ndarray:
-    weights = np.asarray(weights, dtype="float32")
-    expected = (len(target_tokens), len(source_tokens))
-    if weights.shape != expected:
-        raise ValueError(
-            "weights must be [target tokens, source tokens], here "
-            f"{list(expected)}. Received shape: {list(weights.shape)}"
-        )
-    if 0 in expected:
-        raise ValueError(
-            f"There is nothing to draw: {expected[0]} target tokens, "
-            f"{expected[1]} source tokens"
-        )
-    if not np.isfinite(weights).all():
-        raise ValueError("weights must be finite. Received NaN or infinite values")
-    return weights
 
 
 def _readable(token: str) -> str:

@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_flag, check_rate, check_same
-from keras_luong.layers.memory import make_memory
+from keras_luong.layers.memory import blanked, make_memory
 from keras_luong.layers.recurrence import scan
 from keras_luong.layers.scores import make_score, matmul
 
@@ -187,8 +187,11 @@ class LuongAttention(keras.layers.Layer):
         Raises:
             ValueError: The score needs weights and has none yet.
         """
+        key = value if key is None else key
+        if mask is not None:  # its gradient would be NaN where padding is
+            key = blanked(key, mask)
         try:
-            keys = self.score.prepare(value if key is None else key)
+            keys = self.score.prepare(key)
         except AttributeError as error:
             if self.score.built:
                 raise
@@ -286,44 +289,55 @@ class LuongAttention(keras.layers.Layer):
         if positions is None:
             positions = ops.arange(shape[1], dtype="int32")[None]
         noise = self.dropout_noise(shape, training)
-        attend = self._attend_in_turn if self.recurrent else self._attend_at_once
-        context, weights = attend(query, memory, positions, noise, training)
         if query_mask is not None:
-            query_mask = ops.expand_dims(ops.cast(query_mask, "bool"), -1)
-            context = ops.where(query_mask, context, ops.zeros_like(context))
-            weights = ops.where(query_mask, weights, 0.0)
+            query = blanked(query, query_mask)
+        if self.recurrent:
+            context, weights = self._attend_in_turn(
+                query, query_mask, memory, positions, noise, training
+            )
+        else:
+            context, weights, _ = self.attend(
+                query, memory, positions, (), noise, training=training
+            )
+        if query_mask is not None:
+            context = blanked(context, query_mask)
+            weights = blanked(weights, query_mask)
         return (context, weights) if return_attention_scores else context
 
-    def _attend_at_once(self, query, memory, positions, noise, training):
-        return self.attend(query, memory, positions, (), noise, training=training)[:2]
-
-    def _attend_in_turn(self, query, memory, positions, noise, training):
+    def _attend_in_turn(self, query, mask, memory, positions, noise, training):
         """One query after the other, each knowing what the earlier ones looked at."""
+        batch_size, length = ops.shape(query)[:2]
+        positions = ops.broadcast_to(positions, (batch_size, length))
+        mask = ops.ones_like(positions) if mask is None else mask
         # One row of noise serves the whole recurrence.
         noise = [] if noise is None else [noise[:, :1]]
 
         def step(query, states, constants, project):
-            memory, noise = constants
-            *state, position = states
-            context, weights, state = self.attend(
+            memory, positions, mask, noise = constants
+            *before, turn = states
+            context, weights, after = self.attend(
                 query[:, None],
                 memory,
-                position,
-                [x[:, None] for x in state],
+                ops.take_along_axis(positions, turn, axis=1),
+                [x[:, None] for x in before],
                 noise[0] if noise else None,
                 project,
                 training,
             )
-            state = [x[:, 0] for x in state]
-            return (context[:, 0], weights[:, 0]), [*state, position + 1]
+            # A masked query is as good as none: those after it do not know of it.
+            there = ops.take_along_axis(mask, turn, axis=1)
+            after = [
+                ops.where(there, new[:, 0], old)
+                for new, old in zip(after, before, strict=True)
+            ]
+            return (context[:, 0], weights[:, 0]), [*after, turn + 1]
 
         state = [x[:, 0] for x in self.initial_state(memory)]
-        first = ops.broadcast_to(positions[:, :1], (ops.shape(query)[0], 1))
         outputs, _ = scan(
             step,
             ops.swapaxes(query, 0, 1),
-            [*state, first],
-            (memory, noise),
+            [*state, ops.zeros((batch_size, 1), dtype="int32")],
+            (memory, positions, ops.cast(mask, "bool"), noise),
             training=training,
         )
         return tuple(ops.swapaxes(x, 0, 1) for x in outputs)

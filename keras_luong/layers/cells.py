@@ -23,18 +23,27 @@ class CellInput(NamedTuple):
         ready: `x W + b` if that could be done before the loop, else the bias.
         weights: Tuple of matrices for `tensors`.
         tensors: Tuple of inputs that exist only inside the loop.
+        beside: What is added to the state's own projection `h U`, which a GRU's reset
+            gate goes over; or None.
     """
 
     ready: Any
     weights: tuple = ()
     tensors: tuple = ()
+    beside: Any = None
+
+    @property
+    def all_ready(self):
+        """Both parts, for cells that treat them alike."""
+        return self.ready if self.beside is None else self.ready + self.beside
 
 
 def lstm(cell, inputs, states, project):
     """Hochreiter & Schmidhuber 1997, gates in the order i, f, g, o; -> [h, c]."""
     h, c = states
     weights = (*inputs.weights, cell.recurrent_kernel)
-    z = inputs.ready + project(weights, (*inputs.tensors, h))  # one product for all
+    product = project(weights, (*inputs.tensors, h))  # one for all
+    z = inputs.all_ready + product
     i, f, g, o = ops.split(z, 4, axis=-1)
     c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
     return [ops.sigmoid(o) * ops.tanh(c), c]
@@ -50,6 +59,8 @@ def gru(cell, inputs, states, project):
     if inputs.weights:
         x = x + project(inputs.weights, inputs.tensors)
     u = project(cell.recurrent_kernel, h) + cell.bias[1]
+    if inputs.beside is not None:
+        u = u + inputs.beside
     x_z, x_r, x_h = ops.split(x, 3, axis=-1)
     u_z, u_r, u_h = ops.split(u, 3, axis=-1)
     z = ops.sigmoid(x_z + u_z)
@@ -60,7 +71,8 @@ def gru(cell, inputs, states, project):
 def simple_rnn(cell, inputs, states, project):
     """Elman 1990: `h = tanh(x W + h U + b)`; -> [h]."""
     weights = (*inputs.weights, cell.recurrent_kernel)
-    return [ops.tanh(inputs.ready + project(weights, (*inputs.tensors, *states)))]
+    product = project(weights, (*inputs.tensors, *states))
+    return [ops.tanh(inputs.all_ready + product)]
 
 
 class CellType(NamedTuple):

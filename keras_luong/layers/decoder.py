@@ -11,10 +11,11 @@ from keras import ops
 
 from keras_luong.layers.decoder_cell import CellStates, DecoderCell
 from keras_luong.layers.recurrence import scan
+from keras_luong.layers.uncast_layer import UncastLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class InputFeedingDecoder(keras.layers.Layer):
+class InputFeedingDecoder(UncastLayer):
     """Runs an `InputFeedingDecoderCell`, or another `DecoderCell`, over a target.
 
     With input feeding, attention is a part of the recurrence. Without it nothing recurs
@@ -50,12 +51,14 @@ class InputFeedingDecoder(keras.layers.Layer):
     """
 
     def __init__(self, cell, **kwargs):
-        super().__init__(**kwargs)
         if not isinstance(cell, DecoderCell):
             raise TypeError(
                 "cell must be a DecoderCell such as InputFeedingDecoderCell. "
                 f"Received: {cell!r}"
             )
+        if kwargs.get("dtype") is None:
+            kwargs["dtype"] = cell.dtype_policy
+        super().__init__(**kwargs)
         self.cell = cell
 
     def build(self, inputs_shape, memory_shape):
@@ -76,7 +79,8 @@ class InputFeedingDecoder(keras.layers.Layer):
     ):
         """See the class."""
         cell = self.cell
-        memory = cell.prepare(memory, memory_mask)
+        inputs = ops.cast(inputs, cell.compute_dtype)
+        memory = cell.prepare(ops.cast(memory, cell.compute_dtype), memory_mask)
         states = cell.initial_states(ops.shape(inputs)[:1], initial_state, memory)
         inputs = self._drop(inputs, training)
         run = self._attend_in_loop if cell.attends_in_loop else self._attend_after_loop

@@ -15,6 +15,7 @@ from keras_luong.checks import check_flag, check_rate, check_size
 from keras_luong.layers.cells import CellInput, get_cell_type
 from keras_luong.layers.memory import Memory, make_memory
 from keras_luong.layers.scores import matmul
+from keras_luong.layers.uncast_layer import UncastLayer
 
 
 class CellStates(NamedTuple):
@@ -37,7 +38,7 @@ class CellStates(NamedTuple):
         return [*self.recurrent, *self.fed, *self.attention, self.position]
 
 
-class DecoderCell(keras.layers.Layer):
+class DecoderCell(UncastLayer):
     """A step of a recurrent decoder; subclasses say in `advance` what it computes.
 
     Besides `advance` a subclass may override `project_inputs` (what of a step can be
@@ -63,6 +64,9 @@ class DecoderCell(keras.layers.Layer):
     #: Whether attention is a part of the recurrence. If not, the decoder calls `recur`
     #: in its loop and `attend` once for all steps.
     attends_in_loop = True
+
+    #: The lowest layer whose input is added to its output, where `residual`.
+    first_residual = 1
 
     def __init__(
         self,
@@ -179,7 +183,7 @@ class DecoderCell(keras.layers.Layer):
         expected = self.num_recurrent_states
         complete = expected + (self.fed_units is not None) + self.remembers + 1
         if len(recurrent) == complete:
-            return recurrent
+            return self.cast(recurrent)
         if not recurrent:
             recurrent = [self._zeros(shape, self.units)] * expected
         if len(recurrent) != expected:
@@ -195,7 +199,20 @@ class DecoderCell(keras.layers.Layer):
             attention = self.attention.initial_state(memory, *shape[1:])
             if len(shape) == 1:
                 attention = [x[:, 0] for x in attention]
-        return CellStates(recurrent, fed, attention, position).flat()
+        return self.cast(CellStates(recurrent, fed, attention, position).flat())
+
+    def cast(self, states):
+        """All states in their dtypes: the attention's is float32 under any policy."""
+        states = self.unpack(list(states))
+        narrow = [*states.recurrent, *states.fed]
+        narrow = [ops.cast(x, self.compute_dtype) for x in narrow]
+        recurrent = narrow[: len(states.recurrent)]
+        return CellStates(
+            recurrent,
+            narrow[len(recurrent) :],
+            [ops.cast(x, "float32") for x in states.attention],
+            ops.cast(states.position, "int32"),
+        ).flat()
 
     def _zeros(self, shape, units):
         return ops.zeros((*shape, units), dtype=self.compute_dtype)
@@ -284,7 +301,8 @@ class DecoderCell(keras.layers.Layer):
                 self.kind.input_bias(layer.cell), *zip(*pairs, strict=True)
             )
             new = self.run_layer(i, inputs, states, noise, project)
-            h = new[0] + h if self.residual else new[0]
+            adds = self.residual and i >= self.first_residual
+            h = new[0] + h if adds else new[0]
             new_states += new
         return h, new_states
 
@@ -352,8 +370,8 @@ class DecoderCell(keras.layers.Layer):
             The output [B, K, output_units], the list of new states, and the alignment
             weights, float32 [B, K, S] (zeros without attention).
         """
-        z = self.project_inputs(inputs)
-        (outputs, weights), states = self.advance(z, states, memory)
+        z = self.project_inputs(ops.cast(inputs, self.compute_dtype))
+        (outputs, weights), states = self.advance(z, self.cast(states), memory)
         return outputs, states, weights
 
     def get_config(self):

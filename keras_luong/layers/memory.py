@@ -26,13 +26,17 @@ class Memory(NamedTuple):
     lengths: Any
 
 
+def blanked(x, mask):
+    """Zeros where the mask [B, n] is False, even in the place of NaN: [B, n, H]."""
+    mask = ops.expand_dims(ops.cast(mask, "bool"), -1)
+    return ops.where(mask, x, ops.zeros_like(x))
+
+
 def make_memory(values, keys, mask=None):
     """A `Memory` with its lengths; without a mask every position is a word."""
     if mask is None:
         mask = ops.ones(ops.shape(values)[:2], dtype="bool")
     mask = ops.cast(mask, "bool")
     # Weight 0 is not enough where padding holds NaN or infinity: 0 times it is NaN.
-    words = ops.expand_dims(mask, -1)
-    values = ops.where(words, values, ops.zeros_like(values))
-    keys = ops.where(words, keys, ops.zeros_like(keys))
+    values, keys = blanked(values, mask), blanked(keys, mask)
     return Memory(values, keys, mask, ops.sum(ops.cast(mask, "int32"), axis=-1))

@@ -26,9 +26,10 @@ def monotonic_weights(p_choose, previous, mode="parallel"):
         p_choose: Probabilities of stopping, float32 [..., S]; 0 at padding.
         previous: The query before's weights, float32 [..., S]; before the first query
             all of it at position 0.
-        mode: "recursive" (Eq. 9: exact, a loop over S), "parallel" (Eq. 10 and 11: by
-            cumulative products and sums, fast, less exact where some p are very near
-            1), or "hard" (section 2.2: p and previous are 0 or 1).
+        mode: "recursive" (Eq. 9, exact), "parallel" (Eq. 10 and 11, cumulative
+            products and sums; what lies behind a product of `1 - p` below 1e-10 is
+            lost, which is most of a source of 100 words where p is about a half), or
+            "hard" (section 2.2: p and previous are 0 or 1).
 
     Returns:
         float32 [..., S].
@@ -76,15 +77,16 @@ class MonotonicAttention(LuongAttention):
 
     Each position is stopped at with probability `sigmoid(score + bias)`, see
     `monotonic_weights`. With `hard=True` inference takes the first position, from the
-    last one on, whose probability is at least one half, and can run while the source is
-    still coming in.
+    last one on, whose probability is more than one half, and can run while the source
+    is still coming in.
 
     Weights: the score's, and `score_bias`, a scalar.
 
     Args:
         score_mode: As in `LuongAttention`.
         units: As in `LuongAttention`.
-        mode: How training computes the weights: "parallel" or "recursive".
+        mode: How the weights are computed where they are not hard: "recursive", exact,
+            or "parallel", TensorFlow Addons' default, for short sources.
         sigmoid_noise: Standard deviation of the Gaussian noise that training adds to
             the scores, which drives the probabilities towards 0 and 1; 1 if inference
             is to be hard.
@@ -107,7 +109,7 @@ class MonotonicAttention(LuongAttention):
         self,
         score_mode="general",
         units=None,
-        mode="parallel",
+        mode="recursive",
         sigmoid_noise=0.0,
         score_bias_init=0.0,
         **kwargs,

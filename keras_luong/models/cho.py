@@ -40,8 +40,9 @@ class ChoDecoderCell(DecoderCell):
     """A decoder step that reads the source's summary c beside the previous word y.
 
     `c = tanh(V h_S)` of the encoder's last state, `h_0 = tanh(V' c)`, and the output is
-    `maxout(O_h h_t + O_y y + O_c c)` (appendix A.1). As in Keras, a GRU's reset gate
-    comes after the product.
+    `maxout(O_h h_t + O_y y + O_c c)` (appendix A.1). A GRU's reset gate goes over what
+    the summary adds too, `r (U h + C c)`, as theirs does; as in Keras, it comes after
+    the product.
 
     Args:
         units: Size H of every recurrent layer and of c.
@@ -114,7 +115,7 @@ class ChoDecoderCell(DecoderCell):
         if len(z.shape) == 3:  # the same for every hypothesis
             gates, readout = gates[:, None], readout[:, None]
         z, word = ops.split(z, [self.gates * self.units], axis=-1)
-        inputs = CellInput(z + gates)
+        inputs = CellInput(z, beside=gates)
         bottom = self.run_layer(0, inputs, states.recurrent, noise, project)
         h, above = self.run_above(bottom[0], states.recurrent, noise, project)
         outputs = maxout(word + readout + project(self.state_readout, h))

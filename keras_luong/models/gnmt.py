@@ -31,7 +31,8 @@ class GNMTDecoderCell(DecoderCell):
     Args:
         units: Size H of every recurrent layer.
         attention: An attention layer.
-        **kwargs: As in `DecoderCell`; `residual=True` is the paper's.
+        **kwargs: As in `DecoderCell`; `residual=True` is the paper's. As in
+            tensorflow/nmt the first layer above the bottom has no residual yet.
 
     Call arguments, returns: As `DecoderCell`.
 
@@ -39,6 +40,8 @@ class GNMTDecoderCell(DecoderCell):
         >>> cell = GNMTDecoderCell(1024, attention, num_layers=8, residual=True)
         >>> outputs = kl.InputFeedingDecoder(cell)(embedded, memory, memory_mask=mask)
     """
+
+    first_residual = 2
 
     def __init__(self, units, attention, **kwargs):
         super().__init__(units, attention, **kwargs)

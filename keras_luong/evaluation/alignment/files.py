@@ -12,7 +12,8 @@ from keras_luong.checks import check_flag, check_path, check_size
 from keras_luong.evaluation.alignment.links import Link, link_set
 
 _PHARAOH_LINK = re.compile(r"(\d+)([-p?])(\d+)", re.ASCII)
-_WA_LINE = re.compile(r"(\d+)\s+(\d+)\s+(\d+)(\s+[SP])?(\s+[\d.eE+-]+)?", re.ASCII)
+_NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
+_WA_LINE = re.compile(rf"(\d+)\s+(\d+)\s+(\d+)(\s+[SP])?(\s+{_NUMBER})?", re.ASCII)
 
 
 class Alignment(NamedTuple):
@@ -151,22 +152,27 @@ def read_wa(path: str | Path, sentences: int | None = None) -> Alignments:
     Args:
         path: The file. Its lines may come in any order, and a sentence pair without
             links has none.
-        sentences: The number of sentence pairs; None: the highest in the file.
+        sentences: The number of sentence pairs; None: the highest in the file, so that
+            pairs without links at the end are not seen.
 
     Returns:
         The links, counted from 0, one set for each of the sentence pairs 1, 2, ....
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If a line is not of that form; it names the file and the line.
+        ValueError: If a line is not of that form, or `sentences` is None and a number
+            is far beyond the file's lines; it names the file and the line.
     """
     check_size("sentences", sentences, optional=True)
     found: dict[int, Alignment] = {}
-    for place, line in _lines(path):
+    lines = list(_lines(path))
+    # A slip such as 20000000 for 20 must not fill the memory with empty sets.
+    largest = sentences or 10 * len(lines) + 1000
+    for place, line in lines:
         if not line.strip():
             continue
         with _naming(place):
-            number, link, is_sure = _parse_wa(line, sentences)
+            number, link, is_sure = _parse_wa(line, largest)
         alignment = found.setdefault(number, Alignment(set(), set()))
         if min(link) >= 0:
             alignment.possible.add(link)
@@ -183,6 +189,9 @@ def write_wa(
     possible: Sequence[Iterable[Link]] | None = None,
 ) -> None:
     """Writes a file in the format that `read_wa` reads, every link marked S or P.
+
+    The format has a line for a link and none for a sentence pair: pairs without links
+    at the end leave no trace. To get them back, give `read_wa` the number `sentences`.
 
     Args:
         path: The file.
@@ -224,7 +233,7 @@ def _columns(alignments: Iterable[Alignment]) -> Alignments:
     return Alignments([a.sure for a in alignments], [a.possible for a in alignments])
 
 
-def _parse_wa(line: str, sentences: int | None) -> tuple[int, Link, bool]:
+def _parse_wa(line: str, largest: int) -> tuple[int, Link, bool]:
     """The sentence's number, the link counted from 0, and whether it is sure."""
     match = _WA_LINE.fullmatch(line.strip())
     if not match:
@@ -233,9 +242,10 @@ def _parse_wa(line: str, sentences: int | None) -> tuple[int, Link, bool]:
             f"Received: {line.strip()!r:.80}"
         )
     number, i, j = (int(x) for x in match.groups()[:3])
-    if number < 1 or number > (sentences or number):
+    if not 1 <= number <= largest:
         raise ValueError(
-            f"A sentence's number must be 1 to {sentences or '...'}. Received: {number}"
+            f"A sentence's number must be 1 to {largest}; if there are more, give "
+            f"their number as sentences. Received: {number}"
         )
     return number, (i - 1, j - 1), (match[4] or "S").strip() == "S"
 

@@ -1,0 +1,167 @@
+"""Three papers' models in plain NumPy, one sentence and one word at a time.
+
+Written from the papers and tensorflow/nmt, apart from the layers, for tests to compare
+them with. The cells' conventions are Keras's: biases, an update gate z that keeps the
+old state (1 - z in Bahdanau et al.), and a reset gate after the product with U (in the
+papers only Cho's decoder has it there). More than one layer is the library's own, but
+for GNMT's.
+
+`weights` maps the paths of a model's variables to arrays; `source` and `target` are the
+ids of one sentence without padding; what comes back are its logits [T, V].
+"""
+
+import itertools
+
+import numpy as np
+from reference_attention import global_weights
+
+
+def part(weights, prefix):
+    """Those of one layer, by their own names."""
+    prefix += "/"
+    return {
+        path.split("/")[-1]: w for path, w in weights.items() if path.startswith(prefix)
+    }
+
+
+def stack(weights, prefix):
+    """Those of the layers prefix_0, prefix_1, ..., from the bottom."""
+    layers = (part(weights, f"{prefix}_{i}") for i in itertools.count())
+    return list(itertools.takewhile(bool, layers))
+
+
+def sigmoid(x):
+    """Of an array."""
+    return 1 / (1 + np.exp(-x))
+
+
+def gru(x, u, bias, h):
+    """Gates z, r and the candidate; u is what the reset gate lets through."""
+    x_z, x_r, x_h = np.split(x + bias[0], 3)
+    u_z, u_r, u_h = np.split(u + bias[1], 3)
+    z, r = sigmoid(x_z + u_z), sigmoid(x_r + u_r)
+    return [z * h + (1 - z) * np.tanh(x_h + r * u_h)]
+
+
+def lstm(x, u, bias, h, c):
+    """Gates i, f, g, o."""
+    i, f, g, o = np.split(x + u + bias, 4)
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+    return [sigmoid(o) * np.tanh(c), c]
+
+
+def step(layer, x, states, beside_x=0.0, beside_h=0.0):
+    """One step: -> [h] or [h, c]. The last two are added to x W and to h U."""
+    equations = {1: gru, 2: lstm}[len(states)]
+    x = x @ layer["kernel"] + beside_x
+    u = states[0] @ layer["recurrent_kernel"] + beside_h
+    return equations(x, u, layer["bias"], *states)
+
+
+def climb(layers, x, states, **beside):
+    """One step of layers on top of each other; only the first has something beside."""
+    new = [step(layers[0], x, states[0], **beside)]
+    for layer, old in zip(layers[1:], states[1:], strict=True):
+        new.append(step(layer, new[-1][0], old))
+    return new
+
+
+def read(layer, words):
+    """One layer over [S, n]: -> all its h [S, H], its last states."""
+    units, columns = layer["recurrent_kernel"].shape
+    states = [np.zeros(units)] * {3: 1, 4: 2}[columns // units]
+    outputs = []
+    for x in words:
+        states = step(layer, x, states)
+        outputs.append(states[0])
+    return np.array(outputs), states
+
+
+def read_both_ways(forward, backward, words):
+    """All h [S, 2H], and the states of the backward layer after the first word."""
+    rightward, _ = read(forward, words)
+    leftward, states = read(backward, words[::-1])
+    return np.concatenate([rightward, leftward[::-1]], axis=1), states
+
+
+def look(attention, query, memory):
+    """The context c of additive attention."""
+    return global_weights("concat", attention, query, memory, len(memory)) @ memory
+
+
+def maxout(t):
+    """The larger of each pair."""
+    return np.maximum(t[::2], t[1::2])
+
+
+def bahdanau(weights, source, target):
+    """Bahdanau et al. 2015, appendix A.2: attention and output read s_{t-1}."""
+    memory = weights["source_embedding/embeddings"][source]
+    bridges, states = iter(stack(weights, "bridge")), []
+    forward, backward = (stack(weights, f"encoder/{d}ward") for d in ("for", "back"))
+    for layers in zip(forward, backward, strict=True):
+        memory, last = read_both_ways(*layers, memory)
+        dense = [(x, next(bridges)) for x in last]
+        states.append([np.tanh(x @ w["kernel"] + w["bias"]) for x, w in dense])
+    cell = part(weights, "decoder/decoder_cell")
+    layers = stack(weights, "decoder/decoder_cell/layer")
+    logits = []
+    for y in weights["target_embedding/embeddings"][target]:
+        s = states[-1][0]
+        c = look(part(weights, "decoder/decoder_cell/attention"), s, memory)
+        states = climb(layers, y, states, beside_x=c @ cell["context_kernel"])
+        t = s @ cell["state_readout"] + y @ cell["word_readout"]
+        t += c @ cell["context_readout"]
+        logits.append(maxout(t) @ weights["output/kernel"])
+    return np.array(logits)
+
+
+def cho(weights, source, target):
+    """Cho et al. 2014, appendix A.1; the reset gate is for the summary, too."""
+    h = weights["source_embedding/embeddings"][source]
+    for layer in stack(weights, "encoder/forward"):
+        h, last = read(layer, h)
+    cell = part(weights, "decoder/decoder_cell")
+    c = np.tanh(h[-1] @ cell["summary_kernel"])
+    start = np.tanh(c @ cell["start_kernel"])
+    layers = stack(weights, "decoder/decoder_cell/layer")
+    states = [[start, np.zeros_like(start)][: len(last)] for _ in layers]
+    logits = []
+    for y in weights["target_embedding/embeddings"][target]:
+        states = climb(layers, y, states, beside_h=c @ cell["context_kernel"])
+        s = states[-1][0] @ cell["state_readout"] + y @ cell["word_readout"]
+        s += c @ cell["context_readout"]
+        logits.append(maxout(s) @ weights["output/kernel"])
+    return np.array(logits)
+
+
+def gnmt(weights, source, target):
+    """tensorflow/nmt's "gnmt_v2" with residual connections.
+
+    The bottom layer reads the context before, the others this step's. Of L layers the
+    upper L - 2 are residual, in the encoder and in the decoder.
+    """
+    bottom, *upper = stack(weights, "encoder/forward")
+    words = weights["source_embedding/embeddings"][source]
+    (backward,) = stack(weights, "encoder/backward")
+    memory, last = read_both_ways(bottom, backward, words)
+    states = [last]
+    for i, layer in enumerate(upper, 1):
+        h, last = read(layer, memory)
+        memory = h + memory if i >= 2 else h
+        states.append(last)
+    cell = part(weights, "decoder/decoder_cell")
+    layers = stack(weights, "decoder/decoder_cell/layer")
+    context, logits = np.zeros(memory.shape[1]), []
+    for y in weights["target_embedding/embeddings"][target]:
+        h, new = y, []
+        for i, layer in enumerate(layers):
+            beside = context @ cell[f"context_kernel_{i}"]
+            new.append(step(layer, h, states[i], beside_x=beside))
+            h = new[i][0] + h if i >= 2 else new[i][0]
+            if i == 0:
+                attention = part(weights, "decoder/decoder_cell/attention")
+                context = look(attention, h, memory)
+        states = new
+        logits.append(h @ weights["output/kernel"])
+    return np.array(logits)
