@@ -283,7 +283,7 @@ def add_config_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model (what is not given is the preset's)")
     for name, (hint, text) in config_flags().items():
         options = {"default": argparse.SUPPRESS, "help": text}
-        if hint is bool:
+        if bool in (hint, *typing.get_args(hint)):
             options["action"] = argparse.BooleanOptionalAction
         else:
             options["type"] = optional(hint)

@@ -319,6 +319,10 @@ def test_wrong_arguments(change, error, message, tmp_path):
 MODELS = {
     "local-m": ("small", {"attention": "local-m", "window": 1}),
     "local-p": ("small", {"attention": "local-p", "window": 2}),
+    "local variants": (
+        "small",
+        {"attention": "local-m", "window": 1, "gaussian": True, "renormalize": True},
+    ),
     "monotonic": ("small", {"attention": "monotonic", "hard_attention": True}),
     "coverage": ("small", {"coverage": True, "input_feeding": False}),
     "simple_rnn": ("small", {"cell_type": "simple_rnn"}),

@@ -41,6 +41,9 @@ class Seq2SeqConfig:
             predicted position); "monotonic" (Raffel et al. 2017); or None.
         score_mode: Score of the attention, see `LuongAttention`.
         window: Half the width of local attention's window, D.
+        gaussian: Whether local attention prefers the middle of its window (Eq. 10); by
+            default "local-p" does, as in the paper.
+        renormalize: Whether local attention's weights sum to 1 after that.
         coverage: Whether global and local scores see past attention (See et al. 2017).
         hard_attention: Whether inference attends to one source position only.
         sigmoid_noise: Noise on monotonic attention's scores in training.
@@ -48,7 +51,8 @@ class Seq2SeqConfig:
         max_source_length: Positions of the "location" score, which needs it.
         input_feeding: Whether h̃ enters the next step (section 3.3).
         reverse_source: Whether a unidirectional encoder reads the source reversed.
-        residual: Whether decoder layers after the first add their inputs.
+        residual: Whether decoder layers after the first add their inputs (GNMT's
+            encoder and decoder: those after the second).
         dropout: Rate on embeddings, between layers and on h̃ (Zaremba et al. 2015).
         recurrent_dropout: Rate on the decoder's recurrent states (Gal 2016).
         attention_dropout: Rate on attention weights.
@@ -77,6 +81,8 @@ class Seq2SeqConfig:
     attention: str | None = "global"
     score_mode: str = "general"
     window: int = 10
+    gaussian: bool | None = None
+    renormalize: bool = False
     coverage: bool = False
     hard_attention: bool = False
     sigmoid_noise: float = 0.0
@@ -101,16 +107,21 @@ class Seq2SeqConfig:
         fill = object.__setattr__  # a frozen dataclass has no other way
         if self.embedding_dim is None:
             fill(self, "embedding_dim", self.units)
-        for name in ("source_vocab_size", "target_vocab_size", "units", "num_layers"):
-            check_size(name, getattr(self, name))
-        check_size("window", self.window)
+        for name in (
+            "source_vocab_size",
+            "target_vocab_size",
+            "units",
+            "num_layers",
+            "window",
+        ):
+            fill(self, name, check_size(name, getattr(self, name)))
         if self.encoder_units is None:
             halves = self.bidirectional and not self.units % 2
             fill(self, "encoder_units", self.units // 2 if halves else self.units)
         for name in ("embedding_dim", "encoder_units"):
-            check_size(name, getattr(self, name))
+            fill(self, name, check_size(name, getattr(self, name)))
         for name in ("attention_units", "max_source_length"):
-            check_size(name, getattr(self, name), optional=True)
+            fill(self, name, check_size(name, getattr(self, name), optional=True))
         for name in ("dropout", "recurrent_dropout", "attention_dropout"):
             check_rate(name, getattr(self, name))
         for name in (
@@ -118,10 +129,13 @@ class Seq2SeqConfig:
             "input_feeding",
             "reverse_source",
             "residual",
+            "renormalize",
             "coverage",
             "hard_attention",
         ):
             check_flag(name, getattr(self, name))
+        if self.gaussian is not None:
+            check_flag("gaussian", self.gaussian)
         check_choice("cell_type", self.cell_type, CELL_TYPES)
         check_choice("attention", self.attention, ATTENTIONS)
         check_choice("score_mode", self.score_mode, SCORES)

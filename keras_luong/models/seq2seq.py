@@ -246,6 +246,8 @@ def make_attention(config, dtype):
     score_mode = config.score_mode
     if config.attention.startswith("local"):
         alignment = {"local-m": "monotonic", "local-p": "predictive"}[config.attention]
+        options["gaussian"] = config.gaussian
+        options["renormalize"] = config.renormalize
         return LocalAttention(config.window, alignment, score_mode, **options)
     options["max_source_length"] = config.max_source_length
     if config.attention == "monotonic":
