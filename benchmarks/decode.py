@@ -28,7 +28,8 @@ from pathlib import Path
 import numpy as np
 
 PEER = Path(__file__).parent / "peers" / "tfa_beam.py"
-BOS, EOS = 2, 3
+EOS = 3
+NEVER_GENERATED = {0, 2}  # padding and begin, which Addons generates like words
 
 
 def main() -> None:
@@ -46,9 +47,14 @@ def main() -> None:
             workers["short"] = Worker([*command, "--worker"], directory)
         if args.peer:
             workers["tfa"] = Worker([args.peer, str(PEER)], directory)
-        for name, worker in workers.items():
-            task[f"{name}_megabytes"] = worker.ready
         print(f"{task}\n")
+        for name, worker in workers.items():
+            memory = worker.ready
+            print(
+                f"{name:5} a batch takes {memory['batch']} MB; the process holds "
+                f"{memory['loaded']} MB before it, {memory['peak']} MB at its peak"
+            )
+        print()
         print(f"batches of {args.batch_size}, sorted by length:")
         ordered = compare(workers, "sorted", args.rounds, task["sentences"])
         if args.run_dir:
@@ -304,8 +310,10 @@ def explain(args, directory: Path, last: dict) -> None:
         f"best hypotheses: {same.sum()} of {len(same)} the same; of the others ours "
         f"scores higher in {(gain[~same] > 1e-4).sum()}, lower in "
         f"{(gain[~same] < -1e-4).sum()}; mean score {np.mean(scores['ours']):.4f} "
-        f"against {np.mean(scores['tfa']):.4f}\n"
+        f"against {np.mean(scores['tfa']):.4f}"
     )
+    odd = sum(bool(NEVER_GENERATED & {*ended(ids)}) for ids in last["tfa"]["ids"])
+    print(f"tfa's hold padding or the begin id in {odd} sentences\n")
 
 
 def same_ids(one: dict, other: dict) -> list[bool]:

@@ -452,3 +452,9 @@ def test_positions_are_those_given_in_turn_too():
     )
     seen = weights.numpy()[0] > 0
     assert [np.flatnonzero(row).tolist() for row in seen] == [[0, 1], [1, 2, 3], [3, 4]]
+
+
+def test_whole_numbers_are_refused():
+    query, value = tensors()
+    with pytest.raises(TypeError, match="value must be floating.*int32"):
+        make("dot")(query, value.astype("int32"))

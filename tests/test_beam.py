@@ -354,6 +354,18 @@ def test_limits_of_their_own_do_not_make_neighbours_matter(compact, seed):
     np.testing.assert_array_equal(together.ids[:1, :, :T], alone.ids)
 
 
+@pytest.mark.parametrize("prefix", [None, [[4, 7], [19, 0], [0, 0]]])
+def test_many_forbidden_ids_are_as_forbidden_as_few(prefix):
+    model, rules = TableModel(3, vocabulary=30), Rules(5, forbidden=tuple(range(5, 28)))
+    hypotheses = search_by(rules, 4, 3)(model, SOURCES, prefix)
+    for row, source in enumerate(SOURCES):
+        own = () if prefix is None else tuple(x for x in prefix[row] if x)
+        own_rules = rules._replace(prefix=own)
+        found = plain_beam_search(model, source, 4, own_rules)
+        expected = own_rules.best(model, source, *found, 3)
+        assert_same(hypotheses, row, expected, model, source)
+
+
 def test_first_stops_when_the_pool_is_full():
     for n_best, early, steps in ((1, "first", 1), (2, "first", 5), (1, False, 5)):
         model = ScriptModel(short_or_long, 6)

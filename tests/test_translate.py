@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import importlib.util
 import io
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from keras_luong import BeamSearch, Seq2Seq, Seq2SeqConfig, TokenizerPair, WordTokenizer
@@ -99,3 +101,54 @@ def test_a_bar_on_standard_error(run, capfdbinary, monkeypatch):
     script.main([str(run), "--progress"])
     out, err = capfdbinary.readouterr()
     assert out.count(b"\n") == 2 and b"line" in err
+
+
+def test_the_input_is_not_overwritten(run, tmp_path, capsys):
+    path = tmp_path / "text"
+    path.write_bytes(b"a b\n")
+    with pytest.raises(SystemExit):
+        script.main([str(run), "--input", str(path), "--output", str(path)])
+    assert "overwrite" in capsys.readouterr().err
+    assert path.read_bytes() == b"a b\n"
+
+
+def test_only_one_length_penalty(run, capsys):
+    with pytest.raises(SystemExit):
+        script.parse([str(run), "--average", "1", "--length_penalty", "1"])
+    assert "not allowed with" in capsys.readouterr().err
+
+
+def test_what_is_ready_is_written_before_the_next_window_is_read(run, monkeypatch):
+    """As somebody who writes a line and waits for its translation expects."""
+    seen, out = [], io.BufferedWriter(raw := io.BytesIO(), 1 << 16)
+
+    def lines():
+        for _ in range(3):
+            seen.append(raw.getvalue().count(b"\n"))
+            yield b"a b\n"
+
+    args = script.parse([str(run), "--window", "1"])
+    script.write(load(run), lines(), out, args)
+    assert seen == [0, 1, 2]
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_the_last_word_of_a_cut_translation_keeps_its_link(ended):
+    tokens = ["A", "B", *["</s>"] * ended]
+    translation = SimpleNamespace(
+        text="A B",
+        score=-1.0,
+        tokens=tokens,
+        source_tokens=["a", "b", "</s>"],
+        alignment=np.eye(len(tokens), 3),
+    )
+    args = SimpleNamespace(scores=False, n_best=1, alignments=True)
+    assert list(script.columns(translation, args)) == ["A B", "0-0 1-1"]
+
+
+def test_no_unknown_adds_to_what_is_forbidden(run, monkeypatch):
+    translator = load(run)
+    translator.search = dataclasses.replace(translator.search, forbidden=(7,))
+    monkeypatch.setattr(script.run_directory, "load", lambda path: translator)
+    made = script.make_translator(script.parse([str(run), "--no_unknown"]))
+    assert set(made.search.forbidden) == {7, 1}

@@ -85,7 +85,7 @@ def test_iterables_and_bytes():
 
 
 @pytest.mark.parametrize(
-    "blank", ["", " ", "\t \n", "\u00a0", "\u3000\u2003 ", b"", b"  "]
+    "blank", ["", " ", "\t \n", "\u00a0", "\u3000\u2003 ", "\x0b\x1c\x85", b"", b"  "]
 )
 def test_blank_in_blank_out(blank):
     alone = make().translate([blank])

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Iterable, Mapping
 
+import numpy as np
 import tensorflow as tf
 
 from keras_luong.checks import check_flag, check_size
@@ -48,6 +50,7 @@ SIZES = {  # name → the smallest
     "min_length": 0,
     "no_repeat_ngram": 0,
 }
+FEW = 16  # forbidden ids; of more, all of the vocabulary is masked at every step
 LONGEST = 2**20  # tokens: far beyond any sentence, far from overflow
 
 
@@ -298,8 +301,9 @@ class BeamSearch:
 
     @property
     def _never(self):
-        """Ids that are not generated."""
-        return {PAD_ID, BOS_ID, *self.forbidden}
+        """Ids that are not generated: those that are told apart among the proposals."""
+        few = len(self.forbidden) <= FEW
+        return {PAD_ID, BOS_ID, *(self.forbidden if few else ())}
 
     @property
     def _proposals(self):
@@ -349,16 +353,18 @@ class BeamSearch:
 
     def _constrained(self, step, logits, forced, ids):
         """The logits, -inf where constraints know more than a few ids."""
-        banned = False
+        banned = []
+        size = logits.shape[-1] if ids is None else self.shortlist.vocab_size
+        if len(self.forbidden) > FEW:
+            banned.append(np.isin(np.arange(size), self.forbidden))
         if self.no_repeat_ngram:
-            (written,), size = step.beams.written, self.no_repeat_ngram
-            if ids is None:
-                banned = repeats(written, step.time, size, logits.shape[-1])
-            else:
-                banned = repeats(written, step.time, size, self.shortlist.vocab_size)
-                banned = tf.gather(banned, ids, axis=-1)
+            (written,) = step.beams.written
+            banned.append(repeats(written, step.time, self.no_repeat_ngram, size))
+        if ids is not None:
+            banned = [tf.gather(x, ids, axis=-1) for x in banned]
+        banned = functools.reduce(operator.or_, banned, False)
         if forced is not None:
-            others = (tf.range(logits.shape[-1]) if ids is None else ids) != forced
+            others = (tf.range(size) if ids is None else ids) != forced
             banned = tf.where(forced == PAD_ID, banned, others)
         return logits if banned is False else tf.where(banned, IMPOSSIBLE, logits)
 

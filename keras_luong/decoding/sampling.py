@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import numbers
+import sys
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -306,8 +307,8 @@ def _extend(samples, tokens, gains, state, limits):
 
 
 def _check_number(name, value, above, what):
-    """Raises unless it is a number in (0, above)."""
+    """Raises unless it is a number in (0, above), and no denormal, which flush to 0."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number. Received: {value!r}")
-    if not 0 < value < above:
+    if not sys.float_info.min <= float(value) < above:
         raise ValueError(f"{name} must be {what}. Received: {value!r}")

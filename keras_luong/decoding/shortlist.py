@@ -6,6 +6,7 @@ words that the batch's shortlists have together.
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from collections.abc import Iterable
 from functools import partial
@@ -25,7 +26,16 @@ from keras_luong.text.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 # On every list. Without the end nothing ends; what is never said has its share of the
 # probability all the same, as in a search without a shortlist.
 ALWAYS = (PAD_ID, UNK_ID, BOS_ID, EOS_ID)
-_NOT_OURS = KeyError, TypeError, ValueError, AttributeError, EOFError, BadZipFile
+_NOT_OURS = (
+    AttributeError,
+    BadZipFile,
+    EOFError,
+    KeyError,
+    OSError,
+    TypeError,
+    ValueError,
+    zlib.error,
+)
 
 
 class Words(NamedTuple):
@@ -67,6 +77,8 @@ class Shortlist:
 
     def _ids(self, name: str, value: Any, rank: int) -> np.ndarray:
         ids = np.asarray(value)
+        if not ids.size:  # of no type yet
+            ids = ids.astype("int32")
         if not np.issubdtype(ids.dtype, np.integer):
             raise TypeError(f"{name} must hold integers. Received: {value!r:.60}")
         if ids.ndim != rank:
@@ -221,6 +233,7 @@ class Shortlist:
         Raises:
             ValueError: if the file is something else.
         """
+        Path(path).stat()  # a file that is not there is no damaged one
         try:
             with np.load(path) as arrays:
                 frequent, lexicon = arrays["frequent"], arrays["lexicon"]

@@ -17,7 +17,14 @@ from keras_luong.layers.scores import make_score, matmul
 
 
 def check_attention_inputs(query, value, key=None, query_mask=None, value_mask=None):
-    """Raises ValueError unless ranks, batch sizes and lengths fit together."""
+    """Raises unless ranks, batch sizes and lengths fit together, and floats are floats.
+
+    Integers would have been averaged by weights that are rounded to 0.
+    """
+    for name, x in (("query", query), ("value", value), ("key", key)):
+        dtype = None if x is None else keras.backend.standardize_dtype(x.dtype)
+        if dtype and "float" not in dtype:
+            raise TypeError(f"{name} must be floating. Received: {name}.dtype={dtype}")
     ranks = {"query": 3, "value": 3, "key": 3, "query_mask": 2, "value_mask": 2}
     given = zip(ranks, (query, value, key, query_mask, value_mask), strict=True)
     shapes = {name: tuple(x.shape) for name, x in given if x is not None}

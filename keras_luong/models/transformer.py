@@ -268,7 +268,7 @@ def _attend_to_own_words(attention, x, position, keys, values):
     Returns:
         The output [B, K, d], and keys and values with the new words'.
     """
-    beam_size, length = keys.shape[1:3]
+    beam_size, length = ops.shape(keys)[1:3]
     places = ops.arange(length, dtype="int32")
     here = (places == position % length)[..., None, None]
     new_keys, new_values = attention.keys_and_values(x)

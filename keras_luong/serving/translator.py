@@ -22,7 +22,7 @@ from keras_luong.text.batches import source_rows
 from keras_luong.text.special_ids import EOS_ID, PAD_ID
 
 TEXT_SIGNATURE = tf.TensorSpec([None], tf.string, name="text")
-WHITE_SPACE = r"[\s\p{Z}]*"  # ASCII's and Unicode's
+WHITE_SPACE = r"[\s\x0b\x1c-\x1f\x{85}\p{Z}]*"  # what Python's strip() takes away
 
 
 class Translation(NamedTuple):
