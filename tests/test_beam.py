@@ -287,12 +287,12 @@ stops = st.sampled_from([True, False])
 
 
 @many
-@given(seed=seeds, rules=all_rules(4), early=stops, compact=stops, data=st.data())
+@given(seed=seeds, rules=all_rules(5), early=stops, compact=stops, data=st.data())
 def test_as_wide_as_the_space_it_is_exhaustive(seed, rules, early, compact, data):
     vocabulary = data.draw(st.integers(4, 5))
-    n_best = data.draw(st.sampled_from([1, 2, 24]))
+    n_best = data.draw(st.sampled_from([1, 2, 48]))
     model = TableModel(seed, vocabulary)
-    search = search_by(rules, 24, n_best, early_stopping=early, compact=compact)
+    search = search_by(rules, 48, n_best, early_stopping=early, compact=compact)
     hypotheses = search(model, SOURCES, prefixes(rules))
     for row, source in enumerate(SOURCES):
         found = all_sequences(model, source, rules)
