@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from opinionated import opinionated
 
 from keras_luong.decoding import BeamSearch, GreedySearch
 from keras_luong.decoding.ensemble import Ensemble
@@ -21,16 +23,10 @@ SOURCES = tf.constant([[4, 6, 7, 5, 3], [5, 3, 0, 0, 0], [7, 7, 4, 3, 0]])
 TARGETS = tf.constant([[4, 9, 5, 3], [10, 3, 0, 0], [6, 6, 6, 3]])
 
 
-def opinionated(model):
-    """Untrained models say the same to everything; with large weights they do not."""
-    for weight in model.trainable_variables:
-        weight.assign(3.0 * weight)
-    return model
-
-
 @pytest.fixture(scope="module")
 def models():
-    """Three architectures of one vocabulary."""
+    """Three architectures of one vocabulary, of opinions that differ."""
+    keras.utils.set_random_seed(2)
     small = TransformerConfig(*SIZES, units=4, num_layers=2, num_heads=2)
     return [
         opinionated(Seq2Seq(Seq2SeqConfig(*SIZES, units=4))),

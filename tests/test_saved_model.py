@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from opinionated import opinionated
 
 import keras_luong
 import keras_luong.serving.saved_model as saved_model
@@ -88,13 +89,6 @@ def read_elsewhere(path, batches, directory):
     done = subprocess.run(command, cwd=empty, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(answers.read_text())
-
-
-def opinionated(model):
-    """Untrained models say the same to everything; with large weights they do not."""
-    for weight in model.trainable_variables:
-        weight.assign(4.0 * weight)
-    return model
 
 
 def sentencepiece_translator():

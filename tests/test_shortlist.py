@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from opinionated import opinionated
 
 from keras_luong.decoding import BeamSearch, Ensemble, Shortlist
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
@@ -20,13 +21,6 @@ from keras_luong.text.tokenizers import WordTokenizer
 V = 30
 SOURCES = np.array([[4, 6, 7, 5, 3], [5, 3, 0, 0, 0], [7, 7, 4, 3, 0]], "int32")
 SEARCH = BeamSearch(3, n_best=3, max_length=6, length_penalty=0.6)
-
-
-def opinionated(model):
-    """Untrained models say the same to everything; with large weights they do not."""
-    for weight in model.trainable_variables:
-        weight.assign(3.0 * weight)
-    return model
 
 
 @pytest.fixture(scope="module")
