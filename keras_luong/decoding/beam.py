@@ -148,11 +148,11 @@ class BeamSearch:
             )
         for name in ("min_length_ratio", "max_length_ratio"):
             _check_ratio(name, getattr(self, name))
-        # A list in a file; a tuple here, so that a search can be a dictionary's key.
         if not isinstance(self.forbidden, Iterable):
             raise TypeError(
                 f"forbidden must be ids, such as (1,). Received: {self.forbidden!r}"
             )
+        # A list in a file; a tuple here, so that a search can be a dictionary's key.
         forbidden = (
             check_size("an id in forbidden", token, smallest=0)
             for token in self.forbidden

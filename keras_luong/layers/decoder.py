@@ -159,7 +159,7 @@ class InputFeedingDecoder(UncastLayer):
         cell = self.cell
         batch_size, target_length = inputs.shape[:2]
         shape = (batch_size, target_length, cell.output_units)
-        results = [keras.KerasTensor(shape, dtype=self.compute_dtype)]
+        results = [keras.KerasTensor(shape, dtype=cell.compute_dtype)]
         if return_attention_scores:
             shape = (batch_size, target_length, memory.shape[1])
             results.append(keras.KerasTensor(shape, dtype="float32"))
@@ -168,7 +168,7 @@ class InputFeedingDecoder(UncastLayer):
             if cell.fed_units is not None:
                 widths.append(cell.fed_units)
             results += [
-                keras.KerasTensor((batch_size, n), dtype=self.compute_dtype)
+                keras.KerasTensor((batch_size, n), dtype=cell.compute_dtype)
                 for n in widths
             ]
             if cell.remembers:

@@ -204,12 +204,9 @@ class DecoderCell(UncastLayer):
     def cast(self, states):
         """All states in their dtypes: the attention's is float32 under any policy."""
         states = self.unpack(list(states))
-        narrow = [*states.recurrent, *states.fed]
-        narrow = [ops.cast(x, self.compute_dtype) for x in narrow]
-        recurrent = narrow[: len(states.recurrent)]
         return CellStates(
-            recurrent,
-            narrow[len(recurrent) :],
+            [ops.cast(x, self.compute_dtype) for x in states.recurrent],
+            [ops.cast(x, self.compute_dtype) for x in states.fed],
             [ops.cast(x, "float32") for x in states.attention],
             ops.cast(states.position, "int32"),
         ).flat()
