@@ -66,3 +66,31 @@ def check_same(what, **sizes):
     if len(set(known.values())) > 1:
         received = ", ".join(f"{name}: {size}" for name, size in known.items())
         raise ValueError(f"{what} must be the same everywhere. Received: {received}")
+
+
+def check_axes(**tensors):
+    """Raises ValueError where tensors have other axes than they must.
+
+    Args:
+        **tensors: By name, (tensor or None, what each of its axes is). Axes of one name
+            must have one size, where it is known; axes called None may have any, and
+            axes that are numbers must have just that size.
+    """
+    sizes = {}
+    for name, (tensor, *axes) in tensors.items():
+        if tensor is None:
+            continue
+        shape = tuple(tensor.shape)
+        if len(shape) != len(axes):
+            raise ValueError(
+                f"{name} must have {len(axes)} axes. Received: {name}.shape={shape}"
+            )
+        for i, (axis, size) in enumerate(zip(axes, shape, strict=True)):
+            if isinstance(axis, int) and size not in (axis, None):
+                raise ValueError(
+                    f"Axis {i} of {name} must be {axis}. Received: {name}.shape={shape}"
+                )
+            if isinstance(axis, str):
+                sizes.setdefault(axis, {})[name] = size
+    for axis, by_name in sizes.items():
+        check_same(axis.capitalize(), **by_name)

@@ -16,6 +16,12 @@ def score(mode, weights, h, h_s):
         return h @ h_s / (np.linalg.norm(h) * np.linalg.norm(h_s))
     if mode == "general":
         return h @ weights["kernel"] @ h_s
+    if mode == "scaled_general":
+        return weights["gain"] * (h @ weights["kernel"] @ h_s)
+    if mode == "normed_concat":
+        hidden = h @ weights["query_kernel"] + h_s @ weights["value_kernel"]
+        v = weights["scale"] / np.linalg.norm(weights["scale"])
+        return weights["gain"] * (v @ np.tanh(hidden + weights["bias"]))
     if mode == "concat":
         hidden = h @ weights["query_kernel"] + h_s @ weights["value_kernel"]
         return weights["scale"] @ np.tanh(hidden)
@@ -30,18 +36,17 @@ def softmax(scores):
     return e / e.sum()
 
 
-def global_weights(mode, weights, h, source, length):
-    """a_t over a source [S, H] whose first `length` words count (Eq. 7)."""
+def global_weights(mode, weights, h, source, words):
+    """a_t over those positions of a source [S, H] that are words (Eq. 7)."""
     a = np.zeros(len(source))
-    if not length:
-        return a
+    places = [s for s, word in enumerate(words) if word]
     if mode == "location":
-        known = min(length, weights["kernel"].shape[1])
-        a[:known] = softmax([h @ weights["kernel"][:, s] for s in range(known)])
+        places = [s for s in places if s < weights["kernel"].shape[1]]
+        scores = [h @ weights["kernel"][:, s] for s in places]
     else:
-        a[:length] = softmax(
-            [score(mode, weights, h, source[s]) for s in range(length)]
-        )
+        scores = [score(mode, weights, h, source[s]) for s in places]
+    if places:
+        a[places] = softmax(scores)
     return a
 
 

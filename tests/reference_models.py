@@ -84,9 +84,10 @@ def read_both_ways(forward, backward, words):
     return np.concatenate([rightward, leftward[::-1]], axis=1), states
 
 
-def look(attention, query, memory):
-    """The context c of additive attention."""
-    return global_weights("concat", attention, query, memory, len(memory)) @ memory
+def look(score_mode, attention, query, memory):
+    """The context c."""
+    words = np.ones(len(memory), bool)
+    return global_weights(score_mode, attention, query, memory, words) @ memory
 
 
 def maxout(t):
@@ -108,7 +109,8 @@ def bahdanau(weights, source, target):
     logits = []
     for y in weights["target_embedding/embeddings"][target]:
         s = states[-1][0]
-        c = look(part(weights, "decoder/decoder_cell/attention"), s, memory)
+        attention = part(weights, "decoder/decoder_cell/attention")
+        c = look("concat", attention, s, memory)
         states = climb(layers, y, states, beside_x=c @ cell["context_kernel"])
         t = s @ cell["state_readout"] + y @ cell["word_readout"]
         t += c @ cell["context_readout"]
@@ -161,7 +163,7 @@ def gnmt(weights, source, target):
             h = new[i][0] + h if i >= 2 else new[i][0]
             if i == 0:
                 attention = part(weights, "decoder/decoder_cell/attention")
-                context = look(attention, h, memory)
+                context = look("normed_concat", attention, h, memory)
         states = new
         logits.append(h @ weights["output/kernel"])
     return np.array(logits)

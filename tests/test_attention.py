@@ -296,11 +296,11 @@ def test_shapes_that_do_not_fit_are_named():
     attention = make("general")
     with pytest.raises(ValueError, match="Batch size.*query: 1, value: 2"):
         attention(query[:1], value)
-    with pytest.raises(ValueError, match="Length.*value: 5, value_mask: 4"):
+    with pytest.raises(ValueError, match="Source length.*value: 5, value_mask: 4"):
         attention(query, value, value_mask=np.ones((2, 4), bool))
-    with pytest.raises(ValueError, match="Length.*query: 3, query_mask: 2"):
+    with pytest.raises(ValueError, match="Query length.*query: 3, query_mask: 2"):
         attention(query, value, query_mask=np.ones((2, 2), bool))
-    with pytest.raises(ValueError, match="Length.*value: 5, key: 4"):
+    with pytest.raises(ValueError, match="Source length.*value: 5, key: 4"):
         attention(query, value, key=value[:, :4])
 
 

@@ -307,3 +307,44 @@ def test_coverage_is_a_state_of_the_decoder(input_feeding):
         h_tilde, states, a = cell(inputs[:, t : t + 1], states, prepared)
         np.testing.assert_allclose(h_tilde[:, 0], outputs[:, t], atol=1e-5)
         np.testing.assert_allclose(a[:, 0], weights[:, t], atol=1e-5)
+
+
+def test_masks_of_embeddings_are_found():
+    """As by Keras's own layers: the target's and the memory's."""
+    source, target = keras.Input((None,)), keras.Input((None,))
+    embedding = keras.layers.Embedding(9, WIDTH, mask_zero=True)
+    memory, *state = RecurrentEncoder(UNITS)(embedding(source))
+    results = make()(
+        embedding(target), memory, initial_state=state, return_attention_scores=True
+    )
+    model = keras.Model([source, target], results)
+    ids = np.array([[1, 2, 0], [0, 4, 5]])
+    outputs, weights = model.predict([ids, ids], verbose=0)
+    words = ids != 0
+    np.testing.assert_array_equal(np.any(outputs != 0, axis=-1), words)
+    seen = words[:, :, None] & words[:, None, :]
+    np.testing.assert_array_equal(weights > 0, seen)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"inputs": np.ones((2, 3))}, r"inputs must have 3 axes.*\(2, 3\)"),
+        ({"inputs": np.ones((2, 3, 9))}, r"Axis 2 of inputs must be 3.*\(2, 3, 9\)"),
+        ({"inputs": np.ones((2, 0, WIDTH))}, "length of at least 1"),
+        ({"memory": np.ones((1, 5, UNITS))}, "Batch size.*inputs: 2, memory: 1"),
+        ({"memory": np.ones((2, 5, 9))}, r"Axis 2 of memory must be 4.*\(2, 5, 9\)"),
+        ({"memory": np.ones((2, 0, UNITS))}, "at least one position"),
+        ({"memory_mask": np.ones((2, 4))}, "Source length.*memory: 5, memory_mask: 4"),
+        ({"mask": np.ones((2, 5))}, "Target length.*inputs: 6, mask: 5"),
+        ({"initial_state": [np.ones((2, 9))] * 2}, r"initial_state\[0\] must be 4"),
+        ({"initial_state": [np.ones((1, UNITS))] * 2}, r"Axis 0 of initial_state\[0\]"),
+        ({"initial_state": [np.ones((2, UNITS))]}, "Expected 2 initial states"),
+    ],
+)
+def test_shapes_that_do_not_fit_are_named(change, message):
+    decoder = make()
+    inputs, memory = data()
+    decoder(inputs, memory)
+    with pytest.raises(ValueError, match=message):
+        decoder(**{"inputs": inputs, "memory": memory, **change})

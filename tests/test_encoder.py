@@ -164,3 +164,20 @@ def test_gnmts_encoder_equals_kerass_own():
         np.testing.assert_allclose(state, want, atol=1e-5)
     spec = encoder.compute_output_spec(keras.KerasTensor((3, 5, 4)))
     assert [s.shape for s in spec] == [tuple(s.shape) for s in (memory, *states)]
+
+
+@pytest.mark.parametrize(
+    "inputs, mask, message",
+    [
+        (np.ones((3, 4)), None, r"inputs must have 3 axes.*\(3, 4\)"),
+        (np.ones((3, 5, 9)), None, r"Axis 2 of inputs must be 4.*\(3, 5, 9\)"),
+        (np.ones((3, 0, 4)), None, "length of at least 1"),
+        (np.ones((3, 5, 4)), MASK[:, :4], "Source length.*inputs: 5, mask: 4"),
+        (np.ones((3, 5, 4)), MASK[:2], "Batch size.*inputs: 3, mask: 2"),
+    ],
+)
+def test_shapes_that_do_not_fit_are_named(inputs, mask, message):
+    encoder = RecurrentEncoder(6)
+    encoder(embedded())
+    with pytest.raises(ValueError, match=message):
+        encoder(inputs, mask=mask)

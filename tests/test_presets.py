@@ -126,7 +126,7 @@ def test_saved_models_compute_the_same(name, tmp_path):
 @pytest.mark.parametrize("name", SMALL)
 def test_gradients_equal_finite_differences(name):
     model = small(name, dropout=0.0, init_scale=0.5)
-    inputs = batch(seed=1)  # no maxout changes sides within a difference
+    inputs = batch(seed=2)  # no maxout changes sides within a difference
     rng = np.random.default_rng(2)
     labels = tf.constant(rng.integers(4, 12, (4, 5), dtype="int32"))
     loss = SequenceCrossentropy()

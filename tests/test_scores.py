@@ -87,6 +87,12 @@ def numpy_score(name, query, key, weights):
                 result[q, s] = h @ source / norms
             elif name == "general":
                 result[q, s] = h @ weights[0] @ source
+            elif name == "scaled_general":
+                result[q, s] = weights[1] * (h @ weights[0] @ source)
+            elif name == "normed_concat":
+                w, (v, g, b) = np.concatenate(weights[:2]), weights[2:]
+                hidden = np.tanh(np.concatenate([h, source]) @ w + b)
+                result[q, s] = g * v @ hidden / np.sqrt(np.sum(v**2))
             elif name == "reduced_rank":
                 result[q, s] = (h @ weights[0]) @ (source @ weights[1])
             elif name == "location":

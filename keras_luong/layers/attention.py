@@ -10,7 +10,7 @@ from __future__ import annotations
 import keras
 from keras import ops
 
-from keras_luong.checks import check_flag, check_rate, check_same
+from keras_luong.checks import check_axes, check_flag, check_rate, check_size
 from keras_luong.layers.memory import blanked, make_memory
 from keras_luong.layers.recurrence import scan
 from keras_luong.layers.scores import make_score, matmul
@@ -25,18 +25,13 @@ def check_attention_inputs(query, value, key=None, query_mask=None, value_mask=N
         dtype = None if x is None else keras.backend.standardize_dtype(x.dtype)
         if dtype and "float" not in dtype:
             raise TypeError(f"{name} must be floating. Received: {name}.dtype={dtype}")
-    ranks = {"query": 3, "value": 3, "key": 3, "query_mask": 2, "value_mask": 2}
-    given = zip(ranks, (query, value, key, query_mask, value_mask), strict=True)
-    shapes = {name: tuple(x.shape) for name, x in given if x is not None}
-    for name, shape in shapes.items():
-        if len(shape) != ranks[name]:
-            raise ValueError(
-                f"{name} must have {ranks[name]} axes. Received: {name}.shape={shape}"
-            )
-    check_same("Batch size", **{name: shape[0] for name, shape in shapes.items()})
-    for side in (("query", "query_mask"), ("value", "key", "value_mask")):
-        lengths = {name: shapes[name][1] for name in side if name in shapes}
-        check_same("Length", **lengths)
+    check_axes(
+        query=(query, "batch size", "query length", None),
+        value=(value, "batch size", "source length", None),
+        key=(key, "batch size", "source length", None),
+        query_mask=(query_mask, "batch size", "query length"),
+        value_mask=(value_mask, "batch size", "source length"),
+    )
 
 
 def masked_softmax(scores, mask):
@@ -60,10 +55,11 @@ class LuongAttention(keras.layers.Layer):
     `a_t(s) = softmax_s score(h_t, h̄_s)` and `c_t = Σ_s a_t(s) h̄_s`.
 
     Args:
-        score_mode: "dot", "scaled_dot", "general", "concat", "location",
-            "reduced_rank", "cosine", or a `Score` layer of your own.
-        units: Width of "concat" (default: the query's) and "reduced_rank" (default:
-            half of the smaller side).
+        score_mode: "dot", "scaled_dot", "general", "scaled_general", "concat",
+            "normed_concat", "location", "reduced_rank", "cosine", or a `Score` layer of
+            your own.
+        units: Width of "concat", "normed_concat" (default: the query's) and
+            "reduced_rank" (default: half of the smaller side).
         max_source_length: Number of source positions that "location" knows.
         dropout: Rate at which attention weights are dropped in training.
         normalizer: What makes weights of scores in place of the softmax: a function of
@@ -121,8 +117,10 @@ class LuongAttention(keras.layers.Layer):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.score_mode = score_mode
-        self.units = units
-        self.max_source_length = max_source_length
+        self.units = check_size("units", units, optional=True)
+        self.max_source_length = check_size(
+            "max_source_length", max_source_length, optional=True
+        )
         self.dropout = check_rate("dropout", dropout)
         if normalizer is not None and not callable(normalizer):
             raise TypeError(
@@ -192,8 +190,13 @@ class LuongAttention(keras.layers.Layer):
             A `Memory` for `attend`.
 
         Raises:
-            ValueError: The score needs weights and has none yet.
+            ValueError: The score needs weights and has none yet, or S is 0.
         """
+        if value.shape[1] == 0:
+            raise ValueError(
+                "A source must have at least one position, padding or not. Received: "
+                f"value.shape={tuple(value.shape)}"
+            )
         key = value if key is None else key
         if mask is not None:  # its gradient would be NaN where padding is
             key = blanked(key, mask)

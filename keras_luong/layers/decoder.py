@@ -9,6 +9,7 @@ from __future__ import annotations
 import keras
 from keras import ops
 
+from keras_luong.checks import check_axes
 from keras_luong.layers.decoder_cell import CellStates, DecoderCell
 from keras_luong.layers.recurrence import scan
 from keras_luong.layers.uncast_layer import UncastLayer
@@ -30,9 +31,9 @@ class InputFeedingDecoder(UncastLayer):
             [B, T, E].
         memory: Encoder states [B, S, Hv].
         memory_mask: bool [B, S], True at source words.
-        mask: bool [B, T], True at target words. Needed only where padding comes before
-            words or the returned states matter: masked steps keep the states and give
-            zeros.
+        mask: bool [B, T], True at target words; the inputs' own Keras mask by default.
+            Needed only where padding comes before words or the returned states matter:
+            masked steps keep the states and give zeros.
         initial_state: List of the recurrent layers' states [B, H], such as an encoder's
             (zeros by default), or all that `return_state` gave earlier.
         return_state: Whether to return the final states.
@@ -42,6 +43,9 @@ class InputFeedingDecoder(UncastLayer):
     Returns:
         h̃ [B, T, A]; with `return_attention_scores`, then the weights, float32
         [B, T, S]; with `return_state`, then each final state.
+
+    Raises:
+        TypeError, ValueError: `cell` is no `DecoderCell`, or shapes do not fit.
 
     Example:
         >>> memory, *state = kl.RecurrentEncoder(512)(source, mask=source_mask)
@@ -79,6 +83,14 @@ class InputFeedingDecoder(UncastLayer):
     ):
         """See the class."""
         cell = self.cell
+        if mask is None:  # Keras itself looks for masks of several tensors elsewhere
+            mask = getattr(inputs, "_keras_mask", None)
+        check_axes(
+            inputs=(inputs, "batch size", "target length", self.cell.input_units),
+            memory=(memory, "batch size", "source length", self.cell.memory_units),
+            memory_mask=(memory_mask, "batch size", "source length"),
+            mask=(mask, "batch size", "target length"),
+        )
         inputs = ops.cast(inputs, cell.compute_dtype)
         memory = cell.prepare(ops.cast(memory, cell.compute_dtype), memory_mask)
         states = cell.initial_states(ops.shape(inputs)[:1], initial_state, memory)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_luong.checks import check_flag, check_rate, check_size
+from keras_luong.checks import check_axes, check_flag, check_rate, check_size
 from keras_luong.layers.cells import CellInput, get_cell_type
 from keras_luong.layers.memory import Memory, make_memory
 from keras_luong.layers.scores import matmul
@@ -133,16 +133,20 @@ class DecoderCell(UncastLayer):
         """Makes the weights for embedded words [..., E] and a memory [B, S, Hv]."""
         if isinstance(memory_shape, Memory):  # called, rather than built by a decoder
             memory_shape = memory_shape.values
-        width = inputs_shape[-1]
+        self.input_units, self.memory_units = inputs_shape[-1], memory_shape[-1]
+        width = self.input_units
         for layer in self.layers:
             layer.build((None, None, width))
             width = self.units
         if self.attention is not None and not self.attention.built:
             self.attention.build((None, None, self.units), tuple(memory_shape))
-        self.build_output(inputs_shape[-1], memory_shape[-1])
+        self.build_output()
 
-    def build_output(self, input_units, memory_units):
-        """Makes the weights other than the recurrent layers' and the attention's."""
+    def build_output(self):
+        """Makes the weights other than the recurrent layers' and the attention's.
+
+        `input_units` and `memory_units`, the sizes E and Hv, are known by now.
+        """
 
     def add_kernel(self, name, rows, columns):
         """A weight matrix [rows, columns]."""
@@ -192,6 +196,13 @@ class DecoderCell(UncastLayer):
                 f'"{self.cell_type}"), or all {complete} that return_state gives. '
                 f"Received: {len(recurrent)}"
             )
+        axes = [size if isinstance(size, int) else None for size in shape]
+        check_axes(
+            **{
+                f"initial_state[{i}]": (x, *axes, self.units)
+                for i, x in enumerate(recurrent)
+            }
+        )
         fed = [] if self.fed_units is None else [self._zeros(shape, self.fed_units)]
         position = ops.zeros((*shape, 1), dtype="int32")
         attention = []

@@ -11,7 +11,7 @@ import itertools
 import keras
 from keras import ops
 
-from keras_luong.checks import check_flag, check_rate, check_size
+from keras_luong.checks import check_axes, check_flag, check_rate, check_size
 from keras_luong.layers.cells import CellInput, get_cell_type
 from keras_luong.layers.recurrence import scan
 
@@ -51,7 +51,8 @@ class RecurrentEncoder(keras.layers.Layer):
         ways).
 
     Raises:
-        ValueError, TypeError: An argument that is none of the above.
+        ValueError, TypeError: An argument that is none of the above, or shapes do not
+            fit.
 
     Example:
         >>> memory, *state = kl.RecurrentEncoder(256, bidirectional=True)(
@@ -138,7 +139,7 @@ class RecurrentEncoder(keras.layers.Layer):
 
     def build(self, inputs_shape):
         """Makes the weights for embedded words [B, S, E]."""
-        width = inputs_shape[-1]
+        self.input_units = width = inputs_shape[-1]
         for level in self._levels():
             for layer, _ in level:
                 layer.build((None, None, width))
@@ -146,6 +147,10 @@ class RecurrentEncoder(keras.layers.Layer):
 
     def call(self, inputs, mask=None, training=None):
         """See the class."""
+        check_axes(
+            inputs=(inputs, "batch size", "source length", self.input_units),
+            mask=(mask, "batch size", "source length"),
+        )
         x = ops.swapaxes(inputs, 0, 1)
         mask = None if mask is None else ops.transpose(ops.cast(mask, "bool"))
         states = []

@@ -94,7 +94,7 @@ class InputFeedingDecoderCell(DecoderCell):
         """Without input feeding nothing recurs through most attentions."""
         return self.input_feeding or self.remembers
 
-    def build_output(self, input_units, memory_units):
+    def build_output(self):
         """Makes the rows of the first layer's kernel that belong to h̃, and W_c."""
         self.feeding_kernel = None
         if self.input_feeding:
@@ -105,7 +105,7 @@ class InputFeedingDecoderCell(DecoderCell):
                 "feeding_kernel", self.attentional_units, columns
             )
         if self.attention is not None:
-            self.attentional_vector.build((memory_units,), (self.units,))
+            self.attentional_vector.build((self.memory_units,), (self.units,))
 
     def recur(self, z, states, noise=None, project=matmul):
         """The recurrent layers: projected inputs z [..., gates x H] -> h, new states.

@@ -1,14 +1,61 @@
 """Deep output (Pascanu et al. 2014): a maxout layer between a decoder and the softmax.
 
-Shapes: O maxout units.
+Shapes: B batch, E embedding, H units, O maxout units.
 """
 
 from __future__ import annotations
 
 from keras import ops
 
+from keras_luong.checks import check_size
+from keras_luong.layers.decoder_cell import DecoderCell
+from keras_luong.layers.scores import matmul
+
 
 def maxout(x):
     """The larger of each pair: [..., 2 O] -> [..., O] (Goodfellow et al. 2013)."""
     pairs = ops.reshape(x, (*ops.shape(x)[:-1], x.shape[-1] // 2, 2))
     return ops.maximum(pairs[..., 0], pairs[..., 1])  # of no row too
+
+
+class MaxoutCell(DecoderCell):
+    """A `DecoderCell` whose output is a maxout over state, previous word and context.
+
+    Args:
+        units: Size H of every recurrent layer.
+        attention: An attention layer, or None.
+        maxout_units: Size O of the output; half of `units` by default.
+        **kwargs: As in `DecoderCell`.
+    """
+
+    def __init__(self, units, attention, maxout_units=None, **kwargs):
+        super().__init__(units, attention, **kwargs)
+        check_size("maxout_units", maxout_units, optional=True)
+        self.maxout_units = maxout_units or max(1, units // 2)
+
+    @property
+    def output_units(self):
+        """Size O."""
+        return self.maxout_units
+
+    def add_readout(self, name, rows):
+        """A weight matrix of the output, [rows, 2 O]."""
+        return self.add_kernel(name, rows, 2 * self.maxout_units)
+
+    def build_output(self):
+        """Makes the output's weights of state and word."""
+        self.state_readout = self.add_readout("state_readout", self.units)
+        self.word_readout = self.add_readout("word_readout", self.input_units)
+
+    def project_inputs(self, inputs):
+        """The first layer's `x W + b` and the word's part of the output, abreast."""
+        word = matmul(self.word_readout, inputs)
+        return ops.concatenate([super().project_inputs(inputs), word], axis=-1)
+
+    def split_inputs(self, z):
+        """What `project_inputs` joined: [..., gates x H] and [..., 2 O]."""
+        return ops.split(z, [self.gates * self.units], axis=-1)
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {**super().get_config(), "maxout_units": self.maxout_units}

@@ -33,7 +33,15 @@ def scan(step, inputs, states, constants=(), mask=None, training=False):
 
     Returns:
         Tuple of outputs [T, B, ...] and the list of final states.
+
+    Raises:
+        ValueError: There is no step, T is 0.
     """
+    if inputs.shape[0] == 0:
+        raise ValueError(
+            "A recurrence needs a length of at least 1. Received: "
+            f"time-major inputs.shape={tuple(inputs.shape)}"
+        )
     if training and keras.backend.backend() == "tensorflow":
         from keras_luong.layers.fast_recurrence import fast_scan
 

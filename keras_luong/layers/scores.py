@@ -191,6 +191,24 @@ class GeneralScore(_WeightedScore):
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
+class ScaledGeneralScore(GeneralScore):
+    """`g h_tᵀ W_a h̄_s`, `scale=True` of `tfa.seq2seq.LuongAttention`.
+
+    Weights: `kernel` [Hq, Hv], `gain` [] (g), 1 at first.
+    """
+
+    def build(self, query_shape, key_shape):
+        """Makes `kernel` and `gain`."""
+        super().build(query_shape, key_shape)
+        self.gain = self.add_weight(shape=(), name="gain", initializer="ones")
+
+    def prepare(self, key):
+        """`g W_a h̄_s` for every source position."""
+        keys = super().prepare(key)
+        return keys * ops.cast(self.gain, keys.dtype)
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
 class ConcatScore(_WeightedScore):
     """`v_aᵀ tanh(W_a [h_t; h̄_s])` (Eq. 8, concat; additive in Bahdanau et al. 2015).
 
@@ -218,9 +236,40 @@ class ConcatScore(_WeightedScore):
         """Adds the query's half to every key: [B, Q, S or W, units] in between."""
         query = ops.expand_dims(project(self.query_kernel, query), 2)
         key = key if len(key.shape) == 4 else ops.expand_dims(key, 1)
-        return ops.squeeze(
-            matmul(ops.expand_dims(self.scale, -1), ops.tanh(query + key)), -1
-        )
+        scale = ops.expand_dims(self.direction(), -1)
+        return ops.squeeze(matmul(scale, ops.tanh(query + key)), -1)
+
+    def direction(self):
+        """v_a [units]."""
+        return self.scale
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class NormedConcatScore(ConcatScore):
+    """`g v_aᵀ/‖v_a‖ tanh(W_a [h_t; h̄_s] + b)`: "concat" with a normalised weight.
+
+    `normalize=True` of `tfa.seq2seq.BahdanauAttention`, "normed_bahdanau" of
+    tensorflow/nmt, after Salimans & Kingma 2016 (arXiv:1602.07868), Eq. 2.
+
+    Weights: those of "concat", `gain` [] (g), √(1/units) at first, and `bias` [units].
+    """
+
+    def build(self, query_shape, key_shape):
+        """Makes the weights of "concat", `gain` and `bias`."""
+        super().build(query_shape, key_shape)
+        units = self.key_units(query_shape, key_shape)
+        gain = keras.initializers.Constant(1 / math.sqrt(units))
+        self.gain = self.add_weight(shape=(), name="gain", initializer=gain)
+        self.bias = self.add_weight(shape=(units,), name="bias", initializer="zeros")
+
+    def prepare(self, key):
+        """The source's half of `W_a [h_t; h̄_s] + b`."""
+        keys = super().prepare(key)
+        return keys + ops.cast(self.bias, keys.dtype)
+
+    def direction(self):
+        """`g v_a/‖v_a‖` [units]."""
+        return self.gain * _unit_length(self.scale)
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -292,7 +341,9 @@ SCORES = {
     "dot": DotScore,
     "scaled_dot": ScaledDotScore,
     "general": GeneralScore,
+    "scaled_general": ScaledGeneralScore,
     "concat": ConcatScore,
+    "normed_concat": NormedConcatScore,
     "location": LocationScore,
     "reduced_rank": ReducedRankScore,
     "cosine": CosineScore,
@@ -306,7 +357,8 @@ def make_score(
 
     Args:
         score_mode: A name from `SCORES`, or a `Score` layer.
-        units: Width of "concat" and "reduced_rank"; the others have none.
+        units: Width of "concat", "normed_concat" and "reduced_rank"; the others have
+            none.
         max_source_length: Number of positions of "location", which needs it; the
             others don't.
         kernel_initializer: Initializer of the weights; Glorot uniform by default.
@@ -333,7 +385,7 @@ def make_score(
     arguments = {"dtype": dtype}
     if issubclass(SCORES[score_mode], _WeightedScore):
         arguments["kernel_initializer"] = kernel_initializer or "glorot_uniform"
-    if score_mode in ("concat", "reduced_rank"):
+    if issubclass(SCORES[score_mode], (ConcatScore, ReducedRankScore)):
         arguments["units"] = units
     if score_mode == "location":
         if max_source_length is None:

@@ -6,23 +6,21 @@ Shapes: B batch, K beam, H units, O maxout units, S source positions.
 from __future__ import annotations
 
 import keras
-from keras import ops
 
-from keras_luong.checks import check_size
 from keras_luong.layers.cells import CellInput
-from keras_luong.layers.decoder_cell import DecoderCell
-from keras_luong.layers.readout import maxout
+from keras_luong.layers.readout import MaxoutCell, maxout
 from keras_luong.layers.scores import matmul
 from keras_luong.models.seq2seq import Seq2Seq, cell_options, make_attention
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class BahdanauDecoderCell(DecoderCell):
+class BahdanauDecoderCell(MaxoutCell):
     """A decoder step `s_{t-1} → a_t → c_t → s_t`, with deep output (appendix A.2).
 
     The state before attends to the source; the context enters the recurrent layer
     beside the previous word y; and the output is `maxout(U_o s_{t-1} + V_o y + C_o
-    c_t)`. As in Keras, a GRU's reset gate comes after the product.
+    c_t)`. A GRU is Keras's: its reset gate comes after the product, and its update gate
+    says how much of the old state to keep, the paper's how much of it to replace.
 
     Args:
         units: Size H of every recurrent layer; the top one's state is the query.
@@ -39,34 +37,21 @@ class BahdanauDecoderCell(DecoderCell):
     """
 
     def __init__(self, units, attention, maxout_units=None, **kwargs):
-        super().__init__(units, attention, **kwargs)
+        super().__init__(units, attention, maxout_units, **kwargs)
         if attention is None:
             raise TypeError("attention must be an attention layer. Received: None")
-        check_size("maxout_units", maxout_units, optional=True)
-        self.maxout_units = maxout_units or max(1, units // 2)
 
-    @property
-    def output_units(self):
-        """Size O."""
-        return self.maxout_units
-
-    def build_output(self, input_units, memory_units):
+    def build_output(self):
         """Makes C of the first layer, and U_o, V_o and C_o."""
-        gates, wide = self.gates * self.units, 2 * self.maxout_units
-        self.context_kernel = self.add_kernel("context_kernel", memory_units, gates)
-        self.word_readout = self.add_kernel("word_readout", input_units, wide)
-        self.state_readout = self.add_kernel("state_readout", self.units, wide)
-        self.context_readout = self.add_kernel("context_readout", memory_units, wide)
-
-    def project_inputs(self, inputs):
-        """`x W + b` and `V_o x`, side by side."""
-        word = matmul(self.word_readout, inputs)
-        return ops.concatenate([super().project_inputs(inputs), word], axis=-1)
+        super().build_output()
+        rows, columns = self.memory_units, self.gates * self.units
+        self.context_kernel = self.add_kernel("context_kernel", rows, columns)
+        self.context_readout = self.add_readout("context_readout", rows)
 
     def advance(self, z, states, memory, noise=None, project=matmul, training=False):
         """See `DecoderCell.advance`."""
         states = self.unpack(states)
-        z, word = ops.split(z, [self.gates * self.units], axis=-1)
+        z, word = self.split_inputs(z)
         query = states.recurrent[-self.kind.num_states]  # h of the top layer
         context, weights, attention = self.look(
             query, memory, states, noise, project, training
@@ -82,10 +67,6 @@ class BahdanauDecoderCell(DecoderCell):
             position=states.position + 1,
         )
         return (outputs, weights), states.flat()
-
-    def get_config(self):
-        """The constructor's arguments."""
-        return {**super().get_config(), "maxout_units": self.maxout_units}
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")

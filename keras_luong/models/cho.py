@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_luong.checks import check_size
 from keras_luong.layers.cells import CellInput
-from keras_luong.layers.decoder_cell import DecoderCell, no_weights
+from keras_luong.layers.decoder_cell import no_weights
 from keras_luong.layers.memory import make_memory
-from keras_luong.layers.readout import maxout
+from keras_luong.layers.readout import MaxoutCell, maxout
 from keras_luong.layers.scores import matmul
 from keras_luong.models.seq2seq import Seq2Seq, cell_options
 
@@ -36,7 +35,7 @@ class Summary(NamedTuple):
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class ChoDecoderCell(DecoderCell):
+class ChoDecoderCell(MaxoutCell):
     """A decoder step that reads the source's summary c beside the previous word y.
 
     `c = tanh(V h_S)` of the encoder's last state, `h_0 = tanh(V' c)`, and the output is
@@ -57,33 +56,19 @@ class ChoDecoderCell(DecoderCell):
     """
 
     def __init__(self, units, attention=None, maxout_units=None, **kwargs):
-        super().__init__(units, attention, **kwargs)
+        super().__init__(units, attention, maxout_units, **kwargs)
         if attention is not None:
             raise TypeError(f"attention must be None. Received: {attention!r}")
-        check_size("maxout_units", maxout_units, optional=True)
-        self.maxout_units = maxout_units or max(1, units // 2)
 
-    @property
-    def output_units(self):
-        """Size O."""
-        return self.maxout_units
-
-    def build_output(self, input_units, memory_units):
+    def build_output(self):
         """Makes V, V', C of the first layer, and O_h, O_y and O_c."""
-        gates, wide = self.gates * self.units, 2 * self.maxout_units
-        self.summary_kernel = self.add_kernel(
-            "summary_kernel", memory_units, self.units
-        )
-        self.start_kernel = self.add_kernel("start_kernel", self.units, self.units)
-        self.context_kernel = self.add_kernel("context_kernel", self.units, gates)
-        self.state_readout = self.add_kernel("state_readout", self.units, wide)
-        self.word_readout = self.add_kernel("word_readout", input_units, wide)
-        self.context_readout = self.add_kernel("context_readout", self.units, wide)
-
-    def project_inputs(self, inputs):
-        """`x W + b` and `O_y x`, side by side."""
-        word = matmul(self.word_readout, inputs)
-        return ops.concatenate([super().project_inputs(inputs), word], axis=-1)
+        super().build_output()
+        rows, columns = self.memory_units, self.units
+        self.summary_kernel = self.add_kernel("summary_kernel", rows, columns)
+        self.start_kernel = self.add_kernel("start_kernel", self.units, columns)
+        columns = self.gates * self.units
+        self.context_kernel = self.add_kernel("context_kernel", self.units, columns)
+        self.context_readout = self.add_readout("context_readout", self.units)
 
     def prepare(self, memory, mask=None):
         """The `Summary` of encoder states [B, S, Hv], padded on the right."""
@@ -114,7 +99,7 @@ class ChoDecoderCell(DecoderCell):
         gates, readout = memory.gates, memory.readout
         if len(z.shape) == 3:  # the same for every hypothesis
             gates, readout = gates[:, None], readout[:, None]
-        z, word = ops.split(z, [self.gates * self.units], axis=-1)
+        z, word = self.split_inputs(z)
         inputs = CellInput(z, beside=gates)
         bottom = self.run_layer(0, inputs, states.recurrent, noise, project)
         h, above = self.run_above(bottom[0], states.recurrent, noise, project)
@@ -123,10 +108,6 @@ class ChoDecoderCell(DecoderCell):
             recurrent=[*bottom, *above], position=states.position + 1
         )
         return (outputs, no_weights(h, memory)), states.flat()
-
-    def get_config(self):
-        """The constructor's arguments."""
-        return {**super().get_config(), "maxout_units": self.maxout_units}
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")

@@ -47,7 +47,8 @@ class Seq2SeqConfig:
         coverage: Whether global and local scores see past attention (See et al. 2017).
         hard_attention: Whether inference attends to one source position only.
         sigmoid_noise: Noise on monotonic attention's scores in training.
-        attention_units: Width of the "concat" and "reduced_rank" scores.
+        attention_units: Width of the "concat", "normed_concat" and "reduced_rank"
+            scores.
         max_source_length: Positions of the "location" score, which needs it.
         input_feeding: Whether h̃ enters the next step (section 3.3).
         reverse_source: Whether a unidirectional encoder reads the source reversed.

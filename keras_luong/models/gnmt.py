@@ -1,6 +1,7 @@
 """GNMT (Wu et al. 2016, arXiv:1609.08144): the bottom layer attends, for all of them.
 
-As in tensorflow/nmt's "gnmt_v2": the upper layers read this step's context.
+As in tensorflow/nmt's "gnmt_v2": the upper layers read this step's context (in the
+paper the bottom layer's state of the step before attends), and its normalised score.
 
 Shapes: B batch, K beam, H units, Hv memory units, S source positions.
 """
@@ -51,14 +52,13 @@ class GNMTDecoderCell(DecoderCell):
     @property
     def fed_units(self):
         """Size of the context, Hv; known once the cell is built."""
-        return self.context_units
+        return self.memory_units
 
-    def build_output(self, input_units, memory_units):
+    def build_output(self):
         """Makes the rows of every layer's kernel that belong to the context."""
-        self.context_units = memory_units
         columns = self.gates * self.units
         self.context_kernels = [
-            self.add_kernel(f"context_kernel_{i}", memory_units, columns)
+            self.add_kernel(f"context_kernel_{i}", self.memory_units, columns)
             for i in range(self.num_layers)
         ]
 
@@ -129,7 +129,7 @@ PRESETS = {
         "num_layers": 4,
         "bidirectional": False,
         "attention": "global",
-        "score_mode": "concat",
+        "score_mode": "normed_concat",
         "input_feeding": False,
         "residual": True,
         "dropout": 0.2,
