@@ -17,7 +17,12 @@ from opinionated import opinionated
 
 import keras_luong
 import keras_luong.serving.saved_model as saved_model
-from keras_luong.decoding import BeamSearch, GreedySearch
+from keras_luong.decoding import (
+    AverageLengthPenalty,
+    BeamSearch,
+    GreedySearch,
+    Shortlist,
+)
 from keras_luong.models import Seq2Seq, Seq2SeqConfig, build
 from keras_luong.serving import Translator, export_saved_model
 from keras_luong.text.tokenizers import (
@@ -119,6 +124,31 @@ VARIANTS = {
     "sentencepiece": sentencepiece_translator,
     "words": lambda: word_translator(
         GreedySearch(6), cell_type="gru", num_layers=2, score_mode="dot"
+    ),
+    "all options": lambda: word_translator(
+        BeamSearch(
+            beam_width=4,
+            n_best=2,
+            max_length=None,
+            length_penalty=AverageLengthPenalty(0.8),
+            coverage_penalty=0.3,
+            min_length=2,
+            min_length_ratio=0.5,
+            max_length_ratio=1.5,
+            no_repeat_ngram=2,
+            forbidden=(1,),
+            early_stopping=False,
+        ),
+        attention="local-p",
+    ),
+    "shortlist": lambda: word_translator(
+        BeamSearch(
+            3,
+            max_length=4,
+            forbidden=(1,),
+            min_length=3,
+            shortlist=Shortlist([4], [[4 + i % 3] for i in range(9)], vocab_size=7),
+        )
     ),
 }
 

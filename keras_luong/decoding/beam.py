@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import numbers
 import operator
 from collections.abc import Iterable, Mapping
 
@@ -200,6 +201,9 @@ class BeamSearch:
             `Hypotheses`, `n_best` per sentence.
         """
         source_ids = tf.cast(tf.convert_to_tensor(source_ids), tf.int32)
+        if self.compact and source_ids.shape[0] == 1:  # nobody to go on without it
+            search = dataclasses.replace(self, compact=False)
+            return search(model, source_ids, prefix_ids)
         if prefix_ids is None:
             prefix_ids = tf.zeros([tf.shape(source_ids)[0], 0], tf.int32)
         prefix_ids = _checked_prefix(source_ids, prefix_ids)
@@ -442,7 +446,7 @@ def _checked_prefix(source_ids, prefix_ids):
 def _check_ratio(name, value):
     if value is None and name == "max_length_ratio":
         return
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number. Received: {value!r}")
     if not 0 <= value < float("inf"):
         raise ValueError(f"{name} must be at least 0. Received: {value!r}")

@@ -28,6 +28,7 @@ from keras_luong.decoding.stepping import (
 )
 from keras_luong.text.special_ids import BOS_ID, EOS_ID, PAD_ID
 
+SIZES = {"top_k": 1, "num_samples": 1, "max_length": 1, "seed": 0}  # the smallest
 SEEDS = 2**63  # a seed is an int64
 FEW = 256
 
@@ -101,12 +102,12 @@ class RandomSampling:
     def __post_init__(self):
         """Refuse impossible settings."""
         _check_number("temperature", self.temperature, math.inf, "positive and finite")
-        check_size("top_k", self.top_k, optional=True)
         if self.top_p is not None:
             _check_number("top_p", self.top_p, math.nextafter(1, 2), "in (0, 1]")
-        check_size("num_samples", self.num_samples)
-        check_size("max_length", self.max_length, optional=True)
-        check_size("seed", self.seed, optional=True, smallest=0)
+        for name, smallest in SIZES.items():
+            optional = name != "num_samples"
+            size = check_size(name, getattr(self, name), optional, smallest)
+            object.__setattr__(self, name, size)
         if self.seed is not None and self.seed >= SEEDS:
             raise ValueError(f"seed must be below 2**63. Received: {self.seed}")
 
