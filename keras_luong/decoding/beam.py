@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_luong.checks import check_flag, check_size
+from keras_luong.decoding.cast_once import cast_once
 from keras_luong.decoding.constraints import forced_tokens, repeats
 from keras_luong.decoding.history import History, record, trace_back
 from keras_luong.decoding.penalties import (
@@ -207,6 +208,10 @@ class BeamSearch:
         if prefix_ids is None:
             prefix_ids = tf.zeros([tf.shape(source_ids)[0], 0], tf.int32)
         prefix_ids = _checked_prefix(source_ids, prefix_ids)
+        with cast_once(model):
+            return self._search(model, source_ids, prefix_ids)
+
+    def _search(self, model, source_ids, prefix_ids):
         ids = None
         if self.shortlist is not None:
             ids, model = self.shortlist.restrict(

@@ -100,6 +100,11 @@ class Ensemble:
         log_probs = MEANS[self.mean](_stack(logits))
         return log_probs, states, tf.reduce_mean(_stack(weights), axis=0)
 
+    def cast_weights(self) -> list[tuple[Any, tf.Tensor]]:
+        """Those of its models; see `keras_luong.decoding.cast_once`."""
+        models = (model for model in self.models if hasattr(model, "cast_weights"))
+        return [pair for model in models for pair in model.cast_weights()]
+
     def restricted(self, ids: tf.Tensor, allowed: tf.Tensor) -> Ensemble:
         """The ensemble of its models, each restricted to a part of the vocabulary.
 

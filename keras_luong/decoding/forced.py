@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from keras_luong.decoding.cast_once import cast_once
 from keras_luong.decoding.stepping import (
     Hypotheses,
     StepModel,
@@ -36,6 +37,11 @@ def force(model: StepModel, source_ids: tf.Tensor, target_ids: tf.Tensor) -> Hyp
     """
     source_ids = tf.cast(tf.convert_to_tensor(source_ids), tf.int32)
     target_ids = tf.cast(tf.convert_to_tensor(target_ids), tf.int32)
+    with cast_once(model):
+        return _force(model, source_ids, target_ids)
+
+
+def _force(model, source_ids, target_ids):
     memory, state = model.encode(source_ids)
     length = tf.shape(target_ids)[1]
 

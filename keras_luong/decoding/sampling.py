@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from keras_luong.checks import check_size
+from keras_luong.decoding.cast_once import cast_once
 from keras_luong.decoding.stepping import (
     IMPOSSIBLE,
     Hypotheses,
@@ -122,6 +123,10 @@ class RandomSampling:
             `Hypotheses`, `num_samples` per sentence; scores are log-probabilities.
         """
         source_ids = tf.cast(tf.convert_to_tensor(source_ids), tf.int32)
+        with cast_once(model):
+            return self._search(model, source_ids)
+
+    def _search(self, model, source_ids):
         memory, state = model.encode(source_ids)
         limits = length_limits(source_ids, self.max_length)
         uniforms = self._uniforms(source_ids, limits)

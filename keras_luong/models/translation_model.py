@@ -72,6 +72,21 @@ class TranslationModel(keras.Model):
         """
         return Restricted(self, ids, allowed)
 
+    def cast_weights(self):
+        """Pairs of a matrix and its copy in the compute dtype, under mixed precision.
+
+        See `keras_luong.decoding.cast_once`. Vectors are small, and some of them, such
+        as those of layer normalisation, stay in float32.
+        """
+        dtype = self.compute_dtype
+        return [
+            (weight, ops.cast(weight, dtype))
+            for weight in self.trainable_variables + self.non_trainable_variables
+            if len(weight.shape) > 1
+            and "float" in weight.dtype
+            and weight.dtype != dtype
+        ]
+
     def get_config(self):
         """The constructor's arguments, and which of the layers are frozen."""
         layers = enumerate(self._flatten_layers())

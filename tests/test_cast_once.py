@@ -1,0 +1,72 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_luong import BeamSearch
+from keras_luong.decoding import Ensemble, RandomSampling, force
+from keras_luong.decoding.cast_once import cast_once
+from keras_luong.models import build
+
+SOURCE = tf.constant([[5, 7, 9, 3], [8, 3, 0, 0]])
+SEARCHES = {
+    "beam": BeamSearch(3, max_length=6),
+    "sampling": RandomSampling(max_length=6, seed=1),
+    "force": lambda model, source: force(model, source, tf.constant([[4, 3], [6, 3]])),
+}
+SMALL = ("small", "cho2014", "bahdanau2015", "gnmt", "vaswani2017-base")
+
+
+def make(name="small", dtype="mixed_bfloat16", **changes):
+    keras.utils.set_random_seed(1)
+    changes = {"num_layers": 2, **changes}
+    if name == "vaswani2017-base":
+        changes.update(units=8, num_heads=2, feedforward_units=16)
+    else:
+        changes.update(units=6, embedding_dim=6)
+    return build(name, 11, 12, dtype=dtype, **changes)
+
+
+PRODUCTS = ("MatMul", "BatchMatMulV2", "Einsum", "GatherV2")
+
+
+def casts_in_loops(search, model):
+    """How many products in the bodies of a search's loops are with a weight cast."""
+    graph = tf.function(lambda ids: search(model, ids)).get_concrete_function(SOURCE)
+    count = 0
+    for function in graph.graph.as_graph_def().library.function:
+        nodes = {node.name: node for node in function.node_def}
+
+        def made_by(node, op, nodes=nodes):
+            sources = (nodes.get(name.split(":")[0]) for name in node.input)
+            return [x for x in sources if x is not None and x.op == op]
+
+        if "while_body" in function.signature.name:
+            products = [x for x in function.node_def if x.op in PRODUCTS]
+            casts = [cast for x in products for cast in made_by(x, "Cast")]
+            count += sum(bool(made_by(x, "ReadVariableOp")) for x in casts)
+    return count
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
+def test_no_step_casts_weights(name, search, monkeypatch):
+    model = make(name)
+    assert casts_in_loops(search, model) == 0
+    said = search(model, SOURCE)
+    monkeypatch.setattr(type(model), "cast_weights", lambda self: [])
+    assert casts_in_loops(search, model) > 0
+    for one, other in zip(said, search(model, SOURCE), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_ensembles_are_cast_and_full_precision_is_not():
+    models = [make(), make("gnmt"), make(dtype="float32")]
+    pairs = Ensemble(models).cast_weights()
+    assert len(pairs) == sum(len(w.shape) > 1 for m in models[:2] for w in m.weights)
+    assert models[2].cast_weights() == []
+    weight = models[0].trainable_variables[0]
+    with cast_once(models[0]):
+        assert weight.value.dtype == tf.bfloat16
+    assert weight.value.dtype == tf.float32
+    assert casts_in_loops(SEARCHES["beam"], Ensemble(models[:2])) == 0
