@@ -67,6 +67,7 @@ class Seq2Seq(TranslationModel):
         h_tilde = layers.decoder(embedded, memory, mask, initial_state=states)
         super().__init__(
             inputs={"source": source, "target": target},
+            features=h_tilde,
             outputs=logits(layers, h_tilde),  # W_s h̃ of Eq. 6
             **kwargs,
         )

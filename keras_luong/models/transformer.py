@@ -154,9 +154,11 @@ class Transformer(TranslationModel):
         layers = _make_layers(config, dtype)
         source = keras.Input((None,), dtype="int32", name="source")
         target = keras.Input((None,), dtype="int32", name="target")
+        decoded = _decode(layers, target, *_encode(layers, source))
         super().__init__(
             inputs={"source": source, "target": target},
-            outputs=_decode(layers, target, *_encode(layers, source)),
+            features=decoded,
+            outputs=logits(layers, decoded),
             **kwargs,
         )
         self.config = config
@@ -229,7 +231,7 @@ def _encode(layers, source):
 
 
 def _decode(layers, target, memory, mask):
-    """Target ids [B, T], encoded source and its mask -> logits [B, T, V]."""
+    """Target ids [B, T], encoded source, its mask -> normalised outputs [B, T, d]."""
     # No target mask: padding at the end cannot reach what comes before it.
     x = layers.dropout(layers.positions(layers.target_embedding(target)))
     for block in layers.decoder:
@@ -238,7 +240,7 @@ def _decode(layers, target, memory, mask):
         h = block.cross_norm(x)
         x = x + layers.dropout(_attend(block.cross_attention, h, memory, mask))
         x = x + layers.dropout(_feed_forward(block, x))
-    return logits(layers, layers.decoder_norm(x))
+    return layers.decoder_norm(x)
 
 
 def _attend(attention, query, value, mask=None):

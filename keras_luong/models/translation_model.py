@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_luong.models.restricted import Restricted, logits
+from keras_luong.training.fused_model import FusedModel
 
 
-class TranslationModel(keras.Model):
+class TranslationModel(FusedModel):
     """A functional model from {"source": ids, "target": ids} to logits that can step.
 
     A subclass sets `config_class`, builds itself from such a configuration in
@@ -71,6 +71,12 @@ class TranslationModel(keras.Model):
             A `Restricted`, whose `step` returns logits [B, K, M].
         """
         return Restricted(self, ids, allowed)
+
+    def output_weights(self):
+        """The output layer's matrix, and whether it is an embedding [V, H]."""
+        if self.output_layer is None:
+            return self.target_embedding.embeddings, True
+        return self.output_layer.kernel, False
 
     def cast_weights(self):
         """Pairs of a matrix and its copy in the compute dtype, under mixed precision.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import keras
 from keras import ops
 
-from keras_luong.checks import check_rate
+from keras_luong.checks import check_rate, check_size
 
 
 def token_nll(labels, logits, label_smoothing: float = 0.0):
@@ -51,13 +51,20 @@ class SequenceCrossentropy(keras.losses.Loss):
     mean per token, whatever the number of replicas and however unevenly the tokens
     fall on them. Without weights every label counts, padding too.
 
+    The library's models, trained on TensorFlow, compute it together with their output
+    layer, about `chunk` logits at a time: then the memory that it takes does not grow
+    with the batch (`keras_luong.training.linear_crossentropy`).
+
     Args:
         label_smoothing: ε of `token_nll`, at least 0 and below 1.
+        chunk: Logits at once; what has no more than that is computed in one piece.
+            None: always all of them, in the plain way.
         reduction: One of Keras's; leave it at `"sum"` for training.
         name: Name of the loss.
 
     Raises:
-        TypeError, ValueError: If `label_smoothing` is no number in `[0, 1)`.
+        TypeError, ValueError: If `label_smoothing` is no number in `[0, 1)`, or `chunk`
+            no positive integer or None.
 
     Example:
         >>> loss = SequenceCrossentropy(label_smoothing=0.1)
@@ -67,12 +74,14 @@ class SequenceCrossentropy(keras.losses.Loss):
     def __init__(
         self,
         label_smoothing: float = 0.0,
+        chunk: int | None = 2**24,
         reduction: str = "sum",
         name: str = "sequence_crossentropy",
     ):
         # float32 even where floatx is float16: ids up to 2**24 stay exact in it.
         super().__init__(name=name, reduction=reduction, dtype="float32")
         self.label_smoothing = check_rate("label_smoothing", label_smoothing)
+        self.chunk = check_size("chunk", chunk, optional=True)
 
     def call(self, y_true, y_pred):
         """Losses `[B, T]` from labels `[B, T]` and logits `[B, T, V]`."""
@@ -80,7 +89,8 @@ class SequenceCrossentropy(keras.losses.Loss):
 
     def get_config(self):
         """The constructor's arguments."""
-        return {**super().get_config(), "label_smoothing": self.label_smoothing}
+        config = {"label_smoothing": self.label_smoothing, "chunk": self.chunk}
+        return {**super().get_config(), **config}
 
 
 def coverage_loss(weights):

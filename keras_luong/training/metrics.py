@@ -21,13 +21,15 @@ class TokenMean(keras.metrics.Metric):
 
     Args:
         function: Takes labels `[B, T]` and logits `[B, T, V]`, returns `[B, T]`.
+        score: Which of the `TokenScores` is the same, where those are known already.
         ignore_id: The label that marks padding.
         name: Name of the metric, and its key in Keras's logs.
     """
 
-    def __init__(self, function, ignore_id: int, name: str):
+    def __init__(self, function, score: str, ignore_id: int, name: str):
         super().__init__(name=name, dtype="float32")
         self.function = function
+        self.score = score
         if isinstance(ignore_id, bool) or not isinstance(ignore_id, numbers.Integral):
             raise TypeError(f"ignore_id must be an integer. Received: {ignore_id!r}")
         self.ignore_id = ignore_id
@@ -43,13 +45,22 @@ class TokenMean(keras.metrics.Metric):
             sample_weight: Optional weights `[B]` or `[B, T]`; None weighs every
                 token alike, which is what the reported numbers mean.
         """
+        self.add(self.function(y_true, y_pred), y_true, sample_weight)
+
+    def add(self, values, y_true, sample_weight=None):
+        """Adds a batch of which the function's values are known.
+
+        Args:
+            values: `[B, T]`.
+            y_true: Labels, int `[B, T]`.
+            sample_weight: As in `update_state`.
+        """
         weights = ops.cast(ops.not_equal(y_true, self.ignore_id), "float32")
         if sample_weight is not None:
             sample_weight = ops.cast(sample_weight, "float32")
             if len(sample_weight.shape) == 1:
                 sample_weight = sample_weight[:, None]
             weights = weights * sample_weight
-        values = self.function(y_true, y_pred)
         # A value at an ignored token may be anything, even infinite: 0·inf is NaN.
         values = ops.where(weights > 0, values * weights, 0.0)
         self.total.assign_add(ops.sum(values))
@@ -77,7 +88,7 @@ class Perplexity(TokenMean):
     """
 
     def __init__(self, ignore_id: int = PAD_ID, name: str = "perplexity"):
-        super().__init__(token_nll, ignore_id, name)
+        super().__init__(token_nll, "nll", ignore_id, name)
 
     def result(self):
         """The perplexity so far; 1 before any token was seen."""
@@ -100,7 +111,7 @@ class TokenAccuracy(TokenMean):
     """
 
     def __init__(self, ignore_id: int = PAD_ID, name: str = "token_accuracy"):
-        super().__init__(_is_right, ignore_id, name)
+        super().__init__(_is_right, "is_right", ignore_id, name)
 
 
 def _is_right(labels, logits):

@@ -1,0 +1,114 @@
+"""`fit` of a model whose output layer is trained together with its loss."""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+from keras_luong.training.losses import SequenceCrossentropy
+from keras_luong.training.metrics import TokenMean
+
+
+class FusedModel(keras.Model):
+    """A functional model that never holds all logits of a batch while it trains.
+
+    On TensorFlow, compiled with a `SequenceCrossentropy` and no metrics but this
+    library's, `fit` and `evaluate` compute the output layer and the loss together, see
+    `keras_luong.training.linear_crossentropy`. With any other loss, metric or backend,
+    and where XLA compiles the step (it wants to know how many chunks there are), they
+    are Keras's own, and mean the same.
+
+    Args:
+        inputs: Inputs of a functional model.
+        features: What the output layer reads, [B, T, H].
+        outputs: Logits [B, T, V].
+        **kwargs: `name` and other arguments of `keras.Model`.
+
+    A subclass has `output_weights`.
+    """
+
+    def __init__(self, inputs, features, outputs, **kwargs):
+        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+        # The model without its output layer; as a method, for its layers are here.
+        self.features = keras.Model(inputs, features).__call__
+
+    def output_weights(self):
+        """The output layer's matrix, and whether it is an embedding [V, H]."""
+        raise TypeError(f"{type(self).__name__} must say: def output_weights")
+
+    def compile(self, optimizer="rmsprop", loss=None, *, metrics=None, **kwargs):
+        """As `keras.Model.compile`."""
+        super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
+        given = metrics or []
+        self._fused = (
+            keras.backend.backend() == "tensorflow"
+            and isinstance(loss, SequenceCrossentropy)
+            and loss.chunk is not None
+            and loss.reduction == "sum"
+            and isinstance(given, (list, tuple))
+            and all(isinstance(metric, TokenMean) for metric in given)
+            and not kwargs.get("weighted_metrics")
+            and not kwargs.get("loss_weights")
+        )
+
+    def train_step(self, *args):
+        """One step of `fit`."""
+        if not self._fused or self.jit_compile:
+            return super().train_step(*args)
+        import tensorflow as tf
+
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(*args)
+        with tf.GradientTape() as tape:
+            features = self.features(x, training=True)
+            loss, scores = self._loss_of(features, y, sample_weight, training=True)
+            scaled = self.optimizer.scale_loss(loss)
+        weights = self.trainable_weights
+        gradients = tape.gradient(scaled, weights)
+        self.optimizer.apply_gradients(zip(gradients, weights, strict=True))
+        return self._report(loss, scores, x, y)
+
+    def test_step(self, *args):
+        """One step of `evaluate`."""
+        if not self._fused or self.jit_compile:
+            return super().test_step(*args)
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(*args)
+        features = self.features(x, training=False)
+        loss, scores = self._loss_of(features, y, sample_weight, training=False)
+        return self._report(loss, scores, x, y)
+
+    def _loss_of(self, features, y, sample_weight, training):
+        from keras_luong.training.linear_crossentropy import linear_crossentropy
+
+        kernel, transposed = self.output_weights()
+        labels = ops.reshape(ops.cast(y, "int32"), (-1,))
+        weights = ops.ones_like(y) if sample_weight is None else sample_weight
+        if len(weights.shape) < len(y.shape):
+            weights = ops.broadcast_to(weights[:, None], ops.shape(y))
+        loss, scores = linear_crossentropy(
+            ops.reshape(features, (-1, features.shape[-1])),
+            kernel,
+            labels,
+            ops.reshape(ops.cast(weights, "float32"), (-1,)),
+            self.loss.label_smoothing,
+            transposed,
+            training,
+            self.loss.chunk,
+        )
+        return sum(self.losses, loss), scores
+
+    def _report(self, loss, scores, x, y):
+        """Adds a batch to what `fit` reports: -> that by name."""
+        import tensorflow as tf
+
+        # As Keras: each replica's loss is its part of the sum, the tracker averages.
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        tracker, *groups = self.metrics
+        rows = ops.shape(keras.tree.flatten(x)[0])[0]
+        tracker.update_state(loss * replicas, sample_weight=rows)
+        for group in groups:  # at most one: the metrics that `compile` was given
+            if not group.built:
+                group.build(y, y)
+            for metric in group.metrics:
+                values = ops.reshape(getattr(scores, metric.score), ops.shape(y))
+                metric.add(values, y)
+        return self.get_metrics_result()

@@ -1,0 +1,155 @@
+"""The output layer and its cross-entropy in one, a few rows at a time (TensorFlow).
+
+The logits of a batch are by far its largest tensor, and their gradient is as large
+again. Neither needs to exist as a whole: the loss is a sum over rows, so what a chunk
+of rows adds to it and to the gradients is known as soon as its logits are. The gradient
+is made on the way forward, which needs no second pass over the output layer.
+
+Shapes: N rows (target positions), H units, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+
+class TokenScores(NamedTuple):
+    """What is worth knowing of logits, once the labels are known.
+
+    Attributes:
+        loss: The cross-entropy with label smoothing, float32.
+        nll: Negative log-likelihood, float32.
+        is_right: 1 where the label has the highest logit, else 0, float32.
+    """
+
+    loss: tf.Tensor
+    nll: tf.Tensor
+    is_right: tf.Tensor
+
+
+def linear_crossentropy(
+    features,
+    kernel,
+    labels,
+    weights,
+    label_smoothing: float = 0.0,
+    transposed: bool = False,
+    training: bool = True,
+    chunk: int = 2**24,
+) -> tuple[tf.Tensor, TokenScores]:
+    """Cross-entropy of `softmax(features @ kernel)`, without ever holding all logits.
+
+    Args:
+        features: [N, H].
+        kernel: [H, V]; or [V, H], an embedding, where `transposed`.
+        labels: int32 [N].
+        weights: float32 [N], by which the rows enter the sum; they have no gradient.
+        label_smoothing: ε of `keras_luong.training.losses.token_nll`.
+        transposed: Whether the kernel is an embedding.
+        training: Whether gradients of the sum will be asked for.
+        chunk: About how many logits are computed at once.
+
+    Returns:
+        The weighted sum of the losses, float32, differentiable in features and kernel
+        if `training`; and the `TokenScores` of each row [N], which are not.
+
+    Example:
+        >>> total, scores = linear_crossentropy(h, model.output_layer.kernel, y, w)
+        >>> perplexity = tf.exp(tf.reduce_mean(scores.nll))
+    """
+    # Half precision would lose gradients as small as weights are: rows enter with
+    # weights up to 1, and what is common comes last.
+    largest = tf.maximum(tf.reduce_max(tf.abs(weights)), 0.0)  # of no row: -inf
+    relative = tf.math.divide_no_nan(weights, largest)
+
+    @tf.custom_gradient
+    def run(features, kernel):
+        rows = _Rows(features, labels, relative)
+        scores, gradients = _in_chunks(
+            rows, kernel, label_smoothing, transposed, training, chunk
+        )
+        total = tf.reduce_sum(tf.where(weights != 0, weights * scores.loss, 0.0))
+
+        def gradient(upstream, *_):
+            factor = upstream * largest
+            like = features, kernel
+            return [
+                tf.cast(factor * g, x.dtype)
+                for g, x in zip(gradients, like, strict=True)
+            ]
+
+        return (total, *scores), gradient
+
+    total, *scores = run(features, tf.convert_to_tensor(kernel))
+    return total, TokenScores(*map(tf.stop_gradient, scores))
+
+
+class _Rows(NamedTuple):
+    """The rows of a batch, or of a chunk of it."""
+
+    features: tf.Tensor
+    labels: tf.Tensor
+    weights: tf.Tensor
+
+
+def _in_chunks(rows, kernel, label_smoothing, transposed, training, chunk):
+    """-> `TokenScores` of all rows; gradients of the weighted sum, float32."""
+    kernel = tf.cast(kernel, rows.features.dtype)
+    count = tf.shape(rows.labels)[0]
+    size = kernel.shape[0 if transposed else 1]
+    chunks = tf.maximum(1, -(-count // max(1, chunk // size)))
+    height = -(-count // chunks)  # of all chunks about the same
+
+    def body(i, kernel_gradient, *arrays):
+        part = tf.nest.map_structure(lambda x: x[i * height : (i + 1) * height], rows)
+        scores, backprop = _of_logits(
+            tf.matmul(part.features, kernel, transpose_b=transposed),
+            part.labels,
+            label_smoothing,
+        )
+        made = [*scores]
+        if training:
+            dz = tf.cast(backprop * part.weights[:, None], kernel.dtype)
+            made.append(tf.matmul(dz, kernel, transpose_b=not transposed))
+            pair = (dz, part.features) if transposed else (part.features, dz)
+            product = tf.matmul(*pair, transpose_a=True)
+            kernel_gradient += tf.cast(product, tf.float32)
+        arrays = [a.write(i, x) for a, x in zip(arrays, made, strict=True)]
+        return i + 1, kernel_gradient, *arrays
+
+    arrays = [tf.TensorArray(tf.float32, chunks, infer_shape=False) for _ in range(3)]
+    if training:
+        array = tf.TensorArray(rows.features.dtype, chunks, infer_shape=False)
+        arrays.append(array)
+    zero = tf.zeros_like(kernel, tf.float32) if training else tf.zeros([])
+    _, kernel_gradient, *arrays = tf.while_loop(
+        lambda i, *_: i < chunks, body, (0, zero, *arrays), parallel_iterations=1
+    )
+    made = [array.concat() for array in arrays]
+    scores = TokenScores(*(tf.ensure_shape(x, rows.labels.shape) for x in made[:3]))
+    if not training:
+        return scores, ()
+    features_gradient = tf.ensure_shape(made[3], rows.features.shape)
+    return scores, (tf.cast(features_gradient, tf.float32), kernel_gradient)
+
+
+def _of_logits(logits, labels, label_smoothing):
+    """-> `TokenScores`, and the gradient of the losses with respect to the logits."""
+    logits = tf.cast(logits, tf.float32)
+    is_right = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels)
+    # This op computes both at once: softmax - onehot is the second.
+    nll, backprop = tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits(
+        features=logits, labels=labels
+    )
+    loss = nll
+    if label_smoothing:
+        chosen = tf.gather(logits, labels, batch_dims=1)
+        to_uniform = nll + chosen - tf.reduce_mean(logits, axis=-1)
+        loss = (1.0 - label_smoothing) * nll + label_smoothing * to_uniform
+        uniform = label_smoothing / logits.shape[-1]
+        place = tf.stack([tf.range(tf.shape(labels)[0]), labels], axis=1)
+        more = tf.fill(tf.shape(labels), label_smoothing)
+        backprop = tf.tensor_scatter_nd_add(backprop - uniform, place, more)
+    return TokenScores(loss, nll, tf.cast(is_right, tf.float32)), backprop

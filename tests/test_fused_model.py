@@ -1,0 +1,136 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_luong.models import build
+from keras_luong.training.linear_crossentropy import linear_crossentropy
+from keras_luong.training.losses import SequenceCrossentropy, token_nll
+from keras_luong.training.metrics import Perplexity, TokenAccuracy
+
+B, S, T, V = 4, 6, 5, 12
+SMALL = {"units": 8, "embedding_dim": 8}
+MODELS = {
+    "seq2seq": ("small", SMALL),
+    "tied": ("small", {**SMALL, "tie_embeddings": "target"}),
+    "maxout": ("bahdanau2015", {**SMALL, "encoder_units": 4}),
+    "transformer": (
+        "vaswani2017-base",
+        {"units": 8, "num_layers": 1, "num_heads": 2, "feedforward_units": 8},
+    ),
+}
+
+
+def batches(seed=0, count=3):
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        source = rng.integers(4, 11, (B, S), dtype="int32")
+        target, label = rng.integers(4, V, (2, B, T), dtype="int32")
+        lengths = rng.integers(1, T + 1, B)
+        label[np.arange(T) >= lengths[:, None]] = 0
+        weight = (label > 0).astype("float32") / (label > 0).sum()
+        yield {"source": source, "target": target}, label, weight
+
+
+def trained(name, fused, dtype="float32", label_smoothing=0.1, **changes):
+    """Weights and logs after some steps: fused in chunks, or as Keras does it."""
+    keras.utils.set_random_seed(2)
+    preset, options = MODELS[name]
+    model = build(preset, 11, V, dtype=dtype, dropout=0.0, **{**options, **changes})
+    model.compile(
+        keras.optimizers.SGD(0.5, global_clipnorm=5.0),
+        SequenceCrossentropy(label_smoothing, chunk=40 if fused else None),
+        metrics=[Perplexity(), TokenAccuracy()],
+    )
+    history = model.fit(batches(), epochs=1, verbose=0, steps_per_epoch=3).history
+    tested = model.evaluate(batches(1), verbose=0, return_dict=True, steps=3)
+    return model, history, tested
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_is_what_keras_computes(name, label_smoothing):
+    one, other = (
+        trained(name, fused, label_smoothing=label_smoothing) for fused in (True, False)
+    )
+    for w, x in zip(one[0].weights, other[0].weights, strict=True):
+        np.testing.assert_allclose(w, x, atol=1e-6, err_msg=w.path)
+    for logs, expected in zip(one[1:], other[1:], strict=True):
+        assert logs.keys() == expected.keys()
+        for key, value in logs.items():
+            np.testing.assert_allclose(value, expected[key], rtol=1e-5, err_msg=key)
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision(dtype):
+    one, other = (trained("seq2seq", fused, dtype) for fused in (True, False))
+    assert isinstance(one[0].optimizer, keras.optimizers.LossScaleOptimizer) == (
+        dtype == "mixed_float16"
+    )
+    for w, x in zip(one[0].trainable_weights, other[0].trainable_weights, strict=True):
+        np.testing.assert_allclose(w, x, atol=2e-2, err_msg=w.path)
+    np.testing.assert_allclose(one[1]["loss"], other[1]["loss"], rtol=2e-2)
+
+
+def test_other_losses_and_metrics_are_kerass_own():
+    model, _, _ = trained("seq2seq", fused=True)
+    model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    logs = model.fit(batches(), verbose=0, steps_per_epoch=3).history
+    assert np.isfinite(logs["loss"]).all() and "accuracy" in logs
+
+
+@pytest.mark.parametrize("rows, chunk", [(7, 24), (7, 1), (1, 10**6), (0, 24), (8, 48)])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.3])
+def test_chunks_add_up(rows, chunk, transposed, label_smoothing):
+    rng = np.random.default_rng(rows)
+    x = tf.constant(rng.normal(size=(rows, 3)), tf.float32)
+    w = rng.normal(size=(3, V)).astype("float32")
+    labels = tf.constant(rng.integers(0, V, rows), tf.int32)
+    weights = tf.constant(rng.random(rows) * (rng.random(rows) > 0.3), tf.float32)
+    kernel = tf.constant(w.T if transposed else w)
+    with tf.GradientTape() as tape:
+        tape.watch([x, kernel])
+        total, scores = linear_crossentropy(
+            x, kernel, labels, weights, label_smoothing, transposed, chunk=chunk
+        )
+        total = 3.0 * total
+    gradients = tape.gradient(total, [x, kernel])
+    with tf.GradientTape() as tape:
+        tape.watch([x, kernel])
+        logits = tf.matmul(x, kernel, transpose_b=transposed)
+        losses = token_nll(labels[None], logits[None], label_smoothing)[0]
+        expected = 3.0 * tf.reduce_sum(losses * weights)
+    np.testing.assert_allclose(total, expected, rtol=1e-5)
+    np.testing.assert_allclose(scores.loss, losses, atol=1e-5)
+    nll = token_nll(labels[None], logits[None])[0]
+    np.testing.assert_allclose(scores.nll, nll, atol=1e-5)
+    right = np.argmax(logits, -1) == labels if rows else []
+    np.testing.assert_array_equal(scores.is_right, right)
+    for one, other in zip(gradients, tape.gradient(expected, [x, kernel]), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_labels_of_weight_zero_may_be_impossible():
+    """A loss of infinity at a padded position is no part of the sum."""
+    kernel = tf.constant([[1.0, float("inf"), 0.0]])
+    total, _ = linear_crossentropy(
+        tf.constant([[0.0], [1.0]]), kernel[:, ::2], tf.constant([0, 1]), [1.0, 0.0]
+    )
+    np.testing.assert_allclose(total, np.log(2), rtol=1e-6)
+
+
+def test_logits_never_exist_as_a_whole():
+    """The compiled step has tensors [..., V] in its loop over chunks only."""
+    model, _, _ = trained("seq2seq", fused=True)
+    x, y, w = next(batches())
+
+    def logits(chunk):
+        model.compile("sgd", SequenceCrossentropy(chunk=chunk))
+        step = tf.function(lambda: model.train_step((x, y, w)))
+        operations = step.get_concrete_function().graph.get_operations()
+        shapes = (t.shape for op in operations for t in op.outputs)
+        kernel = model.output_layer.kernel.shape
+        return [s for s in shapes if s.rank and s[-1] == V and s != kernel]
+
+    assert logits(None) and not logits(40)
