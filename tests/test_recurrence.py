@@ -12,7 +12,8 @@ STEPS, BATCH, WIDTH, UNITS = 6, 3, 4, 5
 
 def problem(seed=0):
     """A step with every kind of ingredient: products of one and of two, a shared
-    weight, a rank-3 product, a variable outside `project`, constants, an int state."""
+    weight, a rank-3 product, products with each sentence's own matrix, a variable
+    outside `project`, constants, an int state."""
     rng = np.random.default_rng(seed)
 
     def make(*shape):
@@ -25,7 +26,9 @@ def problem(seed=0):
     def step(x, states, constants, project):
         h, position = states
         h = ops.tanh(project((w, u), (x, h)) + project(u, h))
-        h = h + ops.sum(constants["memory"], axis=1)
+        memory = constants["memory"]
+        own = project(memory, project(memory, h[:, None], transposed=True))
+        h = h + ops.sum(memory, axis=1) + 0.1 * own[:, 0]
         y = project(v, ops.expand_dims(h, 1))[:, 0] * scale
         return (y, ops.sin(h)), [h, position + 1]
 
@@ -43,7 +46,9 @@ def numpy_run(run_variables, mask=None):
     w, u, v, scale, inputs, memory, h = (x.numpy() for x in run_variables)
     position, ys, zs = np.zeros((BATCH, 1), "int32"), [], []
     for t in range(STEPS):
-        new = np.tanh(inputs[t] @ w + h @ u + h @ u) + memory.sum(1)
+        new = np.tanh(inputs[t] @ w + h @ u + h @ u)
+        own = np.einsum("bn,bsn,bsm->bm", new, memory, memory)
+        new = new + memory.sum(1) + 0.1 * own
         keep = np.ones((BATCH, 1), bool) if mask is None else mask[t][:, None]
         ys.append(np.where(keep, (new @ v) * scale, 0))
         zs.append(np.where(keep, np.sin(new), 0))
@@ -181,3 +186,17 @@ def test_second_derivatives_are_refused_rather_than_wrong():
         gradient = inner.gradient(loss, variables[1])
     with pytest.raises((LookupError, ValueError), match="training=False"):
         outer.gradient(gradient, variables[1])
+
+
+def test_a_matrix_that_changes_is_refused():
+    """Its gradient could not be taken after the loop."""
+
+    def step(x, states, constants, project):
+        del constants
+        (h,) = states
+        own = h[:, :, None] * x[:, None]
+        return (project(own, x[:, None], transposed=True)[:, 0],), [h]
+
+    x, h = tf.ones([STEPS, BATCH, WIDTH]), tf.ones([BATCH, UNITS])
+    with pytest.raises(ValueError, match="the same at every step"):
+        fast_scan(step, x, [h])

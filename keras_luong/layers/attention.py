@@ -242,7 +242,7 @@ class LuongAttention(keras.layers.Layer):
         weights = self.align(query, memory.keys, mask, coverage, project)
         weights = self.choose(weights, training)
         kept = weights if noise is None else weights * noise
-        context = ops.matmul(ops.cast(kept, memory.values.dtype), memory.values)
+        context = project(memory.values, ops.cast(kept, memory.values.dtype))
         return context, weights, [past + weights for past in state]
 
     def align(self, query, keys, mask, coverage=None, project=matmul):

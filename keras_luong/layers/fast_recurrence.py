@@ -3,9 +3,10 @@
 Differentiating a loop naively costs, at every step and for every weight, a product with
 a transposed matrix and a thin one that is added to the weight's gradient. Here
 
-1. the gradients of all weights that the step multiplies by are one product after the
-   loop, over all steps at once: inside it, each product gets a zero added, and the
-   gradient with respect to those zeros is the dZ of dW = Xᵀ dZ;
+1. the gradients of all matrices that the step multiplies by, weights or a sentence's
+   keys and values, are one product after the loop, over all steps at once: inside it,
+   each product gets a zero added, and the gradient with respect to those zeros is the
+   dZ of dW = Xᵀ dZ;
 2. the transposes that the backward pass needs are made once;
 3. inputs are read from TensorArrays (a slice of a tensor would cost a full-size
    gradient at every step).
@@ -26,8 +27,9 @@ from keras_luong.layers.scores import matmul
 class _Trace(NamedTuple):
     """What one step does, learned by tracing it: its products and its outputs."""
 
-    weights: list  # one matrix a product, [n, m]
-    rows: list  # how many rows each multiplies
+    weights: list  # one matrix a product: [n, m], or [B, n, m]
+    transposed: list  # whether it is given as [B, m, n]
+    shapes: list  # of each product
     outputs: tuple
 
 
@@ -57,8 +59,8 @@ def fast_scan(step, inputs, states, constants=(), mask=None):
         arguments = [tf.identity(x) for x in arguments]
         inputs, states, flat, weights = _unflatten(arguments, *sizes)
         slots = [
-            tf.zeros([tf.shape(inputs)[0], rows, w.shape[-1]], w.dtype)
-            for rows, w in zip(trace.rows, weights, strict=True)
+            tf.zeros(tf.concat([tf.shape(inputs)[:1], shape], 0), w.dtype)
+            for shape, w in zip(trace.shapes, weights, strict=True)
         ]
         sources = [*_floating([inputs, *states, *flat]), *slots]
         loop = _Loop(step, inputs, mask, trace._replace(weights=weights))
@@ -77,8 +79,10 @@ def fast_scan(step, inputs, states, constants=(), mask=None):
                 for x in (inputs, *states, *flat)
             ]
             of_weights = [
-                tf.matmul(_rows(x), _rows(dz), transpose_a=True)
-                for x, dz in zip(saved, of_floats, strict=True)
+                _of_matrix(x, dz, turned)
+                for x, dz, turned in zip(
+                    saved, of_floats, trace.transposed, strict=True
+                )
             ]
             of_arguments = [_once(x) for x in [*of_arguments, *of_weights]]
             of_variables = [_once(x) for x in of_variables]
@@ -103,16 +107,28 @@ def _once(gradient):
 
 def _trace(step, x, states, constants) -> _Trace:
     """Runs the step once, for its side effect on `project`; a graph drops the rest."""
-    weights, rows = [], []
+    weights, turned, shapes = [], [], []
 
-    def project(matrices, inputs):
+    def project(matrices, inputs, transposed=False):
         weight, x = _as_one(matrices, inputs)
         weights.append(weight)
-        rows.append(tf.shape(x)[0])
-        return matmul(matrices, inputs)
+        turned.append(transposed)
+        product = matmul(matrices, inputs, transposed)
+        width = [product.shape[-1] or tf.shape(product)[-1]]
+        shapes.append(tf.concat([tf.shape(x)[:-1], width], 0))
+        return product
 
-    outputs, _ = step(x, states, constants, project)
-    return _Trace(weights, rows, outputs)
+    changing = _floating([x, *states])
+    with tf.GradientTape() as tape:
+        tape.watch(changing)
+        outputs, _ = step(x, states, constants, project)
+    found = tape.gradient(weights, changing) if weights else []
+    if any(gradient is not None for gradient in found):
+        raise ValueError(
+            "project multiplies by matrices that are the same at every step. Received "
+            "one that the step computed from its inputs or states: use ops.matmul"
+        )
+    return _Trace(weights, turned, shapes, outputs)
 
 
 def _as_one(weights, inputs):
@@ -120,11 +136,26 @@ def _as_one(weights, inputs):
     if isinstance(weights, tuple):
         weights = tf.concat([tf.convert_to_tensor(w) for w in weights], 0)
         inputs = tf.concat(inputs, -1)
-    return tf.cast(weights, inputs.dtype), _rows(inputs)
+    weights = tf.cast(weights, inputs.dtype)
+    return weights, inputs if len(weights.shape) == 3 else _rows(inputs)
 
 
 def _rows(x):
     return tf.reshape(x, [-1, x.shape[-1]])
+
+
+def _of_matrix(x, dz, turned):
+    """The gradient of a matrix from all steps' inputs and products' gradients.
+
+    Args:
+        x: [T, rows, n], or [T, B, Q, n] where each sentence has a matrix.
+        dz: [T, rows, m], or [T, B, Q, m].
+        turned: Whether the matrix is given as [B, m, n].
+    """
+    if len(x.shape) == 3:
+        return tf.matmul(_rows(x), _rows(dz), transpose_a=True)
+    first, second = (dz, x) if turned else (x, dz)
+    return tf.einsum("tbqn,tbqm->bnm", first, second)
 
 
 def _unflatten(arguments, num_states, num_constants):
@@ -142,26 +173,37 @@ def _floating(tensors):
     return [x for x in tensors if x.dtype.is_floating]
 
 
-@tf.custom_gradient
-def _product(x, weight, transposed):
-    """`x @ weight`; the weight's own gradient is taken after the loop."""
-    return tf.matmul(x, weight), lambda dz: (tf.matmul(dz, transposed), None, None)
+def _product(x, weight, back, turned):
+    """`x @ weight`, or its transpose; the weight's own gradient comes after the loop.
+
+    `back` is what the gradient is multiplied by: the transpose, made once.
+    """
+
+    @tf.custom_gradient
+    def run(x, weight, back):
+        product = tf.matmul(x, weight, transpose_b=turned)
+        return product, lambda dz: (tf.matmul(dz, back), None, None)
+
+    return run(x, weight, back)
 
 
 class _Projector:
     """The `project` of one time step: adds that step's zero to each product."""
 
-    def __init__(self, weights, transposed, zeros):
-        self.weights, self.transposed, self.zeros = weights, transposed, zeros
+    def __init__(self, trace, backs, zeros):
+        self.trace, self.backs, self.zeros = trace, backs, zeros
         self.inputs = []
 
-    def __call__(self, weights, inputs):
+    def __call__(self, weights, inputs, transposed=False):
         i = len(self.inputs)
         first = inputs[0] if isinstance(weights, tuple) else inputs
-        x = _rows(tf.concat(inputs, -1) if isinstance(weights, tuple) else inputs)
+        x = tf.concat(inputs, -1) if isinstance(weights, tuple) else inputs
+        weight = self.trace.weights[i]
+        if len(weight.shape) == 2:
+            x = _rows(x)
         self.inputs.append(x)
-        z = _product(x, self.weights[i], self.transposed[i]) + self.zeros[i]
-        if len(first.shape) == 2:
+        z = _product(x, weight, self.backs[i], transposed) + self.zeros[i]
+        if len(x.shape) == len(first.shape):
             return z
         return tf.reshape(z, tf.concat([tf.shape(first)[:-1], [z.shape[-1]]], 0))
 
@@ -175,14 +217,17 @@ def _array(length, like, values=None):
 def _run(loop, states, constants, slots):
     """The loop itself: -> stacked outputs, final states, each product's inputs."""
     length = tf.shape(loop.inputs)[0]
-    weights = loop.trace.weights
-    transposed = [tf.transpose(weight) for weight in weights]
+    trace = loop.trace
+    backs = [
+        weight if turned else tf.linalg.matrix_transpose(weight)
+        for weight, turned in zip(trace.weights, trace.transposed, strict=True)
+    ]
     inputs = _array(length, loop.inputs, loop.inputs)
     masks = None if loop.mask is None else _array(length, loop.mask, loop.mask)
     zeros = [_array(length, slot, slot) for slot in slots]
 
     def body(t, outputs, saved, states):
-        project = _Projector(weights, transposed, [zero.read(t) for zero in zeros])
+        project = _Projector(trace, backs, [zero.read(t) for zero in zeros])
         x = inputs.read(t) if masks is None else (inputs.read(t), masks.read(t))
         y, new_states = loop.step(x, states, constants, project)
         for new, old in zip(new_states, states, strict=True):
@@ -191,10 +236,14 @@ def _run(loop, states, constants, slots):
         saved = [a.write(t, v) for a, v in zip(saved, project.inputs, strict=True)]
         return t + 1, outputs, saved, new_states
 
-    outputs = [_array(length, y) for y in loop.trace.outputs]
+    outputs = [_array(length, y) for y in trace.outputs]
     saved = [
-        tf.TensorArray(w.dtype, length, element_shape=[None, w.shape[0]])
-        for w in weights
+        tf.TensorArray(
+            w.dtype,
+            length,
+            element_shape=[None] * (len(w.shape) - 1) + [w.shape[-1 if turned else -2]],
+        )
+        for w, turned in zip(trace.weights, trace.transposed, strict=True)
     ]
     _, outputs, saved, states = tf.while_loop(
         lambda t, *_: t < length,

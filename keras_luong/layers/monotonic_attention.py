@@ -165,7 +165,7 @@ class MonotonicAttention(LuongAttention):
         stops = ops.where(ops.expand_dims(memory.mask, 1), stops, 0.0)
         weights = monotonic_weights(stops, state[0], "hard" if hard else self.mode)
         kept = weights if noise is None else weights * noise
-        context = ops.matmul(ops.cast(kept, memory.values.dtype), memory.values)
+        context = project(memory.values, ops.cast(kept, memory.values.dtype))
         return context, weights, [weights]
 
     def get_config(self):

@@ -4,9 +4,9 @@ Shapes: B batch, Q queries, S source positions, W window, Hq/Hv query/value unit
 Keys are shared by all queries, [B, S, Hk], or, where local attention gathered a
 window around each query, the query's own: [B, Q, W, Hk].
 
-A score multiplies by weight matrices only through the `project(weights, inputs)` that
-it is handed, so that a recurrence can take their gradients out of its loop
-(`keras_luong.layers.recurrence`).
+A score multiplies by weight matrices, and by keys, only through the
+`project(weights, inputs)` that it is handed, so that a recurrence can take their
+gradients out of its loop (`keras_luong.layers.recurrence`).
 """
 
 from __future__ import annotations
@@ -19,18 +19,33 @@ from keras import ops
 from keras_luong.checks import check_size
 
 
-def matmul(weights, inputs):
-    """`inputs @ weights`, summed over the pairs where both are tuples: `project`.
+def matmul(weights, inputs, transposed=False):
+    """`inputs @ weights`: what a `project` does.
 
-    Leading axes are flattened first: TensorFlow would otherwise broadcast the weights
-    over the batch, and so would their gradient.
+    Args:
+        weights: A matrix [n, m]; a tuple of them, whose products are summed; or one
+            for each sentence, [B, n, m]. A recurrence's steps must not change them.
+        inputs: [..., n], a tuple of them, or [B, Q, n].
+        transposed: Whether each sentence's matrix is given as [B, m, n].
+
+    Returns:
+        [..., m] or [B, Q, m].
     """
-    if not isinstance(weights, tuple):
+    if isinstance(weights, tuple):
+        return sum(_flat_matmul(x, w) for w, x in zip(weights, inputs, strict=True))
+    if len(weights.shape) == 2:
         return _flat_matmul(inputs, weights)
-    return sum(_flat_matmul(x, w) for w, x in zip(weights, inputs, strict=True))
+    if not transposed:
+        return ops.matmul(inputs, weights)
+    # The big operand stays as it is; only small ones turn.
+    return ops.transpose(
+        ops.matmul(weights, ops.transpose(inputs, (0, 2, 1))), (0, 2, 1)
+    )
 
 
 def _flat_matmul(x, weight):
+    # Leading axes are flattened first: TensorFlow would otherwise broadcast the weights
+    # over the batch, and so would their gradient.
     weight = ops.cast(weight, x.dtype)  # under mixed precision, wherever called from
     if len(x.shape) == 2:
         return ops.matmul(x, weight)
@@ -38,12 +53,10 @@ def _flat_matmul(x, weight):
     return ops.reshape(product, (*ops.shape(x)[:-1], weight.shape[-1]))
 
 
-def dot(query, key):
+def dot(query, key, project=matmul):
     """`hᵀ h̄` of queries [B, Q, H] with shared [B, S, H] or own [B, Q, W, H] keys."""
-    if len(key.shape) == 3:  # the big operand stays as it is; only small ones turn
-        return ops.transpose(
-            ops.matmul(key, ops.transpose(query, (0, 2, 1))), (0, 2, 1)
-        )
+    if len(key.shape) == 3:
+        return project(key, query, transposed=True)
     return ops.squeeze(ops.matmul(key, query[..., None]), -1)
 
 
@@ -53,8 +66,8 @@ class Score(keras.layers.Layer):
 
     To write your own, subclass it: make weights in `build`, do what depends on the
     source alone in `prepare` (it runs once per source sentence), and the rest in
-    `call` (it runs for every target word). `call` must take `project`; multiplying by
-    matrices through it is faster, and anything else works too.
+    `call` (it runs for every target word). `call` must take `project`, which multiplies
+    by matrices that no target word changes (weights, keys); it makes training faster.
 
     Example:
         >>> class BiasedGeneral(kl.Score):
@@ -67,7 +80,7 @@ class Score(keras.layers.Layer):
         ...         return key + self.bias
         ...
         ...     def call(self, query, key, project=kl.layers.scores.matmul):
-        ...         return super().call(project(self.kernel, query), key)
+        ...         return super().call(project(self.kernel, query), key, project)
         >>> attention = kl.LuongAttention(BiasedGeneral())
     """
 
@@ -85,8 +98,7 @@ class Score(keras.layers.Layer):
 
     def call(self, query, key, project=matmul):
         """Scores queries [B, Q, Hq] against prepared keys; [B, Q, S] or [B, Q, W]."""
-        del project
-        return dot(query, key)
+        return dot(query, key, project)
 
     def key_units(self, query_shape, key_shape):
         """Size Hk of the keys that `prepare` makes."""
@@ -143,8 +155,7 @@ class CosineScore(Score):
 
     def call(self, query, key, project=matmul):
         """Cosine of query [B, Q, H] and prepared keys."""
-        del project
-        return dot(_unit_length(query), key)
+        return dot(_unit_length(query), key, project)
 
 
 def _unit_length(x):
@@ -296,7 +307,7 @@ class ReducedRankScore(_WeightedScore):
 
     def call(self, query, key, project=matmul):
         """Dot product in the reduced space."""
-        return dot(project(self.query_kernel, query), key)
+        return dot(project(self.query_kernel, query), key, project)
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")

@@ -1,0 +1,115 @@
+"""One training step of Seq2Seq: seconds, and the share of what its products must take.
+
+The library's own train step, as `fit` runs it: forward, backward, clipping at norm 5,
+SGD. Every position counts, so that all systems do the same work. Prints one JSON line.
+
+    python benchmarks/train_step.py --shape 64,30,30,8000,512,512,2
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import tensorflow as tf
+
+import keras_luong as kl
+from keras_luong.training.optimizers import make_optimizer
+
+
+def main() -> None:
+    """Measures and prints."""
+    args = parse()
+    shape = B, _, T, V, *_ = tuple(map(int, args.shape.split(",")))
+    train = make_train(shape, args)
+    for _ in range(2):
+        train()
+    seconds = [timed(train) for _ in range(args.steps)]
+    median, peak = statistics.median(seconds), matmul_peak()
+    line = {
+        "system": "keras_luong",
+        "shape": args.shape,
+        "median_s": median,
+        "min_s": min(seconds),
+        "target_tokens_per_s": B * T / median,
+        "gemm_peak_gflops": peak / 1e9,
+        "share_of_gemm_floor": products(*shape) / peak / median,
+        "peak_mb": peak_memory(),
+    }
+    print(json.dumps(line), flush=True)
+
+
+def make_train(shape, args):
+    """A function that trains on one batch and waits for the loss."""
+    B, S, T, V, E, H, L = shape
+    config = kl.Seq2SeqConfig(
+        V, V, units=H, embedding_dim=E, num_layers=L, bidirectional=False
+    )
+    model = kl.Seq2Seq(config)
+    model.compile(
+        make_optimizer("sgd", 0.1, clip_norm=5.0),
+        kl.SequenceCrossentropy(),
+        jit_compile=args.jit_compile,
+    )
+    rng = np.random.default_rng(0)
+    source, target, label = (
+        rng.integers(4, V, size).astype("int32") for size in ((B, S), (B, T), (B, T))
+    )
+    weight = np.full((B, T), 1 / (B * T), "float32")
+    data = tf.data.Dataset.from_tensors(
+        ({"source": source, "target": target}, label, weight)
+    )
+    batches = iter(data.repeat())
+    model.make_train_function()
+    return lambda: float(model.train_function(batches)["loss"])
+
+
+def timed(run) -> float:
+    """Seconds."""
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def products(B, S, T, V, E, H, L) -> float:
+    """Floating point operations of the matrix products, forward and backward."""
+    encoder = E * 4 * H + H * 4 * H + (L - 1) * 2 * H * 4 * H + H * H
+    decoder = E * 4 * H + L * 2 * H * 4 * H + 2 * S * H + 2 * H * H + H * V
+    return 3 * 2 * (B * S * encoder + B * T * decoder)
+
+
+def matmul_peak() -> float:
+    """Floating point operations a second of one large product."""
+    x = tf.random.normal([2048, 2048])
+    product = tf.function(lambda: tf.matmul(x, x)[0, 0])
+    product()
+    return 2 * 2048**3 / min(timed(lambda: float(product())) for _ in range(8))
+
+
+def peak_memory() -> int:
+    """MB of the process."""
+    status = Path("/proc/self/status").read_text().splitlines()
+    (line,) = [line for line in status if line.startswith("VmHWM")]
+    return int(line.split()[1]) // 1024
+
+
+def parse() -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument(
+        "--shape", default="64,30,30,8000,512,512,2", help="B,S,T,V,E,H,L"
+    )
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--jit_compile", action="store_true")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
