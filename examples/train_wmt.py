@@ -75,7 +75,12 @@ def main(argv: list[str] | None = None) -> dict:
         model = PRESETS[args.preset].model(make_config(args, tokenizers))
         perplexity = Perplexity()
         model.compile(
-            make_optimizer(args.optimizer, schedule.learning_rate, args.clip_norm),
+            make_optimizer(
+                args.optimizer,
+                schedule.learning_rate,
+                args.clip_norm,
+                loss_scaling=args.precision == "mixed_float16",
+            ),
             SequenceCrossentropy(args.label_smoothing),
             metrics=[perplexity, TokenAccuracy()],
             jit_compile=args.jit_compile,

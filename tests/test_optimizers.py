@@ -11,7 +11,7 @@ from keras_luong.training.optimizers import make_optimizer
 @pytest.mark.parametrize("name, cls", [("sgd", "SGD"), ("adam", "Adam")])
 def test_by_name(name, cls):
     optimizer = make_optimizer(name, 0.25, clip_norm=3.0)
-    assert type(optimizer) is getattr(keras.optimizers, cls)
+    assert isinstance(optimizer, getattr(keras.optimizers, cls))
     assert float(optimizer.learning_rate) == 0.25
     assert optimizer.global_clipnorm == 3.0
 
@@ -37,3 +37,51 @@ def test_zero_means_no_clipping():
 def test_refuses(args, message):
     with pytest.raises(ValueError, match=message):
         make_optimizer(*args)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+@pytest.mark.parametrize("loss_scaling", [False, True])
+def test_survives_a_round_trip(name, loss_scaling):
+    optimizer = make_optimizer(name, 0.5, 2.0, loss_scaling)
+    config = keras.saving.serialize_keras_object(optimizer)
+    again = keras.saving.deserialize_keras_object(config)
+    assert type(again) is type(optimizer)
+    assert again.get_config() == optimizer.get_config()
+
+
+def test_an_overflow_leaves_the_weights_alone():
+    variable = keras.Variable(1.0)
+    optimizer = make_optimizer("sgd", 1.0, 5.0, loss_scaling=True)
+    scale = float(optimizer.scale_loss(1.0))
+    optimizer.apply([tf.constant(float("inf"))], [variable])
+    assert float(variable) == 1.0 and float(optimizer.scale_loss(1.0)) == scale / 2
+    optimizer.apply([tf.constant(0.25 * scale / 2)], [variable])
+    assert float(variable) == 0.75
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+def test_a_words_gradients_count_as_one(name):
+    """Twice (3, 0) and once (0, 8) is a norm of 10, not √82."""
+    sparse, dense = (keras.Variable(np.ones((4, 2), "float32")) for _ in range(2))
+    rows = tf.constant([[3.0, 0.0], [0.0, 8.0], [3.0, 0.0]])
+    gradient = tf.IndexedSlices(rows, tf.constant([2, 1, 2]), tf.constant([4, 2]))
+    same = tf.constant([[0.0, 0.0], [0.0, 8.0], [6.0, 0.0], [0.0, 0.0]])
+    for variable, gradients in ((sparse, gradient), (dense, same)):
+        optimizer = make_optimizer(name, 0.1, 5.0)
+        for _ in range(3):
+            optimizer.apply([gradients], [variable])
+    np.testing.assert_allclose(sparse, dense, atol=1e-6)
+    if name == "sgd":
+        np.testing.assert_allclose(sparse[2, 0], 1 - 3 * 0.1 * 3, atol=1e-6)
+
+
+def test_counts_the_steps_that_there_were():
+    """Also where the data's end comes as a surprise, once an epoch."""
+    data = tf.data.Dataset.from_generator(
+        lambda: iter([([1.0], [2.0])] * 3),
+        output_signature=(tf.TensorSpec([1]), tf.TensorSpec([1])),
+    ).batch(1)
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(make_optimizer("adam", 0.1), "mse")
+    model.fit(data, epochs=4, verbose=0)
+    assert int(model.optimizer.iterations) == 12

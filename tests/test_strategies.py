@@ -16,6 +16,7 @@ from keras_luong.training.strategies import make_strategy
 TRAIN = """
 import itertools, json, sys, tempfile, types
 import keras, numpy as np, tensorflow as tf
+from keras_luong.models import Seq2Seq, Seq2SeqConfig
 from keras_luong.training.losses import SequenceCrossentropy
 from keras_luong.training.metrics import Perplexity, TokenAccuracy
 from keras_luong.training.optimizers import make_optimizer
@@ -50,17 +51,23 @@ options.experimental_distribute.auto_shard_policy = (
     if devices == 1 else tf.data.experimental.AutoShardPolicy.DATA
 )
 data = data.with_options(options)
+arguments = {"adam": ("adam", 1e-2, None), "clip": ("sgd", 0.5, 0.1)}
 with strategy.scope():
     keras.utils.set_random_seed(0)
-    model = keras.Sequential([
-        keras.Input((None,), dtype="int32"),
-        keras.layers.Embedding(9, 4),
-        keras.layers.LSTM(4, return_sequences=True),
-        keras.layers.Dense(9),
-    ])
+    if sys.argv[3] == "clip":
+        model = Seq2Seq(Seq2SeqConfig(9, 9, units=4, dropout=0.0))
+        as_pairs = lambda x, y, w: ({"source": y, "target": x}, y, w)
+        data = data.map(as_pairs).repeat(2)
+    else:
+        model = keras.Sequential([
+            keras.Input((None,), dtype="int32"),
+            keras.layers.Embedding(9, 4),
+            keras.layers.LSTM(4, return_sequences=True),
+            keras.layers.Dense(9),
+        ])
     perplexity = Perplexity()
     model.compile(
-        make_optimizer("adam", 1e-2, None),
+        make_optimizer(*arguments[sys.argv[3]]),
         SequenceCrossentropy(0.1),
         metrics=[perplexity, TokenAccuracy()],
     )
@@ -77,11 +84,11 @@ import os; os._exit(0)  # TensorFlow's cluster threads may hang at a normal exit
 """
 
 
-def start(strategy, devices, **environment):
+def start(strategy, devices, kind="adam", **environment):
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     paths = [root, os.environ.get("PYTHONPATH", "")]
     return subprocess.Popen(
-        [sys.executable, "-c", TRAIN, strategy, str(devices)],
+        [sys.executable, "-c", TRAIN, strategy, str(devices), kind],
         env={
             **os.environ,
             "CUDA_VISIBLE_DEVICES": "",
@@ -115,15 +122,17 @@ def assert_same_training(one, other):
         )
 
 
-def test_two_replicas_train_like_one():
-    one, two = map(result, [start("one", 1), start("mirrored", 2)])
+@pytest.mark.parametrize("kind", ["adam", "clip"])
+def test_two_replicas_train_like_one(kind):
+    """Also a `Seq2Seq`, whose gradient is clipped at every step."""
+    one, two = map(result, [start("one", 1, kind), start("mirrored", 2, kind)])
     assert (one["replicas"], two["replicas"]) == (1, 2)
     assert_same_training(one, two)
 
 
 @pytest.mark.slow
-def test_two_workers_agree():
-    ports = []
+def test_two_workers_train_like_one():
+    kind, ports = "clip", []
     for _ in range(2):
         with socket.socket() as probe:
             probe.bind(("localhost", 0))
@@ -133,6 +142,7 @@ def test_two_workers_agree():
         start(
             "multiworker",
             2,
+            kind,
             TF_CONFIG=json.dumps(
                 {"cluster": cluster, "task": {"type": "worker", "index": index}}
             ),
@@ -145,6 +155,7 @@ def test_two_workers_agree():
         for worker in workers:
             worker.kill()
     assert first["replicas"] == 2
+    assert_same_training(result(start("one", 1, kind)), first)
     for a, b in zip(first["weights"], second["weights"], strict=True):
         np.testing.assert_array_equal(a, b)
 
