@@ -65,7 +65,7 @@ class FusedModel(keras.Model):
         weights = self.trainable_weights
         gradients = tape.gradient(scaled, weights)
         self.optimizer.apply_gradients(zip(gradients, weights, strict=True))
-        return self._report(loss, scores, x, y)
+        return self._report(loss, scores, y)
 
     def test_step(self, *args):
         """One step of `evaluate`."""
@@ -74,7 +74,7 @@ class FusedModel(keras.Model):
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(*args)
         features = self.features(x, training=False)
         loss, scores = self._loss_of(features, y, sample_weight, training=False)
-        return self._report(loss, scores, x, y)
+        return self._report(loss, scores, y)
 
     def _loss_of(self, features, y, sample_weight, training):
         from keras_luong.training.linear_crossentropy import linear_crossentropy
@@ -96,15 +96,15 @@ class FusedModel(keras.Model):
         )
         return sum(self.losses, loss), scores
 
-    def _report(self, loss, scores, x, y):
+    def _report(self, loss, scores, y):
         """Adds a batch to what `fit` reports: -> that by name."""
         import tensorflow as tf
 
-        # As Keras: each replica's loss is its part of the sum, the tracker averages.
+        # A replica's loss is its part of the sum. Keras would weigh it by its rows, and
+        # so report another loss on two replicas than on one.
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         tracker, *groups = self.metrics
-        rows = ops.shape(keras.tree.flatten(x)[0])[0]
-        tracker.update_state(loss * replicas, sample_weight=rows)
+        tracker.update_state(loss * replicas, sample_weight=1 / replicas)
         for group in groups:  # at most one: the metrics that `compile` was given
             if not group.built:
                 group.build(y, y)
