@@ -33,11 +33,11 @@ from keras_luong.text.batches import evaluation_batches, training_batches
 from keras_luong.text.tokenizers import TOKENIZERS, TokenizerPair
 from keras_luong.training import run_directory
 from keras_luong.training.callbacks import (
-    FollowEpoch,
     TranslationEvaluation,
     best_so_far,
     training_callbacks,
 )
+from keras_luong.training.checkpoints import Checkpoints, FollowEpoch, fit
 from keras_luong.training.losses import SequenceCrossentropy
 from keras_luong.training.metrics import Perplexity, TokenAccuracy
 from keras_luong.training.optimizers import OPTIMIZERS, make_optimizer
@@ -50,7 +50,7 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 # What may differ when a run goes on; everything else would make it another run.
 FREE = (
     "epochs strategy early_stopping keep_epochs eval_sentences bleu_tokenize "
-    "beam_width length_penalty jit_compile"
+    "beam_width length_penalty jit_compile save_steps"
 ).split()
 
 
@@ -95,7 +95,11 @@ def main(argv: list[str] | None = None) -> dict:
     greedy = Translator(
         model, tokenizers, GreedySearch(None), max_source_length=longest
     )
-    train(args, corpus, greedy, perplexity, schedule)
+    try:
+        train(args, corpus, greedy, perplexity, schedule)
+    except KeyboardInterrupt:
+        print("\nStopped and saved. The same command again goes on from here.")
+        raise SystemExit(130) from None
     results = evaluate(args, corpus)
     print(NEXT.format(run_dir=args.run_dir))
     return results
@@ -112,7 +116,9 @@ def train(args, corpus, translator, perplexity, schedule) -> None:
             return
     sources, references = sentences(corpus, "validation", args.eval_sentences)
     run = run_directory.RunDirectory(args.run_dir)
-    follow = FollowEpoch()
+    checkpoints = Checkpoints(args.run_dir, args.save_steps)
+    started_at = checkpoints.restore(model)
+    follow = FollowEpoch(started_at)
     translation = TranslationEvaluation(
         translator,
         sources,
@@ -123,20 +129,23 @@ def train(args, corpus, translator, perplexity, schedule) -> None:
     )
     sizes = {"batch_tokens": args.batch_tokens, "max_length": args.max_length}
     pairs = training_pairs(args, corpus)
-    model.fit(
+    fit(
+        model,
         follow.batches(
             lambda seed: training_batches(pairs, tokenizers, seed=seed, **sizes),
             seed=args.seed,
         ),
+        args.epochs,
+        started_at,
         validation_data=evaluation_batches(
             corpus.pairs("validation"), tokenizers, **sizes
         ),
-        epochs=args.epochs,
         shuffle=False,  # the data shuffles itself
         callbacks=training_callbacks(
             args.run_dir,
             perplexity,
             first=[follow, *schedule.callbacks, translation],
+            last=[checkpoints],
             monitor=args.monitor,
             early_stopping=args.early_stopping,
             keep_epochs=args.keep_epochs,
@@ -343,6 +352,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         help="what the best weights are judged by",
     )
     flag("--early_stopping", type=int, help="epochs to wait for a better one")
+    flag("--save_steps", type=int, default=500, help="steps between checkpoints")
     flag("--keep_epochs", type=int, default=5, help="weights kept to be averaged")
     flag("--eval_sentences", type=int, default=500, help="translated each epoch")
     flag("--bleu_tokenize", default="13a", help="none for text that is tokenised")

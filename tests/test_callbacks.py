@@ -13,12 +13,12 @@ from keras_luong.training import callbacks
 from keras_luong.training.averaging import epoch_weights
 from keras_luong.training.callbacks import (
     EpochLog,
-    FollowEpoch,
-    KeepLastEpochs,
+    SaveWeights,
     StopOnNaN,
     TranslationEvaluation,
     best_so_far,
     direction,
+    is_better,
     training_callbacks,
 )
 from keras_luong.training.losses import SequenceCrossentropy
@@ -203,22 +203,11 @@ class TestEpochLog:
 
 
 class TestStopOnNaN:
-    def test_names_the_place_and_keeps_the_checkpoint(self, tmp_path):
-        perplexity = Perplexity()
-        model = small_model([perplexity])
-        poison = keras.callbacks.LambdaCallback(
-            on_epoch_begin=lambda epoch, logs: (
-                epoch == 1
-                and model.layers[-1].kernel.assign(model.layers[-1].kernel * np.nan)
-            )
-        )
-        run = training_callbacks(tmp_path, perplexity, [poison])
+    def test_names_the_place(self):
+        callback = StopOnNaN()
+        callback.on_epoch_begin(1)
         with pytest.raises(FloatingPointError, match="nan after batch 1 of epoch 2"):
-            model.fit(
-                small_data(), validation_data=small_data(), epochs=3, callbacks=run
-            )
-        model.load_weights(RunDirectory(tmp_path).last_weights)
-        assert all(np.isfinite(w).all() for w in model.get_weights())
+            callback.on_train_batch_end(0, {"loss": np.float32(np.nan)})
 
     def test_lets_numbers_pass(self):
         callback = StopOnNaN()
@@ -227,92 +216,52 @@ class TestStopOnNaN:
         callback.on_train_batch_end(0)
 
 
-def orders(seed, epochs, global_seed=0):
-    keras.utils.set_random_seed(global_seed)
-    follow = FollowEpoch()
-    data = follow.batches(
-        lambda seed: tf.data.Dataset.range(30).shuffle(30, seed=seed), seed
+def fit(run_dir, epochs, learning_rate=0.01, scale=1.0, **options):
+    """Trains up to an epoch, after those that are there; returns the model."""
+    perplexity = Perplexity()
+    model = small_model([perplexity], learning_rate)
+    model.fit(
+        small_data().map(lambda x, y, w: (x, y, w * scale)),
+        validation_data=small_data(),
+        initial_epoch=len(read_history(run_dir)),
+        epochs=epochs,
+        verbose=0,
+        callbacks=training_callbacks(run_dir, perplexity, **options),
     )
-    result = []
-    follow.set_model(small_model())
-    for epoch in epochs:
-        follow.on_epoch_begin(epoch)
-        result.append(list(data.as_numpy_iterator()))
-    return result
-
-
-class TestFollowEpoch:
-    def test_order_follows_the_epoch_alone(self):
-        first, second, again = orders(1, [0, 1, 0])
-        assert first == again != second
-        assert sorted(first) == sorted(second) == list(range(30))
-        assert orders(1, [1], global_seed=7) == [second]
-        assert orders(2, [0]) != [first]
-
-    def test_going_on_equals_never_stopping(self, tmp_path):
-        def train(run_dir, *stops):
-            for stop in stops:
-                perplexity = Perplexity()
-                model = small_model([perplexity])
-                follow = FollowEpoch()
-                data = follow.batches(
-                    lambda seed: small_data().unbatch().shuffle(9, seed=seed).batch(2)
-                )
-                run = training_callbacks(run_dir, perplexity, [follow])
-                model.fit(
-                    data,
-                    validation_data=small_data(),
-                    epochs=stop,
-                    verbose=0,
-                    callbacks=run,
-                )
-            return model.get_weights()
-
-        whole = train(tmp_path / "whole", 4)
-        parts = train(tmp_path / "parts", 2, 4)
-        for a, b in zip(whole, parts, strict=True):
-            np.testing.assert_allclose(a, b, atol=1e-6)
-        whole, parts = (read_history(tmp_path / name) for name in ("whole", "parts"))
-        assert [line["epoch"] for line in parts] == [1, 2, 3, 4]
-        for a, b in zip(whole, parts, strict=True):
-            assert a["val_loss"] == pytest.approx(b["val_loss"], rel=1e-5)
+    return model
 
 
 class TestTrainingCallbacks:
     def test_best_weights_survive_going_on(self, tmp_path):
         best = RunDirectory(tmp_path).best_weights
-        for stop, learning_rate in ((1, 0.01), (2, 1e4)):  # the second epoch is awful
-            perplexity = Perplexity()
-            model = small_model([perplexity], learning_rate)
-            run = training_callbacks(tmp_path, perplexity)
-            if stop == 2:
-                before = best.read_bytes()
-                model.fit(
-                    small_data().map(lambda x, y, w: (x, y, w * 1e3)),
-                    validation_data=small_data(),
-                    epochs=stop,
-                    initial_epoch=1,
-                    verbose=0,
-                    callbacks=run[:-1],  # a new optimizer, so no backup
-                )
-            else:
-                model.fit(
-                    small_data(),
-                    validation_data=small_data(),
-                    epochs=stop,
-                    verbose=0,
-                    callbacks=run,
-                )
+        fit(tmp_path, 1)
+        before = best.read_bytes()
+        fit(tmp_path, 2, learning_rate=1e4, scale=1e3)  # the second epoch is awful
         first, second = read_history(tmp_path)
         assert second["val_loss"] > first["val_loss"]
         assert best.read_bytes() == before
+        assert {path.name for path in tmp_path.iterdir()} == {
+            "history.jsonl",
+            "logs",
+            "model.weights.h5",
+        }
 
-    @pytest.mark.parametrize("patience, expected", [(2, True), (None, False)])
-    def test_early_stopping(self, tmp_path, patience, expected):
-        found = training_callbacks(tmp_path, Perplexity(), early_stopping=patience)
-        kinds = [type(callback).__name__ for callback in found]
-        assert ("EarlyStopping" in kinds) is expected
-        assert kinds[-1] == "BackupAndRestore"
+    def test_better_weights_are_saved(self, tmp_path):
+        model = fit(tmp_path, 3)
+        values = [line["val_perplexity"] for line in read_history(tmp_path)]
+        assert values == sorted(values, reverse=True)
+        last = model.get_weights()
+        model.load_weights(RunDirectory(tmp_path).best_weights)
+        for a, b in zip(model.get_weights(), last, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+    def test_early_stopping_counts_epochs_of_earlier_runs(self, tmp_path):
+        fit(tmp_path, 1)
+        awful = {"learning_rate": 1e4, "scale": 1e3, "early_stopping": 3}
+        fit(tmp_path, 3, **awful)
+        assert len(read_history(tmp_path)) == 3
+        fit(tmp_path, 9, **awful)
+        assert len(read_history(tmp_path)) == 4
 
 
 @pytest.mark.parametrize(
@@ -345,7 +294,7 @@ def test_best_so_far(monitor, values, expected):
 
 def test_the_last_epochs_weights_are_kept(tmp_path):
     model = small_model()
-    keep = KeepLastEpochs(tmp_path, 2)
+    keep = SaveWeights(tmp_path, keep_epochs=2)
     keep.set_model(model)
     for epoch in range(4):
         model.weights[0].assign(model.weights[0] + 1.0)
@@ -358,5 +307,23 @@ def test_the_last_epochs_weights_are_kept(tmp_path):
     last = model.get_weights()[0]
     model.load_weights(kept[0])
     np.testing.assert_allclose(model.get_weights()[0], last - 1.0, rtol=1e-6)
-    with pytest.raises(ValueError, match="count.*0"):
-        KeepLastEpochs(tmp_path, 0)
+
+
+def test_a_negative_number_of_epochs_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="keep_epochs.*-1"):
+        SaveWeights(tmp_path, keep_epochs=-1)
+
+
+@pytest.mark.parametrize(
+    "value, best, monitor, expected",
+    [
+        (1.0, None, "val_perplexity", True),
+        (1.0, 2.0, "val_perplexity", True),
+        (2.0, 2.0, "val_perplexity", False),
+        (1.0, 2.0, "val_bleu", False),
+        (float("nan"), None, "val_bleu", False),
+        (None, None, "val_bleu", False),
+    ],
+)
+def test_is_better(value, best, monitor, expected):
+    assert is_better(value, best, monitor) is expected

@@ -25,7 +25,7 @@ import ml_dtypes
 import numpy as np
 
 from keras_luong.checks import check_path, check_size
-from keras_luong.training.run_directory import RunDirectory
+from keras_luong.training.run_directory import RunDirectory, saved_beside
 
 #: Where in its run directory a training keeps an epoch's weights: a file name as
 #: `keras.callbacks.ModelCheckpoint` takes it.
@@ -103,18 +103,13 @@ def average_weights(paths: Sequence[str | Path], out: str | Path) -> Path:
     out = check_path("out", out)
     if not out.name.endswith(".weights.h5"):
         raise ValueError(f"out must end in .weights.h5. Received: {str(out)!r}")
-    beside = out.with_name(f".{out.name}.{os.getpid()}")
-    try:
-        with contextlib.ExitStack() as stack:
-            files = [stack.enter_context(_open(path)) for path in paths]
-            names = _common_names(paths, files)
-            mean = stack.enter_context(h5py.File(beside, "w"))
+    with saved_beside(out) as beside, contextlib.ExitStack() as stack:
+        files = [stack.enter_context(_open(path)) for path in paths]
+        names = _common_names(paths, files)
+        with h5py.File(beside, "w") as mean:
             _copy_model(files[-1], mean)
             for name in names:
                 _average(name, files, mean)
-        os.replace(beside, out)
-    finally:
-        beside.unlink(missing_ok=True)
     return out
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,10 +20,9 @@ from keras_luong.training.metrics import TokenMean
 from keras_luong.training.run_directory import (
     RunDirectory,
     read_history,
+    saved_beside,
     write_text,
 )
-
-_DRAWS_PER_EPOCH = 1 << 20  # more than an epoch has batches
 
 if TYPE_CHECKING:
     from keras_luong.serving.translator import Translation, Translator
@@ -206,90 +205,72 @@ class StopOnNaN(keras.callbacks.Callback):
         if not math.isfinite(loss):
             raise FloatingPointError(
                 f"The loss is {loss} after batch {batch + 1} of epoch "
-                f"{self._epoch + 1}. The checkpoint of the epoch before is kept. A "
+                f"{self._epoch + 1}. The last checkpoint is kept. A "
                 "lower learning rate or clip_norm usually helps"
             )
 
 
-class FollowEpoch(keras.callbacks.Callback):
-    """Makes what is random in an epoch follow from its number: data order, dropout.
+class SaveWeights(keras.callbacks.Callback):
+    """Saves the weights after an epoch: the best ones, and those of the last epochs.
 
-    So training that goes on in a new process does what it would have done in the old
-    one. Keras iterates over a dataset once per epoch, and one that shuffles anew each
-    time would start from its first order again; and Keras does not save the state of
-    its seed generators with the weights.
-
-    Example:
-        >>> follow = FollowEpoch()
-        >>> batches = follow.batches(
-        ...     lambda seed: training_batches(pairs, tokenizers, seed=seed), seed=1)
-        >>> model.fit(batches, epochs=10, callbacks=[follow])
-    """
-
-    def __init__(self):
-        super().__init__()
-        self.epoch = tf.Variable(0, dtype=tf.int64, trainable=False)
-
-    def on_epoch_begin(self, epoch, logs=None):
-        """Keras makes the epoch's iterator right after this."""
-        self.epoch.assign(epoch)
-        for variable in self.model.non_trainable_variables:
-            if variable.path.endswith("seed_generator_state"):
-                seed, _ = keras.ops.convert_to_numpy(variable)
-                variable.assign([seed, epoch * _DRAWS_PER_EPOCH])
-
-    def batches(
-        self, make: Callable[[tf.Tensor], tf.data.Dataset], seed: int = 0
-    ) -> tf.data.Dataset:
-        """Makes a dataset whose every iteration is that of the current epoch.
-
-        Args:
-            make: Takes the seed of an epoch, an int64 scalar, and makes its dataset.
-            seed: Seed of the whole training.
-
-        Returns:
-            A dataset that is made anew, within the graph, each time it is iterated.
-        """
-
-        def of_epoch(epoch):
-            # This graph's seed, not the global one: the order is the data's alone. And
-            # not 0, which tf.data refuses to combine with a tensor.
-            tf.compat.v1.set_random_seed(seed + 1)
-            return make(epoch)
-
-        options = tf.data.Options()
-        options.deterministic = True
-        options.experimental_distribute.auto_shard_policy = (
-            tf.data.experimental.AutoShardPolicy.DATA
-        )
-        once = tf.data.Dataset.from_tensors(0)
-        epochs = once.map(lambda _: self.epoch.read_value())
-        batches = epochs.flat_map(of_epoch).with_options(options)
-        return batches.prefetch(tf.data.AUTOTUNE)
-
-
-class KeepLastEpochs(keras.callbacks.ModelCheckpoint):
-    """Keeps the weights of the last epochs, for `average_weights`.
+    Files are written beside and renamed.
 
     Args:
-        run_dir: The run directory, in whose `epochs/` they are.
-        count: How many.
+        run_dir: The run directory. The best weights go to `model.weights.h5`; better
+            than all in `history.jsonl` is the best.
+        monitor: What "best" is judged by.
+        keep_epochs: How many epochs' weights stay in `epochs/`, to be averaged.
 
     Example:
-        >>> model.fit(batches, callbacks=[KeepLastEpochs("runs/m30k", 5)])
+        >>> model.fit(batches, callbacks=[SaveWeights("runs/m30k", keep_epochs=5)])
         >>> average_weights(epoch_weights("runs/m30k", last=5), "mean.weights.h5")
     """
 
-    def __init__(self, run_dir: str | Path, count: int):
-        self.run_dir, self.count = run_dir, check_size("count", count)
-        path = RunDirectory(run_dir).path / EPOCH_WEIGHTS
-        super().__init__(str(path), save_weights_only=True)
+    def __init__(self, run_dir: str | Path, monitor="val_perplexity", keep_epochs=0):
+        super().__init__()
+        self.run = RunDirectory(run_dir)
+        self.monitor = monitor
+        self.keep_epochs = check_size("keep_epochs", keep_epochs, smallest=0)
 
     def on_epoch_end(self, epoch, logs=None):
-        """Writes this epoch's and drops the oldest."""
-        super().on_epoch_end(epoch, logs)
-        for path in epoch_weights(self.run_dir)[: -self.count]:
-            path.unlink()
+        """Writes what is to be written, and drops the oldest epoch's."""
+        history = [e for e in read_history(self.run.path) if e["epoch"] <= epoch]
+        best, _ = best_so_far(history, self.monitor)
+        if is_better((logs or {}).get(self.monitor), best, self.monitor):
+            self._save(self.run.best_weights)
+        if self.keep_epochs:
+            self._save(self.run.path / EPOCH_WEIGHTS.format(epoch=epoch + 1))
+            for path in epoch_weights(self.run.path)[: -self.keep_epochs]:
+                path.unlink()
+
+    def _save(self, path: Path) -> None:
+        with saved_beside(path) as beside:
+            self.model.save_weights(beside)
+
+
+class StopEarly(keras.callbacks.Callback):
+    """Stops after some epochs without a better one, also if they were of several runs.
+
+    `keras.callbacks.EarlyStopping` starts to count anew where a training goes on.
+
+    Args:
+        run_dir: The run directory, whose `history.jsonl` knows all epochs; this comes
+            after `EpochLog`, which writes it.
+        monitor: What "better" is judged by.
+        patience: How many epochs.
+    """
+
+    def __init__(self, run_dir: str | Path, monitor: str, patience: int):
+        super().__init__()
+        self.run_dir, self.monitor = run_dir, monitor
+        self.patience = check_size("early_stopping", patience)
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Stops?"""
+        best, stale = best_so_far(read_history(self.run_dir), self.monitor)
+        if stale >= self.patience:
+            print(f"Stopping early after epoch {epoch + 1}: {self.monitor} was {best}")
+            self.model.stop_training = True
 
 
 def direction(monitor: str) -> str:
@@ -306,6 +287,25 @@ def direction(monitor: str) -> str:
         ('max', 'min')
     """
     return "max" if monitor.endswith(("bleu", "accuracy")) else "min"
+
+
+def is_better(value: float | None, best: float | None, monitor: str) -> bool:
+    """Whether a monitored value is better than the best so far.
+
+    Args:
+        value: The value; None, like NaN, is never better.
+        best: The best so far, None if there is none.
+        monitor: Name of the quantity.
+
+    Example:
+        >>> is_better(3.0, 2.0, "val_bleu"), is_better(3.0, 2.0, "val_perplexity")
+        (True, False)
+    """
+    if value is None or math.isnan(value):
+        return False
+    if best is None:
+        return True
+    return value > best if direction(monitor) == "max" else value < best
 
 
 def best_so_far(history: Sequence[dict], monitor: str) -> tuple[float | None, int]:
@@ -335,6 +335,7 @@ def training_callbacks(
     run_dir: str | Path,
     token_counter: TokenMean,
     first: Sequence[keras.callbacks.Callback] = (),
+    last: Sequence[keras.callbacks.Callback] = (),
     monitor: str = "val_perplexity",
     early_stopping: int | None = None,
     keep_epochs: int = 0,
@@ -345,44 +346,30 @@ def training_callbacks(
         run_dir: The run directory. What it already holds is gone on with.
         token_counter: See `EpochLog`.
         first: Callbacks that change the data, the learning rate or the logs.
-        monitor: What "best" is judged by. Perplexity is exact on any number of
-            replicas; Keras's `val_loss` weighs batches by rows.
+        last: Callbacks that save where the training is, such as `Checkpoints`: whatever
+            an epoch leaves is there before it counts as finished.
+        monitor: What "best" is judged by.
         early_stopping: Stop after so many epochs without a better one; None or 0 never.
         keep_epochs: Keep the weights of the last so many epochs, to average them.
 
     Returns:
-        Callbacks for `fit`. The best weights go to `model.weights.h5`, the last state
-        to `checkpoints/`, from which the next `fit` with these callbacks goes on.
+        Callbacks for `fit`.
 
     Example:
-        >>> callbacks = training_callbacks("runs/m30k", perplexity, monitor="val_bleu")
+        >>> checkpoints = Checkpoints("runs/m30k")
+        >>> callbacks = training_callbacks(
+        ...     "runs/m30k", perplexity, last=[checkpoints], monitor="val_bleu")
         >>> model.fit(batches, validation_data=validation, callbacks=callbacks)
     """
-    run = RunDirectory(run_dir)
-    mode = direction(monitor)
-    best, _ = best_so_far(read_history(run_dir), monitor)
-    stopping = keras.callbacks.EarlyStopping(
-        monitor, mode=mode, patience=early_stopping or 0, baseline=best, verbose=1
-    )
+    log = EpochLog(run_dir, token_counter)
     return [
         *first,
         StopOnNaN(),
-        keras.callbacks.ModelCheckpoint(
-            str(run.best_weights),
-            monitor,
-            mode=mode,
-            save_best_only=True,
-            save_weights_only=True,
-            initial_value_threshold=best,
-        ),
-        *([KeepLastEpochs(run_dir, keep_epochs)] if keep_epochs else []),
-        *([stopping] if early_stopping else []),
-        EpochLog(run_dir, token_counter),
-        keras.callbacks.TensorBoard(str(run.logs), write_graph=False),
-        # Last, so that whatever an epoch leaves is there before it counts as finished.
-        keras.callbacks.BackupAndRestore(
-            str(run.checkpoints), double_checkpoint=True, delete_checkpoint=False
-        ),
+        SaveWeights(run_dir, monitor, keep_epochs),
+        log,
+        *([StopEarly(run_dir, monitor, early_stopping)] if early_stopping else []),
+        keras.callbacks.TensorBoard(str(log.run.logs), write_graph=False),
+        *last,
     ]
 
 

@@ -15,10 +15,11 @@ pictures/          attention after each epoch
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,10 +87,29 @@ def write_text(path: str | Path, text: str) -> None:
         path: The file; its directory must exist.
         text: All of the file, written as UTF-8.
     """
+    with saved_beside(path) as beside:
+        beside.write_text(text, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def saved_beside(path: str | Path) -> Iterator[Path]:
+    """Gives a path to write to, and renames it to `path` once it is written.
+
+    Args:
+        path: The file; its directory is made if there is none.
+
+    Example:
+        >>> with saved_beside("runs/m30k/model.weights.h5") as beside:
+        ...     model.save_weights(beside)
+    """
     path = Path(path)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(text, encoding="utf-8")
-    os.replace(beside, path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{os.getpid()}.{path.name}")  # of the same suffix
+    try:
+        yield beside
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def check_settings(

@@ -1,0 +1,274 @@
+"""Checkpoints of a whole training: killed at any moment, it goes on as if it were not.
+
+What a step does follows from the weights, the optimizer, the seeds and the batch. All
+of these are saved, the last as epoch and step: the data of an epoch are the same each
+time (`FollowEpoch`), so that going on is to pass over the batches that were trained on.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import threading
+import warnings
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_luong.checks import check_size
+from keras_luong.training.run_directory import RunDirectory, saved_beside
+
+_DRAWS_PER_EPOCH = 1 << 20  # more than an epoch has batches
+
+
+class Checkpoints(keras.callbacks.Callback):
+    """Saves the state of a training, and restores it.
+
+    Every `steps` steps and after every epoch, the weights, the optimizer's state, the
+    seeds' and the position in the data go to the run directory, by TensorFlow's own
+    checkpoints: written beside, then renamed, with checksums that are verified on
+    reading. One that is damaged is passed over for the one before.
+
+    Ctrl-C and SIGTERM let the step end, save, and stop `fit` by a KeyboardInterrupt. A
+    second one stops at once.
+
+    Args:
+        run_dir: The run directory. With several machines, each needs its own.
+        steps: Save every so many steps.
+        keep: How many checkpoints to keep, at least 2.
+
+    Raises:
+        OSError: From `restore`, if the disk cannot be written or has too little room
+            for the checkpoints.
+        FloatingPointError: From `fit`, if the weights to save are not finite; the last
+            checkpoint is the one before.
+
+    Example:
+        >>> checkpoints = Checkpoints("runs/m30k", steps=500)
+        >>> epoch, step = checkpoints.restore(model)  # (0, 0) at first
+        >>> model.fit(batches, initial_epoch=epoch, epochs=10, callbacks=[checkpoints])
+    """
+
+    def __init__(self, run_dir: str | Path, steps: int = 500, keep: int = 2):
+        super().__init__()
+        self.run = RunDirectory(run_dir)
+        self.steps = check_size("steps", steps)
+        self.keep = check_size("keep", keep, smallest=2)
+        self._stop = threading.Event()
+
+    def restore(self, model: keras.Model) -> tuple[int, int]:
+        """Brings a compiled model to where its training was.
+
+        Args:
+            model: The compiled model that will be trained.
+
+        Returns:
+            The epoch to go on with, counted from 0, and how many of its steps were
+            done.
+        """
+        with model.distribute_strategy.scope():
+            if not model.optimizer.built:
+                model.optimizer.build(model.trainable_variables)
+            self._position = tf.Variable([0, 0], dtype=tf.int64, trainable=False)
+        self._state = tf.train.Checkpoint(
+            position=self._position,
+            model=[variable.value for variable in _state_of(model)],
+            optimizer=[variable.value for variable in model.optimizer.variables],
+        )
+        self._manager = tf.train.CheckpointManager(
+            self._state, str(self.run.checkpoints), max_to_keep=self.keep
+        )
+        self._model = model
+        found = self._read()
+        if not found:
+            _check_room(self.run.checkpoints, model, self.keep)
+            self._save(0, 0)  # now, rather than after hours, if it cannot be done
+        epoch, step = map(int, self._position.numpy())
+        self._started_at = epoch, step
+        return epoch, step
+
+    def _read(self) -> bool:
+        """Whether there was a checkpoint that could be read."""
+        for path in reversed(self._manager.checkpoints):
+            try:
+                self._state.restore(path).assert_consumed()
+                return True
+            except (tf.errors.OpError, ValueError, AssertionError, IndexError) as error:
+                warnings.warn(
+                    f"The checkpoint {path} cannot be read; trying the one before. "
+                    f"({str(error).splitlines()[0]})",
+                    stacklevel=3,
+                )
+        if self._manager.checkpoints:
+            raise OSError(
+                f"None of the checkpoints in {self.run.checkpoints} can be read. Give "
+                "another run directory to start anew"
+            )
+        return False
+
+    def _save(self, epoch: int, step: int) -> None:
+        for variable in self._model.weights:
+            if not np.isfinite(keras.ops.convert_to_numpy(variable)).all():
+                raise FloatingPointError(
+                    f"{variable.path} is not finite after step {step} of epoch "
+                    f"{epoch + 1}. The checkpoint before it is kept. A lower learning "
+                    "rate or clip_norm usually helps"
+                )
+        self._position.assign([epoch, step])
+        self._manager.save()
+
+    def on_train_begin(self, logs=None):
+        """Listens to Ctrl-C."""
+        if threading.current_thread() is threading.main_thread():
+            self._handlers = {
+                number: signal.signal(number, self._on_signal)
+                for number in (signal.SIGINT, signal.SIGTERM)
+            }
+
+    def on_train_end(self, logs=None):
+        """Listens no more."""
+        for number, handler in getattr(self, "_handlers", {}).items():
+            signal.signal(number, handler)
+
+    def _on_signal(self, number, frame):
+        if self._stop.is_set():
+            raise KeyboardInterrupt
+        self._stop.set()
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Remembers where in the data this is."""
+        self._epoch = epoch
+        first_epoch, first_step = self._started_at
+        self._before = first_step if epoch == first_epoch else 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Saves now and then, and where one was asked to stop."""
+        step = self._before + batch + 1
+        stops = self._stop.is_set()
+        if stops or step % self.steps == 0:
+            self._save(self._epoch, step)
+        if stops:
+            self.on_train_end()
+            raise KeyboardInterrupt
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Saves, with the position before the next epoch's first step."""
+        with saved_beside(self.run.last_weights) as path:
+            self._model.save_weights(path)
+        self._save(epoch + 1, 0)
+        if self._stop.is_set():
+            self.on_train_end()
+            raise KeyboardInterrupt
+
+
+class FollowEpoch(keras.callbacks.Callback):
+    """Makes what is random in an epoch follow from its number: data order, dropout.
+
+    So training that goes on in a new process does what it would have done in the old
+    one. Keras iterates over a dataset once per epoch, and one that shuffles anew each
+    time would start from its first order again; and Keras does not save the state of
+    its seed generators with the weights.
+
+    Args:
+        started_at: The epoch and step that `Checkpoints.restore` returned.
+
+    Example:
+        >>> follow = FollowEpoch(checkpoints.restore(model))
+        >>> batches = follow.batches(
+        ...     lambda seed: training_batches(pairs, tokenizers, seed=seed), seed=1)
+        >>> model.fit(batches, epochs=10, callbacks=[follow])
+    """
+
+    def __init__(self, started_at: tuple[int, int] = (0, 0)):
+        super().__init__()
+        self.started_at = started_at
+        self.epoch = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self.done = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Keras makes the epoch's iterator right after this."""
+        first, done = self.started_at
+        self.epoch.assign(epoch)
+        self.done.assign(done if epoch == first else 0)
+        if epoch == first and done:
+            return  # the seeds are those of the checkpoint
+        for variable in _seeds_of(self.model):
+            seed, _ = keras.ops.convert_to_numpy(variable)
+            variable.assign([seed, epoch * _DRAWS_PER_EPOCH])
+
+    def batches(self, make, seed: int = 0) -> tf.data.Dataset:
+        """Makes a dataset whose every iteration is the rest of the current epoch.
+
+        Args:
+            make: Takes the seed of an epoch, an int64 scalar, and makes its dataset.
+            seed: Seed of the whole training.
+
+        Returns:
+            A dataset that is made anew, within the graph, each time it is iterated.
+        """
+
+        def of_epoch(epoch, done):
+            # This graph's seed, not the global one: the order is the data's alone. And
+            # not 0, which tf.data refuses to combine with a tensor.
+            tf.compat.v1.set_random_seed(seed + 1)
+            return make(epoch).skip(done)
+
+        options = tf.data.Options()
+        options.deterministic = True
+        options.experimental_distribute.auto_shard_policy = (
+            tf.data.experimental.AutoShardPolicy.DATA
+        )
+        once = tf.data.Dataset.from_tensors(0)
+        epochs = once.map(lambda _: (self.epoch.read_value(), self.done.read_value()))
+        batches = epochs.flat_map(of_epoch).with_options(options)
+        return batches.prefetch(tf.data.AUTOTUNE)
+
+
+def fit(model: keras.Model, batches, epochs: int, started_at: tuple[int, int], **more):
+    """`model.fit` from the middle of an epoch.
+
+    Keras takes the number of batches of the first epoch that it sees for that of every
+    epoch, so the rest of an epoch that was begun has a `fit` of its own.
+
+    Args:
+        model: The compiled model.
+        batches: From `FollowEpoch.batches`.
+        epochs: How many epochs there shall be in all.
+        started_at: The epoch and step that `Checkpoints.restore` returned.
+        **more: Arguments of `keras.Model.fit`.
+    """
+    epoch, step = started_at
+    if step and epoch < epochs:
+        model.fit(batches, initial_epoch=epoch, epochs=epoch + 1, **more)
+        epoch += 1
+        if model.stop_training:
+            return
+    if epoch < epochs:
+        model.fit(batches, initial_epoch=epoch, epochs=epochs, **more)
+
+
+def _state_of(model):
+    return [*model.weights, *_seeds_of(model)]
+
+
+def _seeds_of(model):
+    return [
+        variable
+        for variable in model.non_trainable_variables
+        if variable.path.endswith("seed_generator_state")
+    ]
+
+
+def _check_room(directory: Path, model, keep: int) -> None:
+    variables = [*model.weights, *model.optimizer.variables]
+    size = sum(int(np.prod(v.shape)) * v.value.dtype.size for v in variables)
+    needed = (keep + 2) * size  # one is being written, and there are the best weights
+    directory.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(directory).free
+    if free < needed:
+        raise OSError(
+            f"Checkpoints of this training need about {needed / 1e6:,.0f} MB. "
+            f"Received: {directory} with {free / 1e6:,.0f} MB free"
+        )

@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_luong.training.checkpoints import Checkpoints, FollowEpoch, fit
+from keras_luong.training.losses import SequenceCrossentropy
+from keras_luong.training.optimizers import make_optimizer
+from keras_luong.training.run_directory import RunDirectory
+
+BATCHES = 5
+
+
+def small_model():
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32"),
+            keras.layers.Embedding(9, 4),
+            keras.layers.Dropout(0.3),
+            keras.layers.Dense(9),
+        ]
+    )
+    model.compile(make_optimizer("adam", 0.01), SequenceCrossentropy())
+    return model
+
+
+def small_data(seed):
+    labels = np.random.default_rng(0).integers(1, 9, (BATCHES * 2, 4))
+    weights = np.full(labels.shape, 1 / 8, "float32")
+    data = tf.data.Dataset.from_tensor_slices((np.roll(labels, 1, 1), labels, weights))
+    return data.shuffle(10, seed=seed).batch(2)
+
+
+class Interrupt(keras.callbacks.Callback):
+    """Something happens after so many steps."""
+
+    def __init__(self, after, what):
+        super().__init__()
+        self.left, self.what = after, what
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.left -= 1
+        if self.left == 0:
+            self.what(self.model)
+
+
+def fail(model):
+    raise RuntimeError("power cut")
+
+
+def train(run_dir, epochs=3, steps=2, interrupt=()):
+    model = small_model()
+    checkpoints = Checkpoints(run_dir, steps=steps)
+    started_at = checkpoints.restore(model)
+    follow = FollowEpoch(started_at)
+    fit(
+        model,
+        follow.batches(small_data),
+        epochs,
+        started_at,
+        callbacks=[follow, *interrupt, checkpoints],
+        verbose=0,
+    )
+    return model, started_at
+
+
+def assert_equal(model, other):
+    variables = zip(
+        [*model.weights, *model.optimizer.variables],
+        [*other.weights, *other.optimizer.variables],
+        strict=True,
+    )
+    for one, two in variables:
+        np.testing.assert_allclose(one, two, atol=1e-6, err_msg=one.path)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return train(tmp_path_factory.mktemp("whole"))[0]
+
+
+@pytest.mark.parametrize(
+    "after, position",
+    [(1, (0, 0)), (4, (0, 2)), (5, (0, 4)), (6, (1, 0)), (14, (2, 2))],
+)
+def test_going_on_equals_never_stopping(tmp_path, whole, after, position):
+    with pytest.raises(RuntimeError, match="power cut"):
+        train(tmp_path, interrupt=[Interrupt(after, fail)])
+    model, started_at = train(tmp_path)
+    assert started_at == position
+    assert_equal(model, whole)
+    model, started_at = train(tmp_path)  # there is nothing left to do
+    assert started_at == (3, 0)
+    assert_equal(model, whole)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_stops(tmp_path, whole, number):
+    before = signal.getsignal(number)
+    ask = Interrupt(3, lambda model: os.kill(os.getpid(), number))
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path, steps=100, interrupt=[ask])
+    assert signal.getsignal(number) == before
+    model, started_at = train(tmp_path)
+    assert started_at[0] == 0 and 3 <= started_at[1] <= 4
+    assert_equal(model, whole)
+
+
+def newest(run_dir):
+    files = RunDirectory(run_dir).checkpoints.glob("*.data-*")
+    return max(files, key=lambda path: int(path.name.split("-")[1].split(".")[0]))
+
+
+def test_a_damaged_checkpoint_is_passed_over(tmp_path, whole):
+    with pytest.raises(RuntimeError):
+        train(tmp_path, interrupt=[Interrupt(10, fail)])
+    data = bytearray(newest(tmp_path).read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    newest(tmp_path).write_bytes(data)
+    with pytest.warns(UserWarning, match="cannot be read"):
+        model, started_at = train(tmp_path)
+    assert started_at == (1, 2)
+    assert_equal(model, whole)
+
+
+def test_only_damaged_checkpoints_are_an_error(tmp_path):
+    train(tmp_path, epochs=1)
+    for path in RunDirectory(tmp_path).checkpoints.glob("*.data-*"):
+        path.write_bytes(b"")
+    with (
+        pytest.warns(UserWarning, match="cannot be read"),
+        pytest.raises(OSError, match="None of the checkpoints"),
+    ):
+        train(tmp_path)
+
+
+def test_ruined_weights_are_not_saved(tmp_path, whole):
+    def ruin(model):
+        model.layers[-1].kernel.assign(model.layers[-1].kernel * np.nan)
+
+    with pytest.raises(FloatingPointError, match="step 2 of epoch 2"):
+        train(tmp_path, interrupt=[Interrupt(BATCHES + 2, ruin)])
+    model, started_at = train(tmp_path)
+    assert started_at == (1, 0)
+    assert_equal(model, whole)
+
+
+def test_too_little_room_is_known_at_once(tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(OSError, match="Received: .* with 0 MB free"):
+        train(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_an_unwritable_directory_is_known_at_once(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(OSError):
+        train(tmp_path)
+
+
+def test_a_file_in_the_place_of_the_directory_is_known_at_once(tmp_path):
+    (tmp_path / "run").touch()
+    with pytest.raises(OSError):
+        train(tmp_path / "run")
+
+
+def orders(seed, epochs, global_seed=0, started_at=(0, 0)):
+    keras.utils.set_random_seed(global_seed)
+    follow = FollowEpoch(started_at)
+    data = follow.batches(
+        lambda seed: tf.data.Dataset.range(30).shuffle(30, seed=seed), seed
+    )
+    result = []
+    follow.set_model(small_model())
+    for epoch in epochs:
+        follow.on_epoch_begin(epoch)
+        result.append(list(data.as_numpy_iterator()))
+    return result
+
+
+def test_order_follows_the_epoch_alone():
+    first, second, again = orders(1, [0, 1, 0])
+    assert first == again != second
+    assert sorted(first) == sorted(second) == list(range(30))
+    assert orders(1, [1], global_seed=7) == [second]
+    assert orders(1, [0, 1], started_at=(0, 12)) == [first[12:], second]
+    assert orders(2, [0]) != [first]
+
+
+SCRIPT = Path(__file__).parents[1] / "examples" / "train_wmt.py"
+
+
+def write_corpus(directory):
+    """Text files in which the translation is the source, upper-cased."""
+    rng = random.Random(0)
+    for split, size in (("train", 300), ("val", 8), ("test", 6)):
+        lines = [
+            " ".join(rng.choices("abcdefg", k=rng.randint(4, 7))) for _ in range(size)
+        ]
+        (directory / f"{split}.xx").write_text("\n".join(lines) + "\n")
+        (directory / f"{split}.yy").write_text("\n".join(lines).upper() + "\n")
+
+
+def command(data, run_dir):
+    flags = "--source xx --target yy --preset small --units 8 --tokenizer word"
+    flags += " --optimizer adam --batch_tokens 30 --epochs 6 --save_steps 5"
+    flags += " --dropout 0.3 --eval_sentences 4 --beam_width 2"
+    places = ["--data", data, "--run_dir", run_dir]
+    return [sys.executable, str(SCRIPT), *map(str, places), *flags.split()]
+
+
+def weights_of(run_dir):
+    run = RunDirectory(run_dir)
+    path = tf.train.latest_checkpoint(str(run.checkpoints))
+    reader = tf.train.load_checkpoint(path)
+    names = (n for n in reader.get_variable_to_shape_map() if n != "save_counter")
+    names = (name for name in names if "save_counter" not in name)
+    return {name: reader.get_tensor(name) for name in names if "OBJECT" not in name}
+
+
+def start(data, run_dir):
+    return subprocess.Popen(
+        command(data, run_dir),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments(tmp_path):
+    """Six times, by SIGKILL; the weights are those of a run that was not."""
+    data, whole, parts = (tmp_path / name for name in ("data", "whole", "parts"))
+    data.mkdir()
+    write_corpus(data)
+    output, _ = (process := start(data, whole)).communicate()
+    assert process.returncode == 0, output[-3000:]
+    rng = random.Random(1)
+    for _ in range(6):
+        process = start(data, parts)
+        for line in process.stdout:
+            if line.startswith("Epoch"):  # it trains
+                break
+        time.sleep(rng.uniform(0.0, 5.0))
+        assert process.poll() is None  # not done yet
+        process.kill()
+        process.communicate()
+    output, _ = (process := start(data, parts)).communicate()
+    assert process.returncode == 0, output[-3000:]
+    one, other = weights_of(whole), weights_of(parts)
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        np.testing.assert_allclose(other[name], value, atol=1e-6, err_msg=name)
