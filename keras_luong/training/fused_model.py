@@ -100,11 +100,16 @@ class FusedModel(keras.Model):
         """Adds a batch to what `fit` reports: -> that by name."""
         import tensorflow as tf
 
-        # A replica's loss is its part of the sum. Keras would weigh it by its rows, and
-        # so report another loss on two replicas than on one.
+        # A replica's loss is its part of the batch's, and is weighed by the rows of the
+        # whole batch: Keras weighs it by its own, and so reports another loss on two
+        # replicas than on one.
+        rows = tf.cast(tf.shape(y)[0], tf.float32)
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        if replicas > 1:
+            context = tf.distribute.get_replica_context()
+            rows = context.all_reduce(tf.distribute.ReduceOp.SUM, rows)
         tracker, *groups = self.metrics
-        tracker.update_state(loss * replicas, sample_weight=1 / replicas)
+        tracker.update_state(loss * replicas, sample_weight=rows / replicas)
         for group in groups:  # at most one: the metrics that `compile` was given
             if not group.built:
                 group.build(y, y)
