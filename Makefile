@@ -9,7 +9,7 @@ demo: .venv/installed
 	$(BIN)/python examples/demo.py
 
 test: lint
-	$(BIN)/python -m pytest -n 2 -q
+	$(BIN)/python -m pytest -n 2 --dist loadfile -q
 
 slow: .venv/installed
 	$(BIN)/python -m pytest -m slow -q

@@ -458,3 +458,13 @@ def test_whole_numbers_are_refused():
     query, value = tensors()
     with pytest.raises(TypeError, match="value must be floating.*int32"):
         make("dot")(query, value.astype("int32"))
+
+
+@pytest.mark.parametrize("options", [{}, {"hard": True}, {"coverage": True}])
+def test_a_source_without_positions_gives_zeros(options):
+    query, value = tensors()
+    context, weights = make("general", **options)(
+        query, value[:, :0], return_attention_scores=True
+    )
+    np.testing.assert_array_equal(context, np.zeros((2, 3, 4)))
+    assert weights.shape == (2, 3, 0)

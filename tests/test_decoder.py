@@ -334,7 +334,6 @@ def test_masks_of_embeddings_are_found():
         ({"inputs": np.ones((2, 0, WIDTH))}, "length of at least 1"),
         ({"memory": np.ones((1, 5, UNITS))}, "Batch size.*inputs: 2, memory: 1"),
         ({"memory": np.ones((2, 5, 9))}, r"Axis 2 of memory must be 4.*\(2, 5, 9\)"),
-        ({"memory": np.ones((2, 0, UNITS))}, "at least one position"),
         ({"memory_mask": np.ones((2, 4))}, "Source length.*memory: 5, memory_mask: 4"),
         ({"mask": np.ones((2, 5))}, "Target length.*inputs: 6, mask: 5"),
         ({"initial_state": [np.ones((2, 9))] * 2}, r"initial_state\[0\] must be 4"),

@@ -268,3 +268,8 @@ def test_dropout_is_one_row_for_all_queries():
 def test_wrong_arguments_are_named(arguments, error, message):
     with pytest.raises(error, match=message):
         LocalAttention(**arguments)
+
+
+def test_a_source_without_positions_is_refused():
+    with pytest.raises(ValueError, match=r"at least one position.*\(2, 0, 4\)"):
+        LocalAttention(3)(np.ones((2, 3, UNITS)), np.ones((2, 0, UNITS)))

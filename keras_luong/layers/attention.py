@@ -190,13 +190,8 @@ class LuongAttention(keras.layers.Layer):
             A `Memory` for `attend`.
 
         Raises:
-            ValueError: The score needs weights and has none yet, or S is 0.
+            ValueError: The score needs weights and has none yet.
         """
-        if value.shape[1] == 0:
-            raise ValueError(
-                "A source must have at least one position, padding or not. Received: "
-                f"value.shape={tuple(value.shape)}"
-            )
         key = value if key is None else key
         if mask is not None:  # its gradient would be NaN where padding is
             key = blanked(key, mask)
@@ -412,6 +407,8 @@ class LuongAttention(keras.layers.Layer):
 
 def hardened(weights):
     """All of the weight [..., N] at the highest, the first of several; zeros stay."""
+    if weights.shape[-1] == 0:
+        return weights
     highest = ops.max(weights, axis=-1, keepdims=True, initial=0.0)
     first = ops.one_hot(ops.argmax(weights, axis=-1), ops.shape(weights)[-1])
     return ops.where(highest > 0, ops.cast(first, weights.dtype), 0.0)

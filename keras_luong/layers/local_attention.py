@@ -191,6 +191,15 @@ class LocalAttention(LuongAttention):
         logit = ops.sum(ops.cast(hidden, "float32") * scale, axis=-1)
         return lengths * ops.sigmoid(logit)
 
+    def prepare(self, value, mask=None, key=None):
+        """See `LuongAttention.prepare`; a window needs at least one position."""
+        if value.shape[1] == 0:
+            raise ValueError(
+                "Local attention needs a source of at least one position, padding or "
+                f"not. Received: value.shape={tuple(value.shape)}"
+            )
+        return super().prepare(value, mask, key)
+
     def attend(
         self,
         query,
