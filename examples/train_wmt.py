@@ -72,19 +72,7 @@ def main(argv: list[str] | None = None) -> dict:
         args.schedule, args.learning_rate, args.constant_epochs, args.warmup_steps
     )
     with strategy.scope():
-        model = PRESETS[args.preset].model(make_config(args, tokenizers))
-        perplexity = Perplexity()
-        model.compile(
-            make_optimizer(
-                args.optimizer,
-                schedule.learning_rate,
-                args.clip_norm,
-                loss_scaling=args.precision == "mixed_float16",
-            ),
-            SequenceCrossentropy(args.label_smoothing),
-            metrics=[perplexity, TokenAccuracy()],
-            jit_compile=args.jit_compile,
-        )
+        model, perplexity = make_model(args, tokenizers, schedule)
     search = BeamSearch(
         args.beam_width, max_length=None, length_penalty=args.length_penalty
     )
@@ -103,6 +91,25 @@ def main(argv: list[str] | None = None) -> dict:
     results = evaluate(args, corpus)
     print(NEXT.format(run_dir=args.run_dir))
     return results
+
+
+def make_model(args, tokenizers, schedule) -> tuple:
+    """The compiled model, and its metric that counts tokens."""
+    model = PRESETS[args.preset].model(make_config(args, tokenizers))
+    perplexity = Perplexity()
+    optimizer = make_optimizer(
+        args.optimizer,
+        schedule.learning_rate,
+        args.clip_norm,
+        loss_scaling=args.precision == "mixed_float16",
+    )
+    model.compile(
+        optimizer,
+        SequenceCrossentropy(args.label_smoothing),
+        metrics=[perplexity, TokenAccuracy()],
+        jit_compile=args.jit_compile,
+    )
+    return model, perplexity
 
 
 def train(args, corpus, translator, perplexity, schedule) -> None:
