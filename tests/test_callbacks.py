@@ -6,6 +6,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+import small_training
 import tensorflow as tf
 
 from keras_luong.serving.translator import Translation
@@ -21,7 +22,6 @@ from keras_luong.training.callbacks import (
     is_better,
     training_callbacks,
 )
-from keras_luong.training.losses import SequenceCrossentropy
 from keras_luong.training.metrics import Perplexity
 from keras_luong.training.run_directory import RunDirectory, read_history
 
@@ -51,18 +51,7 @@ class FakeTranslator:
 
 
 def small_model(metrics=(), learning_rate=0.01):
-    keras.utils.set_random_seed(3)
-    model = keras.Sequential(
-        [
-            keras.Input((None,), dtype="int32"),
-            keras.layers.Embedding(9, 4),
-            keras.layers.Dropout(0.3),
-            keras.layers.Dense(9),
-        ]
-    )
-    optimizer = keras.optimizers.Adam(learning_rate)
-    model.compile(optimizer, SequenceCrossentropy(), metrics=list(metrics))
-    return model
+    return small_training.small_model(keras.optimizers.Adam(learning_rate), metrics)
 
 
 def small_data(batches=3, rows=2, width=4):

@@ -13,27 +13,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from small_training import small_model, write_corpus
 
 from keras_luong.training.checkpoints import Checkpoints, FollowEpoch, fit
-from keras_luong.training.losses import SequenceCrossentropy
 from keras_luong.training.optimizers import make_optimizer
 from keras_luong.training.run_directory import RunDirectory
 
 BATCHES = 5
-
-
-def small_model():
-    keras.utils.set_random_seed(3)
-    model = keras.Sequential(
-        [
-            keras.Input((None,), dtype="int32"),
-            keras.layers.Embedding(9, 4),
-            keras.layers.Dropout(0.3),
-            keras.layers.Dense(9),
-        ]
-    )
-    model.compile(make_optimizer("adam", 0.01), SequenceCrossentropy())
-    return model
 
 
 def small_data(seed):
@@ -61,7 +47,7 @@ def fail(model):
 
 
 def train(run_dir, epochs=3, steps=2, interrupt=()):
-    model = small_model()
+    model = small_model(make_optimizer("adam", 0.01))
     checkpoints = Checkpoints(run_dir, steps=steps)
     started_at = checkpoints.restore(model)
     follow = FollowEpoch(started_at)
@@ -184,7 +170,7 @@ def orders(seed, epochs, global_seed=0, started_at=(0, 0)):
         lambda seed: tf.data.Dataset.range(30).shuffle(30, seed=seed), seed
     )
     result = []
-    follow.set_model(small_model())
+    follow.set_model(small_model("adam"))
     for epoch in epochs:
         follow.on_epoch_begin(epoch)
         result.append(list(data.as_numpy_iterator()))
@@ -201,17 +187,6 @@ def test_order_follows_the_epoch_alone():
 
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "train_wmt.py"
-
-
-def write_corpus(directory):
-    """Text files in which the translation is the source, upper-cased."""
-    rng = random.Random(0)
-    for split, size in (("train", 300), ("val", 8), ("test", 6)):
-        lines = [
-            " ".join(rng.choices("abcdefg", k=rng.randint(4, 7))) for _ in range(size)
-        ]
-        (directory / f"{split}.xx").write_text("\n".join(lines) + "\n")
-        (directory / f"{split}.yy").write_text("\n".join(lines).upper() + "\n")
 
 
 def command(data, run_dir):
@@ -246,7 +221,7 @@ def test_killed_at_random_moments(tmp_path):
     """Six times, by SIGKILL; the weights are those of a run that was not."""
     data, whole, parts = (tmp_path / name for name in ("data", "whole", "parts"))
     data.mkdir()
-    write_corpus(data)
+    write_corpus(data, train=300, val=8, test=6)
     output, _ = (process := start(data, whole)).communicate()
     assert process.returncode == 0, output[-3000:]
     rng = random.Random(1)

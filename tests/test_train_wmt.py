@@ -3,11 +3,11 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
-import random
 from pathlib import Path
 
 import numpy as np
 import pytest
+from small_training import write_corpus
 
 from keras_luong.models.config import Seq2SeqConfig
 from keras_luong.training.run_directory import RunDirectory, load, read_history
@@ -22,13 +22,7 @@ SPEC.loader.exec_module(train_wmt)
 def data(tmp_path_factory):
     """Text files in which the translation is the source, upper-cased."""
     directory = tmp_path_factory.mktemp("data")
-    rng = random.Random(0)
-    for split, size in (("train", 40), ("val", 8), ("test_2020", 6)):
-        lines = [
-            " ".join(rng.choices("abcdefg", k=rng.randint(4, 7))) for _ in range(size)
-        ]
-        (directory / f"{split}.xx").write_text("\n".join(lines) + "\n")
-        (directory / f"{split}.yy").write_text("\n".join(lines).upper() + "\n")
+    write_corpus(directory, train=40, val=8, test_2020=6)
     return directory
 
 

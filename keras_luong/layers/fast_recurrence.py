@@ -58,10 +58,7 @@ def fast_scan(step, inputs, states, constants=(), mask=None):
         # the tape tells only tensors apart.
         arguments = [tf.identity(x) for x in arguments]
         inputs, states, flat, weights = _unflatten(arguments, *sizes)
-        slots = [
-            tf.zeros(tf.concat([tf.shape(inputs)[:1], shape], 0), w.dtype)
-            for shape, w in zip(trace.shapes, weights, strict=True)
-        ]
+        slots = _slots(trace.shapes, weights, tf.shape(inputs)[:1])
         sources = [*_floating([inputs, *states, *flat]), *slots]
         loop = _Loop(step, inputs, mask, trace._replace(weights=weights))
         with tf.GradientTape(persistent=True) as tape:  # as the caller's may be
@@ -78,12 +75,8 @@ def fast_scan(step, inputs, states, constants=(), mask=None):
                 next(of_floats) if x.dtype.is_floating else None
                 for x in (inputs, *states, *flat)
             ]
-            of_weights = [
-                _of_matrix(x, dz, turned)
-                for x, dz, turned in zip(
-                    saved, of_floats, trace.transposed, strict=True
-                )
-            ]
+            products = zip(saved, of_floats, trace.transposed, strict=True)
+            of_weights = [_of_matrix(*product) for product in products]
             of_arguments = [_once(x) for x in [*of_arguments, *of_weights]]
             of_variables = [_once(x) for x in of_variables]
             return (of_arguments, of_variables) if variables else of_arguments
@@ -92,6 +85,14 @@ def fast_scan(step, inputs, states, constants=(), mask=None):
 
     results = run(inputs, *states, *flat, *trace.weights)
     return tuple(results[: -sizes[0]]), list(results[-sizes[0] :])
+
+
+def _slots(shapes, weights, length):
+    """A zero for each product at each step, whose gradient is the product's dZ."""
+    return [
+        tf.zeros(tf.concat([length, shape], 0), weight.dtype)
+        for shape, weight in zip(shapes, weights, strict=True)
+    ]
 
 
 def _once(gradient):

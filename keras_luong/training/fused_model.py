@@ -94,7 +94,8 @@ class FusedModel(keras.Model):
             training,
             self.loss.chunk,
         )
-        return sum(self.losses, loss), scores
+        # What layers add is the same on every replica, and the replicas are summed.
+        return loss + sum(self.losses) / _replicas(), scores
 
     def _report(self, loss, scores, y):
         """Adds a batch to what `fit` reports: -> that by name."""
@@ -104,7 +105,7 @@ class FusedModel(keras.Model):
         # whole batch: Keras weighs it by its own, and so reports another loss on two
         # replicas than on one.
         rows = tf.cast(tf.shape(y)[0], tf.float32)
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        replicas = _replicas()
         if replicas > 1:
             context = tf.distribute.get_replica_context()
             rows = context.all_reduce(tf.distribute.ReduceOp.SUM, rows)
@@ -117,3 +118,9 @@ class FusedModel(keras.Model):
                 values = ops.reshape(getattr(scores, metric.score), ops.shape(y))
                 metric.add(values, y)
         return self.get_metrics_result()
+
+
+def _replicas():
+    import tensorflow as tf
+
+    return tf.distribute.get_strategy().num_replicas_in_sync
