@@ -32,17 +32,16 @@ from keras_luong.text import corpora
 from keras_luong.text.batches import evaluation_batches, training_batches
 from keras_luong.text.tokenizers import TOKENIZERS, TokenizerPair
 from keras_luong.training import run_directory
-from keras_luong.training.callbacks import (
-    TranslationEvaluation,
-    best_so_far,
-    training_callbacks,
-)
+from keras_luong.training.batch_size import largest_batch_tokens
+from keras_luong.training.callbacks import training_callbacks
 from keras_luong.training.checkpoints import Checkpoints, FollowEpoch, fit
 from keras_luong.training.losses import SequenceCrossentropy
 from keras_luong.training.metrics import Perplexity, TokenAccuracy
+from keras_luong.training.monitors import best_so_far
 from keras_luong.training.optimizers import OPTIMIZERS, make_optimizer
 from keras_luong.training.schedules import SCHEDULES, make_schedule
 from keras_luong.training.strategies import STRATEGIES, make_strategy, worker_index
+from keras_luong.training.translation_evaluation import TranslationEvaluation
 
 LEARNING_RATES = {"sgd": 1.0, "adam": 1e-3}
 MONITORS = ("val_perplexity", "val_token_accuracy", "val_bleu", "val_loss")
@@ -50,7 +49,7 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 # What may differ when a run goes on; everything else would make it another run.
 FREE = (
     "epochs strategy early_stopping keep_epochs eval_sentences bleu_tokenize "
-    "beam_width length_penalty jit_compile save_steps"
+    "beam_width length_penalty jit_compile save_steps chosen_batch_tokens"
 ).split()
 
 
@@ -69,10 +68,17 @@ def main(argv: list[str] | None = None) -> dict:
     corpus = corpora.load(args.data, args.source, args.target)
     tokenizers = get_tokenizers(args, corpus, resuming)
     schedule = make_schedule(
-        args.schedule, args.learning_rate, args.constant_epochs, args.warmup_steps
+        args.schedule,
+        args.learning_rate,
+        args.constant_epochs,
+        args.warmup_steps,
+        args.patience,
+        args.monitor,
+        lambda: run_directory.read_history(args.run_dir),
     )
     with strategy.scope():
         model, perplexity = make_model(args, tokenizers, schedule)
+    args.chosen_batch_tokens = choose_batch_tokens(args, model, resuming)
     search = BeamSearch(
         args.beam_width, max_length=None, length_penalty=args.length_penalty
     )
@@ -102,6 +108,8 @@ def make_model(args, tokenizers, schedule) -> tuple:
         schedule.learning_rate,
         args.clip_norm,
         loss_scaling=args.precision == "mixed_float16",
+        gradient_accumulation_steps=args.gradient_accumulation_steps,
+        ema_momentum=args.ema_momentum,
     )
     model.compile(
         optimizer,
@@ -110,6 +118,21 @@ def make_model(args, tokenizers, schedule) -> tuple:
         jit_compile=args.jit_compile,
     )
     return model, perplexity
+
+
+def choose_batch_tokens(args, model, resuming: bool) -> int:
+    """The tokens of a batch; the largest that fits is looked for once a run."""
+    if args.batch_tokens != "auto":
+        return args.batch_tokens
+    if resuming:
+        record = run_directory.read_record(args.run_dir)
+        return record["settings"]["chosen_batch_tokens"]
+    if args.strategy == "multiworker":
+        raise ValueError(
+            "Several machines must have batches of one size, which each would choose "
+            "for itself; give a number. Received: --batch_tokens auto"
+        )
+    return largest_batch_tokens(model, args.max_length)
 
 
 def train(args, corpus, translator, perplexity, schedule) -> None:
@@ -124,8 +147,7 @@ def train(args, corpus, translator, perplexity, schedule) -> None:
     sources, references = sentences(corpus, "validation", args.eval_sentences)
     run = run_directory.RunDirectory(args.run_dir)
     checkpoints = Checkpoints(args.run_dir, args.save_steps)
-    started_at = checkpoints.restore(model)
-    follow = FollowEpoch(started_at)
+    follow = FollowEpoch(checkpoints.restore(model))
     translation = TranslationEvaluation(
         translator,
         sources,
@@ -134,16 +156,22 @@ def train(args, corpus, translator, perplexity, schedule) -> None:
         log_dir=run.logs / "validation",
         pictures=run.pictures,
     )
-    sizes = {"batch_tokens": args.batch_tokens, "max_length": args.max_length}
+    sizes = {"batch_tokens": args.chosen_batch_tokens, "max_length": args.max_length}
     pairs = training_pairs(args, corpus)
     fit(
         model,
         follow.batches(
-            lambda seed: training_batches(pairs, tokenizers, seed=seed, **sizes),
+            lambda seed: training_batches(
+                pairs,
+                tokenizers,
+                seed=seed,
+                subword_sampling=args.subword_sampling,
+                **sizes,
+            ),
             seed=args.seed,
         ),
         args.epochs,
-        started_at,
+        checkpoints,
         validation_data=evaluation_batches(
             corpus.pairs("validation"), tokenizers, **sizes
         ),
@@ -152,6 +180,7 @@ def train(args, corpus, translator, perplexity, schedule) -> None:
             args.run_dir,
             perplexity,
             first=[follow, *schedule.callbacks, translation],
+            moving_average=args.ema_momentum > 0,
             last=[checkpoints],
             monitor=args.monitor,
             early_stopping=args.early_stopping,
@@ -175,7 +204,7 @@ def evaluate(args, corpus) -> dict:
         batches = evaluation_batches(
             corpus.pairs(split),
             translator.tokenizers,
-            args.batch_tokens,
+            args.chosen_batch_tokens,
             args.max_length,
         )
         logs = translator.model.evaluate(batches, verbose=0, return_dict=True)
@@ -256,6 +285,7 @@ def describe(args, corpus, tokenizers, model, strategy) -> None:
         f"vocabulary   {words}, {args.tokenizer}\n"
         f"model        {args.preset}: {model.count_params():,} parameters\n"
         f"hardware     {strategy.num_replicas_in_sync} replica(s), {args.precision}\n"
+        f"batches      {args.chosen_batch_tokens:,} tokens\n"
         f"run          {args.run_dir}"
         + (f", going on after epoch {epochs}" if epochs else ""),
         flush=True,
@@ -299,6 +329,11 @@ def config_flags() -> dict[str, tuple]:
     return flags
 
 
+def batch_tokens(text: str) -> int | str:
+    """Parses a number of tokens, or "auto"."""
+    return text if text == "auto" else int(text)
+
+
 def add_config_flags(parser: argparse.ArgumentParser) -> None:
     """Makes a flag of every hyperparameter, with its documentation as the help."""
     group = parser.add_argument_group("model (what is not given is the preset's)")
@@ -339,15 +374,24 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     flag("--vocab_size", type=int, default=50_000, help="of each side")
     flag("--shared", action="store_true", help="one vocabulary for both sides")
     flag("--max_length", type=int, default=50, help="train on sentences up to so long")
-    flag("--batch_tokens", type=int, default=4096, help="padded tokens of a batch")
+    flag(
+        "--batch_tokens",
+        type=batch_tokens,
+        default=4096,
+        help="padded tokens of a batch; auto: the largest that fits, up to 65536",
+    )
+    flag("--gradient_accumulation_steps", type=int, default=1, help="batches a step")
     flag("--epochs", type=int, default=12)
     flag("--optimizer", choices=list(OPTIMIZERS), default="sgd")
     flag("--learning_rate", type=float, help=f"default: {LEARNING_RATES}")
     flag("--schedule", choices=list(SCHEDULES), default="halving")
     flag("--constant_epochs", type=int, default=8, help="epochs before the halving")
     flag("--warmup_steps", type=int, default=4000, help="for inverse_sqrt")
+    flag("--patience", type=int, default=2, help="stale epochs that plateau halves at")
     flag("--label_smoothing", type=float, default=0.0)
     flag("--clip_norm", type=float, default=5.0, help="0: no clipping")
+    flag("--ema_momentum", type=float, default=0.0, help="of the weights' average")
+    flag("--subword_sampling", type=float, help="alpha of random splits, such as 0.1")
     flag("--strategy", choices=list(STRATEGIES), default="auto")
     flag("--precision", choices=PRECISIONS, default="float32")
     flag("--jit_compile", action=argparse.BooleanOptionalAction, default=False)

@@ -39,6 +39,20 @@ def check_rate(name, value):
     return float(value)
 
 
+def check_above(name, value, limit):
+    """Returns `value` if it is a number above `limit`.
+
+    Raises:
+        TypeError: It is no number.
+        ValueError: It is not above.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number. Received: {value!r}")
+    if not value > limit:
+        raise ValueError(f"{name} must be above {limit}. Received: {value!r}")
+    return float(value)
+
+
 def check_flag(name, value):
     """Returns `value` if it is True or False; raises TypeError."""
     if not isinstance(value, bool):

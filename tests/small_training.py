@@ -3,6 +3,8 @@
 import random
 
 import keras
+import numpy as np
+import tensorflow as tf
 
 from keras_luong.training.losses import SequenceCrossentropy
 
@@ -20,6 +22,14 @@ def small_model(optimizer, metrics=()):
     )
     model.compile(optimizer, SequenceCrossentropy(), metrics=list(metrics))
     return model
+
+
+def small_data(batches=3, rows=2, width=4):
+    """Batches of sentences in which a word tells the next."""
+    labels = np.random.default_rng(0).integers(1, 9, (batches * rows, width))
+    weights = np.full(labels.shape, 1 / (rows * width), "float32")
+    data = tf.data.Dataset.from_tensor_slices((np.roll(labels, 1, 1), labels, weights))
+    return data.batch(rows)
 
 
 def write_corpus(directory, **sizes):

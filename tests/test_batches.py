@@ -12,7 +12,11 @@ from keras_luong.text.batches import (
     training_batches,
 )
 from keras_luong.text.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_luong.text.tokenizers import TokenizerPair, WordTokenizer
+from keras_luong.text.tokenizers import (
+    SentencePieceTokenizer,
+    TokenizerPair,
+    WordTokenizer,
+)
 
 WORDS = [f"w{i}" for i in range(500)]
 TOKENIZERS = TokenizerPair(WordTokenizer(WORDS))
@@ -230,3 +234,32 @@ def test_numbers_below_one_are_refused(name):
     for value in ("8", 2.5, None):
         with pytest.raises(TypeError, match=f"{name} must be an integer.*{value}"):
             training_batches(pairs, TOKENIZERS, **{name: value})
+
+
+def test_words_are_split_in_other_ways_each_epoch():
+    rng = random.Random(1)
+    texts = [" ".join(rng.choices(["aba", "abab", "bab"], k=5)) for _ in range(50)]
+    tokenizer = SentencePieceTokenizer.train(texts, vocab_size=10)
+    pairs = dataset([(text, text) for text in texts])
+
+    def epoch(seed):
+        batches = training_batches(
+            pairs, TokenizerPair(tokenizer), seed=seed, subword_sampling=0.1
+        )
+        return {
+            (tokenizer.decode(row[None]).numpy()[0].decode(), tuple(row.numpy()))
+            for inputs, labels, _ in batches
+            for row in (*inputs["source"], *labels)
+        }
+
+    first, again, second = epoch(1), epoch(1), epoch(2)
+    assert first == again
+    assert len(first & second) < len(first) / 2
+    for rows in (first, second):
+        assert {text for text, _ in rows} == set(texts)  # and yet it is the same text
+
+
+def test_words_that_are_whole_cannot_be_split():
+    pairs, _ = corpus([(3, 3)])
+    with pytest.raises(ValueError, match="sentencepiece.*WordTokenizer"):
+        training_batches(pairs, TOKENIZERS, subword_sampling=0.1)

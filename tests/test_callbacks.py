@@ -1,145 +1,33 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import keras
 import numpy as np
 import pytest
-import small_training
-import tensorflow as tf
+from small_training import small_data, small_model
 
-from keras_luong.serving.translator import Translation
 from keras_luong.training import callbacks
 from keras_luong.training.averaging import epoch_weights
 from keras_luong.training.callbacks import (
     EpochLog,
     SaveWeights,
     StopOnNaN,
-    TranslationEvaluation,
-    best_so_far,
-    direction,
-    is_better,
     training_callbacks,
 )
 from keras_luong.training.metrics import Perplexity
+from keras_luong.training.optimizers import innermost, make_optimizer
 from keras_luong.training.run_directory import RunDirectory, read_history
 
-SOURCES = ["a b c d e", "f g h i j"]
-REFERENCES = ["A B C D E", "F G H I J"]
 
-
-class FakeTranslator:
-    """Gets the first `known` sentences right."""
-
-    def __init__(self, known=2, alignment=True):
-        self.known, self.alignment = known, alignment
-
-    def translate(self, texts):
-        return [
-            Translation(
-                text=text.upper() if i < self.known else "",
-                score=-1.0,
-                tokens=text.upper().split(),
-                source_tokens=text.split(),
-                alignment=np.eye(5) * self.alignment,
-                truncated=False,
-                log_probs=np.zeros(len(text.split())),
-            )
-            for i, text in enumerate(texts)
-        ]
-
-
-def small_model(metrics=(), learning_rate=0.01):
-    return small_training.small_model(keras.optimizers.Adam(learning_rate), metrics)
-
-
-def small_data(batches=3, rows=2, width=4):
-    labels = np.random.default_rng(0).integers(1, 9, (batches * rows, width))
-    weights = np.full(labels.shape, 1 / (rows * width), "float32")
-    data = tf.data.Dataset.from_tensor_slices((np.roll(labels, 1, 1), labels, weights))
-    return data.batch(rows)
-
-
-class TestTranslationEvaluation:
-    def test_scores_prints_and_draws(self, tmp_path, capsys):
-        pytest.importorskip("matplotlib")
-        evaluation = TranslationEvaluation(
-            FakeTranslator(), SOURCES, REFERENCES, samples=1, pictures=tmp_path / "p"
-        )
-        logs = {}
-        evaluation.on_epoch_end(4, logs)
-        assert logs == {"val_bleu": pytest.approx(100.0)}
-        printed = capsys.readouterr().out
-        assert "a b c d e" in printed and "A B C D E" in printed
-        assert "f g h i j" not in printed
-        assert [p.name for p in (tmp_path / "p").iterdir()] == ["epoch-05.png"]
-
-    def test_callbacks_after_it_see_the_score(self):
-        translator = FakeTranslator()
-        evaluation = TranslationEvaluation(translator, SOURCES, REFERENCES)
-
-        def worse_every_epoch(epoch, logs):
-            translator.known = 2 - epoch
-
-        model = small_model()
-        history = model.fit(
-            small_data(),
-            epochs=5,
-            verbose=0,
-            callbacks=[
-                keras.callbacks.LambdaCallback(on_epoch_begin=worse_every_epoch),
-                evaluation,
-                keras.callbacks.EarlyStopping("val_bleu", mode="max", patience=1),
-            ],
-        ).history
-        first, second = history["val_bleu"]  # and then it stopped
-        assert first == pytest.approx(100) and second < 99
-
-    @pytest.mark.parametrize("picture", [True, False])
-    def test_tensorboard(self, tmp_path, picture):
-        pytest.importorskip("matplotlib")
-        accumulator = pytest.importorskip(
-            "tensorboard.backend.event_processing.event_accumulator"
-        )
-        TranslationEvaluation(
-            FakeTranslator(),
-            SOURCES,
-            REFERENCES,
-            log_dir=tmp_path / "logs",
-            pictures=tmp_path / "p" if picture else None,
-        ).on_epoch_end(2, {})
-        events = accumulator.EventAccumulator(str(tmp_path / "logs"))
-        tags = events.Reload().Tags()["tensors"]
-        assert tags == ["translations", "attention"][: 1 + picture]
-        assert events.Tensors("translations")[0].step == 2
-
-    @pytest.mark.parametrize("attention, matplotlib", [(True, False), (False, True)])
-    def test_no_picture(self, tmp_path, monkeypatch, attention, matplotlib):
-        if not matplotlib:
-            monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-        TranslationEvaluation(
-            FakeTranslator(alignment=attention), SOURCES, REFERENCES, pictures=tmp_path
-        ).on_epoch_end(0, {})
-        assert list(tmp_path.iterdir()) == []
-
-    @pytest.mark.parametrize(
-        "sources, references, tokenize, message",
-        [
-            ([], [], "13a", "at least one"),
-            (["a"], ["a", "b"], "13a", "2 hypotheses, 1 references"),
-            (["a"], ["a"], "x", "tokenize"),
-        ],
-    )
-    def test_refuses_at_once(self, sources, references, tokenize, message):
-        with pytest.raises(ValueError, match=message):
-            TranslationEvaluation(FakeTranslator(), sources, references, tokenize)
+def adam_model(metrics=(), learning_rate=0.01):
+    return small_model(make_optimizer("adam", learning_rate), metrics)
 
 
 class TestEpochLog:
     def test_a_line_per_epoch(self, tmp_path):
         perplexity = Perplexity()
-        model = small_model([perplexity])
+        model = adam_model([perplexity])
         history = model.fit(
             small_data(),
             validation_data=small_data(batches=7),
@@ -154,12 +42,40 @@ class TestEpochLog:
         assert all(line["learning_rate"] == pytest.approx(0.01) for line in lines)
         assert all(line["seconds"] > 0 for line in lines)
 
+    def test_the_mean_gradient_norm(self, tmp_path):
+        perplexity = Perplexity()
+        model = adam_model([perplexity])
+        gradients = []
+
+        class Spy(keras.callbacks.Callback):
+            """Takes note of the sums of norms."""
+
+            def on_train_batch_end(self, batch, logs=None):
+                gradients.append(innermost(model.optimizer).norms.numpy()[0])
+
+        model.fit(
+            small_data(),
+            epochs=2,
+            verbose=0,
+            callbacks=[Spy(), EpochLog(tmp_path, perplexity)],
+        )
+        logged = [line["gradient_norm"] for line in read_history(tmp_path)]
+        expected = [gradients[2] / 3, gradients[5] / 3]  # three batches each
+        np.testing.assert_allclose(logged, expected, 1e-6)
+        assert logged[0] > 0
+
+    def test_an_optimizer_without_norms(self, tmp_path):
+        perplexity = Perplexity()
+        model = small_model("adam", [perplexity])
+        model.fit(small_data(), verbose=0, callbacks=[EpochLog(tmp_path, perplexity)])
+        assert "gradient_norm" not in read_history(tmp_path)[0]
+
     @pytest.mark.parametrize("validate", [True, False])
     def test_speed_is_of_training_alone(self, tmp_path, monkeypatch, validate):
         clock = iter([10.0, 12.0, 20.0])  # begin, end of training, end of the epoch
         monkeypatch.setattr(callbacks.time, "perf_counter", lambda: next(clock))
         perplexity = Perplexity()
-        model = small_model([perplexity])
+        model = adam_model([perplexity])
         validation = {"validation_data": small_data(7)} if validate else {}
         log = EpochLog(tmp_path, perplexity)
         model.fit(small_data(), verbose=0, callbacks=[log], **validation)
@@ -170,7 +86,7 @@ class TestEpochLog:
     def test_replaces_epochs_that_are_trained_again(self, tmp_path):
         perplexity = Perplexity()
         for last in (3, 2):
-            model = small_model([perplexity])
+            model = adam_model([perplexity])
             model.fit(
                 small_data(),
                 epochs=last,
@@ -183,7 +99,7 @@ class TestEpochLog:
     def test_not_a_number_is_still_json(self, tmp_path):
         perplexity = Perplexity()
         log = EpochLog(tmp_path, perplexity)
-        log.set_model(small_model([perplexity]))
+        log.set_model(adam_model([perplexity]))
         log.on_epoch_begin(0)
         log.on_epoch_end(0, {"val_loss": float("nan"), "val_bleu": 1.5})
         text = RunDirectory(tmp_path).history.read_text()
@@ -208,7 +124,7 @@ class TestStopOnNaN:
 def fit(run_dir, epochs, learning_rate=0.01, scale=1.0, **options):
     """Trains up to an epoch, after those that are there; returns the model."""
     perplexity = Perplexity()
-    model = small_model([perplexity], learning_rate)
+    model = adam_model([perplexity], learning_rate)
     model.fit(
         small_data().map(lambda x, y, w: (x, y, w * scale)),
         validation_data=small_data(),
@@ -232,6 +148,7 @@ class TestTrainingCallbacks:
         assert {path.name for path in tmp_path.iterdir()} == {
             "history.jsonl",
             "logs",
+            "last.weights.h5",
             "model.weights.h5",
         }
 
@@ -253,36 +170,49 @@ class TestTrainingCallbacks:
         assert len(read_history(tmp_path)) == 4
 
 
-@pytest.mark.parametrize(
-    "monitor, expected",
-    [
-        ("val_bleu", "max"),
-        ("val_token_accuracy", "max"),
-        ("val_loss", "min"),
-        ("val_perplexity", "min"),
-    ],
-)
-def test_direction(monitor, expected):
-    assert direction(monitor) == expected
+def test_the_moving_average_is_validated_and_saved(tmp_path):
+    perplexity = Perplexity()
+    optimizer = make_optimizer("adam", 0.1, ema_momentum=0.5)
+    model = small_model(optimizer, [perplexity])
+    average = [w.numpy() for w in model.trainable_weights]
+    raw = []
 
+    class Average(keras.callbacks.Callback):
+        """Averages in NumPy."""
 
-@pytest.mark.parametrize(
-    "monitor, values, expected",
-    [
-        ("val_bleu", [1.0, 3.0, 2.0], (3.0, 1)),
-        ("val_loss", [1.0, 3.0, 2.0], (1.0, 2)),
-        ("val_loss", [2.0, 2.0], (2.0, 1)),  # a tie is no improvement
-        ("val_loss", [None, 2.0, None], (2.0, 1)),
-        ("val_loss", [None], (None, 1)),
-        ("val_loss", [], (None, 0)),
-    ],
-)
-def test_best_so_far(monitor, values, expected):
-    assert best_so_far([{monitor: value} for value in values], monitor) == expected
+        def on_train_batch_end(self, batch, logs=None):
+            weights = [w.numpy() for w in model.trainable_weights]
+            for i, weight in enumerate(weights):
+                old = average[i] if int(optimizer.iterations) > 1 else weight
+                average[i] = 0.5 * old + 0.5 * weight
+            raw[:] = weights
+
+    after = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: [
+            np.testing.assert_array_equal(w, r)
+            for w, r in zip(model.trainable_weights, raw, strict=True)
+        ]
+    )
+    model.fit(
+        small_data(),
+        validation_data=small_data(),
+        epochs=2,
+        verbose=0,
+        callbacks=training_callbacks(
+            tmp_path, perplexity, [Average()], [after], moving_average=True
+        ),
+    )
+    run = RunDirectory(tmp_path)
+    for path in (run.best_weights, run.last_weights):
+        model.load_weights(path)
+        for weight, mean in zip(model.trainable_weights, average, strict=True):
+            np.testing.assert_allclose(weight, mean, atol=1e-6)
+    loss = model.evaluate(small_data(), verbose=0, return_dict=True)["loss"]
+    np.testing.assert_allclose(loss, read_history(tmp_path)[-1]["val_loss"], 1e-6)
 
 
 def test_the_last_epochs_weights_are_kept(tmp_path):
-    model = small_model()
+    model = adam_model()
     keep = SaveWeights(tmp_path, keep_epochs=2)
     keep.set_model(model)
     for epoch in range(4):
@@ -301,18 +231,3 @@ def test_the_last_epochs_weights_are_kept(tmp_path):
 def test_a_negative_number_of_epochs_is_refused(tmp_path):
     with pytest.raises(ValueError, match="keep_epochs.*-1"):
         SaveWeights(tmp_path, keep_epochs=-1)
-
-
-@pytest.mark.parametrize(
-    "value, best, monitor, expected",
-    [
-        (1.0, None, "val_perplexity", True),
-        (1.0, 2.0, "val_perplexity", True),
-        (2.0, 2.0, "val_perplexity", False),
-        (1.0, 2.0, "val_bleu", False),
-        (float("nan"), None, "val_bleu", False),
-        (None, None, "val_bleu", False),
-    ],
-)
-def test_is_better(value, best, monitor, expected):
-    assert is_better(value, best, monitor) is expected

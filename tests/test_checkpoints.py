@@ -15,7 +15,12 @@ import pytest
 import tensorflow as tf
 from small_training import small_model, write_corpus
 
-from keras_luong.training.checkpoints import Checkpoints, FollowEpoch, fit
+from keras_luong.training.checkpoints import (
+    Checkpoints,
+    FollowEpoch,
+    fit,
+    newest_common,
+)
 from keras_luong.training.optimizers import make_optimizer
 from keras_luong.training.run_directory import RunDirectory
 
@@ -46,8 +51,8 @@ def fail(model):
     raise RuntimeError("power cut")
 
 
-def train(run_dir, epochs=3, steps=2, interrupt=()):
-    model = small_model(make_optimizer("adam", 0.01))
+def train(run_dir, epochs=3, steps=2, interrupt=(), **options):
+    model = small_model(make_optimizer("adam", 0.01, **options))
     checkpoints = Checkpoints(run_dir, steps=steps)
     started_at = checkpoints.restore(model)
     follow = FollowEpoch(started_at)
@@ -55,7 +60,7 @@ def train(run_dir, epochs=3, steps=2, interrupt=()):
         model,
         follow.batches(small_data),
         epochs,
-        started_at,
+        checkpoints,
         callbacks=[follow, *interrupt, checkpoints],
         verbose=0,
     )
@@ -90,6 +95,45 @@ def test_going_on_equals_never_stopping(tmp_path, whole, after, position):
     model, started_at = train(tmp_path)  # there is nothing left to do
     assert started_at == (3, 0)
     assert_equal(model, whole)
+
+
+ALL = {"gradient_accumulation_steps": 2, "ema_momentum": 0.9, "loss_scaling": True}
+
+
+@pytest.mark.parametrize("after", [3, 6, 11])
+def test_going_on_with_all_options(tmp_path, after):
+    """Gradients half accumulated, an average, and `fit` that puts it into the model."""
+    whole, _ = train(tmp_path / "whole", **ALL)
+    with pytest.raises(RuntimeError, match="power cut"):
+        train(tmp_path, interrupt=[Interrupt(after, fail)], **ALL)
+    assert_equal(train(tmp_path, **ALL)[0], whole)
+
+
+def test_an_error_in_fit_leaves_the_signals_alone(tmp_path):
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(RuntimeError, match="power cut"):
+        train(tmp_path, interrupt=[Interrupt(1, fail)])
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_machines_go_on_from_what_all_of_them_have():
+    class Machines:
+        """A strategy's way to tell each machine what the others have."""
+
+        def __init__(self, *others):
+            self.others = np.array(others, np.int64).reshape(-1, 2)
+
+        def gather(self, mine):
+            return np.concatenate([mine, self.others])
+
+    def newest(mine, *others):
+        return newest_common(mine, 2, Machines(*others).gather)
+
+    assert newest([4, 6]) == 6
+    assert newest([4, 6], [2, 4]) == 4
+    assert newest([4, 6], [4, 6]) == 6
+    assert newest([6, 4], [2, -1]) is None
+    assert newest([], [2, 4]) is None
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_luong.training.optimizers import make_optimizer
+from keras_luong.training.optimizers import innermost, make_optimizer
 
 
 @pytest.mark.parametrize("name, cls", [("sgd", "SGD"), ("adam", "Adam")])
@@ -85,3 +85,48 @@ def test_counts_the_steps_that_there_were():
     model.compile(make_optimizer("adam", 0.1), "mse")
     model.fit(data, epochs=4, verbose=0)
     assert int(model.optimizer.iterations) == 12
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+@pytest.mark.parametrize("loss_scaling", [False, True])
+def test_accumulated_batches_are_one_batch(name, loss_scaling):
+    """The mean of their gradients is clipped, words' rows or not."""
+    words, dense = (keras.Variable(np.ones((4, 2), "float32")) for _ in range(2))
+    rows = tf.constant([[[3.0, 0.0], [0.0, 8.0]], [[0.0, 4.0], [60.0, 0.0]]])
+    optimizer = make_optimizer(
+        name, 0.1, 5.0, loss_scaling, gradient_accumulation_steps=2
+    )
+    scale = float(optimizer.scale_loss(1.0))
+    seen = []
+    for step in range(4):
+        indices = tf.constant([[2, 1], [2, 2]])[step % 2]
+        gradient = tf.IndexedSlices(
+            scale * rows[step % 2], indices, tf.constant([4, 2])
+        )
+        optimizer.apply([gradient], [words])
+        seen.append(words.numpy())
+    np.testing.assert_array_equal(seen[0], np.ones((4, 2)))
+    np.testing.assert_array_equal(seen[1], seen[2])
+    one = make_optimizer(name, 0.1, 5.0)
+    mean = np.zeros((4, 2), "float32")
+    mean[1], mean[2] = [0.0, 4.0], [31.5, 2.0]
+    for _ in range(2):
+        one.apply([tf.constant(mean)], [dense])
+    np.testing.assert_allclose(words, dense, atol=1e-6)
+    assert int(optimizer.iterations) == 2
+    total, steps = innermost(optimizer).norms.numpy()
+    assert steps == 2
+    np.testing.assert_allclose(total, 2 * np.linalg.norm(mean), 1e-6)
+
+
+@pytest.mark.parametrize(
+    "options, error, message",
+    [
+        ({"gradient_accumulation_steps": 0}, ValueError, "steps.*0"),
+        ({"gradient_accumulation_steps": 1.5}, TypeError, "steps.*1.5"),
+        ({"ema_momentum": 1.0}, ValueError, "ema_momentum.*1.0"),
+    ],
+)
+def test_refuses_options(options, error, message):
+    with pytest.raises(error, match=message):
+        make_optimizer("sgd", 1.0, **options)

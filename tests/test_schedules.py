@@ -3,12 +3,15 @@ from __future__ import annotations
 import keras
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from keras_luong.training.schedules import (
     SCHEDULES,
     InverseSquareRoot,
     halving,
     make_schedule,
+    plateau,
 )
 
 
@@ -45,6 +48,48 @@ def test_halving_in_fit_and_after_a_restart():
     np.testing.assert_allclose(seen, [0.1, 0.1, 0.05, 0.025, 0.0125], 1e-6)
 
 
+@given(
+    st.lists(st.sampled_from([1.0, 2.0, 3.0, 4.0]), max_size=12),
+    st.integers(1, 3),
+    st.sampled_from(["val_bleu", "val_loss"]),
+)
+def test_plateau_is_that_of_keras(values, patience, monitor):
+    mode = "max" if monitor == "val_bleu" else "min"
+    callback = keras.callbacks.ReduceLROnPlateau(
+        monitor, 0.5, patience, mode=mode, min_delta=0.0
+    )
+    callback.set_model(model := small_model(1.0))
+    callback.on_train_begin()
+    for epoch, value in enumerate(values):
+        callback.on_epoch_end(epoch, {monitor: value})
+    rate = plateau(1.0, values, patience, monitor)
+    assert rate == float(model.optimizer.learning_rate)
+
+
+def test_plateau_in_fit_and_after_a_restart():
+    x, y = np.ones((4, 2)), np.ones((4, 1))
+    values, history, seen = [9.0, 9.0, 8.0, 8.5, 8.2, 8.1, 9.0], [], []
+
+    def finish(epoch, logs):
+        history.append({"val_bleu": -values[epoch]})
+
+    for first, last in ((0, 3), (3, 7)):
+        schedule = make_schedule(
+            "plateau", 0.4, patience=2, monitor="val_bleu", history=lambda: history
+        )
+        model = small_model(schedule.learning_rate)
+        after = keras.callbacks.LambdaCallback(on_epoch_end=finish)
+        seen += model.fit(
+            x,
+            y,
+            initial_epoch=first,
+            epochs=last,
+            verbose=0,
+            callbacks=[*schedule.callbacks, after],
+        ).history["learning_rate"]
+    np.testing.assert_allclose(seen, [0.4] * 5 + [0.2] * 2, 1e-6)
+
+
 @pytest.mark.parametrize(
     "step, expected", [(0, 0.25), (1, 0.5), (3, 1.0), (15, 0.5), (63, 0.25)]
 )
@@ -73,6 +118,7 @@ def test_by_name(name):
         (lambda: make_schedule("constant", 0.0), "learning_rate.*0.0"),
         (lambda: make_schedule("halving", 1.0, constant_epochs=-1), "-1"),
         (lambda: make_schedule("inverse_sqrt", 1.0, warmup_steps=0), "warmup_steps"),
+        (lambda: make_schedule("plateau", 1.0, patience=0), "patience.*0"),
         (lambda: halving(-1.0, 5), "initial"),
     ],
 )

@@ -168,6 +168,42 @@ def test_frequent_words_stay_whole():
     assert list(strings(tokenizer.pieces(ids[0]))) == [f"▁{word}" for word in words]
 
 
+def test_samples_splits_by_their_probability():
+    """All splits of a word that its pieces allow, as often as the model says."""
+    tokenizer = SentencePieceTokenizer.train(
+        ["abab ab aba ba bab a b cab cabab"] * 3, vocab_size=14
+    )
+    processor, word = tokenizer._processor, "▁abab"
+    scores = {}
+    for where in range(1 << 4):  # the bits tell where it is cut
+        cuts = [0, *(i for i in range(1, 5) if where >> (i - 1) & 1), 5]
+        pieces = [word[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+        ids = tuple(processor.piece_to_id(piece) for piece in pieces)
+        if 1 not in ids:
+            scores[ids] = sum(processor.get_score(i) for i in ids)
+    rows = tokenizer.sample(tf.constant(["abab"] * 4000), 7, alpha=0.5).to_list()
+    seen = {ids: rows.count(list(ids)) / len(rows) for ids in set(map(tuple, rows))}
+    weights = {ids: np.exp(0.5 * score) for ids, score in scores.items()}
+    assert len(weights) > 2 and seen.keys() <= weights.keys()
+    for ids, weight in weights.items():
+        expected = weight / sum(weights.values())
+        assert seen.get(ids, 0) == pytest.approx(expected, abs=0.03)
+
+
+def test_a_large_alpha_samples_what_encode_gives():
+    tokenizer = SentencePieceTokenizer.train(SENTENCES, vocab_size=60)
+    texts = tf.constant([*SENTENCES[:5], "", b"\xff odd"])
+    rows = tokenizer.sample(texts, 1, alpha=1e4).to_list()
+    assert rows == tokenizer.encode(texts).to_list()
+
+
+@pytest.mark.parametrize("alpha, error", [(0, ValueError), ("1", TypeError)])
+def test_bad_alpha_is_refused(alpha, error):
+    tokenizer = SentencePieceTokenizer.train(SENTENCES, vocab_size=60)
+    with pytest.raises(error, match=f"alpha.*{alpha}"):
+        tokenizer.sample(tf.constant(["a"]), 1, alpha)
+
+
 def test_digits_can_be_split():
     tokenizer = SentencePieceTokenizer.train(
         ["page 12 12", "page 123"] * 9, vocab_size=40, split_digits=True

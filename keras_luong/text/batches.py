@@ -29,6 +29,7 @@ def training_batches(
     max_length: int = 50,
     seed: int = 0,
     shuffle_pairs: int = 100_000,
+    subword_sampling: float | None = None,
 ) -> tf.data.Dataset:
     """Batches to train on: shuffled, filtered, bucketed by length, sized in tokens.
 
@@ -46,6 +47,9 @@ def training_batches(
         seed: Seed of the order.
         shuffle_pairs: Shuffle within a window of so many pairs. A larger corpus that
             is sorted in some way should be shuffled before.
+        subword_sampling: Splits words at random, in other ways each epoch, see
+            `SentencePieceTokenizer.sample`, whose `alpha` this is; None for always the
+            best split.
 
     Returns:
         Dataset of `({"source": int32 [B, S], "target": int32 [B, T]}, labels int32
@@ -56,7 +60,8 @@ def training_batches(
 
     Raises:
         TypeError: If a number is no integer.
-        ValueError: If it is below 1.
+        ValueError: If it is below 1, or if `subword_sampling` is wanted of a tokenizer
+            that knows only one split.
 
     Example:
         ```python
@@ -68,9 +73,11 @@ def training_batches(
     check_size("max_length", max_length)
     check_size("shuffle_pairs", shuffle_pairs)
 
-    def encode(texts: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        source = tokenizers.source.encode(texts["source"])
-        target = tokenizers.target.encode(texts["target"])
+    split = _splitter(tokenizers, subword_sampling)
+
+    def encode(number: tf.Tensor, texts: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        source = split("source", texts, (seed, 2 * number))
+        target = split("target", texts, (seed, 2 * number + 1))
         kept = _fits(source, max_length) & _fits(target, max_length)
         return _rows(
             tf.ragged.boolean_mask(source, kept),
@@ -119,7 +126,7 @@ def evaluation_batches(
     check_size("batch_tokens", batch_tokens)
     check_size("max_length", max_length)
 
-    def encode(texts: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def encode(number: tf.Tensor, texts: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         source = tokenizers.source.encode(texts["source"])
         target = tokenizers.target.encode(texts["target"])
         return _rows(source[:, :max_length], target[:, :max_length], max_length)
@@ -163,6 +170,25 @@ def bucket_lengths(max_length: int) -> list[int]:
     return lengths
 
 
+def _splitter(tokenizers: TokenizerPair, alpha: float | None) -> Callable:
+    """A function of the side, the texts of both and two seeds: -> ids."""
+    if alpha is None:
+        return lambda side, texts, seeds: getattr(tokenizers, side).encode(texts[side])
+    for tokenizer in (tokenizers.source, tokenizers.target):
+        if not hasattr(tokenizer, "sample"):
+            raise ValueError(
+                "subword_sampling needs a tokenizer with several ways to split a "
+                f"word: sentencepiece. Received: {type(tokenizer).__name__}"
+            )
+
+    def split(side, texts, seeds):
+        seeds = [tf.cast(seed, tf.int64) for seed in seeds]
+        seed = tf.random.stateless_uniform([], seeds, maxval=2**31 - 1, dtype=tf.int32)
+        return getattr(tokenizers, side).sample(texts[side], seed, alpha)
+
+    return split
+
+
 def _fits(ids: tf.RaggedTensor, max_length: int) -> tf.Tensor:
     lengths = ids.row_lengths()
     return (lengths > 0) & (lengths <= max_length)
@@ -189,8 +215,8 @@ def _with_eos(ids: tf.RaggedTensor) -> tf.RaggedTensor:
 
 
 def _encoded(pairs: tf.data.Dataset, encode: Callable) -> tf.data.Dataset:
-    """Encodes many pairs at a time, then hands them out one by one."""
-    many = pairs.batch(_TEXTS_AT_ONCE)
+    """Encodes many pairs at a time, numbered, then hands them out one by one."""
+    many = pairs.batch(_TEXTS_AT_ONCE).enumerate()
     return many.map(encode, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
 
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from keras_luong.checks import check_above
 from keras_luong.text.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_luong.text.tokenizer import (
     check_vocab_size,
@@ -25,6 +28,8 @@ from keras_luong.text.tokenizer import (
     read,
     valid_utf8,
 )
+
+_SEED_LOCK = threading.Lock()  # SentencePiece has one seed for all
 
 
 class SentencePieceTokenizer(tf.Module):
@@ -68,6 +73,7 @@ class SentencePieceTokenizer(tf.Module):
         self.vocab_size = processor.get_piece_size()
         _check_special_ids(processor)
         self.model = model
+        self._processor = processor
         self._tokenizer = _durable_tokenizer(model)
 
     @classmethod
@@ -135,6 +141,52 @@ class SentencePieceTokenizer(tf.Module):
             Ragged int32 `[B, None]` without BOS or EOS; an empty row for a blank text.
         """
         return self._tokenizer.tokenize(valid_utf8(texts))
+
+    def sample(
+        self, texts: tf.Tensor, seed: tf.Tensor, alpha: float = 0.1
+    ) -> tf.RaggedTensor:
+        """Splits each text at random, in one of all the ways that the model has.
+
+        A model that is trained on other splits each time learns what the pieces are
+        made of (subword regularization, Kudo 2018, arXiv:1804.10959). For training
+        alone: it runs in Python's SentencePiece, and does not export.
+
+        Args:
+            texts: tf.string `[B]`.
+            seed: int32 `[]`; the same seed and texts give the same splits.
+            alpha: A split's probability is proportional to that of its pieces, to the
+                power of `alpha`: 0 makes all equal, and a large one gives `encode`'s.
+
+        Returns:
+            Ragged int32 `[B, None]`, as from `encode`.
+
+        Raises:
+            TypeError: If `alpha` is no number.
+            ValueError: If it is not above 0.
+
+        Example:
+            >>> tokenizer.sample(tf.constant(["a red shirt"]), seed=1)
+            # ▁a ▁r ed ▁shirt
+        """
+        import sentencepiece
+
+        check_above("alpha", alpha, 0)
+
+        def split(texts, seed):
+            texts = [text.decode() for text in texts]
+            # One thread is started for one call, and takes the seed as it starts.
+            options = {"alpha": alpha, "nbest_size": -1, "num_threads": 1}
+            with _SEED_LOCK:
+                sentencepiece.set_random_generator_seed(int(seed))
+                rows = self._processor.encode(texts, enable_sampling=True, **options)
+            lengths = np.array([len(row) for row in rows], np.int64)
+            return np.array([i for row in rows for i in row], np.int32), lengths
+
+        ids, lengths = tf.numpy_function(
+            split, [valid_utf8(texts), seed], [tf.int32, tf.int64]
+        )
+        lengths = tf.ensure_shape(lengths, texts.shape)
+        return tf.RaggedTensor.from_row_lengths(tf.ensure_shape(ids, [None]), lengths)
 
     def decode(self, ids: tf.Tensor) -> tf.Tensor:
         """Turns ids `[..., T]` into strings `[...]`.

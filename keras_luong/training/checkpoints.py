@@ -18,9 +18,10 @@ import numpy as np
 import tensorflow as tf
 
 from keras_luong.checks import check_size
-from keras_luong.training.run_directory import RunDirectory, saved_beside
+from keras_luong.training.run_directory import RunDirectory
 
 _DRAWS_PER_EPOCH = 1 << 20  # more than an epoch has batches
+_STEPS_PER_EPOCH = 1 << 40  # for a position as one number
 
 
 class Checkpoints(keras.callbacks.Callback):
@@ -29,7 +30,8 @@ class Checkpoints(keras.callbacks.Callback):
     Every `steps` steps and after every epoch, the weights, the optimizer's state, the
     seeds' and the position in the data go to the run directory, by TensorFlow's own
     checkpoints: written beside, then renamed, with checksums that are verified on
-    reading. One that is damaged is passed over for the one before.
+    reading. One that is damaged is passed over for the one before. Several machines go
+    on from the newest that all of them have.
 
     Ctrl-C and SIGTERM let the step end, save, and stop `fit` by a KeyboardInterrupt. A
     second one stops at once.
@@ -47,8 +49,13 @@ class Checkpoints(keras.callbacks.Callback):
 
     Example:
         >>> checkpoints = Checkpoints("runs/m30k", steps=500)
-        >>> epoch, step = checkpoints.restore(model)  # (0, 0) at first
-        >>> model.fit(batches, initial_epoch=epoch, epochs=10, callbacks=[checkpoints])
+        >>> follow = FollowEpoch(checkpoints.restore(model))
+        >>> batches = follow.batches(lambda seed: make_batches(seed))
+        >>> fit(model, batches, 10, checkpoints, callbacks=[follow, checkpoints])
+
+    Attributes:
+        position: The epoch to go on with, counted from 0, and how many of its steps
+            were done; what `restore` returned.
     """
 
     def __init__(self, run_dir: str | Path, steps: int = 500, keep: int = 2):
@@ -57,6 +64,7 @@ class Checkpoints(keras.callbacks.Callback):
         self.steps = check_size("steps", steps)
         self.keep = check_size("keep", keep, smallest=2)
         self._stop = threading.Event()
+        self._handlers = {}
 
     def restore(self, model: keras.Model) -> tuple[int, int]:
         """Brings a compiled model to where its training was.
@@ -71,9 +79,9 @@ class Checkpoints(keras.callbacks.Callback):
         with model.distribute_strategy.scope():
             if not model.optimizer.built:
                 model.optimizer.build(model.trainable_variables)
-            self._position = tf.Variable([0, 0], dtype=tf.int64, trainable=False)
+            self._saved_position = tf.Variable([0, 0], dtype=tf.int64)
         self._state = tf.train.Checkpoint(
-            position=self._position,
+            position=self._saved_position,
             model=[variable.value for variable in _state_of(model)],
             optimizer=[variable.value for variable in model.optimizer.variables],
         )
@@ -81,32 +89,43 @@ class Checkpoints(keras.callbacks.Callback):
             self._state, str(self.run.checkpoints), max_to_keep=self.keep
         )
         self._model = model
-        found = self._read()
-        if not found:
+        self._read(model.distribute_strategy)
+        if not self._manager.checkpoints:
             _check_room(self.run.checkpoints, model, self.keep)
             self._save(0, 0)  # now, rather than after hours, if it cannot be done
-        epoch, step = map(int, self._position.numpy())
-        self._started_at = epoch, step
-        return epoch, step
+        epoch, step = self._saved_position.numpy()
+        self.position = int(epoch), int(step)
+        return self.position
 
-    def _read(self) -> bool:
-        """Whether there was a checkpoint that could be read."""
-        for path in reversed(self._manager.checkpoints):
+    def _read(self, strategy) -> None:
+        """Restores the newest checkpoint that can be read on every machine."""
+        readable = self._readable()
+        common = newest_common(list(readable), self.keep, _gather_rows(strategy))
+        if common is not None:
+            self._state.restore(readable[common]).assert_consumed()
+        elif self._manager.checkpoints:
+            raise OSError(
+                f"None of the checkpoints in {self.run.checkpoints} can be read on "
+                "every machine. Give another run directory to start anew, or give "
+                "each machine the checkpoints of one that has some"
+            )
+
+    def _readable(self) -> dict[int, str]:
+        """The checkpoints without damage: position as one number → path."""
+        paths = {}
+        for path in self._manager.checkpoints:
             try:
                 self._state.restore(path).assert_consumed()
-                return True
             except (tf.errors.OpError, ValueError, AssertionError, IndexError) as error:
                 warnings.warn(
                     f"The checkpoint {path} cannot be read; trying the one before. "
                     f"({str(error).splitlines()[0]})",
-                    stacklevel=3,
+                    stacklevel=4,
                 )
-        if self._manager.checkpoints:
-            raise OSError(
-                f"None of the checkpoints in {self.run.checkpoints} can be read. Give "
-                "another run directory to start anew"
-            )
-        return False
+            else:
+                epoch, step = self._saved_position.numpy()
+                paths[int(epoch) * _STEPS_PER_EPOCH + int(step)] = path
+        return paths
 
     def _save(self, epoch: int, step: int) -> None:
         for variable in self._model.weights:
@@ -116,11 +135,12 @@ class Checkpoints(keras.callbacks.Callback):
                     f"{epoch + 1}. The checkpoint before it is kept. A lower learning "
                     "rate or clip_norm usually helps"
                 )
-        self._position.assign([epoch, step])
+        self._saved_position.assign([epoch, step])
         self._manager.save()
 
     def on_train_begin(self, logs=None):
         """Listens to Ctrl-C."""
+        self.on_train_end()
         if threading.current_thread() is threading.main_thread():
             self._handlers = {
                 number: signal.signal(number, self._on_signal)
@@ -129,8 +149,8 @@ class Checkpoints(keras.callbacks.Callback):
 
     def on_train_end(self, logs=None):
         """Listens no more."""
-        for number, handler in getattr(self, "_handlers", {}).items():
-            signal.signal(number, handler)
+        while self._handlers:
+            signal.signal(*self._handlers.popitem())
 
     def _on_signal(self, number, frame):
         if self._stop.is_set():
@@ -140,7 +160,7 @@ class Checkpoints(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         """Remembers where in the data this is."""
         self._epoch = epoch
-        first_epoch, first_step = self._started_at
+        first_epoch, first_step = self.position
         self._before = first_step if epoch == first_epoch else 0
 
     def on_train_batch_end(self, batch, logs=None):
@@ -155,8 +175,6 @@ class Checkpoints(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         """Saves, with the position before the next epoch's first step."""
-        with saved_beside(self.run.last_weights) as path:
-            self._model.save_weights(path)
         self._save(epoch + 1, 0)
         if self._stop.is_set():
             self.on_train_end()
@@ -226,7 +244,13 @@ class FollowEpoch(keras.callbacks.Callback):
         return batches.prefetch(tf.data.AUTOTUNE)
 
 
-def fit(model: keras.Model, batches, epochs: int, started_at: tuple[int, int], **more):
+def fit(
+    model: keras.Model,
+    batches: tf.data.Dataset,
+    epochs: int,
+    checkpoints: Checkpoints,
+    **more,
+) -> None:
     """`model.fit` from the middle of an epoch.
 
     Keras takes the number of batches of the first epoch that it sees for that of every
@@ -236,17 +260,50 @@ def fit(model: keras.Model, batches, epochs: int, started_at: tuple[int, int], *
         model: The compiled model.
         batches: From `FollowEpoch.batches`.
         epochs: How many epochs there shall be in all.
-        started_at: The epoch and step that `Checkpoints.restore` returned.
+        checkpoints: What restored the model; it is one of the callbacks, too.
         **more: Arguments of `keras.Model.fit`.
     """
-    epoch, step = started_at
-    if step and epoch < epochs:
-        model.fit(batches, initial_epoch=epoch, epochs=epoch + 1, **more)
-        epoch += 1
-        if model.stop_training:
-            return
-    if epoch < epochs:
-        model.fit(batches, initial_epoch=epoch, epochs=epochs, **more)
+    epoch, step = checkpoints.position
+    try:
+        if step and epoch < epochs:
+            model.fit(batches, initial_epoch=epoch, epochs=epoch + 1, **more)
+            if model.stop_training:
+                return
+            # `fit` may have left an average in the place of the weights.
+            epoch, _ = checkpoints.restore(model)
+        if epoch < epochs:
+            model.fit(batches, initial_epoch=epoch, epochs=epochs, **more)
+    finally:
+        checkpoints.on_train_end()  # Keras does not say so after an error
+
+
+def newest_common(positions: list[int], most: int, gather) -> int | None:
+    """The greatest position that each machine has; None where there is none.
+
+    Args:
+        positions: What this machine has, none of them negative.
+        most: How many a machine may have.
+        gather: Takes a machine's int64 row `[1, most]` and returns those of all.
+    """
+    mine = np.full([1, most], -1, np.int64)
+    mine[0, : len(positions)] = positions
+    common = set.intersection(*(set(row.tolist()) for row in gather(mine))) - {-1}
+    return max(common, default=None)
+
+
+def _gather_rows(strategy):
+    """A function that gathers rows over the replicas, those of one machine equal."""
+
+    def gather(mine):
+        @tf.function
+        def exchange():
+            return strategy.run(
+                lambda: tf.distribute.get_replica_context().all_gather(mine, axis=0)
+            )
+
+        return strategy.experimental_local_results(exchange())[0].numpy()
+
+    return gather
 
 
 def _state_of(model):

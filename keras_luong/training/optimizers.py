@@ -1,8 +1,10 @@
 """Optimizers, by name, with the paper's clipping of the global gradient norm.
 
-Under a distribution strategy Keras clips each replica's gradient and adds them up then,
-so that a norm of 5 means something else on two devices than on one. Here the replicas'
-gradients are summed first: any number of them takes the same step.
+Gradient accumulation and the moving average of the weights are Keras's own. Under a
+distribution strategy Keras clips each replica's gradient and adds them up then, so that
+a norm of 5 means something else on two devices than on one. Here the replicas'
+gradients are summed first: any number of them takes the same step. And here the norms
+can be looked at.
 """
 
 from __future__ import annotations
@@ -10,6 +12,9 @@ from __future__ import annotations
 import contextlib
 
 import keras
+from keras import ops
+
+from keras_luong.checks import check_rate, check_size
 
 
 class _SumFirst:
@@ -17,9 +22,19 @@ class _SumFirst:
 
     Attributes:
         sums: False inside of a `LossScaleOptimizer`, which has done it already.
+        norms: The sum of the gradients' global norms before clipping, and how many
+            there were, since somebody last set both to zero. There once it is built.
     """
 
     sums = True
+
+    def build(self, variables):
+        """As in Keras."""
+        if not self.built:
+            self.norms = self.add_variable(
+                (2,), name="norms", aggregation="only_first_replica"
+            )
+        super().build(variables)
 
     def apply(self, grads, trainable_variables=None):
         """As in Keras; the gradients are those of one replica."""
@@ -30,6 +45,13 @@ class _SumFirst:
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
         return grads_and_vars  # they are sums by now
+
+    def _clip_gradients(self, grads):
+        # The very operations of Keras's clipping, so that a graph has them once.
+        squares = [ops.sum(ops.square(g)) for g in grads if g is not None]
+        norm = ops.sqrt(ops.sum(ops.stack(squares)))
+        self.norms.assign_add(ops.stack([ops.cast(norm, "float32"), 1.0]))
+        return super()._clip_gradients(grads)
 
 
 def _after(gradients):
@@ -103,6 +125,8 @@ def make_optimizer(
     learning_rate: float | keras.optimizers.schedules.LearningRateSchedule,
     clip_norm: float | None = 5.0,
     loss_scaling: bool = False,
+    gradient_accumulation_steps: int = 1,
+    ema_momentum: float | None = None,
 ) -> keras.optimizers.Optimizer:
     """Makes a Keras optimizer that rescales gradients above a global norm.
 
@@ -112,12 +136,18 @@ def make_optimizer(
         clip_norm: The greatest global norm of the whole batch's gradient, 5 in the
             paper; None or 0 for no clipping.
         loss_scaling: Whether the loss is scaled such that its gradient fits float16.
+        gradient_accumulation_steps: Batches whose mean gradient makes one step.
+        ema_momentum: Keeps an exponential moving average of the weights, `ema ←
+            momentum · ema + (1 - momentum) · weights` after every batch, see
+            `keras_luong.training.moving_average`; None or 0 for none.
 
     Returns:
         A new optimizer. Make it inside the strategy's scope.
 
     Raises:
-        ValueError: If the name is unknown or `clip_norm` is negative.
+        TypeError: If `gradient_accumulation_steps` is no integer.
+        ValueError: If the name is unknown, `clip_norm` is negative,
+            `gradient_accumulation_steps` below 1 or `ema_momentum` not in [0, 1).
 
     Example:
         >>> model.compile(make_optimizer("sgd", 1.0, clip_norm=5.0), loss)
@@ -131,5 +161,23 @@ def make_optimizer(
             "clip_norm must be above 0, or None or 0 for no clipping. "
             f"Received: {clip_norm!r}"
         )
-    optimizer = OPTIMIZERS[name](learning_rate, global_clipnorm=clip_norm or None)
+    steps = check_size("gradient_accumulation_steps", gradient_accumulation_steps)
+    momentum = check_rate("ema_momentum", ema_momentum or 0.0)
+    optimizer = OPTIMIZERS[name](
+        learning_rate,
+        global_clipnorm=clip_norm or None,
+        gradient_accumulation_steps=steps if steps > 1 else None,
+        use_ema=momentum > 0,
+        ema_momentum=momentum or 0.99,
+    )
     return LossScaleOptimizer(optimizer) if loss_scaling else optimizer
+
+
+def innermost(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+    """The optimizer that steps, without the loss scaling around it.
+
+    Example:
+        >>> innermost(make_optimizer("adam", 1e-3, loss_scaling=True)).name
+        'adam'
+    """
+    return getattr(optimizer, "inner_optimizer", optimizer)

@@ -4,6 +4,7 @@
 run.json           what was trained and how: model, search, settings, versions
 tokenizer/         the tokenizers
 model.weights.h5   the best weights so far
+last.weights.h5    those of the last epoch
 checkpoints/       the last state, to go on from
 epochs/            the weights of the last epochs, to average
 history.jsonl      one line per epoch
@@ -58,7 +59,7 @@ class RunDirectory:
     tokenizer = property(lambda self: self.path / "tokenizer")
     best_weights = property(lambda self: self.path / "model.weights.h5")
     checkpoints = property(lambda self: self.path / "checkpoints")
-    last_weights = property(lambda self: self.checkpoints / "latest.weights.h5")
+    last_weights = property(lambda self: self.path / "last.weights.h5")
     history = property(lambda self: self.path / "history.jsonl")
     results = property(lambda self: self.path / "results.json")
     logs = property(lambda self: self.path / "logs")

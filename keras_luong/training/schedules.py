@@ -7,11 +7,14 @@ knows; warm-up goes by steps, which only the optimizer knows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import keras
 from keras import ops
+
+from keras_luong.checks import check_above, check_size
+from keras_luong.training.monitors import is_better
 
 
 class Schedule(NamedTuple):
@@ -46,7 +49,7 @@ def halving(initial: float, constant_epochs: int) -> Callable[..., float]:
         >>> [rate(epoch) for epoch in (0, 4, 5, 6)]
         [1.0, 1.0, 0.5, 0.25]
     """
-    _check_positive("initial", initial)
+    check_above("initial", initial, 0)
     if constant_epochs < 0:
         raise ValueError(
             f"constant_epochs must be at least 0. Received: {constant_epochs!r}"
@@ -56,6 +59,38 @@ def halving(initial: float, constant_epochs: int) -> Callable[..., float]:
         # Keras passes the current rate; not using it makes resuming exact.
         return float(initial) * 0.5 ** max(0, epoch - constant_epochs + 1)
 
+    return rate
+
+
+def plateau(
+    initial: float, values: Sequence[float], patience: int, monitor: str
+) -> float:
+    """Halved whenever some epochs have passed without a better one.
+
+    It is that of `keras.callbacks.ReduceLROnPlateau`, as a function of the epochs that
+    were: so a training that goes on has the rate that it had.
+
+    Args:
+        initial: The learning rate of the first epoch.
+        values: The monitored quantity after each epoch so far.
+        patience: How many epochs without a better one halve the rate.
+        monitor: What the values are, such as `"val_bleu"`.
+
+    Returns:
+        The learning rate of the next epoch.
+
+    Example:
+        >>> plateau(1.0, [9.0, 8.0, 8.5, 8.2], patience=2, monitor="val_loss")
+        0.5
+    """
+    check_size("patience", patience)
+    rate, best, stale = float(check_above("initial", initial, 0)), None, 0
+    for value in values:
+        stale += 1
+        if is_better(value, best, monitor):
+            best, stale = value, 0
+        elif stale == patience:
+            rate, stale = rate / 2, 0
     return rate
 
 
@@ -75,7 +110,7 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, peak: float, warmup_steps: int = 4000):
-        _check_positive("peak", peak)
+        check_above("peak", peak, 0)
         if warmup_steps < 1:
             raise ValueError(
                 f"warmup_steps must be at least 1. Received: {warmup_steps!r}"
@@ -94,22 +129,36 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
         return {"peak": self.peak, "warmup_steps": self.warmup_steps}
 
 
-def _constant(learning_rate, constant_epochs, warmup_steps) -> Schedule:
+def _constant(learning_rate, **_) -> Schedule:
     return Schedule(learning_rate, [])
 
 
-def _halving(learning_rate, constant_epochs, warmup_steps) -> Schedule:
-    rate = halving(learning_rate, constant_epochs)
+def _halving(learning_rate, constant_epochs, **_) -> Schedule:
+    return _by_epochs(learning_rate, halving(learning_rate, constant_epochs))
+
+
+def _plateau(learning_rate, patience, monitor, history, **_) -> Schedule:
+    check_size("patience", patience)
+
+    def rate(epoch, learning_rate_now=None):
+        values = [logs.get(monitor) for logs in history()[:epoch]]
+        return plateau(learning_rate, values, patience, monitor)
+
+    return _by_epochs(learning_rate, rate)
+
+
+def _by_epochs(learning_rate, rate) -> Schedule:
     return Schedule(learning_rate, [keras.callbacks.LearningRateScheduler(rate)])
 
 
-def _inverse_sqrt(learning_rate, constant_epochs, warmup_steps) -> Schedule:
+def _inverse_sqrt(learning_rate, warmup_steps, **_) -> Schedule:
     return Schedule(InverseSquareRoot(learning_rate, warmup_steps), [])
 
 
 SCHEDULES = {
     "constant": _constant,
     "halving": _halving,
+    "plateau": _plateau,
     "inverse_sqrt": _inverse_sqrt,
 }
 
@@ -119,14 +168,21 @@ def make_schedule(
     learning_rate: float,
     constant_epochs: int = 5,
     warmup_steps: int = 4000,
+    patience: int = 2,
+    monitor: str = "val_perplexity",
+    history: Callable[[], Sequence[dict]] = list,
 ) -> Schedule:
     """Makes a schedule by name.
 
     Args:
-        name: `"constant"`, `"halving"` (the paper's) or `"inverse_sqrt"`.
+        name: `"constant"`, `"halving"` (the paper's), `"plateau"` or `"inverse_sqrt"`.
         learning_rate: The first learning rate; the peak for `"inverse_sqrt"`.
         constant_epochs: Epochs before the halving begins.
         warmup_steps: Steps of warm-up for `"inverse_sqrt"`.
+        patience: Epochs without a better one that halve the rate on a plateau.
+        monitor: What "better" is judged by there.
+        history: Gives the logs of the epochs that were, for the plateau: such as
+            `lambda: read_history(run_dir)`.
 
     Returns:
         The learning rate for the optimizer and the callbacks for `fit`.
@@ -143,10 +199,12 @@ def make_schedule(
         raise ValueError(
             f"Unknown schedule. Received: {name!r}, expected one of {list(SCHEDULES)}"
         )
-    _check_positive("learning_rate", learning_rate)
-    return SCHEDULES[name](learning_rate, constant_epochs, warmup_steps)
-
-
-def _check_positive(name: str, value: float) -> None:
-    if not value > 0:
-        raise ValueError(f"{name} must be above 0. Received: {value!r}")
+    check_above("learning_rate", learning_rate, 0)
+    return SCHEDULES[name](
+        learning_rate,
+        constant_epochs=constant_epochs,
+        warmup_steps=warmup_steps,
+        patience=patience,
+        monitor=monitor,
+        history=history,
+    )

@@ -1,0 +1,64 @@
+"""What training is judged by: whether it should rise or fall, and the best so far."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+
+def direction(monitor: str) -> str:
+    """Whether a monitored quantity should rise or fall.
+
+    Args:
+        monitor: Its name in the logs, such as `"val_bleu"`.
+
+    Returns:
+        Keras's `mode`: `"max"` for BLEU and accuracies, `"min"` for the rest.
+
+    Example:
+        >>> direction("val_bleu"), direction("val_loss")
+        ('max', 'min')
+    """
+    return "max" if monitor.endswith(("bleu", "accuracy")) else "min"
+
+
+def is_better(value: float | None, best: float | None, monitor: str) -> bool:
+    """Whether a monitored value is better than the best so far.
+
+    Args:
+        value: The value; None, like NaN, is never better.
+        best: The best so far, None if there is none.
+        monitor: Name of the quantity.
+
+    Example:
+        >>> is_better(3.0, 2.0, "val_bleu"), is_better(3.0, 2.0, "val_perplexity")
+        (True, False)
+    """
+    if value is None or math.isnan(value):
+        return False
+    if best is None:
+        return True
+    return value > best if direction(monitor) == "max" else value < best
+
+
+def best_so_far(history: Sequence[dict], monitor: str) -> tuple[float | None, int]:
+    """The best value in a history, and how many epochs ago it was reached.
+
+    Args:
+        history: What `read_history` returns.
+        monitor: Name of the quantity.
+
+    Returns:
+        The value, None if it was never logged; and the number of epochs after it.
+
+    Example:
+        >>> best_so_far([{"val_bleu": 3.0}, {"val_bleu": 2.0}], "val_bleu")
+        (3.0, 1)
+    """
+    sign = 1 if direction(monitor) == "max" else -1
+    values = [epoch.get(monitor) for epoch in history]
+    known = [i for i, value in enumerate(values) if value is not None]
+    if not known:
+        return None, len(values)
+    best = max(known, key=lambda i: (sign * values[i], -i))
+    return values[best], len(values) - 1 - best

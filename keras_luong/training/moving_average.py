@@ -1,0 +1,57 @@
+"""The exponential moving average of the weights, in their place where it counts."""
+
+from __future__ import annotations
+
+import keras
+
+from keras_luong.training.optimizers import innermost
+
+
+class MovingAverage(keras.callbacks.Callback):
+    """Validates, translates and saves with the average that the optimizer keeps.
+
+    The average takes the weights' place when a validation begins, and gives it back in
+    this callback's `on_epoch_end`: what comes before it in the list of callbacks sees
+    the average, what comes after it the weights that training goes on with. (Keras's
+    `SwapEMAWeights` swaps by adding and subtracting, which rounds the weights, and not
+    before the callbacks of the epoch's end have run.) When `fit` ends, Keras leaves the
+    average in the model.
+
+    Raises:
+        ValueError: From `fit`, if the optimizer keeps no average.
+
+    Example:
+        >>> model.compile(make_optimizer("adam", 1e-3, ema_momentum=0.999), loss)
+        >>> model.fit(batches, validation_data=validation, callbacks=[
+        ...     SaveWeights("runs/m30k"), MovingAverage(), checkpoints])
+    """
+
+    def __init__(self):
+        super().__init__()
+        self._weights = None
+
+    def on_train_begin(self, logs=None):
+        """Checks that there is an average."""
+        if not innermost(self.model.optimizer).use_ema:
+            raise ValueError(
+                "MovingAverage needs an optimizer that keeps the average of the "
+                "weights: make_optimizer(..., ema_momentum=0.999). Received: "
+                f"{self.model.optimizer.name} with use_ema=False"
+            )
+        self._weights = None
+
+    def on_test_begin(self, logs=None):
+        """The average comes in."""
+        variables = self.model.trainable_variables
+        self._weights = [keras.ops.convert_to_numpy(v) for v in variables]
+        self.model.optimizer.finalize_variable_values(variables)
+
+    def on_epoch_end(self, epoch, logs=None):
+        """The weights come back."""
+        if self._weights is None:
+            raise ValueError("MovingAverage needs validation_data, once every epoch")
+        for variable, value in zip(
+            self.model.trainable_variables, self._weights, strict=True
+        ):
+            variable.assign(value)
+        self._weights = None
