@@ -34,8 +34,8 @@ def main(argv: list[str] | None = None) -> None:
     args = parse(argv)
     translator = make_translator(args)
     with contextlib.ExitStack() as files:
-        lines = files.enter_context(opened(args.input, "rb", sys.stdin.buffer))
-        out = files.enter_context(opened(args.output, "wb", sys.stdout.buffer))
+        lines = files.enter_context(opened(args.input, "rb"))
+        out = files.enter_context(opened(args.output, "wb"))
         try:
             write(translator, lines, out, args)
         except BrokenPipeError:  # who reads has read enough, as `head` does
@@ -61,7 +61,10 @@ def make_translator(args) -> Translator:
     if args.no_unknown:
         unknown = translator.model.config.unk_id
         changes["forbidden"] = (*translator.search.forbidden, unknown)
-    search = dataclasses.replace(translator.search, n_best=args.n_best, **changes)
+    try:
+        search = dataclasses.replace(translator.search, n_best=args.n_best, **changes)
+    except ValueError as error:
+        raise SystemExit(f"translate.py: error: {error}") from error
     longest = args.max_source_length or translator.max_source_length
     return Translator(translator.model, translator.tokenizers, search, longest)
 
@@ -105,8 +108,8 @@ class Progress:
         self.bar = None
         if args.progress or sys.stderr.isatty():
             total = None
-            if args.input is not None:
-                with opened(args.input, "rb", sys.stdin.buffer) as lines:
+            if args.input is not None and args.input.is_file():  # no pipe
+                with opened(args.input, "rb") as lines:
                     total = sum(1 for _ in lines)
             self.bar = keras.utils.Progbar(total, unit_name="line")
 
@@ -118,10 +121,10 @@ class Progress:
 
 
 @contextlib.contextmanager
-def opened(path: Path | None, mode: str, otherwise: BinaryIO) -> Iterator[BinaryIO]:
-    """The file, plain or gzip, or one that is open already."""
+def opened(path: Path | None, mode: str) -> Iterator[BinaryIO]:
+    """The file, plain or gzip; standard input or output if there is no path."""
     if path is None:
-        yield otherwise
+        yield (sys.stdin if mode == "rb" else sys.stdout).buffer
         return
     with gzip.open(path, mode) if path.suffix == ".gz" else path.open(mode) as file:
         yield file
@@ -159,8 +162,15 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     flag("--no_unknown", action="store_true", help="never say <unk>")
     args = parser.parse_args(argv)
     for path in (args.input, args.shortlist):
-        if path is not None and not path.is_file():
+        if path is not None and (not path.exists() or path.is_dir()):
             parser.error(f"there is no file {path}")
+    for name in ("n_best", "batch_size", "window", "max_source_length"):
+        size = getattr(args, name)
+        if size is not None and size < 1:
+            parser.error(f"--{name} must be at least 1. Received: {size}")
+    for name, stream in (("input", sys.stdin), ("output", sys.stdout)):
+        if getattr(args, name) is None and stream is None:
+            parser.error(f"--{name} is needed where standard {name} is closed")
     if args.input and args.output and args.output.exists():
         if args.output.samefile(args.input):
             parser.error(f"--output would overwrite the input, {args.input}")

@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 
 
-def check_size(name, value, optional=False, smallest=1):
-    """Returns `value` if it is an int of at least `smallest`, or None if `optional`.
+def check_size(name, value, optional=False, smallest=1, largest=None):
+    """Returns `value` if it is an int that is not too small, or None if `optional`.
 
     Raises:
         TypeError: It is not an integer.
-        ValueError: It is too small.
+        ValueError: It is below `smallest`, or above `largest` if there is one.
     """
     if optional and value is None:
         return None
@@ -22,6 +22,8 @@ def check_size(name, value, optional=False, smallest=1):
         )
     if value < smallest:
         raise ValueError(f"{name} must be at least {smallest}. Received: {value!r}")
+    if largest is not None and value > largest:
+        raise ValueError(f"{name} must be at most {largest}. Received: {value!r}")
     return int(value)
 
 
@@ -50,6 +52,20 @@ def check_above(name, value, limit):
         raise TypeError(f"{name} must be a number. Received: {value!r}")
     if not value > limit:
         raise ValueError(f"{name} must be above {limit}. Received: {value!r}")
+    return float(value)
+
+
+def check_penalty(name, value):
+    """Returns `value` as a float if it is at least 0 and finite, also in float32.
+
+    Raises:
+        TypeError: It is no number.
+        ValueError: It is below 0, too large, infinite or NaN.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number. Received: {value!r}")
+    if not 0 <= value <= 3e38:
+        raise ValueError(f"{name} must be finite and not negative. Received: {value!r}")
     return float(value)
 
 

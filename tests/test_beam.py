@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from tensorflow.python.framework.convert_to_constants import (
     convert_variables_to_constants_v2,
 )
 
-from keras_luong.decoding import BeamSearch, GreedySearch
+from keras_luong.decoding import BeamSearch, GreedySearch, RandomSampling
 from keras_luong.decoding.penalties import (
     AverageLengthPenalty,
     GNMTCoveragePenalty,
@@ -736,7 +737,39 @@ def test_wrong_arguments(arguments, error, message):
         BeamSearch(**arguments)
 
 
-@pytest.mark.parametrize(("value", "error"), [(0, ValueError), (1.5, TypeError)])
+def test_numbers_of_any_type_can_be_written_to_a_file():
+    given = {"length_penalty": np.float32(0.5), "max_length_ratio": Fraction(3, 2)}
+    search = BeamSearch(np.int64(2), **given)
+    assert json.loads(json.dumps(dataclasses.asdict(search)))["length_penalty"] == 0.5
+    assert search.max_length_ratio == 1.5
+
+
+class LooseModel(TableModel):
+    """Does not tell how many beams there are, like a model that was loaded."""
+
+    def step(self, tokens, state, memory):
+        logits, state, weights = super().step(tokens, state, memory)
+        loose = tf.compat.v1.placeholder_with_default
+        return loose(logits, [None] * 3), state, loose(weights, [None] * 3)
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_a_model_whose_shapes_are_unknown(width):
+    search, source = BeamSearch(width, max_length=5), tf.constant([[4, 3], [5, 3]])
+    found = tf.function(lambda ids: search(LooseModel(3), ids))(source)
+    assert_same(found, search(TableModel(3), source))
+
+
+@pytest.mark.parametrize("shape", [[2], [2, 0], [1, 2, 3]])
+def test_sources_of_a_wrong_shape(shape):
+    for search in (BeamSearch(2), RandomSampling()):
+        with pytest.raises(ValueError, match="source_ids must have a row for each"):
+            search(TableModel(3), tf.zeros(shape, tf.int32))
+
+
+@pytest.mark.parametrize(
+    ("value", "error"), [(0, ValueError), (1.5, TypeError), (2**21, ValueError)]
+)
 def test_wrong_arguments_of_greedy(value, error):
     with pytest.raises(error, match="max_length"):
         GreedySearch(value)
@@ -746,6 +779,7 @@ TFLITE = {
     "plain": {},
     "penalties": {"length_penalty": AverageLengthPenalty(1.0), "coverage_penalty": 0.3},
     "lengths": {"length_penalty": 0.8, "min_length": 4, "max_length_ratio": 0.9},
+    "first": {"early_stopping": "first", "beam_width": 1, "n_best": 1},
     "constraints": {
         "no_repeat_ngram": 2,
         "forbidden": (1, 5),
@@ -763,8 +797,8 @@ def test_tflite_says_the_same(name):
     model = Seq2Seq(Seq2SeqConfig(12, 15, units=8, embedding_dim=6))
     for weight in model.trainable_variables:
         weight.assign(4.0 * weight)
-    options = {"n_best": 2, "max_length": 9, "compact": False, **TFLITE[name]}
-    search = BeamSearch(3, **options)
+    options = {"beam_width": 3, "n_best": 2, "max_length": 9, "compact": False}
+    search = BeamSearch(**{**options, **TFLITE[name]})
 
     @tf.function(input_signature=[tf.TensorSpec([1, 8], tf.int32)])
     def translate(source):

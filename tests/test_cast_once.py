@@ -65,10 +65,32 @@ def test_no_step_casts_weights(name, kind, monkeypatch):
 def test_ensembles_are_cast_and_full_precision_is_not():
     models = [make(), make("gnmt"), make(dtype="float32")]
     pairs = Ensemble(models).cast_weights()
-    assert len(pairs) == sum(len(w.shape) > 1 for m in models[:2] for w in m.weights)
+    cast = [w for w, value in pairs if value.dtype != w.dtype]
+    assert len(cast) == sum(len(w.shape) > 1 for m in models[:2] for w in m.weights)
     assert models[2].cast_weights() == []
     weight = models[0].trainable_variables[0]
     with cast_once(models[0]):
         assert weight.value.dtype == tf.bfloat16
     assert weight.value.dtype == tf.float32
     assert casts_in_loops(SEARCHES["beam"], Ensemble(models[:2])) == 0
+
+
+@pytest.mark.parametrize("part", ["output_layer", "target_embedding"])
+def test_a_layer_computes_in_its_own_dtype(part, monkeypatch):
+    model, search = make(tie_embeddings=None), SEARCHES["beam"]
+    getattr(model, part).dtype_policy = keras.DTypePolicy("float32")
+    said = search(model, SOURCE)
+    monkeypatch.setattr(type(model), "cast_weights", lambda self: [])
+    for one, other in zip(said, search(model, SOURCE), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_weights_of_a_scope_around_it_are_read():
+    model, search = make(), SEARCHES["beam"]
+    other = [3.0 * weight.value for weight in model.weights]
+    with keras.StatelessScope(list(zip(model.weights, other, strict=True))):
+        within = search(model, SOURCE)
+    for weight, value in zip(model.weights, other, strict=True):
+        weight.assign(value)
+    for one, expected in zip(within, search(model, SOURCE), strict=True):
+        np.testing.assert_array_equal(one, expected)

@@ -34,3 +34,9 @@ def test_agrees_with_the_search_that_found_them(graph):
     forced = run(seq2seq, SOURCE, found.ids[:, 0])
     np.testing.assert_allclose(forced.log_probs, found.log_probs, atol=1e-5)
     np.testing.assert_allclose(forced.weights, found.weights, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [[2], [3, 4]])
+def test_targets_of_a_wrong_shape(shape):
+    with pytest.raises(ValueError, match="target_ids must have a row for each"):
+        force(None, tf.ones([2, 3], tf.int32), tf.ones(shape, tf.int32))

@@ -97,6 +97,35 @@ def test_a_layer_walks_from_query_to_query(hard):
     np.testing.assert_allclose(context, weights @ value, atol=1e-5)
 
 
+@pytest.mark.parametrize("mode", ["parallel", "recursive"])
+@pytest.mark.parametrize("input_feeding", [True, False])
+def test_sources_of_any_length_have_the_gradients_of_known_ones(mode, input_feeding):
+    """A graph that does not know the length, on the path that training takes."""
+    cell = InputFeedingDecoderCell(
+        3, MonotonicAttention("general", mode=mode), input_feeding=input_feeding
+    )
+    decoder = InputFeedingDecoder(cell)
+    inputs, memory, mask = (tf.constant(x) for x in data())
+    decoder(inputs, memory, mask)
+
+    def gradients(inputs, memory, mask):
+        with tf.GradientTape() as tape:
+            tape.watch(memory)
+            loss = tf.reduce_sum(decoder(inputs, memory, mask, training=True) ** 2)
+        return tape.gradient(loss, [memory, *decoder.trainable_variables])
+
+    unknown = [tf.TensorSpec([None] * x.shape.rank, x.dtype) for x in (memory, mask)]
+    unknown[0] = tf.TensorSpec([None, None, memory.shape[-1]], memory.dtype)
+    any_length = tf.function(
+        gradients, input_signature=[tf.TensorSpec(inputs.shape, inputs.dtype), *unknown]
+    )
+    expected = gradients(inputs, memory, mask)
+    for one, other in zip(any_length(inputs, memory, mask), expected, strict=True):
+        np.testing.assert_allclose(
+            tf.convert_to_tensor(one), tf.convert_to_tensor(other), atol=1e-5
+        )
+
+
 @pytest.mark.parametrize("input_feeding", [True, False])
 def test_stepping_equals_teacher_forcing(input_feeding):
     cell = InputFeedingDecoderCell(

@@ -51,7 +51,8 @@ def test_no_continuation_exceeds_the_bound(alpha, log_prob, loss, lengths):
 
 @pytest.mark.parametrize("alpha", [0, 0.0, 1, np.float32(0.5)])
 def test_a_number_is_gnmts_alpha(alpha):
-    assert length_penalty_of(alpha) == GNMTLengthPenalty(alpha)
+    penalty = length_penalty_of(alpha)
+    assert penalty == GNMTLengthPenalty(alpha) and type(penalty.alpha) is float
 
 
 def test_an_object_with_the_two_methods_is_itself():

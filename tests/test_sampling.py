@@ -462,6 +462,7 @@ def test_a_saved_model_draws_anew_without_a_seed(tmp_path):
         ({"num_samples": 0}, ValueError, "num_samples"),
         ({"num_samples": None}, TypeError, "num_samples"),
         ({"max_length": 0}, ValueError, "max_length"),
+        ({"max_length": 2**31}, ValueError, "max_length must be at most"),
         ({"seed": 1.0}, TypeError, "seed must be an integer or None"),
         ({"seed": -1}, ValueError, "seed must be at least 0. Received: -1"),
         ({"seed": 2**63}, ValueError, r"seed must be below 2\*\*63"),
@@ -472,7 +473,8 @@ def test_refuses_what_cannot_be(options, error, message):
         RandomSampling(**options)
 
 
-def test_numpys_integers_are_integers():
+def test_numpys_numbers_are_numbers():
     one = RandomSampling(top_k=np.int64(3), num_samples=np.int32(2), seed=np.int64(5))
+    assert type(RandomSampling(temperature=np.float32(0.5)).temperature) is float
     assert one == RandomSampling(top_k=3, num_samples=2, seed=5)
     assert all(type(x) is int for x in (one.top_k, one.num_samples, one.seed))

@@ -6,7 +6,9 @@ import dataclasses
 import gzip
 import importlib.util
 import io
+import os
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -93,6 +95,42 @@ def test_a_missing_file_is_named(run, capsys):
     with pytest.raises(SystemExit):
         script.parse([str(run), "--input", "nowhere.txt"])
     assert "nowhere.txt" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", ["n_best", "batch_size", "window"])
+def test_sizes_below_one_are_named(run, capsys, flag, tmp_path):
+    output = tmp_path / "out"
+    output.write_bytes(b"kept\n")
+    with pytest.raises(SystemExit):
+        script.main([str(run), f"--{flag}", "0", "--output", str(output)])
+    assert f"--{flag} must be at least 1. Received: 0" in capsys.readouterr().err
+    assert output.read_bytes() == b"kept\n"
+
+
+def test_more_translations_than_beams(run):
+    with pytest.raises(SystemExit, match="n_best must be at most beam_width.*9"):
+        script.main([str(run), "--n_best", "9"])
+
+
+def test_a_pipe_is_a_file_too(run, tmp_path):
+    pipe, output = tmp_path / "pipe", tmp_path / "out"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(b"a b\nc\n",))
+    writer.start()
+    script.main([str(run), "--input", str(pipe), "--output", str(output), "--progress"])
+    writer.join()
+    assert output.read_bytes().count(b"\n") == 2
+
+
+def test_files_need_no_standard_streams(run, tmp_path, monkeypatch, capsys):
+    source, output = tmp_path / "in", tmp_path / "out"
+    source.write_bytes(b"a b\nc\n")
+    monkeypatch.setattr(sys, "stdin", None)
+    script.main([str(run), "--input", str(source), "--output", str(output)])
+    assert output.read_bytes().count(b"\n") == 2
+    with pytest.raises(SystemExit):
+        script.main([str(run)])
+    assert "--input is needed" in capsys.readouterr().err
 
 
 def test_a_bar_on_standard_error(run, capfdbinary, monkeypatch):

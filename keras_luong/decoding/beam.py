@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import tensorflow as tf
 
-from keras_luong.checks import check_flag, check_size
+from keras_luong.checks import check_flag, check_penalty, check_size
 from keras_luong.decoding.cast_once import cast_once
 from keras_luong.decoding.constraints import forced_tokens, repeats
 from keras_luong.decoding.history import History, record, trace_back
@@ -36,8 +36,10 @@ from keras_luong.decoding.search_state import (
 from keras_luong.decoding.shortlist import Shortlist
 from keras_luong.decoding.stepping import (
     IMPOSSIBLE,
+    LONGEST,
     Hypotheses,
     StepModel,
+    checked_sources,
     follow,
     keep_shapes,
     length_limits,
@@ -53,7 +55,6 @@ SIZES = {  # name → the smallest
     "no_repeat_ngram": 0,
 }
 FEW = 16  # forbidden ids; of more, all of the vocabulary is masked at every step
-LONGEST = 2**20  # tokens: far beyond any sentence, far from overflow
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +88,8 @@ class BeamSearch:
     after every finished one: half a sentence never displaces a whole one.
 
     **Ties** go to the lower beam, then to the lower id. A sentence's result does not
-    depend on its neighbours in the batch.
+    depend on its neighbours in the batch, up to the rounding of the last bit (a matrix
+    product rounds otherwise for another number of rows), which may decide a tie.
 
     Args:
         beam_width: int, `K`.
@@ -139,9 +141,7 @@ class BeamSearch:
         """Refuse impossible settings."""
         for name, smallest in SIZES.items():
             optional = name == "max_length"
-            size = check_size(name, getattr(self, name), optional, smallest)
-            if size is not None and size > LONGEST:
-                raise ValueError(f"{name} must be at most {LONGEST}. Received: {size}")
+            size = check_size(name, getattr(self, name), optional, smallest, LONGEST)
             object.__setattr__(self, name, size)
         if self.n_best > self.beam_width:
             raise ValueError(
@@ -149,7 +149,9 @@ class BeamSearch:
                 f"beam_width={self.beam_width}"
             )
         for name in ("min_length_ratio", "max_length_ratio"):
-            _check_ratio(name, getattr(self, name))
+            ratio = getattr(self, name)
+            if ratio is not None or name == "min_length_ratio":
+                object.__setattr__(self, name, check_penalty(name, ratio))
         if not isinstance(self.forbidden, Iterable):
             raise TypeError(
                 f"forbidden must be ids, such as (1,). Received: {self.forbidden!r}"
@@ -179,9 +181,12 @@ class BeamSearch:
             ("length_penalty", length_penalty_of),
             ("coverage_penalty", coverage_penalty_of),
         ):
-            penalty = read(getattr(self, name))
-            if isinstance(getattr(self, name), Mapping):
+            given = getattr(self, name)
+            penalty = read(given)
+            if isinstance(given, Mapping):
                 object.__setattr__(self, name, penalty)
+            elif isinstance(given, numbers.Real):
+                object.__setattr__(self, name, float(given))
 
     def __call__(
         self,
@@ -201,7 +206,7 @@ class BeamSearch:
         Returns:
             `Hypotheses`, `n_best` per sentence.
         """
-        source_ids = tf.cast(tf.convert_to_tensor(source_ids), tf.int32)
+        source_ids = checked_sources(source_ids)
         if self.compact and source_ids.shape[0] == 1:  # nobody to go on without it
             search = dataclasses.replace(self, compact=False)
             return search(model, source_ids, prefix_ids)
@@ -245,8 +250,11 @@ class BeamSearch:
         beams, sentences, time = step.beams, step.sentences, step.time
         logits, state, weights = model.step(beams.tokens, beams.state, sentences.memory)
         state = keep_shapes(state, beams.state)
-        weights = tf.cast(weights, tf.float32)
-        totals, tokens = self._propose(step, tf.cast(logits, tf.float32), ids)
+        # A model that was loaded may not know how many beams it was given.
+        some = [None, beams.tokens.shape[1], None]
+        logits = tf.ensure_shape(tf.cast(logits, tf.float32), some)
+        weights = tf.ensure_shape(tf.cast(weights, tf.float32), some)
+        totals, tokens = self._propose(step, logits, ids)
         beams, parents = self._choose(beams, totals, tokens, state, time)
         weights = follow(weights, parents)
         beams = beams._replace(coverage=[c + weights for c in beams.coverage])
@@ -446,15 +454,6 @@ def _checked_prefix(source_ids, prefix_ids):
             f"Received: {prefix_ids.shape} for source_ids {source_ids.shape}"
         )
     return prefix_ids
-
-
-def _check_ratio(name, value):
-    if value is None and name == "max_length_ratio":
-        return
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} must be a number. Received: {value!r}")
-    if not 0 <= value < float("inf"):
-        raise ValueError(f"{name} must be at least 0. Received: {value!r}")
 
 
 def _times(ratio, lengths):

@@ -20,7 +20,8 @@ def cast_once(model: StepModel) -> Iterator[None]:
 
     Args:
         model: A `StepModel`. If it has a method `cast_weights`, that gives pairs of a
-            Keras variable and the tensor to read in its place.
+            Keras variable and the tensor to read in its place, for all that it reads: a
+            `keras.StatelessScope` around this one is not looked into any more.
 
     Example:
         >>> with cast_once(model):

@@ -113,7 +113,10 @@ class Ensemble:
             allowed: bool `[B, M]`, which of them each sentence may use.
 
         Returns:
-            An `Ensemble`, whose `step` returns log-probabilities `[B, K, M]`.
+            An `Ensemble`, whose `step` returns log-probabilities `[B, K, M]`. Each
+            model's probabilities are those among the words that are left, and so is
+            their mean: for the arithmetic one not quite what the whole ensemble says
+            of these words.
         """
         for i, model in enumerate(self.models):
             if not hasattr(model, "restricted"):

@@ -11,6 +11,7 @@ from keras_luong.decoding.cast_once import cast_once
 from keras_luong.decoding.stepping import (
     Hypotheses,
     StepModel,
+    checked_sources,
     collect,
     keep_shapes,
     written,
@@ -31,12 +32,21 @@ def force(model: StepModel, source_ids: tf.Tensor, target_ids: tf.Tensor) -> Hyp
         `Hypotheses` with `N = 1`: the targets themselves, their log-probabilities
         (which are the scores too), and the attention at each of their tokens.
 
+    Raises:
+        ValueError: if the ids are not of these shapes.
+
     Example:
         >>> hypotheses = force(model, source_ids, target_ids)
         >>> hypotheses.log_probs[:, 0]
     """
-    source_ids = tf.cast(tf.convert_to_tensor(source_ids), tf.int32)
+    source_ids = checked_sources(source_ids)
     target_ids = tf.cast(tf.convert_to_tensor(target_ids), tf.int32)
+    rows = source_ids.shape[:1]
+    if target_ids.shape.rank != 2 or not rows.is_compatible_with(target_ids.shape[:1]):
+        raise ValueError(
+            "target_ids must have a row for each of the sentences, shape [B, T]. "
+            f"Received: {target_ids.shape} for source_ids {source_ids.shape}"
+        )
     with cast_once(model):
         return _force(model, source_ids, target_ids)
 

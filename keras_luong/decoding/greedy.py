@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_luong.checks import check_size
 from keras_luong.decoding.beam import BeamSearch
-from keras_luong.decoding.stepping import Hypotheses, StepModel
+from keras_luong.decoding.stepping import LONGEST, Hypotheses, StepModel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,7 @@ class GreedySearch:
 
     def __post_init__(self):
         """Refuse an impossible length."""
-        size = check_size("max_length", self.max_length, optional=True)
+        size = check_size("max_length", self.max_length, True, largest=LONGEST)
         object.__setattr__(self, "max_length", size)
 
     def __call__(self, model: StepModel, source_ids: tf.Tensor) -> Hypotheses:

@@ -10,12 +10,13 @@ Shapes: `...` sentences and beams, `S` source length.
 from __future__ import annotations
 
 import dataclasses
-import math
 import numbers
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import tensorflow as tf
+
+from keras_luong.checks import check_penalty
 
 LEAST_COVERAGE = 1e-6  # what a word without any attention counts as: its log is finite
 
@@ -80,14 +81,6 @@ class CoveragePenalty(Protocol):
         """
 
 
-def _checked(name: str, value: Any) -> None:
-    """Refuse what would break the stop rule's proof."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} must be a number. Received: {value!r}")
-    if not (math.isfinite(value) and value >= 0):
-        raise ValueError(f"{name} must be finite and not negative. Received: {value!r}")
-
-
 @dataclasses.dataclass(frozen=True)
 class GNMTLengthPenalty:
     """Divides a log-probability by `((5 + length) / 6) ** alpha` (Wu et al. 2016).
@@ -111,7 +104,7 @@ class GNMTLengthPenalty:
 
     def __post_init__(self):
         """Check alpha."""
-        _checked("alpha", self.alpha)
+        object.__setattr__(self, "alpha", check_penalty("alpha", self.alpha))
 
     def score(self, log_probs: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
         """Rank finished hypotheses; see `LengthPenalty.score`."""
@@ -153,7 +146,7 @@ class AverageLengthPenalty:
 
     def __post_init__(self):
         """Check alpha."""
-        _checked("alpha", self.alpha)
+        object.__setattr__(self, "alpha", check_penalty("alpha", self.alpha))
 
     def score(self, log_probs: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
         """Rank finished hypotheses; see `LengthPenalty.score`."""
@@ -186,7 +179,7 @@ class WordReward:
 
     def __post_init__(self):
         """Check the reward."""
-        _checked("reward", self.reward)
+        object.__setattr__(self, "reward", check_penalty("reward", self.reward))
 
     def score(self, log_probs: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
         """Rank finished hypotheses; see `LengthPenalty.score`."""
@@ -221,7 +214,7 @@ class GNMTCoveragePenalty:
 
     def __post_init__(self):
         """Check beta."""
-        _checked("beta", self.beta)
+        object.__setattr__(self, "beta", check_penalty("beta", self.beta))
 
     def score(self, coverage: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """What to add; see `CoveragePenalty.score`."""
@@ -258,7 +251,7 @@ class SummaryCoveragePenalty:
 
     def __post_init__(self):
         """Check beta."""
-        _checked("beta", self.beta)
+        object.__setattr__(self, "beta", check_penalty("beta", self.beta))
 
     def score(self, coverage: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """What to add; see `CoveragePenalty.score`."""

@@ -18,8 +18,10 @@ from keras_luong.checks import check_size
 from keras_luong.decoding.cast_once import cast_once
 from keras_luong.decoding.stepping import (
     IMPOSSIBLE,
+    LONGEST,
     Hypotheses,
     StepModel,
+    checked_sources,
     collect,
     follow,
     keep_shapes,
@@ -102,12 +104,16 @@ class RandomSampling:
 
     def __post_init__(self):
         """Refuse impossible settings."""
-        _check_number("temperature", self.temperature, math.inf, "positive and finite")
+        ranges = {"temperature": (math.inf, "positive and finite")}
         if self.top_p is not None:
-            _check_number("top_p", self.top_p, math.nextafter(1, 2), "in (0, 1]")
+            ranges["top_p"] = math.nextafter(1, 2), "in (0, 1]"
+        for name, limits in ranges.items():
+            number = _check_number(name, getattr(self, name), *limits)
+            object.__setattr__(self, name, number)
         for name, smallest in SIZES.items():
             optional = name != "num_samples"
-            size = check_size(name, getattr(self, name), optional, smallest)
+            largest = LONGEST if name == "max_length" else None
+            size = check_size(name, getattr(self, name), optional, smallest, largest)
             object.__setattr__(self, name, size)
         if self.seed is not None and self.seed >= SEEDS:
             raise ValueError(f"seed must be below 2**63. Received: {self.seed}")
@@ -122,7 +128,7 @@ class RandomSampling:
         Returns:
             `Hypotheses`, `num_samples` per sentence; scores are log-probabilities.
         """
-        source_ids = tf.cast(tf.convert_to_tensor(source_ids), tf.int32)
+        source_ids = checked_sources(source_ids)
         with cast_once(model):
             return self._search(model, source_ids)
 
@@ -313,8 +319,9 @@ def _extend(samples, tokens, gains, state, limits):
 
 
 def _check_number(name, value, above, what):
-    """Raises unless it is a number in (0, above), and no denormal, which flush to 0."""
+    """The number, if it is in (0, above), and no denormal, which flush to 0."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number. Received: {value!r}")
     if not sys.float_info.min <= float(value) < above:
         raise ValueError(f"{name} must be {what}. Received: {value!r}")
+    return float(value)

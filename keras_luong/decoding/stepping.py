@@ -15,6 +15,7 @@ import tensorflow as tf
 from keras_luong.text.special_ids import BOS_ID, PAD_ID
 
 IMPOSSIBLE = float("-inf")
+LONGEST = 2**20  # tokens: far beyond any sentence, far from overflow
 
 
 class StepModel(Protocol):
@@ -94,6 +95,17 @@ def next_token_log_probs(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     forbidden = (ids == PAD_ID) | (ids == BOS_ID)
     ranked = tf.where(possible & ~forbidden, logits, IMPOSSIBLE)
     return ranked, tf.where(possible, normalisers, np.inf)
+
+
+def checked_sources(source_ids: tf.Tensor) -> tf.Tensor:
+    """The source ids as int32 `[B, S]`; ValueError where that is not their shape."""
+    source_ids = tf.cast(tf.convert_to_tensor(source_ids), tf.int32)
+    if source_ids.shape.rank not in (2, None) or source_ids.shape[1] == 0:
+        raise ValueError(
+            "source_ids must have a row for each sentence, shape [B, S], S at least 1. "
+            f"Received: {source_ids.shape}"
+        )
+    return source_ids
 
 
 def length_limits(source_ids: tf.Tensor, max_length: int | None) -> tf.Tensor:

@@ -58,17 +58,36 @@ def _before(x, first):
 
 def _recursive(p_choose, previous):
     """`q_j = (1 - p_{j-1}) q_{j-1} + previous_j`, `a_j = p_j q_j` (Eq. 9)."""
-    passing = _before(1 - p_choose, 0.0)
-    # A linear recurrence: pairs (factor, sum) compose associatively. One more place at
-    # the end, for Keras 3.12 cannot scan a single one.
-    end = [(0, 0)] * (len(p_choose.shape) - 1) + [(0, 1)]
-    _, reached = ops.associative_scan(
-        lambda left, right: (left[0] * right[0], left[1] * right[0] + right[1]),
-        (ops.pad(passing, end), ops.pad(previous, end)),
-        axis=-1,
-    )
-    reached = reached[..., :-1]
-    return p_choose * reached
+    return p_choose * _linear_recurrence(_before(1 - p_choose, 0.0), previous)
+
+
+def _linear_recurrence(factors, terms):
+    """`q_j = factors_j q_{j-1} + terms_j` along the last axis, by doubling.
+
+    Before the step of size n, `q_j` holds the terms of the last n places, and
+    `factors_j` what brings a sum n places further. (`ops.associative_scan` needs a size
+    that is known when the graph is made.)
+    """
+
+    def double(step, factors, terms):
+        terms = terms + factors * _behind(terms, step)
+        return 2 * step, factors * _behind(factors, step), terms
+
+    size = terms.shape[-1]
+    if size is None:
+        size = ops.shape(terms)[-1]
+        start = ops.convert_to_tensor(1, "int32"), factors, terms
+        return ops.while_loop(lambda step, *_: step < size, double, start)[-1]
+    step = 1
+    while step < size:
+        step, factors, terms = double(step, factors, terms)
+    return terms
+
+
+def _behind(x, step):
+    """What stands `step` places before each, 0 before the first."""
+    places = ops.arange(ops.shape(x)[-1])
+    return ops.where(places >= step, ops.roll(x, step, axis=-1), 0.0)
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")

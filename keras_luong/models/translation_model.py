@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import keras
 from keras import ops
 
 from keras_luong.models.restricted import Restricted, logits
@@ -79,19 +80,23 @@ class TranslationModel(FusedModel):
         return self.output_layer.kernel, False
 
     def cast_weights(self):
-        """Pairs of a matrix and its copy in the compute dtype, under mixed precision.
+        """Pairs of a weight and what to read in its place, under mixed precision.
 
-        See `keras_luong.decoding.cast_once`. Vectors are small, and some of them, such
-        as those of layer normalisation, stay in float32.
+        See `keras_luong.decoding.cast_once`. Matrices are cast to the dtype in which
+        their layer computes. Vectors are small, and some of them, such as those of
+        layer normalisation, stay in float32.
         """
-        dtype = self.compute_dtype
-        return [
-            (weight, ops.cast(weight, dtype))
-            for weight in self.trainable_variables + self.non_trainable_variables
-            if len(weight.shape) > 1
-            and "float" in weight.dtype
-            and weight.dtype != dtype
-        ]
+        dtypes = {}
+        for layer in self._flatten_layers():  # a layer comes after what it is a part of
+            for weight in layer.weights:
+                # An embedding casts the rows that it has looked up.
+                casts = layer.autocast or isinstance(layer, keras.layers.Embedding)
+                cast = casts and len(weight.shape) > 1
+                dtypes[id(weight)] = layer.compute_dtype if cast else weight.dtype
+        weights = [weight for weight in self.weights if "float" in weight.dtype]
+        if all(weight.dtype == dtypes[id(weight)] for weight in weights):
+            return []
+        return [(weight, ops.cast(weight, dtypes[id(weight)])) for weight in weights]
 
     def get_config(self):
         """The constructor's arguments, and which of the layers are frozen."""
