@@ -174,7 +174,8 @@ def measure(run: Path, corpus: Corpus, split: str, tokenize: str) -> dict[str, A
 def with_unknowns_replaced(translation, source: str) -> str:
     """The text with every "<unk>" replaced by the source word that it attends to."""
     words = [*source.split(), "</s>"]
-    whole = len(words) == len(translation.source_tokens)  # not pieces of words
+    pieces = any("▁" in token for token in translation.tokens)
+    whole = len(words) == len(translation.source_tokens) and not pieces
     if not whole or "<unk>" not in translation.tokens:
         return translation.text
     tokens = replace_unknowns(translation.tokens, words, translation.alignment)

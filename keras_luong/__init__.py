@@ -11,6 +11,7 @@ from keras_luong.decoding.shortlist import Shortlist
 from keras_luong.decoding.stepping import Hypotheses
 from keras_luong.layers import (
     AttentionalVector,
+    CoverageLoss,
     InputFeedingDecoder,
     InputFeedingDecoderCell,
     LocalAttention,
@@ -35,6 +36,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AttentionalVector",
     "BeamSearch",
+    "CoverageLoss",
     "Ensemble",
     "GreedySearch",
     "Hypotheses",

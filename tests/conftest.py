@@ -8,6 +8,15 @@ import keras
 import pytest
 
 
+def pytest_collection_modifyitems(items):
+    """On another backend, what is about TensorFlow is skipped."""
+    if keras.backend.backend() != "tensorflow":
+        skip = pytest.mark.skip(reason="is about TensorFlow")
+        for item in items:
+            if item.get_closest_marker("tensorflow"):
+                item.add_marker(skip)
+
+
 @pytest.fixture(autouse=True)
 def seeded():
     keras.utils.set_random_seed(0)

@@ -750,14 +750,16 @@ class LooseModel(TableModel):
     def step(self, tokens, state, memory):
         logits, state, weights = super().step(tokens, state, memory)
         loose = tf.compat.v1.placeholder_with_default
-        return loose(logits, [None] * 3), state, loose(weights, [None] * 3)
+        shape = [None, None, logits.shape[-1]]
+        return loose(logits, shape), state, loose(weights, [None] * 3)
 
 
 @pytest.mark.parametrize("width", [1, 3])
 def test_a_model_whose_shapes_are_unknown(width):
     search, source = BeamSearch(width, max_length=5), tf.constant([[4, 3], [5, 3]])
     found = tf.function(lambda ids: search(LooseModel(3), ids))(source)
-    assert_same(found, search(TableModel(3), source))
+    for one, other in zip(found, search(TableModel(3), source), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [[2], [2, 0], [1, 2, 3]])

@@ -35,6 +35,8 @@ def test_unknown_words_are_replaced_where_words_are_whole():
     assert compare.with_unknowns_replaced(t, "Rex runs") == "Rex rennt"
     pieces = t._replace(source_tokens=["▁Re", "x", "▁runs", "</s>"])
     assert compare.with_unknowns_replaced(pieces, "Rex runs") == "<unk> rennt"
+    pieces = t._replace(tokens=["<unk>", "▁rennt", "</s>"])  # of the target alone
+    assert compare.with_unknowns_replaced(pieces, "Rex runs") == "<unk> rennt"
 
 
 def test_bleu_by_length_groups_by_source_words():

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_luong.training.losses import SequenceCrossentropy, coverage_loss, token_nll
+from keras_luong.training.losses import SequenceCrossentropy, token_nll
 
 B, T, V = 2, 3, 5
 RNG = np.random.default_rng(0)
@@ -105,8 +105,3 @@ def test_serialises():
 def test_refuses_bad_smoothing(smoothing):
     with pytest.raises((TypeError, ValueError), match=f"label_smoothing.*{smoothing}"):
         SequenceCrossentropy(smoothing)
-
-
-def test_coverage_loss_by_hand():
-    weights = [[[0.5, 0.5, 0.0], [0.5, 0.0, 0.5], [0.25, 0.75, 0.0]]]
-    np.testing.assert_allclose(coverage_loss(weights), [[0.0, 0.5, 0.75]])

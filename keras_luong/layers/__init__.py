@@ -1,11 +1,12 @@
 """The layers.
 
 Reading order: scores, memory, attention, local_attention, cells, recurrence,
-decoder_cell, input_feeding_cell, decoder, encoder.
+decoder_cell, input_feeding_cell, decoder, encoder, coverage_loss.
 """
 
 from keras_luong.layers.attention import LuongAttention
 from keras_luong.layers.attentional_vector import AttentionalVector
+from keras_luong.layers.coverage_loss import CoverageLoss
 from keras_luong.layers.decoder import InputFeedingDecoder
 from keras_luong.layers.decoder_cell import DecoderCell
 from keras_luong.layers.encoder import RecurrentEncoder
@@ -17,6 +18,7 @@ from keras_luong.layers.scores import Score
 
 __all__ = [
     "AttentionalVector",
+    "CoverageLoss",
     "DecoderCell",
     "InputFeedingDecoder",
     "InputFeedingDecoderCell",

@@ -70,7 +70,7 @@ class LuongAttention(keras.layers.Layer):
         coverage: Whether the score sees how much attention each source position has had
             so far (See et al. 2017, Eq. 11): the keys become `h̄_s + w_c Σ_{t'<t}
             a_t'(s)`, with a learned vector `coverage_kernel`, in the space where the
-            score compares. `coverage_loss` is its loss.
+            score compares. `CoverageLoss` is its loss.
         seed: Seed of the dropout.
         kernel_initializer: Initializer of the weights.
         **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
@@ -293,6 +293,10 @@ class LuongAttention(keras.layers.Layer):
         shape = (*ops.shape(query)[:2], ops.shape(value)[1])
         if positions is None:
             positions = ops.arange(shape[1], dtype="int32")[None]
+        check_axes(
+            query=(query, None, "target length", None),
+            positions=(ops.convert_to_tensor(positions), None, "target length"),
+        )
         noise = self.dropout_noise(shape, training)
         if query_mask is not None:
             query = blanked(query, query_mask)

@@ -151,6 +151,11 @@ class RecurrentEncoder(keras.layers.Layer):
             inputs=(inputs, "batch size", "source length", self.input_units),
             mask=(mask, "batch size", "source length"),
         )
+        if not keras.backend.is_float_dtype(inputs.dtype):
+            raise TypeError(
+                "inputs must be embedded words of a floating dtype. Received: "
+                f"{inputs.dtype}"
+            )
         x = ops.swapaxes(inputs, 0, 1)
         mask = None if mask is None else ops.transpose(ops.cast(mask, "bool"))
         states = []

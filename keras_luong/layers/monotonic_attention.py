@@ -8,11 +8,12 @@ from __future__ import annotations
 import keras
 from keras import ops
 
-from keras_luong.checks import check_choice
+from keras_luong.checks import check_choice, check_penalty
 from keras_luong.layers.attention import LuongAttention
 from keras_luong.layers.scores import matmul
 
-MODES = ("parallel", "recursive", "hard")
+SOFT_MODES = ("recursive", "parallel")
+MODES = (*SOFT_MODES, "hard")
 
 
 def monotonic_weights(p_choose, previous, mode="parallel"):
@@ -77,7 +78,8 @@ def _linear_recurrence(factors, terms):
     if size is None:
         size = ops.shape(terms)[-1]
         start = ops.convert_to_tensor(1, "int32"), factors, terms
-        return ops.while_loop(lambda step, *_: step < size, double, start)[-1]
+        most = 31  # doublings; XLA asks for a number
+        return ops.while_loop(lambda step, *_: step < size, double, start, most)[-1]
     step = 1
     while step < size:
         step, factors, terms = double(step, factors, terms)
@@ -139,8 +141,8 @@ class MonotonicAttention(LuongAttention):
                     f"Monotonic attention has no {name}. Received: {kwargs[name]!r}"
                 )
         super().__init__(score_mode, units, **kwargs)
-        self.mode = check_choice("mode", mode, MODES[:2])
-        self.sigmoid_noise = _not_negative("sigmoid_noise", sigmoid_noise)
+        self.mode = check_choice("mode", mode, SOFT_MODES)
+        self.sigmoid_noise = check_penalty("sigmoid_noise", sigmoid_noise)
         self.score_bias_init = score_bias_init
 
     @property
@@ -195,11 +197,3 @@ class MonotonicAttention(LuongAttention):
             "sigmoid_noise": self.sigmoid_noise,
             "score_bias_init": self.score_bias_init,
         }
-
-
-def _not_negative(name, value):
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} must be a number. Received: {value!r}")
-    if value < 0:
-        raise ValueError(f"{name} must not be negative. Received: {value!r}")
-    return float(value)

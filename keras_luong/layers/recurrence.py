@@ -72,7 +72,7 @@ class _Cell:
     def call(self, x, states):
         outputs, states = self.step(x, list(states), self.constants, matmul)
         # Keras stacks nested outputs silently: one tensor is the safe way through.
-        self.sizes = [y.shape[-1] for y in outputs[:-1]] + [0]
+        self.sizes = [y.shape[-1] for y in outputs]
         self.dtypes = [y.dtype for y in outputs]
         wide = keras.backend.result_type(*self.dtypes)
         return ops.concatenate([ops.cast(y, wide) for y in outputs], -1), states
@@ -91,7 +91,13 @@ def plain_scan(step, inputs, states, constants=(), mask=None):
     # The last output may be of dynamic size (alignments): it is what remains.
     starts = [sum(cell.sizes[:i]) for i in range(len(cell.sizes))]
     ends = [*starts[1:], None]
+    parts = [outputs[..., a:b] for a, b in zip(starts, ends, strict=True)]
     return tuple(
-        ops.cast(outputs[..., start:end], dtype)
-        for start, end, dtype in zip(starts, ends, cell.dtypes, strict=True)
+        ops.cast(_sized(part, size), dtype)
+        for part, size, dtype in zip(parts, cell.sizes, cell.dtypes, strict=True)
     ), list(states)
+
+
+def _sized(x, size):
+    """Tells a graph the size of the last axis, which a part's would not say."""
+    return x if size is None else ops.reshape(x, (*ops.shape(x)[:-1], size))

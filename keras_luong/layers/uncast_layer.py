@@ -26,4 +26,5 @@ class UncastLayer(keras.layers.Layer):
 
 
 def _tensor(x):
-    return ops.convert_to_tensor(x) if isinstance(x, np.ndarray) else x
+    is_array = isinstance(x, np.ndarray) or hasattr(x, "assign")  # or a variable
+    return ops.convert_to_tensor(x) if is_array else x

@@ -85,7 +85,12 @@ class ChoDecoderCell(MaxoutCell):
 
     def initial_states(self, shape, recurrent=None, memory=None):
         """As in `DecoderCell`, but every layer starts from `tanh(V' c)`."""
-        if not recurrent and memory is not None:
+        if not recurrent:
+            if memory is None:
+                raise ValueError(
+                    "The first states are made of the source's summary: give memory, "
+                    "as prepare returns it. Received: memory=None"
+                )
             start = memory.start if len(shape) == 1 else memory.start[:, None]
             start = ops.broadcast_to(start, (*shape, self.units))
             zeros = [ops.zeros_like(start)] * (self.kind.num_states - 1)

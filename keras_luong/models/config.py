@@ -9,10 +9,12 @@ from typing import ClassVar
 from keras_luong.checks import (
     check_choice,
     check_flag,
+    check_penalty,
     check_rate,
     check_size,
 )
 from keras_luong.layers.cells import CELL_TYPES
+from keras_luong.layers.monotonic_attention import SOFT_MODES as MONOTONIC_MODES
 from keras_luong.layers.scores import SCORES
 from keras_luong.text.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
@@ -45,8 +47,12 @@ class Seq2SeqConfig:
             default "local-p" does, as in the paper.
         renormalize: Whether local attention's weights sum to 1 after that.
         coverage: Whether global and local scores see past attention (See et al. 2017).
+        coverage_loss: Weight of the loss of attention to what had attention already,
+            see `CoverageLoss`.
         hard_attention: Whether inference attends to one source position only.
         sigmoid_noise: Noise on monotonic attention's scores in training.
+        score_bias_init: Initial bias of its scores: negative for long sources.
+        monotonic_mode: How its soft weights are computed, "recursive" or "parallel".
         attention_units: Width of the "concat", "normed_concat" and "reduced_rank"
             scores.
         max_source_length: Positions of the "location" score, which needs it.
@@ -85,8 +91,11 @@ class Seq2SeqConfig:
     gaussian: bool | None = None
     renormalize: bool = False
     coverage: bool = False
+    coverage_loss: float = 0.0
     hard_attention: bool = False
     sigmoid_noise: float = 0.0
+    score_bias_init: float = 0.0
+    monotonic_mode: str = "recursive"
     attention_units: int | None = None
     max_source_length: int | None = None
     input_feeding: bool = True
@@ -137,8 +146,11 @@ class Seq2SeqConfig:
             check_flag(name, getattr(self, name))
         if self.gaussian is not None:
             check_flag("gaussian", self.gaussian)
+        for name in ("coverage_loss", "sigmoid_noise"):
+            fill(self, name, check_penalty(name, getattr(self, name)))
         check_choice("cell_type", self.cell_type, CELL_TYPES)
         check_choice("attention", self.attention, ATTENTIONS)
+        check_choice("monotonic_mode", self.monotonic_mode, MONOTONIC_MODES)
         check_choice("score_mode", self.score_mode, SCORES)
         check_choice("tie_embeddings", self.tie_embeddings, TIES)
         check_choice("bridge", self.bridge, BRIDGES)
@@ -177,11 +189,10 @@ class Seq2SeqConfig:
                 "coverage=True needs global or local attention. Received: attention="
                 f"{self.attention!r}"
             )
-        noise = self.sigmoid_noise
-        is_number = isinstance(noise, (int, float)) and not isinstance(noise, bool)
-        if not is_number or not noise >= 0:
+        if self.coverage_loss and self.attention is None:
             raise ValueError(
-                f"sigmoid_noise must be a number of at least 0. Received: {noise!r}"
+                "coverage_loss needs an attention. Received: coverage_loss="
+                f"{self.coverage_loss!r}, attention=None"
             )
 
     def _check_encoder(self):

@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_luong.layers.attention import LuongAttention
 from keras_luong.layers.cells import CELL_TYPES
+from keras_luong.layers.coverage_loss import CoverageLoss
 from keras_luong.layers.decoder import InputFeedingDecoder
 from keras_luong.layers.encoder import RecurrentEncoder
 from keras_luong.layers.input_feeding_cell import InputFeedingDecoderCell
@@ -64,7 +65,13 @@ class Seq2Seq(TranslationModel):
         memory, mask, states = self._read(layers, source)
         embedded = layers.target_embedding(target)
         # No target mask: padding at the end cannot reach what comes before it.
-        h_tilde = layers.decoder(embedded, memory, mask, initial_state=states)
+        options = {"return_attention_scores": config.coverage_loss > 0}
+        h_tilde = layers.decoder(
+            embedded, memory, mask, initial_state=states, **options
+        )
+        if config.coverage_loss:
+            words = ops.not_equal(target, config.pad_id)
+            h_tilde = CoverageLoss(config.coverage_loss)(*h_tilde, words)
         super().__init__(
             inputs={"source": source, "target": target},
             features=h_tilde,
@@ -252,8 +259,9 @@ def make_attention(config, dtype):
         return LocalAttention(config.window, alignment, score_mode, **options)
     options["max_source_length"] = config.max_source_length
     if config.attention == "monotonic":
-        noise = config.sigmoid_noise
-        return MonotonicAttention(score_mode, sigmoid_noise=noise, **options)
+        for name in ("sigmoid_noise", "score_bias_init"):
+            options[name] = getattr(config, name)
+        return MonotonicAttention(score_mode, mode=config.monotonic_mode, **options)
     return LuongAttention(score_mode, **options)
 
 

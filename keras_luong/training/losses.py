@@ -91,24 +91,3 @@ class SequenceCrossentropy(keras.losses.Loss):
         """The constructor's arguments."""
         config = {"label_smoothing": self.label_smoothing, "chunk": self.chunk}
         return {**super().get_config(), **config}
-
-
-def coverage_loss(weights):
-    """`Σ_s min(a_t(s), Σ_{t'<t} a_t'(s))`: attention to what had attention already.
-
-    See, Liu & Manning 2017 (arXiv:1704.04368), Eq. 12. Weigh it by the labels' weights
-    and add it to the cross-entropy; they use a factor of 1 once training has converged.
-
-    Args:
-        weights: Attention weights `[B, T, S]`.
-
-    Returns:
-        float32 `[B, T]`.
-
-    Example:
-        >>> h_tilde, a = decoder(x, memory, return_attention_scores=True)
-        >>> loss = ops.sum(label_weights * (nll + coverage_loss(a)))
-    """
-    weights = ops.cast(weights, "float32")
-    before = ops.cumsum(weights, axis=1) - weights
-    return ops.sum(ops.minimum(weights, before), axis=-1)

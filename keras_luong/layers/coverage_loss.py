@@ -1,0 +1,82 @@
+"""The coverage loss: attention that goes where it has been costs something.
+
+Shapes: B batch, T target length, S source length.
+"""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+from keras_luong.checks import check_penalty
+
+
+def coverage_loss(weights):
+    """`Σ_s min(a_t(s), Σ_{t'<t} a_t'(s))`: attention to what had attention already.
+
+    See, Liu & Manning 2017 (arXiv:1704.04368), Eq. 12.
+
+    Args:
+        weights: Attention weights [B, T, S].
+
+    Returns:
+        float32 [B, T].
+
+    Example:
+        >>> coverage_loss(np.array([[[0.5, 0.5], [0.0, 1.0]]]))  # 0 and 0.5
+    """
+    weights = ops.cast(weights, "float32")
+    before = ops.cumsum(weights, axis=1) - weights
+    return ops.sum(ops.minimum(weights, before), axis=-1)
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class CoverageLoss(keras.layers.Layer):
+    """Adds the coverage loss of some attention weights to a model's loss.
+
+    What goes through it comes out as it was. The loss that is added is `factor` times
+    the mean of `coverage_loss` over the target words; on several replicas, the mean of
+    the replicas' means.
+
+    Args:
+        factor: Its weight beside the cross-entropy; See et al. use 1 once training has
+            converged.
+        **kwargs: `name` and other arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        outputs: Anything, such as contexts [B, T, Hv].
+        weights: Attention weights [B, T, S].
+        mask: bool [B, T], True at target words; all by default.
+
+    Returns:
+        `outputs`.
+
+    Raises:
+        TypeError, ValueError: `factor` is no number, or negative or not finite.
+
+    Example:
+        >>> attention = kl.LuongAttention("general", coverage=True)
+        >>> context, weights = attention(states, memory, return_attention_scores=True)
+        >>> context = kl.CoverageLoss(1.0)(context, weights, target_mask)
+    """
+
+    def __init__(self, factor=1.0, **kwargs):
+        super().__init__(**kwargs)
+        self.factor = check_penalty("factor", factor)
+
+    def call(self, outputs, weights, mask=None):
+        """See the class."""
+        losses = coverage_loss(weights)
+        counted = ops.ones_like(losses) if mask is None else ops.cast(mask, "float32")
+        words = ops.maximum(ops.sum(counted), 1.0)
+        self.add_loss(self.factor * ops.sum(losses * counted) / words)
+        return outputs
+
+    def compute_output_spec(self, outputs, weights, mask=None):
+        """That of `outputs`."""
+        del weights, mask
+        return keras.KerasTensor(outputs.shape, dtype=outputs.dtype)
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {**super().get_config(), "factor": self.factor}

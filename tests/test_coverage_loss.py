@@ -1,0 +1,96 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_luong import CoverageLoss, Perplexity, Seq2Seq, SequenceCrossentropy
+from keras_luong.layers.coverage_loss import coverage_loss
+from keras_luong.models import build
+
+WEIGHTS = np.array([[[0.5, 0.5, 0.0], [0.5, 0.0, 0.5], [0.25, 0.75, 0.0]]], "float32")
+SOURCE = np.array([[4, 5, 6, 3], [7, 3, 0, 0]])
+TARGET = np.array([[2, 4, 5], [2, 6, 0]])
+LABELS = np.array([[4, 5, 3], [6, 3, 0]])
+COUNTED = (LABELS != 0) / 5
+
+
+def test_by_hand():
+    np.testing.assert_allclose(coverage_loss(WEIGHTS), [[0.0, 0.5, 0.75]])
+
+
+@pytest.mark.parametrize("mask, mean", [(None, 1.25 / 3), (np.array([[1, 1, 0]]), 0.25)])
+def test_the_layer_adds_the_mean_over_words(mask, mean):
+    layer = CoverageLoss(2.0)
+    np.testing.assert_array_equal(layer(WEIGHTS, WEIGHTS, mask), WEIGHTS)
+    np.testing.assert_allclose(layer.losses, [2.0 * mean], rtol=1e-6)
+    assert CoverageLoss.from_config(layer.get_config()).factor == 2.0
+
+
+def model(**changes):
+    keras.utils.set_random_seed(1)
+    changes = {"units": 6, "dropout": 0.0, "coverage": True, **changes}
+    model = build("small", 9, 9, **changes)
+    model.compile(
+        keras.optimizers.Adam(0.02),
+        SequenceCrossentropy(),
+        metrics=[Perplexity()],
+        jit_compile=False,
+    )
+    return model
+
+
+def alignments(model):
+    """Of the given targets, step by step."""
+    memory, state = model.encode(SOURCE)
+    rows = []
+    for t in range(3):
+        _, state, weights = model.step(TARGET[:, t : t + 1], state, memory)
+        rows.append(np.asarray(weights)[:, 0])
+    return np.stack(rows, 1)
+
+
+def data():
+    return {"source": SOURCE, "target": TARGET}, LABELS, COUNTED
+
+
+@pytest.mark.parametrize("input_feeding", [True, False])
+def test_a_models_loss_has_it(input_feeding):
+    with_loss = model(coverage_loss=0.5, input_feeding=input_feeding)
+    without = model(input_feeding=input_feeding)
+    without.set_weights(with_loss.get_weights())
+    inputs, labels, weights = data()
+    options = {"sample_weight": weights, "verbose": 0, "return_dict": True}
+    one, other = (m.evaluate(inputs, labels, **options) for m in (with_loss, without))
+    words = np.asarray(coverage_loss(alignments(with_loss)))[LABELS != 0]
+    assert words.mean() > 0.01
+    np.testing.assert_allclose(one["loss"] - other["loss"], words.mean() / 2, rtol=1e-4)
+    np.testing.assert_allclose(one["perplexity"], other["perplexity"], rtol=1e-5)
+
+
+def test_training_spreads_the_attention():
+    trained = {}
+    for factor in (0.0, 5.0):
+        trained[factor] = model(coverage_loss=factor)
+        inputs, labels, weights = data()
+        history = (
+            trained[factor]
+            .fit(inputs, labels, sample_weight=weights, epochs=60, verbose=0)
+            .history["loss"]
+        )
+        assert history[-1] < history[0]
+    lost = {f: np.mean(coverage_loss(alignments(m))) for f, m in trained.items()}
+    assert lost[5.0] < 0.9 * lost[0.0]
+
+
+def test_a_model_with_it_can_be_reloaded(tmp_path):
+    one = model(coverage_loss=1.0)
+    other = Seq2Seq.from_config(one.get_config())
+    one.save_weights(tmp_path / "w.weights.h5")
+    other.load_weights(tmp_path / "w.weights.h5")
+    np.testing.assert_allclose(one(data()[0]), other(data()[0]), atol=1e-6)
+
+
+def test_refuses():
+    with pytest.raises(ValueError, match="factor must be finite.*-1"):
+        CoverageLoss(-1)
+    with pytest.raises(ValueError, match="coverage_loss needs an attention"):
+        model(coverage_loss=1.0, coverage=False, attention=None)
