@@ -405,6 +405,7 @@ def test_coverage_needs_a_score_that_compares():
         LuongAttention("location", max_source_length=5, coverage=True)
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("mode", ["general", "concat"])
 def test_what_stands_in_the_padding_never_reaches_a_gradient(mode):
     query, value = tensors()

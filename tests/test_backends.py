@@ -29,7 +29,7 @@ MODELS = {
 }
 LAYERS = (
     "attention cells coverage_loss decoder encoder input_feeding_cell local_attention "
-    "losses metrics monotonic_attention recurrence scores"
+    "losses metrics monotonic_attention scores"
 ).split()
 
 # Trains each model, saves its weights, prints losses and what it says of a batch.

@@ -17,7 +17,9 @@ def test_by_hand():
     np.testing.assert_allclose(coverage_loss(WEIGHTS), [[0.0, 0.5, 0.75]])
 
 
-@pytest.mark.parametrize("mask, mean", [(None, 1.25 / 3), (np.array([[1, 1, 0]]), 0.25)])
+@pytest.mark.parametrize(
+    "mask, mean", [(None, 1.25 / 3), (np.array([[1, 1, 0]]), 0.25)]
+)
 def test_the_layer_adds_the_mean_over_words(mask, mean):
     layer = CoverageLoss(2.0)
     np.testing.assert_array_equal(layer(WEIGHTS, WEIGHTS, mask), WEIGHTS)
@@ -33,7 +35,7 @@ def model(**changes):
         keras.optimizers.Adam(0.02),
         SequenceCrossentropy(),
         metrics=[Perplexity()],
-        jit_compile=False,
+        jit_compile=keras.backend.backend() == "jax",
     )
     return model
 

@@ -7,6 +7,7 @@ from keras_luong.models import build
 from keras_luong.training.linear_crossentropy import linear_crossentropy
 from keras_luong.training.losses import SequenceCrossentropy, token_nll
 from keras_luong.training.metrics import Perplexity, TokenAccuracy
+from keras_luong.training.optimizers import make_optimizer
 
 B, S, T, V = 4, 6, 5, 12
 SMALL = {"units": 8, "embedding_dim": 8}
@@ -134,3 +135,29 @@ def test_logits_never_exist_as_a_whole():
         return [s for s in shapes if s.rank and s[-1] == V and s != kernel]
 
     assert logits(None) and not logits(40)
+
+
+@pytest.mark.parametrize("changes", [{}, {"attention": "local-p", "window": 2}])
+def test_xla_compiles_the_step(changes):
+    """Of a fixed shape; the loss and what it leads to are the same."""
+    histories = []
+    for jit_compile in (False, True):
+        keras.utils.set_random_seed(2)
+        model = build("small", 11, V, dropout=0.0, **{**SMALL, **changes})
+        optimizer = make_optimizer("sgd", 0.5, clip_norm=0.3)
+        model.compile(optimizer, SequenceCrossentropy(), jit_compile=jit_compile)
+        data = tf.data.Dataset.from_generator(
+            lambda: batches(count=4),
+            output_signature=(
+                {
+                    "source": tf.TensorSpec([B, S], tf.int32),
+                    "target": tf.TensorSpec([B, T], tf.int32),
+                },
+                tf.TensorSpec([B, T], tf.int32),
+                tf.TensorSpec([B, T], tf.float32),
+            ),
+        )
+        history = model.fit(data, epochs=2, steps_per_epoch=2, verbose=0).history
+        histories.append(history["loss"])
+    np.testing.assert_allclose(*histories, rtol=1e-5)
+    assert histories[0][1] < histories[0][0]

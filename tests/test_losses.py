@@ -41,6 +41,7 @@ def test_by_hand():
     np.testing.assert_allclose(token_nll([[0]], logits, 0.2), [[expected]], 1e-6)
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_gradient_against_finite_differences(smoothing):
     loss = SequenceCrossentropy(smoothing)
@@ -60,6 +61,7 @@ def test_gradient_against_finite_differences(smoothing):
         assert gradient[index] == pytest.approx((up - down) / (2 * step), abs=1e-6)
 
 
+@pytest.mark.tensorflow
 def test_padding_has_no_gradient_and_stays_finite():
     logits = tf.constant(np.full((1, 2, V), 1e4, "float32"))
     with tf.GradientTape() as tape:

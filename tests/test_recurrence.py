@@ -7,6 +7,7 @@ from keras import ops
 from keras_luong.layers.fast_recurrence import fast_scan
 from keras_luong.layers.recurrence import plain_scan
 
+pytestmark = pytest.mark.tensorflow  # whose loop it is
 STEPS, BATCH, WIDTH, UNITS = 6, 3, 4, 5
 
 

@@ -29,12 +29,13 @@ class _SumFirst:
     sums = True
 
     def build(self, variables):
-        """As in Keras."""
-        if not self.built:
-            self.norms = self.add_variable(
-                (2,), name="norms", aggregation="only_first_replica"
-            )
-        super().build(variables)
+        """As in Keras; XLA cannot make variables in the midst of a step."""
+        with _outside_of_functions():
+            if not self.built:
+                self.norms = self.add_variable(
+                    (2,), name="norms", aggregation="only_first_replica"
+                )
+            super().build(variables)
 
     def apply(self, grads, trainable_variables=None):
         """As in Keras; the gradients are those of one replica."""
@@ -65,6 +66,14 @@ def _after(gradients):
     import tensorflow as tf
 
     return tf.control_dependencies([g for g in gradients if g is not None])
+
+
+def _outside_of_functions():
+    if keras.backend.backend() != "tensorflow":
+        return contextlib.nullcontext()
+    import tensorflow as tf
+
+    return tf.init_scope()
 
 
 def summed_over_replicas(gradients):
