@@ -4,6 +4,9 @@ The library's own train step, as `fit` runs it: forward, backward, clipping at n
 SGD. Every position counts, so that all systems do the same work. Prints one JSON line.
 
     python benchmarks/train_step.py --shape 64,30,30,8000,512,512,2
+    python benchmarks/train_step.py --changes '{"attention": "local-m", "window": 10}'
+
+The share of the floor is that of the general score's products, whatever the changes.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ def main() -> None:
     line = {
         "system": "keras_luong",
         "shape": args.shape,
+        "changes": json.loads(args.changes),
         "median_s": median,
         "min_s": min(seconds),
         "target_tokens_per_s": B * T / median,
@@ -50,7 +54,13 @@ def make_train(shape, args):
     """A function that trains on one batch and waits for the loss."""
     B, S, T, V, E, H, L = shape
     config = kl.Seq2SeqConfig(
-        V, V, units=H, embedding_dim=E, num_layers=L, bidirectional=False
+        V,
+        V,
+        units=H,
+        embedding_dim=E,
+        num_layers=L,
+        bidirectional=False,
+        **json.loads(args.changes),
     )
     model = kl.Seq2Seq(config)
     model.compile(
@@ -107,6 +117,7 @@ def parse() -> argparse.Namespace:
         "--shape", default="64,30,30,8000,512,512,2", help="B,S,T,V,E,H,L"
     )
     parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--changes", default="{}", help="of the configuration, JSON")
     parser.add_argument("--jit_compile", action="store_true")
     return parser.parse_args()
 
