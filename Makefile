@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test slow lint clean
+.PHONY: demo test slow test-jax lint clean
 
 demo: .venv/installed
 	$(BIN)/python examples/demo.py
@@ -13,6 +13,11 @@ test: lint
 
 slow: .venv/installed
 	$(BIN)/python -m pytest -m slow -q
+
+# The layers' tests and the models' on JAX, which is installed beside for it.
+test-jax: .venv/installed
+	$(BIN)/python -m pip install --quiet jax
+	$(BIN)/python -m pytest -m "slow or not slow" -q tests/test_backends.py
 
 lint: .venv/installed
 	$(BIN)/ruff check .

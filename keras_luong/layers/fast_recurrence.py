@@ -4,12 +4,12 @@ Differentiating a loop naively costs, at every step and for every weight, a prod
 a transposed matrix and a thin one that is added to the weight's gradient. Here
 
 1. the gradients of all matrices that the step multiplies by, weights or a sentence's
-   keys and values, are one product after the loop, over all steps at once: inside it,
-   each product gets a zero added, and the gradient with respect to those zeros is the
-   dZ of dW = Xᵀ dZ;
+   keys and values, are one product after the loop, over all steps at once: an empty list
+   goes through each product untouched, and its gradient is the list of the dZ of
+   dW = Xᵀ dZ, which the product's own gradient puts there;
 2. the transposes that the backward pass needs are made once;
-3. inputs are read from TensorArrays (a slice of a tensor would cost a full-size
-   gradient at every step).
+3. inputs are read from a TensorArray (a slice of a tensor would cost a full-size
+   gradient at every step), and their gradients come in a list in the same way.
 
 Nothing here knows what the step computes: a tape differentiates the rest of it.
 """
@@ -58,27 +58,28 @@ def fast_scan(step, inputs, states, constants=(), mask=None):
         # the tape tells only tensors apart.
         arguments = [tf.identity(x) for x in arguments]
         inputs, states, flat, weights = _unflatten(arguments, *sizes)
-        slots = _slots(trace.shapes, weights, tf.shape(inputs)[:1])
-        sources = [*_floating([inputs, *states, *flat]), *slots]
+        shapes = [tf.shape(inputs)[1:], *trace.shapes]
+        sinks = _sinks(shapes, [inputs, *weights], tf.shape(inputs)[0])
+        sources = [*sinks, *_floating([*states, *flat])]
         loop = _Loop(step, inputs, mask, trace._replace(weights=weights))
         with tf.GradientTape(persistent=True) as tape:  # as the caller's may be
             tape.watch(sources)
             packed = tf.nest.pack_sequence_as(constants, flat)
-            outputs, finals, saved = _run(loop, states, packed, slots)
+            outputs, finals, saved = _run(loop, states, packed, sinks)
         results = (*outputs, *finals)
 
         def gradient(*upstream, variables=None):
             found = _differentiate(tape, results, upstream, sources, variables or [])
-            of_sources, of_variables = found[: len(sources)], found[len(sources) :]
-            of_floats = iter(of_sources)  # arguments first, then slots
+            of_sinks, of_floats = found[: len(sinks)], iter(found[len(sinks) :])
+            of_inputs, *dzs = map(_stacked, of_sinks, shapes, [inputs, *weights])
             of_arguments = [
                 next(of_floats) if x.dtype.is_floating else None
-                for x in (inputs, *states, *flat)
+                for x in (*states, *flat)
             ]
-            products = zip(saved, of_floats, trace.transposed, strict=True)
+            products = zip(saved, dzs, trace.transposed, strict=True)
             of_weights = [_of_matrix(*product) for product in products]
-            of_arguments = [_once(x) for x in [*of_arguments, *of_weights]]
-            of_variables = [_once(x) for x in of_variables]
+            of_arguments = map(_once, [of_inputs, *of_arguments, *of_weights])
+            of_arguments, of_variables = list(of_arguments), list(map(_once, of_floats))
             return (of_arguments, of_variables) if variables else of_arguments
 
         return results, gradient
@@ -87,12 +88,38 @@ def fast_scan(step, inputs, states, constants=(), mask=None):
     return tuple(results[: -sizes[0]]), list(results[-sizes[0] :])
 
 
-def _slots(shapes, weights, length):
-    """A zero for each product at each step, whose gradient is the product's dZ."""
+def _sinks(shapes, likes, length):
+    """Lists for tensors of these shapes, one a step; none is there yet."""
     return [
-        tf.zeros(tf.concat([length, shape], 0), weight.dtype)
-        for shape, weight in zip(shapes, weights, strict=True)
+        tf.raw_ops.TensorListReserve(
+            element_shape=shape, num_elements=length, element_dtype=like.dtype
+        )
+        for shape, like in zip(shapes, likes, strict=True)
     ]
+
+
+def _stacked(sink, shape, like):
+    """The tensors of a list, one above the other."""
+    return tf.raw_ops.TensorListStack(
+        input_handle=sink, element_shape=shape, element_dtype=like.dtype
+    )
+
+
+def _put(sink, time, item):
+    return tf.raw_ops.TensorListSetItem(input_handle=sink, index=time, item=item)
+
+
+def _read(array, sink, time):
+    """The array's tensor of that step, and the sink as it was, for its gradient."""
+
+    @tf.custom_gradient
+    def run(sink):
+        def gradient(dx, of_sink):
+            return _put(of_sink, time, dx)
+
+        return (array.read(time), tf.identity(sink)), gradient
+
+    return run(sink)
 
 
 def _once(gradient):
@@ -174,25 +201,28 @@ def _floating(tensors):
     return [x for x in tensors if x.dtype.is_floating]
 
 
-def _product(x, weight, back, turned):
-    """`x @ weight`, or its transpose; the weight's own gradient comes after the loop.
+def _product(x, weight, back, sink, time, turned):
+    """`x @ weight`, or its transpose, and the sink as it was.
 
-    `back` is what the gradient is multiplied by: the transpose, made once.
+    The weight's own gradient comes after the loop: dZ goes into the sink's gradient.
+    `back` is what dZ is multiplied by: the transpose, made once.
     """
 
     @tf.custom_gradient
-    def run(x, weight, back):
-        product = tf.matmul(x, weight, transpose_b=turned)
-        return product, lambda dz: (tf.matmul(dz, back), None, None)
+    def run(x, weight, back, sink):
+        def gradient(dz, of_sink):
+            return tf.matmul(dz, back), None, None, _put(of_sink, time, dz)
 
-    return run(x, weight, back)
+        return (tf.matmul(x, weight, transpose_b=turned), tf.identity(sink)), gradient
+
+    return run(x, weight, back, sink)
 
 
 class _Projector:
-    """The `project` of one time step: adds that step's zero to each product."""
+    """The `project` of one time step."""
 
-    def __init__(self, trace, backs, zeros):
-        self.trace, self.backs, self.zeros = trace, backs, zeros
+    def __init__(self, trace, backs, sinks, time):
+        self.trace, self.backs, self.sinks, self.time = trace, backs, list(sinks), time
         self.inputs = []
 
     def __call__(self, weights, inputs, transposed=False):
@@ -203,7 +233,9 @@ class _Projector:
         if len(weight.shape) == 2:
             x = _rows(x)
         self.inputs.append(x)
-        z = _product(x, weight, self.backs[i], transposed) + self.zeros[i]
+        z, self.sinks[i] = _product(
+            x, weight, self.backs[i], self.sinks[i], self.time, transposed
+        )
         if len(x.shape) == len(first.shape):
             return z
         return tf.reshape(z, tf.concat([tf.shape(first)[:-1], [z.shape[-1]]], 0))
@@ -215,7 +247,7 @@ def _array(length, like, values=None):
     return array if values is None else array.unstack(values)
 
 
-def _run(loop, states, constants, slots):
+def _run(loop, states, constants, sinks):
     """The loop itself: -> stacked outputs, final states, each product's inputs."""
     length = tf.shape(loop.inputs)[0]
     trace = loop.trace
@@ -223,19 +255,19 @@ def _run(loop, states, constants, slots):
         weight if turned else tf.linalg.matrix_transpose(weight)
         for weight, turned in zip(trace.weights, trace.transposed, strict=True)
     ]
-    inputs = _array(length, loop.inputs, loop.inputs)
+    inputs = _array(length, loop.inputs, tf.stop_gradient(loop.inputs))
     masks = None if loop.mask is None else _array(length, loop.mask, loop.mask)
-    zeros = [_array(length, slot, slot) for slot in slots]
 
-    def body(t, outputs, saved, states):
-        project = _Projector(trace, backs, [zero.read(t) for zero in zeros])
-        x = inputs.read(t) if masks is None else (inputs.read(t), masks.read(t))
+    def body(t, outputs, saved, states, sinks):
+        x, of_inputs = _read(inputs, sinks[0], t)
+        x = x if masks is None else (x, masks.read(t))
+        project = _Projector(trace, backs, sinks[1:], t)
         y, new_states = loop.step(x, states, constants, project)
         for new, old in zip(new_states, states, strict=True):
             new.set_shape(old.shape)
         outputs = [a.write(t, v) for a, v in zip(outputs, y, strict=True)]
         saved = [a.write(t, v) for a, v in zip(saved, project.inputs, strict=True)]
-        return t + 1, outputs, saved, new_states
+        return t + 1, outputs, saved, new_states, [of_inputs, *project.sinks]
 
     outputs = [_array(length, y) for y in trace.outputs]
     saved = [
@@ -246,10 +278,10 @@ def _run(loop, states, constants, slots):
         )
         for w, turned in zip(trace.weights, trace.transposed, strict=True)
     ]
-    _, outputs, saved, states = tf.while_loop(
+    _, outputs, saved, states, _ = tf.while_loop(
         lambda t, *_: t < length,
         body,
-        (0, outputs, saved, states),
+        (0, outputs, saved, states, sinks),
         maximum_iterations=length,
     )
     saved = [tf.stop_gradient(array.stack()) for array in saved]
