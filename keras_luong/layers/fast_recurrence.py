@@ -4,8 +4,8 @@ Differentiating a loop naively costs, at every step and for every weight, a prod
 a transposed matrix and a thin one that is added to the weight's gradient. Here
 
 1. the gradients of all matrices that the step multiplies by, weights or a sentence's
-   keys and values, are one product after the loop, over all steps at once: an empty list
-   goes through each product untouched, and its gradient is the list of the dZ of
+   keys and values, are one product after the loop, over all steps at once: an empty
+   list goes through each product untouched, and its gradient is the list of the dZ of
    dW = Xᵀ dZ, which the product's own gradient puts there;
 2. the transposes that the backward pass needs are made once;
 3. inputs are read from a TensorArray (a slice of a tensor would cost a full-size
