@@ -132,8 +132,9 @@ def test_machines_go_on_from_what_all_of_them_have():
     assert newest([4, 6]) == 6
     assert newest([4, 6], [2, 4]) == 4
     assert newest([4, 6], [4, 6]) == 6
-    assert newest([6, 4], [2, -1]) is None
-    assert newest([], [2, 4]) is None
+    assert newest([6, 4], [2, -1]) == -1
+    assert newest([], [2, 4]) == -1
+    assert newest([], [-1, -1]) is None
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -101,9 +101,9 @@ class Checkpoints(keras.callbacks.Callback):
         """Restores the newest checkpoint that can be read on every machine."""
         readable = self._readable()
         common = newest_common(list(readable), self.keep, _gather_rows(strategy))
-        if common is not None:
+        if common in readable:
             self._state.restore(readable[common]).assert_consumed()
-        elif self._manager.checkpoints:
+        elif self._manager.checkpoints or common is not None:
             raise OSError(
                 f"None of the checkpoints in {self.run.checkpoints} can be read on "
                 "every machine. Give another run directory to start anew, or give "
@@ -278,17 +278,23 @@ def fit(
 
 
 def newest_common(positions: list[int], most: int, gather) -> int | None:
-    """The greatest position that each machine has; None where there is none.
+    """The greatest position that each machine has.
 
     Args:
         positions: What this machine has, none of them negative.
         most: How many a machine may have.
         gather: Takes a machine's int64 row `[1, most]` and returns those of all.
+
+    Returns:
+        The position; None where no machine has any, and -1 where all do not have one
+        in common.
     """
     mine = np.full([1, most], -1, np.int64)
     mine[0, : len(positions)] = positions
-    common = set.intersection(*(set(row.tolist()) for row in gather(mine))) - {-1}
-    return max(common, default=None)
+    rows = [set(row.tolist()) - {-1} for row in gather(mine)]
+    if not any(rows):
+        return None
+    return max(set.intersection(*rows), default=-1)
 
 
 def _gather_rows(strategy):
