@@ -144,18 +144,9 @@ def train(args, corpus, translator, perplexity, schedule) -> None:
         if stale >= args.early_stopping:
             print(f"Training stopped early before, {args.monitor} {best:.4g}.")
             return
-    sources, references = sentences(corpus, "validation", args.eval_sentences)
-    run = run_directory.RunDirectory(args.run_dir)
     checkpoints = Checkpoints(args.run_dir, args.save_steps)
     follow = FollowEpoch(checkpoints.restore(model))
-    translation = TranslationEvaluation(
-        translator,
-        sources,
-        references,
-        tokenize=args.bleu_tokenize,
-        log_dir=run.logs / "validation",
-        pictures=run.pictures,
-    )
+    translation = make_evaluation(args, corpus, translator)
     sizes = {"batch_tokens": args.chosen_batch_tokens, "max_length": args.max_length}
     pairs = training_pairs(args, corpus)
     fit(
@@ -187,6 +178,20 @@ def train(args, corpus, translator, perplexity, schedule) -> None:
             keep_epochs=args.keep_epochs,
         ),
         verbose="auto" if sys.stdout.isatty() else 2,
+    )
+
+
+def make_evaluation(args, corpus, translator) -> TranslationEvaluation:
+    """The callback that translates validation sentences after each epoch."""
+    sources, references = sentences(corpus, "validation", args.eval_sentences)
+    run = run_directory.RunDirectory(args.run_dir)
+    return TranslationEvaluation(
+        translator,
+        sources,
+        references,
+        tokenize=args.bleu_tokenize,
+        log_dir=run.logs / "validation",
+        pictures=run.pictures,
     )
 
 
@@ -359,13 +364,9 @@ def optional(hint) -> type:
     return parse_value
 
 
-def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    """Reads the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    flag = parser.add_argument
-    flag("--run_dir", type=Path, required=True, help="where everything is written")
+def add_data_flags(parser: argparse.ArgumentParser) -> None:
+    """What to learn from, and in which pieces."""
+    flag = parser.add_argument_group("data").add_argument
     flag("--data", default="wmt14_translate/de-en", help="tfds name, folder, phrases")
     flag("--source", default="en", help="source language")
     flag("--target", default="de", help="target language")
@@ -373,6 +374,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     flag("--tokenizer", choices=list(TOKENIZERS), default="sentencepiece")
     flag("--vocab_size", type=int, default=50_000, help="of each side")
     flag("--shared", action="store_true", help="one vocabulary for both sides")
+    flag("--subword_sampling", type=float, help="alpha of random splits, such as 0.1")
     flag("--max_length", type=int, default=50, help="train on sentences up to so long")
     flag(
         "--batch_tokens",
@@ -380,7 +382,11 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         default=4096,
         help="padded tokens of a batch; auto: the largest that fits, up to 65536",
     )
-    flag("--gradient_accumulation_steps", type=int, default=1, help="batches a step")
+
+
+def add_training_flags(parser: argparse.ArgumentParser) -> None:
+    """How to learn."""
+    flag = parser.add_argument_group("training").add_argument
     flag("--epochs", type=int, default=12)
     flag("--optimizer", choices=list(OPTIMIZERS), default="sgd")
     flag("--learning_rate", type=float, help=f"default: {LEARNING_RATES}")
@@ -390,12 +396,19 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     flag("--patience", type=int, default=2, help="stale epochs that plateau halves at")
     flag("--label_smoothing", type=float, default=0.0)
     flag("--clip_norm", type=float, default=5.0, help="0: no clipping")
+    flag("--gradient_accumulation_steps", type=int, default=1, help="batches a step")
     flag("--ema_momentum", type=float, default=0.0, help="of the weights' average")
-    flag("--subword_sampling", type=float, help="alpha of random splits, such as 0.1")
     flag("--strategy", choices=list(STRATEGIES), default="auto")
     flag("--precision", choices=PRECISIONS, default="float32")
     flag("--jit_compile", action=argparse.BooleanOptionalAction, default=False)
     flag("--seed", type=int, default=1)
+    flag("--save_steps", type=int, default=500, help="steps between checkpoints")
+    flag("--keep_epochs", type=int, default=5, help="weights kept to be averaged")
+
+
+def add_evaluation_flags(parser: argparse.ArgumentParser) -> None:
+    """How to judge what was learned."""
+    flag = parser.add_argument_group("evaluation").add_argument
     flag(
         "--monitor",
         choices=MONITORS,
@@ -403,13 +416,23 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         help="what the best weights are judged by",
     )
     flag("--early_stopping", type=int, help="epochs to wait for a better one")
-    flag("--save_steps", type=int, default=500, help="steps between checkpoints")
-    flag("--keep_epochs", type=int, default=5, help="weights kept to be averaged")
     flag("--eval_sentences", type=int, default=500, help="translated each epoch")
     flag("--bleu_tokenize", default="13a", help="none for text that is tokenised")
     flag("--beam_width", type=int, default=5, help="of the final evaluation")
     flag("--length_penalty", type=float, default=0.0)
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    flag = parser.add_argument
+    flag("--run_dir", type=Path, required=True, help="where everything is written")
     flag("--preset", choices=list(PRESETS), default="luong2015-global-general")
+    add_data_flags(parser)
+    add_training_flags(parser)
+    add_evaluation_flags(parser)
     add_config_flags(parser)
     args = parser.parse_args(argv)
     if args.learning_rate is None:

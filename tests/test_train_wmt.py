@@ -90,6 +90,35 @@ def test_going_on_equals_never_stopping(runs):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 
+OPTIONS = {
+    "tokenizer": "sentencepiece",
+    "vocab_size": 30,
+    "subword_sampling": 0.2,
+    "batch_tokens": "auto",
+    "gradient_accumulation_steps": 2,
+    "ema_momentum": 0.9,
+    "schedule": "plateau",
+    "patience": 1,
+    "precision": "mixed_float16",
+    "monitor": "val_bleu",
+}
+
+
+@pytest.mark.slow
+def test_going_on_with_every_option(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(train_wmt, "largest_batch_tokens", lambda model, length: 64)
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    train_wmt.main(flags(data, whole, **{**OPTIONS, "epochs": 3}))
+    train_wmt.main(flags(data, parts, **{**OPTIONS, "epochs": 1}))
+    monkeypatch.delattr(train_wmt, "largest_batch_tokens")  # the run knows its size
+    train_wmt.main(flags(data, parts, **{**OPTIONS, "epochs": 3}))
+    for one, other in zip(read_history(whole), read_history(parts), strict=True):
+        for name in ("loss", "val_loss", "val_bleu", "learning_rate", "gradient_norm"):
+            assert one[name] == pytest.approx(other[name], rel=1e-3), name
+    settings = json.loads((parts / "run.json").read_text())["settings"]
+    assert settings["chosen_batch_tokens"] == 64
+
+
 def test_other_settings_are_refused(runs, data):
     with pytest.raises(ValueError, match="units: 8 there, 16 now"):
         train_wmt.main(flags(data, runs[1].path, units=16))
