@@ -137,7 +137,13 @@ def test_logits_never_exist_as_a_whole():
     assert logits(None) and not logits(40)
 
 
-@pytest.mark.parametrize("changes", [{}, {"attention": "local-p", "window": 2}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        pytest.param({"attention": "local-p", "window": 2}, marks=pytest.mark.slow),
+    ],
+)
 def test_xla_compiles_the_step(changes):
     """Of a fixed shape; the loss and what it leads to are the same."""
     histories = []

@@ -104,7 +104,7 @@ def test_names_a_missing_tokenizer(run):
 
 def test_without_any_weights_or_any_run(run, tmp_path):
     run.best_weights.unlink()
-    shutil.rmtree(run.checkpoints)
+    run.last_weights.unlink()
     for weights in ("best", "last"):
         with pytest.raises(FileNotFoundError, match=f"{weights} weights.*no epoch"):
             load(run.path, weights)
