@@ -792,7 +792,13 @@ TFLITE = {
 }
 
 
-@pytest.mark.parametrize("name", TFLITE)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in ("lengths", "first")))
+        for name in TFLITE
+    ],
+)
 def test_tflite_says_the_same(name):
     """A sentence at a time, padded to a static length, with builtin ops alone."""
     runtime = pytest.importorskip("ai_edge_litert.interpreter")

@@ -100,7 +100,7 @@ def test_going_on_equals_never_stopping(tmp_path, whole, after, position):
 ALL = {"gradient_accumulation_steps": 2, "ema_momentum": 0.9, "loss_scaling": True}
 
 
-@pytest.mark.parametrize("after", [3, 6])
+@pytest.mark.parametrize("after", [3, pytest.param(6, marks=pytest.mark.slow)])
 def test_going_on_with_all_options(tmp_path, after):
     """Gradients half accumulated, an average, and `fit` that puts it into the model."""
     whole, _ = train(tmp_path / "whole", **ALL)

@@ -97,12 +97,11 @@ def test_a_layer_walks_from_query_to_query(hard):
     np.testing.assert_allclose(context, weights @ value, atol=1e-5)
 
 
-@pytest.mark.parametrize("mode", ["parallel", "recursive"])
 @pytest.mark.parametrize("input_feeding", [True, False])
-def test_sources_of_any_length_have_the_gradients_of_known_ones(mode, input_feeding):
+def test_sources_of_any_length_have_the_gradients_of_known_ones(input_feeding):
     """A graph that does not know the length, on the path that training takes."""
     cell = InputFeedingDecoderCell(
-        3, MonotonicAttention("general", mode=mode), input_feeding=input_feeding
+        3, MonotonicAttention("general"), input_feeding=input_feeding
     )
     decoder = InputFeedingDecoder(cell)
     inputs, memory, mask = (tf.constant(x) for x in data())

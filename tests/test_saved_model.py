@@ -359,7 +359,16 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("preset, fields", MODELS.values(), ids=MODELS)
+MORE = ("local variants", "monotonic, hard", "simple_rnn", "local-m")
+
+
+@pytest.mark.parametrize(
+    "preset, fields",
+    [
+        pytest.param(*model, id=name, marks=[pytest.mark.slow] * (name in MORE))
+        for name, model in MODELS.items()
+    ],
+)
 def test_every_model_says_the_same_as_keras(preset, fields, tmp_path):
     source = WordTokenizer(["the", "red", "dog", "cat", "is"])
     pair = TokenizerPair(source, WordTokenizer(["der", "Hund", "ist"]))

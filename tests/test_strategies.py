@@ -125,7 +125,7 @@ def assert_same_training(one, other, losses):
         )
 
 
-@pytest.mark.parametrize("kind", ["adam", "clip"])
+@pytest.mark.parametrize("kind", [pytest.param("adam", marks=pytest.mark.slow), "clip"])
 def test_two_replicas_train_like_one(kind):
     """Also a `Seq2Seq`, whose gradient is clipped at every step."""
     one, two = map(result, [start("one", 1, kind), start("mirrored", 2, kind)])
