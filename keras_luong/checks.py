@@ -55,7 +55,7 @@ def check_above(name, value, limit):
     return float(value)
 
 
-def check_penalty(name, value):
+def check_not_negative(name, value):
     """Returns `value` as a float if it is at least 0 and finite, also in float32.
 
     Raises:

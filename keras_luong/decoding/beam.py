@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import tensorflow as tf
 
-from keras_luong.checks import check_flag, check_penalty, check_size
+from keras_luong.checks import check_flag, check_not_negative, check_size
 from keras_luong.decoding.cast_once import cast_once
 from keras_luong.decoding.constraints import forced_tokens, repeats
 from keras_luong.decoding.history import History, record, trace_back
@@ -151,7 +151,7 @@ class BeamSearch:
         for name in ("min_length_ratio", "max_length_ratio"):
             ratio = getattr(self, name)
             if ratio is not None or name == "min_length_ratio":
-                object.__setattr__(self, name, check_penalty(name, ratio))
+                object.__setattr__(self, name, check_not_negative(name, ratio))
         if not isinstance(self.forbidden, Iterable):
             raise TypeError(
                 f"forbidden must be ids, such as (1,). Received: {self.forbidden!r}"

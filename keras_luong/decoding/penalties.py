@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 
 import tensorflow as tf
 
-from keras_luong.checks import check_penalty
+from keras_luong.checks import check_not_negative
 
 LEAST_COVERAGE = 1e-6  # what a word without any attention counts as: its log is finite
 
@@ -104,7 +104,7 @@ class GNMTLengthPenalty:
 
     def __post_init__(self):
         """Check alpha."""
-        object.__setattr__(self, "alpha", check_penalty("alpha", self.alpha))
+        object.__setattr__(self, "alpha", check_not_negative("alpha", self.alpha))
 
     def score(self, log_probs: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
         """Rank finished hypotheses; see `LengthPenalty.score`."""
@@ -146,7 +146,7 @@ class AverageLengthPenalty:
 
     def __post_init__(self):
         """Check alpha."""
-        object.__setattr__(self, "alpha", check_penalty("alpha", self.alpha))
+        object.__setattr__(self, "alpha", check_not_negative("alpha", self.alpha))
 
     def score(self, log_probs: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
         """Rank finished hypotheses; see `LengthPenalty.score`."""
@@ -179,7 +179,7 @@ class WordReward:
 
     def __post_init__(self):
         """Check the reward."""
-        object.__setattr__(self, "reward", check_penalty("reward", self.reward))
+        object.__setattr__(self, "reward", check_not_negative("reward", self.reward))
 
     def score(self, log_probs: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
         """Rank finished hypotheses; see `LengthPenalty.score`."""
@@ -214,7 +214,7 @@ class GNMTCoveragePenalty:
 
     def __post_init__(self):
         """Check beta."""
-        object.__setattr__(self, "beta", check_penalty("beta", self.beta))
+        object.__setattr__(self, "beta", check_not_negative("beta", self.beta))
 
     def score(self, coverage: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """What to add; see `CoveragePenalty.score`."""
@@ -251,7 +251,7 @@ class SummaryCoveragePenalty:
 
     def __post_init__(self):
         """Check beta."""
-        object.__setattr__(self, "beta", check_penalty("beta", self.beta))
+        object.__setattr__(self, "beta", check_not_negative("beta", self.beta))
 
     def score(self, coverage: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """What to add; see `CoveragePenalty.score`."""

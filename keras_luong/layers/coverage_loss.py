@@ -8,7 +8,7 @@ from __future__ import annotations
 import keras
 from keras import ops
 
-from keras_luong.checks import check_penalty
+from keras_luong.checks import check_not_negative
 
 
 def coverage_loss(weights):
@@ -62,7 +62,7 @@ class CoverageLoss(keras.layers.Layer):
 
     def __init__(self, factor=1.0, **kwargs):
         super().__init__(**kwargs)
-        self.factor = check_penalty("factor", factor)
+        self.factor = check_not_negative("factor", factor)
 
     def call(self, outputs, weights, mask=None):
         """See the class."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import keras
 from keras import ops
 
-from keras_luong.checks import check_choice, check_penalty
+from keras_luong.checks import check_choice, check_not_negative
 from keras_luong.layers.attention import LuongAttention
 from keras_luong.layers.scores import matmul
 
@@ -118,6 +118,9 @@ class MonotonicAttention(LuongAttention):
 
     Call arguments, returns: As `LuongAttention`; weights may sum to less than 1.
 
+    Training the recursive mode inside a decoder's loop under XLA needs source lengths
+    that are known when the graph is made; without XLA they may be any.
+
     Raises:
         ValueError, TypeError: An argument that is none of the above.
 
@@ -142,7 +145,7 @@ class MonotonicAttention(LuongAttention):
                 )
         super().__init__(score_mode, units, **kwargs)
         self.mode = check_choice("mode", mode, SOFT_MODES)
-        self.sigmoid_noise = check_penalty("sigmoid_noise", sigmoid_noise)
+        self.sigmoid_noise = check_not_negative("sigmoid_noise", sigmoid_noise)
         self.score_bias_init = score_bias_init
 
     @property

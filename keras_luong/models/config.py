@@ -9,7 +9,7 @@ from typing import ClassVar
 from keras_luong.checks import (
     check_choice,
     check_flag,
-    check_penalty,
+    check_not_negative,
     check_rate,
     check_size,
 )
@@ -147,7 +147,7 @@ class Seq2SeqConfig:
         if self.gaussian is not None:
             check_flag("gaussian", self.gaussian)
         for name in ("coverage_loss", "sigmoid_noise"):
-            fill(self, name, check_penalty(name, getattr(self, name)))
+            fill(self, name, check_not_negative(name, getattr(self, name)))
         check_choice("cell_type", self.cell_type, CELL_TYPES)
         check_choice("attention", self.attention, ATTENTIONS)
         check_choice("monotonic_mode", self.monotonic_mode, MONOTONIC_MODES)
