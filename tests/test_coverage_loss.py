@@ -75,7 +75,7 @@ def test_training_spreads_the_attention():
         inputs, labels, weights = data()
         history = (
             trained[factor]
-            .fit(inputs, labels, sample_weight=weights, epochs=60, verbose=0)
+            .fit(inputs, labels, sample_weight=weights, epochs=40, verbose=0)
             .history["loss"]
         )
         assert history[-1] < history[0]

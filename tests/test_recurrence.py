@@ -5,7 +5,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_luong.layers.fast_recurrence import fast_scan
-from keras_luong.layers.recurrence import plain_scan
+from keras_luong.layers.recurrence import plain_scan, scan
 
 pytestmark = pytest.mark.tensorflow  # whose loop it is
 STEPS, BATCH, WIDTH, UNITS = 6, 3, 4, 5
@@ -87,20 +87,82 @@ def gradients_of(run, variables, scan, mask):
     return tape.gradient(loss, variables)
 
 
-@pytest.mark.parametrize("in_graph", [False, True])
+def in_one(run, variables, mask):
+    """The tape is where the loop is."""
+    return tf.function(lambda: gradients_of(run, variables, fast_scan, mask))()
+
+
+def in_another(run, variables, mask):
+    """The loop is in a function, the tape around it."""
+
+    def inner(scan, mask):
+        return tf.function(lambda: run(scan, mask))()
+
+    return gradients_of(inner, variables, fast_scan, mask)
+
+
+def in_two(run, variables, mask):
+    return tf.function(lambda: in_another(run, variables, mask))()
+
+
+@pytest.mark.parametrize("gradients", [in_one, in_another, in_two])
 @pytest.mark.parametrize("mask", [None, MASK])
-def test_both_loops_have_the_same_gradients(mask, in_graph):
+def test_both_loops_have_the_same_gradients(mask, gradients):
     run, variables = problem()
-    results = []
-    for scan in (plain_scan, fast_scan):
-
-        def gradients(scan=scan):
-            return gradients_of(run, variables, scan, mask)
-
-        results.append((tf.function(gradients) if in_graph else gradients)())
-    for plain, fast in zip(*results, strict=True):
+    expected = gradients_of(run, variables, plain_scan, mask)
+    for plain, fast in zip(expected, gradients(run, variables, mask), strict=True):
         assert np.abs(plain).max() > 1e-3
         np.testing.assert_allclose(fast, plain, rtol=1e-4, atol=1e-5)
+
+
+def test_only_a_graph_takes_the_fast_loop(monkeypatch):
+    """Eagerly, what one prints and steps through is what is computed."""
+    run, _ = problem()
+    taken = []
+    monkeypatch.setattr(
+        "keras_luong.layers.fast_recurrence.fast_scan",
+        lambda *args: taken.append(args) or fast_scan(*args),
+    )
+
+    def training(*args):
+        return scan(*args, training=True)
+
+    eager = run(training)
+    assert not taken
+    for one, other in zip(
+        tf.nest.flatten(eager),
+        tf.nest.flatten(tf.function(lambda: run(training))()),
+        strict=True,
+    ):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+    assert len(taken) == 1
+
+
+def test_random_numbers_are_never_drawn_again():
+    seeds = keras.random.SeedGenerator(1)
+
+    def step(x, states, constants, project):
+        del constants, project
+        return (x * keras.random.normal((BATCH, WIDTH), seed=seeds),), states
+
+    x, start = tf.ones([STEPS, BATCH, WIDTH]), tf.ones([BATCH, 1])
+
+    def loss():
+        return tf.reduce_sum(fast_scan(step, x, [start])[0][0])
+
+    @tf.function
+    def inside():
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            drawn = loss()
+        return drawn, tape.gradient(drawn, x)
+
+    drawn, gradient = inside()
+    np.testing.assert_allclose(tf.reduce_sum(gradient), drawn, rtol=1e-5)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        with pytest.raises(ValueError, match="put the tf.GradientTape inside"):
+            tf.function(loss)()
 
 
 def test_the_fast_loop_works_under_xla():
@@ -116,13 +178,18 @@ def test_the_fast_loop_works_under_xla():
 def test_gradients_equal_finite_differences():
     run, variables = problem()
 
+    @tf.function
     def loss():
         (y, z), (h, _) = run(fast_scan, MASK)
         return tf.reduce_sum(tf.square(y)) + tf.reduce_sum(z) + tf.reduce_sum(h)
 
-    with tf.GradientTape() as tape:
-        value = loss()
-    gradients = tape.gradient(value, variables)
+    @tf.function
+    def slopes():
+        with tf.GradientTape() as tape:
+            value = loss.python_function()
+        return tape.gradient(value, variables)
+
+    gradients = [gradient.numpy() for gradient in slopes()]
     rng = np.random.default_rng(1)
     for variable, gradient in zip(variables, gradients, strict=True):
         direction = rng.normal(size=variable.shape).astype("float32")
@@ -158,35 +225,45 @@ def test_shapes_may_be_dynamic():
         np.testing.assert_allclose(dynamic(x), expected, atol=1e-5)
 
 
-def test_a_persistent_tape_may_ask_twice():
+@pytest.mark.parametrize("scan", [plain_scan, fast_scan])
+def test_a_persistent_tape_may_ask_twice(scan):
     run, variables = problem()
-    with tf.GradientTape(persistent=True) as tape:
-        (y, z), _ = run(fast_scan)
-        first, second = tf.reduce_sum(y), tf.reduce_sum(z)
-    for loss in (first, second):
-        with tf.GradientTape() as plain_tape:
-            (y, z), _ = run(plain_scan)
-            expected = tf.reduce_sum(y if loss is first else z)
-        pairs = zip(
-            tape.gradient(loss, variables),
-            plain_tape.gradient(expected, variables),
-            strict=True,
-        )
-        for x, y in pairs:
-            assert (x is None) == (y is None) or not np.any(x)
-            if y is not None:
-                np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
+
+    @tf.function
+    def both():
+        with tf.GradientTape(persistent=True) as tape:
+            (y, z), _ = run(scan)
+            losses = tf.reduce_sum(y), tf.reduce_sum(z)
+        return [
+            tape.gradient(loss, variables, unconnected_gradients="zero")
+            for loss in losses
+        ]
+
+    @tf.function
+    def alone(i):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(run(plain_scan)[0][i])
+        return tape.gradient(loss, variables, unconnected_gradients="zero")
+
+    for i, gradients in enumerate(both()):
+        for one, other in zip(gradients, alone(i), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
 def test_second_derivatives_are_refused_rather_than_wrong():
     run, variables = problem()
-    with tf.GradientTape() as outer:
-        with tf.GradientTape() as inner:
-            (y, _), _ = run(fast_scan)
-            loss = tf.reduce_sum(y)
-        gradient = inner.gradient(loss, variables[1])
+
+    @tf.function(autograph=False)
+    def twice():
+        with tf.GradientTape() as outer:
+            with tf.GradientTape() as inner:
+                (y, _), _ = run(fast_scan)
+                loss = tf.reduce_sum(y)
+            gradient = inner.gradient(loss, variables[1])
+        return outer.gradient(gradient, variables[1])
+
     with pytest.raises((LookupError, ValueError), match="training=False"):
-        outer.gradient(gradient, variables[1])
+        twice()
 
 
 def test_a_matrix_that_changes_is_refused():

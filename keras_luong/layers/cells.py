@@ -20,30 +20,32 @@ class CellInput(NamedTuple):
     """What enters a cell from outside: a part projected already and parts to project.
 
     Attributes:
-        ready: `x W + b` if that could be done before the loop, else the bias.
+        ready: `x W + b` if that could be done before the loop, or None.
         weights: Tuple of matrices for `tensors`.
         tensors: Tuple of inputs that exist only inside the loop.
+        bias: Of the input's projection, if it is not in `ready`; or None.
         beside: What is added to the state's own projection `h U`, which a GRU's reset
             gate goes over; or None.
     """
 
-    ready: Any
+    ready: Any = None
     weights: tuple = ()
     tensors: tuple = ()
+    bias: Any = None
     beside: Any = None
 
-    @property
-    def all_ready(self):
-        """Both parts, for cells that treat them alike."""
-        return self.ready if self.beside is None else self.ready + self.beside
+
+def _sum(*parts):
+    """The sum of those that are there."""
+    return sum(part for part in parts if part is not None)
 
 
 def lstm(cell, inputs, states, project):
     """Hochreiter & Schmidhuber 1997, gates in the order i, f, g, o; -> [h, c]."""
     h, c = states
     weights = (*inputs.weights, cell.recurrent_kernel)
-    product = project(weights, (*inputs.tensors, h))  # one for all
-    z = inputs.all_ready + product
+    product = project(weights, (*inputs.tensors, h), bias=inputs.bias)  # one for all
+    z = _sum(product, inputs.ready, inputs.beside)
     i, f, g, o = ops.split(z, 4, axis=-1)
     c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
     return [ops.sigmoid(o) * ops.tanh(c), c]
@@ -57,10 +59,8 @@ def gru(cell, inputs, states, project):
     (h,) = states
     x = inputs.ready
     if inputs.weights:
-        x = x + project(inputs.weights, inputs.tensors)
-    u = project(cell.recurrent_kernel, h) + cell.bias[1]
-    if inputs.beside is not None:
-        u = u + inputs.beside
+        x = _sum(project(inputs.weights, inputs.tensors, bias=inputs.bias), x)
+    u = _sum(project(cell.recurrent_kernel, h, bias=cell.bias[1]), inputs.beside)
     x_z, x_r, x_h = ops.split(x, 3, axis=-1)
     u_z, u_r, u_h = ops.split(u, 3, axis=-1)
     z = ops.sigmoid(x_z + u_z)
@@ -71,8 +71,8 @@ def gru(cell, inputs, states, project):
 def simple_rnn(cell, inputs, states, project):
     """Elman 1990: `h = tanh(x W + h U + b)`; -> [h]."""
     weights = (*inputs.weights, cell.recurrent_kernel)
-    product = project(weights, (*inputs.tensors, *states))
-    return [ops.tanh(inputs.all_ready + product)]
+    product = project(weights, (*inputs.tensors, *states), bias=inputs.bias)
+    return [ops.tanh(_sum(product, inputs.ready, inputs.beside))]
 
 
 class CellType(NamedTuple):
@@ -92,7 +92,7 @@ class CellType(NamedTuple):
 
     def ready(self, cell, x, project=matmul):
         """`x W + b`: the part of a cell's work that needs no state."""
-        return project(cell.kernel, x) + self.input_bias(cell)
+        return project(cell.kernel, x, bias=self.input_bias(cell))
 
 
 CELL_TYPES = {

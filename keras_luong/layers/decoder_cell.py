@@ -305,9 +305,8 @@ class DecoderCell(UncastLayer):
         for i, layer in enumerate(self.layers[1:], 1):
             x = h * noise["below"][i - 1] if noise and noise["below"] else h
             pairs = [(layer.cell.kernel, x), *extra[i - 1 : i]]
-            inputs = CellInput(
-                self.kind.input_bias(layer.cell), *zip(*pairs, strict=True)
-            )
+            bias = self.kind.input_bias(layer.cell)
+            inputs = CellInput(None, *zip(*pairs, strict=True), bias=bias)
             new = self.run_layer(i, inputs, states, noise, project)
             adds = self.residual and i >= self.first_residual
             h = new[0] + h if adds else new[0]
@@ -331,7 +330,7 @@ class DecoderCell(UncastLayer):
         single = len(query.shape) == 2
         state = states.attention
         if single:
-            query, state = query[:, None], [x[:, None] for x in state]
+            query, *state = [ops.expand_dims(x, 1) for x in (query, *state)]
         context, weights, state = self.attention.attend(
             query,
             memory,
@@ -341,12 +340,10 @@ class DecoderCell(UncastLayer):
             project,
             training,
         )
-        if single:
-            context, weights, state = (
-                context[:, 0],
-                weights[:, 0],
-                [x[:, 0] for x in state],
-            )
+        if single:  # a slice would have a gradient as large as what it is of
+            context, weights, *state = [
+                ops.squeeze(x, 1) for x in (context, weights, *state)
+            ]
         return context, weights, state
 
     def advance(self, z, states, memory, noise=None, project=matmul, training=False):

@@ -6,12 +6,12 @@ a transposed matrix and a thin one that is added to the weight's gradient. Here
 1. the gradients of all matrices that the step multiplies by, weights or a sentence's
    keys and values, are one product after the loop, over all steps at once: an empty
    list goes through each product untouched, and its gradient is the list of the dZ of
-   dW = Xᵀ dZ, which the product's own gradient puts there;
+   dW = Xᵀ dZ, which the product's own gradient puts there; biases are sums over it;
 2. the transposes that the backward pass needs are made once;
 3. inputs are read from a TensorArray (a slice of a tensor would cost a full-size
    gradient at every step), and their gradients come in a list in the same way.
 
-Nothing here knows what the step computes: a tape differentiates the rest of it.
+Nothing here knows what the step computes: TensorFlow differentiates the rest of it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,18 @@ class _Trace(NamedTuple):
     """What one step does, learned by tracing it: its products and its outputs."""
 
     weights: list  # one matrix a product: [n, m], or [B, n, m]
-    transposed: list  # whether it is given as [B, m, n]
-    shapes: list  # of each product
+    biases: list  # [m] or None
+    transposed: list  # whether the matrix is given as [B, m, n]
+    shapes: list  # of each product, a `_Shape`
     outputs: tuple
+    is_random: bool  # whether the step draws numbers
+
+
+class _Shape(NamedTuple):
+    """The shape of a product, or of the loop's inputs, at one step."""
+
+    actual: tf.Tensor
+    known: tf.TensorShape  # beforehand
 
 
 class _Loop(NamedTuple):
@@ -42,57 +51,100 @@ class _Loop(NamedTuple):
     trace: _Trace
 
 
+class _Run(NamedTuple):
+    """A loop that has run, and what its gradient needs."""
+
+    results: tuple  # all outputs and final states
+    saved: list  # each product's inputs, of all steps
+    sinks: list  # the inputs' and each product's
+    sources: list  # states and constants that have gradients
+
+
 def fast_scan(step, inputs, states, constants=(), mask=None):
-    """`keras_luong.layers.recurrence.scan` for TensorFlow; see there."""
+    """`keras_luong.layers.recurrence.scan` in a TensorFlow graph; see there."""
     inputs = tf.convert_to_tensor(inputs)
     states = [tf.convert_to_tensor(state) for state in states]
     trace = _trace(step, inputs[0], states, constants)
     if mask is not None:
         step, mask = masked_step(step), tf.cast(mask, tf.bool)[..., None]
     flat = [tf.convert_to_tensor(x) for x in tf.nest.flatten(constants)]
-    sizes = len(states), len(flat)
+    biases = [bias for bias in trace.biases if bias is not None]
+    likes = [inputs, *trace.weights]
+    shapes = [_Shape(tf.shape(inputs)[1:], inputs.shape[1:]), *trace.shapes]
+
+    def forward(arguments, watch=None):
+        inputs, states, flat, weights, biases = arguments
+        sinks = _sinks(shapes, likes, tf.shape(inputs)[0])
+        sources = [x for x in (*states, *flat) if x.dtype.is_floating]
+        if watch is not None:
+            watch([*sinks, *sources])
+        given = iter(biases)
+        biases = [None if bias is None else next(given) for bias in trace.biases]
+        loop = _Loop(step, inputs, mask, trace._replace(weights=weights, biases=biases))
+        packed = tf.nest.pack_sequence_as(constants, flat)
+        outputs, finals, saved = _run(loop, states, packed, sinks)
+        return _Run((*outputs, *finals), saved, sinks, sources)
+
+    arguments = inputs, states, flat, trace.weights, biases
 
     @tf.custom_gradient
-    def run(*arguments):
-        # One tensor may stand for two arguments (values that are their own keys);
-        # the tape tells only tensors apart.
-        arguments = [tf.identity(x) for x in arguments]
-        inputs, states, flat, weights = _unflatten(arguments, *sizes)
-        shapes = [tf.shape(inputs)[1:], *trace.shapes]
-        sinks = _sinks(shapes, [inputs, *weights], tf.shape(inputs)[0])
-        sources = [*sinks, *_floating([*states, *flat])]
-        loop = _Loop(step, inputs, mask, trace._replace(weights=weights))
-        with tf.GradientTape(persistent=True) as tape:  # as the caller's may be
-            tape.watch(sources)
-            packed = tf.nest.pack_sequence_as(constants, flat)
-            outputs, finals, saved = _run(loop, states, packed, sinks)
-        results = (*outputs, *finals)
+    def run(*given):
+        # Tapes around this one need not look into the loop: for more than one of them
+        # TensorFlow would keep what second derivatives need. And one tensor may stand
+        # for two arguments (values that are their own keys).
+        given = [tf.stop_gradient(x) for x in given]
+        given = tf.nest.pack_sequence_as(arguments, given)
+        made, graph = forward(given), _graph()
 
         def gradient(*upstream, variables=None):
-            found = _differentiate(tape, results, upstream, sources, variables or [])
-            of_sinks, of_floats = found[: len(sinks)], iter(found[len(sinks) :])
-            of_inputs, *dzs = map(_stacked, of_sinks, shapes, [inputs, *weights])
-            of_arguments = [
+            wanted = variables or []
+            if _graph() is graph:
+                this, found = made, _differentiate(tf.gradients, made, upstream, wanted)
+            else:  # a function's gradient is another function: it cannot look into ours
+                _refuse_random(trace)
+                with tf.GradientTape() as tape:
+                    this = forward(given, tape.watch)
+                found = _differentiate(tape.gradient, this, upstream, wanted)
+            lists, of_floats = found[: len(likes)], iter(found[len(likes) :])
+            of_inputs, *dzs = map(_stacked, lists, shapes, likes)
+            of_sources = [
                 next(of_floats) if x.dtype.is_floating else None
                 for x in (*states, *flat)
             ]
-            products = zip(saved, dzs, trace.transposed, strict=True)
-            of_weights = [_of_matrix(*product) for product in products]
-            of_arguments = map(_once, [of_inputs, *of_arguments, *of_weights])
-            of_arguments, of_variables = list(of_arguments), list(map(_once, of_floats))
-            return (of_arguments, of_variables) if variables else of_arguments
+            of_weights = map(_of_matrix, this.saved, dzs, trace.transposed)
+            of_biases = [
+                tf.raw_ops.BiasAddGrad(out_backprop=_rows(dz))
+                for dz, bias in zip(dzs, trace.biases, strict=True)
+                if bias is not None
+            ]
+            of_given = map(_once, [of_inputs, *of_sources, *of_weights, *of_biases])
+            of_given, of_variables = list(of_given), list(map(_once, of_floats))
+            return (of_given, of_variables) if variables else of_given
 
-        return results, gradient
+        return made.results, gradient
 
-    results = run(inputs, *states, *flat, *trace.weights)
-    return tuple(results[: -sizes[0]]), list(results[-sizes[0] :])
+    results = run(*tf.nest.flatten(arguments))
+    return tuple(results[: -len(states)]), list(results[-len(states) :])
+
+
+def _graph():
+    return tf.compat.v1.get_default_graph()
+
+
+def _refuse_random(trace):
+    """The loop is to run again, and would draw other numbers."""
+    if trace.is_random:
+        raise ValueError(
+            "The step draws random numbers, and its gradient is asked for outside of "
+            "the tf.function that it runs in: put the tf.GradientTape inside of it."
+        )
 
 
 def _sinks(shapes, likes, length):
     """Lists for tensors of these shapes, one a step; none is there yet."""
     return [
         tf.raw_ops.TensorListReserve(
-            element_shape=shape, num_elements=length, element_dtype=like.dtype
+            element_shape=shape.actual, num_elements=length, element_dtype=like.dtype
         )
         for shape, like in zip(shapes, likes, strict=True)
     ]
@@ -100,9 +152,11 @@ def _sinks(shapes, likes, length):
 
 def _stacked(sink, shape, like):
     """The tensors of a list, one above the other."""
-    return tf.raw_ops.TensorListStack(
-        input_handle=sink, element_shape=shape, element_dtype=like.dtype
+    stacked = tf.raw_ops.TensorListStack(
+        input_handle=sink, element_shape=shape.actual, element_dtype=like.dtype
     )
+    stacked.set_shape([None, *shape.known])
+    return stacked
 
 
 def _put(sink, time, item):
@@ -135,28 +189,34 @@ def _once(gradient):
 
 def _trace(step, x, states, constants) -> _Trace:
     """Runs the step once, for its side effect on `project`; a graph drops the rest."""
-    weights, turned, shapes = [], [], []
+    weights, biases, turned, shapes = [], [], [], []
 
-    def project(matrices, inputs, transposed=False):
+    def project(matrices, inputs, transposed=False, bias=None):
         weight, x = _as_one(matrices, inputs)
         weights.append(weight)
+        biases.append(None if bias is None else tf.cast(bias, weight.dtype))
         turned.append(transposed)
-        product = matmul(matrices, inputs, transposed)
-        width = [product.shape[-1] or tf.shape(product)[-1]]
-        shapes.append(tf.concat([tf.shape(x)[:-1], width], 0))
+        product = matmul(matrices, inputs, transposed, bias)
+        width = product.shape[-1] or tf.shape(product)[-1]
+        rows = [None] * (len(x.shape) - 1)
+        known = tf.TensorShape([*rows, product.shape[-1]])
+        shapes.append(_Shape(tf.concat([tf.shape(x)[:-1], [width]], 0), known))
         return product
 
     changing = _floating([x, *states])
+    before = len(_graph().get_operations())
     with tf.GradientTape() as tape:
         tape.watch(changing)
         outputs, _ = step(x, states, constants, project)
+    made = _graph().get_operations()[before:]
+    is_random = any("Random" in operation.type for operation in made)
     found = tape.gradient(weights, changing) if weights else []
     if any(gradient is not None for gradient in found):
         raise ValueError(
             "project multiplies by matrices that are the same at every step. Received "
             "one that the step computed from its inputs or states: use ops.matmul"
         )
-    return _Trace(weights, turned, shapes, outputs)
+    return _Trace(weights, biases, turned, shapes, outputs, is_random)
 
 
 def _as_one(weights, inputs):
@@ -186,56 +246,55 @@ def _of_matrix(x, dz, turned):
     return tf.einsum("tbqn,tbqm->bnm", first, second)
 
 
-def _unflatten(arguments, num_states, num_constants):
-    states_end = 1 + num_states
-    constants_end = states_end + num_constants
-    return (
-        arguments[0],
-        list(arguments[1:states_end]),
-        list(arguments[states_end:constants_end]),
-        list(arguments[constants_end:]),
-    )
-
-
 def _floating(tensors):
     return [x for x in tensors if x.dtype.is_floating]
 
 
-def _product(x, weight, back, sink, time, turned):
-    """`x @ weight`, or its transpose, and the sink as it was.
+def _product(x, matrix, sink, time):
+    """`x @ weight + bias`, and the sink as it was.
 
-    The weight's own gradient comes after the loop: dZ goes into the sink's gradient.
-    `back` is what dZ is multiplied by: the transpose, made once.
+    The gradients of weight and bias come after the loop: dZ goes into the sink's.
     """
 
     @tf.custom_gradient
-    def run(x, weight, back, sink):
+    def run(x, sink):
         def gradient(dz, of_sink):
-            return tf.matmul(dz, back), None, None, _put(of_sink, time, dz)
+            return tf.matmul(dz, matrix.back), _put(of_sink, time, dz)
 
-        return (tf.matmul(x, weight, transpose_b=turned), tf.identity(sink)), gradient
+        z = tf.matmul(x, matrix.weight, transpose_b=matrix.transposed)
+        if matrix.bias is not None:
+            z = tf.nn.bias_add(z, matrix.bias)
+        return (z, tf.identity(sink)), gradient
 
-    return run(x, weight, back, sink)
+    return run(x, sink)
+
+
+class _Matrix(NamedTuple):
+    """What one product multiplies by, and its gradient too."""
+
+    weight: tf.Tensor
+    bias: tf.Tensor | None
+    transposed: bool
+    back: tf.Tensor  # what dZ is multiplied by: the transpose, made once
 
 
 class _Projector:
     """The `project` of one time step."""
 
-    def __init__(self, trace, backs, sinks, time):
-        self.trace, self.backs, self.sinks, self.time = trace, backs, list(sinks), time
+    def __init__(self, matrices, sinks, time):
+        self.matrices, self.sinks, self.time = matrices, list(sinks), time
         self.inputs = []
 
-    def __call__(self, weights, inputs, transposed=False):
+    def __call__(self, weights, inputs, transposed=False, bias=None):
+        del transposed, bias  # as they were when the step was traced
         i = len(self.inputs)
         first = inputs[0] if isinstance(weights, tuple) else inputs
         x = tf.concat(inputs, -1) if isinstance(weights, tuple) else inputs
-        weight = self.trace.weights[i]
-        if len(weight.shape) == 2:
+        matrix = self.matrices[i]
+        if len(matrix.weight.shape) == 2:
             x = _rows(x)
         self.inputs.append(x)
-        z, self.sinks[i] = _product(
-            x, weight, self.backs[i], self.sinks[i], self.time, transposed
-        )
+        z, self.sinks[i] = _product(x, matrix, self.sinks[i], self.time)
         if len(x.shape) == len(first.shape):
             return z
         return tf.reshape(z, tf.concat([tf.shape(first)[:-1], [z.shape[-1]]], 0))
@@ -251,9 +310,16 @@ def _run(loop, states, constants, sinks):
     """The loop itself: -> stacked outputs, final states, each product's inputs."""
     length = tf.shape(loop.inputs)[0]
     trace = loop.trace
-    backs = [
-        weight if turned else tf.linalg.matrix_transpose(weight)
-        for weight, turned in zip(trace.weights, trace.transposed, strict=True)
+    matrices = [
+        _Matrix(
+            weight,
+            bias,
+            turned,
+            weight if turned else tf.linalg.matrix_transpose(weight),
+        )
+        for weight, bias, turned in zip(
+            trace.weights, trace.biases, trace.transposed, strict=True
+        )
     ]
     inputs = _array(length, loop.inputs, tf.stop_gradient(loop.inputs))
     masks = None if loop.mask is None else _array(length, loop.mask, loop.mask)
@@ -261,7 +327,7 @@ def _run(loop, states, constants, sinks):
     def body(t, outputs, saved, states, sinks):
         x, of_inputs = _read(inputs, sinks[0], t)
         x = x if masks is None else (x, masks.read(t))
-        project = _Projector(trace, backs, sinks[1:], t)
+        project = _Projector(matrices, sinks[1:], t)
         y, new_states = loop.step(x, states, constants, project)
         for new, old in zip(new_states, states, strict=True):
             new.set_shape(old.shape)
@@ -288,12 +354,20 @@ def _run(loop, states, constants, sinks):
     return [array.stack() for array in outputs], states, saved
 
 
-def _differentiate(tape, results, upstream, sources, variables):
-    pairs = zip(results, upstream, strict=True)
-    targets, gradients = zip(*[p for p in pairs if p[0].dtype.is_floating], strict=True)
-    return tape.gradient(
+def _differentiate(gradients, run, upstream, variables):
+    """The gradients of a run's sinks, of its sources and of variables.
+
+    Args:
+        gradients: `tf.gradients`, or a tape's: (targets, sources, theirs) -> ours.
+        run: A `_Run`.
+        upstream: Of each result.
+        variables: Those that the step reads other than through `project`.
+    """
+    pairs = zip(run.results, upstream, strict=True)
+    targets, given = zip(*[p for p in pairs if p[0].dtype.is_floating], strict=True)
+    return gradients(
         list(targets),
-        [*sources, *variables],
-        output_gradients=list(gradients),
+        [*run.sinks, *run.sources, *variables],
+        list(given),
         unconnected_gradients=tf.UnconnectedGradients.ZERO,
     )

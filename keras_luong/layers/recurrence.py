@@ -27,9 +27,9 @@ def scan(step, inputs, states, constants=(), mask=None, training=False):
         states: List of initial states [B, ...].
         constants: Nest of tensors that the step reads at every time.
         mask: bool [T, B] or None; where False, states are kept and outputs are zeros.
-        training: Whether gradients will be wanted: then TensorFlow takes the loop that
-            is faster at them. The plain one has them too, and exports without custom
-            gradients.
+        training: Whether gradients will be wanted: then TensorFlow's graphs take the
+            loop that is faster at them. The plain one has them too, exports without
+            custom gradients, and can be looked into where it runs eagerly.
 
     Returns:
         Tuple of outputs [T, B, ...] and the list of final states.
@@ -42,11 +42,20 @@ def scan(step, inputs, states, constants=(), mask=None, training=False):
             "A recurrence needs a length of at least 1. Received: "
             f"time-major inputs.shape={tuple(inputs.shape)}"
         )
-    if training and keras.backend.backend() == "tensorflow":
+    if training and _in_graph():
         from keras_luong.layers.fast_recurrence import fast_scan
 
         return fast_scan(step, inputs, states, constants, mask)
     return plain_scan(step, inputs, states, constants, mask)
+
+
+def _in_graph():
+    """Whether TensorFlow is tracing."""
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    return not tf.executing_eagerly()
 
 
 def masked_step(step):

@@ -19,18 +19,24 @@ from keras import ops
 from keras_luong.checks import check_size
 
 
-def matmul(weights, inputs, transposed=False):
-    """`inputs @ weights`: what a `project` does.
+def matmul(weights, inputs, transposed=False, bias=None):
+    """`inputs @ weights + bias`: what a `project` does.
 
     Args:
         weights: A matrix [n, m]; a tuple of them, whose products are summed; or one
             for each sentence, [B, n, m]. A recurrence's steps must not change them.
         inputs: [..., n], a tuple of them, or [B, Q, n].
         transposed: Whether each sentence's matrix is given as [B, m, n].
+        bias: [m], or None.
 
     Returns:
         [..., m] or [B, Q, m].
     """
+    product = _matmul(weights, inputs, transposed)
+    return product if bias is None else product + ops.cast(bias, product.dtype)
+
+
+def _matmul(weights, inputs, transposed):
     if isinstance(weights, tuple):
         return sum(_flat_matmul(x, w) for w, x in zip(weights, inputs, strict=True))
     if len(weights.shape) == 2:

@@ -51,6 +51,14 @@ class FusedModel(keras.Model):
             and not kwargs.get("loss_weights")
         )
 
+    def make_train_function(self, force=False):
+        """As in Keras; variables that are there before spare it a second tracing."""
+        optimizer = self.optimizer
+        if keras.backend.backend() == "tensorflow" and not optimizer.built:
+            with self.distribute_strategy.scope():
+                optimizer.build(self.trainable_variables)
+        return super().make_train_function(force)
+
     def train_step(self, *args):
         """One step of `fit`."""
         if not self._fused or self.jit_compile:

@@ -48,11 +48,21 @@ class _SumFirst:
         return grads_and_vars  # they are sums by now
 
     def _clip_gradients(self, grads):
-        # The very operations of Keras's clipping, so that a graph has them once.
-        squares = [ops.sum(ops.square(g)) for g in grads if g is not None]
-        norm = ops.sqrt(ops.sum(ops.stack(squares)))
-        self.norms.assign_add(ops.stack([ops.cast(norm, "float32"), 1.0]))
-        return super()._clip_gradients(grads)
+        # As in Keras, whose own clipping would make an embedding's few rows a tensor of
+        # the whole vocabulary.
+        there = [g for g in grads if g is not None]
+        squares = [ops.sum(ops.square(getattr(g, "values", g))) for g in there]
+        norm = ops.cast(ops.sqrt(ops.sum(ops.stack(squares))), "float32")
+        self.norms.assign_add(ops.stack([norm, 1.0]))
+        limit = self.global_clipnorm
+        if not limit:
+            return super()._clip_gradients(grads)
+        # NaN stays NaN, and infinity becomes it.
+        scale = limit * ops.minimum(1.0 / norm, 1.0 / limit) + (norm - norm)
+        return [
+            None if g is None else ops.multiply(g, ops.cast(scale, g.dtype))
+            for g in grads
+        ]
 
 
 def _after(gradients):
