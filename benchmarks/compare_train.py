@@ -1,11 +1,12 @@
 """Training steps against TensorFlow Addons', taking turns: ratios of time and memory.
 
-Each turn is a process of its own. What is printed last are ratios of the medians over
-the turns, and what memory a process has taken beyond importing its libraries.
+Two processes take one step each, in turns: a machine that is uneven is so to both.
+Printed last are the median of the pairs' ratios, and what memory a process has taken
+beyond importing its libraries.
 
     python benchmarks/compare_train.py --peer PEER/bin/python
     python benchmarks/compare_train.py --peer PEER/bin/python \
-        --shape 128,50,50,50000,512,512,2 --steps 2 --rounds 1
+        --shape 128,50,50,50000,512,512,2 --steps 6
 
 The peer's environment: tensorflow-cpu==2.15.1 tensorflow-addons==0.23.0
 typing_extensions==4.5.0.
@@ -22,50 +23,52 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
+QUIET = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
 def main() -> None:
     """Measures and prints."""
     args = parse()
-    ours = [sys.executable, str(HERE / "train_step.py"), "--shape", args.shape]
-    commands = {
-        "keras_luong": [*ours, "--steps", str(args.steps)],
-        "tensorflow_addons": [
-            args.peer,
-            str(HERE / "peers" / "tfa_train.py"),
-            args.shape,
-            str(args.steps),
-        ],
-    }
-    idle = {
-        "keras_luong": memory_of(sys.executable, "keras_luong"),
-        "tensorflow_addons": memory_of(args.peer, "tensorflow_addons"),
-    }
-    turns = {name: [] for name in commands}
-    for _ in range(args.rounds):
-        for name, command in commands.items():
-            turns[name].append(run(command))
-            print(json.dumps(turns[name][-1]), flush=True)
-    seconds, memory = (
-        {
-            name: statistics.median(turn[key] for turn in taken)
-            for name, taken in turns.items()
-        }
-        for key in ("median_s", "peak_mb")
-    )
-    ours, peers = (memory[name] - idle[name] for name in commands)
-    shares = [turn["share_of_gemm_floor"] for turn in turns["keras_luong"]]
+    steps = ["--steps", str(args.steps), "--take_turns"]
+    ours = [sys.executable, str(HERE / "train_step.py"), "--shape", args.shape, *steps]
+    peer = [args.peer, str(HERE / "peers" / "tfa_train.py"), args.shape, steps[1]]
+    idle = [
+        memory_of(sys.executable, "keras_luong"),
+        memory_of(args.peer, "tensorflow_addons"),
+    ]
+    processes = [start(command) for command in (ours, peer)]
+    pairs = [[take_turn(process) for process in processes] for _ in range(args.steps)]
+    lines = [json.loads(process.stdout.readline()) for process in processes]
+    for line in lines:
+        print(json.dumps(line), flush=True)
+    ratio = statistics.median(theirs / ours for ours, theirs in pairs)
+    memory = [line["peak_mb"] - mb for line, mb in zip(lines, idle, strict=True)]
     print(
-        f"\n{args.shape}: {seconds['tensorflow_addons'] / seconds['keras_luong']:.2f} "
-        f"times Addons' speed, {statistics.median(shares):.0%} of the product floor; "
-        f"memory {ours:,.0f} against {peers:,.0f} MB, {ours / peers:.2f} times"
+        f"\n{args.shape}: {ratio:.2f} times Addons' speed, "
+        f"{lines[0]['share_of_gemm_floor']:.0%} of the product floor; memory "
+        f"{memory[0]:,} against {memory[1]:,} MB, {memory[0] / memory[1]:.2f} times"
     )
+
+
+def start(command) -> subprocess.Popen:
+    """A process that is ready to take turns."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = subprocess.Popen(command, env=QUIET, text=True, **pipes)
+    if process.stdout.readline() != "ready\n":
+        raise SystemExit(f"{' '.join(command)} failed")
+    return process
+
+
+def take_turn(process: subprocess.Popen) -> float:
+    """Seconds of one step."""
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return float(process.stdout.readline())
 
 
 def run(command) -> dict:
     """The line of JSON that a command prints last."""
-    quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(command, env=quiet, capture_output=True, text=True)
+    done = subprocess.run(command, env=QUIET, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")
     return json.loads(done.stdout.splitlines()[-1])
@@ -86,8 +89,7 @@ def parse() -> argparse.Namespace:
     flag = parser.add_argument
     flag("--peer", required=True, help="the Python that has TensorFlow Addons")
     flag("--shape", default="64,30,30,8000,512,512,2", help="B,S,T,V,E,H,L")
-    flag("--steps", type=int, default=8, help="of each process")
-    flag("--rounds", type=int, default=3)
+    flag("--steps", type=int, default=24, help="of each process")
     return parser.parse_args()
 
 

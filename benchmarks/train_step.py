@@ -35,7 +35,11 @@ def main() -> None:
     train = make_train(shape, args)
     for _ in range(2):
         train()
-    seconds = [timed(train) for _ in range(args.steps)]
+    seconds = []
+    for _ in turns(args.steps, args.take_turns):
+        seconds.append(timed(train))
+        if args.take_turns:
+            print(seconds[-1], flush=True)
     median, peak = statistics.median(seconds), matmul_peak()
     line = {
         "system": "keras_luong",
@@ -77,6 +81,16 @@ def make_train(shape, args):
     return lambda: float(model.train_function(batches)["loss"])
 
 
+def turns(steps: int, on_demand: bool):
+    """As many as there are steps; on demand, each when a line is read."""
+    if on_demand:
+        print("ready", flush=True)
+    for _ in range(steps):
+        if on_demand:
+            input()
+        yield
+
+
 def timed(run) -> float:
     """Seconds."""
     start = time.perf_counter()
@@ -115,6 +129,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--changes", default="{}", help="of the configuration, JSON")
     parser.add_argument("--jit_compile", action="store_true")
+    parser.add_argument(
+        "--take_turns",
+        action="store_true",
+        help="a step for each line on standard input, see compare_train.py",
+    )
     return parser.parse_args()
 
 

@@ -6,10 +6,14 @@ import tensorflow as tf
 
 def check_gradients(loss, variables, absolute, relative, epsilon=1e-2):
     """`loss()` is a scalar that depends on `variables`, which are Keras's."""
-    loss = tf.function(loss)
-    with tf.GradientTape() as tape:
-        value = loss()
-    gradients = tape.gradient(value, [v.value for v in variables])
+
+    @tf.function(autograph=False)
+    def of_variables():
+        with tf.GradientTape() as tape:
+            value = loss()
+        return tape.gradient(value, [v.value for v in variables])
+
+    gradients, loss = of_variables(), tf.function(loss, autograph=False)
     rng = np.random.default_rng(1)
     for variable, gradient in zip(variables, gradients, strict=True):
         direction = rng.normal(size=variable.shape).astype("float32")

@@ -148,10 +148,8 @@ def test_dropout_is_for_training(input_feeding):
     inputs, memory = data()
     outputs = np.asarray(decoder(inputs, memory, SOURCE_MASK))
     np.testing.assert_array_equal(decoder(inputs, memory, SOURCE_MASK), outputs)
-    first, second = (
-        np.asarray(decoder(inputs, memory, SOURCE_MASK, training=True))
-        for _ in range(2)
-    )
+    training = tf.function(lambda: decoder(inputs, memory, SOURCE_MASK, training=True))
+    first, second = (np.asarray(training()) for _ in range(2))
     assert np.abs(first - outputs).max() > 1e-3
     assert np.abs(first - second).max() > 1e-3
 
@@ -162,9 +160,9 @@ def test_mixed_precision(input_feeding, policy):
     keras.config.set_dtype_policy(policy)
     decoder = make(input_feeding=input_feeding, dropout=0.1, cell_type="gru")
     inputs, memory = data()
-    outputs, weights = decoder(
-        inputs, memory, SOURCE_MASK, return_attention_scores=True, training=True
-    )
+    options = {"return_attention_scores": True, "training": True}
+    run = tf.function(lambda: decoder(inputs, memory, SOURCE_MASK, **options))
+    outputs, weights = run()
     assert keras.backend.standardize_dtype(outputs.dtype) == policy[6:]
     assert keras.backend.standardize_dtype(weights.dtype) == "float32"
     np.testing.assert_allclose(np.sum(weights, -1), 1, atol=1e-2)
@@ -205,22 +203,21 @@ def test_training_computes_what_inference_does(input_feeding, cell_type):
     decoder = make("concat", input_feeding=input_feeding, **options)
     source, inputs = data()[0][:, :POSITIONS], data(1)[0]
     mask = np.arange(STEPS) < np.array([[STEPS], [2]])
-    results = []
-    for training in (True, False):
+
+    def run(training):
         memory, *state = encoder(source, mask=SOURCE_MASK, training=training)
-        results.append(
-            decoder(
-                inputs,
-                memory,
-                SOURCE_MASK,
-                mask=mask,
-                initial_state=state,
-                return_state=True,
-                return_attention_scores=True,
-                training=training,
-            )
+        return decoder(
+            inputs,
+            memory,
+            SOURCE_MASK,
+            mask=mask,
+            initial_state=state,
+            return_state=True,
+            return_attention_scores=True,
+            training=training,
         )
-    for x, y in zip(*results, strict=True):
+
+    for x, y in zip(tf.function(run)(True), run(False), strict=True):
         np.testing.assert_allclose(x, y, atol=1e-5)
 
 
@@ -299,7 +296,7 @@ def test_coverage_is_a_state_of_the_decoder(input_feeding):
     first, *halfway = decoder(inputs[:, :2], memory, SOURCE_MASK, return_state=True)
     second = decoder(inputs[:, 2:], memory, SOURCE_MASK, initial_state=halfway)
     np.testing.assert_allclose(np.concatenate([first, second], 1), outputs, atol=1e-5)
-    trained = decoder(inputs, memory, SOURCE_MASK, training=True)
+    trained = tf.function(decoder)(inputs, memory, SOURCE_MASK, training=True)
     np.testing.assert_allclose(trained, outputs, atol=1e-5)
     prepared = cell.prepare(ops.array(memory), SOURCE_MASK)
     states = cell.initial_states((2, 1), memory=prepared)

@@ -63,7 +63,8 @@ def test_residual_adds_each_layers_input():
     cell = built(InputFeedingDecoderCell(4, None, num_layers=3, residual=True))
     x = np.random.default_rng(0).normal(size=(2, 1, 4)).astype("float32")
     states = cell.initial_states((2, 1))
-    h, new = cell.recur(cell.project_inputs(ops.array(x)), states)
+    memory, mask = sources()
+    h, new, _ = cell(x, states, cell.prepare(ops.array(memory), mask))
     np.testing.assert_allclose(h, new[0] + new[2] + new[4], atol=1e-6)
 
 

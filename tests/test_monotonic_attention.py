@@ -135,7 +135,7 @@ def test_stepping_equals_teacher_forcing(input_feeding):
     outputs, weights, *states = decoder(
         inputs, memory, mask, return_attention_scores=True, return_state=True
     )
-    trained = decoder(inputs, memory, mask, training=True)
+    trained = tf.function(decoder)(inputs, memory, mask, training=True)
     np.testing.assert_allclose(trained, outputs, atol=1e-5)
     prepared = cell.prepare(ops.array(memory), mask)
     stepped = cell.initial_states((2, 1), memory=prepared)

@@ -105,7 +105,16 @@ def in_two(run, variables, mask):
     return tf.function(lambda: in_another(run, variables, mask))()
 
 
-@pytest.mark.parametrize("gradients", [in_one, in_another, in_two])
+def in_a_branch(run, variables, mask):
+    always = tf.Variable(True)
+
+    def inner(scan, mask):
+        return tf.cond(always, lambda: run(scan, mask), lambda: run(scan, mask))
+
+    return tf.function(lambda: gradients_of(inner, variables, fast_scan, mask))()
+
+
+@pytest.mark.parametrize("gradients", [in_one, in_another, in_two, in_a_branch])
 @pytest.mark.parametrize("mask", [None, MASK])
 def test_both_loops_have_the_same_gradients(mask, gradients):
     run, variables = problem()
@@ -157,12 +166,14 @@ def test_random_numbers_are_never_drawn_again():
             drawn = loss()
         return drawn, tape.gradient(drawn, x)
 
-    drawn, gradient = inside()
-    np.testing.assert_allclose(tf.reduce_sum(gradient), drawn, rtol=1e-5)
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        with pytest.raises(ValueError, match="put the tf.GradientTape inside"):
-            tf.function(loss)()
+    def outside():
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            drawn = tf.function(loss)()
+        return drawn, tape.gradient(drawn, x)
+
+    for drawn, gradient in (inside(), outside()):
+        np.testing.assert_allclose(tf.reduce_sum(gradient), drawn, rtol=1e-5)
 
 
 def test_the_fast_loop_works_under_xla():

@@ -3,9 +3,10 @@
 Runs in an environment of its own (tensorflow 2.15, tensorflow-addons 0.23). The same
 work as benchmarks/train_step.py: stacked LSTMs, the general score, input feeding, all
 logits, clipping at norm 5, SGD. The output layer is outside of the decoder's loop,
-which is the fastest that Addons has. Prints one JSON line.
+which is the fastest that Addons has. A step for each line on standard input; prints
+its seconds, and one JSON line at the end.
 
-    PEER/bin/python benchmarks/peers/tfa_train.py 64,30,30,8000,512,512,2 8
+    yes | PEER/bin/python benchmarks/peers/tfa_train.py 64,30,30,8000,512,512,2 8
 """
 
 import json
@@ -79,15 +80,20 @@ def main():
         optimizer.apply_gradients(zip(gradients, weights, strict=True))
         return loss
 
+    for _ in range(2):
+        train()
+    print("ready", flush=True)
     seconds = []
-    for _ in range(2 + int(sys.argv[2])):
+    for _ in range(int(sys.argv[2])):
+        input()
         start = time.perf_counter()
         float(train())
         seconds.append(time.perf_counter() - start)
+        print(seconds[-1], flush=True)
     line = {
         "system": "tensorflow_addons",
         "shape": ",".join(map(str, shape)),
-        "median_s": statistics.median(seconds[2:]),
+        "median_s": statistics.median(seconds),
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }
     print(json.dumps(line), flush=True)

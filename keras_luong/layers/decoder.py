@@ -113,12 +113,6 @@ class InputFeedingDecoder(UncastLayer):
         shape = (ops.shape(x)[0], 1, x.shape[-1])
         return x * self.cell.noise(shape, self.cell.dropout)
 
-    def _scan(self, step, inputs, states, constants, mask, training):
-        z = self.cell.project_inputs(ops.swapaxes(inputs, 0, 1))
-        mask = None if mask is None else ops.transpose(mask)
-        outputs, states = scan(step, z, states, constants, mask, training)
-        return [ops.swapaxes(y, 0, 1) for y in outputs], states
-
     def _attend_in_loop(self, inputs, memory, states, mask, training, keep_weights):
         cell = self.cell
         constants = memory, cell.dropout_noise(memory, training)
@@ -127,23 +121,31 @@ class InputFeedingDecoder(UncastLayer):
             outputs, states = cell.advance(z, states, *constants, project, training)
             return outputs if keep_weights else outputs[:1], states
 
-        outputs, states = self._scan(step, inputs, states, constants, mask, training)
+        z = cell.project_inputs(ops.swapaxes(inputs, 0, 1))
+        mask = None if mask is None else ops.transpose(mask)
+        outputs, states = scan(step, z, states, constants, mask, training)
+        outputs = [ops.swapaxes(y, 0, 1) for y in outputs]
         return outputs[0], outputs[1] if keep_weights else None, states
 
     def _attend_after_loop(self, inputs, memory, states, mask, training, keep_weights):
         del keep_weights  # they are there, and a graph drops what nobody asks for
         cell, target_length = self.cell, ops.shape(inputs)[1]
         noise = cell.dropout_noise(memory, training, target_length)
-
-        def step(z, states, noise, project):
-            h, states = cell.recur(z, states, noise, project)
-            return (h,), states
-
-        position = cell.unpack(states).position + _words_before(target_length, mask)
-        recurrent_noise = {**noise, "attention": []}
-        (h,), states = self._scan(step, inputs, states, recurrent_noise, mask, training)
-        queries = CellStates([], [], [], position)
-        outputs, weights, _ = cell.attend(h, memory, queries, noise, training=training)
+        states = cell.unpack(states)
+        h, recurrent = cell.run_layers(
+            ops.swapaxes(inputs, 0, 1),
+            states.recurrent,
+            noise,
+            None if mask is None else ops.transpose(ops.cast(mask, "bool")),
+            training,
+        )
+        position, words = _count(inputs, mask)
+        queries = CellStates([], [], [], states.position + position)
+        outputs, weights, _ = cell.attend(
+            ops.swapaxes(h, 0, 1), memory, queries, noise, training=training
+        )
+        states = states._replace(recurrent=recurrent, position=states.position + words)
+        states = states.flat()
         if mask is not None:
             mask = ops.expand_dims(ops.cast(mask, "bool"), -1)
             outputs = ops.where(mask, outputs, ops.zeros_like(outputs))
@@ -201,9 +203,10 @@ class InputFeedingDecoder(UncastLayer):
         return cls(**{**config, "cell": cell})
 
 
-def _words_before(target_length, mask):
-    """How many words come before each target position: int32 [1 or B, T]."""
+def _count(inputs, mask):
+    """Words before each target position, [1 or B, T]; and all of them, [1 or B, 1]."""
+    length = ops.shape(inputs)[1]
     if mask is None:
-        return ops.arange(target_length, dtype="int32")[None]
+        return ops.arange(length, dtype="int32")[None], length
     words = ops.cast(mask, "int32")
-    return ops.cumsum(words, axis=1) - words
+    return ops.cumsum(words, axis=1) - words, ops.sum(words, 1, keepdims=True)

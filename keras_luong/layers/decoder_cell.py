@@ -14,6 +14,7 @@ from keras import ops
 from keras_luong.checks import check_axes, check_flag, check_rate, check_size
 from keras_luong.layers.cells import CellInput, get_cell_type
 from keras_luong.layers.memory import Memory, make_memory
+from keras_luong.layers.recurrent_layer import run_layer
 from keras_luong.layers.scores import matmul
 from keras_luong.layers.uncast_layer import UncastLayer
 
@@ -61,8 +62,8 @@ class DecoderCell(UncastLayer):
         **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
     """
 
-    #: Whether attention is a part of the recurrence. If not, the decoder calls `recur`
-    #: in its loop and `attend` once for all steps.
+    #: Whether attention is a part of the recurrence. If not, the decoder runs one layer
+    #: after the other, each over the whole target, then `attend` once for all steps.
     attends_in_loop = True
 
     #: The lowest layer whose input is added to its output, where `residual`.
@@ -110,6 +111,7 @@ class DecoderCell(UncastLayer):
             kernel_initializer=self.kernel_initializer.clone(),
             recurrent_initializer=self.recurrent_initializer.clone(),
             bias_initializer=self.bias_initializer,
+            return_sequences=True,
             dtype=self.dtype_policy,
             name=f"layer_{index}",
         )
@@ -312,6 +314,38 @@ class DecoderCell(UncastLayer):
             h = new[0] + h if adds else new[0]
             new_states += new
         return h, new_states
+
+    def run_layers(self, x, states, noise, mask, training):
+        """The recurrent layers over a whole target, one after the other.
+
+        Args:
+            x: Embedded words, time-major [T, B, E].
+            states: Their initial states [B, H].
+            noise: What `dropout_noise` returned.
+            mask: bool [T, B], or None.
+            training: Whether gradients will be wanted.
+
+        Returns:
+            The top layer's h [T, B, H]; all final states.
+        """
+        count, finals = self.kind.num_states, []
+        for i, layer in enumerate(self.layers):
+            below = x
+            if i and noise["below"]:
+                x = x * noise["below"][i - 1]
+            x, new = run_layer(
+                self.kind,
+                layer,
+                x,
+                states[i * count : (i + 1) * count],
+                mask,
+                noise=noise["recurrent"][i] if noise["recurrent"] else None,
+                training=training,
+            )
+            if self.residual and i >= self.first_residual:
+                x = x + below
+            finals += new
+        return x, finals
 
     def look(self, query, memory, states, noise=None, project=matmul, training=False):
         """Attends from the queries [..., H] of this step.

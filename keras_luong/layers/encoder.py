@@ -12,8 +12,8 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_axes, check_flag, check_rate, check_size
-from keras_luong.layers.cells import CellInput, get_cell_type
-from keras_luong.layers.recurrence import scan
+from keras_luong.layers.cells import get_cell_type
+from keras_luong.layers.recurrent_layer import run_layer
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -111,6 +111,7 @@ class RecurrentEncoder(keras.layers.Layer):
                 kernel_initializer=self.kernel_initializer.clone(),
                 recurrent_initializer=self.recurrent_initializer.clone(),
                 bias_initializer=self.bias_initializer,
+                return_sequences=True,
                 dtype=self.dtype_policy,
                 name=f"{direction}_{i}",
             )
@@ -162,9 +163,7 @@ class RecurrentEncoder(keras.layers.Layer):
         for depth, level in enumerate(self._levels()):
             below = x
             x = self._drop(x, training)
-            runs = [
-                self._run(layer.cell, x, mask, back, training) for layer, back in level
-            ]
+            runs = [self._run(layer, x, mask, back, training) for layer, back in level]
             outputs, finals = zip(*runs, strict=True)
             x = _joined(outputs)
             if self.residual and depth and x.shape[-1] == below.shape[-1]:
@@ -174,23 +173,19 @@ class RecurrentEncoder(keras.layers.Layer):
             states += [_joined(pair) for pair in zip(*finals, strict=True)]
         return ops.swapaxes(x, 0, 1), *states
 
-    def _run(self, cell, x, mask, backwards, training):
+    def _run(self, layer, x, mask, backwards, training):
         """One layer, one direction, over x [S, B, n]: -> outputs, final states."""
-        kind = self.kind
-
-        def step(z, states, constants, project):
-            del constants
-            states = kind.equations(cell, CellInput(z), states, project)
-            return (states[0],), states
-
-        z = kind.ready(cell, x)
         zeros = ops.zeros((ops.shape(x)[1], self.units), dtype=self.compute_dtype)
-        if backwards:
-            z = ops.flip(z, 0)
-            mask = None if mask is None else ops.flip(mask, 0)
-        zeros = [zeros] * kind.num_states
-        (h,), states = scan(step, z, zeros, mask=mask, training=training)
-        return (ops.flip(h, 0) if backwards else h), states
+        states = [zeros] * self.kind.num_states
+        return run_layer(
+            self.kind,
+            layer,
+            x,
+            states,
+            mask,
+            backwards,
+            training=training,
+        )
 
     def _drop(self, x, training):
         if not (training and self.dropout):

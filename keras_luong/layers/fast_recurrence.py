@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from tensorflow.python.ops import gradients_util
 
 from keras_luong.layers.recurrence import masked_step
 from keras_luong.layers.scores import matmul
@@ -32,7 +33,7 @@ class _Trace(NamedTuple):
     transposed: list  # whether the matrix is given as [B, m, n]
     shapes: list  # of each product, a `_Shape`
     outputs: tuple
-    is_random: bool  # whether the step draws numbers
+    variables: tuple  # that have gradients
 
 
 class _Shape(NamedTuple):
@@ -58,6 +59,7 @@ class _Run(NamedTuple):
     saved: list  # each product's inputs, of all steps
     sinks: list  # the inputs' and each product's
     sources: list  # states and constants that have gradients
+    handles: dict  # of the variables that the step reads, as the loop's graph has them
 
 
 def fast_scan(step, inputs, states, constants=(), mask=None):
@@ -72,18 +74,17 @@ def fast_scan(step, inputs, states, constants=(), mask=None):
     likes = [inputs, *trace.weights]
     shapes = [_Shape(tf.shape(inputs)[1:], inputs.shape[1:]), *trace.shapes]
 
-    def forward(arguments, watch=None):
+    def forward(arguments):
         inputs, states, flat, weights, biases = arguments
         sinks = _sinks(shapes, likes, tf.shape(inputs)[0])
         sources = [x for x in (*states, *flat) if x.dtype.is_floating]
-        if watch is not None:
-            watch([*sinks, *sources])
         given = iter(biases)
         biases = [None if bias is None else next(given) for bias in trace.biases]
         loop = _Loop(step, inputs, mask, trace._replace(weights=weights, biases=biases))
         packed = tf.nest.pack_sequence_as(constants, flat)
         outputs, finals, saved = _run(loop, states, packed, sinks)
-        return _Run((*outputs, *finals), saved, sinks, sources)
+        handles = {v.ref(): _here(v.handle) for v in trace.variables}
+        return _Run((*outputs, *finals), saved, sinks, sources, handles)
 
     arguments = inputs, states, flat, trace.weights, biases
 
@@ -93,25 +94,17 @@ def fast_scan(step, inputs, states, constants=(), mask=None):
         # TensorFlow would keep what second derivatives need. And one tensor may stand
         # for two arguments (values that are their own keys).
         given = [tf.stop_gradient(x) for x in given]
-        given = tf.nest.pack_sequence_as(arguments, given)
-        made, graph = forward(given), _graph()
+        made = forward(tf.nest.pack_sequence_as(arguments, given))
 
         def gradient(*upstream, variables=None):
-            wanted = variables or []
-            if _graph() is graph:
-                this, found = made, _differentiate(tf.gradients, made, upstream, wanted)
-            else:  # a function's gradient is another function: it cannot look into ours
-                _refuse_random(trace)
-                with tf.GradientTape() as tape:
-                    this = forward(given, tape.watch)
-                found = _differentiate(tape.gradient, this, upstream, wanted)
+            found = _differentiate(made, upstream, variables or [])
             lists, of_floats = found[: len(likes)], iter(found[len(likes) :])
             of_inputs, *dzs = map(_stacked, lists, shapes, likes)
             of_sources = [
                 next(of_floats) if x.dtype.is_floating else None
                 for x in (*states, *flat)
             ]
-            of_weights = map(_of_matrix, this.saved, dzs, trace.transposed)
+            of_weights = map(_of_matrix, made.saved, dzs, trace.transposed)
             of_biases = [
                 tf.raw_ops.BiasAddGrad(out_backprop=_rows(dz))
                 for dz, bias in zip(dzs, trace.biases, strict=True)
@@ -127,17 +120,10 @@ def fast_scan(step, inputs, states, constants=(), mask=None):
     return tuple(results[: -len(states)]), list(results[-len(states) :])
 
 
-def _graph():
-    return tf.compat.v1.get_default_graph()
-
-
-def _refuse_random(trace):
-    """The loop is to run again, and would draw other numbers."""
-    if trace.is_random:
-        raise ValueError(
-            "The step draws random numbers, and its gradient is asked for outside of "
-            "the tf.function that it runs in: put the tf.GradientTape inside of it."
-        )
+def _here(handle):
+    """A variable's handle as the current graph, a function's or a branch's, has it."""
+    graph = tf.compat.v1.get_default_graph()
+    return graph.capture(handle) if hasattr(graph, "capture") else handle
 
 
 def _sinks(shapes, likes, length):
@@ -204,19 +190,16 @@ def _trace(step, x, states, constants) -> _Trace:
         return product
 
     changing = _floating([x, *states])
-    before = len(_graph().get_operations())
     with tf.GradientTape() as tape:
         tape.watch(changing)
         outputs, _ = step(x, states, constants, project)
-    made = _graph().get_operations()[before:]
-    is_random = any("Random" in operation.type for operation in made)
     found = tape.gradient(weights, changing) if weights else []
     if any(gradient is not None for gradient in found):
         raise ValueError(
             "project multiplies by matrices that are the same at every step. Received "
             "one that the step computed from its inputs or states: use ops.matmul"
         )
-    return _Trace(weights, biases, turned, shapes, outputs, is_random)
+    return _Trace(weights, biases, turned, shapes, outputs, tape.watched_variables())
 
 
 def _as_one(weights, inputs):
@@ -354,20 +337,23 @@ def _run(loop, states, constants, sinks):
     return [array.stack() for array in outputs], states, saved
 
 
-def _differentiate(gradients, run, upstream, variables):
+def _differentiate(run, upstream, variables):
     """The gradients of a run's sinks, of its sources and of variables.
 
     Args:
-        gradients: `tf.gradients`, or a tape's: (targets, sources, theirs) -> ours.
         run: A `_Run`.
-        upstream: Of each result.
+        upstream: The gradient of each result.
         variables: Those that the step reads other than through `project`.
     """
     pairs = zip(run.results, upstream, strict=True)
     targets, given = zip(*[p for p in pairs if p[0].dtype.is_floating], strict=True)
-    return gradients(
+    handles = [run.handles[variable.ref()] for variable in variables]
+    # What tf.gradients is made of: that one looks for the loop in the current graph
+    # only, but the gradient of a function, or of a branch, is another graph.
+    return gradients_util._GradientsHelper(
         list(targets),
-        [*run.sinks, *run.sources, *variables],
+        [*run.sinks, *run.sources, *handles],
         list(given),
         unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        src_graph=targets[0].graph,
     )

@@ -10,7 +10,7 @@ import keras
 from keras_luong.checks import check_flag, check_size
 from keras_luong.layers.attentional_vector import AttentionalVector
 from keras_luong.layers.cells import CellInput
-from keras_luong.layers.decoder_cell import DecoderCell, no_weights
+from keras_luong.layers.decoder_cell import CellStates, DecoderCell, no_weights
 from keras_luong.layers.scores import matmul
 
 
@@ -107,30 +107,6 @@ class InputFeedingDecoderCell(DecoderCell):
         if self.attention is not None:
             self.attentional_vector.build((self.memory_units,), (self.units,))
 
-    def recur(self, z, states, noise=None, project=matmul):
-        """The recurrent layers: projected inputs z [..., gates x H] -> h, new states.
-
-        Args:
-            z: What `project_inputs` returned for this step.
-            states: Flat list of the cell's states.
-            noise: What `dropout_noise` returned, or None.
-            project: How to multiply by weights.
-
-        Returns:
-            The top layer's h [..., H]; the states with the position advanced, h̃ and
-            the attention's still the old ones.
-        """
-        states = self.unpack(states)
-        inputs = CellInput(z)
-        if self.input_feeding:
-            inputs = CellInput(z, (self.feeding_kernel,), tuple(states.fed))
-        bottom = self.run_layer(0, inputs, states.recurrent, noise, project)
-        h, above = self.run_above(bottom[0], states.recurrent, noise, project)
-        states = states._replace(
-            recurrent=[*bottom, *above], position=states.position + 1
-        )
-        return h, states.flat()
-
     def attend(self, h, memory, states, noise=None, project=matmul, training=False):
         """Eq. 7 and 5 for h [..., H]: -> h̃ [..., A], weights [..., S], their state."""
         if self.attention is None:
@@ -140,14 +116,18 @@ class InputFeedingDecoderCell(DecoderCell):
 
     def advance(self, z, states, memory, noise=None, project=matmul, training=False):
         """See `DecoderCell.advance`."""
-        before = self.unpack(states)
-        h, states = self.recur(z, states, noise, project)
+        states = self.unpack(states)
+        inputs = CellInput(z)
+        if self.input_feeding:
+            inputs = CellInput(z, (self.feeding_kernel,), tuple(states.fed))
+        bottom = self.run_layer(0, inputs, states.recurrent, noise, project)
+        h, above = self.run_above(bottom[0], states.recurrent, noise, project)
         h_tilde, weights, attention = self.attend(
-            h, memory, before, noise, project, training
+            h, memory, states, noise, project, training
         )
         fed = [h_tilde] if self.input_feeding else []
-        states = self.unpack(states)._replace(fed=fed, attention=attention)
-        return (h_tilde, weights), states.flat()
+        new = CellStates([*bottom, *above], fed, attention, states.position + 1)
+        return (h_tilde, weights), new.flat()
 
     def get_config(self):
         """The constructor's arguments."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 from keras import ops
 
+from keras_luong.layers.recurrent_layer import renounce_cudnn
 from keras_luong.training.losses import SequenceCrossentropy
 from keras_luong.training.metrics import TokenMean
 
@@ -36,9 +37,25 @@ class FusedModel(keras.Model):
         """The output layer's matrix, and whether it is an embedding [V, H]."""
         raise TypeError(f"{type(self).__name__} must say: def output_weights")
 
-    def compile(self, optimizer="rmsprop", loss=None, *, metrics=None, **kwargs):
-        """As `keras.Model.compile`."""
-        super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
+    def compile(
+        self,
+        optimizer="rmsprop",
+        loss=None,
+        *,
+        metrics=None,
+        jit_compile="auto",
+        **kwargs,
+    ):
+        """As `keras.Model.compile`, but TensorFlow takes XLA only if it is told to.
+
+        It would compile a step for every length that a batch has.
+        """
+        if keras.backend.backend() == "tensorflow" and jit_compile == "auto":
+            jit_compile = False
+        if jit_compile is True:
+            renounce_cudnn(self._flatten_layers())
+        options = {"metrics": metrics, "jit_compile": jit_compile, **kwargs}
+        super().compile(optimizer=optimizer, loss=loss, **options)
         given = metrics or []
         self._fused = (
             keras.backend.backend() == "tensorflow"
