@@ -37,8 +37,10 @@ def main() -> None:
         memory_of(args.peer, "tensorflow_addons"),
     ]
     processes = [start(command) for command in (ours, peer)]
-    pairs = [[take_turn(process) for process in processes] for _ in range(args.steps)]
-    lines = [json.loads(process.stdout.readline()) for process in processes]
+    pairs = [
+        [float(answer(process)) for process in processes] for _ in range(args.steps)
+    ]
+    lines = [json.loads(answer(process)) for process in processes]
     for line in lines:
         print(json.dumps(line), flush=True)
     ratio = statistics.median(theirs / ours for ours, theirs in pairs)
@@ -59,11 +61,11 @@ def start(command) -> subprocess.Popen:
     return process
 
 
-def take_turn(process: subprocess.Popen) -> float:
-    """Seconds of one step."""
+def answer(process: subprocess.Popen) -> str:
+    """A line of its own for a line of ours."""
     process.stdin.write("\n")
     process.stdin.flush()
-    return float(process.stdout.readline())
+    return process.stdout.readline()
 
 
 def run(command) -> dict:

@@ -89,6 +89,8 @@ def turns(steps: int, on_demand: bool):
         if on_demand:
             input()
         yield
+    if on_demand:
+        input()  # others may still be at their last step
 
 
 def timed(run) -> float:

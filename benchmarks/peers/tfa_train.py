@@ -90,6 +90,7 @@ def main():
         float(train())
         seconds.append(time.perf_counter() - start)
         print(seconds[-1], flush=True)
+    input()
     line = {
         "system": "tensorflow_addons",
         "shape": ",".join(map(str, shape)),
