@@ -191,7 +191,9 @@ class Shortlist:
         check_size("per_word", per_word, smallest=0)
         check_size("frequent", frequent, smallest=0)
         sizes = model.config.source_vocab_size, model.config.target_vocab_size
-        attended_words = tf.function(partial(_attended, model), reduce_retracing=True)
+        attended_words = tf.function(
+            partial(_attended, model), reduce_retracing=True, autograph=False
+        )
         links, words = Counter(), np.zeros(sizes[1], int)
         bar = keras.utils.Progbar(None, unit_name="batch") if progress else None
         for inputs, targets, *_ in batches:

@@ -107,7 +107,7 @@ class Translator:
                 f"BeamSearch(). Received: {search!r}"
             )
 
-    @tf.function(input_signature=[TEXT_SIGNATURE])
+    @tf.function(input_signature=[TEXT_SIGNATURE], autograph=False)
     def serve(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """Translate a batch in the graph; an exported model computes just this.
 
@@ -242,13 +242,13 @@ class Translator:
             empty=blank | (ids.row_lengths() == 1),  # the end token alone
         )
 
-    @tf.function(input_signature=[TEXT_SIGNATURE])
+    @tf.function(input_signature=[TEXT_SIGNATURE], autograph=False)
     def _explain(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """What `serve` says, and how the model came to it."""
         source = self._read(text)
         return self._explained(source, self.search(self.model, source.ids))
 
-    @tf.function(input_signature=[TEXT_SIGNATURE, TEXT_SIGNATURE])
+    @tf.function(input_signature=[TEXT_SIGNATURE, TEXT_SIGNATURE], autograph=False)
     def _explain_prefixed(
         self, text: tf.Tensor, prefix: tf.Tensor
     ) -> dict[str, tf.Tensor]:
@@ -257,7 +257,7 @@ class Translator:
         prefix = self.target_tokenizer.encode(prefix).to_tensor(PAD_ID)
         return self._explained(source, self.search(self.model, source.ids, prefix))
 
-    @tf.function(input_signature=[TEXT_SIGNATURE, TEXT_SIGNATURE])
+    @tf.function(input_signature=[TEXT_SIGNATURE, TEXT_SIGNATURE], autograph=False)
     def _force(self, text: tf.Tensor, target: tf.Tensor) -> dict[str, tf.Tensor]:
         """The same of given targets."""
         source = self._read(text)
