@@ -31,7 +31,7 @@ class _Trace(NamedTuple):
     weights: list  # one matrix a product: [n, m], or [B, n, m]
     biases: list  # [m] or None
     transposed: list  # whether the matrix is given as [B, m, n]
-    shapes: list  # of each product, a `_Shape`
+    shapes: list  # of the input and of each product, `_Shape`
     outputs: tuple
     variables: tuple  # that have gradients
 
@@ -43,22 +43,34 @@ class _Shape(NamedTuple):
     known: tf.TensorShape  # beforehand
 
 
-class _Loop(NamedTuple):
-    """The parts of `scan` that its loop reads."""
+class _Given(NamedTuple):
+    """All that the loop has gradients for."""
 
-    step: Any
     inputs: tf.Tensor
-    mask: tf.Tensor | None
-    trace: _Trace
+    states: list
+    constants: Any
+    weights: list
+    biases: list  # without None
+
+    @property
+    def sunk(self):
+        """What has its gradient in a list: the inputs, and each product's dZ."""
+        return [self.inputs, *self.weights]
+
+    @property
+    def flowing(self):
+        """What has its gradient through the loop itself."""
+        return tf.nest.flatten([self.states, self.constants])
 
 
 class _Run(NamedTuple):
     """A loop that has run, and what its gradient needs."""
 
+    given: _Given
+    trace: _Trace
     results: tuple  # all outputs and final states
     saved: list  # each product's inputs, of all steps
-    sinks: list  # the inputs' and each product's
-    sources: list  # states and constants that have gradients
+    sinks: list
     handles: dict  # of the variables that the step reads, as the loop's graph has them
 
 
@@ -66,58 +78,51 @@ def fast_scan(step, inputs, states, constants=(), mask=None):
     """`keras_luong.layers.recurrence.scan` in a TensorFlow graph; see there."""
     inputs = tf.convert_to_tensor(inputs)
     states = [tf.convert_to_tensor(state) for state in states]
+    constants = tf.nest.map_structure(tf.convert_to_tensor, constants)
     trace = _trace(step, inputs[0], states, constants)
     if mask is not None:
         step, mask = masked_step(step), tf.cast(mask, tf.bool)[..., None]
-    flat = [tf.convert_to_tensor(x) for x in tf.nest.flatten(constants)]
     biases = [bias for bias in trace.biases if bias is not None]
-    likes = [inputs, *trace.weights]
-    shapes = [_Shape(tf.shape(inputs)[1:], inputs.shape[1:]), *trace.shapes]
-
-    def forward(arguments):
-        inputs, states, flat, weights, biases = arguments
-        sinks = _sinks(shapes, likes, tf.shape(inputs)[0])
-        sources = [x for x in (*states, *flat) if x.dtype.is_floating]
-        given = iter(biases)
-        biases = [None if bias is None else next(given) for bias in trace.biases]
-        loop = _Loop(step, inputs, mask, trace._replace(weights=weights, biases=biases))
-        packed = tf.nest.pack_sequence_as(constants, flat)
-        outputs, finals, saved = _run(loop, states, packed, sinks)
-        handles = {v.ref(): _here(v.handle) for v in trace.variables}
-        return _Run((*outputs, *finals), saved, sinks, sources, handles)
-
-    arguments = inputs, states, flat, trace.weights, biases
+    given = _Given(inputs, states, constants, trace.weights, biases)
 
     @tf.custom_gradient
-    def run(*given):
+    def run(*flat):
         # Tapes around this one need not look into the loop: for more than one of them
         # TensorFlow would keep what second derivatives need. And one tensor may stand
         # for two arguments (values that are their own keys).
-        given = [tf.stop_gradient(x) for x in given]
-        made = forward(tf.nest.pack_sequence_as(arguments, given))
+        flat = [tf.stop_gradient(x) for x in flat]
+        made = _run(step, mask, trace, tf.nest.pack_sequence_as(given, flat))
 
         def gradient(*upstream, variables=None):
-            found = _differentiate(made, upstream, variables or [])
-            lists, of_floats = found[: len(likes)], iter(found[len(likes) :])
-            of_inputs, *dzs = map(_stacked, lists, shapes, likes)
-            of_sources = [
-                next(of_floats) if x.dtype.is_floating else None
-                for x in (*states, *flat)
-            ]
-            of_weights = map(_of_matrix, made.saved, dzs, trace.transposed)
-            of_biases = [
-                tf.raw_ops.BiasAddGrad(out_backprop=_rows(dz))
-                for dz, bias in zip(dzs, trace.biases, strict=True)
-                if bias is not None
-            ]
-            of_given = map(_once, [of_inputs, *of_sources, *of_weights, *of_biases])
-            of_given, of_variables = list(of_given), list(map(_once, of_floats))
+            of_given, of_variables = _gradients(made, upstream, variables or [])
             return (of_given, of_variables) if variables else of_given
 
         return made.results, gradient
 
-    results = run(*tf.nest.flatten(arguments))
+    results = run(*tf.nest.flatten(given))
     return tuple(results[: -len(states)]), list(results[-len(states) :])
+
+
+def _run(step, mask, trace, given) -> _Run:
+    sinks = _sinks(trace.shapes, given.sunk, tf.shape(given.inputs)[0])
+    outputs, finals, saved = _loop(step, mask, trace, given, sinks)
+    handles = {v.ref(): _here(v.handle) for v in trace.variables}
+    return _Run(given, trace, (*outputs, *finals), saved, sinks, handles)
+
+
+def _gradients(run, upstream, variables):
+    """The gradients of a run: -> of all that was given, flat; of variables."""
+    given, trace = run.given, run.trace
+    lists, of_flowing, of_variables = _differentiate(run, upstream, variables)
+    of_inputs, *dzs = map(_stacked, lists, trace.shapes, given.sunk)
+    of_weights = map(_of_matrix, run.saved, dzs, trace.transposed)
+    of_biases = [
+        tf.raw_ops.BiasAddGrad(out_backprop=_rows(dz))
+        for dz, bias in zip(dzs, trace.biases, strict=True)
+        if bias is not None
+    ]
+    of_given = [of_inputs, *of_flowing, *of_weights, *of_biases]
+    return [_once(x) for x in of_given], [_once(x) for x in of_variables]
 
 
 def _here(handle):
@@ -175,7 +180,8 @@ def _once(gradient):
 
 def _trace(step, x, states, constants) -> _Trace:
     """Runs the step once, for its side effect on `project`; a graph drops the rest."""
-    weights, biases, turned, shapes = [], [], [], []
+    weights, biases, turned = [], [], []
+    shapes = [_Shape(tf.shape(x), x.shape)]
 
     def project(matrices, inputs, transposed=False, bias=None):
         weight, x = _as_one(matrices, inputs)
@@ -261,6 +267,22 @@ class _Matrix(NamedTuple):
     back: tf.Tensor  # what dZ is multiplied by: the transpose, made once
 
 
+def _matrices(trace, given):
+    """A `_Matrix` for each product."""
+    biases = iter(given.biases)
+    return [
+        _Matrix(
+            weight,
+            None if bias is None else next(biases),
+            transposed,
+            weight if transposed else tf.linalg.matrix_transpose(weight),
+        )
+        for weight, bias, transposed in zip(
+            given.weights, trace.biases, trace.transposed, strict=True
+        )
+    ]
+
+
 class _Projector:
     """The `project` of one time step."""
 
@@ -289,29 +311,17 @@ def _array(length, like, values=None):
     return array if values is None else array.unstack(values)
 
 
-def _run(loop, states, constants, sinks):
+def _loop(step, mask, trace, given, sinks):
     """The loop itself: -> stacked outputs, final states, each product's inputs."""
-    length = tf.shape(loop.inputs)[0]
-    trace = loop.trace
-    matrices = [
-        _Matrix(
-            weight,
-            bias,
-            turned,
-            weight if turned else tf.linalg.matrix_transpose(weight),
-        )
-        for weight, bias, turned in zip(
-            trace.weights, trace.biases, trace.transposed, strict=True
-        )
-    ]
-    inputs = _array(length, loop.inputs, tf.stop_gradient(loop.inputs))
-    masks = None if loop.mask is None else _array(length, loop.mask, loop.mask)
+    length, matrices = tf.shape(given.inputs)[0], _matrices(trace, given)
+    inputs = _array(length, given.inputs, tf.stop_gradient(given.inputs))
+    masks = None if mask is None else _array(length, mask, mask)
 
     def body(t, outputs, saved, states, sinks):
         x, of_inputs = _read(inputs, sinks[0], t)
         x = x if masks is None else (x, masks.read(t))
         project = _Projector(matrices, sinks[1:], t)
-        y, new_states = loop.step(x, states, constants, project)
+        y, new_states = step(x, states, given.constants, project)
         for new, old in zip(new_states, states, strict=True):
             new.set_shape(old.shape)
         outputs = [a.write(t, v) for a, v in zip(outputs, y, strict=True)]
@@ -319,41 +329,49 @@ def _run(loop, states, constants, sinks):
         return t + 1, outputs, saved, new_states, [of_inputs, *project.sinks]
 
     outputs = [_array(length, y) for y in trace.outputs]
-    saved = [
-        tf.TensorArray(
-            w.dtype,
-            length,
-            element_shape=[None] * (len(w.shape) - 1) + [w.shape[-1 if turned else -2]],
-        )
-        for w, turned in zip(trace.weights, trace.transposed, strict=True)
-    ]
+    saved = [_array_of_inputs(length, matrix) for matrix in matrices]
     _, outputs, saved, states, _ = tf.while_loop(
         lambda t, *_: t < length,
         body,
-        (0, outputs, saved, states, sinks),
+        (0, outputs, saved, given.states, sinks),
         maximum_iterations=length,
     )
     saved = [tf.stop_gradient(array.stack()) for array in saved]
     return [array.stack() for array in outputs], states, saved
 
 
+def _array_of_inputs(length, matrix):
+    """For what one product multiplies by its matrix."""
+    weight = matrix.weight
+    width = weight.shape[-1 if matrix.transposed else -2]
+    rows = [None] * (len(weight.shape) - 1)
+    return tf.TensorArray(weight.dtype, length, element_shape=[*rows, width])
+
+
 def _differentiate(run, upstream, variables):
-    """The gradients of a run's sinks, of its sources and of variables.
+    """The gradients that the loop itself has.
 
     Args:
         run: A `_Run`.
         upstream: The gradient of each result.
         variables: Those that the step reads other than through `project`.
+
+    Returns:
+        Of the sinks; of what flows, None where it is of no floating type; of variables.
     """
     pairs = zip(run.results, upstream, strict=True)
-    targets, given = zip(*[p for p in pairs if p[0].dtype.is_floating], strict=True)
+    targets, theirs = zip(*[p for p in pairs if p[0].dtype.is_floating], strict=True)
+    flowing = run.given.flowing
     handles = [run.handles[variable.ref()] for variable in variables]
     # What tf.gradients is made of: that one looks for the loop in the current graph
     # only, but the gradient of a function, or of a branch, is another graph.
-    return gradients_util._GradientsHelper(
+    found = gradients_util._GradientsHelper(
         list(targets),
-        [*run.sinks, *run.sources, *handles],
-        list(given),
+        [*run.sinks, *_floating(flowing), *handles],
+        list(theirs),
         unconnected_gradients=tf.UnconnectedGradients.ZERO,
         src_graph=targets[0].graph,
     )
+    lists, rest = found[: len(run.sinks)], iter(found[len(run.sinks) :])
+    of_flowing = [next(rest) if x.dtype.is_floating else None for x in flowing]
+    return lists, of_flowing, list(rest)
