@@ -277,6 +277,25 @@ def test_second_derivatives_are_refused_rather_than_wrong():
         twice()
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_sums_over_many_rows_lose_nothing_in_half(dtype):
+    bias = tf.Variable(tf.zeros([2]))
+
+    def step(x, states, constants, project):
+        del constants
+        return (project(tf.eye(2, dtype=dtype), x, bias=bias),), states
+
+    @tf.function(autograph=False)
+    def gradient():
+        with tf.GradientTape() as tape:
+            start = tf.zeros([100, 1], dtype)
+            (y,), _ = fast_scan(step, tf.ones([50, 100, 2], dtype), [start])
+            loss = tf.reduce_sum(tf.cast(y, tf.float32))
+        return tape.gradient(loss, bias)
+
+    np.testing.assert_allclose(gradient(), [5000.0] * 2, rtol=1e-2)
+
+
 def test_a_matrix_that_changes_is_refused():
     """Its gradient could not be taken after the loop."""
 

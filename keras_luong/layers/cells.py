@@ -6,6 +6,8 @@ multiplied only through `project`, see `keras_luong.layers.scores`.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -37,7 +39,7 @@ class CellInput(NamedTuple):
 
 def _sum(*parts):
     """The sum of those that are there."""
-    return sum(part for part in parts if part is not None)
+    return functools.reduce(operator.add, [x for x in parts if x is not None])
 
 
 def lstm(cell, inputs, states, project):

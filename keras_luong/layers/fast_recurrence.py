@@ -117,7 +117,7 @@ def _gradients(run, upstream, variables):
     of_inputs, *dzs = map(_stacked, lists, trace.shapes, given.sunk)
     of_weights = map(_of_matrix, run.saved, dzs, trace.transposed)
     of_biases = [
-        tf.raw_ops.BiasAddGrad(out_backprop=_rows(dz))
+        _of_bias(dz)
         for dz, bias in zip(dzs, trace.biases, strict=True)
         if bias is not None
     ]
@@ -346,6 +346,12 @@ def _array_of_inputs(length, matrix):
     width = weight.shape[-1 if matrix.transposed else -2]
     rows = [None] * (len(weight.shape) - 1)
     return tf.TensorArray(weight.dtype, length, element_shape=[*rows, width])
+
+
+def _of_bias(dz):
+    """The sum over all steps and rows, [m]: a product, which adds up in float32."""
+    rows = _rows(dz)
+    return tf.matmul(tf.ones([1, tf.shape(rows)[0]], rows.dtype), rows)[0]
 
 
 def _differentiate(run, upstream, variables):

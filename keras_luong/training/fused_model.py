@@ -71,7 +71,8 @@ class FusedModel(keras.Model):
     def make_train_function(self, force=False):
         """As in Keras; variables that are there before spare it a second tracing."""
         optimizer = self.optimizer
-        if keras.backend.backend() == "tensorflow" and not optimizer.built:
+        is_tensorflow = keras.backend.backend() == "tensorflow"
+        if is_tensorflow and optimizer is not None and not optimizer.built:
             with self.distribute_strategy.scope():
                 optimizer.build(self.trainable_variables)
         return super().make_train_function(force)

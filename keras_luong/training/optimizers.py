@@ -49,7 +49,7 @@ class _SumFirst:
 
     def _clip_gradients(self, grads):
         # As in Keras, whose own clipping would make an embedding's few rows a tensor of
-        # the whole vocabulary.
+        # the whole vocabulary. Where the norm is NaN, so are these rows only.
         there = [g for g in grads if g is not None]
         squares = [ops.sum(ops.square(getattr(g, "values", g))) for g in there]
         norm = ops.cast(ops.sqrt(ops.sum(ops.stack(squares))), "float32")
