@@ -23,6 +23,7 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
+from keras_luong.checks import check_size
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.greedy import GreedySearch
 from keras_luong.evaluation.bleu import bleu
@@ -31,7 +32,7 @@ from keras_luong.serving.translator import Translator
 from keras_luong.text import corpora
 from keras_luong.text.batches import evaluation_batches, training_batches
 from keras_luong.text.tokenizers import TOKENIZERS, TokenizerPair
-from keras_luong.training import run_directory
+from keras_luong.training import run_directory, run_lock
 from keras_luong.training.batch_size import largest_batch_tokens
 from keras_luong.training.callbacks import training_callbacks
 from keras_luong.training.checkpoints import Checkpoints, FollowEpoch, fit
@@ -49,7 +50,8 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 # What may differ when a run goes on; everything else would make it another run.
 FREE = (
     "epochs strategy early_stopping keep_epochs eval_sentences bleu_tokenize "
-    "beam_width length_penalty jit_compile save_steps chosen_batch_tokens"
+    "beam_width length_penalty jit_compile save_steps chosen_batch_tokens "
+    "learning_rate clip_norm"
 ).split()
 
 
@@ -63,9 +65,17 @@ def main(argv: list[str] | None = None) -> dict:
     keras.config.set_dtype_policy(args.precision)
     if worker_index(strategy):  # each worker writes to a directory of its own
         args.run_dir = args.run_dir / "workers" / str(worker_index(strategy))
-
-    resuming = run_directory.check_settings(args.run_dir, settings_of(args), FREE)
     corpus = corpora.load(args.data, args.source, args.target)
+    check_split(corpus, "validation")
+    with run_lock.owned(args.run_dir):
+        return run(args, strategy, corpus)
+
+
+def run(args, strategy, corpus) -> dict:
+    """What `main` does once the run directory is its own."""
+    resuming = run_directory.check_settings(args.run_dir, settings_of(args), FREE)
+    if resuming:
+        tell_changes(args)
     tokenizers = get_tokenizers(args, corpus, resuming)
     schedule = make_schedule(
         args.schedule,
@@ -97,6 +107,14 @@ def main(argv: list[str] | None = None) -> dict:
     results = evaluate(args, corpus)
     print(NEXT.format(run_dir=args.run_dir))
     return results
+
+
+def tell_changes(args) -> None:
+    """Prints what will be trained otherwise than before."""
+    before = run_directory.read_record(args.run_dir)["settings"]
+    for name in ("learning_rate", "clip_norm"):
+        if before.get(name) != (now := vars(args)[name]):
+            print(f"{name} was {before.get(name)}, and is {now} from here on.")
 
 
 def make_model(args, tokenizers, schedule) -> tuple:
@@ -217,7 +235,7 @@ def evaluate(args, corpus) -> dict:
             "sentences": len(sources),
             "bleu": score.score,
             "signature": score.signature,
-            "perplexity": logs["perplexity"],
+            "perplexity": run_directory.json_number(logs["perplexity"]),
             "beam_width": args.beam_width,
         }
         print(f"{split:12} {score}, perplexity {logs['perplexity']:.2f}")
@@ -243,13 +261,17 @@ def training_pairs(args, corpus) -> tf.data.Dataset:
     return pairs.take(args.limit_examples) if args.limit_examples else pairs
 
 
-def sentences(corpus, split: str, limit: int = -1) -> tuple[list[str], list[str]]:
-    """The sources and references of a held-out split, or of its beginning."""
+def check_split(corpus, split: str) -> None:
+    """Training needs it to tell good weights from bad."""
     if split not in corpus.splits:
         raise ValueError(
             f"{corpus.name} has no {split} split, which training needs to tell good "
             f"weights from bad. Received splits: {corpus.splits}"
         )
+
+
+def sentences(corpus, split: str, limit: int = -1) -> tuple[list[str], list[str]]:
+    """The sources and references of a held-out split, or of its beginning."""
     pairs = list(corpus.pairs(split).take(limit).as_numpy_iterator())
     sides = ([pair[side].decode() for pair in pairs] for side in ("source", "target"))
     return tuple(sides)
@@ -336,7 +358,7 @@ def config_flags() -> dict[str, tuple]:
 
 def batch_tokens(text: str) -> int | str:
     """Parses a number of tokens, or "auto"."""
-    return text if text == "auto" else int(text)
+    return text if text == "auto" else check_size("--batch_tokens", int(text))
 
 
 def add_config_flags(parser: argparse.ArgumentParser) -> None:
@@ -437,6 +459,14 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     if args.learning_rate is None:
         args.learning_rate = LEARNING_RATES[args.optimizer]
+    for name in ("max_length", "save_steps", "eval_sentences", "beam_width"):
+        check_size(f"--{name}", vars(args)[name])
+    check_size("--limit_examples", args.limit_examples, optional=True)
+    if args.subword_sampling and args.tokenizer != "sentencepiece":
+        raise ValueError(
+            "--subword_sampling needs --tokenizer sentencepiece. "
+            f"Received: {args.tokenizer}"
+        )
     return args
 
 

@@ -188,8 +188,40 @@ def test_ruined_weights_are_not_saved(tmp_path, whole):
     assert_equal(model, whole)
 
 
-def test_too_little_room_is_known_at_once(tmp_path, monkeypatch):
-    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+@pytest.mark.parametrize("text", ["", "garbage ~~", None])
+def test_the_list_of_checkpoints_may_be_lost(tmp_path, whole, text):
+    with pytest.raises(RuntimeError):
+        train(tmp_path, interrupt=[Interrupt(10, fail)])
+    listed = RunDirectory(tmp_path).checkpoints / "checkpoint"
+    listed.unlink() if text is None else listed.write_text(text)
+    model, started_at = train(tmp_path)
+    assert started_at == (1, 4)
+    assert_equal(model, whole)
+
+
+def test_finished_epochs_without_checkpoints_are_an_error(tmp_path):
+    train(tmp_path, epochs=1)
+    RunDirectory(tmp_path).history.touch()
+    shutil.rmtree(RunDirectory(tmp_path).checkpoints)
+    with pytest.raises(OSError, match="finished epochs, but .*no checkpoint"):
+        train(tmp_path)
+
+
+def test_data_without_a_batch_is_an_error():
+    follow = FollowEpoch()
+    follow.set_model(small_model("adam"))
+    follow.on_epoch_begin(0)
+    with pytest.raises(ValueError, match="no batch in epoch 1"):
+        follow.on_epoch_end(0)
+    follow.on_train_batch_end(0)
+    follow.on_epoch_end(0)
+
+
+@pytest.mark.parametrize("resuming", [False, True])
+def test_too_little_room_is_known_at_once(tmp_path, monkeypatch, resuming):
+    if resuming:
+        train(tmp_path, epochs=1)
+    usage = shutil.disk_usage(tmp_path)._replace(free=100)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     with pytest.raises(OSError, match="Received: .* with 0 MB free"):
         train(tmp_path)

@@ -18,6 +18,7 @@ from keras_luong.training.moving_average import MovingAverage
 from keras_luong.training.optimizers import innermost
 from keras_luong.training.run_directory import (
     RunDirectory,
+    json_number,
     read_history,
     saved_beside,
     write_text,
@@ -70,7 +71,7 @@ class EpochLog(keras.callbacks.Callback):
         rate = logs.get("learning_rate", self.model.optimizer.learning_rate)
         line = {
             "epoch": epoch + 1,
-            **{name: _json_number(value) for name, value in logs.items()},
+            **{name: json_number(value) for name, value in logs.items()},
             "learning_rate": float(keras.ops.convert_to_numpy(rate)),
             "seconds": round(time.perf_counter() - self._start, 3),
         }
@@ -115,8 +116,8 @@ class StopOnNaN(keras.callbacks.Callback):
         if not math.isfinite(loss):
             raise FloatingPointError(
                 f"The loss is {loss} after batch {batch + 1} of epoch "
-                f"{self._epoch + 1}. The last checkpoint is kept. A "
-                "lower learning rate or clip_norm usually helps"
+                f"{self._epoch + 1}. The last checkpoint is kept. A lower learning "
+                "rate or clip_norm usually helps, from there or from the start"
             )
 
 
@@ -150,8 +151,11 @@ class SaveWeights(keras.callbacks.Callback):
         if is_better((logs or {}).get(self.monitor), best, self.monitor):
             self._save(self.run.best_weights)
         if self.keep_epochs:
-            self._save(self.run.path / EPOCH_WEIGHTS.format(epoch=epoch + 1))
-            for path in epoch_weights(self.run.path)[: -self.keep_epochs]:
+            saved = self.run.path / EPOCH_WEIGHTS.format(epoch=epoch + 1)
+            self._save(saved)
+            paths = epoch_weights(self.run.path)
+            end = paths.index(saved) + 1  # later ones are of a training that was undone
+            for path in (*paths[end:], *paths[: max(0, end - self.keep_epochs)]):
                 path.unlink()
 
     def _save(self, path: Path) -> None:
@@ -228,9 +232,3 @@ def training_callbacks(
         *([MovingAverage()] if moving_average else []),
         *last,
     ]
-
-
-def _json_number(value) -> float | None:
-    """NaN and infinities have no JSON; None says that there is no such number."""
-    value = float(value)
-    return value if math.isfinite(value) else None

@@ -85,13 +85,14 @@ class Checkpoints(keras.callbacks.Callback):
             model=[variable.value for variable in _state_of(model)],
             optimizer=[variable.value for variable in model.optimizer.variables],
         )
+        _list_anew(self.run.checkpoints)
         self._manager = tf.train.CheckpointManager(
             self._state, str(self.run.checkpoints), max_to_keep=self.keep
         )
         self._model = model
         self._read(model.distribute_strategy)
+        _check_room(self.run, model, self.keep)
         if not self._manager.checkpoints:
-            _check_room(self.run.checkpoints, model, self.keep)
             self._save(0, 0)  # now, rather than after hours, if it cannot be done
         epoch, step = self._saved_position.numpy()
         self.position = int(epoch), int(step)
@@ -109,6 +110,11 @@ class Checkpoints(keras.callbacks.Callback):
                 "every machine. Give another run directory to start anew, or give "
                 "each machine the checkpoints of one that has some"
             )
+        elif self.run.history.exists():
+            raise OSError(
+                f"{self.run.path} holds finished epochs, but {self.run.checkpoints} no "
+                "checkpoint to go on from. Give another run directory to start anew"
+            )
 
     def _readable(self) -> dict[int, str]:
         """The checkpoints without damage: position as one number → path."""
@@ -118,7 +124,7 @@ class Checkpoints(keras.callbacks.Callback):
                 self._state.restore(path).assert_consumed()
             except (tf.errors.OpError, ValueError, AssertionError, IndexError) as error:
                 warnings.warn(
-                    f"The checkpoint {path} cannot be read; trying the one before. "
+                    f"The checkpoint {path} cannot be read, and is passed over. "
                     f"({str(error).splitlines()[0]})",
                     stacklevel=4,
                 )
@@ -205,8 +211,21 @@ class FollowEpoch(keras.callbacks.Callback):
         self.epoch = tf.Variable(0, dtype=tf.int64, trainable=False)
         self.done = tf.Variable(0, dtype=tf.int64, trainable=False)
 
+    def on_train_batch_end(self, batch, logs=None):
+        """Notices that there is one."""
+        self._any = True
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Refuses data that has no batch."""
+        if not self._any and not int(self.done):
+            raise ValueError(
+                f"The data has no batch in epoch {epoch + 1}: the corpus is empty, or "
+                "every pair is longer than max_length"
+            )
+
     def on_epoch_begin(self, epoch, logs=None):
         """Keras makes the epoch's iterator right after this."""
+        self._any = False
         first, done = self.started_at
         self.epoch.assign(epoch)
         self.done.assign(done if epoch == first else 0)
@@ -324,11 +343,35 @@ def _seeds_of(model):
     ]
 
 
-def _check_room(directory: Path, model, keep: int) -> None:
-    variables = [*model.weights, *model.optimizer.variables]
-    size = sum(int(np.prod(v.shape)) * v.value.dtype.size for v in variables)
-    needed = (keep + 2) * size  # one is being written, and there are the best weights
+def _list_anew(directory: Path) -> None:
+    """TensorFlow's list of checkpoints from what is there: with the power it may go."""
+    paths = sorted(
+        directory.glob("ckpt-*.index"),
+        key=lambda path: int(path.stem.removeprefix("ckpt-")),
+    )
+    if paths:
+        names = [path.stem for path in paths]
+        times = [path.stat().st_mtime for path in paths]
+        tf.compat.v1.train.update_checkpoint_state(
+            str(directory), names[-1], names, all_model_checkpoint_timestamps=times
+        )
+
+
+def _size(variables) -> int:
+    """Bytes."""
+    return sum(int(np.prod(v.shape)) * v.value.dtype.size for v in variables)
+
+
+def _check_room(run: RunDirectory, model, keep: int) -> None:
+    """That there is as much as the checkpoints, the best and the last weights need."""
+    weights = _size(model.weights)
+    state = weights + _size(model.optimizer.variables)
+    directory = run.checkpoints
     directory.mkdir(parents=True, exist_ok=True)
+    there = [*directory.glob("ckpt-*"), run.best_weights, run.last_weights]
+    there = sum(path.stat().st_size for path in there if path.exists())
+    # Of each kind, one more is there while it is being written.
+    needed = max((keep + 1) * state + 3 * weights - there, state)
     free = shutil.disk_usage(directory).free
     if free < needed:
         raise OSError(

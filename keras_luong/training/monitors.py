@@ -26,7 +26,7 @@ def is_better(value: float | None, best: float | None, monitor: str) -> bool:
     """Whether a monitored value is better than the best so far.
 
     Args:
-        value: The value; None, like NaN, is never better.
+        value: The value; None, NaN and infinities are never better.
         best: The best so far, None if there is none.
         monitor: Name of the quantity.
 
@@ -34,7 +34,7 @@ def is_better(value: float | None, best: float | None, monitor: str) -> bool:
         >>> is_better(3.0, 2.0, "val_bleu"), is_better(3.0, 2.0, "val_perplexity")
         (True, False)
     """
-    if value is None or math.isnan(value):
+    if value is None or not math.isfinite(value):
         return False
     if best is None:
         return True

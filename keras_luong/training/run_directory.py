@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fnmatch
 import json
+import math
 import os
 from collections.abc import Collection, Iterator, Mapping
 from importlib import metadata
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from keras_luong.serving.translator import Translator
 
 FORMAT = 1
+LOCK = ".lock"  # see `keras_luong.training.run_lock`
+TEMPORARY = ".[0-9]*.*"  # what `saved_beside` writes to
 _PARTS = ("format", "model", "search", "max_source_length", "settings")
 
 
@@ -79,6 +83,12 @@ def write_json(path: str | Path, content: Any) -> None:
     """
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
     write_text(path, text + "\n")
+
+
+def json_number(value: float) -> float | None:
+    """NaN and infinities have no JSON: None says that there is no such number."""
+    value = float(value)
+    return value if math.isfinite(value) else None
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -349,7 +359,9 @@ def _check_exists(path: Path, what: str, hint: str) -> None:
 def _check_vacant(run: RunDirectory) -> None:
     """What a run that never began left there may be overwritten; nothing else."""
     if run.path.is_dir():
-        strangers = {p.name for p in run.path.iterdir()} - {run.tokenizer.name}
+        names = {p.name for p in run.path.iterdir()}
+        strangers = names - {run.tokenizer.name, LOCK, "workers"}
+        strangers -= set(fnmatch.filter(names, TEMPORARY))
         if strangers:
             raise ValueError(
                 f"{run.path} is no run directory (it has no run.json) and is not "

@@ -130,7 +130,10 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def _constant(learning_rate, **_) -> Schedule:
-    return Schedule(learning_rate, [])
+    # Told each epoch, for a run that goes on may do so with another rate.
+    return _by_epochs(
+        learning_rate, lambda epoch, learning_rate_now=None: learning_rate
+    )
 
 
 def _halving(learning_rate, constant_epochs, **_) -> Schedule:
