@@ -133,12 +133,14 @@ def _here(handle):
 
 def _sinks(shapes, likes, length):
     """Lists for tensors of these shapes, one a step; none is there yet."""
-    return [
+    lists = [
         tf.raw_ops.TensorListReserve(
             element_shape=shape.actual, num_elements=length, element_dtype=like.dtype
         )
         for shape, like in zip(shapes, likes, strict=True)
     ]
+    # Shapes may have been learned through variables: gradients are to end here.
+    return [tf.stop_gradient(x) for x in lists]
 
 
 def _stacked(sink, shape, like):

@@ -31,7 +31,7 @@ class FusedModel(keras.Model):
     def __init__(self, inputs, features, outputs, **kwargs):
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
         # The model without its output layer; as a method, for its layers are here.
-        self.features = keras.Model(inputs, features).__call__
+        self._compute_features = keras.Model(inputs, features).__call__
 
     def output_weights(self):
         """The output layer's matrix, and whether it is an embedding [V, H]."""
@@ -63,7 +63,7 @@ class FusedModel(keras.Model):
             and loss.chunk is not None
             and loss.reduction == "sum"
             and isinstance(given, (list, tuple))
-            and all(isinstance(metric, TokenMean) for metric in given)
+            and all(map(_takes_scores, given))
             and not kwargs.get("weighted_metrics")
             and not kwargs.get("loss_weights")
         )
@@ -85,7 +85,7 @@ class FusedModel(keras.Model):
 
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(*args)
         with tf.GradientTape() as tape:
-            features = self.features(x, training=True)
+            features = self._compute_features(x, training=True)
             loss, scores = self._loss_of(features, y, sample_weight, training=True)
             scaled = self.optimizer.scale_loss(loss)
         weights = self.trainable_weights
@@ -98,7 +98,7 @@ class FusedModel(keras.Model):
         if not self._fused or self.jit_compile:
             return super().test_step(*args)
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(*args)
-        features = self.features(x, training=False)
+        features = self._compute_features(x, training=False)
         loss, scores = self._loss_of(features, y, sample_weight, training=False)
         return self._report(loss, scores, y)
 
@@ -144,6 +144,12 @@ class FusedModel(keras.Model):
                 values = ops.reshape(getattr(scores, metric.score), ops.shape(y))
                 metric.add(values, y)
         return self.get_metrics_result()
+
+
+def _takes_scores(metric) -> bool:
+    """Whether it can be computed from `TokenScores`, and not in a way of its own."""
+    own = type(metric).update_state if isinstance(metric, TokenMean) else None
+    return own is TokenMean.update_state
 
 
 def _replicas():
