@@ -358,7 +358,7 @@ def config_flags() -> dict[str, tuple]:
 
 def batch_tokens(text: str) -> int | str:
     """Parses a number of tokens, or "auto"."""
-    return text if text == "auto" else check_size("--batch_tokens", int(text))
+    return text if text == "auto" else int(text)
 
 
 def add_config_flags(parser: argparse.ArgumentParser) -> None:
@@ -462,6 +462,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     for name in ("max_length", "save_steps", "eval_sentences", "beam_width"):
         check_size(f"--{name}", vars(args)[name])
     check_size("--limit_examples", args.limit_examples, optional=True)
+    if args.batch_tokens != "auto":
+        check_size("--batch_tokens", args.batch_tokens)
     if args.subword_sampling and args.tokenizer != "sentencepiece":
         raise ValueError(
             "--subword_sampling needs --tokenizer sentencepiece. "

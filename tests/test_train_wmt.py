@@ -189,3 +189,27 @@ def test_refuses_bad_flags(text, capsys):
     with pytest.raises(SystemExit):
         train_wmt.parse(["--run_dir", "r", *text.split()])
     assert "error" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_goes_on_with_another_learning_rate(data, tmp_path, capsys):
+    train_wmt.main(flags(data, tmp_path / "run", epochs=1))
+    train_wmt.main(flags(data, tmp_path / "run", learning_rate=0.5))
+    assert "learning_rate was 0.01, and is 0.5 from here on" in capsys.readouterr().out
+    rates = [line["learning_rate"] for line in read_history(tmp_path / "run")]
+    np.testing.assert_allclose(rates, [0.01, 0.5])
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"batch_tokens": 0}, "--batch_tokens must be at least 1.*Received: 0"),
+        ({"limit_examples": -5}, "--limit_examples must be .*Received: -5"),
+        ({"eval_sentences": 0}, "--eval_sentences must be .*Received: 0"),
+        ({"subword_sampling": 0.1}, "--subword_sampling needs .*Received: word"),
+    ],
+)
+def test_flags_are_checked_before_anything_is_written(data, tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        train_wmt.main(flags(data, tmp_path / "run", **changes))
+    assert not (tmp_path / "run").exists()
