@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_luong.checks import check_size
-from keras_luong.training.run_directory import RunDirectory
+from keras_luong.training.run_directory import RunDirectory, write_text
 
 _DRAWS_PER_EPOCH = 1 << 20  # more than an epoch has batches
 _STEPS_PER_EPOCH = 1 << 40  # for a position as one number
@@ -352,9 +352,10 @@ def _list_anew(directory: Path) -> None:
     if paths:
         names = [path.stem for path in paths]
         times = [path.stat().st_mtime for path in paths]
-        tf.compat.v1.train.update_checkpoint_state(
+        state = tf.compat.v1.train.generate_checkpoint_state_proto(
             str(directory), names[-1], names, all_model_checkpoint_timestamps=times
         )
+        write_text(directory / "checkpoint", str(state))
 
 
 def _size(variables) -> int:
