@@ -51,7 +51,7 @@ class _SumFirst:
         # As in Keras, whose own clipping would make an embedding's few rows a tensor of
         # the whole vocabulary. Where the norm is NaN, so are these rows only.
         there = [g for g in grads if g is not None]
-        squares = [ops.sum(ops.square(getattr(g, "values", g))) for g in there]
+        squares = [ops.sum(ops.square(_values(g))) for g in there]
         norm = ops.cast(ops.sqrt(ops.sum(ops.stack(squares))), "float32")
         self.norms.assign_add(ops.stack([norm, 1.0]))
         limit = self.global_clipnorm
@@ -63,6 +63,15 @@ class _SumFirst:
             None if g is None else ops.multiply(g, ops.cast(scale, g.dtype))
             for g in grads
         ]
+
+
+def _values(gradient):
+    """All that is not zero for certain: the rows that there are, of an embedding."""
+    if keras.backend.backend() != "tensorflow":
+        return gradient
+    import tensorflow as tf
+
+    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
 
 
 def _after(gradients):
