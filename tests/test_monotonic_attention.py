@@ -65,6 +65,7 @@ def test_hard_by_hand(p, previous, expected):
 
 
 @pytest.mark.parametrize("mode", ["parallel", "recursive"])
+@pytest.mark.tensorflow
 def test_gradients_are_finite_where_probabilities_saturate(mode):
     p = tf.Variable([[0.0, 1.0, 1.0, 0.5, 0.0]])
     with tf.GradientTape() as tape:
@@ -98,6 +99,7 @@ def test_a_layer_walks_from_query_to_query(hard):
 
 
 @pytest.mark.parametrize("input_feeding", [True, False])
+@pytest.mark.tensorflow
 def test_sources_of_any_length_have_the_gradients_of_known_ones(input_feeding):
     """A graph that does not know the length, on the path that training takes."""
     cell = InputFeedingDecoderCell(
@@ -135,7 +137,9 @@ def test_stepping_equals_teacher_forcing(input_feeding):
     outputs, weights, *states = decoder(
         inputs, memory, mask, return_attention_scores=True, return_state=True
     )
-    trained = tf.function(decoder)(inputs, memory, mask, training=True)
+    on_tensorflow = keras.backend.backend() == "tensorflow"
+    trained = tf.function(decoder) if on_tensorflow else decoder
+    trained = trained(inputs, memory, mask, training=True)
     np.testing.assert_allclose(trained, outputs, atol=1e-5)
     prepared = cell.prepare(ops.array(memory), mask)
     stepped = cell.initial_states((2, 1), memory=prepared)
@@ -147,6 +151,7 @@ def test_stepping_equals_teacher_forcing(input_feeding):
         np.testing.assert_allclose(state[:, 0], expected, atol=1e-5)
 
 
+@pytest.mark.tensorflow
 def test_noise_is_for_training_and_new_at_every_query():
     query, value, mask = data()
     query[:] = query[:, :1]  # equal queries

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import keras
 from keras import ops
+from keras.src.backend import get_keras_mask  # which has no public name
 
 from keras_luong.checks import check_axes
 from keras_luong.layers.decoder_cell import CellStates, DecoderCell
@@ -84,7 +85,7 @@ class InputFeedingDecoder(UncastLayer):
         """See the class."""
         cell = self.cell
         if mask is None:  # Keras itself looks for masks of several tensors elsewhere
-            mask = getattr(inputs, "_keras_mask", None)
+            mask = get_keras_mask(inputs)
         check_axes(
             inputs=(inputs, "batch size", "target length", self.cell.input_units),
             memory=(memory, "batch size", "source length", self.cell.memory_units),

@@ -181,6 +181,12 @@ class MonotonicAttention(LuongAttention):
         scores = self.score(query, memory.keys, project=project)
         scores = ops.cast(scores, "float32") + ops.cast(self.score_bias, "float32")
         if training and self.sigmoid_noise:
+            if keras.backend.backend() == "jax":
+                raise ValueError(
+                    "On JAX a loop draws the same numbers at every step, so that "
+                    "sigmoid_noise must be 0 to train there. "
+                    f"Received: {self.sigmoid_noise}"
+                )
             scores = scores + self.sigmoid_noise * keras.random.normal(
                 ops.shape(scores), dtype="float32", seed=self.seed_generator
             )
