@@ -199,6 +199,17 @@ def test_the_list_of_checkpoints_may_be_lost(tmp_path, whole, text):
     assert_equal(model, whole)
 
 
+def test_there_may_be_more_than_are_kept(tmp_path, whole, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError):
+        patch.setattr(tf.train.CheckpointManager, "_sweep", lambda self: None)
+        train(tmp_path, interrupt=[Interrupt(10, fail)])
+    assert len(list(RunDirectory(tmp_path).checkpoints.glob("*.index"))) > 2
+    model, started_at = train(tmp_path)
+    assert started_at == (1, 4)
+    assert_equal(model, whole)
+    assert len(list(RunDirectory(tmp_path).checkpoints.glob("*.index"))) == 2
+
+
 def test_finished_epochs_without_checkpoints_are_an_error(tmp_path):
     train(tmp_path, epochs=1)
     RunDirectory(tmp_path).history.touch()

@@ -101,7 +101,9 @@ class Checkpoints(keras.callbacks.Callback):
     def _read(self, strategy) -> None:
         """Restores the newest checkpoint that can be read on every machine."""
         readable = self._readable()
-        common = newest_common(list(readable), self.keep, _gather_rows(strategy))
+        # Killed before it dropped the oldest, a machine has one more.
+        newest = sorted(readable)[-self.keep :]
+        common = newest_common(newest, self.keep, _gather_rows(strategy))
         if common in readable:
             self._state.restore(readable[common]).assert_consumed()
         elif self._manager.checkpoints or common is not None:
