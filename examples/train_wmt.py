@@ -128,10 +128,11 @@ def make_model(args, tokenizers, schedule) -> tuple:
         loss_scaling=args.precision == "mixed_float16",
         gradient_accumulation_steps=args.gradient_accumulation_steps,
         ema_momentum=args.ema_momentum,
+        weight_decay=args.weight_decay,
     )
     model.compile(
         optimizer,
-        SequenceCrossentropy(args.label_smoothing),
+        SequenceCrossentropy(args.label_smoothing, args.r_drop),
         metrics=[perplexity, TokenAccuracy()],
         jit_compile=args.jit_compile,
     )
@@ -417,6 +418,8 @@ def add_training_flags(parser: argparse.ArgumentParser) -> None:
     flag("--warmup_steps", type=int, default=4000, help="for inverse_sqrt")
     flag("--patience", type=int, default=2, help="stale epochs that plateau halves at")
     flag("--label_smoothing", type=float, default=0.0)
+    flag("--r_drop", type=float, default=0.0, help="alpha of R-Drop, such as 5")
+    flag("--weight_decay", type=float, default=0.0, help="of matrices, such as 0.01")
     flag("--clip_norm", type=float, default=5.0, help="0: no clipping")
     flag("--gradient_accumulation_steps", type=int, default=1, help="batches a step")
     flag("--ema_momentum", type=float, default=0.0, help="of the weights' average")

@@ -156,6 +156,19 @@ def test_dropout_is_for_training(input_feeding):
     assert np.abs(first - second).max() > 1e-3
 
 
+@pytest.mark.parametrize("rate", [None, 0.0, 0.5])
+def test_the_output_has_a_dropout_of_its_own(rate):
+    decoder = make("dot", dropout=0.7, output_dropout=rate)
+    inputs, memory = data()
+    keras.utils.set_random_seed(0)
+    outputs = np.asarray(decoder(inputs, memory, SOURCE_MASK, training=True))
+    units = np.all(outputs == 0, axis=1)  # the same at every step
+    np.testing.assert_array_equal(outputs == 0, np.stack([units] * STEPS, 1))
+    assert units.any() == (rate != 0.0)
+    again = InputFeedingDecoder.from_config(decoder.get_config())
+    assert again.cell.output_dropout == (0.7 if rate is None else rate)
+
+
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 @pytest.mark.parametrize("input_feeding", [True, False])
 def test_mixed_precision(input_feeding, policy):

@@ -91,6 +91,11 @@ def test_dropout_is_for_training_and_one_mask_a_sequence():
     x = np.ones((1, 3, 4), "float32")
     np.testing.assert_array_equal(encoder(x)[0], encoder(x, training=False)[0])
     assert np.abs(encoder(x, training=True)[0] - encoder(x)[0]).max() > 1e-3
+    recurrent = RecurrentEncoder(200, recurrent_dropout=0.5, seed=1)
+    np.testing.assert_array_equal(recurrent(x)[0], recurrent(x, training=False)[0])
+    trained, expected = recurrent(x, training=True)[0], recurrent(x)[0]
+    np.testing.assert_allclose(trained[:, 0], expected[:, 0], atol=1e-6)  # from zeros
+    assert np.abs(trained - expected)[:, 1].max() > 1e-3
     dropped = np.asarray(encoder._drop(np.ones((4, 2, 500), "float32"), True))
     np.testing.assert_array_equal(dropped[0], dropped[-1])
     assert set(np.unique(dropped)) == {0, 2} and 0.9 < dropped.mean() < 1.1
@@ -129,6 +134,7 @@ def test_mixed_precision_computes_in_half():
         ({"units": 3, "num_layers": 0}, "num_layers.*0"),
         ({"units": 3, "cell_type": "rwkv"}, "rwkv"),
         ({"units": 3, "dropout": -0.1}, "-0.1"),
+        ({"units": 3, "recurrent_dropout": 1.0}, "recurrent_dropout.*1.0"),
         ({"units": 3, "bidirectional": True, "go_backwards": True}, "go_backwards"),
     ],
 )

@@ -118,6 +118,86 @@ def test_chunks_add_up(rows, chunk, transposed, label_smoothing):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
+def symmetric_divergence(p, q):
+    """½ (KL(p‖q) + KL(q‖p)) of rows of logits, as Keras has it."""
+    p, q = tf.nn.softmax(p), tf.nn.softmax(q)
+    kl = keras.losses.kl_divergence
+    return (kl(p, q) + kl(q, p)) / 2
+
+
+@pytest.mark.parametrize("chunk", [1, 70, 10**6])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_r_drop_draws_pairs_of_rows_together(chunk, transposed):
+    rng = np.random.default_rng(1)
+    x = tf.constant(rng.normal(size=(14, 3)), tf.float32)
+    w = rng.normal(size=(3, V)).astype("float32")
+    labels = tf.repeat(tf.constant(rng.integers(0, V, 7), tf.int32), 2)
+    weights = tf.repeat(tf.constant(rng.random(7), tf.float32), 2)
+    kernel = tf.constant(w.T if transposed else w)
+    with tf.GradientTape() as tape:
+        tape.watch([x, kernel])
+        total, scores = linear_crossentropy(
+            x, kernel, labels, weights, 0.1, transposed, chunk=chunk, r_drop=3.0
+        )
+    gradients = tape.gradient(total, [x, kernel])
+    with tf.GradientTape() as tape:
+        tape.watch([x, kernel])
+        logits = tf.matmul(x, kernel, transpose_b=transposed)
+        losses = token_nll(labels[None], logits[None], 0.1)[0]
+        apart = symmetric_divergence(logits[::2], logits[1::2])
+        expected = tf.reduce_sum(losses * weights)
+        expected += 3 / 2 * 2 * tf.reduce_sum(apart * weights[::2])
+    np.testing.assert_allclose(total, expected, rtol=1e-5)
+    nll = token_nll(labels[None], logits[None])[0]
+    np.testing.assert_allclose(scores.nll, nll, atol=1e-5)
+    for one, other in zip(gradients, tape.gradient(expected, [x, kernel]), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def r_drop_trained(alpha, dropout):
+    keras.utils.set_random_seed(2)
+    model = build("small", 11, V, dropout=dropout, init_scale=1.0, **SMALL)
+    metrics = [Perplexity(), TokenAccuracy()]
+    model.compile("sgd", SequenceCrossentropy(0.1, alpha), metrics=metrics)
+    logs = model.fit(batches(), verbose=0, steps_per_epoch=3).history
+    return model, logs
+
+
+def test_r_drop_without_dropout_changes_nothing():
+    """The two passes are one then; and words are counted once."""
+    (one, logs), (other, expected) = (r_drop_trained(a, 0.0) for a in (0.0, 5.0))
+    for w, x in zip(one.weights, other.weights, strict=True):
+        np.testing.assert_allclose(w, x, atol=1e-6, err_msg=w.path)
+    for key, value in logs.items():
+        np.testing.assert_allclose(value, expected[key], rtol=1e-5, err_msg=key)
+    assert one.metrics[1].metrics[0].count == other.metrics[1].metrics[0].count
+
+
+def test_r_drop_sees_two_masks_and_makes_no_part_of_the_evaluation():
+    (_, plain), (model, logs) = (r_drop_trained(a, 0.5) for a in (1e-9, 50.0))
+    assert logs["loss"][0] > plain["loss"][0] + 0.01
+    ((x, y, w),) = batches(1, 1)
+    tested = model.evaluate(x, y, sample_weight=w, verbose=0, return_dict=True)
+    model.compile("sgd", SequenceCrossentropy(0.1))
+    again = model.evaluate(x, y, sample_weight=w, verbose=0)
+    np.testing.assert_allclose(tested["loss"], again, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"jit_compile": True},
+        {"metrics": ["accuracy"]},
+        {"loss": SequenceCrossentropy(r_drop=1.0, chunk=None)},
+    ],
+)
+def test_r_drop_is_refused_where_it_would_be_ignored(options):
+    model = build("small", 11, V, **SMALL)
+    options = {"loss": SequenceCrossentropy(r_drop=1.0), **options}
+    with pytest.raises(ValueError, match="r_drop needs.*r_drop=1.0"):
+        model.compile("sgd", **options)
+
+
 def test_labels_of_weight_zero_may_be_impossible():
     """A loss of infinity at a padded position is no part of the sum."""
     kernel = tf.constant([[1.0, float("inf"), 0.0]])

@@ -119,12 +119,25 @@ def test_accumulated_batches_are_one_batch(name, loss_scaling):
     np.testing.assert_allclose(total, 2 * np.linalg.norm(mean), 1e-6)
 
 
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+@pytest.mark.parametrize("loss_scaling", [False, True])
+def test_weight_decay_shrinks_all_but_biases(name, loss_scaling):
+    names = ("kernel", "recurrent_kernel", "bias", "gamma", "embeddings")
+    weights = [keras.Variable(np.ones((4, 2), "float32"), name=name) for name in names]
+    optimizer = make_optimizer(name, 0.5, loss_scaling=loss_scaling, weight_decay=0.1)
+    optimizer.apply([tf.zeros((4, 2))] * 5, weights)
+    shrunk = 1 - 0.5 * 0.1
+    for weight, expected in zip(weights, (shrunk, shrunk, 1, 1, shrunk), strict=True):
+        np.testing.assert_allclose(weight, expected, err_msg=weight.name)
+
+
 @pytest.mark.parametrize(
     "options, error, message",
     [
         ({"gradient_accumulation_steps": 0}, ValueError, "steps.*0"),
         ({"gradient_accumulation_steps": 1.5}, TypeError, "steps.*1.5"),
         ({"ema_momentum": 1.0}, ValueError, "ema_momentum.*1.0"),
+        ({"weight_decay": -0.1}, ValueError, "weight_decay.*-0.1"),
     ],
 )
 def test_refuses_options(options, error, message):

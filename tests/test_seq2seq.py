@@ -119,6 +119,49 @@ def test_tied_embeddings_are_one_weight():
     assert count() - count(tie_embeddings="all") == 2 * table
 
 
+RATES = ("dropout", "word_dropout", "recurrent_dropout", "memory_dropout")
+RATES = (*RATES, "attention_dropout", "output_dropout")
+
+
+@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("preset", ["small", "bahdanau2015", "gnmt", "cho2014"])
+def test_dropout_is_for_training(preset, rate):
+    rates = {**dict.fromkeys(RATES, 0.0), rate: 0.5}
+    model = Seq2Seq.from_preset(
+        preset,
+        VOCABULARY,
+        VOCABULARY,
+        **{
+            "units": UNITS,
+            "num_layers": 2,
+            "init_scale": 0.5,
+            **rates,
+            **({"encoder_units": 3} if preset == "bahdanau2015" else {}),
+        },
+    )
+    inputs = batch()
+    expected = np.asarray(model(inputs))
+    np.testing.assert_array_equal(model(inputs, training=False), expected)
+    np.testing.assert_allclose(stepped(model, inputs)[0], expected, atol=1e-5)
+    trained = np.asarray(model(inputs, training=True))
+    changes = np.abs(trained - expected).max() > 1e-3
+    assert changes == (preset != "cho2014" or rate != "attention_dropout")
+
+
+def test_word_dropout_drops_whole_words():
+    model = make(word_dropout=0.5, dropout=0.0)
+    for side in ("source", "target"):
+        layer = model.get_layer(f"{side}_word_dropout")
+        dropped = layer(tf.ones((50, 40, 3)), training=True).numpy()
+        assert set(np.unique(dropped)) == {0, 2}
+        np.testing.assert_array_equal(dropped.min(-1), dropped.max(-1))
+        assert 0.4 < (dropped > 0).mean() < 0.6
+    layer = make(memory_dropout=0.5).get_layer("memory_dropout")
+    dropped = layer(tf.ones((50, 4, 30)), training=True).numpy()
+    np.testing.assert_array_equal(dropped.min(1), dropped.max(1))
+    assert 0.4 < (dropped > 0).mean() < 0.6
+
+
 def test_init_scale_bounds_every_matrix():
     model = make(init_scale=0.1, num_layers=2)
     matrices = [w.numpy() for w in model.trainable_weights if len(w.shape) > 1]

@@ -95,24 +95,24 @@ class InputFeedingDecoder(UncastLayer):
         inputs = ops.cast(inputs, cell.compute_dtype)
         memory = cell.prepare(ops.cast(memory, cell.compute_dtype), memory_mask)
         states = cell.initial_states(ops.shape(inputs)[:1], initial_state, memory)
-        inputs = self._drop(inputs, training)
+        inputs = self._drop(inputs, cell.dropout, training)
         run = self._attend_in_loop if cell.attends_in_loop else self._attend_after_loop
         outputs, weights, states = run(
             inputs, memory, states, mask, training, return_attention_scores
         )
-        results = [self._drop(outputs, training)]
+        results = [self._drop(outputs, cell.output_dropout, training)]
         if return_attention_scores:
             results.append(weights)
         if return_state:
             results.extend(states)
         return tuple(results) if len(results) > 1 else results[0]
 
-    def _drop(self, x, training):
+    def _drop(self, x, rate, training):
         """Drops the same units at every step of a sequence [B, T, n]."""
-        if not (training and self.cell.dropout):
+        if not (training and rate):
             return x
         shape = (ops.shape(x)[0], 1, x.shape[-1])
-        return x * self.cell.noise(shape, self.cell.dropout)
+        return x * self.cell.noise(shape, rate)
 
     def _attend_in_loop(self, inputs, memory, states, mask, training, keep_weights):
         cell = self.cell

@@ -51,9 +51,10 @@ class DecoderCell(UncastLayer):
         num_layers: How many recurrent layers.
         cell_type: "lstm", "gru" or "simple_rnn".
         dropout: Rate on what enters each recurrent layer from below (not on what
-            recurs), as in Zaremba et al. 2015, and on the output.
+            recurs), as in Zaremba et al. 2015.
         recurrent_dropout: Rate on the recurrent h of each layer (Gal & Ghahramani
             2016). Dropout masks are drawn once per sequence, as in Keras's own layers.
+        output_dropout: Rate on the output; `dropout` by default.
         residual: Whether each layer after the first adds its input to its output (Wu
             et al. 2016).
         kernel_initializer, recurrent_initializer, bias_initializer: As in
@@ -77,6 +78,7 @@ class DecoderCell(UncastLayer):
         cell_type="lstm",
         dropout=0.0,
         recurrent_dropout=0.0,
+        output_dropout=None,
         residual=False,
         kernel_initializer="glorot_uniform",
         recurrent_initializer="orthogonal",
@@ -97,6 +99,9 @@ class DecoderCell(UncastLayer):
         self.kind = get_cell_type(cell_type)
         self.dropout = check_rate("dropout", dropout)
         self.recurrent_dropout = check_rate("recurrent_dropout", recurrent_dropout)
+        self.output_dropout = dropout
+        if output_dropout is not None:
+            self.output_dropout = check_rate("output_dropout", output_dropout)
         self.residual = check_flag("residual", residual)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
@@ -422,6 +427,7 @@ class DecoderCell(UncastLayer):
             "cell_type": self.cell_type,
             "dropout": self.dropout,
             "recurrent_dropout": self.recurrent_dropout,
+            "output_dropout": self.output_dropout,
             "residual": self.residual,
             "seed": self.seed,
         }

@@ -32,6 +32,8 @@ class RecurrentEncoder(keras.layers.Layer):
             where both have one size (Wu et al. 2016).
         dropout: Rate on what enters each layer from below (Zaremba et al. 2015), with
             one mask per sequence, as in Keras's own layers.
+        recurrent_dropout: Rate on the recurrent h of each layer (Gal & Ghahramani
+            2016), likewise.
         go_backwards: Whether a unidirectional encoder reads the source reversed, as in
             Sutskever et al. 2014. The outputs are in the source's order all the same.
         kernel_initializer, recurrent_initializer, bias_initializer: As in
@@ -68,6 +70,7 @@ class RecurrentEncoder(keras.layers.Layer):
         cell_type="lstm",
         residual=False,
         dropout=0.0,
+        recurrent_dropout=0.0,
         go_backwards=False,
         kernel_initializer="glorot_uniform",
         recurrent_initializer="orthogonal",
@@ -84,6 +87,7 @@ class RecurrentEncoder(keras.layers.Layer):
         self.cell_type = cell_type
         self.residual = check_flag("residual", residual)
         self.dropout = check_rate("dropout", dropout)
+        self.recurrent_dropout = check_rate("recurrent_dropout", recurrent_dropout)
         self.go_backwards = check_flag("go_backwards", go_backwards)
         if bidirectional and go_backwards:
             raise ValueError(
@@ -177,6 +181,9 @@ class RecurrentEncoder(keras.layers.Layer):
         """One layer, one direction, over x [S, B, n]: -> outputs, final states."""
         zeros = ops.zeros((ops.shape(x)[1], self.units), dtype=self.compute_dtype)
         states = [zeros] * self.kind.num_states
+        noise = None
+        if training and self.recurrent_dropout:
+            noise = self._noise(zeros, self.recurrent_dropout)
         return run_layer(
             self.kind,
             layer,
@@ -184,14 +191,19 @@ class RecurrentEncoder(keras.layers.Layer):
             states,
             mask,
             backwards,
+            noise=noise,
             training=training,
         )
 
     def _drop(self, x, training):
         if not (training and self.dropout):
             return x
-        ones = ops.ones((1, ops.shape(x)[1], x.shape[-1]), dtype=x.dtype)
-        return x * keras.random.dropout(ones, self.dropout, seed=self.seed_generator)
+        return x * self._noise(x[:1], self.dropout)
+
+    def _noise(self, like, rate):
+        """Dropout multipliers of a tensor's shape: 0, or 1/(1-rate)."""
+        ones = ops.ones_like(like)
+        return keras.random.dropout(ones, rate, seed=self.seed_generator)
 
     def compute_mask(self, inputs, previous_mask=None):
         """The memory is masked where the inputs are; the states are not."""
@@ -221,6 +233,7 @@ class RecurrentEncoder(keras.layers.Layer):
             "cell_type": self.cell_type,
             "residual": self.residual,
             "dropout": self.dropout,
+            "recurrent_dropout": self.recurrent_dropout,
             "go_backwards": self.go_backwards,
             "seed": self.seed,
         }

@@ -21,6 +21,14 @@ from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 ATTENTIONS = ("global", "local-m", "local-p", "monotonic", None)
 TIES = (None, "target", "all")
 BRIDGES = (None, "dense")
+DROPOUTS = (
+    "dropout",
+    "word_dropout",
+    "recurrent_dropout",
+    "memory_dropout",
+    "attention_dropout",
+    "output_dropout",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,8 +69,13 @@ class Seq2SeqConfig:
         residual: Whether decoder layers after the first add their inputs (GNMT's
             encoder and decoder: those after the second).
         dropout: Rate on embeddings, between layers and on h̃ (Zaremba et al. 2015).
-        recurrent_dropout: Rate on the decoder's recurrent states (Gal 2016).
+        word_dropout: Rate at which whole words, of the source and of those that the
+            decoder reads, become zeros (Gal & Ghahramani 2016).
+        recurrent_dropout: Rate on what recurs in encoder and decoder, their h (Gal &
+            Ghahramani 2016).
+        memory_dropout: Rate on the encoder's states that the decoder attends to.
         attention_dropout: Rate on attention weights.
+        output_dropout: Rate on h̃ before the output layer; `dropout` by default.
         tie_embeddings: None, "target" (target embedding = softmax weights, Press & Wolf
             2017) or "all" (and the source's: needs one shared vocabulary).
         init_scale: Initialise all matrices with U[-init_scale, init_scale], 0.1 in the
@@ -102,8 +115,11 @@ class Seq2SeqConfig:
     reverse_source: bool = False
     residual: bool = False
     dropout: float = 0.2
+    word_dropout: float = 0.0
     recurrent_dropout: float = 0.0
+    memory_dropout: float = 0.0
     attention_dropout: float = 0.0
+    output_dropout: float | None = None
     tie_embeddings: str | None = None
     init_scale: float | None = None
 
@@ -132,7 +148,9 @@ class Seq2SeqConfig:
             fill(self, name, check_size(name, getattr(self, name)))
         for name in ("attention_units", "max_source_length"):
             fill(self, name, check_size(name, getattr(self, name), optional=True))
-        for name in ("dropout", "recurrent_dropout", "attention_dropout"):
+        if self.output_dropout is None:
+            fill(self, "output_dropout", self.dropout)
+        for name in DROPOUTS:
             check_rate(name, getattr(self, name))
         for name in (
             "bidirectional",

@@ -17,7 +17,7 @@ from keras_luong.layers.scores import matmul
 from keras_luong.models.seq2seq import (
     Seq2Seq,
     cell_options,
-    initializers,
+    encoder_options,
     make_attention,
 )
 
@@ -105,12 +105,8 @@ class GNMT(Seq2Seq):
             config.encoder_units,
             num_layers=config.num_layers,
             bidirectional="first",
-            cell_type=config.cell_type,
             residual=config.residual,
-            dropout=config.dropout,
-            **initializers(config),
-            dtype=dtype,
-            name="encoder",
+            **encoder_options(config, dtype),
         )
 
     @classmethod

@@ -62,8 +62,10 @@ class Seq2Seq(TranslationModel):
         layers = self.make_layers(config, dtype)
         source = keras.Input((None,), dtype="int32", name="source")
         target = keras.Input((None,), dtype="int32", name="target")
-        memory, mask, states = self._read(layers, source)
+        memory, mask, states = self._read(layers, source, config.word_dropout)
+        memory = _drop_units(memory, config.memory_dropout, "memory_dropout")
         embedded = layers.target_embedding(target)
+        embedded = _drop_words(embedded, config.word_dropout, "target_word_dropout")
         # No target mask: padding at the end cannot reach what comes before it.
         options = {"return_attention_scores": config.coverage_loss > 0}
         h_tilde = layers.decoder(
@@ -134,12 +136,8 @@ class Seq2Seq(TranslationModel):
             config.encoder_units,
             num_layers=config.num_layers,
             bidirectional=config.bidirectional,
-            cell_type=config.cell_type,
-            dropout=config.dropout,
             go_backwards=config.reverse_source,
-            **initializers(config),
-            dtype=dtype,
-            name="encoder",
+            **encoder_options(config, dtype),
         )
 
     @classmethod
@@ -177,11 +175,29 @@ class Seq2Seq(TranslationModel):
         return [layer(state) for layer, state in pairs]
 
     @classmethod
-    def _read(cls, layers, source):
+    def _read(cls, layers, source, word_dropout=0.0):
         """Source ids [B, S] -> memory, its mask, the decoder's recurrent states."""
         mask = ops.not_equal(source, Seq2SeqConfig.pad_id)
-        memory, *states = layers.encoder(layers.source_embedding(source), mask=mask)
+        embedded = layers.source_embedding(source)
+        embedded = _drop_words(embedded, word_dropout, "source_word_dropout")
+        memory, *states = layers.encoder(embedded, mask=mask)
         return memory, mask, cls.first_states(layers, states)
+
+
+def _drop_words(embedded, rate, name):
+    """Words [B, S, E], in training without some: all of their units are 0."""
+    return _dropped(embedded, rate, (None, None, 1), name)
+
+
+def _drop_units(memory, rate, name):
+    """States [B, S, Hv], in training without some units, the same at each position."""
+    return _dropped(memory, rate, (None, 1, None), name)
+
+
+def _dropped(x, rate, noise_shape, name):
+    if not rate:
+        return x
+    return keras.layers.Dropout(rate, noise_shape, name=name, dtype=x.dtype)(x)
 
 
 def initializers(config):
@@ -238,6 +254,18 @@ def _target_embedding(config, dtype):
     )
 
 
+def encoder_options(config, dtype):
+    """What every encoder is made with."""
+    return {
+        "cell_type": config.cell_type,
+        "dropout": config.dropout,
+        "recurrent_dropout": config.recurrent_dropout,
+        **initializers(config),
+        "dtype": dtype,
+        "name": "encoder",
+    }
+
+
 def make_attention(config, dtype):
     """The attention layer that a configuration names, or None."""
     if config.attention is None:
@@ -272,6 +300,7 @@ def cell_options(config, dtype):
         "cell_type": config.cell_type,
         "dropout": config.dropout,
         "recurrent_dropout": config.recurrent_dropout,
+        "output_dropout": config.output_dropout,
         "residual": config.residual,
         **initializers(config),
         "dtype": dtype,

@@ -67,6 +67,13 @@ class FusedModel(keras.Model):
             and not kwargs.get("weighted_metrics")
             and not kwargs.get("loss_weights")
         )
+        if getattr(loss, "r_drop", 0) and (jit_compile or not self._fused):
+            raise ValueError(
+                "r_drop needs TensorFlow without XLA, no metrics but this library's, "
+                'and a loss with a chunk and reduction="sum". Received: '
+                f"r_drop={loss.r_drop}, jit_compile={jit_compile}, backend "
+                f"{keras.backend.backend()}, metrics={metrics}, {loss.get_config()}"
+            )
 
     def make_train_function(self, force=False):
         """As in Keras; variables that are there before spare it a second tracing."""
@@ -84,9 +91,9 @@ class FusedModel(keras.Model):
         import tensorflow as tf
 
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(*args)
+        compute = self._loss_of_two if self.loss.r_drop else self._loss_of_one
         with tf.GradientTape() as tape:
-            features = self._compute_features(x, training=True)
-            loss, scores = self._loss_of(features, y, sample_weight, training=True)
+            loss, scores = compute(x, y, sample_weight)
             scaled = self.optimizer.scale_loss(loss)
         weights = self.trainable_weights
         gradients = tape.gradient(scaled, weights)
@@ -99,26 +106,43 @@ class FusedModel(keras.Model):
             return super().test_step(*args)
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(*args)
         features = self._compute_features(x, training=False)
-        loss, scores = self._loss_of(features, y, sample_weight, training=False)
+        loss, scores = self._loss_of(features, y, sample_weight)
         return self._report(loss, scores, y)
 
-    def _loss_of(self, features, y, sample_weight, training):
+    def _loss_of_one(self, x, y, sample_weight):
+        features = self._compute_features(x, training=True)
+        return self._loss_of(features, y, sample_weight, training=True)
+
+    def _loss_of_two(self, x, y, sample_weight):
+        """R-Drop: every sentence twice, its two predictions of a word side by side."""
+        import tensorflow as tf
+
+        twice = tf.nest.map_structure(lambda ids: ops.repeat(ids, 2, axis=0), x)
+        features = self._compute_features(twice, training=True)
+        batch_size, length = ops.shape(y)
+        units = features.shape[-1]
+        features = ops.reshape(features, (batch_size, 2, length, units))
+        features = ops.swapaxes(features, 1, 2)
+        pair = [ops.repeat(z, 2, axis=1) for z in (y, _per_token(sample_weight, y))]
+        loss, scores = self._loss_of(features, pair[0], pair[1] / 2, training=True)
+        return loss, tf.nest.map_structure(lambda score: score[::2], scores)
+
+    def _loss_of(self, features, y, sample_weight, training=False):
         from keras_luong.training.linear_crossentropy import linear_crossentropy
 
         kernel, transposed = self.output_weights()
         labels = ops.reshape(ops.cast(y, "int32"), (-1,))
-        weights = ops.ones_like(y) if sample_weight is None else sample_weight
-        if len(weights.shape) < len(y.shape):
-            weights = ops.broadcast_to(weights[:, None], ops.shape(y))
+        weights = _per_token(sample_weight, y)
         loss, scores = linear_crossentropy(
             ops.reshape(features, (-1, features.shape[-1])),
             kernel,
             labels,
-            ops.reshape(ops.cast(weights, "float32"), (-1,)),
+            ops.reshape(weights, (-1,)),
             self.loss.label_smoothing,
             transposed,
             training,
             self.loss.chunk,
+            self.loss.r_drop if training else 0.0,
         )
         # What layers add is the same on every replica, and the replicas are summed.
         return loss + sum(self.losses) / _replicas(), scores
@@ -144,6 +168,15 @@ class FusedModel(keras.Model):
                 values = ops.reshape(getattr(scores, metric.score), ops.shape(y))
                 metric.add(values, y)
         return self.get_metrics_result()
+
+
+def _per_token(weights, labels):
+    """Weights as Keras takes them, float32 [B, T]."""
+    if weights is None:
+        weights = ops.ones_like(labels)
+    if len(weights.shape) < len(labels.shape):
+        weights = ops.broadcast_to(weights[:, None], ops.shape(labels))
+    return ops.cast(weights, "float32")
 
 
 def _takes_scores(metric) -> bool:

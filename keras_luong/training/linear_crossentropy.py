@@ -38,6 +38,7 @@ def linear_crossentropy(
     transposed: bool = False,
     training: bool = True,
     chunk: int = 2**24,
+    r_drop: float = 0.0,
 ) -> tuple[tf.Tensor, TokenScores]:
     """Cross-entropy of `softmax(features @ kernel)`, without ever holding all logits.
 
@@ -50,6 +51,8 @@ def linear_crossentropy(
         transposed: Whether the kernel is an embedding.
         training: Whether gradients of the sum will be asked for.
         chunk: About how many logits are computed at once.
+        r_drop: α of R-Drop, see `keras_luong.training.losses.SequenceCrossentropy`. If
+            not 0, rows 2i and 2i + 1 are the same position, with different dropout.
 
     Returns:
         The weighted sum of the losses, float32, differentiable in features and kernel
@@ -68,7 +71,7 @@ def linear_crossentropy(
     def run(features, kernel):
         rows = _Rows(features, labels, relative)
         scores, gradients = _in_chunks(
-            rows, kernel, label_smoothing, transposed, training, chunk
+            rows, kernel, label_smoothing, transposed, training, chunk, r_drop
         )
         total = tf.reduce_sum(tf.where(weights != 0, weights * scores.loss, 0.0))
 
@@ -94,13 +97,15 @@ class _Rows(NamedTuple):
     weights: tf.Tensor
 
 
-def _in_chunks(rows, kernel, label_smoothing, transposed, training, chunk):
+def _in_chunks(rows, kernel, label_smoothing, transposed, training, chunk, r_drop):
     """-> `TokenScores` of all rows; gradients of the weighted sum, float32."""
     kernel = tf.cast(kernel, rows.features.dtype)
     count = tf.shape(rows.labels)[0]
     size = kernel.shape[0 if transposed else 1]
     chunks = tf.maximum(1, -(-count // max(1, chunk // size)))
     height = -(-count // chunks)  # of all chunks about the same
+    if r_drop:
+        height += height % 2  # pairs stay together
 
     def body(i, kernel_gradient, *arrays):
         part = tf.nest.map_structure(lambda x: x[i * height : (i + 1) * height], rows)
@@ -108,6 +113,7 @@ def _in_chunks(rows, kernel, label_smoothing, transposed, training, chunk):
             tf.matmul(part.features, kernel, transpose_b=transposed),
             part.labels,
             label_smoothing,
+            r_drop,
         )
         made = [*scores]
         if training:
@@ -135,7 +141,7 @@ def _in_chunks(rows, kernel, label_smoothing, transposed, training, chunk):
     return scores, (tf.cast(features_gradient, tf.float32), kernel_gradient)
 
 
-def _of_logits(logits, labels, label_smoothing):
+def _of_logits(logits, labels, label_smoothing, r_drop):
     """-> `TokenScores`, and the gradient of the losses with respect to the logits."""
     logits = tf.cast(logits, tf.float32)
     is_right = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels)
@@ -152,4 +158,25 @@ def _of_logits(logits, labels, label_smoothing):
         place = tf.stack([tf.range(tf.shape(labels)[0]), labels], axis=1)
         more = tf.fill(tf.shape(labels), label_smoothing)
         backprop = tf.tensor_scatter_nd_add(backprop - uniform, place, more)
+    if r_drop:
+        divergence, slope = _divergence(logits)
+        loss += 0.5 * r_drop * divergence
+        backprop += 0.5 * r_drop * slope
     return TokenScores(loss, nll, tf.cast(is_right, tf.float32)), backprop
+
+
+def _divergence(logits):
+    """How far pairs of rows are apart, `½ (KL(p‖q) + KL(q‖p))`, and its slope.
+
+    Returns:
+        For each row that of its pair, [N]; and the gradient of its sum over all rows
+        with respect to the logits [N, V].
+    """
+    count, size = tf.shape(logits)[0], logits.shape[-1]
+    log_p = tf.reshape(tf.nn.log_softmax(logits), [-1, 2, size])
+    p = tf.exp(log_p)
+    difference = log_p - log_p[:, ::-1]
+    divergence = tf.reduce_sum(p * difference, axis=-1, keepdims=True)
+    slope = p * (difference - divergence) + p - p[:, ::-1]
+    both = tf.reduce_mean(divergence, axis=1)  # [N / 2, 1]
+    return tf.reshape(tf.repeat(both, 2), [count]), tf.reshape(slope, [count, size])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import keras
 from keras import ops
 
-from keras_luong.checks import check_rate, check_size
+from keras_luong.checks import check_not_negative, check_rate, check_size
 
 
 def token_nll(labels, logits, label_smoothing: float = 0.0):
@@ -55,16 +55,23 @@ class SequenceCrossentropy(keras.losses.Loss):
     layer, about `chunk` logits at a time: then the memory that it takes does not grow
     with the batch (`keras_luong.training.linear_crossentropy`).
 
+    With R-Drop each batch is computed twice, with different dropout, and what the two
+    predict is drawn together: `½ (nll_1 + nll_2) + α/4 (KL(p_1‖p_2) + KL(p_2‖p_1))` in
+    training, half of Eq. 4 of Liang et al. 2021 (arXiv:2106.14448). A step takes twice
+    as long.
+
     Args:
         label_smoothing: ε of `token_nll`, at least 0 and below 1.
+        r_drop: α of R-Drop; 0 for none. For the library's models only, trained on
+            TensorFlow without XLA.
         chunk: Logits at once; what has no more than that is computed in one piece.
             None: always all of them, in the plain way.
         reduction: One of Keras's; leave it at `"sum"` for training.
         name: Name of the loss.
 
     Raises:
-        TypeError, ValueError: If `label_smoothing` is no number in `[0, 1)`, or `chunk`
-            no positive integer or None.
+        TypeError, ValueError: If `label_smoothing` is no number in `[0, 1)`, `r_drop`
+            negative, or `chunk` no positive integer or None.
 
     Example:
         >>> loss = SequenceCrossentropy(label_smoothing=0.1)
@@ -74,6 +81,7 @@ class SequenceCrossentropy(keras.losses.Loss):
     def __init__(
         self,
         label_smoothing: float = 0.0,
+        r_drop: float = 0.0,
         chunk: int | None = 2**24,
         reduction: str = "sum",
         name: str = "sequence_crossentropy",
@@ -81,6 +89,7 @@ class SequenceCrossentropy(keras.losses.Loss):
         # float32 even where floatx is float16: ids up to 2**24 stay exact in it.
         super().__init__(name=name, reduction=reduction, dtype="float32")
         self.label_smoothing = check_rate("label_smoothing", label_smoothing)
+        self.r_drop = check_not_negative("r_drop", r_drop)
         self.chunk = check_size("chunk", chunk, optional=True)
 
     def call(self, y_true, y_pred):
@@ -89,5 +98,9 @@ class SequenceCrossentropy(keras.losses.Loss):
 
     def get_config(self):
         """The constructor's arguments."""
-        config = {"label_smoothing": self.label_smoothing, "chunk": self.chunk}
+        config = {
+            "label_smoothing": self.label_smoothing,
+            "r_drop": self.r_drop,
+            "chunk": self.chunk,
+        }
         return {**super().get_config(), **config}

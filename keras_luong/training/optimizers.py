@@ -14,7 +14,7 @@ import contextlib
 import keras
 from keras import ops
 
-from keras_luong.checks import check_rate, check_size
+from keras_luong.checks import check_not_negative, check_rate, check_size
 
 
 class _SumFirst:
@@ -155,6 +155,7 @@ def make_optimizer(
     loss_scaling: bool = False,
     gradient_accumulation_steps: int = 1,
     ema_momentum: float | None = None,
+    weight_decay: float | None = None,
 ) -> keras.optimizers.Optimizer:
     """Makes a Keras optimizer that rescales gradients above a global norm.
 
@@ -168,13 +169,16 @@ def make_optimizer(
         ema_momentum: Keeps an exponential moving average of the weights, `ema ←
             momentum · ema + (1 - momentum) · weights` after every batch, see
             `keras_luong.training.moving_average`; None or 0 for none.
+        weight_decay: By which weights shrink at each step, times the learning rate
+            (Loshchilov & Hutter 2019, arXiv:1711.05101), biases and normalisations not
+            counted; None or 0 for none.
 
     Returns:
         A new optimizer. Make it inside the strategy's scope.
 
     Raises:
         TypeError: If `gradient_accumulation_steps` is no integer.
-        ValueError: If the name is unknown, `clip_norm` is negative,
+        ValueError: If the name is unknown, `clip_norm` or `weight_decay` is negative,
             `gradient_accumulation_steps` below 1 or `ema_momentum` not in [0, 1).
 
     Example:
@@ -197,7 +201,9 @@ def make_optimizer(
         gradient_accumulation_steps=steps if steps > 1 else None,
         use_ema=momentum > 0,
         ema_momentum=momentum or 0.99,
+        weight_decay=check_not_negative("weight_decay", weight_decay or 0.0) or None,
     )
+    optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
     return LossScaleOptimizer(optimizer) if loss_scaling else optimizer
 
 
