@@ -386,7 +386,7 @@ def test_the_command_line(options, search, tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(command_line, "load", load)
     script = export_script("to_saved_model")
-    monkeypatch.setattr(script, "origin", lambda run: {"from": str(run)})
+    monkeypatch.setattr(script, "origin", lambda args: {"from": str(args.run_dir)})
     monkeypatch.setattr(keras_luong, "export_saved_model", export)
     run, out = str(tmp_path / "run"), str(tmp_path / "out")
     argv = ["", run, out, "--version", "2", "--check", "the cat", *options]

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_luong.decoding import BeamSearch, GreedySearch, Shortlist
+from keras_luong.decoding import BeamSearch, Ensemble, GreedySearch, Shortlist
 from keras_luong.serving.translator import Translator
 from keras_luong.training.run_directory import RunDirectory, load, read_record
 
@@ -23,6 +23,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """
     run = "default: as the run was validated with"
     parser.add_argument("run_dir", type=Path, help="what training wrote")
+    parser.add_argument(
+        "--ensemble",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="RUN_DIR",
+        help="other runs with the same tokenizers, to translate together with",
+    )
     parser.add_argument("--beam_width", type=int, help=f"1 is greedy; {run}")
     parser.add_argument("--length_penalty", type=float, help=f"GNMT's alpha; {run}")
     parser.add_argument("--max_length", type=int, help=f"in target tokens; {run}")
@@ -55,12 +63,20 @@ def translator_of(args: argparse.Namespace) -> Translator:
         args: with what `add_options` added.
 
     Returns:
-        A translator of the run's model, with the search that is asked for.
+        A translator of the run's model, or of an ensemble, with the search that is
+        asked for.
+
+    Raises:
+        ValueError: if the runs of an ensemble have different tokenizers.
     """
     # A graph that is traced where there is a GPU may hold what only GPUs run.
     tf.config.set_visible_devices([], "GPU")
     translator = load(args.run_dir)
-    search = translator.search
+    model, search = translator.model, translator.search
+    if args.ensemble:
+        others = [load(run_dir).model for run_dir in args.ensemble]
+        _check_same_tokenizers([args.run_dir, *args.ensemble])
+        model = Ensemble([model, *others])
     options = {
         name: getattr(args, name)
         for name in ("beam_width", "length_penalty", "max_length")
@@ -74,33 +90,53 @@ def translator_of(args: argparse.Namespace) -> Translator:
         options["n_best"] = min(search.n_best, options["beam_width"])
     most = args.max_source_length
     return Translator(
-        translator.model,
+        model,
         translator.tokenizers,
         dataclasses.replace(search, **options),
         translator.max_source_length if most is None else most,
     )
 
 
-def origin(run_dir: Path) -> dict[str, Any]:
+def _check_same_tokenizers(run_dirs: list[Path]) -> None:
+    def files(run_dir):
+        paths = RunDirectory(run_dir).tokenizer.iterdir()
+        return {path.name: path.read_bytes() for path in paths}
+
+    first, *others = run_dirs
+    for other in others:
+        if files(other) != files(first):
+            raise ValueError(
+                "The runs of an ensemble must have the same tokenizers. Received: "
+                f"{first}, {other}"
+            )
+
+
+def origin(args: argparse.Namespace) -> dict[str, Any]:
     """What an export's metadata says of the run.
 
     Args:
-        run_dir: the run directory.
+        args: with what `add_options` added.
 
     Returns:
         `{"run": ...}`: how it was trained, how it was searched, and, if it has been
         evaluated, what BLEU it then had, with sacrebleu's signature. (The export may
-        search in another way.)
+        search in another way.) Where there is an ensemble, `{"run": ..., "ensemble":
+        [...]}` with the same of the other runs.
 
     Raises:
-        ValueError: if a file of the run is damaged.
+        ValueError: if a file of a run is damaged.
     """
+    about = {"run": _about(args.run_dir)}
+    if args.ensemble:
+        about["ensemble"] = [_about(other) for other in args.ensemble]
+    return about
+
+
+def _about(run_dir: Path) -> dict[str, Any]:
     record = read_record(run_dir)
     return {
-        "run": {
-            **{name: record[name] for name in ("model", "settings", "search")},
-            "results": _results(RunDirectory(run_dir).results),
-        }
+        **{name: record[name] for name in ("model", "settings", "search")},
+        "results": _results(RunDirectory(run_dir).results),
     }
 
 

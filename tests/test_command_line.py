@@ -1,0 +1,68 @@
+"""What the export scripts have in common."""
+
+import argparse
+
+import numpy as np
+import pytest
+from small_translator import word_translator, written_run
+
+from keras_luong import BeamSearch, Ensemble, Translator
+from keras_luong.serving import command_line
+from keras_luong.text.tokenizers import TokenizerPair, WordTokenizer
+from keras_luong.training.run_directory import RunDirectory, write_json
+
+TEXTS = ["the red dog", "the cat is red", ""]
+
+
+def parse(*argv):
+    parser = argparse.ArgumentParser()
+    command_line.add_options(parser)
+    return parser.parse_args([str(text) for text in argv])
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Three translators with different weights, and their run directories."""
+    rng, translators = np.random.default_rng(0), []
+    for _ in range(3):
+        translators.append(word_translator(BeamSearch(3, max_length=6)))
+        for weight in translators[-1].model.trainable_weights:
+            weight.assign(rng.normal(size=weight.shape))
+    pairs = enumerate(translators)
+    return translators, [written_run(tmp_path / str(i), x).path for i, x in pairs]
+
+
+def test_an_ensemble_of_runs(runs):
+    translators, (first, *others) = runs
+    expected = Translator(
+        Ensemble([x.model for x in translators]),
+        translators[0].tokenizers,
+        translators[0].search,
+    ).translate(TEXTS)
+    found = command_line.translator_of(parse(first, "--ensemble", *others))
+    for one, other in zip(found.translate(TEXTS), expected, strict=True):
+        assert one.text == other.text
+        np.testing.assert_allclose(one.score, other.score, rtol=1e-5)
+    alone = command_line.translator_of(parse(first)).translate(TEXTS)
+    assert [t.score for t in alone] != [t.score for t in expected]
+
+
+def test_the_origin_names_all_runs(runs):
+    _, (first, second, third) = runs
+    write_json(RunDirectory(third).results, {"test": {"bleu": 41.0}})
+    about = command_line.origin(parse(first, "--ensemble", second, third))
+    assert all(run["settings"] == {"epochs": 3} for run in about["ensemble"])
+    results = [run["results"] for run in about["ensemble"]]
+    assert results == [None, {"test": {"bleu": 41.0}}]
+    assert command_line.origin(parse(first)).keys() == {"run"}
+
+
+def test_an_ensemble_needs_the_same_tokenizers(runs):
+    _, (first, second, _) = runs
+    words = WordTokenizer(["the", "red", "dog", "is", "cat"])
+    target = WordTokenizer(["der", "Hund", "ist"])
+    TokenizerPair(words, target).save(RunDirectory(second).tokenizer)
+    with pytest.raises(ValueError, match=f"same tokenizers.*{first}, {second}"):
+        command_line.translator_of(parse(first, "--ensemble", second))
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        command_line.translator_of(parse(first, "--ensemble", "nowhere"))
