@@ -21,6 +21,7 @@ MODELS = {
     "cosine": ("small", {"score_mode": "cosine"}),
     "gru": ("small", {"cell_type": "gru"}),
     "simple_rnn": ("small", {"cell_type": "simple_rnn"}),
+    "layer_norm": ("small", {"cell_type": "layer_norm_lstm"}),
     "sutskever": ("sutskever2014", {"num_layers": 2}),
     "cho": ("cho2014", {}),
     "bahdanau": ("bahdanau2015", {"encoder_units": 4}),

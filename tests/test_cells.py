@@ -3,11 +3,13 @@ import numpy as np
 import pytest
 
 from keras_luong.layers.cells import CELL_TYPES, CellInput, get_cell_type
+from keras_luong.layers.layer_norm_lstm import LayerNormLSTM, LayerNormLSTMCell
 from keras_luong.layers.scores import matmul
 
 KERAS_CELLS = {
     "lstm": keras.layers.LSTMCell,
     "gru": keras.layers.GRUCell,
+    "layer_norm_lstm": LayerNormLSTMCell,
     "simple_rnn": keras.layers.SimpleRNNCell,
 }
 
@@ -51,6 +53,42 @@ def test_leading_axes_are_free(name):
     )
     for a, b in zip(beams, flat, strict=True):
         np.testing.assert_allclose(np.reshape(a, (10, 3)), b, atol=1e-5)
+
+
+def test_layer_norm_lstm_against_kerass_normalisation():
+    """Gates of x W + h U, each by Keras's own layer, then the LSTM's equations."""
+    cell = random_cell("layer_norm_lstm")
+    rng = np.random.default_rng(1)
+    x, h, c = (rng.normal(size=(2, n)).astype("float32") for n in (4, 3, 3))
+    z = x @ cell.kernel + h @ cell.recurrent_kernel
+    norms = [keras.layers.LayerNormalization() for _ in range(5)]
+    for norm in norms:
+        norm.build((None, 3))
+    for norm, gamma, beta in zip(
+        norms, cell.gamma.numpy(), cell.bias.numpy().reshape(4, 3), strict=False
+    ):
+        norm.set_weights([gamma, beta])
+    norms[4].set_weights([cell.state_gamma.numpy(), np.zeros(3)])
+    parts = np.split(np.asarray(z), 4, -1)
+    i, f, g, o = (norm(part) for norm, part in zip(norms, parts, strict=False))
+    i, f, o = (keras.ops.sigmoid(gate) for gate in (i, f, o))
+    new_c = f * c + i * keras.ops.tanh(g)
+    new_h = o * keras.ops.tanh(norms[4](new_c))
+    _, found = cell(x, [h, c])
+    np.testing.assert_allclose(found[0], new_h, atol=1e-5)
+    np.testing.assert_allclose(found[1], new_c, atol=1e-5)
+
+
+def test_layer_norm_lstm_is_a_keras_layer():
+    layer = LayerNormLSTM(3, return_sequences=True, bias_initializer="ones", name="l")
+    x = np.random.default_rng(0).normal(size=(2, 5, 4)).astype("float32")
+    again = LayerNormLSTM.from_config(layer.get_config())
+    outputs = layer(x)
+    again.build(x.shape)
+    again.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(again(x), outputs)
+    assert outputs.shape == (2, 5, 3) and again.name == "l"
+    assert isinstance(again.cell.bias_initializer, keras.initializers.Ones)
 
 
 def test_unknown_cells_are_named():

@@ -23,6 +23,7 @@ OPTIONS = {
     "no feeding": {"input_feeding": False},
     "gru": {"cell_type": "gru", "num_layers": 2},
     "simple rnn": {"cell_type": "simple_rnn"},
+    "layer norm": {"cell_type": "layer_norm_lstm", "num_layers": 2},
     "deep residual": {"num_layers": 3, "residual": True},
     "reversed": {"bidirectional": False, "reverse_source": True, "num_layers": 2},
     "tied target": {"tie_embeddings": "target"},

@@ -15,6 +15,7 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_choice
+from keras_luong.layers.layer_norm_lstm import LayerNormLSTM, layer_norm_lstm
 from keras_luong.layers.scores import matmul
 
 
@@ -84,7 +85,7 @@ class CellType(NamedTuple):
         layer: The Keras layer whose cell holds the weights.
         equations: `(cell, inputs, states, project) -> states`; the first is h.
         num_states: How many states it has.
-        input_bias: `cell -> bias` of the input's projection.
+        input_bias: `cell -> bias` of the input's projection, or None.
     """
 
     layer: type
@@ -100,6 +101,7 @@ class CellType(NamedTuple):
 CELL_TYPES = {
     "lstm": CellType(keras.layers.LSTM, lstm, 2, lambda cell: cell.bias),
     "gru": CellType(keras.layers.GRU, gru, 1, lambda cell: cell.bias[0]),
+    "layer_norm_lstm": CellType(LayerNormLSTM, layer_norm_lstm, 2, lambda cell: None),
     "simple_rnn": CellType(
         keras.layers.SimpleRNN, simple_rnn, 1, lambda cell: cell.bias
     ),

@@ -49,7 +49,7 @@ class DecoderCell(UncastLayer):
         units: Size H of every recurrent layer.
         attention: An attention layer such as `LuongAttention`, or None.
         num_layers: How many recurrent layers.
-        cell_type: "lstm", "gru" or "simple_rnn".
+        cell_type: "lstm", "layer_norm_lstm", "gru" or "simple_rnn".
         dropout: Rate on what enters each recurrent layer from below (not on what
             recurs), as in Zaremba et al. 2015.
         recurrent_dropout: Rate on the recurrent h of each layer (Gal & Ghahramani

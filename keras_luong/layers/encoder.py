@@ -27,7 +27,7 @@ class RecurrentEncoder(keras.layers.Layer):
             al. 2015; the two directions' states are concatenated. "first": only the
             first layer does, as in Wu et al. 2016; its final states are those of the
             backward direction, so that all have the same size.
-        cell_type: "lstm", "gru" or "simple_rnn".
+        cell_type: "lstm", "layer_norm_lstm", "gru" or "simple_rnn".
         residual: Whether each layer after the first adds its input to its output,
             where both have one size (Wu et al. 2016).
         dropout: Rate on what enters each layer from below (Zaremba et al. 2015), with

@@ -28,7 +28,7 @@ class InputFeedingDecoderCell(DecoderCell):
             that sees the source through its initial state only: then h̃ is h.
         num_layers: How many recurrent layers.
         attentional_units: Size A of h̃; `units` by default.
-        cell_type: "lstm", "gru" or "simple_rnn".
+        cell_type: "lstm", "layer_norm_lstm", "gru" or "simple_rnn".
         input_feeding: Whether h̃_{t-1} enters the first layer.
         **kwargs: `dropout`, `recurrent_dropout`, `residual`, the initializers and
             `seed` as in `DecoderCell`, `name`, `dtype`.

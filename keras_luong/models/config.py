@@ -41,7 +41,7 @@ class Seq2SeqConfig:
         units: Size of every decoder layer and of h̃.
         embedding_dim: Size of word embeddings; `units` by default.
         num_layers: Layers of the encoder and of the decoder.
-        cell_type: "lstm", "gru" or "simple_rnn".
+        cell_type: "lstm", "layer_norm_lstm", "gru" or "simple_rnn".
         bidirectional: Whether the encoder reads both ways (Bahdanau et al. 2015).
         encoder_units: Size of each encoder layer and direction; by default such that
             the encoder's states fit the decoder: `units`, or half when bidirectional.

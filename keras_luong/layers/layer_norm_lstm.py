@@ -1,0 +1,124 @@
+"""An LSTM whose gates and memory are normalised (Ba, Kiros & Hinton 2016).
+
+Shapes: B batch, E inputs, H units.
+"""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+from keras_luong.layers.scores import matmul
+
+EPSILON = 1e-3  # Keras's own
+
+
+def layer_norm_lstm(cell, inputs, states, project):
+    """Ba et al. 2016 (arXiv:1607.06450), Eq. 20 to 22; -> [h, c].
+
+    The sum of all that enters a gate is normalised, gate by gate, as TensorFlow 1's
+    `LayerNormBasicLSTMCell` did, and not each of its parts.
+    """
+    h, c = states
+    weights = (*inputs.weights, cell.recurrent_kernel)
+    z = project(weights, (*inputs.tensors, h))
+    for part in (inputs.ready, inputs.beside):
+        z = z if part is None else z + part
+    gates = ops.reshape(z, (*ops.shape(z)[:-1], 4, cell.units))
+    gates = normalized(gates, cell.gamma, ops.reshape(cell.bias, (4, cell.units)))
+    i, f, g, o = ops.unstack(gates, axis=-2)
+    c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
+    return [ops.sigmoid(o) * ops.tanh(normalized(c, cell.state_gamma)), c]
+
+
+def normalized(x, gamma, beta=None):
+    """`γ (x - mean) / √(variance + ε) + β` over the last axis, in float32 inside."""
+    wide = ops.cast(x, "float32")
+    mean = ops.mean(wide, axis=-1, keepdims=True)
+    centered = wide - mean
+    variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
+    normal = ops.cast(centered * ops.rsqrt(variance + EPSILON), x.dtype)
+    normal = normal * ops.cast(gamma, x.dtype)
+    return normal if beta is None else normal + ops.cast(beta, x.dtype)
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class LayerNormLSTMCell(keras.layers.LSTMCell):
+    """A Keras cell that holds the weights of `layer_norm_lstm`, and computes it.
+
+    Beside an `LSTMCell`'s, of which `bias` is the gates' β: `gamma` [4, H] of the gates
+    and `state_gamma` [H] of c, which has no β (a tanh follows).
+
+    Args:
+        units: Size H.
+        **kwargs: As in `keras.layers.LSTMCell`.
+
+    Example:
+        >>> layer = keras.layers.RNN(LayerNormLSTMCell(256), return_sequences=True)
+    """
+
+    def build(self, input_shape):
+        """Makes the weights for inputs [B, E]."""
+        super().build(input_shape)
+        self.gamma = self.add_weight(
+            shape=(4, self.units), name="gamma", initializer="ones"
+        )
+        self.state_gamma = self.add_weight(
+            shape=(self.units,), name="state_gamma", initializer="ones"
+        )
+
+    def call(self, inputs, states, training=False):
+        """One step: -> h, [h, c]."""
+        from keras_luong.layers.cells import CellInput
+
+        del training
+        x = CellInput(matmul(self.kernel, inputs))
+        states = layer_norm_lstm(self, x, states, matmul)
+        return states[0], states
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class LayerNormLSTM(keras.layers.RNN):
+    """A `keras.layers.RNN` around a `LayerNormLSTMCell`.
+
+    Args:
+        units: Size H.
+        kernel_initializer, recurrent_initializer, bias_initializer: As in
+            `keras.layers.LSTM`.
+        **kwargs: As in `keras.layers.RNN`.
+
+    Example:
+        >>> outputs = LayerNormLSTM(256, return_sequences=True)(embedded)
+    """
+
+    def __init__(
+        self,
+        units,
+        kernel_initializer="glorot_uniform",
+        recurrent_initializer="orthogonal",
+        bias_initializer="zeros",
+        **kwargs,
+    ):
+        cell = LayerNormLSTMCell(
+            units,
+            kernel_initializer=kernel_initializer,
+            recurrent_initializer=recurrent_initializer,
+            bias_initializer=bias_initializer,
+            dtype=kwargs.get("dtype"),
+            name="cell",
+        )
+        super().__init__(cell, **kwargs)
+
+    def get_config(self):
+        """The constructor's arguments."""
+        config = super().get_config()
+        del config["cell"]
+        names = ("units", "kernel", "recurrent", "bias")
+        cell = self.cell.get_config()
+        keys = [name if name == "units" else f"{name}_initializer" for name in names]
+        return {**config, **{key: cell[key] for key in keys}}
+
+    @classmethod
+    def from_config(cls, config):
+        """Rebuilds the layer."""
+        return cls(**config)
