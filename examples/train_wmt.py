@@ -40,6 +40,7 @@ from keras_luong.training.losses import SequenceCrossentropy
 from keras_luong.training.metrics import Perplexity, TokenAccuracy
 from keras_luong.training.monitors import best_so_far
 from keras_luong.training.optimizers import OPTIMIZERS, make_optimizer
+from keras_luong.training.recipes import RECIPES
 from keras_luong.training.schedules import SCHEDULES, make_schedule
 from keras_luong.training.strategies import STRATEGIES, make_strategy, worker_index
 from keras_luong.training.translation_evaluation import TranslationEvaluation
@@ -129,6 +130,7 @@ def make_model(args, tokenizers, schedule) -> tuple:
         gradient_accumulation_steps=args.gradient_accumulation_steps,
         ema_momentum=args.ema_momentum,
         weight_decay=args.weight_decay,
+        beta_2=args.beta_2,
     )
     model.compile(
         optimizer,
@@ -396,7 +398,12 @@ def add_data_flags(parser: argparse.ArgumentParser) -> None:
     flag("--limit_examples", type=int, help="use the first pairs only")
     flag("--tokenizer", choices=list(TOKENIZERS), default="sentencepiece")
     flag("--vocab_size", type=int, default=50_000, help="of each side")
-    flag("--shared", action="store_true", help="one vocabulary for both sides")
+    flag(
+        "--shared",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="one vocabulary for both sides",
+    )
     flag("--subword_sampling", type=float, help="alpha of random splits, such as 0.1")
     flag("--max_length", type=int, default=50, help="train on sentences up to so long")
     flag(
@@ -418,6 +425,7 @@ def add_training_flags(parser: argparse.ArgumentParser) -> None:
     flag("--warmup_steps", type=int, default=4000, help="for inverse_sqrt")
     flag("--patience", type=int, default=2, help="stale epochs that plateau halves at")
     flag("--label_smoothing", type=float, default=0.0)
+    flag("--beta_2", type=float, help="of Adam, default: 0.999")
     flag("--r_drop", type=float, default=0.0, help="alpha of R-Drop, such as 5")
     flag("--weight_decay", type=float, default=0.0, help="of matrices, such as 0.01")
     flag("--clip_norm", type=float, default=5.0, help="0: no clipping")
@@ -454,11 +462,18 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     )
     flag = parser.add_argument
     flag("--run_dir", type=Path, required=True, help="where everything is written")
-    flag("--preset", choices=list(PRESETS), default="luong2015-global-general")
+    flag(
+        "--preset",
+        choices=list(PRESETS),
+        default="luong2015-global-general",
+        help="model, and what else is not given on the command line for "
+        f"{', '.join(RECIPES)}",
+    )
     add_data_flags(parser)
     add_training_flags(parser)
     add_evaluation_flags(parser)
     add_config_flags(parser)
+    parser.set_defaults(**RECIPES.get(parser.parse_args(argv).preset, {}))
     args = parser.parse_args(argv)
     if args.learning_rate is None:
         args.learning_rate = LEARNING_RATES[args.optimizer]

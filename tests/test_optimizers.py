@@ -138,6 +138,7 @@ def test_weight_decay_shrinks_all_but_biases(name, loss_scaling):
         ({"gradient_accumulation_steps": 1.5}, TypeError, "steps.*1.5"),
         ({"ema_momentum": 1.0}, ValueError, "ema_momentum.*1.0"),
         ({"weight_decay": -0.1}, ValueError, "weight_decay.*-0.1"),
+        ({"beta_2": 0.98}, ValueError, "beta_2 is Adam's.*0.98 for 'sgd'"),
     ],
 )
 def test_refuses_options(options, error, message):

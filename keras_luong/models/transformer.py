@@ -376,7 +376,19 @@ _BASE = {
 }
 _BIG = {"units": 1024, "num_heads": 16, "feedforward_units": 4096, "dropout": 0.3}
 
+# Wu et al. 2021 (arXiv:2105.14462), for small corpora; theirs normalises after each
+# sub-layer.
+_TINY = {
+    "units": 128,
+    "num_layers": 4,
+    "num_heads": 4,
+    "feedforward_units": 256,
+    "dropout": 0.3,
+    "tie_embeddings": "all",
+}
+
 PRESETS = {
     "vaswani2017-base": _BASE,
     "vaswani2017-big": {**_BASE, **_BIG},
+    "wu2021-tiny": _TINY,
 }

@@ -156,6 +156,7 @@ def make_optimizer(
     gradient_accumulation_steps: int = 1,
     ema_momentum: float | None = None,
     weight_decay: float | None = None,
+    beta_2: float | None = None,
 ) -> keras.optimizers.Optimizer:
     """Makes a Keras optimizer that rescales gradients above a global norm.
 
@@ -172,6 +173,7 @@ def make_optimizer(
         weight_decay: By which weights shrink at each step, times the learning rate
             (Loshchilov & Hutter 2019, arXiv:1711.05101), biases and normalisations not
             counted; None or 0 for none.
+        beta_2: Adam's second decay rate; Keras's, 0.999, by default.
 
     Returns:
         A new optimizer. Make it inside the strategy's scope.
@@ -179,7 +181,8 @@ def make_optimizer(
     Raises:
         TypeError: If `gradient_accumulation_steps` is no integer.
         ValueError: If the name is unknown, `clip_norm` or `weight_decay` is negative,
-            `gradient_accumulation_steps` below 1 or `ema_momentum` not in [0, 1).
+            `gradient_accumulation_steps` below 1, `ema_momentum` or `beta_2` not in [0,
+            1), or `beta_2` is given for SGD, which has none.
 
     Example:
         >>> model.compile(make_optimizer("sgd", 1.0, clip_norm=5.0), loss)
@@ -195,6 +198,9 @@ def make_optimizer(
         )
     steps = check_size("gradient_accumulation_steps", gradient_accumulation_steps)
     momentum = check_rate("ema_momentum", ema_momentum or 0.0)
+    if beta_2 is not None and name != "adam":
+        raise ValueError(f"beta_2 is Adam's. Received: {beta_2!r} for {name!r}")
+    moments = {} if beta_2 is None else {"beta_2": check_rate("beta_2", beta_2)}
     optimizer = OPTIMIZERS[name](
         learning_rate,
         global_clipnorm=clip_norm or None,
@@ -202,6 +208,7 @@ def make_optimizer(
         use_ema=momentum > 0,
         ema_momentum=momentum or 0.99,
         weight_decay=check_not_negative("weight_decay", weight_decay or 0.0) or None,
+        **moments,
     )
     optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
     return LossScaleOptimizer(optimizer) if loss_scaling else optimizer

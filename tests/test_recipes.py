@@ -1,0 +1,40 @@
+"""The recipes, and the script that follows them."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from keras_luong.models.presets import PRESETS
+from keras_luong.training.recipes import RECIPES
+
+PATH = Path(__file__).parents[1] / "examples" / "train_wmt.py"
+SPEC = importlib.util.spec_from_file_location("train_wmt", PATH)
+train_wmt = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(train_wmt)
+
+
+def parse(*flags):
+    return vars(train_wmt.parse(["--run_dir", "r", *flags]))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_is_what_its_preset_trains_with(name):
+    assert name in PRESETS
+    plain, args = parse("--preset", "small"), parse("--preset", name)
+    changed = {flag: args[flag] for flag in args if args[flag] != plain[flag]}
+    assert changed == {
+        "preset": name,
+        **{flag: x for flag, x in RECIPES[name].items() if x != plain[flag]},
+    }
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_flags_come_before_recipes(name):
+    args = parse("--preset", name, "--epochs", "3", "--no-shared", "--optimizer", "sgd")
+    assert (args["epochs"], args["shared"], args["optimizer"]) == (3, False, "sgd")
+
+
+def test_other_presets_have_none():
+    for name in PRESETS.keys() - RECIPES.keys():
+        assert parse("--preset", name) == {**parse(), "preset": name}
