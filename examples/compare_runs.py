@@ -1,0 +1,120 @@
+"""Prints a table of runs: the flags in which they differ, and what they reached.
+
+As Markdown, the best at the end. Nothing but validation data is looked at, so that the
+table may choose. Some commands:
+
+    python examples/compare_runs.py runs/*
+    python examples/compare_runs.py runs/* --flags dropout r_drop seed
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from keras_luong.training.run_directory import RunDirectory, read_history, read_record
+
+#: What says nothing of the model, or has a column of its own.
+HIDDEN = {"data", "epochs", "strategy", "save_steps", "keep_epochs"} | {
+    "chosen_batch_tokens"
+}
+HEADER = ("run", "flags", "epochs", "minutes", "perplexity", "BLEU", "beam BLEU")
+
+
+class Run(NamedTuple):
+    """What is known of a run."""
+
+    name: str
+    settings: dict[str, Any]
+    epochs: int
+    minutes: float
+    perplexity: float
+    bleu: float
+    beam_bleu: float | None
+
+
+def main(argv: list[str] | None = None) -> str:
+    """Prints the table, and returns it."""
+    args = parse(argv)
+    runs = [run for path in args.run_dirs if (run := read(path))]
+    if not runs:
+        raise SystemExit("No run has finished an epoch yet.")
+    flags = args.flags or sorted(differing(runs) - HIDDEN)
+    runs.sort(key=lambda run: (run.beam_bleu or 0.0, run.bleu))
+    text = table([HEADER, *(row(run, flags) for run in runs)])
+    print(text)
+    return text
+
+
+def read(path: Path) -> Run | None:
+    """What a run directory says; None while no epoch is finished."""
+    record, history = read_record(path), read_history(path)
+    if not history:
+        return None
+    results = RunDirectory(path).results
+    found = json.loads(results.read_text()) if results.exists() else {}
+    return Run(
+        path.name,
+        record["settings"],
+        len(history),
+        sum(epoch["seconds"] for epoch in history) / 60,
+        min(epoch["val_perplexity"] for epoch in history),
+        max(epoch["val_bleu"] for epoch in history),
+        found.get("validation", {}).get("bleu"),
+    )
+
+
+def differing(runs: Sequence[Run]) -> set[str]:
+    """The flags that not all runs have the same of."""
+    names = {name for run in runs for name in run.settings}
+    return {
+        name for name in names if len({str(run.settings.get(name)) for run in runs}) > 1
+    }
+
+
+def row(run: Run, flags: Sequence[str]) -> tuple[str, ...]:
+    """A row of the table; flags that a run does not have are its preset's."""
+    shown = [
+        f"{name} {run.settings[name]}"
+        for name in flags
+        if run.settings.get(name) is not None
+    ]
+    beam = "" if run.beam_bleu is None else f"{run.beam_bleu:.2f}"
+    return (
+        run.name,
+        ", ".join(shown),
+        str(run.epochs),
+        f"{run.minutes:.0f}",
+        f"{run.perplexity:.2f}",
+        f"{run.bleu:.2f}",
+        beam,
+    )
+
+
+def table(rows: Sequence[tuple[str, ...]]) -> str:
+    """Markdown, in columns for who reads it as it is."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        " | ".join(text.ljust(width) for text, width in zip(row, widths, strict=True))
+        for row in rows
+    ]
+    rule = "-|-".join("-" * width for width in widths)
+    return "\n".join(f"| {line} |" for line in [lines[0], rule, *lines[1:]])
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    flag = parser.add_argument
+    flag("run_dirs", type=Path, nargs="+", help="what train_wmt.py wrote")
+    flag("--flags", nargs="+", help="those to show; default: those that differ")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""The script that prints a table of runs."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from keras_luong import BeamSearch, Seq2Seq, Seq2SeqConfig
+from keras_luong.training.run_directory import RunDirectory, write_json, write_record
+
+PATH = Path(__file__).parents[1] / "examples" / "compare_runs.py"
+SPEC = importlib.util.spec_from_file_location("compare_runs", PATH)
+compare_runs = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(compare_runs)
+
+EPOCHS = [
+    {"seconds": 90.0, "val_perplexity": 5.0, "val_bleu": 31.0},
+    {"seconds": 30.0, "val_perplexity": 6.0, "val_bleu": 33.25},
+]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """One with results, one that is being trained, one that has just begun."""
+    parent = tmp_path_factory.mktemp("runs")
+    model = Seq2Seq(Seq2SeqConfig(9, 9, units=4))
+    for name, epochs, settings in (
+        ("a", EPOCHS, {"seed": 1, "dropout": 0.1, "data": "x"}),
+        ("b", EPOCHS[:1], {"seed": 1, "units": 8, "data": "y", "r_drop": None}),
+        ("c", [], {"seed": 1}),
+    ):
+        run = RunDirectory(parent / name)
+        write_record(run.path, model, BeamSearch(), 20, settings)
+        run.history.write_text("".join(json.dumps(epoch) + "\n" for epoch in epochs))
+    results = {"validation": {"bleu": 35.5}, "test": {"bleu": 99.0}}
+    write_json(RunDirectory(parent / "a").results, results)
+    return parent
+
+
+def cells(line):
+    return [text.strip() for text in line.strip("|").split("|")]
+
+
+def test_shows_what_differs_and_what_was_reached(runs, capsys):
+    text = compare_runs.main([str(runs / name) for name in "acb"])
+    assert capsys.readouterr().out == text + "\n"
+    header, _, first, second = text.splitlines()
+    assert cells(header) == list(compare_runs.HEADER)
+    assert cells(first) == ["b", "units 8", "1", "2", "5.00", "31.00", ""]
+    assert cells(second) == ["a", "dropout 0.1", "2", "2", "5.00", "33.25", "35.50"]
+    assert "99" not in text  # never the test set
+
+
+def test_shows_the_flags_that_are_asked_for(runs):
+    text = compare_runs.main([str(runs / "a"), "--flags", "seed", "units"])
+    assert cells(text.splitlines()[2])[1] == "seed 1"
+
+
+def test_says_when_there_is_nothing_yet(runs):
+    with pytest.raises(SystemExit, match="finished an epoch"):
+        compare_runs.main([str(runs / "c")])
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        compare_runs.main([str(runs / "nowhere")])
