@@ -176,10 +176,14 @@ def _divergence(log_p, p):
         For each row that of its pair, [N]; and the gradient of its sum over all rows
         with respect to the logits [N, V].
     """
-    count, size = tf.shape(p)[0], p.shape[-1]
-    log_p, p = (tf.reshape(x, [-1, 2, size]) for x in (log_p, p))
-    difference = log_p - log_p[:, ::-1]
-    divergence = tf.reduce_sum(p * difference, axis=-1, keepdims=True)
-    slope = p * (difference - divergence) + p - p[:, ::-1]
-    both = tf.reduce_mean(divergence, axis=1)  # [N / 2, 1]
-    return tf.reshape(tf.repeat(both, 2), [count]), tf.reshape(slope, [count, size])
+    pairs = [-1, 2, p.shape[-1]]
+    first, second = tf.unstack(tf.reshape(p, pairs), axis=1)
+    difference = tf.subtract(*tf.unstack(tf.reshape(log_p, pairs), axis=1))
+    to_second = tf.reduce_sum(first * difference, axis=-1, keepdims=True)
+    to_first = tf.reduce_sum(second * -difference, axis=-1, keepdims=True)
+    slopes = [
+        first * (difference + (1.0 - to_second)) - second,
+        second * ((1.0 - to_first) - difference) - first,
+    ]
+    both = tf.repeat((to_second + to_first) / 2.0, 2)
+    return both, tf.reshape(tf.stack(slopes, axis=1), tf.shape(p))
