@@ -22,6 +22,10 @@ from keras_luong.models.config import Seq2SeqConfig
 from keras_luong.models.restricted import logits
 from keras_luong.models.translation_model import TranslationModel
 
+# What is dropped as a whole, as a `noise_shape` of Keras's dropout: units at all
+# positions, or words with all their units.
+UNITS, WORDS = (None, 1, None), (None, None, 1)
+
 
 @keras.saving.register_keras_serializable(package="keras_luong")
 class Seq2Seq(TranslationModel):
@@ -63,9 +67,9 @@ class Seq2Seq(TranslationModel):
         source = keras.Input((None,), dtype="int32", name="source")
         target = keras.Input((None,), dtype="int32", name="target")
         memory, mask, states = self._read(layers, source, config.word_dropout)
-        memory = _drop_units(memory, config.memory_dropout, "memory_dropout")
+        memory = _dropped(memory, config.memory_dropout, UNITS, "memory_dropout")
         embedded = layers.target_embedding(target)
-        embedded = _drop_words(embedded, config.word_dropout, "target_word_dropout")
+        embedded = _dropped(embedded, config.word_dropout, WORDS, "target_word_dropout")
         # No target mask: padding at the end cannot reach what comes before it.
         options = {"return_attention_scores": config.coverage_loss > 0}
         h_tilde = layers.decoder(
@@ -179,22 +183,13 @@ class Seq2Seq(TranslationModel):
         """Source ids [B, S] -> memory, its mask, the decoder's recurrent states."""
         mask = ops.not_equal(source, Seq2SeqConfig.pad_id)
         embedded = layers.source_embedding(source)
-        embedded = _drop_words(embedded, word_dropout, "source_word_dropout")
+        embedded = _dropped(embedded, word_dropout, WORDS, "source_word_dropout")
         memory, *states = layers.encoder(embedded, mask=mask)
         return memory, mask, cls.first_states(layers, states)
 
 
-def _drop_words(embedded, rate, name):
-    """Words [B, S, E], in training without some: all of their units are 0."""
-    return _dropped(embedded, rate, (None, None, 1), name)
-
-
-def _drop_units(memory, rate, name):
-    """States [B, S, Hv], in training without some units, the same at each position."""
-    return _dropped(memory, rate, (None, 1, None), name)
-
-
 def _dropped(x, rate, noise_shape, name):
+    """Vectors [B, S, n], in training without some `UNITS` or some `WORDS`."""
     if not rate:
         return x
     return keras.layers.Dropout(rate, noise_shape, name=name, dtype=x.dtype)(x)
