@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,9 +19,7 @@ from typing import Any, NamedTuple
 from keras_luong.training.run_directory import RunDirectory, read_history, read_record
 
 #: What says nothing of the model, or has a column of its own.
-HIDDEN = {"data", "epochs", "strategy", "save_steps", "keep_epochs"} | {
-    "chosen_batch_tokens"
-}
+HIDDEN = set("data epochs strategy save_steps keep_epochs chosen_batch_tokens".split())
 HEADER = ("run", "flags", "epochs", "minutes", "perplexity", "BLEU", "beam BLEU")
 
 
@@ -40,8 +39,11 @@ def main(argv: list[str] | None = None) -> str:
     """Prints the table, and returns it."""
     args = parse(argv)
     runs = [run for path in args.run_dirs if (run := read(path))]
+    known = {name for run in runs for name in run.settings}
     if not runs:
         raise SystemExit("No run has finished an epoch yet.")
+    if strangers := sorted(set(args.flags or []) - known):
+        raise SystemExit(f"No run has a flag {', '.join(strangers)}.")
     flags = args.flags or sorted(differing(runs) - HIDDEN)
     runs.sort(key=lambda run: (run.beam_bleu or 0.0, run.bleu))
     text = table([HEADER, *(row(run, flags) for run in runs)])
@@ -50,7 +52,9 @@ def main(argv: list[str] | None = None) -> str:
 
 
 def read(path: Path) -> Run | None:
-    """What a run directory says; None while no epoch is finished."""
+    """What a run directory says; None if it is none, or no epoch is finished."""
+    if path.exists() and not RunDirectory(path).record.exists():
+        return None  # something else, that a * has found
     record, history = read_record(path), read_history(path)
     if not history:
         return None
@@ -61,7 +65,7 @@ def read(path: Path) -> Run | None:
         record["settings"],
         len(history),
         sum(epoch["seconds"] for epoch in history) / 60,
-        min(epoch["val_perplexity"] for epoch in history),
+        min(epoch["val_perplexity"] or math.inf for epoch in history),
         max(epoch["val_bleu"] for epoch in history),
         found.get("validation", {}).get("bleu"),
     )

@@ -23,7 +23,7 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from keras_luong.checks import check_size
+from keras_luong.checks import check_not_negative, check_size
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.greedy import GreedySearch
 from keras_luong.evaluation.bleu import bleu
@@ -134,7 +134,7 @@ def make_model(args, tokenizers, schedule) -> tuple:
     )
     model.compile(
         optimizer,
-        SequenceCrossentropy(args.label_smoothing, args.r_drop),
+        SequenceCrossentropy(args.label_smoothing, args.r_drop or 0.0),
         metrics=[perplexity, TokenAccuracy()],
         jit_compile=args.jit_compile,
     )
@@ -291,7 +291,13 @@ def make_config(args, tokenizers: TokenizerPair) -> typing.Any:
             f"{', '.join(sorted(known))}"
         )
     sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
-    return configure(args.preset, *sizes, **changes)
+    config = configure(args.preset, *sizes, **changes)
+    if config.tie_embeddings == "all" and not tokenizers.shared:
+        raise ValueError(
+            'tie_embeddings="all" needs one vocabulary for both sides: --shared. '
+            "Received: --no-shared"
+        )
+    return config
 
 
 def longest_source(args, model) -> int:
@@ -426,8 +432,8 @@ def add_training_flags(parser: argparse.ArgumentParser) -> None:
     flag("--patience", type=int, default=2, help="stale epochs that plateau halves at")
     flag("--label_smoothing", type=float, default=0.0)
     flag("--beta_2", type=float, help="of Adam, default: 0.999")
-    flag("--r_drop", type=float, default=0.0, help="alpha of R-Drop, such as 5")
-    flag("--weight_decay", type=float, default=0.0, help="of matrices, such as 0.01")
+    flag("--r_drop", type=float, help="alpha of R-Drop, such as 5")
+    flag("--weight_decay", type=float, help="of matrices, such as 0.01")
     flag("--clip_norm", type=float, default=5.0, help="0: no clipping")
     flag("--gradient_accumulation_steps", type=int, default=1, help="batches a step")
     flag("--ema_momentum", type=float, default=0.0, help="of the weights' average")
@@ -473,8 +479,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     add_training_flags(parser)
     add_evaluation_flags(parser)
     add_config_flags(parser)
-    parser.set_defaults(**RECIPES.get(parser.parse_args(argv).preset, {}))
-    args = parser.parse_args(argv)
+    args = with_recipe(parser, argv)
     if args.learning_rate is None:
         args.learning_rate = LEARNING_RATES[args.optimizer]
     for name in ("max_length", "save_steps", "eval_sentences", "beam_width"):
@@ -482,11 +487,29 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     check_size("--limit_examples", args.limit_examples, optional=True)
     if args.batch_tokens != "auto":
         check_size("--batch_tokens", args.batch_tokens)
+    for name in ("r_drop", "weight_decay"):
+        check_not_negative(f"--{name}", vars(args)[name] or 0)
+    if args.r_drop and args.jit_compile:
+        raise ValueError(f"--r_drop needs --no-jit_compile. Received: {args.r_drop}")
     if args.subword_sampling and args.tokenizer != "sentencepiece":
         raise ValueError(
             "--subword_sampling needs --tokenizer sentencepiece. "
             f"Received: {args.tokenizer}"
         )
+    return args
+
+
+def with_recipe(parser: argparse.ArgumentParser, argv: list[str] | None):
+    """Parses, with what the preset's recipe says where the command line says nothing.
+
+    Another optimizer than the recipe's has its own learning rate and moments.
+    """
+    recipe = dict(RECIPES.get(parser.parse_args(argv).preset, {}))
+    parser.set_defaults(**recipe)
+    args = parser.parse_args(argv)
+    if args.optimizer != recipe.get("optimizer", args.optimizer):
+        parser.set_defaults(learning_rate=None, beta_2=None)
+        args = parser.parse_args(argv)
     return args
 
 

@@ -1,7 +1,8 @@
 """Chooses a run's beam width and length penalty by BLEU on its validation data.
 
 The best pair becomes the run's search: keras_luong.load, the export and every other
-script use it from then on. Some commands:
+script use it from then on. (Training that goes on sets it back to what its flags say.)
+Some commands:
 
     python examples/tune_search.py runs/m30k
     python examples/tune_search.py runs/m30k --beam_widths 5 10 --length_penalties 1
@@ -42,23 +43,29 @@ def main(argv: list[str] | None = None) -> Trial:
     record = read_record(args.run_dir)
     settings = record["settings"]
     names = ("data", "source", "target")
-    corpus = corpora.load(*(getattr(args, name) or settings[name] for name in names))
+    found = [getattr(args, name) or settings.get(name) for name in names]
+    if None in found:
+        raise ValueError(f"The run does not name its data: give --{' --'.join(names)}")
+    corpus = corpora.load(*found)
     pairs = list(corpus.pairs(args.split).as_numpy_iterator())
     sources, references = (
         [pair[side].decode() for pair in pairs] for side in ("source", "target")
     )
-    tokenize = args.bleu_tokenize or settings["bleu_tokenize"]
+    tokenize = args.bleu_tokenize or settings.get("bleu_tokenize", "13a")
     translator = load(args.run_dir)
+    widths = args.beam_widths or [translator.search.beam_width]
     print(f"beam  penalty   BLEU   ({len(sources):,} sentences, {tokenize})")
     trials = []
-    for width, penalty in itertools.product(args.beam_widths, args.length_penalties):
+    for width, penalty in itertools.product(widths, args.length_penalties):
         texts = translate(translator, sources, width, penalty)
         score = bleu(texts, references, tokenize).score
         trials.append(Trial(width, penalty, score))
         print(f"{width:4} {penalty:8g} {score:6.2f}", flush=True)
-    best = max(trials, key=lambda trial: trial.bleu)  # of equals the first, the fastest
+    best = max(trials, key=lambda trial: (trial.bleu, -trial.beam_width))
     record["search"].update(
-        beam_width=best.beam_width, length_penalty=best.length_penalty
+        beam_width=best.beam_width,
+        length_penalty=best.length_penalty,
+        n_best=min(translator.search.n_best, best.beam_width),
     )
     write_json(RunDirectory(args.run_dir).record, record)
     print(f"{args.run_dir} translates with {best.beam_width}, {best.length_penalty:g}")
@@ -70,7 +77,7 @@ def translate(
 ) -> list[str]:
     """Translates by another search than the translator's own."""
     search = dataclasses.replace(
-        translator.search, beam_width=width, length_penalty=penalty
+        translator.search, beam_width=width, length_penalty=penalty, n_best=1
     )
     other = Translator(
         translator.model, translator.tokenizers, search, translator.max_source_length
@@ -86,12 +93,19 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     )
     flag = parser.add_argument
     flag("run_dir", type=Path, help="what train_wmt.py wrote")
-    flag("--beam_widths", type=int, nargs="+", default=[5], metavar="K")
+    flag(
+        "--beam_widths",
+        type=int,
+        nargs="+",
+        default=[],
+        metavar="K",
+        help="default: the run's",
+    )
     flag(
         "--length_penalties",
         type=float,
         nargs="+",
-        default=[0.0, 0.4, 0.8, 1.2, 1.6, 2.0],
+        default=[0.0, 0.4, 0.8, 1.0, 1.2, 1.4, 1.6],
         metavar="ALPHA",
         help="exponents of the penalty of Wu et al. 2016",
     )

@@ -26,6 +26,7 @@ def runs(tmp_path):
     rng, translators = np.random.default_rng(0), []
     for _ in range(3):
         translators.append(word_translator(BeamSearch(3, max_length=6)))
+        translators[-1].max_source_length -= len(translators) * 2
         for weight in translators[-1].model.trainable_weights:
             weight.assign(rng.normal(size=weight.shape))
     pairs = enumerate(translators)
@@ -43,6 +44,7 @@ def test_an_ensemble_of_runs(runs):
     for one, other in zip(found.translate(TEXTS), expected, strict=True):
         assert one.text == other.text
         np.testing.assert_allclose(one.score, other.score, rtol=1e-5)
+    assert found.max_source_length == 4  # the least
     alone = command_line.translator_of(parse(first)).translate(TEXTS)
     assert [t.score for t in alone] != [t.score for t in expected]
 

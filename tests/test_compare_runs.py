@@ -53,8 +53,17 @@ def test_shows_what_differs_and_what_was_reached(runs, capsys):
 
 
 def test_shows_the_flags_that_are_asked_for(runs):
-    text = compare_runs.main([str(runs / "a"), "--flags", "seed", "units"])
-    assert cells(text.splitlines()[2])[1] == "seed 1"
+    text = compare_runs.main([str(runs / "a"), "--flags", "seed", "dropout"])
+    assert cells(text.splitlines()[2])[1] == "seed 1, dropout 0.1"
+
+
+def test_passes_over_what_is_no_run_and_infinities(runs, tmp_path):
+    (tmp_path / "notes").mkdir()
+    (runs / "b" / "history.jsonl").write_text(
+        json.dumps({**EPOCHS[0], "val_perplexity": None}) + "\n"
+    )
+    text = compare_runs.main([str(tmp_path / "notes"), str(runs / "b")])
+    assert cells(text.splitlines()[2])[4] == "inf"
 
 
 def test_says_when_there_is_nothing_yet(runs):
@@ -62,3 +71,5 @@ def test_says_when_there_is_nothing_yet(runs):
         compare_runs.main([str(runs / "c")])
     with pytest.raises(FileNotFoundError, match="nowhere"):
         compare_runs.main([str(runs / "nowhere")])
+    with pytest.raises(SystemExit, match="drop_out"):
+        compare_runs.main([str(runs / "a"), "--flags", "seed", "drop_out"])

@@ -118,6 +118,17 @@ def test_chunks_add_up(rows, chunk, transposed, label_smoothing):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
+def test_large_logits_lose_nothing():
+    x = tf.constant([[3800.0], [-3800.0]])
+    kernel = tf.constant([[1.0, 1.0 + 2.0**-12, -1.0]])
+    labels = tf.constant([0, 2])
+    _, scores = linear_crossentropy(x, kernel, labels, tf.ones(2))
+    logits = np.float64(x) @ np.float64(kernel)
+    top = logits.max(-1, keepdims=True)
+    nll = np.log(np.exp(logits - top).sum(-1)) + top[:, 0] - logits[[0, 1], labels]
+    np.testing.assert_allclose(scores.nll, nll, rtol=1e-6)
+
+
 def symmetric_divergence(p, q):
     """½ (KL(p‖q) + KL(q‖p)) of rows of logits, as Keras has it."""
     p, q = tf.nn.softmax(p), tf.nn.softmax(q)
@@ -189,12 +200,13 @@ def test_r_drop_sees_two_masks_and_makes_no_part_of_the_evaluation():
         {"jit_compile": True},
         {"metrics": ["accuracy"]},
         {"loss": SequenceCrossentropy(r_drop=1.0, chunk=None)},
+        {"loss": [SequenceCrossentropy(r_drop=1.0)]},
     ],
 )
 def test_r_drop_is_refused_where_it_would_be_ignored(options):
     model = build("small", 11, V, **SMALL)
     options = {"loss": SequenceCrossentropy(r_drop=1.0), **options}
-    with pytest.raises(ValueError, match="r_drop needs.*r_drop=1.0"):
+    with pytest.raises(ValueError, match="r_drop needs.*'r_drop': 1.0"):
         model.compile("sgd", **options)
 
 

@@ -121,14 +121,17 @@ def test_accumulated_batches_are_one_batch(name, loss_scaling):
 
 @pytest.mark.parametrize("name", ["sgd", "adam"])
 @pytest.mark.parametrize("loss_scaling", [False, True])
-def test_weight_decay_shrinks_all_but_biases(name, loss_scaling):
-    names = ("kernel", "recurrent_kernel", "bias", "gamma", "embeddings")
+def test_weight_decay_shrinks_matrices(name, loss_scaling):
+    names = ("kernel", "recurrent_kernel", "embeddings", "bias", "gamma")
     weights = [keras.Variable(np.ones((4, 2), "float32"), name=name) for name in names]
+    weights.append(keras.Variable(np.ones((4,), "float32"), name="scale"))
     optimizer = make_optimizer(name, 0.5, loss_scaling=loss_scaling, weight_decay=0.1)
-    optimizer.apply([tf.zeros((4, 2))] * 5, weights)
-    shrunk = 1 - 0.5 * 0.1
-    for weight, expected in zip(weights, (shrunk, shrunk, 1, 1, shrunk), strict=True):
-        np.testing.assert_allclose(weight, expected, err_msg=weight.name)
+    again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    for made in (optimizer, again):
+        made.apply([tf.zeros(w.shape) for w in weights], weights)
+    shrunk = (1 - 0.5 * 0.1) ** 2
+    for weight, expected in zip(weights, [shrunk] * 3 + [1] * 3, strict=True):
+        np.testing.assert_allclose(weight, expected, rtol=1e-6, err_msg=weight.name)
 
 
 @pytest.mark.parametrize(

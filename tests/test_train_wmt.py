@@ -147,6 +147,7 @@ class Sizes:
     def __init__(self, size):
         self.source = self.target = self
         self.vocab_size = size
+        self.shared = True
 
 
 @pytest.mark.parametrize(
@@ -182,6 +183,27 @@ def test_the_default_is_the_papers():
     assert (
         train_wmt.parse(["--run_dir", "r", "--optimizer", "adam"]).learning_rate < 0.01
     )
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("--r_drop -1", "--r_drop.*-1"),
+        ("--weight_decay -3", "--weight_decay.*-3"),
+        ("--r_drop 5 --jit_compile", "--r_drop needs --no-jit_compile.*5"),
+    ],
+)
+def test_refuses_bad_values_before_any_work(text, message):
+    with pytest.raises(ValueError, match=message):
+        train_wmt.parse(["--run_dir", "r", *text.split()])
+
+
+def test_tied_sides_need_one_vocabulary():
+    args = train_wmt.parse("--run_dir r --preset small --tie_embeddings all".split())
+    sizes = Sizes(50)
+    sizes.shared = False
+    with pytest.raises(ValueError, match="tie_embeddings.*--shared"):
+        train_wmt.make_config(args, sizes)
 
 
 @pytest.mark.parametrize("text", ["--units x", "--optimizer rmsprop", "--unit 5 --x"])

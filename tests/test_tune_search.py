@@ -69,9 +69,10 @@ def test_the_best_search_becomes_the_runs(run, capsys):
         ("--beam_widths 0", "--beam_widths.*0"),
         ("--length_penalties -1", "--length_penalties.*-1"),
         ("--split test_1999", "test_1999"),
+        ("--data /no/such/folder", "/no/such/folder"),
     ],
 )
 def test_refuses(run, flags, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
         tune_search.main([str(run[0]), *flags.split()])
     assert load(run[0]).search.beam_width == 2

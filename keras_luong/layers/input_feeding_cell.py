@@ -30,8 +30,8 @@ class InputFeedingDecoderCell(DecoderCell):
         attentional_units: Size A of h̃; `units` by default.
         cell_type: "lstm", "layer_norm_lstm", "gru" or "simple_rnn".
         input_feeding: Whether h̃_{t-1} enters the first layer.
-        **kwargs: `dropout`, `recurrent_dropout`, `residual`, the initializers and
-            `seed` as in `DecoderCell`, `name`, `dtype`.
+        **kwargs: `dropout`, `recurrent_dropout`, `output_dropout`, `residual`, the
+            initializers and `seed` as in `DecoderCell`, `name`, `dtype`.
 
     Call arguments:
         inputs: Embedded target words [B, K, E].

@@ -8,6 +8,7 @@ from __future__ import annotations
 import keras
 from keras import ops
 
+from keras_luong.checks import check_size
 from keras_luong.layers.scores import matmul
 
 EPSILON = 1e-3  # Keras's own
@@ -43,38 +44,79 @@ def normalized(x, gamma, beta=None):
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class LayerNormLSTMCell(keras.layers.LSTMCell):
-    """A Keras cell that holds the weights of `layer_norm_lstm`, and computes it.
+class LayerNormLSTMCell(keras.layers.Layer):
+    """The weights of `layer_norm_lstm`, and one step of it, as a Keras cell.
 
-    Beside an `LSTMCell`'s, of which `bias` is the gates' β: `gamma` [4, H] of the gates
-    and `state_gamma` [H] of c, which has no β (a tanh follows).
+    Weights: `kernel` [E, 4 H], `recurrent_kernel` [H, 4 H], gates in the order i, f, g,
+    o; γ and β of the gates, `gamma` [4, H] and `bias` [4 H] (which starts at 1 for the
+    forget gate, as Keras's LSTM does); and `state_gamma` [H] of c, which has no β.
 
     Args:
         units: Size H.
-        **kwargs: As in `keras.layers.LSTMCell`.
+        kernel_initializer, recurrent_initializer, bias_initializer: As in
+            `keras.layers.LSTM`.
+        **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: [B, E].
+        states: [h, c], each [B, H].
+
+    Returns:
+        h, and [h, c].
 
     Example:
         >>> layer = keras.layers.RNN(LayerNormLSTMCell(256), return_sequences=True)
     """
 
+    def __init__(
+        self,
+        units,
+        kernel_initializer="glorot_uniform",
+        recurrent_initializer="orthogonal",
+        bias_initializer="zeros",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.units = check_size("units", units)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.state_size = [self.units, self.units]
+        self.output_size = self.units
+
     def build(self, input_shape):
         """Makes the weights for inputs [B, E]."""
-        super().build(input_shape)
-        self.gamma = self.add_weight(
-            shape=(4, self.units), name="gamma", initializer="ones"
-        )
-        self.state_gamma = self.add_weight(
-            shape=(self.units,), name="state_gamma", initializer="ones"
-        )
+        gates = 4 * self.units
+        for name, shape, initializer in (
+            ("kernel", (input_shape[-1], gates), self.kernel_initializer),
+            ("recurrent_kernel", (self.units, gates), self.recurrent_initializer),
+            ("bias", (gates,), self._first_bias),
+            ("gamma", (4, self.units), "ones"),
+            ("state_gamma", (self.units,), "ones"),
+        ):
+            weight = self.add_weight(shape=shape, name=name, initializer=initializer)
+            setattr(self, name, weight)
+
+    def _first_bias(self, shape, dtype=None):
+        i, _, g, o = ops.split(self.bias_initializer(shape, dtype=dtype), 4)
+        return ops.concatenate([i, ops.ones_like(i), g, o])
 
     def call(self, inputs, states, training=False):
-        """One step: -> h, [h, c]."""
+        """See the class."""
         from keras_luong.layers.cells import CellInput
 
         del training
         x = CellInput(matmul(self.kernel, inputs))
         states = layer_norm_lstm(self, x, states, matmul)
         return states[0], states
+
+    def get_config(self):
+        """The constructor's arguments."""
+        config = {"units": self.units}
+        for name in ("kernel", "recurrent", "bias"):
+            name = f"{name}_initializer"
+            config[name] = keras.initializers.serialize(getattr(self, name))
+        return {**super().get_config(), **config}
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")

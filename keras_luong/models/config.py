@@ -27,7 +27,6 @@ DROPOUTS = (
     "recurrent_dropout",
     "memory_dropout",
     "attention_dropout",
-    "output_dropout",
 )
 
 
@@ -70,7 +69,7 @@ class Seq2SeqConfig:
             encoder and decoder: those after the second).
         dropout: Rate on embeddings, between layers and on h̃ (Zaremba et al. 2015).
         word_dropout: Rate at which whole words, of the source and of those that the
-            decoder reads, become zeros (Gal & Ghahramani 2016).
+            decoder reads, become zeros (Sennrich & Zhang 2019, arXiv:1905.11901).
         recurrent_dropout: Rate on what recurs in encoder and decoder, their h (Gal &
             Ghahramani 2016).
         memory_dropout: Rate on the encoder's states that the decoder attends to.
@@ -148,10 +147,10 @@ class Seq2SeqConfig:
             fill(self, name, check_size(name, getattr(self, name)))
         for name in ("attention_units", "max_source_length"):
             fill(self, name, check_size(name, getattr(self, name), optional=True))
-        if self.output_dropout is None:
-            fill(self, "output_dropout", self.dropout)
         for name in DROPOUTS:
             check_rate(name, getattr(self, name))
+        if self.output_dropout is not None:
+            check_rate("output_dropout", self.output_dropout)
         for name in (
             "bidirectional",
             "input_feeding",

@@ -72,11 +72,11 @@ def translator_of(args: argparse.Namespace) -> Translator:
     # A graph that is traced where there is a GPU may hold what only GPUs run.
     tf.config.set_visible_devices([], "GPU")
     translator = load(args.run_dir)
-    model, search = translator.model, translator.search
+    model, search, others = translator.model, translator.search, []
     if args.ensemble:
-        others = [load(run_dir).model for run_dir in args.ensemble]
         _check_same_tokenizers([args.run_dir, *args.ensemble])
-        model = Ensemble([model, *others])
+        others = [load(run_dir) for run_dir in args.ensemble]
+        model = Ensemble([model, *(other.model for other in others)])
     options = {
         name: getattr(args, name)
         for name in ("beam_width", "length_penalty", "max_length")
@@ -89,16 +89,19 @@ def translator_of(args: argparse.Namespace) -> Translator:
     if "beam_width" in options:
         options["n_best"] = min(search.n_best, options["beam_width"])
     most = args.max_source_length
+    if most is None:
+        most = min(x.max_source_length for x in (translator, *others))
     return Translator(
         model,
         translator.tokenizers,
         dataclasses.replace(search, **options),
-        translator.max_source_length if most is None else most,
+        most,
     )
 
 
 def _check_same_tokenizers(run_dirs: list[Path]) -> None:
     def files(run_dir):
+        read_record(run_dir)  # says what is wrong if it is no run directory
         paths = RunDirectory(run_dir).tokenizer.iterdir()
         return {path.name: path.read_bytes() for path in paths}
 

@@ -17,7 +17,7 @@ class FusedModel(keras.Model):
     library's, `fit` and `evaluate` compute the output layer and the loss together, see
     `keras_luong.training.linear_crossentropy`. With any other loss, metric or backend,
     and where XLA compiles the step (it wants to know how many chunks there are), they
-    are Keras's own, and mean the same.
+    are Keras's own, and mean the same; but R-Drop is refused there.
 
     Args:
         inputs: Inputs of a functional model.
@@ -49,15 +49,16 @@ class FusedModel(keras.Model):
         """As `keras.Model.compile`, but TensorFlow takes XLA only if it is told to.
 
         It would compile a step for every length that a batch has.
+
+        Raises:
+            ValueError: The loss has an `r_drop`, and would be computed by Keras.
         """
         if keras.backend.backend() == "tensorflow" and jit_compile == "auto":
             jit_compile = False
         if jit_compile is True:
             renounce_cudnn(self._flatten_layers())
-        options = {"metrics": metrics, "jit_compile": jit_compile, **kwargs}
-        super().compile(optimizer=optimizer, loss=loss, **options)
         given = metrics or []
-        self._fused = (
+        fused = (
             keras.backend.backend() == "tensorflow"
             and isinstance(loss, SequenceCrossentropy)
             and loss.chunk is not None
@@ -67,13 +68,11 @@ class FusedModel(keras.Model):
             and not kwargs.get("weighted_metrics")
             and not kwargs.get("loss_weights")
         )
-        if getattr(loss, "r_drop", 0) and (jit_compile or not self._fused):
-            raise ValueError(
-                "r_drop needs TensorFlow without XLA, no metrics but this library's, "
-                'and a loss with a chunk and reduction="sum". Received: '
-                f"r_drop={loss.r_drop}, jit_compile={jit_compile}, backend "
-                f"{keras.backend.backend()}, metrics={metrics}, {loss.get_config()}"
-            )
+        if jit_compile or not fused:
+            _refuse_r_drop(loss, f"jit_compile={jit_compile}, metrics={metrics}")
+        options = {"metrics": metrics, "jit_compile": jit_compile, **kwargs}
+        super().compile(optimizer=optimizer, loss=loss, **options)
+        self._fused = fused
 
     def make_train_function(self, force=False):
         """As in Keras; variables that are there before spare it a second tracing."""
@@ -168,6 +167,17 @@ class FusedModel(keras.Model):
                 values = ops.reshape(getattr(scores, metric.score), ops.shape(y))
                 metric.add(values, y)
         return self.get_metrics_result()
+
+
+def _refuse_r_drop(losses, options):
+    for loss in keras.tree.flatten(losses):
+        if getattr(loss, "r_drop", 0):
+            raise ValueError(
+                'r_drop needs one loss, with a chunk and reduction="sum", no metrics '
+                "but this library's, and TensorFlow without XLA. Received: loss="
+                f"{losses}, {loss.get_config()}, {options}, backend "
+                f"{keras.backend.backend()}"
+            )
 
 
 def _per_token(weights, labels):

@@ -146,17 +146,20 @@ def _of_logits(logits, labels, label_smoothing, r_drop):
     logits = tf.cast(logits, tf.float32)
     is_right = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels)
     p = tf.nn.softmax(logits)  # several times as fast as TensorFlow's own loss
-    # log Z is z - log p of any word; that of the most probable is exact.
-    log_z = tf.reduce_max(logits, -1) - tf.math.log(tf.reduce_max(p, -1))
-    nll = log_z - tf.gather(logits, labels, batch_dims=1)
+    # -log p is `z' - z - log p'` with the z' and p' of any word: here of the most
+    # probable, whose p' is never tiny.
+    highest = tf.reduce_max(logits, axis=-1)
+    nll_of_highest = -tf.math.log(tf.reduce_max(p, axis=-1))
+    nll = highest - tf.gather(logits, labels, batch_dims=1) + nll_of_highest
     loss = nll
     backprop = p
     if label_smoothing:
-        to_uniform = log_z - tf.reduce_mean(logits, axis=-1)
+        to_uniform = highest - tf.reduce_mean(logits, axis=-1) + nll_of_highest
         loss = (1.0 - label_smoothing) * nll + label_smoothing * to_uniform
         backprop -= label_smoothing / logits.shape[-1]
     if r_drop:
-        divergence, slope = _divergence(logits - log_z[:, None], p)
+        log_p = logits - (highest + nll_of_highest)[:, None]
+        divergence, slope = _divergence(log_p, p)
         loss += 0.5 * r_drop * divergence
         backprop += 0.5 * r_drop * slope
     place = tf.stack([tf.range(tf.shape(labels)[0]), labels], axis=1)

@@ -44,6 +44,11 @@ class _SumFirst:
         with _after(grads):
             super().apply(grads, trainable_variables)
 
+    def _use_weight_decay(self, variable):
+        # Some biases and gains have two axes: a GRU's, and one row for each gate.
+        is_matrix = len(variable.shape) > 1 and variable.name not in ("bias", "gamma")
+        return is_matrix and super()._use_weight_decay(variable)
+
     def _all_reduce_sum_gradients(self, grads_and_vars):
         return grads_and_vars  # they are sums by now
 
@@ -170,9 +175,9 @@ def make_optimizer(
         ema_momentum: Keeps an exponential moving average of the weights, `ema ←
             momentum · ema + (1 - momentum) · weights` after every batch, see
             `keras_luong.training.moving_average`; None or 0 for none.
-        weight_decay: By which weights shrink at each step, times the learning rate
-            (Loshchilov & Hutter 2019, arXiv:1711.05101), biases and normalisations not
-            counted; None or 0 for none.
+        weight_decay: By which matrices shrink at each step, times the learning rate
+            (Loshchilov & Hutter 2019, arXiv:1711.05101); biases, the gains of
+            normalisations and other vectors do not. None or 0 for none.
         beta_2: Adam's second decay rate; Keras's, 0.999, by default.
 
     Returns:
@@ -210,7 +215,6 @@ def make_optimizer(
         weight_decay=check_not_negative("weight_decay", weight_decay or 0.0) or None,
         **moments,
     )
-    optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
     return LossScaleOptimizer(optimizer) if loss_scaling else optimizer
 
 
