@@ -46,7 +46,9 @@ class _SumFirst:
 
     def _use_weight_decay(self, variable):
         # Some biases and gains have two axes: a GRU's, and one row for each gate.
-        is_matrix = len(variable.shape) > 1 and variable.name not in ("bias", "gamma")
+        # TensorFlow's names are like "lstm_cell/bias:0".
+        name = variable.name.split("/")[-1].split(":")[0]
+        is_matrix = len(variable.shape) > 1 and name not in ("bias", "gamma")
         return is_matrix and super()._use_weight_decay(variable)
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
