@@ -165,22 +165,32 @@ def test_r_drop_draws_pairs_of_rows_together(chunk, transposed):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
-def r_drop_trained(alpha, dropout):
+def r_drop_trained(alpha, dropout, dtype="float32", **options):
     keras.utils.set_random_seed(2)
-    model = build("small", 11, V, dropout=dropout, init_scale=1.0, **SMALL)
+    model = build("small", 11, V, dtype, dropout=dropout, init_scale=1.0, **SMALL)
+    optimizer = make_optimizer("sgd", 0.1, **options)
     metrics = [Perplexity(), TokenAccuracy()]
-    model.compile("sgd", SequenceCrossentropy(0.1, alpha), metrics=metrics)
+    model.compile(optimizer, SequenceCrossentropy(0.1, alpha), metrics=metrics)
     logs = model.fit(batches(), verbose=0, steps_per_epoch=3).history
     return model, logs
 
 
-def test_r_drop_without_dropout_changes_nothing():
+@pytest.mark.parametrize(
+    "dtype, options, tolerance",
+    [
+        ("float32", {"gradient_accumulation_steps": 2}, 1e-5),
+        ("mixed_float16", {"loss_scaling": True}, 1e-2),
+    ],
+)
+def test_r_drop_without_dropout_changes_nothing(dtype, options, tolerance):
     """The two passes are one then; and words are counted once."""
-    (one, logs), (other, expected) = (r_drop_trained(a, 0.0) for a in (0.0, 5.0))
+    (one, logs), (other, expected) = (
+        r_drop_trained(alpha, 0.0, dtype, **options) for alpha in (0.0, 5.0)
+    )
     for w, x in zip(one.weights, other.weights, strict=True):
-        np.testing.assert_allclose(w, x, atol=1e-6, err_msg=w.path)
+        np.testing.assert_allclose(w, x, atol=tolerance, err_msg=w.path)
     for key, value in logs.items():
-        np.testing.assert_allclose(value, expected[key], rtol=1e-5, err_msg=key)
+        np.testing.assert_allclose(value, expected[key], rtol=tolerance, err_msg=key)
     assert one.metrics[1].metrics[0].count == other.metrics[1].metrics[0].count
 
 

@@ -53,10 +53,11 @@ options.experimental_distribute.auto_shard_policy = (
     if devices == 1 else tf.data.experimental.AutoShardPolicy.DATA
 )
 data = data.with_options(options)
-arguments = {"adam": ("adam", 1e-2, None), "clip": ("sgd", 0.5, 0.1)}
+clip = ("sgd", 0.5, 0.1)
+arguments = {"adam": ("adam", 1e-2, None), "clip": clip, "r_drop": clip}
 with strategy.scope():
     keras.utils.set_random_seed(0)
-    if sys.argv[3] == "clip":
+    if sys.argv[3] in ("clip", "r_drop"):
         model = Seq2Seq(Seq2SeqConfig(9, 9, units=4, dropout=0.0))
         as_pairs = lambda x, y, w: ({"source": y, "target": x}, y, w)
         data = data.map(as_pairs).repeat(2)
@@ -70,7 +71,7 @@ with strategy.scope():
     perplexity = Perplexity()
     model.compile(
         make_optimizer(*arguments[sys.argv[3]]),
-        SequenceCrossentropy(0.1),
+        SequenceCrossentropy(0.1, r_drop=5.0 if sys.argv[3] == "r_drop" else 0.0),
         metrics=[perplexity, TokenAccuracy()],
     )
 log = callbacks.EpochLog(tempfile.mkdtemp(), perplexity)
@@ -125,12 +126,19 @@ def assert_same_training(one, other, losses):
         )
 
 
-@pytest.mark.parametrize("kind", [pytest.param("adam", marks=pytest.mark.slow), "clip"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("adam", marks=pytest.mark.slow),
+        "clip",
+        pytest.param("r_drop", marks=pytest.mark.slow),
+    ],
+)
 def test_two_replicas_train_like_one(kind):
     """Also a `Seq2Seq`, whose gradient is clipped at every step."""
     one, two = map(result, [start("one", 1, kind), start("mirrored", 2, kind)])
     assert (one["replicas"], two["replicas"]) == (1, 2)
-    assert_same_training(one, two, losses=kind == "clip")
+    assert_same_training(one, two, losses=kind != "adam")
 
 
 @pytest.mark.slow

@@ -10,7 +10,12 @@ import pytest
 from small_training import write_corpus
 
 from keras_luong.models.config import Seq2SeqConfig
-from keras_luong.training.run_directory import RunDirectory, load, read_history
+from keras_luong.training.run_directory import (
+    RunDirectory,
+    check_settings,
+    load,
+    read_history,
+)
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SPEC = importlib.util.spec_from_file_location("train_wmt", EXAMPLES / "train_wmt.py")
@@ -101,6 +106,14 @@ OPTIONS = {
     "patience": 1,
     "precision": "mixed_float16",
     "monitor": "val_bleu",
+    "r_drop": 2.0,
+    "weight_decay": 0.01,
+    "beta_2": 0.98,
+    "word_dropout": 0.1,
+    "memory_dropout": 0.1,
+    "recurrent_dropout": 0.1,
+    "output_dropout": 0.4,
+    "cell_type": "layer_norm_lstm",
 }
 
 
@@ -117,6 +130,18 @@ def test_going_on_with_every_option(data, tmp_path, monkeypatch):
             assert one[name] == pytest.approx(other[name], rel=1e-3), name
     settings = json.loads((parts / "run.json").read_text())["settings"]
     assert settings["chosen_batch_tokens"] == 64
+
+
+def test_a_run_goes_on_that_knows_nothing_of_new_flags(runs, data):
+    """What a new flag is by default is what was done before there was one."""
+    run = runs[1]
+    record = json.loads(run.record.read_text())
+    for name in ("r_drop", "weight_decay", "beta_2"):
+        del record["settings"][name]
+    run.record.write_text(json.dumps(record))
+    args = train_wmt.parse(flags(data, run.path))
+    settings = train_wmt.settings_of(args)
+    assert check_settings(run.path, settings, train_wmt.FREE)
 
 
 def test_other_settings_are_refused(runs, data):
