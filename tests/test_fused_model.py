@@ -179,7 +179,9 @@ def r_drop_trained(alpha, dropout, dtype="float32", **options):
     "dtype, options, tolerance",
     [
         ("float32", {"gradient_accumulation_steps": 2}, 1e-5),
-        ("mixed_float16", {"loss_scaling": True}, 1e-2),
+        pytest.param(
+            "mixed_float16", {"loss_scaling": True}, 1e-2, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_r_drop_without_dropout_changes_nothing(dtype, options, tolerance):

@@ -125,7 +125,16 @@ RATES = (*RATES, "attention_dropout", "output_dropout")
 
 
 @pytest.mark.parametrize("rate", RATES)
-@pytest.mark.parametrize("preset", ["small", "bahdanau2015", "gnmt", "cho2014"])
+@pytest.mark.parametrize(
+    "preset",
+    [
+        "small",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("bahdanau2015", "gnmt", "cho2014")
+        ),
+    ],
+)
 def test_dropout_is_for_training(preset, rate):
     rates = {**dict.fromkeys(RATES, 0.0), rate: 0.5}
     model = Seq2Seq.from_preset(

@@ -23,7 +23,7 @@ WORDS = list("abcdefgh")
 
 @pytest.fixture
 def run(tmp_path):
-    """A run with random weights, whose references are what one search makes of them."""
+    """A run with random weights; its sources, and the file of its references."""
     keras.utils.set_random_seed(0)
     run = RunDirectory(tmp_path / "run")
     TokenizerPair(WordTokenizer(WORDS), WordTokenizer(WORDS)).save(run.tokenizer)
@@ -34,15 +34,16 @@ def run(tmp_path):
     model.save_weights(run.best_weights)
     data.mkdir()
     sources = [f"{a} {b} {c}" for a in "abcd" for b in "efgh" for c in "aceg"]
-    texts = tune_search.translate(load(run.path), sources, 4, 3.0)
     for split in ("train", "val"):
-        (data / f"{split}.x").write_text("\n".join(sources) + "\n")
-        (data / f"{split}.y").write_text("\n".join(texts) + "\n")
-    return run.path, sources, texts
+        for side in "xy":
+            (data / f"{split}.{side}").write_text("\n".join(sources) + "\n")
+    return run.path, sources, data / "val.y"
 
 
 def test_the_best_search_becomes_the_runs(run, capsys):
-    run, sources, references = run
+    run, sources, file = run
+    references = tune_search.translate(load(run), sources, 4, 3.0)
+    file.write_text("\n".join(references) + "\n")
     flags = ["--beam_widths", "1", "4", "--length_penalties", "0", "3"]
     best = tune_search.main([str(run), *flags])
     assert best == (4, 3.0, pytest.approx(100))
