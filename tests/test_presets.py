@@ -158,11 +158,11 @@ def test_every_cell_type(name, cell_type):
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_makes_a_model(name):
-    assert configure(name, 10, 12).target_vocab_size == 12
+    assert configure(name, 12, 12).target_vocab_size == 12
     sizes = {"units": 16}  # the papers' would only be slow
     if name == "bahdanau2015":
         sizes["encoder_units"] = 16
-    assert build(name, 10, 12, **sizes).output_shape == (None, None, 12)
+    assert build(name, 12, 12, **sizes).output_shape == (None, None, 12)
 
 
 def test_the_sizes_are_the_papers():
