@@ -12,6 +12,7 @@ from keras_luong.checks import check_size
 from keras_luong.layers.scores import matmul
 
 EPSILON = 1e-3  # Keras's own
+INITIALIZERS = ("kernel_initializer", "recurrent_initializer", "bias_initializer")
 
 
 def layer_norm_lstm(cell, inputs, states, project):
@@ -113,8 +114,7 @@ class LayerNormLSTMCell(keras.layers.Layer):
     def get_config(self):
         """The constructor's arguments."""
         config = {"units": self.units}
-        for name in ("kernel", "recurrent", "bias"):
-            name = f"{name}_initializer"
+        for name in INITIALIZERS:
             config[name] = keras.initializers.serialize(getattr(self, name))
         return {**super().get_config(), **config}
 
@@ -133,32 +133,18 @@ class LayerNormLSTM(keras.layers.RNN):
         >>> outputs = LayerNormLSTM(256, return_sequences=True)(embedded)
     """
 
-    def __init__(
-        self,
-        units,
-        kernel_initializer="glorot_uniform",
-        recurrent_initializer="orthogonal",
-        bias_initializer="zeros",
-        **kwargs,
-    ):
-        cell = LayerNormLSTMCell(
-            units,
-            kernel_initializer=kernel_initializer,
-            recurrent_initializer=recurrent_initializer,
-            bias_initializer=bias_initializer,
-            dtype=kwargs.get("dtype"),
-            name="cell",
-        )
+    def __init__(self, units, **kwargs):
+        given = {name: kwargs.pop(name) for name in INITIALIZERS if name in kwargs}
+        dtype = kwargs.get("dtype")
+        cell = LayerNormLSTMCell(units, dtype=dtype, name="cell", **given)
         super().__init__(cell, **kwargs)
 
     def get_config(self):
         """The constructor's arguments."""
         config = super().get_config()
         del config["cell"]
-        names = ("units", "kernel", "recurrent", "bias")
         cell = self.cell.get_config()
-        keys = [name if name == "units" else f"{name}_initializer" for name in names]
-        return {**config, **{key: cell[key] for key in keys}}
+        return {**config, **{name: cell[name] for name in ("units", *INITIALIZERS)}}
 
     @classmethod
     def from_config(cls, config):
