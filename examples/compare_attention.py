@@ -23,8 +23,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import train_wmt
-
 from keras_luong.checks import check_choice
 from keras_luong.evaluation.alignment import (
     aer,
@@ -37,6 +35,7 @@ from keras_luong.evaluation.curves import bleu_by_length_figure, learning_curves
 from keras_luong.models.presets import PRESETS
 from keras_luong.text import corpora
 from keras_luong.text.corpus import Corpus
+from keras_luong.training import flags as training_flags
 from keras_luong.training import run_directory
 
 # Name → flags of train_wmt.py.
@@ -92,9 +91,11 @@ def check(name: str, run: Path, flags: list[str]) -> None:
     """Refuses a variant that was trained in another way, as train_wmt.py would."""
     if finished(run, flags):
         return
-    settings = train_wmt.settings_of(train_wmt.parse(["--run_dir", str(run), *flags]))
+    settings = training_flags.settings_of(
+        training_flags.parse(["--run_dir", str(run), *flags])
+    )
     try:
-        run_directory.check_settings(run, settings, train_wmt.FREE)
+        run_directory.check_settings(run, settings, training_flags.FREE)
     except ValueError as error:
         raise ValueError(f"The variant {name!r} can't be trained: {error}") from error
 

@@ -13,11 +13,12 @@ import pytest
 
 from keras_luong.models.presets import PRESETS
 from keras_luong.serving import Translation
+from keras_luong.training import flags as training_flags
 from keras_luong.training import run_directory
 
 pytest.importorskip("matplotlib")
 SCRIPT = Path(__file__).parent.parent / "examples" / "compare_attention.py"
-sys.path.append(str(SCRIPT.parent))  # as when it is run: it imports its neighbour
+sys.path.append(str(SCRIPT.parent))
 compare = importlib.import_module(SCRIPT.stem)
 
 
@@ -102,8 +103,8 @@ def trained(monkeypatch):
 
     def run(command, check):
         commands.append(command)
-        args = compare.train_wmt.parse(command[2:])
-        settings = compare.train_wmt.settings_of(args)
+        args = training_flags.parse(command[2:])
+        settings = training_flags.settings_of(args)
         args.run_dir.mkdir(parents=True, exist_ok=True)
         parts = {"format": 1, "model": {}, "search": {}, "max_source_length": 9}
         run_directory.write_json(
@@ -202,8 +203,8 @@ def test_variants_are_presets_and_directories_of_their_own():
     slugs = {compare.slug(name) for name in compare.VARIANTS}
     assert len(slugs) == len(compare.VARIANTS) == 15
     assert "local-p-general-no-feed" in slugs
-    for flags in compare.VARIANTS.values():
-        assert flags.split()[1] in PRESETS
+    for variant in compare.VARIANTS.values():
+        assert variant.split()[1] in PRESETS
 
 
 @pytest.mark.slow

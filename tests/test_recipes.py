@@ -1,21 +1,14 @@
-"""The recipes, and the script that follows them."""
-
-import importlib.util
-from pathlib import Path
+"""The recipes, and the command line that follows them."""
 
 import pytest
 
 from keras_luong.models.presets import PRESETS
+from keras_luong.training import flags
 from keras_luong.training.recipes import RECIPES
 
-PATH = Path(__file__).parents[1] / "examples" / "train_wmt.py"
-SPEC = importlib.util.spec_from_file_location("train_wmt", PATH)
-train_wmt = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(train_wmt)
 
-
-def parse(*flags):
-    return vars(train_wmt.parse(["--run_dir", "r", *flags]))
+def parse(*texts):
+    return vars(flags.parse(["--run_dir", "r", *texts]))
 
 
 @pytest.mark.parametrize("name", RECIPES)

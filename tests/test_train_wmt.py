@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import json
 from pathlib import Path
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 from small_training import write_corpus
 
-from keras_luong.models.config import Seq2SeqConfig
+from keras_luong.training.flags import FREE, parse, settings_of
 from keras_luong.training.run_directory import (
     RunDirectory,
     check_settings,
@@ -139,9 +138,9 @@ def test_a_run_goes_on_that_knows_nothing_of_new_flags(runs, data):
     for name in ("r_drop", "weight_decay", "beta_2"):
         del record["settings"][name]
     run.record.write_text(json.dumps(record))
-    args = train_wmt.parse(flags(data, run.path))
-    settings = train_wmt.settings_of(args)
-    assert check_settings(run.path, settings, train_wmt.FREE)
+    args = parse(flags(data, run.path))
+    settings = settings_of(args)
+    assert check_settings(run.path, settings, FREE)
 
 
 def test_other_settings_are_refused(runs, data):
@@ -154,88 +153,6 @@ def test_needs_a_validation_split(data, tmp_path):
         (tmp_path / f"train.{side}").write_text("a b c\n")
     with pytest.raises(ValueError, match="no validation split"):
         train_wmt.main(flags(tmp_path, tmp_path / "run"))
-
-
-def test_every_hyperparameter_is_a_flag_with_help(capsys):
-    with pytest.raises(SystemExit):
-        train_wmt.parse(["--help"])
-    text = capsys.readouterr().out
-    for field in dataclasses.fields(Seq2SeqConfig):
-        if not field.name.endswith("_vocab_size"):
-            assert f"--{field.name}" in text
-    assert "Size of every decoder layer" in text
-
-
-class Sizes:
-    """Stands for tokenizers."""
-
-    def __init__(self, size):
-        self.source = self.target = self
-        self.vocab_size = size
-        self.shared = True
-
-
-@pytest.mark.parametrize(
-    "text, expected",
-    [
-        ("", {"units": 1000, "num_layers": 4, "input_feeding": True}),
-        ("--units 12 --dropout 0.5", {"units": 12, "dropout": 0.5, "num_layers": 4}),
-        ("--no-input_feeding", {"input_feeding": False}),
-        ("--attention none --init_scale None", {"attention": None, "init_scale": None}),
-        ("--preset small --tie_embeddings all", {"tie_embeddings": "all"}),
-        ("--preset small --bidirectional", {"bidirectional": True}),
-    ],
-)
-def test_flags_change_the_preset(text, expected):
-    args = train_wmt.parse(["--run_dir", "r", *text.split()])
-    config = train_wmt.make_config(args, Sizes(50))
-    assert {name: getattr(config, name) for name in expected} == expected
-
-
-def test_the_default_is_the_papers():
-    args = train_wmt.parse(["--run_dir", "r"])
-    assert (args.data, args.source, args.target) == (
-        "wmt14_translate/de-en",
-        "en",
-        "de",
-    )
-    assert (args.optimizer, args.learning_rate, args.schedule) == (
-        "sgd",
-        1.0,
-        "halving",
-    )
-    assert (args.epochs, args.constant_epochs, args.clip_norm) == (12, 8, 5.0)
-    assert (
-        train_wmt.parse(["--run_dir", "r", "--optimizer", "adam"]).learning_rate < 0.01
-    )
-
-
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("--r_drop -1", "--r_drop.*-1"),
-        ("--weight_decay -3", "--weight_decay.*-3"),
-        ("--r_drop 5 --jit_compile", "--r_drop needs --no-jit_compile.*5"),
-    ],
-)
-def test_refuses_bad_values_before_any_work(text, message):
-    with pytest.raises(ValueError, match=message):
-        train_wmt.parse(["--run_dir", "r", *text.split()])
-
-
-def test_tied_sides_need_one_vocabulary():
-    args = train_wmt.parse("--run_dir r --preset small --tie_embeddings all".split())
-    sizes = Sizes(50)
-    sizes.shared = False
-    with pytest.raises(ValueError, match="tie_embeddings.*--shared"):
-        train_wmt.make_config(args, sizes)
-
-
-@pytest.mark.parametrize("text", ["--units x", "--optimizer rmsprop", "--unit 5 --x"])
-def test_refuses_bad_flags(text, capsys):
-    with pytest.raises(SystemExit):
-        train_wmt.parse(["--run_dir", "r", *text.split()])
-    assert "error" in capsys.readouterr().err
 
 
 @pytest.mark.slow

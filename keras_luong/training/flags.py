@@ -1,0 +1,244 @@
+"""The command line of training: flags, hyperparameters as flags, recipes.
+
+Everything that says how a run is trained is a flag, so that a run's record of its flags
+is all that it takes to train it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import inspect
+import re
+import typing
+from pathlib import Path
+
+from keras_luong.checks import check_not_negative, check_size
+from keras_luong.models.presets import PRESETS, configure
+from keras_luong.text.tokenizers import TOKENIZERS, TokenizerPair
+from keras_luong.training.optimizers import OPTIMIZERS
+from keras_luong.training.recipes import RECIPES
+from keras_luong.training.schedules import SCHEDULES
+from keras_luong.training.strategies import STRATEGIES
+
+LEARNING_RATES = {"sgd": 1.0, "adam": 1e-3}
+MONITORS = ("val_perplexity", "val_token_accuracy", "val_bleu", "val_loss")
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+
+# What may differ when a run goes on; everything else would make it another run.
+FREE = (
+    "epochs strategy early_stopping keep_epochs eval_sentences bleu_tokenize "
+    "beam_width length_penalty jit_compile save_steps chosen_batch_tokens "
+    "learning_rate clip_norm"
+).split()
+
+
+def parse(
+    argv: list[str] | None = None, description: str | None = None
+) -> argparse.Namespace:
+    """Reads and checks the command line.
+
+    Args:
+        argv: The flags; by default those of the process.
+        description: What `--help` begins with.
+
+    Returns:
+        The value of each flag. Hyperparameters that are not given are the preset's, and
+        missing here.
+
+    Raises:
+        ValueError: Values that cannot be, or that don't fit together.
+        SystemExit: Flags that there are not, or `--help`.
+    """
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    flag = parser.add_argument
+    flag("--run_dir", type=Path, required=True, help="where everything is written")
+    flag(
+        "--preset",
+        choices=list(PRESETS),
+        default="luong2015-global-general",
+        help="model, and what else is not given on the command line for "
+        f"{', '.join(RECIPES)}",
+    )
+    add_data_flags(parser)
+    add_training_flags(parser)
+    add_evaluation_flags(parser)
+    add_config_flags(parser)
+    args = with_recipe(parser, argv)
+    if args.learning_rate is None:
+        args.learning_rate = LEARNING_RATES[args.optimizer]
+    for name in ("max_length", "save_steps", "eval_sentences", "beam_width"):
+        check_size(f"--{name}", vars(args)[name])
+    check_size("--limit_examples", args.limit_examples, optional=True)
+    if args.batch_tokens != "auto":
+        check_size("--batch_tokens", args.batch_tokens)
+    for name in ("r_drop", "weight_decay"):
+        check_not_negative(f"--{name}", vars(args)[name] or 0)
+    if args.r_drop and args.jit_compile:
+        raise ValueError(f"--r_drop needs --no-jit_compile. Received: {args.r_drop}")
+    if args.subword_sampling and args.tokenizer != "sentencepiece":
+        raise ValueError(
+            "--subword_sampling needs --tokenizer sentencepiece. "
+            f"Received: {args.tokenizer}"
+        )
+    return args
+
+
+def with_recipe(parser: argparse.ArgumentParser, argv: list[str] | None):
+    """Parses, with what the preset's recipe says where the command line says nothing.
+
+    Another optimizer than the recipe's has its own learning rate and moments.
+    """
+    recipe = dict(RECIPES.get(parser.parse_args(argv).preset, {}))
+    parser.set_defaults(**recipe)
+    args = parser.parse_args(argv)
+    if args.optimizer != recipe.get("optimizer", args.optimizer):
+        parser.set_defaults(learning_rate=None, beta_2=None)
+        args = parser.parse_args(argv)
+    return args
+
+
+def settings_of(args) -> dict:
+    """The flags as they go into run.json."""
+    plain = (int, float, str, bool, type(None))
+    return {
+        name: value if isinstance(value, plain) else str(value)
+        for name, value in vars(args).items()
+        if name != "run_dir"
+    }
+
+
+def make_config(args, tokenizers: TokenizerPair) -> typing.Any:
+    """The preset's configuration, with what the flags change of it."""
+    changes = {name: vars(args)[name] for name in config_flags() if name in args}
+    config_class = PRESETS[args.preset].model.config_class
+    known = {field.name for field in dataclasses.fields(config_class)}
+    if strangers := sorted(changes.keys() - known):
+        raise ValueError(
+            f"The preset {args.preset} has no {', '.join(strangers)}; it has "
+            f"{', '.join(sorted(known))}"
+        )
+    sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
+    config = configure(args.preset, *sizes, **changes)
+    if config.tie_embeddings == "all" and not tokenizers.shared:
+        raise ValueError(
+            'tie_embeddings="all" needs one vocabulary for both sides: --shared. '
+            "Received: --no-shared"
+        )
+    return config
+
+
+def config_flags() -> dict[str, tuple]:
+    """Hyperparameters of all models: name → type and documentation."""
+    flags = {}
+    for config_class in {
+        preset.model.config_class: None for preset in PRESETS.values()
+    }:
+        hints = typing.get_type_hints(config_class)
+        doc = inspect.getdoc(config_class)
+        texts = dict(
+            re.findall(r"^ {4}(\w+): ((?:.+\n?(?: {8})?)+?)(?=^ {4}\w|\n)", doc, re.M)
+        )
+        for field in dataclasses.fields(config_class):
+            if not field.name.endswith("_vocab_size"):
+                text = " ".join(texts[field.name].split())
+                flags.setdefault(field.name, (hints[field.name], text))
+    return flags
+
+
+def batch_tokens(text: str) -> int | str:
+    """Parses a number of tokens, or "auto"."""
+    return text if text == "auto" else int(text)
+
+
+def add_config_flags(parser: argparse.ArgumentParser) -> None:
+    """Makes a flag of every hyperparameter, with its documentation as the help."""
+    group = parser.add_argument_group("model (what is not given is the preset's)")
+    for name, (hint, text) in config_flags().items():
+        options = {"default": argparse.SUPPRESS, "help": text}
+        if bool in (hint, *typing.get_args(hint)):
+            options["action"] = argparse.BooleanOptionalAction
+        else:
+            options["type"] = optional(hint)
+            options["metavar"] = options["type"].__name__.upper()
+        group.add_argument(f"--{name}", **options)
+
+
+def optional(hint) -> type:
+    """A parser of flags of that type; "none" is None where the type allows it."""
+    kinds = typing.get_args(hint) or (hint,)
+    kind = kinds[0]
+
+    def parse_value(text: str):
+        return None if type(None) in kinds and text.lower() == "none" else kind(text)
+
+    parse_value.__name__ = kind.__name__
+    return parse_value
+
+
+def add_data_flags(parser: argparse.ArgumentParser) -> None:
+    """What to learn from, and in which pieces."""
+    flag = parser.add_argument_group("data").add_argument
+    flag("--data", default="wmt14_translate/de-en", help="tfds name, folder, phrases")
+    flag("--source", default="en", help="source language")
+    flag("--target", default="de", help="target language")
+    flag("--limit_examples", type=int, help="use the first pairs only")
+    flag("--tokenizer", choices=list(TOKENIZERS), default="sentencepiece")
+    flag("--vocab_size", type=int, default=50_000, help="of each side")
+    flag(
+        "--shared",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="one vocabulary for both sides",
+    )
+    flag("--subword_sampling", type=float, help="alpha of random splits, such as 0.1")
+    flag("--max_length", type=int, default=50, help="train on sentences up to so long")
+    flag(
+        "--batch_tokens",
+        type=batch_tokens,
+        default=4096,
+        help="padded tokens of a batch; auto: the largest that fits, up to 65536",
+    )
+
+
+def add_training_flags(parser: argparse.ArgumentParser) -> None:
+    """How to learn."""
+    flag = parser.add_argument_group("training").add_argument
+    flag("--epochs", type=int, default=12)
+    flag("--optimizer", choices=list(OPTIMIZERS), default="sgd")
+    flag("--learning_rate", type=float, help=f"default: {LEARNING_RATES}")
+    flag("--schedule", choices=list(SCHEDULES), default="halving")
+    flag("--constant_epochs", type=int, default=8, help="epochs before the halving")
+    flag("--warmup_steps", type=int, default=4000, help="for inverse_sqrt")
+    flag("--patience", type=int, default=2, help="stale epochs that plateau halves at")
+    flag("--label_smoothing", type=float, default=0.0)
+    flag("--beta_2", type=float, help="of Adam, default: 0.999")
+    flag("--r_drop", type=float, help="alpha of R-Drop, such as 5")
+    flag("--weight_decay", type=float, help="of matrices, such as 0.01")
+    flag("--clip_norm", type=float, default=5.0, help="0: no clipping")
+    flag("--gradient_accumulation_steps", type=int, default=1, help="batches a step")
+    flag("--ema_momentum", type=float, default=0.0, help="of the weights' average")
+    flag("--strategy", choices=list(STRATEGIES), default="auto")
+    flag("--precision", choices=PRECISIONS, default="float32")
+    flag("--jit_compile", action=argparse.BooleanOptionalAction, default=False)
+    flag("--seed", type=int, default=1)
+    flag("--save_steps", type=int, default=500, help="steps between checkpoints")
+    flag("--keep_epochs", type=int, default=5, help="weights kept to be averaged")
+
+
+def add_evaluation_flags(parser: argparse.ArgumentParser) -> None:
+    """How to judge what was learned."""
+    flag = parser.add_argument_group("evaluation").add_argument
+    flag(
+        "--monitor",
+        choices=MONITORS,
+        default="val_perplexity",
+        help="what the best weights are judged by",
+    )
+    flag("--early_stopping", type=int, help="epochs to wait for a better one")
+    flag("--eval_sentences", type=int, default=500, help="translated each epoch")
+    flag("--bleu_tokenize", default="13a", help="none for text that is tokenised")
+    flag("--beam_width", type=int, default=5, help="of the final evaluation")
+    flag("--length_penalty", type=float, default=0.0)

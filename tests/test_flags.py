@@ -1,0 +1,88 @@
+"""The command line of training."""
+
+import dataclasses
+
+import pytest
+
+from keras_luong.models.config import Seq2SeqConfig
+from keras_luong.training.flags import make_config, parse
+
+
+def test_every_hyperparameter_is_a_flag_with_help(capsys):
+    with pytest.raises(SystemExit):
+        parse(["--help"])
+    text = capsys.readouterr().out
+    for field in dataclasses.fields(Seq2SeqConfig):
+        if not field.name.endswith("_vocab_size"):
+            assert f"--{field.name}" in text
+    assert "Size of every decoder layer" in text
+
+
+class Sizes:
+    """Stands for tokenizers."""
+
+    def __init__(self, size):
+        self.source = self.target = self
+        self.vocab_size = size
+        self.shared = True
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("", {"units": 1000, "num_layers": 4, "input_feeding": True}),
+        ("--units 12 --dropout 0.5", {"units": 12, "dropout": 0.5, "num_layers": 4}),
+        ("--no-input_feeding", {"input_feeding": False}),
+        ("--attention none --init_scale None", {"attention": None, "init_scale": None}),
+        ("--preset small --tie_embeddings all", {"tie_embeddings": "all"}),
+        ("--preset small --bidirectional", {"bidirectional": True}),
+    ],
+)
+def test_flags_change_the_preset(text, expected):
+    args = parse(["--run_dir", "r", *text.split()])
+    config = make_config(args, Sizes(50))
+    assert {name: getattr(config, name) for name in expected} == expected
+
+
+def test_the_default_is_the_papers():
+    args = parse(["--run_dir", "r"])
+    assert (args.data, args.source, args.target) == (
+        "wmt14_translate/de-en",
+        "en",
+        "de",
+    )
+    assert (args.optimizer, args.learning_rate, args.schedule) == (
+        "sgd",
+        1.0,
+        "halving",
+    )
+    assert (args.epochs, args.constant_epochs, args.clip_norm) == (12, 8, 5.0)
+    assert parse(["--run_dir", "r", "--optimizer", "adam"]).learning_rate < 0.01
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("--r_drop -1", "--r_drop.*-1"),
+        ("--weight_decay -3", "--weight_decay.*-3"),
+        ("--r_drop 5 --jit_compile", "--r_drop needs --no-jit_compile.*5"),
+    ],
+)
+def test_refuses_bad_values_before_any_work(text, message):
+    with pytest.raises(ValueError, match=message):
+        parse(["--run_dir", "r", *text.split()])
+
+
+def test_tied_sides_need_one_vocabulary():
+    args = parse("--run_dir r --preset small --tie_embeddings all".split())
+    sizes = Sizes(50)
+    sizes.shared = False
+    with pytest.raises(ValueError, match="tie_embeddings.*--shared"):
+        make_config(args, sizes)
+
+
+@pytest.mark.parametrize("text", ["--units x", "--optimizer rmsprop", "--unit 5 --x"])
+def test_refuses_bad_flags(text, capsys):
+    with pytest.raises(SystemExit):
+        parse(["--run_dir", "r", *text.split()])
+    assert "error" in capsys.readouterr().err
