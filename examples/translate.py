@@ -6,6 +6,7 @@ in Moses's lists: "number ||| translation ||| score". Some commands:
     python examples/translate.py runs/mine < in.en > out.de
     python examples/translate.py runs/mine --input in.en.gz --output out.de --scores
     python examples/translate.py runs/mine --n_best 5 --alignments < in.en
+    python examples/translate.py runs/mine --pictures pictures < in.en
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import keras
 from keras_luong.decoding.penalties import AverageLengthPenalty
 from keras_luong.decoding.shortlist import Shortlist
 from keras_luong.evaluation import alignment
+from keras_luong.evaluation.plots import save_attention
 from keras_luong.serving.translator import Translation, Translator
 from keras_luong.training import run_directory
 
@@ -33,6 +35,8 @@ def main(argv: list[str] | None = None) -> None:
     """Translates what the command line says."""
     args = parse(argv)
     translator = make_translator(args)
+    if args.pictures is not None:
+        args.pictures.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as files:
         lines = files.enter_context(opened(args.input, "rb"))
         out = files.enter_context(opened(args.output, "wb"))
@@ -81,6 +85,8 @@ def write(translator: Translator, lines: BinaryIO, out: BinaryIO, args) -> None:
             if args.n_best > 1:
                 fields = [str(done - 1), *fields]
             out.write(" ||| ".join(fields).encode() + b"\n")
+        if args.pictures is not None and hypotheses[0].tokens:
+            draw(hypotheses[0], args.pictures / f"{done}.png")
         if done % args.window == 0:
             out.flush()  # somebody may wait for what is ready
         if done % args.batch_size == 0:
@@ -99,6 +105,11 @@ def columns(t: Translation, args) -> Iterator[str]:
         links = alignment.hard_alignment(t.alignment, source_end=True, target_end=ended)
         links = alignment.merge_links(links, t.source_tokens, t.tokens)
         yield alignment.format_pharaoh(links)
+
+
+def draw(t: Translation, path: Path) -> None:
+    """Draws what each word of a translation attended to."""
+    save_attention(path, t.alignment, t.source_tokens, t.tokens)
 
 
 class Progress:
@@ -142,6 +153,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     flag("--n_best", type=int, default=1, help="hypotheses for each line")
     flag("--scores", action="store_true", help="write scores too")
     flag("--alignments", action="store_true", help="write word alignments too")
+    flag("--pictures", type=Path, help="folder for a picture of each line's attention")
     flag("--progress", action="store_true", help="a bar even where none can be seen")
     flag("--batch_size", type=int, default=32, help="lines translated at once")
     flag("--window", type=int, default=1024, help="lines read ahead and sorted")

@@ -17,6 +17,12 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(skip)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def seeded_module():
+    """Modules' own fixtures come before what each test starts from."""
+    keras.utils.set_random_seed(0)
+
+
 @pytest.fixture(autouse=True)
 def seeded():
     keras.utils.set_random_seed(0)

@@ -84,6 +84,15 @@ def test_columns(run, capfdbinary, monkeypatch):
         assert i < 2 and j < len(fields[0][1].split())
 
 
+def test_pictures_of_lines_that_have_words(run, capfdbinary, monkeypatch, tmp_path):
+    pytest.importorskip("matplotlib")
+    folder = tmp_path / "new" / "pictures"
+    flags = ("--pictures", str(folder))
+    translated(run, capfdbinary, monkeypatch, b"a b\n\nc d\n", *flags)
+    pictures = {path.name: path.read_bytes()[1:4] for path in folder.iterdir()}
+    assert pictures == {"1.png": b"PNG", "3.png": b"PNG"}
+
+
 def test_the_search_is_the_runs_with_what_flags_change(run):
     args = script.parse([str(run)])
     assert script.make_translator(args).search == BeamSearch(2, max_length=6)
