@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from keras_luong.checks import check_choice
-from keras_luong.models import bahdanau, cho, gnmt, luong, sutskever, transformer
+from keras_luong.models import (
+    bahdanau,
+    cho,
+    gnmt,
+    luong,
+    multi30k,
+    sutskever,
+    transformer,
+)
 from keras_luong.models.bahdanau import Bahdanau2015
 from keras_luong.models.cho import Cho2014
 from keras_luong.models.gnmt import GNMT
@@ -27,6 +35,7 @@ class Preset(NamedTuple):
 
 _FILES = [
     (Seq2Seq, {"small": {}}),
+    (Seq2Seq, multi30k.PRESETS),
     (Seq2Seq, luong.PRESETS),
     (Seq2Seq, sutskever.PRESETS),
     (Cho2014, cho.PRESETS),

@@ -24,5 +24,30 @@ _WU2021 = {
     "keep_epochs": 10,
 }
 
+_MULTI30K = {
+    "vocab_size": 4000,
+    "shared": True,
+    "batch_tokens": 1500,
+    "optimizer": "adam",
+    "learning_rate": 0.0015,
+    "constant_epochs": 14,
+    "epochs": 20,
+    "label_smoothing": 0.1,
+    "clip_norm": 1.0,
+    "monitor": "val_bleu",
+    "eval_sentences": 1014,
+    "length_penalty": 1.2,
+}
+_MULTI30K_SMALL = {
+    **_MULTI30K,
+    "learning_rate": 0.002,
+    "constant_epochs": 9,
+    "epochs": 14,
+}
+
 #: Preset → flag → value.
-RECIPES = {"wu2021-tiny": _WU2021}
+RECIPES = {
+    "multi30k": _MULTI30K,
+    "multi30k-small": _MULTI30K_SMALL,
+    "wu2021-tiny": _WU2021,
+}
