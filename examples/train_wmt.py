@@ -64,6 +64,7 @@ def run(args, strategy, corpus) -> dict:
     schedule = make_schedule(
         args.schedule,
         args.learning_rate,
+        args.epochs,
         args.constant_epochs,
         args.warmup_steps,
         args.patience,

@@ -334,9 +334,7 @@ def test_lengths_may_be_relative_to_the_source():
     assert unlimited(never, sources).lengths[:, 0].numpy().tolist() == [12, 6]
 
 
-@pytest.mark.parametrize(
-    "compact", [True, pytest.param(False, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("compact", [True, pytest.param(False, marks=pytest.mark.slow)])
 @quick
 @given(seed=seeds)
 def test_limits_of_their_own_do_not_make_neighbours_matter(compact, seed):

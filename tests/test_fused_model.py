@@ -57,7 +57,7 @@ def trained(name, fused, dtype="float32"):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow] * (name in ("tied", "maxout", "transformer")))
+        pytest.param(name, marks=[pytest.mark.slow] * (name != "seq2seq"))
         for name in MODELS
     ],
 )

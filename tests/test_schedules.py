@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from keras_luong.training.schedules import (
     SCHEDULES,
     InverseSquareRoot,
+    cosine,
     halving,
     make_schedule,
     plateau,
@@ -27,6 +28,12 @@ def test_halving(constant_epochs, epochs, expected):
     rate = halving(1.0, constant_epochs)
     assert [rate(epoch) for epoch in range(epochs)] == expected
     assert rate(6, 123.0) == rate(6)  # as Keras calls it
+
+
+def test_cosine():
+    rate = cosine(2.0, 6)
+    expected = [2.0, 1 + 0.75**0.5, 1.5, 1.0, 0.5, 1 - 0.75**0.5, 0.0, 0.0]
+    np.testing.assert_allclose([rate(epoch) for epoch in range(8)], expected, atol=1e-9)
 
 
 def small_model(learning_rate):
@@ -114,9 +121,10 @@ def test_by_name(name):
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda: make_schedule("cosine", 1.0), "cosine.*halving"),
+        (lambda: make_schedule("linear", 1.0), "linear.*halving"),
         (lambda: make_schedule("constant", 0.0), "learning_rate.*0.0"),
         (lambda: make_schedule("halving", 1.0, constant_epochs=-1), "-1"),
+        (lambda: make_schedule("cosine", 1.0, epochs=0), "epochs.*0"),
         (lambda: make_schedule("inverse_sqrt", 1.0, warmup_steps=0), "warmup_steps"),
         (lambda: make_schedule("plateau", 1.0, patience=0), "patience.*0"),
         (lambda: halving(-1.0, 5), "initial"),

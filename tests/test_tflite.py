@@ -131,9 +131,7 @@ SEARCHES = {
 }
 
 
-@pytest.mark.parametrize(
-    "search, source_length", cases(SEARCHES, ["constraints"])
-)
+@pytest.mark.parametrize("search, source_length", cases(SEARCHES, ["constraints"]))
 def test_every_search_says_the_same_as_keras(search, source_length, tmp_path):
     translator = translator_of(small(), search)
     assert_the_same(translator, tmp_path / "x.tflite", source_length)

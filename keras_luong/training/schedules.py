@@ -7,6 +7,7 @@ knows; warm-up goes by steps, which only the optimizer knows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -58,6 +59,35 @@ def halving(initial: float, constant_epochs: int) -> Callable[..., float]:
     def rate(epoch: int, learning_rate: float | None = None) -> float:
         # Keras passes the current rate; not using it makes resuming exact.
         return float(initial) * 0.5 ** max(0, epoch - constant_epochs + 1)
+
+    return rate
+
+
+def cosine(initial: float, epochs: int) -> Callable[..., float]:
+    """From the first epoch on ever lower, to almost 0 in the last.
+
+    `initial · (1 + cos(π · epoch / epochs)) / 2` (Loshchilov & Hutter 2017,
+    arXiv:1608.03983, eq. 5, without restarts).
+
+    Args:
+        initial: The learning rate of the first epoch.
+        epochs: How many epochs the training has; any later one has rate 0.
+
+    Returns:
+        A function of the epoch, counted from 0, for
+        `keras.callbacks.LearningRateScheduler`.
+
+    Example:
+        >>> rate = cosine(1.0, epochs=4)
+        >>> [round(rate(epoch), 3) for epoch in range(4)]
+        [1.0, 0.854, 0.5, 0.146]
+    """
+    check_above("initial", initial, 0)
+    check_size("epochs", epochs)
+
+    def rate(epoch: int, learning_rate: float | None = None) -> float:
+        done = min(epoch / epochs, 1.0)
+        return float(initial) * (1.0 + math.cos(math.pi * done)) / 2
 
     return rate
 
@@ -140,6 +170,10 @@ def _halving(learning_rate, constant_epochs, **_) -> Schedule:
     return _by_epochs(learning_rate, halving(learning_rate, constant_epochs))
 
 
+def _cosine(learning_rate, epochs, **_) -> Schedule:
+    return _by_epochs(learning_rate, cosine(learning_rate, epochs))
+
+
 def _plateau(learning_rate, patience, monitor, history, **_) -> Schedule:
     check_size("patience", patience)
 
@@ -161,6 +195,7 @@ def _inverse_sqrt(learning_rate, warmup_steps, **_) -> Schedule:
 SCHEDULES = {
     "constant": _constant,
     "halving": _halving,
+    "cosine": _cosine,
     "plateau": _plateau,
     "inverse_sqrt": _inverse_sqrt,
 }
@@ -169,6 +204,7 @@ SCHEDULES = {
 def make_schedule(
     name: str,
     learning_rate: float,
+    epochs: int = 10,
     constant_epochs: int = 5,
     warmup_steps: int = 4000,
     patience: int = 2,
@@ -178,8 +214,10 @@ def make_schedule(
     """Makes a schedule by name.
 
     Args:
-        name: `"constant"`, `"halving"` (the paper's), `"plateau"` or `"inverse_sqrt"`.
+        name: `"constant"`, `"halving"` (the paper's), `"cosine"`, `"plateau"` or
+            `"inverse_sqrt"`.
         learning_rate: The first learning rate; the peak for `"inverse_sqrt"`.
+        epochs: How many epochs the cosine takes.
         constant_epochs: Epochs before the halving begins.
         warmup_steps: Steps of warm-up for `"inverse_sqrt"`.
         patience: Epochs without a better one that halve the rate on a plateau.
@@ -205,6 +243,7 @@ def make_schedule(
     check_above("learning_rate", learning_rate, 0)
     return SCHEDULES[name](
         learning_rate,
+        epochs=epochs,
         constant_epochs=constant_epochs,
         warmup_steps=warmup_steps,
         patience=patience,
