@@ -1,7 +1,8 @@
 """Prints a table of runs: the flags in which they differ, and what they reached.
 
-As Markdown, the best at the end. Nothing but validation data is looked at, so that the
-table may choose. Some commands:
+As Markdown, the best at the end; those that are not finished come first, those without
+an epoch not at all. Nothing but validation data is looked at, so that the table may
+choose. Some commands:
 
     python examples/compare_runs.py runs/*
     python examples/compare_runs.py runs/* --flags dropout r_drop seed
@@ -16,10 +17,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from keras_luong.training.flags import config_flags
 from keras_luong.training.run_directory import RunDirectory, read_history, read_record
 
 #: What says nothing of the model, or has a column of its own.
-HIDDEN = set("data epochs strategy save_steps keep_epochs chosen_batch_tokens".split())
+HIDDEN = set("epochs strategy save_steps keep_epochs chosen_batch_tokens".split())
 HEADER = ("run", "flags", "epochs", "minutes", "perplexity", "BLEU", "beam BLEU")
 
 
@@ -74,18 +76,25 @@ def read(path: Path) -> Run | None:
 def differing(runs: Sequence[Run]) -> set[str]:
     """The flags that not all runs have the same of."""
     names = {name for run in runs for name in run.settings}
-    return {
-        name for name in names if len({str(run.settings.get(name)) for run in runs}) > 1
-    }
+    return {name for name in names if len({given(run, name) for run in runs}) > 1}
+
+
+def given(run: Run, name: str) -> str | None:
+    """A flag's value as one would give it; None where there is nothing to give.
+
+    A hyperparameter that a run does not have is its preset's.
+    """
+    value = run.settings.get(name)
+    if value is None:
+        is_none = name in run.settings and name in config_flags()
+        return "none" if is_none else None
+    return str(value)
 
 
 def row(run: Run, flags: Sequence[str]) -> tuple[str, ...]:
-    """A row of the table; flags that a run does not have are its preset's."""
-    shown = [
-        f"{name} {run.settings[name]}"
-        for name in flags
-        if run.settings.get(name) is not None
-    ]
+    """A row of the table."""
+    values = [(name, given(run, name)) for name in flags]
+    shown = [f"{name} {value}" for name, value in values if value is not None]
     beam = "" if run.beam_bleu is None else f"{run.beam_bleu:.2f}"
     return (
         run.name,

@@ -64,15 +64,17 @@ def run(args, strategy, corpus) -> dict:
     schedule = make_schedule(
         args.schedule,
         args.learning_rate,
-        args.epochs,
-        args.constant_epochs,
-        args.warmup_steps,
-        args.patience,
-        args.monitor,
-        lambda: run_directory.read_history(args.run_dir),
+        epochs=args.epochs,
+        constant_epochs=args.constant_epochs,
+        warmup_steps=args.warmup_steps,
+        patience=args.patience,
+        monitor=args.monitor,
+        history=lambda: run_directory.read_history(args.run_dir),
     )
     with strategy.scope():
         model, perplexity = make_model(args, tokenizers, schedule)
+    if resuming:
+        run_directory.check_config(args.run_dir, model.config)
     args.chosen_batch_tokens = choose_batch_tokens(args, model, resuming)
     search = BeamSearch(
         args.beam_width, max_length=None, length_penalty=args.length_penalty
@@ -97,14 +99,18 @@ def run(args, strategy, corpus) -> dict:
 def tell_changes(args) -> None:
     """Prints what will be trained otherwise than before."""
     before = run_directory.read_record(args.run_dir)["settings"]
-    for name in ("learning_rate", "clip_norm"):
+    names = ["learning_rate", "clip_norm"]
+    if args.schedule == "cosine":  # which ends where they do
+        names.append("epochs")
+    for name in names:
         if before.get(name) != (now := vars(args)[name]):
             print(f"{name} was {before.get(name)}, and is {now} from here on.")
 
 
 def make_model(args, tokenizers, schedule) -> tuple:
     """The compiled model, and its metric that counts tokens."""
-    model = PRESETS[args.preset].model(make_config(args, tokenizers))
+    sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
+    model = PRESETS[args.preset].model(make_config(args, *sizes))
     perplexity = Perplexity()
     optimizer = make_optimizer(
         args.optimizer,

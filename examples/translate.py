@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 import keras
+import numpy as np
 
 from keras_luong.decoding.penalties import AverageLengthPenalty
 from keras_luong.decoding.shortlist import Shortlist
 from keras_luong.evaluation import alignment
-from keras_luong.evaluation.plots import save_attention
+from keras_luong.evaluation.plots import check_matplotlib, save_attention
 from keras_luong.serving.translator import Translation, Translator
 from keras_luong.training import run_directory
 
@@ -36,6 +37,7 @@ def main(argv: list[str] | None = None) -> None:
     args = parse(argv)
     translator = make_translator(args)
     if args.pictures is not None:
+        check_pictures(translator)
         args.pictures.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as files:
         lines = files.enter_context(opened(args.input, "rb"))
@@ -85,7 +87,7 @@ def write(translator: Translator, lines: BinaryIO, out: BinaryIO, args) -> None:
             if args.n_best > 1:
                 fields = [str(done - 1), *fields]
             out.write(" ||| ".join(fields).encode() + b"\n")
-        if args.pictures is not None and hypotheses[0].tokens:
+        if args.pictures is not None and np.any(hypotheses[0].alignment):
             draw(hypotheses[0], args.pictures / f"{done}.png")
         if done % args.window == 0:
             out.flush()  # somebody may wait for what is ready
@@ -105,6 +107,13 @@ def columns(t: Translation, args) -> Iterator[str]:
         links = alignment.hard_alignment(t.alignment, source_end=True, target_end=ended)
         links = alignment.merge_links(links, t.source_tokens, t.tokens)
         yield alignment.format_pharaoh(links)
+
+
+def check_pictures(translator: Translator) -> None:
+    """Refuses, before any work, what cannot be drawn."""
+    check_matplotlib()
+    if getattr(translator.model.config, "attention", True) is None:
+        raise SystemExit("--pictures needs a model with attention, which this is not.")
 
 
 def draw(t: Translation, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 Example:
     python export/to_saved_model.py runs/m30k models/m30k --version 1 --beam_width 5
+    python export/to_saved_model.py runs/a models/ab --ensemble runs/b
 """
 
 from __future__ import annotations

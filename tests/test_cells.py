@@ -2,7 +2,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_luong.layers.cells import CELL_TYPES, CellInput, get_cell_type
+from keras_luong.layers.cell_input import CellInput
+from keras_luong.layers.cells import CELL_TYPES, get_cell_type
 from keras_luong.layers.layer_norm_lstm import LayerNormLSTM, LayerNormLSTMCell
 from keras_luong.layers.scores import matmul
 
@@ -53,6 +54,20 @@ def test_leading_axes_are_free(name):
     )
     for a, b in zip(beams, flat, strict=True):
         np.testing.assert_allclose(np.reshape(a, (10, 3)), b, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CELL_TYPES)
+def test_noise_is_on_the_product_alone(name):
+    """As if the recurrent kernel's rows had been multiplied; a GRU carries all of h."""
+    kind, cell = get_cell_type(name), random_cell(name)
+    rng = np.random.default_rng(1)
+    x = CellInput(kind.ready(cell, rng.normal(size=(2, 4)).astype("float32")))
+    states = [rng.normal(size=(2, 3)).astype("float32") for _ in range(kind.num_states)]
+    noise = np.array([2.0, 0.0, 2.0], "float32")
+    found = kind.equations(cell, x, states, matmul, noise)
+    cell.recurrent_kernel.assign(noise[:, None] * cell.recurrent_kernel.numpy())
+    for a, b in zip(found, kind.equations(cell, x, states, matmul), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
 
 
 def test_layer_norm_lstm_against_kerass_normalisation():

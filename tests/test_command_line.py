@@ -17,7 +17,12 @@ TEXTS = ["the red dog", "the cat is red", ""]
 def parse(*argv):
     parser = argparse.ArgumentParser()
     command_line.add_options(parser)
-    return parser.parse_args([str(text) for text in argv])
+    parser.add_argument("out_dir")
+    return parser.parse_args([str(text) for text in (*argv, "out")])
+
+
+def together(*others):
+    return [text for other in others for text in ("--ensemble", other)]
 
 
 @pytest.fixture
@@ -40,7 +45,7 @@ def test_an_ensemble_of_runs(runs):
         translators[0].tokenizers,
         translators[0].search,
     ).translate(TEXTS)
-    found = command_line.translator_of(parse(first, "--ensemble", *others))
+    found = command_line.translator_of(parse(*together(*others), first))
     for one, other in zip(found.translate(TEXTS), expected, strict=True):
         assert one.text == other.text
         np.testing.assert_allclose(one.score, other.score, rtol=1e-5)
@@ -52,7 +57,7 @@ def test_an_ensemble_of_runs(runs):
 def test_the_origin_names_all_runs(runs):
     _, (first, second, third) = runs
     write_json(RunDirectory(third).results, {"test": {"bleu": 41.0}})
-    about = command_line.origin(parse(first, "--ensemble", second, third))
+    about = command_line.origin(parse(first, *together(second, third)))
     assert all(run["settings"] == {"epochs": 3} for run in about["ensemble"])
     results = [run["results"] for run in about["ensemble"]]
     assert results == [None, {"test": {"bleu": 41.0}}]

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def runs(tmp_path_factory):
     model = Seq2Seq(Seq2SeqConfig(9, 9, units=4))
     for name, epochs, settings in (
         ("a", EPOCHS, {"seed": 1, "dropout": 0.1, "data": "x"}),
-        ("b", EPOCHS[:1], {"seed": 1, "units": 8, "data": "y", "r_drop": None}),
+        ("b", EPOCHS[:1], {"seed": 1, "attention": None, "data": "x", "r_drop": None}),
         ("c", [], {"seed": 1}),
     ):
         run = RunDirectory(parent / name)
@@ -47,7 +48,7 @@ def test_shows_what_differs_and_what_was_reached(runs, capsys):
     assert capsys.readouterr().out == text + "\n"
     header, _, first, second = text.splitlines()
     assert cells(header) == list(compare_runs.HEADER)
-    assert cells(first) == ["b", "units 8", "1", "2", "5.00", "31.00", ""]
+    assert cells(first) == ["b", "attention none", "1", "2", "5.00", "31.00", ""]
     assert cells(second) == ["a", "dropout 0.1", "2", "2", "5.00", "33.25", "35.50"]
     assert "99" not in text  # never the test set
 
@@ -59,10 +60,11 @@ def test_shows_the_flags_that_are_asked_for(runs):
 
 def test_passes_over_what_is_no_run_and_infinities(runs, tmp_path):
     (tmp_path / "notes").mkdir()
-    (runs / "b" / "history.jsonl").write_text(
+    shutil.copytree(runs / "b", tmp_path / "b")
+    (tmp_path / "b" / "history.jsonl").write_text(
         json.dumps({**EPOCHS[0], "val_perplexity": None}) + "\n"
     )
-    text = compare_runs.main([str(tmp_path / "notes"), str(runs / "b")])
+    text = compare_runs.main([str(tmp_path / "notes"), str(tmp_path / "b")])
     assert cells(text.splitlines()[2])[4] == "inf"
 
 

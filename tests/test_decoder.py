@@ -166,7 +166,7 @@ def test_the_output_has_a_dropout_of_its_own(rate):
     np.testing.assert_array_equal(outputs == 0, np.stack([units] * STEPS, 1))
     assert units.any() == (rate != 0.0)
     again = InputFeedingDecoder.from_config(decoder.get_config())
-    assert again.cell.output_dropout == (0.7 if rate is None else rate)
+    assert again.cell.output_dropout == rate
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from keras_luong.models.config import Seq2SeqConfig
-from keras_luong.training.flags import make_config, parse
+from keras_luong.training.flags import ZERO_IS_NONE, make_config, parse, settings_of
 
 
 def test_every_hyperparameter_is_a_flag_with_help(capsys):
@@ -18,15 +18,6 @@ def test_every_hyperparameter_is_a_flag_with_help(capsys):
     assert "Size of every decoder layer" in text
 
 
-class Sizes:
-    """Stands for tokenizers."""
-
-    def __init__(self, size):
-        self.source = self.target = self
-        self.vocab_size = size
-        self.shared = True
-
-
 @pytest.mark.parametrize(
     "text, expected",
     [
@@ -34,13 +25,13 @@ class Sizes:
         ("--units 12 --dropout 0.5", {"units": 12, "dropout": 0.5, "num_layers": 4}),
         ("--no-input_feeding", {"input_feeding": False}),
         ("--attention none --init_scale None", {"attention": None, "init_scale": None}),
-        ("--preset small --tie_embeddings all", {"tie_embeddings": "all"}),
+        ("--preset small --tie_embeddings all --shared", {"tie_embeddings": "all"}),
         ("--preset small --bidirectional", {"bidirectional": True}),
     ],
 )
 def test_flags_change_the_preset(text, expected):
     args = parse(["--run_dir", "r", *text.split()])
-    config = make_config(args, Sizes(50))
+    config = make_config(args, 50, 50)
     assert {name: getattr(config, name) for name in expected} == expected
 
 
@@ -66,6 +57,16 @@ def test_the_default_is_the_papers():
         ("--r_drop -1", "--r_drop.*-1"),
         ("--weight_decay -3", "--weight_decay.*-3"),
         ("--r_drop 5 --jit_compile", "--r_drop needs --no-jit_compile.*5"),
+        ("--label_smoothing 2", "--label_smoothing.*2"),
+        ("--ema_momentum 1", "--ema_momentum.*1"),
+        ("--learning_rate 0", "--learning_rate.*0"),
+        ("--beta_2 0.98", "--beta_2 needs --optimizer adam.*sgd"),
+        ("--subword_sampling -0.1", "--subword_sampling.*-0.1"),
+        ("--subword_sampling 0.1 --tokenizer word", "--subword_sampling needs.*word"),
+        ("--dropout 1.5", "dropout.*1.5"),
+        ("--cell_type elman", "cell_type.*elman"),
+        ("--preset gnmt --num_heads 2", "gnmt has no num_heads"),
+        ("--preset small --tie_embeddings all", "--tie_embeddings all.*--shared"),
     ],
 )
 def test_refuses_bad_values_before_any_work(text, message):
@@ -73,12 +74,10 @@ def test_refuses_bad_values_before_any_work(text, message):
         parse(["--run_dir", "r", *text.split()])
 
 
-def test_tied_sides_need_one_vocabulary():
-    args = parse("--run_dir r --preset small --tie_embeddings all".split())
-    sizes = Sizes(50)
-    sizes.shared = False
-    with pytest.raises(ValueError, match="tie_embeddings.*--shared"):
-        make_config(args, sizes)
+@pytest.mark.parametrize("name", ZERO_IS_NONE)
+def test_zero_is_what_is_not_given(name):
+    args = [parse(["--run_dir", "r", *more]) for more in ([], [f"--{name}", "0"])]
+    assert settings_of(args[0]) == settings_of(args[1])
 
 
 @pytest.mark.parametrize("text", ["--units x", "--optimizer rmsprop", "--unit 5 --x"])

@@ -86,6 +86,23 @@ def test_other_losses_and_metrics_are_kerass_own():
     assert np.isfinite(logs["loss"]).all() and "accuracy" in logs
 
 
+def test_a_saved_model_is_compiled_as_it_was(tmp_path):
+    model = build("small", 11, V, dropout=0.0, **SMALL)
+    optimizer = make_optimizer("adam", 0.01, 0.5, weight_decay=0.1, beta_2=0.9)
+    metrics = [Perplexity(), TokenAccuracy()]
+    model.compile(optimizer, SequenceCrossentropy(0.1, 2.0), metrics=metrics)
+    model.fit(batches(), verbose=0, steps_per_epoch=3)
+    model.save(tmp_path / "m.keras")
+    again = keras.models.load_model(tmp_path / "m.keras")
+    assert again.loss.get_config() == model.loss.get_config()
+    assert again.optimizer.get_config() == optimizer.get_config()
+    logs = [
+        x.fit(batches(1), verbose=0, steps_per_epoch=3).history for x in (model, again)
+    ]
+    for name, value in logs[0].items():
+        np.testing.assert_allclose(logs[1][name], value, rtol=1e-5, err_msg=name)
+
+
 @pytest.mark.parametrize("rows, chunk", [(7, 24), (7, 1), (1, 10**6), (0, 24), (8, 48)])
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.3])

@@ -8,6 +8,7 @@ import tensorflow as tf
 from finite_differences import check_gradients
 
 from keras_luong import BeamSearch, Seq2SeqConfig, SequenceCrossentropy
+from keras_luong.layers.cells import CELL_TYPES
 from keras_luong.models.presets import PRESETS, build, configure
 
 SMALL = {
@@ -149,7 +150,7 @@ def test_tied_embeddings(name):
 
 
 @pytest.mark.parametrize("name", SMALL)
-@pytest.mark.parametrize("cell_type", ["lstm", "gru", "simple_rnn"])
+@pytest.mark.parametrize("cell_type", CELL_TYPES)
 def test_every_cell_type(name, cell_type):
     model, inputs = small(name, cell_type=cell_type), batch()
     logits, _ = stepped(model, inputs)
@@ -158,11 +159,13 @@ def test_every_cell_type(name, cell_type):
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_makes_a_model(name):
-    assert configure(name, 12, 12).target_vocab_size == 12
+    one = configure(name, 12, 12).tie_embeddings == "all"
+    vocabularies = (12, 12) if one else (10, 12)
+    assert configure(name, *vocabularies).target_vocab_size == 12
     sizes = {"units": 16}  # the papers' would only be slow
     if name == "bahdanau2015":
         sizes["encoder_units"] = 16
-    assert build(name, 12, 12, **sizes).output_shape == (None, None, 12)
+    assert build(name, *vocabularies, **sizes).output_shape == (None, None, 12)
 
 
 def test_the_sizes_are_the_papers():

@@ -15,6 +15,7 @@ from keras_luong.text.tokenizers import TokenizerPair, WordTokenizer
 from keras_luong.training.run_directory import (
     FORMAT,
     RunDirectory,
+    check_config,
     check_settings,
     load,
     read_history,
@@ -186,6 +187,16 @@ class TestSettings:
     def test_other_settings_are_refused(self, run, settings, message):
         with pytest.raises(ValueError, match=message):
             check_settings(run.path, settings, ["epochs"])
+
+    def test_another_model_is_refused(self, run):
+        """Its preset may have been changed since."""
+        check_config(run.path, Seq2SeqConfig(8, 9, units=8))
+        with pytest.raises(ValueError, match="other options.*dropout: 0.2 there, 0.5"):
+            check_config(run.path, Seq2SeqConfig(8, 9, units=8, dropout=0.5))
+        record = read_record(run.path)
+        del record["model"]["config"]["config"]["dropout"]  # older than the option
+        write_json(run.record, record)
+        check_config(run.path, Seq2SeqConfig(8, 9, units=8, dropout=0.5))
 
     def test_new_directories(self, tmp_path):
         assert check_settings(tmp_path / "new", SETTINGS) is False

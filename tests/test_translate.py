@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from keras_luong import BeamSearch, Seq2Seq, Seq2SeqConfig, TokenizerPair, WordTokenizer
+from keras_luong.models import build
 from keras_luong.training.run_directory import RunDirectory, load, write_record
 
 SCRIPT = Path(__file__).parent.parent / "examples" / "translate.py"
@@ -91,6 +92,17 @@ def test_pictures_of_lines_that_have_words(run, capfdbinary, monkeypatch, tmp_pa
     translated(run, capfdbinary, monkeypatch, b"a b\n\nc d\n", *flags)
     pictures = {path.name: path.read_bytes()[1:4] for path in folder.iterdir()}
     assert pictures == {"1.png": b"PNG", "3.png": b"PNG"}
+
+
+def test_no_pictures_without_attention(run, monkeypatch, tmp_path):
+    pytest.importorskip("matplotlib")
+    translator = load(run)
+    model = build("sutskever2014", 9, 9, units=4, num_layers=1)
+    monkeypatch.setattr(translator, "model", model)
+    monkeypatch.setattr(script, "make_translator", lambda args: translator)
+    with pytest.raises(SystemExit, match="--pictures needs a model with attention"):
+        script.main([str(run), "--pictures", str(tmp_path / "pictures")])
+    assert not (tmp_path / "pictures").exists()
 
 
 def test_the_search_is_the_runs_with_what_flags_change(run):

@@ -28,6 +28,21 @@ UNSEEN = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")  # controls, formats, private use
 BOXES = ("lastresort", "fallback", "notdef")  # fonts that have a box for everything
 
 
+def check_matplotlib() -> None:
+    """Says what to install, before there is anything to draw.
+
+    Raises:
+        ImportError: If matplotlib is not installed.
+    """
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "Drawing attention needs matplotlib, which is not installed. "
+            "Install the extra that has it: pip install 'keras_luong[plots]'"
+        ) from error
+
+
 def attention_figure(
     weights,
     source_tokens: Sequence[str],
@@ -66,13 +81,8 @@ def attention_figure(
         ...                           ["▁ein", "▁Hund"])
         >>> figure.savefig("attention.png")
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            "Drawing attention needs matplotlib, which is not installed. "
-            "Install the extra that has it: pip install 'keras_luong[plots]'"
-        ) from error
+    check_matplotlib()
+    from matplotlib.figure import Figure
 
     weights = matrix(weights, source_tokens, target_tokens)
     rows, columns = weights.shape

@@ -6,55 +6,31 @@ multiplied only through `project`, see `keras_luong.layers.scores`.
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 from keras import ops
 
 from keras_luong.checks import check_choice
+from keras_luong.layers.cell_input import dropped, total
 from keras_luong.layers.layer_norm_lstm import LayerNormLSTM, layer_norm_lstm
 from keras_luong.layers.scores import matmul
 
 
-class CellInput(NamedTuple):
-    """What enters a cell from outside: a part projected already and parts to project.
-
-    Attributes:
-        ready: `x W + b` if that could be done before the loop, or None.
-        weights: Tuple of matrices for `tensors`.
-        tensors: Tuple of inputs that exist only inside the loop.
-        bias: Of the input's projection, if it is not in `ready`; or None.
-        beside: What is added to the state's own projection `h U`, which a GRU's reset
-            gate goes over; or None.
-    """
-
-    ready: Any = None
-    weights: tuple = ()
-    tensors: tuple = ()
-    bias: Any = None
-    beside: Any = None
-
-
-def _sum(*parts):
-    """The sum of those that are there."""
-    return functools.reduce(operator.add, [x for x in parts if x is not None])
-
-
-def lstm(cell, inputs, states, project):
+def lstm(cell, inputs, states, project, noise=None):
     """Hochreiter & Schmidhuber 1997, gates in the order i, f, g, o; -> [h, c]."""
     h, c = states
     weights = (*inputs.weights, cell.recurrent_kernel)
-    product = project(weights, (*inputs.tensors, h), bias=inputs.bias)  # one for all
-    z = _sum(product, inputs.ready, inputs.beside)
+    tensors = (*inputs.tensors, dropped(h, noise))
+    product = project(weights, tensors, bias=inputs.bias)  # one for all
+    z = total(product, inputs.ready, inputs.beside)
     i, f, g, o = ops.split(z, 4, axis=-1)
     c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
     return [ops.sigmoid(o) * ops.tanh(c), c]
 
 
-def gru(cell, inputs, states, project):
+def gru(cell, inputs, states, project, noise=None):
     """Cho et al. 2014, with the reset after the product as in Keras and cuDNN; -> [h].
 
     Gates in the order z (update), r (reset), candidate.
@@ -62,8 +38,9 @@ def gru(cell, inputs, states, project):
     (h,) = states
     x = inputs.ready
     if inputs.weights:
-        x = _sum(project(inputs.weights, inputs.tensors, bias=inputs.bias), x)
-    u = _sum(project(cell.recurrent_kernel, h, bias=cell.bias[1]), inputs.beside)
+        x = total(project(inputs.weights, inputs.tensors, bias=inputs.bias), x)
+    u = project(cell.recurrent_kernel, dropped(h, noise), bias=cell.bias[1])
+    u = total(u, inputs.beside)
     x_z, x_r, x_h = ops.split(x, 3, axis=-1)
     u_z, u_r, u_h = ops.split(u, 3, axis=-1)
     z = ops.sigmoid(x_z + u_z)
@@ -71,11 +48,12 @@ def gru(cell, inputs, states, project):
     return [z * h + (1 - z) * candidate]
 
 
-def simple_rnn(cell, inputs, states, project):
+def simple_rnn(cell, inputs, states, project, noise=None):
     """Elman 1990: `h = tanh(x W + h U + b)`; -> [h]."""
     weights = (*inputs.weights, cell.recurrent_kernel)
-    product = project(weights, (*inputs.tensors, *states), bias=inputs.bias)
-    return [ops.tanh(_sum(product, inputs.ready, inputs.beside))]
+    tensors = (*inputs.tensors, dropped(states[0], noise))
+    product = project(weights, tensors, bias=inputs.bias)
+    return [ops.tanh(total(product, inputs.ready, inputs.beside))]
 
 
 class CellType(NamedTuple):
@@ -83,7 +61,8 @@ class CellType(NamedTuple):
 
     Attributes:
         layer: The Keras layer whose cell holds the weights.
-        equations: `(cell, inputs, states, project) -> states`; the first is h.
+        equations: `(cell, inputs, states, project, noise=None) -> states`; the first
+            is h, which `noise` multiplies where it meets the recurrent kernel.
         num_states: How many states it has.
         input_bias: `cell -> bias` of the input's projection, or None.
     """

@@ -100,7 +100,7 @@ class InputFeedingDecoder(UncastLayer):
         outputs, weights, states = run(
             inputs, memory, states, mask, training, return_attention_scores
         )
-        results = [self._drop(outputs, cell.output_dropout, training)]
+        results = [self._drop(outputs, cell.output_rate, training)]
         if return_attention_scores:
             results.append(weights)
         if return_state:

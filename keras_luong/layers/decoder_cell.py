@@ -12,7 +12,8 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_axes, check_flag, check_rate, check_size
-from keras_luong.layers.cells import CellInput, get_cell_type
+from keras_luong.layers.cell_input import CellInput
+from keras_luong.layers.cells import get_cell_type
 from keras_luong.layers.memory import Memory, make_memory
 from keras_luong.layers.recurrent_layer import run_layer
 from keras_luong.layers.scores import matmul
@@ -99,9 +100,9 @@ class DecoderCell(UncastLayer):
         self.kind = get_cell_type(cell_type)
         self.dropout = check_rate("dropout", dropout)
         self.recurrent_dropout = check_rate("recurrent_dropout", recurrent_dropout)
-        self.output_dropout = dropout
         if output_dropout is not None:
-            self.output_dropout = check_rate("output_dropout", output_dropout)
+            output_dropout = check_rate("output_dropout", output_dropout)
+        self.output_dropout = output_dropout
         self.residual = check_flag("residual", residual)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
@@ -125,6 +126,11 @@ class DecoderCell(UncastLayer):
     def output_units(self):
         """Size of the output."""
         return self.units
+
+    @property
+    def output_rate(self):
+        """The rate of dropout on the output."""
+        return self.dropout if self.output_dropout is None else self.output_dropout
 
     @property
     def fed_units(self):
@@ -294,9 +300,14 @@ class DecoderCell(UncastLayer):
         """
         count = self.kind.num_states
         old = states[index * count : (index + 1) * count]
-        if noise and noise["recurrent"]:
-            old = [old[0] * noise["recurrent"][index], *old[1:]]
-        return self.kind.equations(self.layers[index].cell, inputs, old, project)
+        drops = noise and noise["recurrent"]
+        return self.kind.equations(
+            self.layers[index].cell,
+            inputs,
+            old,
+            project,
+            noise["recurrent"][index] if drops else None,
+        )
 
     def run_above(self, h, states, noise, project, extra=()):
         """The layers above the first: -> h of the top, their new states.

@@ -9,7 +9,7 @@ import keras
 
 from keras_luong.checks import check_flag, check_size
 from keras_luong.layers.attentional_vector import AttentionalVector
-from keras_luong.layers.cells import CellInput
+from keras_luong.layers.cell_input import CellInput
 from keras_luong.layers.decoder_cell import CellStates, DecoderCell, no_weights
 from keras_luong.layers.scores import matmul
 

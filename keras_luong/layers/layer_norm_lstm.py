@@ -9,13 +9,14 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_size
+from keras_luong.layers.cell_input import CellInput, dropped, total
 from keras_luong.layers.scores import matmul
 
 EPSILON = 1e-3  # Keras's own
 INITIALIZERS = ("kernel_initializer", "recurrent_initializer", "bias_initializer")
 
 
-def layer_norm_lstm(cell, inputs, states, project):
+def layer_norm_lstm(cell, inputs, states, project, noise=None):
     """Ba et al. 2016 (arXiv:1607.06450), Eq. 20 to 22; -> [h, c].
 
     The sum of all that enters a gate is normalised, gate by gate, as TensorFlow 1's
@@ -23,9 +24,8 @@ def layer_norm_lstm(cell, inputs, states, project):
     """
     h, c = states
     weights = (*inputs.weights, cell.recurrent_kernel)
-    z = project(weights, (*inputs.tensors, h))
-    for part in (inputs.ready, inputs.beside):
-        z = z if part is None else z + part
+    product = project(weights, (*inputs.tensors, dropped(h, noise)))
+    z = total(product, inputs.ready, inputs.beside)
     gates = ops.reshape(z, (*ops.shape(z)[:-1], 4, cell.units))
     gates = normalized(gates, cell.gamma, ops.reshape(cell.bias, (4, cell.units)))
     i, f, g, o = ops.unstack(gates, axis=-2)
@@ -104,8 +104,6 @@ class LayerNormLSTMCell(keras.layers.Layer):
 
     def call(self, inputs, states, training=False):
         """See the class."""
-        from keras_luong.layers.cells import CellInput
-
         del training
         x = CellInput(matmul(self.kernel, inputs))
         states = layer_norm_lstm(self, x, states, matmul)

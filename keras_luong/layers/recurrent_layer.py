@@ -10,7 +10,7 @@ import functools
 import keras
 from keras import ops
 
-from keras_luong.layers.cells import CellInput
+from keras_luong.layers.cell_input import CellInput
 from keras_luong.layers.recurrence import scan
 
 CUDNN_LAYERS = keras.layers.LSTM, keras.layers.GRU
@@ -35,7 +35,7 @@ def run_layer(
         states: List of initial states [B, H].
         mask: bool [T, B], or None; where False, states are kept and outputs are zeros.
         backwards: Whether to read from the end. Outputs are in the order of x.
-        noise: Multipliers [B, H] of the recurrent h, or None.
+        noise: Dropout multipliers [B, H] of the recurrent h, or None.
         training: Whether gradients will be wanted.
 
     Returns:
@@ -57,9 +57,7 @@ def run_layer(
 
 def _loop(kind, cell, x, states, mask, backwards, noise, training):
     def step(z, states, noise, project):
-        for multiplier in noise:
-            states = [states[0] * multiplier, *states[1:]]
-        states = kind.equations(cell, CellInput(z), states, project)
+        states = kind.equations(cell, CellInput(z), states, project, *noise)
         return (states[0],), states
 
     z = kind.ready(cell, x)

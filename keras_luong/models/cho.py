@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_luong.layers.cells import CellInput
+from keras_luong.layers.cell_input import CellInput
 from keras_luong.layers.decoder_cell import no_weights
 from keras_luong.layers.memory import make_memory
 from keras_luong.layers.readout import MaxoutCell, maxout

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import keras
 
-from keras_luong.layers.cells import CellInput
+from keras_luong.layers.cell_input import CellInput
 from keras_luong.layers.decoder_cell import DecoderCell
 from keras_luong.layers.encoder import RecurrentEncoder
 from keras_luong.layers.scores import matmul

@@ -26,10 +26,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ensemble",
         type=Path,
-        nargs="+",
+        action="append",
         default=[],
         metavar="RUN_DIR",
-        help="other runs with the same tokenizers, to translate together with",
+        help="another run with the same tokenizers, to translate together with; may be "
+        "given several times",
     )
     parser.add_argument("--beam_width", type=int, help=f"1 is greedy; {run}")
     parser.add_argument("--length_penalty", type=float, help=f"GNMT's alpha; {run}")

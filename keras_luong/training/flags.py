@@ -13,9 +13,9 @@ import re
 import typing
 from pathlib import Path
 
-from keras_luong.checks import check_not_negative, check_size
+from keras_luong.checks import check_above, check_not_negative, check_rate, check_size
 from keras_luong.models.presets import PRESETS, configure
-from keras_luong.text.tokenizers import TOKENIZERS, TokenizerPair
+from keras_luong.text.tokenizers import TOKENIZERS
 from keras_luong.training.optimizers import OPTIMIZERS
 from keras_luong.training.recipes import RECIPES
 from keras_luong.training.schedules import SCHEDULES
@@ -24,6 +24,9 @@ from keras_luong.training.strategies import STRATEGIES
 LEARNING_RATES = {"sgd": 1.0, "adam": 1e-3}
 MONITORS = ("val_perplexity", "val_token_accuracy", "val_bleu", "val_loss")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+
+# 0 says that there is none of it, as not giving the flag does.
+ZERO_IS_NONE = ("r_drop", "weight_decay", "subword_sampling")
 
 # What may differ when a run goes on; everything else would make it another run.
 FREE = (
@@ -69,13 +72,26 @@ def parse(
     args = with_recipe(parser, argv)
     if args.learning_rate is None:
         args.learning_rate = LEARNING_RATES[args.optimizer]
+    check(args)
+    for name in ZERO_IS_NONE:
+        setattr(args, name, getattr(args, name) or None)
+    return args
+
+
+def check(args) -> None:
+    """Refuses what would fail only after the tokenizers are trained."""
     for name in ("max_length", "save_steps", "eval_sentences", "beam_width"):
         check_size(f"--{name}", vars(args)[name])
     check_size("--limit_examples", args.limit_examples, optional=True)
     if args.batch_tokens != "auto":
         check_size("--batch_tokens", args.batch_tokens)
-    for name in ("r_drop", "weight_decay"):
+    check_above("--learning_rate", args.learning_rate, 0)
+    for name in ("label_smoothing", "ema_momentum", "beta_2"):
+        check_rate(f"--{name}", vars(args)[name] or 0)
+    for name in (*ZERO_IS_NONE, "clip_norm"):
         check_not_negative(f"--{name}", vars(args)[name] or 0)
+    if args.beta_2 is not None and args.optimizer != "adam":
+        raise ValueError(f"--beta_2 needs --optimizer adam. Received: {args.optimizer}")
     if args.r_drop and args.jit_compile:
         raise ValueError(f"--r_drop needs --no-jit_compile. Received: {args.r_drop}")
     if args.subword_sampling and args.tokenizer != "sentencepiece":
@@ -83,7 +99,12 @@ def parse(
             "--subword_sampling needs --tokenizer sentencepiece. "
             f"Received: {args.tokenizer}"
         )
-    return args
+    config = make_config(args, args.vocab_size, args.vocab_size)
+    if config.tie_embeddings == "all" and not args.shared:
+        raise ValueError(
+            "--tie_embeddings all needs one vocabulary for both sides: --shared. "
+            "Received: --no-shared"
+        )
 
 
 def with_recipe(parser: argparse.ArgumentParser, argv: list[str] | None):
@@ -110,7 +131,7 @@ def settings_of(args) -> dict:
     }
 
 
-def make_config(args, tokenizers: TokenizerPair) -> typing.Any:
+def make_config(args, source_vocab_size: int, target_vocab_size: int) -> typing.Any:
     """The preset's configuration, with what the flags change of it."""
     changes = {name: vars(args)[name] for name in config_flags() if name in args}
     config_class = PRESETS[args.preset].model.config_class
@@ -120,14 +141,7 @@ def make_config(args, tokenizers: TokenizerPair) -> typing.Any:
             f"The preset {args.preset} has no {', '.join(strangers)}; it has "
             f"{', '.join(sorted(known))}"
         )
-    sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
-    config = configure(args.preset, *sizes, **changes)
-    if config.tie_embeddings == "all" and not tokenizers.shared:
-        raise ValueError(
-            'tie_embeddings="all" needs one vocabulary for both sides: --shared. '
-            "Received: --no-shared"
-        )
-    return config
+    return configure(args.preset, source_vocab_size, target_vocab_size, **changes)
 
 
 def config_flags() -> dict[str, tuple]:

@@ -74,6 +74,12 @@ class FusedModel(keras.Model):
         super().compile(optimizer=optimizer, loss=loss, **options)
         self._fused = fused
 
+    def compile_from_config(self, config):
+        """As in Keras, which leaves it to models that have a `compile` of their own."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.optimizer is not None and self.built:
+            self.optimizer.build(self.trainable_variables)
+
     def make_train_function(self, force=False):
         """As in Keras; variables that are there before spare it a second tracing."""
         optimizer = self.optimizer

@@ -19,7 +19,8 @@ class TokenScores(NamedTuple):
     """What is worth knowing of logits, once the labels are known.
 
     Attributes:
-        loss: The cross-entropy with label smoothing, float32.
+        loss: The cross-entropy with label smoothing, float32; with R-Drop, and its part
+            of the divergence.
         nll: Negative log-likelihood, float32.
         is_right: 1 where the label has the highest logit, else 0, float32.
     """

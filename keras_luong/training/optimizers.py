@@ -35,6 +35,7 @@ class _SumFirst:
                 self.norms = self.add_variable(
                     (2,), name="norms", aggregation="only_first_replica"
                 )
+            super().exclude_from_weight_decay(_no_matrices(variables))
             super().build(variables)
 
     def apply(self, grads, trainable_variables=None):
@@ -43,13 +44,6 @@ class _SumFirst:
             grads = summed_over_replicas(grads)
         with _after(grads):
             super().apply(grads, trainable_variables)
-
-    def _use_weight_decay(self, variable):
-        # Some biases and gains have two axes: a GRU's, and one row for each gate.
-        # TensorFlow's names are like "lstm_cell/bias:0".
-        name = variable.name.split("/")[-1].split(":")[0]
-        is_matrix = len(variable.shape) > 1 and name not in ("bias", "gamma")
-        return is_matrix and super()._use_weight_decay(variable)
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
         return grads_and_vars  # they are sums by now
@@ -70,6 +64,11 @@ class _SumFirst:
             None if g is None else ops.multiply(g, ops.cast(scale, g.dtype))
             for g in grads
         ]
+
+
+def _no_matrices(variables):
+    """Biases, gains and other vectors; a GRU's bias and a gain per gate have 2 axes."""
+    return [v for v in variables if len(v.shape) < 2 or v.name in ("bias", "gamma")]
 
 
 def _values(gradient):

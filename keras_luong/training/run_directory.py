@@ -148,20 +148,49 @@ def check_settings(
     if not run.record.exists():
         _check_vacant(run)
         return False
-    before = read_record(run_dir)["settings"]
-    now = json.loads(json.dumps(dict(settings)))  # tuples become lists, as in the file
+    before, now = read_record(run_dir)["settings"], dict(settings)
+    _check_same(run, "settings", before, now, {*before, *now} - set(free))
+    return True
+
+
+def check_config(run_dir: str | Path, config: Any) -> None:
+    """Refuses to go on with a model of another configuration than the run's.
+
+    Where a preset is another than it was, settings are the same and the model is not.
+
+    Args:
+        run_dir: A run directory.
+        config: The dataclass that says what the model is, such as `Seq2SeqConfig`.
+
+    Raises:
+        ValueError: If a field that both have differs; it says which.
+
+    Example:
+        >>> check_config("runs/m30k", model.config)
+    """
+    before = read_record(run_dir)["model"]["config"]["config"]
+    now = dataclasses.asdict(config)
+    _check_same(
+        RunDirectory(run_dir),
+        "options of the model",
+        before,
+        now,
+        before.keys() & now.keys(),
+    )
+
+
+def _check_same(run, what, before, now, names) -> None:
+    now = json.loads(json.dumps(now))  # tuples become lists, as in the file
     changes = [
         f"{name}: {before.get(name)!r} there, {now.get(name)!r} now"
-        for name in sorted({*before, *now} - set(free))
+        for name in sorted(names)
         if before.get(name) != now.get(name)
     ]
     if changes:
         raise ValueError(
-            f"{run.path} holds a run with other settings; give another run directory, "
-            f"or the same settings to go on with it. They differ in "
-            f"{'; '.join(changes)}"
+            f"{run.path} holds a run with other {what}; give another run directory, "
+            f"or the same {what} to go on with it. They differ in {'; '.join(changes)}"
         )
-    return True
 
 
 def write_record(

@@ -64,7 +64,7 @@ def halving(initial: float, constant_epochs: int) -> Callable[..., float]:
 
 
 def cosine(initial: float, epochs: int) -> Callable[..., float]:
-    """From the first epoch on ever lower, to almost 0 in the last.
+    """From the first epoch on ever lower; after the last it would be 0.
 
     `initial · (1 + cos(π · epoch / epochs)) / 2` (Loshchilov & Hutter 2017,
     arXiv:1608.03983, eq. 5, without restarts).
@@ -204,6 +204,7 @@ SCHEDULES = {
 def make_schedule(
     name: str,
     learning_rate: float,
+    *,
     epochs: int = 10,
     constant_epochs: int = 5,
     warmup_steps: int = 4000,
