@@ -114,11 +114,3 @@ def test_refuses_bad_smoothing(smoothing):
 def test_refuses_bad_r_drop(alpha):
     with pytest.raises((TypeError, ValueError), match=f"r_drop.*{alpha}"):
         SequenceCrossentropy(r_drop=alpha)
-
-
-def test_r_drop_of_one_prediction_is_refused():
-    """As it would be in a model that is not the library's."""
-    model = keras.Sequential([keras.Input((3, 2)), keras.layers.Dense(5)])
-    model.compile("sgd", SequenceCrossentropy(r_drop=5.0))
-    with pytest.raises(ValueError, match="r_drop needs a model of this library.*5.0"):
-        model.fit(np.ones((2, 3, 2)), np.ones((2, 3)), verbose=0)

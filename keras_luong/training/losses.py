@@ -93,17 +93,10 @@ class SequenceCrossentropy(keras.losses.Loss):
         self.chunk = check_size("chunk", chunk, optional=True)
 
     def call(self, y_true, y_pred):
-        """Losses `[B, T]` from labels `[B, T]` and logits `[B, T, V]`.
+        """Losses `[B, T]` from labels `[B, T]` and logits `[B, T, V]`, without R-Drop.
 
-        Raises:
-            ValueError: There is an `r_drop`, which one prediction cannot have.
+        It needs two predictions, and is no part of an evaluation.
         """
-        if self.r_drop:
-            raise ValueError(
-                "r_drop needs a model of this library, which predicts everything "
-                f"twice. Received: r_drop={self.r_drop}, and one prediction of shape "
-                f"{tuple(y_pred.shape)}"
-            )
         return token_nll(y_true, y_pred, self.label_smoothing)
 
     def get_config(self):
