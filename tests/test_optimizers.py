@@ -127,10 +127,12 @@ def test_weight_decay_shrinks_matrices(name, loss_scaling):
     weights.append(keras.Variable(np.ones((4,), "float32"), name="scale"))
     optimizer = make_optimizer(name, 0.5, loss_scaling=loss_scaling, weight_decay=0.1)
     again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    weights.append(keras.Variable(np.ones((4, 2), "float32"), name="kernel"))
     for made in (optimizer, again):
+        innermost(made).exclude_from_weight_decay([weights[-1]])  # the user's own
         made.apply([tf.zeros(w.shape) for w in weights], weights)
     shrunk = (1 - 0.5 * 0.1) ** 2
-    for weight, expected in zip(weights, [shrunk] * 3 + [1] * 3, strict=True):
+    for weight, expected in zip(weights, [shrunk] * 3 + [1] * 4, strict=True):
         np.testing.assert_allclose(weight, expected, rtol=1e-6, err_msg=weight.name)
 
 

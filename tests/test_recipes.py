@@ -24,8 +24,8 @@ def test_a_recipe_is_what_its_preset_trains_with(name):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_flags_come_before_recipes(name):
-    args = parse("--preset", name, "--epochs", "3", "--no-shared", "--optimizer", "sgd")
-    assert (args["epochs"], args["shared"], args["optimizer"]) == (3, False, "sgd")
+    args = parse("--preset", name, "--epochs", "3", "--seed", "7", "--optimizer", "sgd")
+    assert (args["epochs"], args["seed"], args["optimizer"]) == (3, 7, "sgd")
     # What belongs to the recipe's optimizer does not belong to another.
     assert (args["learning_rate"], args["beta_2"]) == (1.0, None)
     args = parse("--preset", name, "--optimizer", "sgd", "--learning_rate", "0.3")

@@ -35,7 +35,7 @@ class _SumFirst:
                 self.norms = self.add_variable(
                     (2,), name="norms", aggregation="only_first_replica"
                 )
-            super().exclude_from_weight_decay(_no_matrices(variables))
+            self._no_matrices = {self._var_key(v) for v in _no_matrices(variables)}
             super().build(variables)
 
     def apply(self, grads, trainable_variables=None):
@@ -44,6 +44,11 @@ class _SumFirst:
             grads = summed_over_replicas(grads)
         with _after(grads):
             super().apply(grads, trainable_variables)
+
+    def _use_weight_decay(self, variable):
+        # By key: a replica's variable has another name than the one that was built.
+        is_matrix = self._var_key(variable) not in self._no_matrices
+        return is_matrix and super()._use_weight_decay(variable)
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
         return grads_and_vars  # they are sums by now
