@@ -54,6 +54,7 @@ def test_it_says_what_keras_says(program, exported):
     assert report.startswith(f"{len(SENTENCES)} requests, 0 failed")
 
 
+@pytest.mark.slow
 def test_many_threads_on_one_session_say_the_same(program, exported):
     translator, path = exported
     texts = [to_bytes(SENTENCES[i % len(SENTENCES)]) for i in range(400)]

@@ -42,8 +42,17 @@ def stepped(decoder, inputs, memory, initial=None):
     return np.stack(outputs, 1), np.stack(weights, 1), [s[:, 0] for s in states]
 
 
-@pytest.mark.parametrize("num_layers", [1, 3])
-@pytest.mark.parametrize("cell_type", ["lstm", "gru", "simple_rnn"])
+@pytest.mark.parametrize(
+    "cell_type, num_layers",
+    [
+        ("lstm", 3),
+        ("gru", 1),
+        ("simple_rnn", 1),
+        pytest.param("lstm", 1, marks=pytest.mark.slow),
+        pytest.param("gru", 3, marks=pytest.mark.slow),
+        pytest.param("simple_rnn", 3, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("input_feeding", [True, False])
 @pytest.mark.parametrize("mode", [*SCORES, None])
 def test_stepping_equals_teacher_forcing(mode, input_feeding, cell_type, num_layers):

@@ -71,6 +71,7 @@ def test_is_what_keras_computes(name):
             np.testing.assert_allclose(value, expected[key], rtol=1e-5, err_msg=key)
 
 
+@pytest.mark.slow
 def test_mixed_precision():
     one, other = (trained("tied", fused, "mixed_float16") for fused in (True, False))
     assert isinstance(one[0].optimizer, keras.optimizers.LossScaleOptimizer)

@@ -18,6 +18,13 @@ SMALL = {
     "bahdanau2015": {"units": 6, "embedding_dim": 4, "encoder_units": 5},
     "gnmt": {"units": 6, "num_layers": 3},
 }
+#: What differs the most; the others are slow.
+FEW = [
+    name
+    if name in ("small", "bahdanau2015")
+    else pytest.param(name, marks=pytest.mark.slow)
+    for name in SMALL
+]
 DEEP = {**SMALL, "bahdanau2015": {**SMALL["bahdanau2015"], "num_layers": 2}}
 
 
@@ -106,7 +113,7 @@ def test_beams_share_one_memory(name):
         np.testing.assert_allclose(together[:, k], alone[:, 0], atol=1e-5)
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", FEW)
 def test_search_in_a_graph_equals_search_outside(name):
     model, source = small(name), tf.constant(batch()["source"])
     search = BeamSearch(3, n_best=2, max_length=6)
@@ -125,7 +132,7 @@ def test_saved_models_compute_the_same(name, tmp_path):
     np.testing.assert_array_equal(model(inputs), again(inputs))
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", FEW)
 def test_gradients_equal_finite_differences(name):
     model = small(name, dropout=0.0, init_scale=0.5)
     inputs = batch(seed=2)  # no maxout changes sides within a difference

@@ -341,6 +341,7 @@ def test_a_failed_rename_brings_the_old_version_back(tmp_path, monkeypatch):
     assert os.listdir(old) == ["weights"]
 
 
+@pytest.mark.slow
 def test_a_reader_never_sees_half_a_version(tmp_path):
     half, stop = [], threading.Event()
 
@@ -423,16 +424,8 @@ def test_wrong_arguments(change, error, message, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-FAST = ("transformer",)
-
-
-@pytest.mark.parametrize(
-    "preset, fields",
-    [
-        pytest.param(*model, id=name, marks=[pytest.mark.slow] * (name not in FAST))
-        for name, model in MODELS.items()
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("preset, fields", MODELS.values(), ids=MODELS)
 def test_every_model_says_the_same_as_keras(preset, fields, tmp_path):
     source = WordTokenizer(["the", "red", "dog", "cat", "is"])
     pair = TokenizerPair(source, WordTokenizer(["der", "Hund", "ist"]))

@@ -218,7 +218,9 @@ def test_saved_and_cloned_models_compute_the_same(name, tmp_path):
     )
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "policy", [pytest.param("mixed_float16", marks=pytest.mark.slow), "mixed_bfloat16"]
+)
 def test_mixed_precision_trains_and_steps(policy, tmp_path):
     config = Seq2SeqConfig(VOCABULARY, VOCABULARY, units=UNITS, cell_type="gru")
     model, inputs = Seq2Seq(config, dtype=policy), batch()

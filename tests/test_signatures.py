@@ -188,7 +188,11 @@ def test_the_batch_comes_first_everywhere(ask):
 
 
 @pytest.mark.parametrize(
-    ("search", "count"), [(GreedySearch(5), 1), (RandomSampling(num_samples=3), 3)]
+    ("search", "count"),
+    [
+        pytest.param(GreedySearch(5), 1, marks=pytest.mark.slow),
+        (RandomSampling(num_samples=3), 3),
+    ],
 )
 def test_other_searches_have_their_own_number_of_hypotheses(search, count):
     found = signatures(word_translator(search), 8)

@@ -81,14 +81,14 @@ def cut(found, length):
     return found
 
 
-FIRST = ("local-p", "gnmt", "transformer")
+FIRST = ("local-p", "transformer")
 
 
 def cases(options, first):
     """Every option with any length and with a known one; most of them are slow."""
     for name, values in options.items():
         for source_length in (None, 16):
-            slow = name not in first or source_length is not None and name != first[0]
+            slow = name not in first or (source_length is None) == (name == first[0])
             case = f"{name}, {source_length or 'any'}"
             marks = [pytest.mark.slow] * slow
             yield pytest.param(values, source_length, id=case, marks=marks)
@@ -137,18 +137,16 @@ def test_every_search_says_the_same_as_keras(search, source_length, tmp_path):
     assert_the_same(translator, tmp_path / "x.tflite", source_length)
 
 
-@pytest.mark.parametrize(
-    "mean", ["geometric", pytest.param("arithmetic", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("mean", ["geometric", "arithmetic"])
 def test_an_ensemble_says_the_same(mean, tmp_path):
     models = [small(), small("cho2014")]
     translator = translator_of(Ensemble(models, mean))
     assert_the_same(translator, tmp_path / "x.tflite")
 
 
-@pytest.mark.parametrize(
-    "dtype", ["mixed_bfloat16", pytest.param("mixed_float16", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision_is_exported_in_float32(dtype, tmp_path):
     model = small(dtype=dtype)
     translator = translator_of(Ensemble([model]))
@@ -177,7 +175,8 @@ def test_it_holds_builtin_operations_alone(tmp_path, capfd):
 
 
 @pytest.mark.parametrize(
-    "quantize", [pytest.param(None, marks=pytest.mark.slow), "float16", "int8"]
+    "quantize",
+    [*(pytest.param(q, marks=pytest.mark.slow) for q in (None, "float16")), "int8"],
 )
 def test_quantized_files_are_smaller_and_nearly_the_same(quantize, tmp_path):
     source = WordTokenizer([f"s{i}" for i in range(200)])
@@ -203,7 +202,7 @@ def test_quantized_files_are_smaller_and_nearly_the_same(quantize, tmp_path):
     ("make", "source_length"),
     [
         (sentencepiece_translator, None),
-        (word_translator, 12),
+        pytest.param(word_translator, 12, marks=pytest.mark.slow),
         pytest.param(sentencepiece_translator, 12, marks=pytest.mark.slow),
         pytest.param(word_translator, None, marks=pytest.mark.slow),
     ],

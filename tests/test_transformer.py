@@ -346,7 +346,9 @@ def test_another_cache_length_takes_the_same_weights(tmp_path):
     )
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "policy", [pytest.param("mixed_float16", marks=pytest.mark.slow), "mixed_bfloat16"]
+)
 def test_mixed_precision_trains_and_steps(policy, tmp_path):
     model, inputs = make(policy, attention_dropout=0.1), batch()
     logits, weights = stepped(model, inputs)

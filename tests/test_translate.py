@@ -41,6 +41,19 @@ def run(tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="module")
+def loaded(run):
+    """The run's translator, as the script makes it; its trace is what takes long."""
+    return script.make_translator(script.parse([str(run)]))
+
+
+@pytest.fixture
+def traced(loaded, monkeypatch):
+    """Gives the script a translator that need not be traced."""
+    monkeypatch.setattr(script, "make_translator", lambda args: loaded)
+    return loaded
+
+
 def translated(run, capfdbinary, monkeypatch, content, *flags):
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
     script.main([str(run), *flags])
@@ -51,25 +64,26 @@ def translated(run, capfdbinary, monkeypatch, content, *flags):
     "window", ["3", *(pytest.param(x, marks=pytest.mark.slow) for x in ("1", "1024"))]
 )
 @pytest.mark.filterwarnings("ignore:.*max_source_length")
-def test_one_line_in_is_one_line_out(run, capfdbinary, monkeypatch, window):
+def test_one_line_in_is_one_line_out(run, loaded, capfdbinary, monkeypatch, window):
     content = b"\n".join(LINES) + b"\n"
     flags = ("--window", window, "--batch_size", "2")
     *lines, rest = translated(run, capfdbinary, monkeypatch, content, *flags)
     clean = [line.rstrip(b"\r") for line in LINES]
-    assert lines == [t.text for t in load(run).translate(clean)] and rest == ""
+    assert lines == [t.text for t in loaded.translate(clean)] and rest == ""
     assert lines[1] == lines[2] == ""
 
 
 @pytest.mark.parametrize("content, lines", [(b"", 0), (b"a", 1), (b"\n\n", 2)])
+@pytest.mark.usefixtures("traced")
 def test_ends_of_files(run, capfdbinary, monkeypatch, content, lines):
     assert len(translated(run, capfdbinary, monkeypatch, content)) == lines + 1
 
 
-def test_files_plain_and_gzip(run, tmp_path):
+def test_files_plain_and_gzip(run, traced, tmp_path):
     source, target = tmp_path / "in.gz", tmp_path / "out.txt"
     source.write_bytes(gzip.compress(b"a b\nc\n"))
     script.main([str(run), "--input", str(source), "--output", str(target)])
-    texts = [t.text for t in load(run).translate(["a b", "c"])]
+    texts = [t.text for t in traced.translate(["a b", "c"])]
     assert target.read_text().splitlines() == texts
 
 
@@ -85,6 +99,7 @@ def test_columns(run, capfdbinary, monkeypatch):
         assert i < 2 and j < len(fields[0][1].split())
 
 
+@pytest.mark.usefixtures("traced")
 def test_pictures_of_lines_that_have_words(run, capfdbinary, monkeypatch, tmp_path):
     pytest.importorskip("matplotlib")
     folder = tmp_path / "new" / "pictures"
@@ -135,6 +150,7 @@ def test_more_translations_than_beams(run):
         script.main([str(run), "--n_best", "9"])
 
 
+@pytest.mark.usefixtures("traced")
 def test_a_pipe_is_a_file_too(run, tmp_path):
     pipe, output = tmp_path / "pipe", tmp_path / "out"
     os.mkfifo(pipe)
@@ -145,6 +161,7 @@ def test_a_pipe_is_a_file_too(run, tmp_path):
     assert output.read_bytes().count(b"\n") == 2
 
 
+@pytest.mark.usefixtures("traced")
 def test_files_need_no_standard_streams(run, tmp_path, monkeypatch, capsys):
     source, output = tmp_path / "in", tmp_path / "out"
     source.write_bytes(b"a b\nc\n")
@@ -156,6 +173,7 @@ def test_files_need_no_standard_streams(run, tmp_path, monkeypatch, capsys):
     assert "--input is needed" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("traced")
 def test_a_bar_on_standard_error(run, capfdbinary, monkeypatch):
     content = b"a\nb\n"
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
@@ -179,7 +197,7 @@ def test_only_one_length_penalty(run, capsys):
     assert "not allowed with" in capsys.readouterr().err
 
 
-def test_what_is_ready_is_written_before_the_next_window_is_read(run, monkeypatch):
+def test_what_is_ready_is_written_before_the_next_window_is_read(run, loaded):
     """As somebody who writes a line and waits for its translation expects."""
     seen, out = [], io.BufferedWriter(raw := io.BytesIO(), 1 << 16)
 
@@ -189,7 +207,7 @@ def test_what_is_ready_is_written_before_the_next_window_is_read(run, monkeypatc
             yield b"a b\n"
 
     args = script.parse([str(run), "--window", "1"])
-    script.write(load(run), lines(), out, args)
+    script.write(loaded, lines(), out, args)
     assert seen == [0, 1, 2]
 
 

@@ -40,6 +40,7 @@ def run(tmp_path):
     return run.path, sources, data / "val.y"
 
 
+@pytest.mark.slow
 def test_the_best_search_becomes_the_runs(run, capsys):
     run, sources, file = run
     references = tune_search.translate(load(run), sources, 4, 3.0)
