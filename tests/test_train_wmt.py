@@ -53,19 +53,14 @@ def flags(data, run_dir, **changes):
 
 
 @pytest.fixture(scope="module")
-def runs(data, tmp_path_factory):
-    """The results of a whole training, and of one that was stopped and gone on with."""
-    directory = tmp_path_factory.mktemp("runs")
-    whole, parts = directory / "whole", directory / "parts"
-    results = train_wmt.main(flags(data, whole))
-    train_wmt.main(flags(data, parts, epochs=1))
-    first = read_history(parts)
-    train_wmt.main(flags(data, parts, eval_sentences=3))
-    return results, RunDirectory(whole), RunDirectory(parts), first
+def run(data, tmp_path_factory):
+    """A whole training: its results and its run directory."""
+    path = tmp_path_factory.mktemp("runs") / "whole"
+    return train_wmt.main(flags(data, path)), RunDirectory(path)
 
 
-def test_leaves_all_that_a_run_directory_has(runs):
-    results, whole, _, _ = runs
+def test_leaves_all_that_a_run_directory_has(run):
+    results, whole = run
     for part in ("record", "best_weights", "last_weights", "history", "results"):
         assert getattr(whole, part).is_file(), part
     assert json.loads(whole.results.read_text()) == results
@@ -79,17 +74,21 @@ def test_leaves_all_that_a_run_directory_has(runs):
     assert load(whole.path).translate(["a b c"])[0].text.isupper()
 
 
-def test_validation_is_of_the_best_weights(runs):
-    results, whole, _, _ = runs
+def test_validation_is_of_the_best_weights(run):
+    results, whole = run
     best = min(line["val_perplexity"] for line in read_history(whole.path))
     assert results["validation"]["perplexity"] == pytest.approx(best, rel=1e-4)
 
 
-def test_going_on_equals_never_stopping(runs):
-    _, whole, parts, first = runs
-    assert [line["epoch"] for line in read_history(parts.path)] == [1, 2]
-    assert read_history(parts.path)[0] == first[0]
-    weights = [load(run.path, "last").model.get_weights() for run in (whole, parts)]
+@pytest.mark.slow
+def test_going_on_equals_never_stopping(run, data, tmp_path):
+    parts = tmp_path / "parts"
+    train_wmt.main(flags(data, parts, epochs=1))
+    first = read_history(parts)
+    train_wmt.main(flags(data, parts, eval_sentences=3))
+    assert [line["epoch"] for line in read_history(parts)] == [1, 2]
+    assert read_history(parts)[0] == first[0]
+    weights = [load(path, "last").model.get_weights() for path in (run[1].path, parts)]
     for a, b in zip(*weights, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
@@ -131,21 +130,21 @@ def test_going_on_with_every_option(data, tmp_path, monkeypatch):
     assert settings["chosen_batch_tokens"] == 64
 
 
-def test_a_run_goes_on_that_knows_nothing_of_new_flags(runs, data):
+def test_a_run_goes_on_that_knows_nothing_of_new_flags(run, data):
     """What a new flag is by default is what was done before there was one."""
-    run = runs[1]
-    record = json.loads(run.record.read_text())
+    whole = run[1]
+    record = json.loads(whole.record.read_text())
     for name in ("r_drop", "weight_decay", "beta_2"):
         del record["settings"][name]
-    run.record.write_text(json.dumps(record))
-    args = parse(flags(data, run.path))
+    whole.record.write_text(json.dumps(record))
+    args = parse(flags(data, whole.path))
     settings = settings_of(args)
-    assert check_settings(run.path, settings, FREE)
+    assert check_settings(whole.path, settings, FREE)
 
 
-def test_other_settings_are_refused(runs, data):
+def test_other_settings_are_refused(run, data):
     with pytest.raises(ValueError, match="units: 8 there, 16 now"):
-        train_wmt.main(flags(data, runs[1].path, units=16))
+        train_wmt.main(flags(data, run[1].path, units=16))
 
 
 def test_needs_a_validation_split(data, tmp_path):

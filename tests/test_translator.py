@@ -127,7 +127,7 @@ def test_a_lone_unknown_character_reads_as_the_replacement_character():
             return super().encode(texts)
 
     tokenizer = Watching(SOURCE_WORDS)
-    Translator(CopyModel(), tokenizer).translate([b"one \xff two"])
+    Translator(CopyModel(), tokenizer, GreedySearch(9)).translate([b"one \xff two"])
     assert seen == ["one \ufffd two".encode()]
 
 

@@ -14,6 +14,7 @@ from keras_luong.serving.warmup import WARMUP, replay_warmup
 TEXTS = ["the red dog", "", b"the \xff cat", "\ud800"]
 
 
+@pytest.mark.slow
 def test_they_are_written_where_serving_looks_and_answered(tmp_path, monkeypatch):
     apis = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
     translator = word_translator()
