@@ -8,6 +8,8 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 demo: .venv/installed
 	$(BIN)/python examples/demo.py
 
+# Two workers share two cores: one thread each is a little faster than two.
+test slow: export TF_NUM_INTRAOP_THREADS ?= 1
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile -q
 

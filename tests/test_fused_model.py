@@ -193,13 +193,12 @@ def r_drop_trained(alpha, dropout, dtype="float32", **options):
     return model, logs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "dtype, options, tolerance",
     [
         ("float32", {"gradient_accumulation_steps": 2}, 1e-5),
-        pytest.param(
-            "mixed_float16", {"loss_scaling": True}, 1e-2, marks=pytest.mark.slow
-        ),
+        ("mixed_float16", {"loss_scaling": True}, 1e-2),
     ],
 )
 def test_r_drop_without_dropout_changes_nothing(dtype, options, tolerance):

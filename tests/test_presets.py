@@ -18,11 +18,9 @@ SMALL = {
     "bahdanau2015": {"units": 6, "embedding_dim": 4, "encoder_units": 5},
     "gnmt": {"units": 6, "num_layers": 3},
 }
-#: What differs the most; the others are slow.
+#: What differs the most from `Seq2Seq`, whose tests are elsewhere; the others are slow.
 FEW = [
-    name
-    if name in ("small", "bahdanau2015")
-    else pytest.param(name, marks=pytest.mark.slow)
+    name if name == "bahdanau2015" else pytest.param(name, marks=pytest.mark.slow)
     for name in SMALL
 ]
 DEEP = {**SMALL, "bahdanau2015": {**SMALL["bahdanau2015"], "num_layers": 2}}

@@ -233,6 +233,7 @@ def test_what_json_cannot_write_is_refused_first(metadata, error, message, tmp_p
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_faster_export_of_the_same_version_stays(tmp_path, monkeypatch):
     target = tmp_path / "1"
 

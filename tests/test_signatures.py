@@ -209,6 +209,7 @@ def test_one_hypothesis_of_a_wide_search_is_the_best_of_many():
     assert (np.diff(many["score"].numpy(), axis=1) <= 0).all()
 
 
+@pytest.mark.slow
 def test_every_number_is_one_that_json_knows(tmp_path):
     """A beam of more than there are hypotheses."""
     found = signatures(word_translator(BeamSearch(20, max_length=1)), 8)
