@@ -34,9 +34,10 @@ from keras_luong.evaluation.bleu import bleu
 from keras_luong.evaluation.curves import bleu_by_length_figure, learning_curves_figure
 from keras_luong.models.presets import PRESETS
 from keras_luong.text import corpora
-from keras_luong.text.corpus import Corpus
+from keras_luong.text.corpus import Corpus, sentences
 from keras_luong.training import flags as training_flags
 from keras_luong.training import run_directory
+from keras_luong.training.recipes import RECIPES
 
 # Name → flags of train_wmt.py.
 ATTENTIONS = {
@@ -146,17 +147,14 @@ def measure(run: Path, corpus: Corpus, split: str, tokenize: str) -> dict[str, A
     machine disturbed least.
     """
     translator = run_directory.load(run)
-    pairs = list(corpus.pairs(split).as_numpy_iterator())
-    sources, references = (
-        [pair[side].decode() for pair in pairs] for side in ("source", "target")
-    )
+    sources, references = sentences(corpus, split)
     translations = translator.translate(sources, progress=sys.stdout.isatty())
     texts = [t.text for t in translations]
     replaced = [
         with_unknowns_replaced(translation, source)
         for translation, source in zip(translations, sources, strict=True)
     ]
-    results = json.loads((run / "results.json").read_text())[split]
+    results = run_directory.read_results(run)[split]
     history = run_directory.read_history(run)
     score = bleu(texts, references, tokenize)
     return {
@@ -252,6 +250,8 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[str]]
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    # Recipes are trained in ways of their own, and so not to be compared.
+    presets = [name for name in PRESETS if name not in RECIPES]
     flag = parser.add_argument
     flag("--out", type=Path, required=True, help="where everything is written")
     flag("--data", default="wmt14_translate/de-en", help="tfds name, folder, phrases")
@@ -262,10 +262,10 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[str]]
     flag(
         "--variants",
         nargs="+",
-        choices=[*VARIANTS, *PRESETS],
+        choices=[*VARIANTS, *presets],
         default=list(VARIANTS),
         metavar="VARIANT",
-        help=f"some of: {', '.join(VARIANTS)}; or presets: {', '.join(PRESETS)}",
+        help=f"some of: {', '.join(VARIANTS)}; or presets: {', '.join(presets)}",
     )
     return parser.parse_known_args(argv)
 

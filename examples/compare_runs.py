@@ -1,8 +1,9 @@
 """Prints a table of runs: the flags in which they differ, and what they reached.
 
 As Markdown, the best at the end; those that are not finished come first, those without
-an epoch not at all. Nothing but validation data is looked at, so that the table may
-choose. Some commands:
+an epoch not at all. Perplexity and BLEU (by greedy search) are each the best after any
+epoch. Nothing but validation data is looked at, so that the table may choose. Some
+commands:
 
     python examples/compare_runs.py runs/*
     python examples/compare_runs.py runs/* --flags dropout r_drop seed
@@ -11,14 +12,18 @@ choose. Some commands:
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from keras_luong.training.flags import config_flags
-from keras_luong.training.run_directory import RunDirectory, read_history, read_record
+from keras_luong.training.run_directory import (
+    RunDirectory,
+    read_history,
+    read_record,
+    read_results,
+)
 
 #: What says nothing of the model, or has a column of its own.
 HIDDEN = set("epochs strategy save_steps keep_epochs chosen_batch_tokens".split())
@@ -60,8 +65,7 @@ def read(path: Path) -> Run | None:
     record, history = read_record(path), read_history(path)
     if not history:
         return None
-    results = RunDirectory(path).results
-    found = json.loads(results.read_text()) if results.exists() else {}
+    found = read_results(path) or {}
     return Run(
         path.name,
         record["settings"],

@@ -24,6 +24,7 @@ from keras_luong.models.presets import PRESETS
 from keras_luong.serving.translator import Translator
 from keras_luong.text import corpora
 from keras_luong.text.batches import evaluation_batches, training_batches
+from keras_luong.text.corpus import sentences
 from keras_luong.text.tokenizers import TokenizerPair
 from keras_luong.training import run_directory, run_lock
 from keras_luong.training.batch_size import largest_batch_tokens
@@ -97,9 +98,10 @@ def run(args, strategy, corpus) -> dict:
 
 
 def tell_changes(args) -> None:
-    """Prints what will be trained otherwise than before."""
-    before = run_directory.read_record(args.run_dir)["settings"]
-    names = ["learning_rate", "clip_norm"]
+    """Prints what will be trained or translated otherwise than before."""
+    record = run_directory.read_record(args.run_dir)
+    before = {**record["settings"], **record["search"]}  # which may have been tuned
+    names = ["learning_rate", "clip_norm", "beam_width", "length_penalty"]
     if args.schedule == "cosine":  # which ends where they do
         names.append("epochs")
     for name in names:
@@ -155,6 +157,8 @@ def train(args, corpus, translator, perplexity, schedule) -> None:
         if stale >= args.early_stopping:
             print(f"Training stopped early before, {args.monitor} {best:.4g}.")
             return
+    if len(history) < args.epochs:  # what is known is of other weights
+        run_directory.RunDirectory(args.run_dir).results.unlink(missing_ok=True)
     checkpoints = Checkpoints(args.run_dir, args.save_steps)
     follow = FollowEpoch(checkpoints.restore(model))
     translation = make_evaluation(args, corpus, translator)
@@ -261,13 +265,6 @@ def check_split(corpus, split: str) -> None:
             f"{corpus.name} has no {split} split, which training needs to tell good "
             f"weights from bad. Received splits: {corpus.splits}"
         )
-
-
-def sentences(corpus, split: str, limit: int = -1) -> tuple[list[str], list[str]]:
-    """The sources and references of a held-out split, or of its beginning."""
-    pairs = list(corpus.pairs(split).take(limit).as_numpy_iterator())
-    sides = ([pair[side].decode() for pair in pairs] for side in ("source", "target"))
-    return tuple(sides)
 
 
 def longest_source(args, model) -> int:

@@ -185,6 +185,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     for path in (args.input, args.shortlist):
         if path is not None and (not path.exists() or path.is_dir()):
             parser.error(f"there is no file {path}")
+    if args.pictures is not None and args.pictures.is_file():
+        parser.error(f"--pictures must be a folder. Received a file: {args.pictures}")
     for name in ("n_best", "batch_size", "window", "max_source_length"):
         size = getattr(args, name)
         if size is not None and size < 1:

@@ -21,6 +21,7 @@ from keras_luong.checks import check_not_negative, check_size
 from keras_luong.evaluation.bleu import bleu
 from keras_luong.serving.translator import Translator
 from keras_luong.text import corpora
+from keras_luong.text.corpus import sentences
 from keras_luong.training.run_directory import (
     RunDirectory,
     load,
@@ -47,10 +48,7 @@ def main(argv: list[str] | None = None) -> Trial:
     if None in found:
         raise ValueError(f"The run does not name its data: give --{' --'.join(names)}")
     corpus = corpora.load(*found)
-    pairs = list(corpus.pairs(args.split).as_numpy_iterator())
-    sources, references = (
-        [pair[side].decode() for pair in pairs] for side in ("source", "target")
-    )
+    sources, references = sentences(corpus, "validation")
     tokenize = args.bleu_tokenize or settings.get("bleu_tokenize", "13a")
     translator = load(args.run_dir)
     widths = args.beam_widths or [translator.search.beam_width]
@@ -109,17 +107,19 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         metavar="ALPHA",
         help="exponents of the penalty of Wu et al. 2016",
     )
-    flag("--split", default="validation", help="what to translate")
     flag("--bleu_tokenize", help="sacrebleu's; default: the run's")
     group = parser.add_argument_group("data (what is not given is the run's)")
     group.add_argument("--data", help="tfds name, folder, phrases")
     group.add_argument("--source", help="source language")
     group.add_argument("--target", help="target language")
     args = parser.parse_args(argv)
-    for width in args.beam_widths:
-        check_size("--beam_widths", width)
-    for penalty in args.length_penalties:
-        check_not_negative("--length_penalties", penalty)
+    try:
+        for width in args.beam_widths:
+            check_size("--beam_widths", width)
+        for penalty in args.length_penalties:
+            check_not_negative("--length_penalties", penalty)
+    except ValueError as error:
+        parser.error(str(error))
     return args
 
 

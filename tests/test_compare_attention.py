@@ -207,6 +207,12 @@ def test_variants_are_presets_and_directories_of_their_own():
         assert variant.split()[1] in PRESETS
 
 
+def test_recipes_are_not_compared(corpus, trained, capsys):
+    with pytest.raises(SystemExit):
+        compare.main([*corpus, "--variants", "multi30k"])
+    assert "multi30k" in capsys.readouterr().err and not trained.commands
+
+
 @pytest.mark.slow
 def test_trains_once_and_compares(tmp_path, monkeypatch):
     """Two variants on a tiny corpus; the second time nothing is trained."""

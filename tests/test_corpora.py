@@ -2,6 +2,7 @@ import pytest
 
 from keras_luong.text import corpora
 from keras_luong.text.corpora import TfdsCorpus
+from keras_luong.text.corpus import sentences
 from keras_luong.text.phrases import PhraseCorpus
 
 
@@ -75,3 +76,13 @@ def test_load_text_files(tmp_path):
     assert texts(corpus, "test") == [("1", "2")]
     corpus = corpora.load({"test": files}, "en", "de")
     assert texts(corpus, "test") == [("1", "2")]
+
+
+def test_sentences_of_a_split(tmp_path):
+    (tmp_path / "val.en").write_text("a b\n\u00fc\n")
+    (tmp_path / "val.de").write_text("A B\n\u00dc\n")
+    corpus = corpora.load(str(tmp_path), "en", "de")
+    assert sentences(corpus, "validation") == (["a b", "ü"], ["A B", "Ü"])
+    assert sentences(corpus, "validation", 1) == (["a b"], ["A B"])
+    with pytest.raises(ValueError, match="no split 'test'"):
+        sentences(corpus, "test")

@@ -101,15 +101,13 @@ def test_dropout_is_for_training_and_one_mask_a_sequence():
     assert set(np.unique(dropped)) == {0, 2} and 0.9 < dropped.mean() < 1.1
 
 
-@pytest.mark.parametrize("cell_type", ["gru", "layer_norm_lstm", "lstm", "simple_rnn"])
-def test_recurrent_dropout_does_not_pile_up(cell_type):
+def test_recurrent_dropout_does_not_pile_up():
     """However long a sentence: what a GRU carries from step to step stays below 1."""
-    encoder = RecurrentEncoder(8, cell_type=cell_type, recurrent_dropout=0.5, seed=1)
+    encoder = RecurrentEncoder(8, cell_type="gru", recurrent_dropout=0.5, seed=1)
     x = np.random.default_rng(0).normal(size=(2, 60, 4)).astype("float32")
     encoder.build(x.shape)
-    if cell_type == "gru":  # keeps nearly all
-        cell = encoder.forward_layers[0].cell
-        cell.bias.assign(np.repeat([[3.0, 0, 0], [0, 0, 0]], 8, -1))
+    cell = encoder.forward_layers[0].cell  # that keeps nearly all
+    cell.bias.assign(np.repeat([[3.0, 0, 0], [0, 0, 0]], 8, -1))
     assert np.abs(encoder(x, training=True)[0]).max() <= 1
 
 

@@ -1,6 +1,7 @@
 """The command line of training."""
 
 import dataclasses
+import re
 
 import pytest
 
@@ -67,11 +68,25 @@ def test_the_default_is_the_papers():
         ("--cell_type elman", "cell_type.*elman"),
         ("--preset gnmt --num_heads 2", "gnmt has no num_heads"),
         ("--preset small --tie_embeddings all", "--tie_embeddings all.*--shared"),
+        ("--epochs 0", "--epochs.*0"),
+        ("--vocab_size 3", "vocab_size.*3"),
+        ("--patience 0", "--patience.*0"),
+        ("--warmup_steps 0", "--warmup_steps.*0"),
+        ("--constant_epochs -1", "--constant_epochs.*-1"),
+        ("--gradient_accumulation_steps 0", "--gradient_accumulation_steps.*0"),
+        ("--keep_epochs -1", "--keep_epochs.*-1"),
+        ("--early_stopping -1", "--early_stopping.*-1"),
+        ("--length_penalty nan", "--length_penalty.*nan"),
+        ("--learning_rate inf", "--learning_rate.*inf"),
+        ("--bleu_tokenize foo", "--bleu_tokenize.*13a.*foo"),
+        ("--attention none --attention_dropout 0.1", "attention_dropout needs.*0.1"),
+        ("--preset cho2014 --memory_dropout 0.5", "memory_dropout needs.*0.5"),
     ],
 )
-def test_refuses_bad_values_before_any_work(text, message):
-    with pytest.raises(ValueError, match=message):
+def test_refuses_bad_values_before_any_work(text, message, capsys):
+    with pytest.raises(SystemExit):
         parse(["--run_dir", "r", *text.split()])
+    assert re.search(f"error: .*{message}", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("name", ZERO_IS_NONE)

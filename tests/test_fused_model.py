@@ -241,11 +241,17 @@ def test_r_drop_is_refused_where_it_would_be_ignored(options):
 
 def test_labels_of_weight_zero_may_be_impossible():
     """A loss of infinity at a padded position is no part of the sum."""
-    kernel = tf.constant([[1.0, float("inf"), 0.0]])
-    total, _ = linear_crossentropy(
-        tf.constant([[0.0], [1.0]]), kernel[:, ::2], tf.constant([0, 1]), [1.0, 0.0]
-    )
+    features = tf.constant([[1.0, 0.0], [0.0, 1e30]])
+    kernel = tf.constant([[0.0, 0.0], [0.0, -1e30]])
+    labels = tf.constant([1, 1])
+    with tf.GradientTape() as tape:
+        tape.watch([features, kernel])
+        total, scores = linear_crossentropy(features, kernel, labels, [1.0, 0.0])
+    np.testing.assert_allclose(scores.nll, [np.log(2), np.inf], rtol=1e-6)
     np.testing.assert_allclose(total, np.log(2), rtol=1e-6)
+    gradients = tape.gradient(total, [features, kernel])
+    np.testing.assert_allclose(gradients[0], [[0.0, 5e29], [0.0, 0.0]], rtol=1e-6)
+    np.testing.assert_allclose(gradients[1], [[0.5, -0.5], [0.0, 0.0]], atol=1e-6)
 
 
 def test_logits_never_exist_as_a_whole():

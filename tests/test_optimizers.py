@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_luong.training.optimizers import innermost, make_optimizer
+from keras_luong.training.schedules import InverseSquareRoot
 
 
 @pytest.mark.parametrize("name, cls", [("sgd", "SGD"), ("adam", "Adam")])
@@ -117,6 +118,22 @@ def test_accumulated_batches_are_one_batch(name, loss_scaling):
     total, steps = innermost(optimizer).norms.numpy()
     assert steps == 2
     np.testing.assert_allclose(total, 2 * np.linalg.norm(mean), 1e-6)
+
+
+@pytest.mark.parametrize("loss_scaling", [False, True])
+def test_schedules_go_by_updates_not_batches(loss_scaling):
+    variable = keras.Variable(0.0)
+    schedule = InverseSquareRoot(1.0, warmup_steps=4)
+    optimizer = make_optimizer(
+        "sgd", schedule, None, loss_scaling, gradient_accumulation_steps=3
+    )
+    gradient, seen = tf.constant(float(optimizer.scale_loss(-1.0))), [0.0]
+    for _ in range(6):
+        for _ in range(3):
+            optimizer.apply([gradient], [variable])
+        seen.append(float(variable.value))
+    rates = [1 / 4, 2 / 4, 3 / 4, 1.0, (4 / 5) ** 0.5, (4 / 6) ** 0.5]
+    np.testing.assert_allclose(np.diff(seen), rates, 1e-5)
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam"])

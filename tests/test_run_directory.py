@@ -20,6 +20,7 @@ from keras_luong.training.run_directory import (
     load,
     read_history,
     read_record,
+    read_results,
     write_json,
     write_record,
 )
@@ -251,3 +252,12 @@ def test_history(tmp_path):
     path.write_text('{"epoch": 1}\n{"epo')
     with pytest.raises(ValueError, match="line 2 is damaged"):
         read_history(tmp_path)
+
+
+def test_results(tmp_path):
+    assert read_results(tmp_path) is None
+    RunDirectory(tmp_path).results.write_text('{"test": {"bleu": 1.5}}')
+    assert read_results(tmp_path) == {"test": {"bleu": 1.5}}
+    RunDirectory(tmp_path).results.write_text('{"test"')
+    with pytest.raises(ValueError, match="results.json is damaged"):
+        read_results(tmp_path)

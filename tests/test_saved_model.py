@@ -29,6 +29,7 @@ import keras_luong.serving.saved_model as saved_model
 from keras_luong.decoding import (
     AverageLengthPenalty,
     BeamSearch,
+    Ensemble,
     GreedySearch,
     Shortlist,
 )
@@ -85,7 +86,17 @@ def read_elsewhere(path, batches, directory):
     return json.loads(answers.read_text())
 
 
+def ensemble_translator():
+    """Two models with other units, one vocabulary."""
+    one = sentencepiece_translator()
+    size = one.tokenizers.vocab_size
+    other = opinionated(build("small", size, size, units=6))
+    together = Ensemble([one.model, other])
+    return Translator(together, one.tokenizers, one.search, one.max_source_length)
+
+
 VARIANTS = {
+    "ensemble": ensemble_translator,
     "sentencepiece": sentencepiece_translator,
     "words": lambda: word_translator(
         GreedySearch(6), cell_type="gru", num_layers=2, score_mode="dot"
@@ -118,7 +129,7 @@ VARIANTS = {
 }
 
 
-SLOW = ("words", "shortlist", "all options")
+SLOW = ("words", "shortlist", "all options", "ensemble")
 
 
 @pytest.mark.parametrize(

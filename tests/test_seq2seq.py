@@ -137,6 +137,8 @@ RATES = (*RATES, "attention_dropout", "output_dropout")
 )
 def test_dropout_is_for_training(preset, rate):
     rates = {**dict.fromkeys(RATES, 0.0), rate: 0.5}
+    if preset == "cho2014" and rate in ("memory_dropout", "attention_dropout"):
+        pytest.skip("it has no attention")
     model = Seq2Seq.from_preset(
         preset,
         VOCABULARY,
@@ -154,8 +156,7 @@ def test_dropout_is_for_training(preset, rate):
     np.testing.assert_array_equal(model(inputs, training=False), expected)
     np.testing.assert_allclose(stepped(model, inputs)[0], expected, atol=1e-5)
     trained = np.asarray(model(inputs, training=True))
-    changes = np.abs(trained - expected).max() > 1e-3
-    assert changes == (preset != "cho2014" or rate != "attention_dropout")
+    assert np.abs(trained - expected).max() > 1e-3
 
 
 def test_word_dropout_drops_whole_words():

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +89,7 @@ def test_going_on_equals_never_stopping(run, data, tmp_path):
     train_wmt.main(flags(data, parts, eval_sentences=3))
     assert [line["epoch"] for line in read_history(parts)] == [1, 2]
     assert read_history(parts)[0] == first[0]
+    assert json.loads((parts / "results.json").read_text()) == run[0]
     weights = [load(path, "last").model.get_weights() for path in (run[1].path, parts)]
     for a, b in zip(*weights, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
@@ -130,16 +132,14 @@ def test_going_on_with_every_option(data, tmp_path, monkeypatch):
     assert settings["chosen_batch_tokens"] == 64
 
 
-def test_a_run_goes_on_that_knows_nothing_of_new_flags(run, data):
+def test_a_run_goes_on_that_knows_nothing_of_new_flags(run, data, tmp_path):
     """What a new flag is by default is what was done before there was one."""
-    whole = run[1]
-    record = json.loads(whole.record.read_text())
+    record = json.loads(run[1].record.read_text())
     for name in ("r_drop", "weight_decay", "beta_2"):
         del record["settings"][name]
-    whole.record.write_text(json.dumps(record))
-    args = parse(flags(data, whole.path))
-    settings = settings_of(args)
-    assert check_settings(whole.path, settings, FREE)
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    args = parse(flags(data, tmp_path))
+    assert check_settings(tmp_path, settings_of(args), FREE)
 
 
 def test_other_settings_are_refused(run, data):
@@ -155,10 +155,16 @@ def test_needs_a_validation_split(data, tmp_path):
 
 
 @pytest.mark.slow
-def test_goes_on_with_another_learning_rate(data, tmp_path, capsys):
+def test_goes_on_with_another_learning_rate(data, tmp_path, monkeypatch, capsys):
     train_wmt.main(flags(data, tmp_path / "run", epochs=1))
-    train_wmt.main(flags(data, tmp_path / "run", learning_rate=0.5))
-    assert "learning_rate was 0.01, and is 0.5 from here on" in capsys.readouterr().out
+    with monkeypatch.context() as stopped:
+        stopped.setattr(train_wmt, "evaluate", lambda args, corpus: {})
+        changes = {"learning_rate": 0.5, "beam_width": 3}
+        train_wmt.main(flags(data, tmp_path / "run", **changes))
+    said = capsys.readouterr().out
+    assert "learning_rate was 0.01, and is 0.5 from here on" in said
+    assert "beam_width was 2, and is 3 from here on" in said
+    assert not (tmp_path / "run" / "results.json").exists()  # it was of one epoch
     rates = [line["learning_rate"] for line in read_history(tmp_path / "run")]
     np.testing.assert_allclose(rates, [0.01, 0.5])
 
@@ -172,7 +178,10 @@ def test_goes_on_with_another_learning_rate(data, tmp_path, capsys):
         ({"subword_sampling": 0.1}, "--subword_sampling needs .*Received: word"),
     ],
 )
-def test_flags_are_checked_before_anything_is_written(data, tmp_path, changes, message):
-    with pytest.raises(ValueError, match=message):
+def test_flags_are_checked_before_anything_is_written(
+    data, tmp_path, changes, message, capsys
+):
+    with pytest.raises(SystemExit):
         train_wmt.main(flags(data, tmp_path / "run", **changes))
+    assert re.search(message, capsys.readouterr().err)
     assert not (tmp_path / "run").exists()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from keras_luong.checks import check_choice
+
 
 class BleuScore(NamedTuple):
     """A BLEU score and what it takes to compare it with another.
@@ -63,12 +65,23 @@ def bleu(
         )
     if not hypotheses:
         raise ValueError("BLEU needs at least one hypothesis. Received none")
-    if tokenize not in BLEU.TOKENIZERS:
-        raise ValueError(
-            f"Unknown tokenize. Received: {tokenize!r}, "
-            f"expected one of {sorted(BLEU.TOKENIZERS)}"
-        )
+    check_tokenize("tokenize", tokenize)
     tokenized = tokenize == "none"  # then sacrebleu needn't warn that it is
     metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenized)
     score = metric.corpus_score(list(hypotheses), [list(references)])
     return BleuScore(score.score, str(metric.get_signature()))
+
+
+def check_tokenize(name: str, tokenize: str) -> str:
+    """Returns `tokenize` if sacrebleu has a tokenisation of that name.
+
+    Raises:
+        ValueError: It has none.
+
+    Example:
+        >>> check_tokenize("tokenize", "13a")
+        '13a'
+    """
+    from sacrebleu.metrics import BLEU
+
+    return check_choice(name, tokenize, sorted(BLEU.TOKENIZERS))

@@ -1,4 +1,4 @@
-"""The recurrent cells' equations, over weights that Keras's own cells hold.
+"""The recurrent cells' equations, over weights that cells of Keras's kind hold.
 
 Shapes: H units; states and inputs are [..., H], with any leading axes. Weights are
 multiplied only through `project`, see `keras_luong.layers.scores`.
@@ -60,7 +60,7 @@ class CellType(NamedTuple):
     """A kind of recurrent cell.
 
     Attributes:
-        layer: The Keras layer whose cell holds the weights.
+        layer: The layer whose cell holds the weights.
         equations: `(cell, inputs, states, project, noise=None) -> states`; the first
             is h, which `noise` multiplies where it meets the recurrent kernel.
         num_states: How many states it has.

@@ -69,10 +69,12 @@ class Seq2SeqConfig:
             encoder and decoder: those after the second).
         dropout: Rate on embeddings, between layers and on h̃ (Zaremba et al. 2015).
         word_dropout: Rate at which whole words, of the source and of those that the
-            decoder reads, become zeros (Sennrich & Zhang 2019, arXiv:1905.11901).
+            decoder reads, become zeros (Sennrich & Zhang 2019, arXiv:1905.11901); as
+            in every dropout, what stays is scaled up.
         recurrent_dropout: Rate on what recurs in encoder and decoder, their h (Gal &
             Ghahramani 2016).
-        memory_dropout: Rate on the encoder's states that the decoder attends to.
+        memory_dropout: Rate on the encoder's states that the decoder attends to: a
+            unit is dropped in all words of a sentence.
         attention_dropout: Rate on attention weights.
         output_dropout: Rate on h̃ before the output layer; `dropout` by default.
         tie_embeddings: None, "target" (target embedding = softmax weights, Press & Wolf
@@ -206,11 +208,12 @@ class Seq2SeqConfig:
                 "coverage=True needs global or local attention. Received: attention="
                 f"{self.attention!r}"
             )
-        if self.coverage_loss and self.attention is None:
-            raise ValueError(
-                "coverage_loss needs an attention. Received: coverage_loss="
-                f"{self.coverage_loss!r}, attention=None"
-            )
+        for name in ("coverage_loss", "memory_dropout", "attention_dropout"):
+            if (value := getattr(self, name)) and self.attention is None:
+                raise ValueError(
+                    f"{name} needs an attention. Received: {name}={value!r}, "
+                    "attention=None"
+                )
 
     def _check_encoder(self):
         if self.bidirectional and self.reverse_source:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,12 @@ import tensorflow as tf
 
 from keras_luong.decoding import BeamSearch, Ensemble, GreedySearch, Shortlist
 from keras_luong.serving.translator import Translator
-from keras_luong.training.run_directory import RunDirectory, load, read_record
+from keras_luong.training.run_directory import (
+    RunDirectory,
+    load,
+    read_record,
+    read_results,
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -140,14 +144,5 @@ def _about(run_dir: Path) -> dict[str, Any]:
     record = read_record(run_dir)
     return {
         **{name: record[name] for name in ("model", "settings", "search")},
-        "results": _results(RunDirectory(run_dir).results),
+        "results": read_results(run_dir),
     }
-
-
-def _results(path: Path) -> dict[str, Any] | None:
-    if not path.exists():
-        return None
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged: it is not JSON ({error})") from error

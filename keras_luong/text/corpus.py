@@ -44,6 +44,33 @@ def check_split(corpus: Corpus, split: str) -> str:
     return split
 
 
+def sentences(
+    corpus: Corpus, split: str, limit: int | None = None
+) -> tuple[list[str], list[str]]:
+    """A split as text, such as one that is translated and scored.
+
+    Args:
+        corpus: The corpus.
+        split: Name of a split.
+        limit: Only so many of its first pairs; all by default.
+
+    Returns:
+        The source sentences, and the target sentences.
+
+    Raises:
+        ValueError: If the corpus has no such split.
+
+    Example:
+        >>> sources, references = sentences(corpus, "validation")
+    """
+    pairs = corpus.pairs(split).take(-1 if limit is None else limit)
+    pairs = list(pairs.as_numpy_iterator())
+    sources, targets = (
+        [pair[side].decode() for pair in pairs] for side in ("source", "target")
+    )
+    return sources, targets
+
+
 def ordered(splits: Iterable[str]) -> tuple[str, ...]:
     """Puts train first, then validation, then the others by name."""
     rank = {"train": 0, "validation": 1}

@@ -29,10 +29,10 @@ class EpochLog(keras.callbacks.Callback):
     """Writes one line of JSON per epoch, and adds the training speed to the logs.
 
     A line has `epoch` (from 1), Keras's logs, `learning_rate`, `seconds` (all of the
-    epoch), `target_tokens_per_second` (of training alone, padding not counted) and,
-    with this library's optimizers, `gradient_norm`: the mean over the steps of the
-    norm before clipping. When training goes on after an interruption, the lines of
-    epochs that are trained again are replaced.
+    epoch, or of its part after the last stop), `target_tokens_per_second` (of training
+    alone, padding not counted) and, with this library's optimizers, `gradient_norm`:
+    the mean over the steps of the norm before clipping. When training goes on after an
+    interruption, the lines of epochs that are trained again are replaced.
 
     Args:
         run_dir: The run directory, whose `history.jsonl` is written.

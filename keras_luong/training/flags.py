@@ -14,6 +14,7 @@ import typing
 from pathlib import Path
 
 from keras_luong.checks import check_above, check_not_negative, check_rate, check_size
+from keras_luong.evaluation.bleu import check_tokenize
 from keras_luong.models.presets import PRESETS, configure
 from keras_luong.text.tokenizers import TOKENIZERS
 from keras_luong.training.optimizers import OPTIMIZERS
@@ -24,6 +25,12 @@ from keras_luong.training.strategies import STRATEGIES
 LEARNING_RATES = {"sgd": 1.0, "adam": 1e-3}
 MONITORS = ("val_perplexity", "val_token_accuracy", "val_bleu", "val_loss")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+
+# What there must be at least one of.
+SIZES = (
+    "vocab_size max_length epochs gradient_accumulation_steps warmup_steps patience "
+    "save_steps eval_sentences beam_width"
+).split()
 
 # 0 says that there is none of it, as not giving the flag does.
 ZERO_IS_NONE = ("r_drop", "weight_decay", "subword_sampling")
@@ -50,8 +57,8 @@ def parse(
         missing here.
 
     Raises:
-        ValueError: Values that cannot be, or that don't fit together.
-        SystemExit: Flags that there are not, or `--help`.
+        SystemExit: Flags that there are not, values that cannot be or don't fit
+            together, or `--help`.
     """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -72,7 +79,10 @@ def parse(
     args = with_recipe(parser, argv)
     if args.learning_rate is None:
         args.learning_rate = LEARNING_RATES[args.optimizer]
-    check(args)
+    try:
+        check(args)
+    except (TypeError, ValueError) as error:
+        parser.error(str(error))
     for name in ZERO_IS_NONE:
         setattr(args, name, getattr(args, name) or None)
     return args
@@ -80,15 +90,18 @@ def parse(
 
 def check(args) -> None:
     """Refuses what would fail only after the tokenizers are trained."""
-    for name in ("max_length", "save_steps", "eval_sentences", "beam_width"):
+    for name in SIZES:
         check_size(f"--{name}", vars(args)[name])
     check_size("--limit_examples", args.limit_examples, optional=True)
+    for name in ("constant_epochs", "keep_epochs", "early_stopping"):
+        check_size(f"--{name}", vars(args)[name] or 0, smallest=0)
     if args.batch_tokens != "auto":
         check_size("--batch_tokens", args.batch_tokens)
     check_above("--learning_rate", args.learning_rate, 0)
+    check_tokenize("--bleu_tokenize", args.bleu_tokenize)
     for name in ("label_smoothing", "ema_momentum", "beta_2"):
         check_rate(f"--{name}", vars(args)[name] or 0)
-    for name in (*ZERO_IS_NONE, "clip_norm"):
+    for name in (*ZERO_IS_NONE, "clip_norm", "learning_rate", "length_penalty"):
         check_not_negative(f"--{name}", vars(args)[name] or 0)
     if args.beta_2 is not None and args.optimizer != "adam":
         raise ValueError(f"--beta_2 needs --optimizer adam. Received: {args.optimizer}")
@@ -229,11 +242,16 @@ def add_training_flags(parser: argparse.ArgumentParser) -> None:
     flag("--patience", type=int, default=2, help="stale epochs that plateau halves at")
     flag("--label_smoothing", type=float, default=0.0)
     flag("--beta_2", type=float, help="of Adam, default: 0.999")
-    flag("--r_drop", type=float, help="alpha of R-Drop, such as 5")
+    flag("--r_drop", type=float, help="alpha of R-Drop, such as 1")
     flag("--weight_decay", type=float, help="of matrices, such as 0.01")
     flag("--clip_norm", type=float, default=5.0, help="0: no clipping")
     flag("--gradient_accumulation_steps", type=int, default=1, help="batches a step")
-    flag("--ema_momentum", type=float, default=0.0, help="of the weights' average")
+    flag(
+        "--ema_momentum",
+        type=float,
+        default=0.0,
+        help="of the weights' average, by batches",
+    )
     flag("--strategy", choices=list(STRATEGIES), default="auto")
     flag("--precision", choices=PRECISIONS, default="float32")
     flag("--jit_compile", action=argparse.BooleanOptionalAction, default=False)

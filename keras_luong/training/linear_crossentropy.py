@@ -63,6 +63,7 @@ def linear_crossentropy(
         >>> total, scores = linear_crossentropy(h, model.output_layer.kernel, y, w)
         >>> perplexity = tf.exp(tf.reduce_mean(scores.nll))
     """
+    weights = tf.convert_to_tensor(weights, tf.float32)
     # Half precision would lose gradients as small as weights are: rows enter with
     # weights up to 1, and what is common comes last.
     largest = tf.maximum(tf.reduce_max(tf.abs(weights)), 0.0)  # of no row: -inf

@@ -45,6 +45,13 @@ class _SumFirst:
         with _after(grads):
             super().apply(grads, trainable_variables)
 
+    def _get_current_learning_rate(self):
+        # Keras's own tells a schedule of batches where several make one update.
+        schedule = self._learning_rate
+        if isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
+            return schedule(self.iterations)
+        return super()._get_current_learning_rate()
+
     def _use_weight_decay(self, variable):
         # By key: a replica's variable has another name than the one that was built.
         is_matrix = self._var_key(variable) not in self._no_matrices
@@ -173,7 +180,8 @@ def make_optimizer(
 
     Args:
         name: `"sgd"` (the paper's) or `"adam"`.
-        learning_rate: A number, or a Keras schedule that goes by steps.
+        learning_rate: A number, or a Keras schedule that goes by steps, of as many
+            batches as are accumulated.
         clip_norm: The greatest global norm of the whole batch's gradient, 5 in the
             paper; None or 0 for no clipping.
         loss_scaling: Whether the loss is scaled such that its gradient fits float16.

@@ -301,6 +301,27 @@ def read_history(run_dir: str | Path) -> list[dict[str, Any]]:
     return epochs
 
 
+def read_results(run_dir: str | Path) -> dict[str, Any] | None:
+    """Reads `results.json`.
+
+    Args:
+        run_dir: The run directory.
+
+    Returns:
+        Split → what the final evaluation found; None where there was none yet.
+
+    Raises:
+        ValueError: If the file is damaged.
+    """
+    path = RunDirectory(run_dir).results
+    if not path.exists():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: it is not JSON ({error})") from error
+
+
 def load(
     run_dir: str | Path, weights: str = "best", search: BeamSearch | None = None
 ) -> Translator:

@@ -241,7 +241,7 @@ def make_schedule(
         raise ValueError(
             f"Unknown schedule. Received: {name!r}, expected one of {list(SCHEDULES)}"
         )
-    check_above("learning_rate", learning_rate, 0)
+    learning_rate = check_above("learning_rate", learning_rate, 0)
     return SCHEDULES[name](
         learning_rate,
         epochs=epochs,
