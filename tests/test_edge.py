@@ -148,6 +148,24 @@ def test_threads_may_share_one(pair):
     assert not wrong
 
 
+def test_a_sentence_may_be_asked_again(pair):
+    # XNNPACK's memory went wrong in one fresh interpreter of twelve, in threads only
+    translator, _, path = pair
+    sentence = "the red dog"
+    said = []
+
+    def ask():
+        on_edge = edge.EdgeTranslator(path)
+        said.extend(on_edge.translate([sentence])[0].text for _ in range(2))
+
+    for _ in range(60):
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+    assert set(said) == {translator.translate([sentence])[0].text}
+    assert len(said) == 120
+
+
 LINES = [x for x in map(to_bytes, SENTENCES) if b"\n" not in x]
 
 

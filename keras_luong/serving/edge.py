@@ -53,7 +53,7 @@ class EdgeTranslator:
         os.stat(path)  # a file that is not there is no damaged one
         try:
             self.metadata, self._source, self._target = _read_archive(path)
-            self._search = _read_graph(path, num_threads)
+            self._search = _Graph(path, num_threads)
         except ModuleNotFoundError:
             raise
         except Exception as error:  # there are many ways of being damaged
@@ -134,7 +134,42 @@ class EdgeTranslator:
         source = np.full([1, length], PAD_ID, np.int32)
         source[0, : len(ids)] = ids
         with self._lock:
-            return self._search(source=source)
+            return self._search(source)
+
+
+class _Graph:
+    """What maps a source to hypotheses."""
+
+    def __init__(self, path: str | os.PathLike, num_threads: int | None):
+        try:
+            from ai_edge_litert.interpreter import Interpreter
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                "The edge runtime needs ai-edge-litert: pip install ai-edge-litert"
+            ) from error
+        self._interpreter = Interpreter(os.fspath(path), num_threads=num_threads)
+        signature = self._interpreter.get_signature_runner()
+        source = signature.get_input_details()["source"]
+        outputs = signature.get_output_details()
+        self._source = source["index"]
+        self._any_length = -1 in source["shape_signature"]
+        self._outputs = {name: about["index"] for name, about in outputs.items()}
+
+    def __call__(self, source: np.ndarray) -> dict[str, np.ndarray]:
+        interpreter = self._interpreter
+        if self._any_length:
+            # XNNPACK may answer a second source of the same length with nonsense, from
+            # memory that is no longer its own. Another length between them, which is
+            # never computed, makes LiteRT allocate anew, as for any other length.
+            longer = [1, source.shape[1] + 1]
+            interpreter.resize_tensor_input(self._source, longer)
+            interpreter.resize_tensor_input(self._source, source.shape)
+        interpreter.allocate_tensors()
+        interpreter.set_tensor(self._source, source)
+        interpreter.invoke()
+        return {
+            name: interpreter.get_tensor(index) for name, index in self._outputs.items()
+        }
 
 
 class _SentencePiece:
@@ -204,18 +239,6 @@ def _read_archive(path: str | os.PathLike) -> tuple[dict[str, Any], Any, Any]:
             for x in (metadata["tokenizers"][side] for side in ("source", "target"))
         )
     return metadata, of_source, of_target
-
-
-def _read_graph(path: str | os.PathLike, num_threads: int | None) -> Any:
-    """What maps a source to hypotheses."""
-    try:
-        from ai_edge_litert.interpreter import Interpreter
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "The edge runtime needs ai-edge-litert: pip install ai-edge-litert"
-        ) from error
-    interpreter = Interpreter(os.fspath(path), num_threads=num_threads)
-    return interpreter.get_signature_runner()
 
 
 def main(argv: list[str] | None = None) -> None:

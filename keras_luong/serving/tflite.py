@@ -58,6 +58,10 @@ def export_tflite(
 
     A model in mixed precision is exported in float32, in which its weights are kept.
 
+    A runtime of your own should resize `source` to another length and back before each
+    sentence of a file for any length: with LiteRT's XNNPACK a second sentence of the
+    same length may else be answered with nonsense. `EdgeTranslator` does so.
+
     Args:
         translator: a `Translator` with the library's tokenizers, and a `BeamSearch`
             without a shortlist or a `GreedySearch`.
