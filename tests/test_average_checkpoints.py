@@ -59,6 +59,7 @@ def listing(directory):
     return sorted(path.name for path in directory.iterdir())
 
 
+@pytest.mark.slow
 def test_the_last_five_by_default(run, capsys):
     before = listing(run.path)
     out = script.main([str(run.path)])
@@ -84,6 +85,7 @@ def test_as_many_as_asked_for_where_asked_for(run, tmp_path):
     assert weights_of(empty) == 64
 
 
+@pytest.mark.slow
 def test_files_that_are_named(run, tmp_path):
     files = [str(run.path / EPOCH_WEIGHTS.format(epoch=i)) for i in (1, 6, 3)]
     out = tmp_path / "out"

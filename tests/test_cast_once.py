@@ -52,7 +52,10 @@ def casts_in_loops(search, model):
     "name, kind",
     [
         *(pytest.param(name, "beam", marks=pytest.mark.slow) for name in SMALL),
-        *(("small", k) for k in SEARCHES),
+        *(
+            pytest.param("small", k, marks=[pytest.mark.slow] * (k != "beam"))
+            for k in SEARCHES
+        ),
     ],
 )
 def test_no_step_casts_weights(name, kind, monkeypatch):
@@ -65,6 +68,7 @@ def test_no_step_casts_weights(name, kind, monkeypatch):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_ensembles_are_cast_and_full_precision_is_not():
     models = [make(), make("gnmt"), make(dtype="float32")]
     pairs = Ensemble(models).cast_weights()

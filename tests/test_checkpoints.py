@@ -84,7 +84,13 @@ def whole(tmp_path_factory):
 
 @pytest.mark.parametrize(
     "after, position",
-    [(1, (0, 0)), (4, (0, 2)), (5, (0, 4)), (6, (1, 0)), (14, (2, 2))],
+    [
+        pytest.param(1, (0, 0), marks=pytest.mark.slow),
+        (4, (0, 2)),
+        pytest.param(5, (0, 4), marks=pytest.mark.slow),
+        pytest.param(6, (1, 0), marks=pytest.mark.slow),
+        (14, (2, 2)),
+    ],
 )
 def test_going_on_equals_never_stopping(tmp_path, whole, after, position):
     with pytest.raises(RuntimeError, match="power cut"):
@@ -188,7 +194,10 @@ def test_ruined_weights_are_not_saved(tmp_path, whole):
     assert_equal(model, whole)
 
 
-@pytest.mark.parametrize("text", ["", "garbage ~~", None])
+@pytest.mark.parametrize(
+    "text",
+    ["garbage ~~", *(pytest.param(x, marks=pytest.mark.slow) for x in ("", None))],
+)
 def test_the_list_of_checkpoints_may_be_lost(tmp_path, whole, text):
     with pytest.raises(RuntimeError):
         train(tmp_path, interrupt=[Interrupt(10, fail)])

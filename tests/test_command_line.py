@@ -38,6 +38,7 @@ def runs(tmp_path):
     return translators, [written_run(tmp_path / str(i), x).path for i, x in pairs]
 
 
+@pytest.mark.slow
 def test_an_ensemble_of_runs(runs):
     translators, (first, *others) = runs
     expected = Translator(

@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 from finite_differences import check_gradients
 from keras import ops
+from leave_slow import slow_but
 
 from keras_luong.layers import (
     InputFeedingDecoder,
@@ -46,10 +47,10 @@ def stepped(decoder, inputs, memory, initial=None):
     "cell_type, num_layers",
     [
         ("lstm", 3),
-        ("gru", 1),
-        ("simple_rnn", 1),
         pytest.param("lstm", 1, marks=pytest.mark.slow),
+        ("gru", 1),
         pytest.param("gru", 3, marks=pytest.mark.slow),
+        pytest.param("simple_rnn", 1, marks=pytest.mark.slow),
         pytest.param("simple_rnn", 3, marks=pytest.mark.slow),
     ],
 )
@@ -126,7 +127,9 @@ def test_source_padding_never_changes_anything():
     np.testing.assert_allclose(decoder(inputs, junk, SOURCE_MASK), outputs, atol=1e-5)
 
 
-@pytest.mark.parametrize("mode", ["dot", "general", "concat", "location"])
+@pytest.mark.parametrize(
+    "mode", slow_but(["dot", "general", "concat", "location"], "general", "concat")
+)
 @pytest.mark.tensorflow
 def test_gradients_equal_finite_differences(mode):
     encoder = RecurrentEncoder(UNITS // 2, bidirectional=True)
@@ -218,7 +221,7 @@ def test_a_cell_of_another_kind_is_refused():
         InputFeedingDecoder(keras.layers.LSTMCell(3))
 
 
-@pytest.mark.parametrize("cell_type", ["lstm", "gru", "simple_rnn"])
+@pytest.mark.parametrize("cell_type", slow_but(["lstm", "gru", "simple_rnn"], "lstm"))
 @pytest.mark.parametrize("input_feeding", [True, False])
 def test_training_computes_what_inference_does(input_feeding, cell_type):
     """Without dropout: the loop for training on TensorFlow, and the plain one."""
@@ -273,7 +276,9 @@ def test_positions_count_words_and_wait_at_masked_steps(input_feeding):
 
 
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("input_feeding", [True, False])
+@pytest.mark.parametrize(
+    "input_feeding", [True, pytest.param(False, marks=pytest.mark.slow)]
+)
 @pytest.mark.tensorflow
 def test_an_empty_batch_has_empty_outputs_and_no_gradient(input_feeding, training):
     decoder = make(input_feeding=input_feeding)

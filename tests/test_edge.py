@@ -52,7 +52,7 @@ SYLLABLES = st.sampled_from(["the", "red", "dog", "under", "a", "u", "th", "in",
 LONG_WORDS = st.lists(SYLLABLES, min_size=30, max_size=120).map("".join).map(str.encode)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.one_of(
         st.binary(max_size=80), st.lists(ALPHABET, max_size=80).map(bytes), LONG_WORDS
@@ -81,6 +81,7 @@ def test_ids_are_written_as_keras_writes_them(pair, ids):
     assert on_edge._target.pieces(ids) == [x.decode() for x in pieces]
 
 
+@pytest.mark.slow
 def test_all_hypotheses_on_request(tmp_path):
     translator = word_translator(BeamSearch(4, 4, max_length=3))
     path = export_tflite(translator, tmp_path / "x.tflite")
@@ -109,11 +110,12 @@ class Wide:
         return logits + self.bias, state, weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bias", "text", "score"),
     [
         ([0] * 11 + [99], "<unk> <unk> <unk>", None),
-        pytest.param([np.nan] * 12, "", -np.inf, marks=pytest.mark.slow),
+        ([np.nan] * 12, "", -np.inf),
     ],
     ids=["ids beyond the vocabulary", "nothing is possible"],
 )

@@ -154,7 +154,10 @@ class TestModels:
         "search",
         [
             BeamSearch(4, 2, max_length=5),
-            RandomSampling(num_samples=2, max_length=5, seed=1),
+            pytest.param(
+                RandomSampling(num_samples=2, max_length=5, seed=1),
+                marks=pytest.mark.slow,
+            ),
         ],
     )
     def test_beams_are_followed_in_every_model(self, models, mean, search):
@@ -172,7 +175,9 @@ class TestModels:
             )
         assert len(np.unique(found.ids[:, 0], axis=0)) > 1
 
-    @pytest.mark.parametrize("place", range(3))
+    @pytest.mark.parametrize(
+        "place", [pytest.param(i, marks=[pytest.mark.slow] * (i < 2)) for i in range(3)]
+    )
     def test_one_model_alone_and_twice_is_that_model(self, models, mean, place):
         search = BeamSearch(3, 2, max_length=3)
         model = models[place]

@@ -80,6 +80,7 @@ def test_mixed_precision():
     np.testing.assert_allclose(one[1]["loss"], other[1]["loss"], rtol=2e-2)
 
 
+@pytest.mark.slow
 def test_other_losses_and_metrics_are_kerass_own():
     model = make("seq2seq")
     model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
@@ -87,6 +88,7 @@ def test_other_losses_and_metrics_are_kerass_own():
     assert np.isfinite(logs["loss"]).all() and "accuracy" in logs
 
 
+@pytest.mark.slow
 def test_a_saved_model_is_compiled_as_it_was(tmp_path):
     model = build("small", 11, V, dropout=0.0, **SMALL)
     optimizer = make_optimizer("adam", 0.01, 0.5, weight_decay=0.1, beta_2=0.9)
@@ -213,6 +215,7 @@ def test_r_drop_without_dropout_changes_nothing(dtype, options, tolerance):
     assert one.metrics[1].metrics[0].count == other.metrics[1].metrics[0].count
 
 
+@pytest.mark.slow
 def test_r_drop_sees_two_masks_and_makes_no_part_of_the_evaluation():
     (_, plain), (model, logs) = (r_drop_trained(a, 0.5) for a in (1e-9, 50.0))
     assert logs["loss"][0] > plain["loss"][0] + 0.01

@@ -98,7 +98,9 @@ def test_a_layer_walks_from_query_to_query(hard):
     np.testing.assert_allclose(context, weights @ value, atol=1e-5)
 
 
-@pytest.mark.parametrize("input_feeding", [True, False])
+@pytest.mark.parametrize(
+    "input_feeding", [True, pytest.param(False, marks=pytest.mark.slow)]
+)
 @pytest.mark.tensorflow
 def test_sources_of_any_length_have_the_gradients_of_known_ones(input_feeding):
     """A graph that does not know the length, on the path that training takes."""

@@ -1,6 +1,8 @@
 import subprocess
 import sys
 
+import pytest
+
 import keras_luong
 
 WHAT_ONLY_SOME_NEED = (
@@ -33,6 +35,7 @@ def test_importing_loads_nothing_that_only_some_need():
     assert not loaded & set(WHAT_ONLY_SOME_NEED)
 
 
+@pytest.mark.slow
 def test_importing_is_as_quiet_as_tensorflow():
     def lines_of(module):
         result = subprocess.run(

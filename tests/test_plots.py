@@ -78,6 +78,7 @@ def test_refuses_a_string_in_place_of_tokens():
         attention_figure(np.zeros((1, 3)), "abc", ["x"])
 
 
+@pytest.mark.slow
 def test_without_matplotlib():
     code = """
         import sys

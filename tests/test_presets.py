@@ -6,6 +6,7 @@ import pytest
 import reference_models
 import tensorflow as tf
 from finite_differences import check_gradients
+from leave_slow import slow_but
 
 from keras_luong import BeamSearch, Seq2SeqConfig, SequenceCrossentropy
 from keras_luong.layers.cells import CELL_TYPES
@@ -19,10 +20,6 @@ SMALL = {
     "gnmt": {"units": 6, "num_layers": 3},
 }
 #: What differs the most from `Seq2Seq`, whose tests are elsewhere; the others are slow.
-FEW = [
-    name if name == "bahdanau2015" else pytest.param(name, marks=pytest.mark.slow)
-    for name in SMALL
-]
 DEEP = {**SMALL, "bahdanau2015": {**SMALL["bahdanau2015"], "num_layers": 2}}
 
 
@@ -111,7 +108,8 @@ def test_beams_share_one_memory(name):
         np.testing.assert_allclose(together[:, k], alone[:, 0], atol=1e-5)
 
 
-@pytest.mark.parametrize("name", FEW)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
 def test_search_in_a_graph_equals_search_outside(name):
     model, source = small(name), tf.constant(batch()["source"])
     search = BeamSearch(3, n_best=2, max_length=6)
@@ -121,7 +119,7 @@ def test_search_in_a_graph_equals_search_outside(name):
     np.testing.assert_allclose(eager.scores, graph.scores, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", slow_but(SMALL, "bahdanau2015", "gnmt"))
 def test_saved_models_compute_the_same(name, tmp_path):
     model, inputs = small(name), batch()
     model.save(tmp_path / "model.keras")
@@ -130,7 +128,8 @@ def test_saved_models_compute_the_same(name, tmp_path):
     np.testing.assert_array_equal(model(inputs), again(inputs))
 
 
-@pytest.mark.parametrize("name", FEW)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
 def test_gradients_equal_finite_differences(name):
     model = small(name, dropout=0.0, init_scale=0.5)
     inputs = batch(seed=2)  # no maxout changes sides within a difference
@@ -145,7 +144,7 @@ def test_gradients_equal_finite_differences(name):
     )
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", slow_but(SMALL, "bahdanau2015"))
 def test_tied_embeddings(name):
     changes = {"tie_embeddings": "target", "units": 6, "embedding_dim": 6}
     model, inputs = small(name, **changes), batch()
@@ -155,7 +154,7 @@ def test_tied_embeddings(name):
 
 
 @pytest.mark.parametrize("name", SMALL)
-@pytest.mark.parametrize("cell_type", CELL_TYPES)
+@pytest.mark.parametrize("cell_type", slow_but(CELL_TYPES, "gru"))
 def test_every_cell_type(name, cell_type):
     model, inputs = small(name, cell_type=cell_type), batch()
     logits, _ = stepped(model, inputs)

@@ -114,8 +114,15 @@ def in_a_branch(run, variables, mask):
     return tf.function(lambda: gradients_of(inner, variables, fast_scan, mask))()
 
 
-@pytest.mark.parametrize("gradients", [in_one, in_another, in_two, in_a_branch])
-@pytest.mark.parametrize("mask", [None, MASK])
+@pytest.mark.parametrize(
+    "gradients",
+    [
+        in_one,
+        in_a_branch,
+        *(pytest.param(x, marks=pytest.mark.slow) for x in (in_another, in_two)),
+    ],
+)
+@pytest.mark.parametrize("mask", [pytest.param(None, marks=pytest.mark.slow), MASK])
 def test_both_loops_have_the_same_gradients(mask, gradients):
     run, variables = problem()
     expected = gradients_of(run, variables, plain_scan, mask)
@@ -236,7 +243,9 @@ def test_shapes_may_be_dynamic():
         np.testing.assert_allclose(dynamic(x), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("scan", [plain_scan, fast_scan])
+@pytest.mark.parametrize(
+    "scan", [pytest.param(plain_scan, marks=pytest.mark.slow), fast_scan]
+)
 def test_a_persistent_tape_may_ask_twice(scan):
     run, variables = problem()
 

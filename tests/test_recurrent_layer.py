@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from leave_slow import slow_but
 
 from keras_luong import InputFeedingDecoder, InputFeedingDecoderCell, LuongAttention
 from keras_luong.layers import RecurrentEncoder, recurrent_layer
@@ -49,8 +50,10 @@ def both_ways(monkeypatch, compute):
 
 
 @pytest.mark.parametrize("mask", [None, RIGHT, RIGHT[::-1], EMPTY])
-@pytest.mark.parametrize("backwards", [False, True])
-@pytest.mark.parametrize("cell_type", ["lstm", "gru"])
+@pytest.mark.parametrize(
+    "backwards", [pytest.param(False, marks=pytest.mark.slow), True]
+)
+@pytest.mark.parametrize("cell_type", slow_but(["lstm", "gru"], "lstm"))
 def test_keras_computes_what_the_loop_does(cell_type, backwards, mask, monkeypatch):
     layer, kind = make(cell_type), get_cell_type(cell_type)
     rng = np.random.default_rng(0)

@@ -193,6 +193,7 @@ def operations(path):
     return {node.op for node in nodes}
 
 
+@pytest.mark.slow
 def test_serving_has_every_operation(tmp_path):
     """TensorFlow's own, and the tokenizer's that Serving links from tensorflow_text."""
     path = export_saved_model(sentencepiece_translator(), tmp_path)
@@ -204,6 +205,7 @@ def test_serving_has_every_operation(tmp_path):
     assert known <= others <= known | {"SentencepieceIdToStringOp"}
 
 
+@pytest.mark.slow
 def test_what_only_python_runs_is_refused(tmp_path):
     class Search:
         def __call__(self, model, source_ids):
@@ -218,6 +220,7 @@ def test_what_only_python_runs_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_where_it_comes_from_lies_beside_it(tmp_path):
     origin = {"results": {"test": {"bleu": 39.6, "signature": "nrefs:1"}}, "größe": 3}
     path = export_saved_model(word_translator(), tmp_path, metadata=origin)
@@ -274,6 +277,7 @@ def test_a_file_in_the_versions_place_is_replaced_whole(tmp_path):
     assert os.listdir(tmp_path) == ["1"] and (tmp_path / "1").is_dir()
 
 
+@pytest.mark.slow
 def test_what_translates_otherwise_is_not_published(tmp_path, monkeypatch):
     pytest.importorskip("tensorflow_serving.apis")
     translator = word_translator()
@@ -313,6 +317,7 @@ def test_the_weights_are_those_at_export(tmp_path):
     assert abs(first - second) > 1e-3
 
 
+@pytest.mark.slow
 def test_an_existing_version_is_refused_or_replaced(tmp_path, monkeypatch):
     version = tmp_path / "3"
     version.mkdir()

@@ -63,6 +63,7 @@ def ask(server):
     return ask
 
 
+@pytest.mark.slow
 def test_they_translate_any_bytes(translator, ask):
     said = ask({"text": TEXTS})
     expected = translator.translate(TEXTS)
@@ -70,6 +71,7 @@ def test_they_translate_any_bytes(translator, ask):
     assert said["truncated"] == [t.truncated for t in expected]
 
 
+@pytest.mark.slow
 def test_they_ask_every_signature(translator, ask):
     texts = ["the red dog", "cat"]
     best = translator.translate(texts)

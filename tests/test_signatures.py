@@ -109,7 +109,7 @@ def test_what_was_tokenized_elsewhere_is_translated_alike(translator, ask):
     assert (said["length"] == (said["ids"] != 0).sum(1)).all()
 
 
-@pytest.mark.parametrize("padding", [0, 3, 7, -1, 99999])
+@pytest.mark.parametrize("padding", [0, 3, 99999])
 def test_what_stands_behind_the_length_does_not_matter(ask, padding):
     """A server that joins requests may fill rows up with whatever it likes."""
     ids = [[5, 6, 7], [8, padding, padding], [padding] * 3]
@@ -150,8 +150,6 @@ def test_no_text_is_no_error(ask, name):
     ("name", "inputs"),
     {
         "serving_default": {"text": ["a"] * 41},
-        "n_best": {"text": ["a"] * 41},
-        "align": {"text": ["a"] * 41},
         "score": {"text": ["a"] * 41, "target": ["a"] * 41},
         "ids": {"ids": [[1]] * 41, "length": [1] * 41},
     }.items(),
@@ -187,12 +185,10 @@ def test_the_batch_comes_first_everywhere(ask):
             assert not x.name.endswith("_bytes")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("search", "count"),
-    [
-        pytest.param(GreedySearch(5), 1, marks=pytest.mark.slow),
-        (RandomSampling(num_samples=3), 3),
-    ],
+    [(GreedySearch(5), 1), (RandomSampling(num_samples=3), 3)],
 )
 def test_other_searches_have_their_own_number_of_hypotheses(search, count):
     found = signatures(word_translator(search), 8)
@@ -200,6 +196,7 @@ def test_other_searches_have_their_own_number_of_hypotheses(search, count):
     assert said["translation"].shape == (2, count)
 
 
+@pytest.mark.slow
 def test_one_hypothesis_of_a_wide_search_is_the_best_of_many():
     translator = word_translator(BeamSearch(5, max_length=6, length_penalty=1.0))
     found = signatures(translator, 8)

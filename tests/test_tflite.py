@@ -81,20 +81,16 @@ def cut(found, length):
     return found
 
 
-FIRST = ("local-p", "transformer")
-
-
-def cases(options, first):
-    """Every option with any length and with a known one; most of them are slow."""
+def cases(options, *kept):
+    """Every option with any length and with a known one; all but `kept` are slow."""
     for name, values in options.items():
         for source_length in (None, 16):
-            slow = name not in first or (source_length is None) == (name == first[0])
             case = f"{name}, {source_length or 'any'}"
-            marks = [pytest.mark.slow] * slow
+            marks = [pytest.mark.slow] * (case not in kept)
             yield pytest.param(values, source_length, id=case, marks=marks)
 
 
-@pytest.mark.parametrize("model, source_length", cases(MODELS, FIRST))
+@pytest.mark.parametrize("model, source_length", cases(MODELS, "local-p, 16"))
 def test_every_model_says_the_same_as_keras(model, source_length, tmp_path):
     preset, fields = model
     model = small(preset, **fields)
@@ -131,7 +127,7 @@ SEARCHES = {
 }
 
 
-@pytest.mark.parametrize("search, source_length", cases(SEARCHES, ["constraints"]))
+@pytest.mark.parametrize("search, source_length", cases(SEARCHES))
 def test_every_search_says_the_same_as_keras(search, source_length, tmp_path):
     translator = translator_of(small(), search)
     assert_the_same(translator, tmp_path / "x.tflite", source_length)
@@ -165,6 +161,7 @@ def operations(path):
     tf.lite.experimental.Analyzer.analyze(str(path))
 
 
+@pytest.mark.slow
 def test_it_holds_builtin_operations_alone(tmp_path, capfd):
     path = export_tflite(sentencepiece_translator(), tmp_path / "x.tflite")
     capfd.readouterr()
@@ -223,6 +220,7 @@ def test_text_in_text_out(make, source_length, tmp_path):
         np.testing.assert_allclose(a.log_probs, b.log_probs, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["constraints", "greedy"])
 def test_a_known_source_length_makes_all_shapes_known(name, tmp_path):
     """Without having run: LiteRT.js binds outputs before that."""
@@ -254,6 +252,7 @@ def test_it_carries_what_it_needs_and_where_it_is_from(tmp_path):
     assert "GreedySearch(max_length=4)" in metadata["search"]
 
 
+@pytest.mark.slow
 def test_a_file_that_was_there_stays_until_the_new_one_is_whole(tmp_path, monkeypatch):
     path = tmp_path / "x.tflite"
     path.write_text("old")
@@ -309,10 +308,11 @@ SHORTLIST = Shortlist([4], [[4]] * 9, vocab_size=7)
             TypeError,
             "cannot run a search with a shortlist",
         ),
-        (
+        pytest.param(
             {"translator": translator_of(Determined())},
             ValueError,
             "cannot be converted for LiteRT: LiteRT lacks the operations MatrixDeter",
+            marks=pytest.mark.slow,
         ),
     ],
 )

@@ -50,7 +50,9 @@ def texts_of(translations):
 
 
 @pytest.mark.parametrize("search", [None, GreedySearch(50)])
-@pytest.mark.parametrize("batch_size", [1, 2, 100])
+@pytest.mark.parametrize(
+    "batch_size", [pytest.param(1, marks=pytest.mark.slow), 2, 100]
+)
 def test_any_order_any_batch_size(search, batch_size):
     sources = ["three", "one two three four", "two one", "", "four four four", "one"]
     translations = make(search).translate(sources, batch_size=batch_size)
