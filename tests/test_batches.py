@@ -159,13 +159,12 @@ def test_same_seed_same_epochs_and_every_epoch_differs():
 
     def epochs(seed):
         batches = training_batches(pairs, TOKENIZERS, 100, max_length=20, seed=seed)
-        return [flat(batches) for _ in range(3)]
+        return [flat(batches) for _ in range(2)]
 
     first, again, other = epochs(1), epochs(1), epochs(2)
     assert first == again
     assert first[0] != other[0]
-    for one, another in itertools.combinations(first, 2):
-        assert one != another
+    assert first[0] != first[1]
 
 
 def test_evaluation_is_the_same_every_time():

@@ -161,6 +161,7 @@ class TestTrainingCallbacks:
         for a, b in zip(model.get_weights(), last, strict=True):
             np.testing.assert_array_equal(a, b)
 
+    @pytest.mark.slow
     def test_early_stopping_counts_epochs_of_earlier_runs(self, tmp_path):
         fit(tmp_path, 1)
         awful = {"learning_rate": 1e4, "scale": 1e3, "early_stopping": 3}

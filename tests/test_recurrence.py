@@ -118,8 +118,10 @@ def in_a_branch(run, variables, mask):
     "gradients",
     [
         in_one,
-        in_a_branch,
-        *(pytest.param(x, marks=pytest.mark.slow) for x in (in_another, in_two)),
+        *(
+            pytest.param(x, marks=pytest.mark.slow)
+            for x in (in_a_branch, in_another, in_two)
+        ),
     ],
 )
 @pytest.mark.parametrize("mask", [pytest.param(None, marks=pytest.mark.slow), MASK])
@@ -183,6 +185,7 @@ def test_random_numbers_are_never_drawn_again():
         np.testing.assert_allclose(tf.reduce_sum(gradient), drawn, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_fast_loop_works_under_xla():
     run, variables = problem()
     expected = gradients_of(run, variables, plain_scan, None)
