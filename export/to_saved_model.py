@@ -17,6 +17,7 @@ import keras_luong
 from keras_luong.serving.command_line import (
     add_check,
     add_options,
+    add_precision,
     origin,
     translator_of,
 )
@@ -35,6 +36,7 @@ def parse_args(args: list[str] | None = None) -> argparse.Namespace:
         description="Export a trained run as a SavedModel: strings in, strings out."
     )
     add_options(parser)
+    add_precision(parser)
     add_check(parser)
     parser.add_argument("out_dir", type=Path, help="gets the directory VERSION/")
     parser.add_argument("--version", type=int, default=1, help="default: 1")
@@ -99,7 +101,7 @@ def check(path: Path, translator: keras_luong.Translator, text: str) -> str:
 def main() -> None:
     """Export, check, and say how to use the result."""
     args = parse_args()
-    translator = translator_of(args)
+    translator = translator_of(args, args.precision)
     path = keras_luong.export_saved_model(
         translator,
         args.out_dir,

@@ -18,7 +18,6 @@ from keras_luong.serving.command_line import (
     translator_of,
 )
 from keras_luong.serving.edge import EdgeTranslator
-from keras_luong.serving.tflite import in_float32
 
 
 def parse_args(args: list[str] | None = None) -> argparse.Namespace:
@@ -56,8 +55,7 @@ def main(argv: list[str] | None = None) -> None:
         argv: the arguments, by default the process's.
     """
     args = parse_args(argv)
-    translator = translator_of(args)
-    translator.model = in_float32(translator.model)  # as the file computes
+    translator = translator_of(args, "float32")  # as the file computes
     path = keras_luong.export_tflite(
         translator,
         args.out_file,

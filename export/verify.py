@@ -29,7 +29,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from lines import read_lines, read_pairs  # noqa: E402
 from serving import c_client  # noqa: E402
 
-from keras_luong.serving.command_line import add_options, translator_of  # noqa: E402
+from keras_luong.serving.command_line import (  # noqa: E402
+    add_options,
+    add_precision,
+    translator_of,
+)
 from keras_luong.serving.edge import EdgeTranslator  # noqa: E402
 
 TOLERANCE = 0.3  # BLEU that quantization may cost
@@ -46,7 +50,8 @@ class Answers(NamedTuple):
 
 def by_keras(texts: list[str], args: argparse.Namespace) -> list[str]:
     """The run itself."""
-    found = translator_of(args).translate(texts, args.batch_size, progress=True)
+    translator = translator_of(args, args.precision)
+    found = translator.translate(texts, args.batch_size, progress=True)
     return [translation.text for translation in found]
 
 
@@ -164,6 +169,7 @@ def parse_args(args: list[str] | None = None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_options(parser)
+    add_precision(parser)
     parser.add_argument("source", type=Path, help="sentences, one a line")
     parser.add_argument("--reference", type=Path, help="their translations, for BLEU")
     parser.add_argument(

@@ -55,6 +55,15 @@ def test_an_ensemble_of_runs(runs):
     assert [t.score for t in alone] != [t.score for t in expected]
 
 
+def test_another_precision(runs):
+    _, (first, *others) = runs
+    found = command_line.translator_of(
+        parse(*together(*others), first), "mixed_bfloat16"
+    )
+    policies = {model.dtype_policy.name for model in found.model.models}
+    assert policies == {"mixed_bfloat16"}
+
+
 def test_the_origin_names_all_runs(runs):
     _, (first, second, third) = runs
     write_json(RunDirectory(third).results, {"test": {"bleu": 41.0}})

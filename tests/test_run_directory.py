@@ -83,6 +83,16 @@ def test_last_weights_and_another_search(finished):
         np.testing.assert_allclose(a, b - 0.5, atol=1e-6)
 
 
+def test_another_precision(run):
+    weights = load(run.path).model.get_weights()
+    model = load(run.path, dtype="mixed_bfloat16").model
+    assert model.dtype_policy.name == "mixed_bfloat16"
+    for one, other in zip(model.get_weights(), weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+    with pytest.raises(ValueError, match="float33"):
+        load(run.path, dtype="float33")
+
+
 @pytest.mark.parametrize(
     "part, message",
     [

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from keras_luong.decoding import BeamSearch, Ensemble, GreedySearch, Shortlist
 from keras_luong.serving.translator import Translator
+from keras_luong.training.flags import PRECISIONS
 from keras_luong.training.run_directory import (
     RunDirectory,
     load,
@@ -61,11 +62,25 @@ def add_check(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def translator_of(args: argparse.Namespace) -> Translator:
+def add_precision(parser: argparse.ArgumentParser) -> None:
+    """Add what the model computes in.
+
+    Args:
+        parser: the script's.
+    """
+    parser.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        help="what the model computes in; default: as it was trained",
+    )
+
+
+def translator_of(args: argparse.Namespace, precision: str | None = None) -> Translator:
     """Load the run, on the CPU, whatever it was trained on.
 
     Args:
         args: with what `add_options` added.
+        precision: what the model computes in, by default what it was trained in.
 
     Returns:
         A translator of the run's model, or of an ensemble, with the search that is
@@ -76,11 +91,11 @@ def translator_of(args: argparse.Namespace) -> Translator:
     """
     # A graph that is traced where there is a GPU may hold what only GPUs run.
     tf.config.set_visible_devices([], "GPU")
-    translator = load(args.run_dir)
+    translator = load(args.run_dir, dtype=precision)
     model, search, others = translator.model, translator.search, []
     if args.ensemble:
         _check_same_tokenizers([args.run_dir, *args.ensemble])
-        others = [load(run_dir) for run_dir in args.ensemble]
+        others = [load(run_dir, dtype=precision) for run_dir in args.ensemble]
         model = Ensemble([model, *(other.model for other in others)])
     options = {
         name: getattr(args, name)

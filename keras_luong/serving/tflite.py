@@ -117,7 +117,7 @@ def export_tflite(
             for side, x in tokenizers.items()
         },
     )
-    model = in_float32(translator.model)
+    model = _in_float32(translator.model)
     translate = _one_sentence(model, search, most + 1, source_length)
     content = _converted(translate, quantize)
     with saved_beside(path) as beside:
@@ -126,18 +126,10 @@ def export_tflite(
     return path
 
 
-def in_float32(model: StepModel) -> StepModel:
-    """The same model, computing in float32.
-
-    Args:
-        model: a model of the library, or an `Ensemble` of some, in any precision; or
-            any other `StepModel`, which is left as it is.
-
-    Returns:
-        The model itself, if it is so already, or another one with its weights.
-    """
+def _in_float32(model: StepModel) -> StepModel:
+    """The model itself, if it computes so already, or another one with its weights."""
     if isinstance(model, Ensemble):
-        return Ensemble([in_float32(member) for member in model.models], model.mean)
+        return Ensemble([_in_float32(member) for member in model.models], model.mean)
     if not isinstance(model, TranslationModel):
         return model
     config = model.get_config()

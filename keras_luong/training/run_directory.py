@@ -323,7 +323,10 @@ def read_results(run_dir: str | Path) -> dict[str, Any] | None:
 
 
 def load(
-    run_dir: str | Path, weights: str = "best", search: BeamSearch | None = None
+    run_dir: str | Path,
+    weights: str = "best",
+    search: BeamSearch | None = None,
+    dtype: str | keras.DTypePolicy | None = None,
 ) -> Translator:
     """Loads a trained translator.
 
@@ -331,6 +334,9 @@ def load(
         run_dir: A directory that `examples/train_wmt.py` writes, also while it trains.
         weights: `"best"` for the best validated weights, `"last"` for the last ones.
         search: Another search than the run's own.
+        dtype: Another precision to compute in than the run was trained in, such as
+            `"float32"` for a CPU that is slow in half precision. The weights are
+            float32 under mixed precision too.
 
     Returns:
         A translator with the run's model, tokenizers and search.
@@ -338,7 +344,7 @@ def load(
     Raises:
         FileNotFoundError: If a part is missing; it says which.
         ValueError: If a part is damaged, of another shape, or of a version that this
-            one can't read.
+            one can't read; or if there is no such `dtype`.
 
     Example:
         >>> translator = keras_luong.load("runs/m30k")
@@ -353,8 +359,9 @@ def load(
     weights_path = _weights_path(run, weights)
     _check_exists(run.tokenizer, "directory of tokenizers", "the run is incomplete")
     tokenizers = TokenizerPair.load(run.tokenizer)
+    changes = {} if dtype is None else {"dtype": keras.dtype_policies.get(dtype).name}
     try:
-        model = _make_model(**record["model"])
+        model = _make_model(record["model"], changes)
         search = search or BeamSearch(**record["search"])
         translator = Translator(model, tokenizers, search, record["max_source_length"])
     except (TypeError, KeyError, ValueError) as error:
@@ -366,14 +373,16 @@ def load(
     return translator
 
 
-def _make_model(**description: Any) -> keras.Model:
+def _make_model(
+    description: Mapping[str, Any], changes: Mapping[str, Any]
+) -> keras.Model:
     cls = keras.saving.get_registered_object(description["class"])
     if cls is None:
         raise ValueError(
             f"no model class is registered as {description['class']!r}; import the "
             "module that defines it first"
         )
-    return cls.from_config(description["config"])
+    return cls.from_config({**description["config"], **changes})
 
 
 def _weights_path(run: RunDirectory, weights: str) -> Path:
