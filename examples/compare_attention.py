@@ -92,11 +92,10 @@ def check(name: str, run: Path, flags: list[str]) -> None:
     """Refuses a variant that was trained in another way, as train_wmt.py would."""
     if finished(run, flags):
         return
-    settings = training_flags.settings_of(
-        training_flags.parse(["--run_dir", str(run), *flags])
-    )
+    args = training_flags.parse(["--run_dir", str(run), *flags])
+    settings, free = training_flags.settings_of(args), training_flags.free(args)
     try:
-        run_directory.check_settings(run, settings, training_flags.FREE)
+        run_directory.check_settings(run, settings, free)
     except ValueError as error:
         raise ValueError(f"The variant {name!r} can't be trained: {error}") from error
 

@@ -30,7 +30,7 @@ from keras_luong.training import run_directory, run_lock
 from keras_luong.training.batch_size import largest_batch_tokens
 from keras_luong.training.callbacks import training_callbacks
 from keras_luong.training.checkpoints import Checkpoints, FollowEpoch, fit
-from keras_luong.training.flags import FREE, make_config, parse, settings_of
+from keras_luong.training.flags import free, make_config, parse, settings_of
 from keras_luong.training.losses import SequenceCrossentropy
 from keras_luong.training.metrics import Perplexity, TokenAccuracy
 from keras_luong.training.monitors import best_so_far
@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> dict:
 
 def run(args, strategy, corpus) -> dict:
     """What `main` does once the run directory is its own."""
-    resuming = run_directory.check_settings(args.run_dir, settings_of(args), FREE)
+    resuming = run_directory.check_settings(args.run_dir, settings_of(args), free(args))
     if resuming:
         tell_changes(args)
     tokenizers = get_tokenizers(args, corpus, resuming)
@@ -140,11 +140,6 @@ def choose_batch_tokens(args, model, resuming: bool) -> int:
     if resuming:
         record = run_directory.read_record(args.run_dir)
         return record["settings"]["chosen_batch_tokens"]
-    if args.strategy == "multiworker":
-        raise ValueError(
-            "Several machines must have batches of one size, which each would choose "
-            "for itself; give a number. Received: --batch_tokens auto"
-        )
     return largest_batch_tokens(model, args.max_length)
 
 
@@ -157,13 +152,13 @@ def train(args, corpus, translator, perplexity, schedule) -> None:
         if stale >= args.early_stopping:
             print(f"Training stopped early before, {args.monitor} {best:.4g}.")
             return
-    if len(history) < args.epochs:  # what is known is of other weights
-        run_directory.RunDirectory(args.run_dir).results.unlink(missing_ok=True)
     checkpoints = Checkpoints(args.run_dir, args.save_steps)
     follow = FollowEpoch(checkpoints.restore(model))
     translation = make_evaluation(args, corpus, translator)
     sizes = {"batch_tokens": args.chosen_batch_tokens, "max_length": args.max_length}
     pairs = training_pairs(args, corpus)
+    if len(history) < args.epochs:  # what is known is of other weights
+        run_directory.RunDirectory(args.run_dir).results.unlink(missing_ok=True)
     fit(
         model,
         follow.batches(
@@ -233,7 +228,8 @@ def evaluate(args, corpus) -> dict:
             "bleu": score.score,
             "signature": score.signature,
             "perplexity": run_directory.json_number(logs["perplexity"]),
-            "beam_width": args.beam_width,
+            "beam_width": translator.search.beam_width,
+            "length_penalty": translator.search.length_penalty,
         }
         print(f"{split:12} {score}, perplexity {logs['perplexity']:.2f}")
     run_directory.write_json(run_directory.RunDirectory(args.run_dir).results, results)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from keras_luong.checks import check_not_negative, check_size
-from keras_luong.evaluation.bleu import bleu
+from keras_luong.evaluation.bleu import bleu, check_tokenize
 from keras_luong.serving.translator import Translator
 from keras_luong.text import corpora
 from keras_luong.text.corpus import sentences
@@ -118,6 +118,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
             check_size("--beam_widths", width)
         for penalty in args.length_penalties:
             check_not_negative("--length_penalties", penalty)
+        if args.bleu_tokenize is not None:
+            check_tokenize("--bleu_tokenize", args.bleu_tokenize)
     except ValueError as error:
         parser.error(str(error))
     return args

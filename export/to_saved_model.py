@@ -109,7 +109,7 @@ def main() -> None:
         overwrite=args.overwrite,
         max_batch_size=args.max_batch_size,
         warmup=warmup_texts(args),
-        metadata=origin(args),
+        metadata=origin(args, args.precision),
     )
     translation = check(path, translator, args.check)
     print(f"{path}: {args.check!r} -> {translation!r}")

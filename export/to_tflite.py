@@ -61,7 +61,7 @@ def main(argv: list[str] | None = None) -> None:
         args.out_file,
         quantize=args.quantize,
         source_length=args.source_length,
-        metadata=origin(args),
+        metadata=origin(args, "float32"),
     )
     exported = EdgeTranslator(path).translate([args.check])[0].text
     expected = translator.translate([args.check])[0].text

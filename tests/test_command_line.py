@@ -71,7 +71,9 @@ def test_the_origin_names_all_runs(runs):
     assert all(run["settings"] == {"epochs": 3} for run in about["ensemble"])
     results = [run["results"] for run in about["ensemble"]]
     assert results == [None, {"test": {"bleu": 41.0}}]
-    assert command_line.origin(parse(first)).keys() == {"run"}
+    alone = command_line.origin(parse(first), "mixed_bfloat16")
+    assert alone.keys() == {"precision", "run"}
+    assert [about["precision"], alone["precision"]] == ["float32", "mixed_bfloat16"]
 
 
 def test_an_ensemble_needs_the_same_tokenizers(runs):

@@ -185,6 +185,8 @@ def test_the_sizes_are_the_papers():
     [
         ("bahdanau2015", {"input_feeding": True}, "input_feeding=False.*True"),
         ("cho2014", {"attention": "global"}, "attention=None.*'global'"),
+        ("bahdanau2015", {"attention": None}, "needs attention.*None"),
+        ("gnmt", {"attention": None}, "needs attention.*None"),
         ("gnmt", {"reverse_source": True}, "reverse_source=False.*True"),
         ("gpt", {}, "preset.*bahdanau2015.*'gpt'"),
     ],
@@ -192,9 +194,3 @@ def test_the_sizes_are_the_papers():
 def test_what_a_model_cannot_have_is_named(name, changes, message):
     with pytest.raises(ValueError, match=message):
         build(name, 11, 12, **{**DEEP.get(name, {}), **changes})
-
-
-def test_models_without_attention_layer_are_refused():
-    for name in ("bahdanau2015", "gnmt"):
-        with pytest.raises(TypeError, match="attention layer.*None"):
-            small(name, attention=None)

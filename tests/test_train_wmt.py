@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from small_training import write_corpus
 
-from keras_luong.training.flags import FREE, parse, settings_of
+from keras_luong.training.flags import free, parse, settings_of
 from keras_luong.training.run_directory import (
     RunDirectory,
     check_settings,
@@ -67,6 +67,7 @@ def test_leaves_all_that_a_run_directory_has(run):
     assert json.loads(whole.results.read_text()) == results
     assert list(results) == ["validation", "test_2020"]
     assert results["test_2020"]["sentences"] == 6
+    assert [results["test_2020"][x] for x in ("beam_width", "length_penalty")] == [2, 0]
     assert "tok:13a" in results["test_2020"]["signature"]
     assert any(whole.logs.rglob("events.*"))
     expected = {"loss", "perplexity", "token_accuracy", "val_bleu", "learning_rate"}
@@ -139,7 +140,16 @@ def test_a_run_goes_on_that_knows_nothing_of_new_flags(run, data, tmp_path):
         del record["settings"][name]
     (tmp_path / "run.json").write_text(json.dumps(record))
     args = parse(flags(data, tmp_path))
-    assert check_settings(tmp_path, settings_of(args), FREE)
+    assert check_settings(tmp_path, settings_of(args), free(args))
+
+
+def test_what_the_best_weights_are_judged_by_stays(tmp_path):
+    """A BLEU of other sentences would be better or worse than all that were before."""
+    for monitor in ("val_bleu", "val_perplexity"):
+        judged = free(parse(["--run_dir", str(tmp_path), "--monitor", monitor]))
+        assert ("eval_sentences" in judged) == (monitor != "val_bleu")
+        assert ("bleu_tokenize" in judged) == (monitor != "val_bleu")
+        assert "beam_width" in judged
 
 
 def test_other_settings_are_refused(run, data):

@@ -72,6 +72,7 @@ def test_the_best_search_becomes_the_runs(run, capsys):
         ("--beam_widths 0", "--beam_widths.*0"),
         ("--length_penalties -1", "--length_penalties.*-1"),
         ("--data /no/such/folder", "/no/such/folder"),
+        ("--bleu_tokenize foo", "--bleu_tokenize.*foo"),
     ],
 )
 def test_refuses(run, flags, message, capsys):

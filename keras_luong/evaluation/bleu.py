@@ -73,7 +73,14 @@ def bleu(
 
 
 def check_tokenize(name: str, tokenize: str) -> str:
-    """Returns `tokenize` if sacrebleu has a tokenisation of that name.
+    """Refuses a tokenisation that sacrebleu hasn't.
+
+    Args:
+        name: What the error calls it.
+        tokenize: The tokenisation.
+
+    Returns:
+        `tokenize`.
 
     Raises:
         ValueError: It has none.

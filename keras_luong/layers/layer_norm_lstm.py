@@ -65,6 +65,9 @@ class LayerNormLSTMCell(keras.layers.Layer):
     Returns:
         h, and [h, c].
 
+    Raises:
+        TypeError, ValueError: If `units` is no positive integer.
+
     Example:
         >>> layer = keras.layers.RNN(LayerNormLSTMCell(256), return_sequences=True)
     """
@@ -126,6 +129,19 @@ class LayerNormLSTM(keras.layers.RNN):
         kernel_initializer, recurrent_initializer, bias_initializer: As in
             `keras.layers.LSTM`.
         **kwargs: As in `keras.layers.RNN`.
+
+    Call arguments:
+        sequences: [B, T, E].
+        initial_state: [h, c], each [B, H]; zeros by default.
+        mask: bool [B, T], False where there is padding; likewise `training`, as in
+            `keras.layers.RNN`.
+
+    Returns:
+        As `keras.layers.LSTM`: h [B, H], or [B, T, H] of all steps; with
+        `return_state` the last h and c too.
+
+    Raises:
+        TypeError, ValueError: If `units` is no positive integer.
 
     Example:
         >>> outputs = LayerNormLSTM(256, return_sequences=True)(embedded)

@@ -86,6 +86,7 @@ class Bahdanau2015(Seq2Seq):
     """
 
     fixed = {"bidirectional": True, "bridge": "dense", "input_feeding": False}
+    required = ("attention",)
 
     @classmethod
     def make_cell(cls, config, dtype):

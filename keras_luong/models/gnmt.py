@@ -97,6 +97,7 @@ class GNMT(Seq2Seq):
     """
 
     fixed = {"bidirectional": False, "reverse_source": False, "input_feeding": False}
+    required = ("attention",)
 
     @classmethod
     def make_encoder(cls, config, dtype):

@@ -21,9 +21,11 @@ class TranslationModel(FusedModel):
     the words are scored by.
     """
 
-    #: The class of `config`, and the fields of it that the model gives no choice of.
+    #: The class of `config`; the fields of it that the model gives no choice of, and
+    #: those that it cannot do without.
     config_class: type
     fixed: dict[str, Any] = {}
+    required: tuple[str, ...] = ()
 
     @classmethod
     def check(cls, config):
@@ -38,6 +40,9 @@ class TranslationModel(FusedModel):
                     f"{cls.__name__} needs {name}={value!r}. Received: {name}="
                     f"{getattr(config, name)!r}"
                 )
+        for name in cls.required:
+            if getattr(config, name) is None:
+                raise ValueError(f"{cls.__name__} needs {name}. Received: {name}=None")
 
     @classmethod
     def from_preset(cls, name, source_vocab_size, target_vocab_size, **changes):

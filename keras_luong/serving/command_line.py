@@ -134,22 +134,25 @@ def _check_same_tokenizers(run_dirs: list[Path]) -> None:
             )
 
 
-def origin(args: argparse.Namespace) -> dict[str, Any]:
+def origin(args: argparse.Namespace, precision: str | None = None) -> dict[str, Any]:
     """What an export's metadata says of the run.
 
     Args:
         args: with what `add_options` added.
+        precision: as in `translator_of`.
 
     Returns:
-        `{"run": ...}`: how it was trained, how it was searched, and, if it has been
-        evaluated, what BLEU it then had, with sacrebleu's signature. (The export may
-        search in another way.) Where there is an ensemble, `{"run": ..., "ensemble":
-        [...]}` with the same of the other runs.
+        `{"precision": ..., "run": ...}`: what the export computes in, and of the run
+        how it was trained, how it is searched, and, if it has been evaluated, what BLEU
+        it then had by which search, with sacrebleu's signature. (The export may search
+        in another way.) Where there is an ensemble, also `"ensemble": [...]`, with the
+        same of the other runs.
 
     Raises:
         ValueError: if a file of a run is damaged.
     """
-    about = {"run": _about(args.run_dir)}
+    run = _about(args.run_dir)
+    about = {"precision": precision or run["model"]["config"].get("dtype"), "run": run}
     if args.ensemble:
         about["ensemble"] = [_about(other) for other in args.ensemble]
     return about

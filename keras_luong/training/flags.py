@@ -37,10 +37,11 @@ ZERO_IS_NONE = ("r_drop", "weight_decay", "subword_sampling")
 
 # What may differ when a run goes on; everything else would make it another run.
 FREE = (
-    "epochs strategy early_stopping keep_epochs eval_sentences bleu_tokenize "
-    "beam_width length_penalty jit_compile save_steps chosen_batch_tokens "
-    "learning_rate clip_norm"
+    "epochs strategy early_stopping keep_epochs beam_width length_penalty jit_compile "
+    "save_steps chosen_batch_tokens learning_rate clip_norm"
 ).split()
+# What each epoch's BLEU is of: the same, if it is what the best weights are judged by.
+OF_BLEU = ["eval_sentences", "bleu_tokenize"]
 
 
 def parse(
@@ -88,8 +89,28 @@ def parse(
     return args
 
 
+def free(args) -> list[str]:
+    """The flags that may have other values when a run goes on.
+
+    Args:
+        args: From `parse`.
+
+    Returns:
+        Their names.
+    """
+    return FREE if args.monitor == "val_bleu" else FREE + OF_BLEU
+
+
 def check(args) -> None:
-    """Refuses what would fail only after the tokenizers are trained."""
+    """Refuses what would fail only after the tokenizers are trained.
+
+    Args:
+        args: The value of each flag.
+
+    Raises:
+        TypeError, ValueError: A value that cannot be, or that does not fit another; it
+            names the flag.
+    """
     for name in SIZES:
         check_size(f"--{name}", vars(args)[name])
     check_size("--limit_examples", args.limit_examples, optional=True)
@@ -97,6 +118,11 @@ def check(args) -> None:
         check_size(f"--{name}", vars(args)[name] or 0, smallest=0)
     if args.batch_tokens != "auto":
         check_size("--batch_tokens", args.batch_tokens)
+    elif args.strategy == "multiworker":
+        raise ValueError(
+            "Several machines must have batches of one size, which each would choose "
+            "for itself; give a number. Received: --batch_tokens auto"
+        )
     check_above("--learning_rate", args.learning_rate, 0)
     check_tokenize("--bleu_tokenize", args.bleu_tokenize)
     for name in ("label_smoothing", "ema_momentum", "beta_2"):
@@ -113,6 +139,7 @@ def check(args) -> None:
             f"Received: {args.tokenizer}"
         )
     config = make_config(args, args.vocab_size, args.vocab_size)
+    PRESETS[args.preset].model.check(config)
     if config.tie_embeddings == "all" and not args.shared:
         raise ValueError(
             "--tie_embeddings all needs one vocabulary for both sides: --shared. "
@@ -145,7 +172,20 @@ def settings_of(args) -> dict:
 
 
 def make_config(args, source_vocab_size: int, target_vocab_size: int) -> typing.Any:
-    """The preset's configuration, with what the flags change of it."""
+    """The preset's configuration, with what the flags change of it.
+
+    Args:
+        args: From `parse`.
+        source_vocab_size: Number of source ids.
+        target_vocab_size: Number of target ids.
+
+    Returns:
+        A configuration, see `keras_luong.models.presets.configure`.
+
+    Raises:
+        TypeError, ValueError: A flag that the preset's model hasn't, or a value that
+            cannot be.
+    """
     changes = {name: vars(args)[name] for name in config_flags() if name in args}
     config_class = PRESETS[args.preset].model.config_class
     known = {field.name for field in dataclasses.fields(config_class)}
