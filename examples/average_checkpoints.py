@@ -8,7 +8,7 @@ commands:
     python examples/average_checkpoints.py runs/m30k --last 5
     python examples/average_checkpoints.py runs/m30k --last 10 --out runs/m30k-mean
     python examples/average_checkpoints.py runs/m30k --out runs/both \
-        --weights runs/m30k/model.weights.h5 runs/m30k/checkpoints/latest.weights.h5
+        --weights runs/m30k/model.weights.h5 runs/m30k/last.weights.h5
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     Args:
         parser: the script's.
     """
-    run = "default: as the run was validated with"
+    run = "default: the run's"
     parser.add_argument("run_dir", type=Path, help="what training wrote")
     parser.add_argument(
         "--ensemble",
@@ -41,7 +41,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--length_penalty", type=float, help=f"GNMT's alpha; {run}")
     parser.add_argument("--max_length", type=int, help=f"in target tokens; {run}")
     parser.add_argument(
-        "--shortlist", type=Path, help="what make_shortlist.py wrote: faster"
+        "--shortlist",
+        type=Path,
+        help="what make_shortlist.py wrote: faster; not in .tflite files",
     )
     parser.add_argument(
         "--max_source_length", type=int, help="longer texts are cut; default: the run's"
