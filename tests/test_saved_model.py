@@ -392,9 +392,12 @@ def test_a_reader_never_sees_half_a_version(tmp_path):
     ],
 )
 def test_the_command_line(options, search, tmp_path, monkeypatch, capsys):
-    def load(run_dir):
-        assert run_dir == tmp_path / "run"
+    def load(run_dir, dtype):
+        assert (run_dir, dtype) == (tmp_path / "run", "float32")
         return word_translator(BeamSearch(4, 2, 9, 0.5))
+
+    def origin(args, precision):
+        return {"from": str(args.run_dir), "precision": precision}
 
     seen = []
 
@@ -404,15 +407,17 @@ def test_the_command_line(options, search, tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(command_line, "load", load)
     script = export_script("to_saved_model")
-    monkeypatch.setattr(script, "origin", lambda args: {"from": str(args.run_dir)})
+    monkeypatch.setattr(script, "origin", origin)
     monkeypatch.setattr(keras_luong, "export_saved_model", export)
     run, out = str(tmp_path / "run"), str(tmp_path / "out")
     argv = ["", run, out, "--version", "2", "--check", "the cat", *options]
+    argv += ["--precision", "float32"]
     monkeypatch.setattr(sys, "argv", argv)
     script.main()
     assert seen[0].search == search
     assert seen[0].max_source_length == (2 if "--max_source_length" in options else 10)
-    assert json.loads((Path(out) / "2" / METADATA).read_text())["from"] == run
+    about = json.loads((Path(out) / "2" / METADATA).read_text())
+    assert (about["from"], about["precision"]) == (run, "float32")
     assert (Path(out) / "2" / WARMUP).exists() == ("--warmup" not in options)
     said = capsys.readouterr().out
     (first, _, *snippet) = said.splitlines()
