@@ -61,6 +61,8 @@ def run(args, strategy, corpus) -> dict:
     resuming = run_directory.check_settings(args.run_dir, settings_of(args), free(args))
     if resuming:
         tell_changes(args)
+    else:
+        check_batch_tokens(args)
     tokenizers = get_tokenizers(args, corpus, resuming)
     schedule = make_schedule(
         args.schedule,
@@ -95,6 +97,15 @@ def run(args, strategy, corpus) -> dict:
     results = evaluate(args, corpus)
     print(NEXT.format(run_dir=args.run_dir))
     return results
+
+
+def check_batch_tokens(args) -> None:
+    """Refuses to look for a size that a run on several machines has not yet."""
+    if args.batch_tokens == "auto" and args.strategy == "multiworker":
+        raise ValueError(
+            "Several machines must have batches of one size, which each would choose "
+            "for itself; give a number. Received: --batch_tokens auto"
+        )
 
 
 def tell_changes(args) -> None:

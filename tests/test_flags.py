@@ -83,7 +83,6 @@ def test_the_default_is_the_papers():
         ("--preset cho2014 --memory_dropout 0.5", "memory_dropout needs.*0.5"),
         ("--preset gnmt --bidirectional", "GNMT needs bidirectional=False.*True"),
         ("--preset bahdanau2015 --attention none", "needs attention.*None"),
-        ("--batch_tokens auto --strategy multiworker", "give a number.*auto"),
     ],
 )
 def test_refuses_bad_values_before_any_work(text, message, capsys):

@@ -157,6 +157,14 @@ def test_other_settings_are_refused(run, data):
         train_wmt.main(flags(data, run[1].path, units=16))
 
 
+def test_several_machines_need_a_number_of_tokens(data, tmp_path):
+    auto = {"batch_tokens": "auto", "strategy": "multiworker"}
+    args = parse(flags(data, tmp_path / "run", **auto))
+    with pytest.raises(ValueError, match="give a number.*--batch_tokens auto"):
+        train_wmt.run(args, None, None)
+    assert not (tmp_path / "run").exists()
+
+
 def test_needs_a_validation_split(data, tmp_path):
     for side in ("xx", "yy"):
         (tmp_path / f"train.{side}").write_text("a b c\n")

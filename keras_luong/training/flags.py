@@ -118,11 +118,6 @@ def check(args) -> None:
         check_size(f"--{name}", vars(args)[name] or 0, smallest=0)
     if args.batch_tokens != "auto":
         check_size("--batch_tokens", args.batch_tokens)
-    elif args.strategy == "multiworker":
-        raise ValueError(
-            "Several machines must have batches of one size, which each would choose "
-            "for itself; give a number. Received: --batch_tokens auto"
-        )
     check_above("--learning_rate", args.learning_rate, 0)
     check_tokenize("--bleu_tokenize", args.bleu_tokenize)
     for name in ("label_smoothing", "ema_momentum", "beta_2"):
