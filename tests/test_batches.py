@@ -173,6 +173,12 @@ def test_evaluation_is_the_same_every_time():
     assert flat(batches) == flat(batches)
 
 
+@pytest.mark.parametrize("make", [training_batches, evaluation_batches])
+def test_no_tuning_thread_holds_up_the_end_of_an_iterator(make):
+    pairs, _ = corpus(some_lengths(4))
+    assert make(pairs, TOKENIZERS).options().autotune.enabled is False
+
+
 def test_order_of_training_batches_is_not_by_length():
     pairs, _ = corpus(some_lengths(150))
     lengths = [

@@ -19,6 +19,7 @@ from keras_luong.text.tokenizers import TokenizerPair
 
 _TEXTS_AT_ONCE = 1024  # tokenizing many at a time is several times faster than one
 _SHUFFLED_BATCHES = 64
+PREFETCHED_BATCHES = 16  # about what one round of tokenizing makes
 
 
 def training_batches(
@@ -167,6 +168,21 @@ def bucket_lengths(max_length: int) -> list[int]:
     return lengths
 
 
+def dataset_options() -> tf.data.Options:
+    """Returns how datasets of batches run: in order, sharded by batch, not tuned."""
+    options = tf.data.Options()
+    options.deterministic = True
+    # Sharding by file would hand one worker the sources and another the targets.
+    options.experimental_distribute.auto_shard_policy = (
+        tf.data.experimental.AutoShardPolicy.DATA
+    )
+    # Keras drops a validation's iterator only when the next validation begins. By then
+    # its tuning thread sleeps up to a minute at a time, and TensorFlow 2.21 may fail to
+    # wake it: the training would stand still for as long.
+    options.autotune.enabled = False
+    return options
+
+
 def _splitter(tokenizers: TokenizerPair, alpha: float | None) -> Callable:
     """A function of the side, the texts of both and two seeds: -> ids."""
     if alpha is None:
@@ -237,14 +253,8 @@ def _bucketed(
 
 
 def _finished(batches: tf.data.Dataset) -> tf.data.Dataset:
-    options = tf.data.Options()
-    options.deterministic = True
-    # Sharding by file would hand one worker the sources and another the targets.
-    options.experimental_distribute.auto_shard_policy = (
-        tf.data.experimental.AutoShardPolicy.DATA
-    )
     batches = batches.map(_model_inputs, num_parallel_calls=tf.data.AUTOTUNE)
-    return batches.with_options(options).prefetch(tf.data.AUTOTUNE)
+    return batches.with_options(dataset_options()).prefetch(PREFETCHED_BATCHES)
 
 
 def _model_inputs(

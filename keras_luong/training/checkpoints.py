@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_luong.checks import check_size
+from keras_luong.text.batches import PREFETCHED_BATCHES, dataset_options
 from keras_luong.training.run_directory import RunDirectory, write_text
 
 _DRAWS_PER_EPOCH = 1 << 20  # more than an epoch has batches
@@ -254,15 +255,10 @@ class FollowEpoch(keras.callbacks.Callback):
             tf.compat.v1.set_random_seed(seed + 1)
             return make(epoch).skip(done)
 
-        options = tf.data.Options()
-        options.deterministic = True
-        options.experimental_distribute.auto_shard_policy = (
-            tf.data.experimental.AutoShardPolicy.DATA
-        )
         once = tf.data.Dataset.from_tensors(0)
         epochs = once.map(lambda _: (self.epoch.read_value(), self.done.read_value()))
-        batches = epochs.flat_map(of_epoch).with_options(options)
-        return batches.prefetch(tf.data.AUTOTUNE)
+        batches = epochs.flat_map(of_epoch).with_options(dataset_options())
+        return batches.prefetch(PREFETCHED_BATCHES)
 
 
 def fit(
