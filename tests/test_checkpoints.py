@@ -227,6 +227,13 @@ def test_finished_epochs_without_checkpoints_are_an_error(tmp_path):
         train(tmp_path)
 
 
+def test_epochs_run_as_their_batches_do():
+    """In order, and not tuned: see `batches.dataset_options`."""
+    options = FollowEpoch().batches(lambda _: tf.data.Dataset.range(3)).options()
+    assert options.deterministic is True
+    assert options.autotune.enabled is False
+
+
 def test_data_without_a_batch_is_an_error():
     follow = FollowEpoch()
     follow.set_model(small_model("adam"))
