@@ -2,8 +2,8 @@
 
 As Markdown, the best at the end; those that are not finished come first, those without
 an epoch not at all. Perplexity and BLEU (by greedy search) are each the best after any
-epoch. Nothing but validation data is looked at, so that the table may choose. Some
-commands:
+epoch; of an epoch that was stopped and went on, minutes count the last part only.
+Nothing but validation data is looked at, so that the table may choose. Some commands:
 
     python examples/compare_runs.py runs/*
     python examples/compare_runs.py runs/* --flags dropout r_drop seed

@@ -137,7 +137,7 @@ def make_model(args, tokenizers, schedule) -> tuple:
     )
     model.compile(
         optimizer,
-        SequenceCrossentropy(args.label_smoothing, args.r_drop or 0.0),
+        SequenceCrossentropy(args.label_smoothing, r_drop=args.r_drop or 0.0),
         metrics=[perplexity, TokenAccuracy()],
         jit_compile=args.jit_compile,
     )

@@ -4,6 +4,7 @@ import pytest
 from keras import ops
 
 from keras_luong.layers import RecurrentEncoder
+from keras_luong.layers.cells import CELL_TYPES
 
 LENGTHS = [5, 3, 1]
 MASK = np.arange(5) < np.array(LENGTHS)[:, None]
@@ -98,7 +99,34 @@ def test_dropout_is_for_training_and_one_mask_a_sequence():
     assert np.abs(trained - expected)[:, 1].max() > 1e-3
     dropped = np.asarray(encoder._drop(np.ones((4, 2, 500), "float32"), True))
     np.testing.assert_array_equal(dropped[0], dropped[-1])
+    assert (dropped[:, 0] != dropped[:, 1]).any()
     assert set(np.unique(dropped)) == {0, 2} and 0.9 < dropped.mean() < 1.1
+
+
+@pytest.mark.parametrize("cell_type", CELL_TYPES)
+def test_recurrent_dropout_is_one_mask_a_sentence_and_direction(cell_type, monkeypatch):
+    """As if each sentence had a recurrent kernel of its own, some rows of it zero."""
+    options = {"bidirectional": True, "cell_type": cell_type, "recurrent_dropout": 0.5}
+    encoder = RecurrentEncoder(6, seed=1, **options)
+    encoder = RecurrentEncoder.from_config(encoder.get_config())
+    draw, drawn = keras.random.dropout, []
+
+    def record(*arguments, **options):
+        drawn.append(np.asarray(draw(*arguments, **options)))
+        return ops.convert_to_tensor(drawn[-1])
+
+    monkeypatch.setattr(keras.random, "dropout", record)
+    encoder(embedded())
+    trained = np.asarray(encoder(embedded(), mask=MASK, training=True)[0])
+    assert [noise.shape for noise in drawn] == [(3, 6)] * 2  # once for all steps
+    assert (drawn[0][0] != drawn[0][1]).any() and (drawn[0] != drawn[1]).any()
+    layers = encoder.forward_layers[0], encoder.backward_layers[0]
+    kernels = [layer.cell.recurrent_kernel.numpy() for layer in layers]
+    for i in range(3):
+        for layer, kernel, noise in zip(layers, kernels, drawn, strict=True):
+            layer.cell.recurrent_kernel.assign(kernel * noise[i][:, None])
+        expected = encoder(embedded(), mask=MASK)[0]
+        np.testing.assert_allclose(trained[i], expected[i], atol=1e-5)
 
 
 def test_recurrent_dropout_does_not_pile_up():

@@ -58,6 +58,7 @@ def test_the_default_is_the_papers():
         ("--r_drop -1", "--r_drop.*-1"),
         ("--weight_decay -3", "--weight_decay.*-3"),
         ("--r_drop 5 --jit_compile", "--r_drop needs --no-jit_compile.*5"),
+        ("--preset cho2014 --r_drop 1", "--r_drop compares.*needs some.*1.0.*cho"),
         ("--label_smoothing 2", "--label_smoothing.*2"),
         ("--ema_momentum 1", "--ema_momentum.*1"),
         ("--learning_rate 0", "--learning_rate.*0"),

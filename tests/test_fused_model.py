@@ -93,7 +93,7 @@ def test_a_saved_model_is_compiled_as_it_was(tmp_path):
     model = build("small", 11, V, dropout=0.0, **SMALL)
     optimizer = make_optimizer("adam", 0.01, 0.5, weight_decay=0.1, beta_2=0.9)
     metrics = [Perplexity(), TokenAccuracy()]
-    model.compile(optimizer, SequenceCrossentropy(0.1, 2.0), metrics=metrics)
+    model.compile(optimizer, SequenceCrossentropy(0.1, r_drop=2.0), metrics=metrics)
     model.fit(batches(), verbose=0, steps_per_epoch=3)
     model.save(tmp_path / "m.keras")
     again = keras.models.load_model(tmp_path / "m.keras")
@@ -185,12 +185,41 @@ def test_r_drop_draws_pairs_of_rows_together(chunk, transposed):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
+def test_r_drop_computes_every_sentence_twice():
+    """½ (nll_1 + nll_2) + α/4 (KL + KL), of features that tell the pass apart."""
+    ((x, y, w),) = batches(count=1)
+    model = build("small", 11, V, **SMALL)
+    model.compile("sgd", SequenceCrossentropy(0.1, r_drop=3.0))
+    rng = np.random.default_rng(3)
+    table = rng.normal(size=(V, SMALL["units"])).astype("float32")
+    passes = rng.normal(size=(2, 1, SMALL["units"])).astype("float32")
+
+    def features(inputs, training):
+        assert training
+        tokens = np.asarray(inputs["source"])[:, :1] + np.asarray(inputs["target"])
+        return tf.constant(table[tokens % V] + np.tile(passes, (B, 1, 1)))
+
+    model._compute_features = features
+    loss, scores = model._loss_of_two(x, y, w)
+    tokens = x["source"][:, :1] + x["target"]
+    kernel, transposed = model.output_weights()
+    one, two = (
+        tf.matmul(table[tokens % V] + added, kernel, transpose_b=transposed)
+        for added in passes
+    )
+    expected = (token_nll(y, one, 0.1) + token_nll(y, two, 0.1)) / 2
+    expected += 3 / 2 * symmetric_divergence(one, two)
+    np.testing.assert_allclose(loss, np.sum(expected * w), rtol=1e-5)
+    nll = np.reshape(token_nll(y, one), -1)  # metrics count each word once
+    np.testing.assert_allclose(scores.nll, nll, rtol=1e-4)
+
+
 def r_drop_trained(alpha, dropout, dtype="float32", **options):
     keras.utils.set_random_seed(2)
     model = build("small", 11, V, dtype, dropout=dropout, init_scale=1.0, **SMALL)
     optimizer = make_optimizer("sgd", 0.1, **options)
     metrics = [Perplexity(), TokenAccuracy()]
-    model.compile(optimizer, SequenceCrossentropy(0.1, alpha), metrics=metrics)
+    model.compile(optimizer, SequenceCrossentropy(0.1, r_drop=alpha), metrics=metrics)
     logs = model.fit(batches(), verbose=0, steps_per_epoch=3).history
     return model, logs
 
@@ -240,6 +269,20 @@ def test_r_drop_is_refused_where_it_would_be_ignored(options):
     options = {"loss": SequenceCrossentropy(r_drop=1.0), **options}
     with pytest.raises(ValueError, match="r_drop needs.*'r_drop': 1.0"):
         model.compile("sgd", **options)
+
+
+def test_a_model_with_r_drop_opens_uncompiled_where_there_is_none(
+    tmp_path, monkeypatch
+):
+    model = build("small", 11, V, **SMALL)
+    model.compile("sgd", SequenceCrossentropy(r_drop=1.0))
+    model.save(tmp_path / "m.keras")
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.warns(UserWarning, match="not compiled.*r_drop needs"):
+        again = keras.models.load_model(tmp_path / "m.keras")
+    assert getattr(again, "optimizer", None) is None
+    for w, v in zip(again.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(w, v)
 
 
 def test_labels_of_weight_zero_may_be_impossible():

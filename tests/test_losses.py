@@ -96,7 +96,7 @@ def test_parts_of_a_batch_add_up_to_the_whole():
 
 
 def test_serialises():
-    loss = SequenceCrossentropy(0.1, 5.0, name="l")
+    loss = SequenceCrossentropy(0.1, r_drop=5.0, name="l")
     again = keras.losses.deserialize(keras.losses.serialize(loss))
     assert isinstance(again, SequenceCrossentropy)
     assert again.get_config() == loss.get_config()

@@ -67,7 +67,8 @@ class Seq2SeqConfig:
         reverse_source: Whether a unidirectional encoder reads the source reversed.
         residual: Whether decoder layers after the first add their inputs (GNMT's
             encoder and decoder: those after the second).
-        dropout: Rate on embeddings, between layers and on h̃ (Zaremba et al. 2015).
+        dropout: Rate on embeddings, between layers and on h̃ (Zaremba et al. 2015), with
+            one mask for a whole sentence (Gal & Ghahramani 2016).
         word_dropout: Rate at which whole words, of the source and of those that the
             decoder reads, become zeros (Sennrich & Zhang 2019, arXiv:1905.11901); as
             in every dropout, what stays is scaled up.
@@ -75,7 +76,8 @@ class Seq2SeqConfig:
             Ghahramani 2016).
         memory_dropout: Rate on the encoder's states that the decoder attends to: a
             unit is dropped in all words of a sentence.
-        attention_dropout: Rate on attention weights.
+        attention_dropout: Rate on attention weights. With input feeding, and in local
+            attention, one mask for a sentence; else another for each target word.
         output_dropout: Rate on h̃ before the output layer; `dropout` by default.
         tie_embeddings: None, "target" (target embedding = softmax weights, Press & Wolf
             2017) or "all" (and the source's: needs one shared vocabulary).

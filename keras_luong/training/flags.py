@@ -135,11 +135,25 @@ def check(args) -> None:
         )
     config = make_config(args, args.vocab_size, args.vocab_size)
     PRESETS[args.preset].model.check(config)
+    if args.r_drop and not _has_noise(config):
+        raise ValueError(
+            "--r_drop compares two passes with different dropout, and needs some: "
+            f"--dropout 0.3, for instance. Received: --r_drop {args.r_drop}, and "
+            f"dropout={config.dropout} with --preset {args.preset}"
+        )
     if config.tie_embeddings == "all" and not args.shared:
         raise ValueError(
             "--tie_embeddings all needs one vocabulary for both sides: --shared. "
             "Received: --no-shared"
         )
+
+
+def _has_noise(config) -> bool:
+    """Whether two passes of a batch in training differ."""
+    rates = dataclasses.asdict(config).items()
+    return any(
+        rate for name, rate in rates if name.endswith(("dropout", "sigmoid_noise"))
+    )
 
 
 def with_recipe(parser: argparse.ArgumentParser, argv: list[str] | None):

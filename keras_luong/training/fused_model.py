@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import keras
 from keras import ops
 
@@ -75,8 +77,16 @@ class FusedModel(keras.Model):
         self._fused = fused
 
     def compile_from_config(self, config):
-        """As in Keras, which leaves it to models that have a `compile` of their own."""
-        self.compile(**keras.saving.deserialize_keras_object(config))
+        """As in Keras, which leaves it to models that have a `compile` of their own.
+
+        A model that was trained with R-Drop stays uncompiled where that cannot be, and
+        a warning says so: to translate it needs no loss.
+        """
+        try:
+            self.compile(**keras.saving.deserialize_keras_object(config))
+        except ValueError as error:
+            warnings.warn(f"The model is not compiled. {error}", stacklevel=2)
+            return
         if self.optimizer is not None and self.built:
             self.optimizer.build(self.trainable_variables)
 

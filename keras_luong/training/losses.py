@@ -80,6 +80,7 @@ class SequenceCrossentropy(keras.losses.Loss):
     def __init__(
         self,
         label_smoothing: float = 0.0,
+        *,
         r_drop: float = 0.0,
         chunk: int | None = 2**24,
         reduction: str = "sum",
