@@ -82,8 +82,9 @@ class FusedModel(keras.Model):
         A model that was trained with R-Drop stays uncompiled where that cannot be, and
         a warning says so: to translate it needs no loss.
         """
+        options = keras.saving.deserialize_keras_object(config)
         try:
-            self.compile(**keras.saving.deserialize_keras_object(config))
+            self.compile(**options)
         except ValueError as error:
             warnings.warn(f"The model is not compiled. {error}", stacklevel=2)
             return
