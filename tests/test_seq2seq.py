@@ -193,6 +193,18 @@ def test_init_scale_bounds_every_matrix():
     assert all(np.abs(w).max() > 0.05 for w in matrices)
 
 
+def test_logits_start_as_large_where_the_softmax_weights_are_not_the_embedding():
+    # With small ones the attention of an untied model was hardly learned at all.
+    ids = np.random.default_rng(0).integers(4, 1000, (4, 9))
+    spread = {}
+    for tie in (None, "target", "all"):
+        keras.utils.set_random_seed(1)
+        model = Seq2Seq(Seq2SeqConfig(1000, 1000, units=64, tie_embeddings=tie))
+        spread[tie] = np.std(model({"source": ids, "target": ids}))
+    assert spread[None] == pytest.approx(spread["all"], rel=0.2)
+    assert spread["target"] == pytest.approx(spread["all"], rel=0.2)
+
+
 def test_fit_learns_to_copy():
     keras.utils.set_random_seed(1)
     rng = np.random.default_rng(0)

@@ -82,7 +82,7 @@ class Seq2SeqConfig:
         tie_embeddings: None, "target" (target embedding = softmax weights, Press & Wolf
             2017) or "all" (and the source's: needs one shared vocabulary).
         init_scale: Initialise all matrices with U[-init_scale, init_scale], 0.1 in the
-            paper; None for Keras's defaults.
+            paper; None for 0.5 in embeddings and W_s, Keras's defaults elsewhere.
 
     Raises:
         ValueError, TypeError: A value that cannot be, or two that don't fit together.

@@ -207,9 +207,11 @@ def initializers(config):
     }
 
 
-def _embedding_initializer(config):
-    # With Keras's own 0.05 all states start near zero and attention uniform, and it
-    # takes three times as many steps to get away from there.
+def _word_initializer(config):
+    """Of the matrices with a vector for each word: the embeddings and W_s."""
+    # Embeddings of Keras's own 0.05: all states start near zero and attention uniform,
+    # and it takes three times as many steps to get away from there. Glorot's W_s, with
+    # a limit of 0.04 here: attention is hardly learned at all (docs/multi30k.md).
     scale = config.init_scale or 0.5
     return keras.initializers.RandomUniform(-scale, scale)
 
@@ -218,7 +220,7 @@ def _source_embedding(config, dtype):
     return keras.layers.Embedding(
         config.source_vocab_size,
         config.embedding_dim,
-        embeddings_initializer=_embedding_initializer(config),
+        embeddings_initializer=_word_initializer(config),
         dtype=dtype,
         name="source_embedding",
     )
@@ -229,7 +231,7 @@ def _output_layer(config, dtype):
     return keras.layers.Dense(
         config.target_vocab_size,
         use_bias=False,
-        kernel_initializer=initializers(config)["kernel_initializer"],
+        kernel_initializer=_word_initializer(config),
         dtype=dtype,
         name="output",
     )
@@ -243,7 +245,7 @@ def _target_embedding(config, dtype):
     return layer(
         config.target_vocab_size,
         config.embedding_dim,
-        embeddings_initializer=_embedding_initializer(config),
+        embeddings_initializer=_word_initializer(config),
         dtype=dtype,
         name="embedding" if config.tie_embeddings == "all" else "target_embedding",
     )
