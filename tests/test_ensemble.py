@@ -26,7 +26,7 @@ TARGETS = tf.constant([[4, 9, 5, 3], [10, 3, 0, 0], [6, 6, 6, 3]])
 @pytest.fixture(scope="module")
 def models():
     """Three architectures of one vocabulary, of opinions that differ."""
-    keras.utils.set_random_seed(2)
+    keras.utils.set_random_seed(3)
     small = TransformerConfig(*SIZES, units=4, num_layers=2, num_heads=2)
     return [
         opinionated(Seq2Seq(Seq2SeqConfig(*SIZES, units=4))),
