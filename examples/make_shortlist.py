@@ -16,22 +16,17 @@ import sys
 from pathlib import Path
 
 from keras_luong.decoding.shortlist import Shortlist
-from keras_luong.text import corpora
 from keras_luong.text.batches import evaluation_batches
 from keras_luong.text.tokenizers import TokenizerPair
-from keras_luong.training.run_directory import load, read_record
+from keras_luong.training.run_corpus import add_data_flags, corpus_of
+from keras_luong.training.run_directory import load
 
 
 def main(argv: list[str] | None = None) -> Path:
     """Learns, writes, and returns the file."""
     args = parse(argv)
-    # What the run was trained on, where the command line does not say.
-    settings = read_record(args.run_dir)["settings"]
-    data, source, target = (
-        getattr(args, name) or settings[name] for name in ("data", "source", "target")
-    )
+    pairs = corpus_of(args, args.run_dir).pairs("train")
     translator = load(args.run_dir)
-    pairs = corpora.load(data, source, target).pairs("train")
     batches = evaluation_batches(
         pairs.take(args.limit_examples or -1),
         TokenizerPair(translator.source_tokenizer, translator.target_tokenizer),
@@ -61,10 +56,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     flag("--per_word", type=int, default=50, help="translations of a source word")
     flag("--frequent", type=int, default=400, help="words on every sentence's list")
     flag("--limit_examples", type=int, help="pairs to learn from; default: all")
-    group = parser.add_argument_group("data (what is not given is the run's)")
-    group.add_argument("--data", help="tfds name, folder, phrases")
-    group.add_argument("--source", help="source language")
-    group.add_argument("--target", help="target language")
+    add_data_flags(parser)
     return parser.parse_args(argv)
 
 

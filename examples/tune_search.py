@@ -20,8 +20,8 @@ from typing import NamedTuple
 from keras_luong.checks import check_not_negative, check_size
 from keras_luong.evaluation.bleu import bleu, check_tokenize
 from keras_luong.serving.translator import Translator
-from keras_luong.text import corpora
 from keras_luong.text.corpus import sentences
+from keras_luong.training.run_corpus import add_data_flags, corpus_of
 from keras_luong.training.run_directory import (
     RunDirectory,
     load,
@@ -42,14 +42,8 @@ def main(argv: list[str] | None = None) -> Trial:
     """Tries every pair, keeps the best in run.json, and returns it."""
     args = parse(argv)
     record = read_record(args.run_dir)
-    settings = record["settings"]
-    names = ("data", "source", "target")
-    found = [getattr(args, name) or settings.get(name) for name in names]
-    if None in found:
-        raise ValueError(f"The run does not name its data: give --{' --'.join(names)}")
-    corpus = corpora.load(*found)
-    sources, references = sentences(corpus, "validation")
-    tokenize = args.bleu_tokenize or settings.get("bleu_tokenize", "13a")
+    sources, references = sentences(corpus_of(args, args.run_dir), "validation")
+    tokenize = args.bleu_tokenize or record["settings"].get("bleu_tokenize", "13a")
     translator = load(args.run_dir)
     widths = args.beam_widths or [translator.search.beam_width]
     print(f"beam  penalty   BLEU   ({len(sources):,} sentences, {tokenize})")
@@ -108,10 +102,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         help="exponents of the penalty of Wu et al. 2016",
     )
     flag("--bleu_tokenize", help="sacrebleu's; default: the run's")
-    group = parser.add_argument_group("data (what is not given is the run's)")
-    group.add_argument("--data", help="tfds name, folder, phrases")
-    group.add_argument("--source", help="source language")
-    group.add_argument("--target", help="target language")
+    add_data_flags(parser)
     args = parser.parse_args(argv)
     try:
         for width in args.beam_widths:
