@@ -8,7 +8,6 @@ from small_translator import word_translator, written_run
 
 from keras_luong import BeamSearch, Ensemble, Translator
 from keras_luong.serving import command_line
-from keras_luong.text.tokenizers import TokenizerPair, WordTokenizer
 from keras_luong.training.run_directory import RunDirectory, write_json
 
 TEXTS = ["the red dog", "the cat is red", ""]
@@ -74,14 +73,3 @@ def test_the_origin_names_all_runs(runs):
     alone = command_line.origin(parse(first), "mixed_bfloat16")
     assert alone.keys() == {"precision", "run"}
     assert [about["precision"], alone["precision"]] == ["float32", "mixed_bfloat16"]
-
-
-def test_an_ensemble_needs_the_same_tokenizers(runs):
-    _, (first, second, _) = runs
-    words = WordTokenizer(["the", "red", "dog", "is", "cat"])
-    target = WordTokenizer(["der", "Hund", "ist"])
-    TokenizerPair(words, target).save(RunDirectory(second).tokenizer)
-    with pytest.raises(ValueError, match=f"same tokenizers.*{first}, {second}"):
-        command_line.translator_of(parse(first, "--ensemble", second))
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        command_line.translator_of(parse(first, "--ensemble", "nowhere"))

@@ -9,15 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_luong.decoding import BeamSearch, Ensemble, GreedySearch, Shortlist
+from keras_luong.decoding import BeamSearch, GreedySearch, Shortlist
 from keras_luong.serving.translator import Translator
 from keras_luong.training.flags import PRECISIONS
-from keras_luong.training.run_directory import (
-    RunDirectory,
-    load,
-    read_record,
-    read_results,
-)
+from keras_luong.training.run_directory import read_record, read_results
+from keras_luong.training.run_ensemble import load_ensemble
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -93,12 +89,8 @@ def translator_of(args: argparse.Namespace, precision: str | None = None) -> Tra
     """
     # A graph that is traced where there is a GPU may hold what only GPUs run.
     tf.config.set_visible_devices([], "GPU")
-    translator = load(args.run_dir, dtype=precision)
-    model, search, others = translator.model, translator.search, []
-    if args.ensemble:
-        _check_same_tokenizers([args.run_dir, *args.ensemble])
-        others = [load(run_dir, dtype=precision) for run_dir in args.ensemble]
-        model = Ensemble([model, *(other.model for other in others)])
+    translator = load_ensemble([args.run_dir, *args.ensemble], precision)
+    search = translator.search
     options = {
         name: getattr(args, name)
         for name in ("beam_width", "length_penalty", "max_length")
@@ -111,29 +103,12 @@ def translator_of(args: argparse.Namespace, precision: str | None = None) -> Tra
     if "beam_width" in options:
         options["n_best"] = min(search.n_best, options["beam_width"])
     most = args.max_source_length
-    if most is None:
-        most = min(x.max_source_length for x in (translator, *others))
     return Translator(
-        model,
+        translator.model,
         translator.tokenizers,
         dataclasses.replace(search, **options),
-        most,
+        translator.max_source_length if most is None else most,
     )
-
-
-def _check_same_tokenizers(run_dirs: list[Path]) -> None:
-    def files(run_dir):
-        read_record(run_dir)  # says what is wrong if it is no run directory
-        paths = RunDirectory(run_dir).tokenizer.iterdir()
-        return {path.name: path.read_bytes() for path in paths}
-
-    first, *others = run_dirs
-    for other in others:
-        if files(other) != files(first):
-            raise ValueError(
-                "The runs of an ensemble must have the same tokenizers. Received: "
-                f"{first}, {other}"
-            )
 
 
 def origin(args: argparse.Namespace, precision: str | None = None) -> dict[str, Any]:

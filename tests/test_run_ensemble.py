@@ -1,0 +1,65 @@
+"""Several runs as one translator."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from small_translator import word_translator, written_run
+
+from keras_luong import BeamSearch, Ensemble, Translator
+from keras_luong.text.tokenizers import TokenizerPair, WordTokenizer
+from keras_luong.training.run_directory import RunDirectory
+from keras_luong.training.run_ensemble import load_ensemble
+
+TEXTS = ["the red dog", "the cat is red", ""]
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Two translators with different weights, and their run directories."""
+    rng, translators = np.random.default_rng(0), []
+    for width in (3, 2):
+        translator = word_translator(BeamSearch(width, max_length=6))
+        translator.max_source_length = 5 + width
+        for weight in translator.model.trainable_weights:
+            weight.assign(rng.normal(size=weight.shape))
+        translators.append(translator)
+    pairs = enumerate(translators)
+    return translators, [written_run(tmp_path / str(i), x).path for i, x in pairs]
+
+
+def test_translates_together(runs):
+    (first, second), paths = runs
+    found = load_ensemble(paths)
+    ensemble = Ensemble([first.model, second.model])
+    expected = Translator(ensemble, first.tokenizers, first.search).translate(TEXTS)
+    scores = [t.score for t in found.translate(TEXTS)]
+    np.testing.assert_allclose(scores, [t.score for t in expected], rtol=1e-5)
+    assert found.search.beam_width == 3  # the first one's
+    assert found.max_source_length == 7  # the least
+
+
+def test_one_run_is_itself(runs):
+    (_, second), (_, path) = runs
+    alone = load_ensemble([path], "mixed_bfloat16")
+    assert alone.search == second.search and not isinstance(alone.model, Ensemble)
+    assert alone.model.dtype_policy.name == "mixed_bfloat16"
+
+
+def test_other_tokenizers_are_refused(runs):
+    _, (first, second) = runs
+    target = WordTokenizer(["der", "Hund", "ist", "da"])
+    TokenizerPair(target, target).save(RunDirectory(second).tokenizer)
+    with pytest.raises(ValueError, match=f"same tokenizers.*{first}, {second}"):
+        load_ensemble([first, second])
+
+
+def test_no_run_is_refused():
+    with pytest.raises(ValueError, match="at least. Received: none"):
+        load_ensemble([])
+
+
+def test_a_run_that_is_not_there_is_named(runs):
+    _, (first, _) = runs
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        load_ensemble([first, "nowhere"])
