@@ -24,7 +24,7 @@ from keras_luong.models.presets import PRESETS
 from keras_luong.serving.translator import Translator
 from keras_luong.text import corpora
 from keras_luong.text.batches import evaluation_batches, training_batches
-from keras_luong.text.corpus import sentences
+from keras_luong.text.corpus import count, sentences
 from keras_luong.text.tokenizers import TokenizerPair
 from keras_luong.training import run_directory, run_lock
 from keras_luong.training.batch_size import largest_batch_tokens
@@ -300,15 +300,6 @@ def describe(args, corpus, tokenizers, model, strategy) -> None:
         + (f", going on after epoch {epochs}" if epochs else ""),
         flush=True,
     )
-
-
-def count(pairs: tf.data.Dataset) -> int:
-    """Number of pairs, counted where it is not known."""
-    number = int(pairs.cardinality())
-    if number < 0:
-        blocks = pairs.batch(8192).map(lambda block: tf.size(block["source"]))
-        number = int(blocks.reduce(0, lambda total, size: total + size))
-    return number
 
 
 NEXT = """

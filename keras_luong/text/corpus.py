@@ -71,6 +71,26 @@ def sentences(
     return sources, targets
 
 
+def count(pairs: tf.data.Dataset) -> int:
+    """Number of pairs, counted where it is not known.
+
+    Args:
+        pairs: What `Corpus.pairs` returns.
+
+    Returns:
+        Their number.
+
+    Example:
+        >>> count(corpus.pairs("train"))
+        29000
+    """
+    number = int(pairs.cardinality())
+    if number < 0:
+        blocks = pairs.batch(8192).map(lambda block: tf.size(block["source"]))
+        number = int(blocks.reduce(0, lambda total, size: total + size))
+    return number
+
+
 def ordered(splits: Iterable[str]) -> tuple[str, ...]:
     """Puts train first, then validation, then the others by name."""
     rank = {"train": 0, "validation": 1}
