@@ -22,6 +22,20 @@ def test_a_recipe_is_what_its_preset_trains_with(name):
     }
 
 
+@pytest.mark.parametrize(
+    "name, parameters",
+    [
+        ("multi30k", 7_557_120),
+        ("multi30k-small", 2_402_304),
+        ("wu2021-tiny", 2_599_424),
+    ],
+)
+def test_recipes_have_the_sizes_of_the_published_results(name, parameters):
+    args = flags.parse(["--run_dir", "r", "--preset", name])
+    config = flags.make_config(args, args.vocab_size, args.vocab_size)
+    assert PRESETS[name].model(config).count_params() == parameters
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_flags_come_before_recipes(name):
     args = parse("--preset", name, "--epochs", "3", "--seed", "7", "--optimizer", "sgd")

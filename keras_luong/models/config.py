@@ -66,7 +66,7 @@ class Seq2SeqConfig:
         input_feeding: Whether h̃ enters the next step (section 3.3).
         reverse_source: Whether a unidirectional encoder reads the source reversed.
         residual: Whether decoder layers after the first add their inputs (GNMT's
-            encoder and decoder: those after the second).
+            encoder and decoder: those after the second; Wu et al. 2016, section 3.1).
         dropout: Rate on embeddings, between layers and on h̃ (Zaremba et al. 2015), with
             one mask for a whole sentence (Gal & Ghahramani 2016).
         word_dropout: Rate at which whole words, of the source and of those that the
@@ -75,10 +75,12 @@ class Seq2SeqConfig:
         recurrent_dropout: Rate on what recurs in encoder and decoder, their h (Gal &
             Ghahramani 2016).
         memory_dropout: Rate on the encoder's states that the decoder attends to: a
-            unit is dropped in all words of a sentence.
-        attention_dropout: Rate on attention weights. With input feeding, and in local
-            attention, one mask for a sentence; else another for each target word.
-        output_dropout: Rate on h̃ before the output layer; `dropout` by default.
+            unit is dropped in all words of a sentence (Gal & Ghahramani 2016's masks).
+        attention_dropout: Rate on attention weights (Vaswani et al. 2017's code). With
+            input feeding, and in local attention, one mask for a sentence; else another
+            for each target word.
+        output_dropout: Rate on h̃ before the output layer (Zaremba et al. 2015's last);
+            `dropout` by default.
         tie_embeddings: None, "target" (target embedding = softmax weights, Press & Wolf
             2017) or "all" (and the source's: needs one shared vocabulary).
         init_scale: Initialise all matrices with U[-init_scale, init_scale], 0.1 in the

@@ -261,7 +261,12 @@ def add_data_flags(parser: argparse.ArgumentParser) -> None:
     flag("--source", default="en", help="source language")
     flag("--target", default="de", help="target language")
     flag("--limit_examples", type=int, help="use the first pairs only")
-    flag("--tokenizer", choices=list(TOKENIZERS), default="sentencepiece")
+    flag(
+        "--tokenizer",
+        choices=list(TOKENIZERS),
+        default="sentencepiece",
+        help="pieces of words (unigrams, Kudo 2018), or words; default: %(default)s",
+    )
     flag("--vocab_size", type=int, default=50_000, help="of each side")
     flag(
         "--shared",
@@ -269,7 +274,11 @@ def add_data_flags(parser: argparse.ArgumentParser) -> None:
         default=False,
         help="one vocabulary for both sides",
     )
-    flag("--subword_sampling", type=float, help="alpha of random splits, such as 0.1")
+    flag(
+        "--subword_sampling",
+        type=float,
+        help="alpha of random splits (Kudo 2018), such as 0.1",
+    )
     flag("--max_length", type=int, default=50, help="train on sentences up to so long")
     flag(
         "--batch_tokens",
@@ -282,14 +291,30 @@ def add_data_flags(parser: argparse.ArgumentParser) -> None:
 def add_training_flags(parser: argparse.ArgumentParser) -> None:
     """How to learn."""
     flag = parser.add_argument_group("training").add_argument
-    flag("--epochs", type=int, default=12)
-    flag("--optimizer", choices=list(OPTIMIZERS), default="sgd")
+    flag("--epochs", type=int, default=12, help="default: %(default)s, the paper's")
+    flag(
+        "--optimizer",
+        choices=list(OPTIMIZERS),
+        default="sgd",
+        help="default: %(default)s, the paper's",
+    )
     flag("--learning_rate", type=float, help=f"default: {LEARNING_RATES}")
-    flag("--schedule", choices=list(SCHEDULES), default="halving")
+    flag(
+        "--schedule",
+        choices=list(SCHEDULES),
+        default="halving",
+        help="of the learning rate; default: %(default)s, the paper's",
+    )
     flag("--constant_epochs", type=int, default=8, help="epochs before the halving")
     flag("--warmup_steps", type=int, default=4000, help="for inverse_sqrt")
     flag("--patience", type=int, default=2, help="stale epochs that plateau halves at")
-    flag("--label_smoothing", type=float, default=0.0)
+    flag(
+        "--label_smoothing",
+        type=float,
+        default=0.0,
+        help="of the reference's 1 so much is spread over all words (Szegedy et al. "
+        "2016), such as 0.1; default: none",
+    )
     flag("--beta_2", type=float, help="of Adam, default: 0.999")
     flag("--r_drop", type=float, help="alpha of R-Drop, such as 1")
     flag("--weight_decay", type=float, help="of matrices, such as 0.01")
@@ -322,4 +347,9 @@ def add_evaluation_flags(parser: argparse.ArgumentParser) -> None:
     flag("--eval_sentences", type=int, default=500, help="translated each epoch")
     flag("--bleu_tokenize", default="13a", help="none for text that is tokenised")
     flag("--beam_width", type=int, default=5, help="of the final evaluation")
-    flag("--length_penalty", type=float, default=0.0)
+    flag(
+        "--length_penalty",
+        type=float,
+        default=0.0,
+        help="alpha of GNMT's (Wu et al. 2016), of the final evaluation",
+    )

@@ -187,8 +187,9 @@ def make_optimizer(
         loss_scaling: Whether the loss is scaled such that its gradient fits float16.
         gradient_accumulation_steps: Batches whose mean gradient makes one step.
         ema_momentum: Keeps an exponential moving average of the weights, `ema ←
-            momentum · ema + (1 - momentum) · weights` after every batch, see
-            `keras_luong.training.moving_average`; None or 0 for none.
+            momentum · ema + (1 - momentum) · weights` after every batch (Polyak &
+            Juditsky 1992 average so), see `keras_luong.training.moving_average`; None
+            or 0 for none.
         weight_decay: By which matrices shrink at each step, times the learning rate
             (Loshchilov & Hutter 2019, arXiv:1711.05101); biases, the gains of
             normalisations and other vectors do not. None or 0 for none.
