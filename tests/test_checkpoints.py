@@ -103,6 +103,17 @@ def test_going_on_equals_never_stopping(tmp_path, whole, after, position):
     assert_equal(model, whole)
 
 
+def test_goes_on_in_a_relative_directory_that_was_moved(tmp_path, whole, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for after, run_dir in ((4, "runs/a"), (3, "runs/a")):
+        with pytest.raises(RuntimeError, match="power cut"):
+            train(run_dir, interrupt=[Interrupt(after, fail)])
+    (tmp_path / "runs").rename("other")
+    model, started_at = train("other/a")
+    assert started_at == (0, 4)
+    assert_equal(model, whole)
+
+
 ALL = {"gradient_accumulation_steps": 2, "ema_momentum": 0.9, "loss_scaling": True}
 
 

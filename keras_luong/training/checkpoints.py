@@ -350,8 +350,13 @@ def _list_anew(directory: Path) -> None:
     if paths:
         names = [path.stem for path in paths]
         times = [path.stat().st_mtime for path in paths]
+        # Names count from the list's place; TensorFlow takes those of a relative
+        # directory to count from the working directory, and turns them into others.
         state = tf.compat.v1.train.generate_checkpoint_state_proto(
-            str(directory), names[-1], names, all_model_checkpoint_timestamps=times
+            str(directory.resolve()),
+            names[-1],
+            names,
+            all_model_checkpoint_timestamps=times,
         )
         write_text(directory / "checkpoint", str(state))
 
