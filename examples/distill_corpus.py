@@ -14,10 +14,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from keras_luong.checks import check_size
 from keras_luong.training.distillation import write_distilled
 from keras_luong.training.flags import PRECISIONS
-from keras_luong.training.run_corpus import add_data_flags, corpus_of
+from keras_luong.training.run_corpus import add_corpus_flags, corpus_of
 from keras_luong.training.run_ensemble import load_ensemble
 
 
@@ -27,9 +26,7 @@ def main(argv: list[str] | None = None) -> Path:
     corpus = corpus_of(args, args.run_dirs[0])
     teacher = load_ensemble(args.run_dirs, args.precision)
     print(f"{len(args.run_dirs)} model(s) translate {corpus.name}, train", flush=True)
-    out = write_distilled(
-        corpus, teacher, args.out, args.batch_size, progress=sys.stdout.isatty()
-    )
+    out = write_distilled(corpus, teacher, args.out, progress=sys.stdout.isatty())
     print(f"{out}: every sentence with its reference and with their translation")
     return out
 
@@ -48,19 +45,14 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         help="what train_wmt.py wrote; the first one's search translates",
     )
     flag("--out", type=Path, required=True, help="a new directory, for text files")
-    flag("--batch_size", type=int, default=64, help="sentences translated at once")
     flag(
         "--precision",
         choices=PRECISIONS,
         default="float32",
         help="what the models compute in; default: %(default)s",
     )
-    add_data_flags(parser)
+    add_corpus_flags(parser)
     args = parser.parse_args(argv)
-    try:
-        check_size("--batch_size", args.batch_size)
-    except ValueError as error:
-        parser.error(str(error))
     if args.out.exists():
         parser.error(f"--out must be a new directory. Received: {args.out}")
     return args

@@ -18,7 +18,7 @@ from pathlib import Path
 from keras_luong.decoding.shortlist import Shortlist
 from keras_luong.text.batches import evaluation_batches
 from keras_luong.text.tokenizers import TokenizerPair
-from keras_luong.training.run_corpus import add_data_flags, corpus_of
+from keras_luong.training.run_corpus import add_corpus_flags, corpus_of
 from keras_luong.training.run_directory import load
 
 
@@ -56,7 +56,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     flag("--per_word", type=int, default=50, help="translations of a source word")
     flag("--frequent", type=int, default=400, help="words on every sentence's list")
     flag("--limit_examples", type=int, help="pairs to learn from; default: all")
-    add_data_flags(parser)
+    add_corpus_flags(parser)
     return parser.parse_args(argv)
 
 

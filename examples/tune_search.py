@@ -21,7 +21,7 @@ from keras_luong.checks import check_not_negative, check_size
 from keras_luong.evaluation.bleu import bleu, check_tokenize
 from keras_luong.serving.translator import Translator
 from keras_luong.text.corpus import sentences
-from keras_luong.training.run_corpus import add_data_flags, corpus_of
+from keras_luong.training.run_corpus import add_corpus_flags, corpus_of
 from keras_luong.training.run_directory import (
     RunDirectory,
     load,
@@ -102,7 +102,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         help="exponents of the penalty of Wu et al. 2016",
     )
     flag("--bleu_tokenize", help="sacrebleu's; default: the run's")
-    add_data_flags(parser)
+    add_corpus_flags(parser)
     args = parser.parse_args(argv)
     try:
         for width in args.beam_widths:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -48,11 +49,16 @@ def lines(path):
 
 
 def test_every_source_stands_twice_and_other_splits_once(tmp_path):
+    litter = tmp_path / "new" / ".d.partial"  # of a process that was killed
+    litter.mkdir(parents=True)
+    (litter / "train.zz").touch()
     out = distillation.write_distilled(Corpus(), Teacher(), tmp_path / "new" / "d")
     assert lines(out / "train.xx") == "a b|a b|||c d|c d|é|é|".split("|")
-    assert lines(out / "train.yy") == "A|b a|nothing||C D|d c|É|é|".split("|")
-    assert lines(out / "test.yy") == ["T", ""]
-    assert sorted(path.name for path in out.parent.iterdir()) == ["d"]
+    assert lines(out / "train.yy") == "A|b a|nothing||C\u2028D|d c|É|é|".split("|")
+    assert lines(out / "test.yy") == ["T ", ""]
+    assert [path.name for path in out.parent.iterdir()] == ["d"]
+    names = {path.name for path in out.iterdir()}
+    assert names == {f"{split}.{side}" for split in PAIRS for side in ("xx", "yy")}
 
 
 def test_is_a_corpus(tmp_path):
@@ -68,9 +74,13 @@ def test_is_a_corpus(tmp_path):
 
 def test_reads_no_further_than_the_teacher(tmp_path):
     """A corpus may be larger than memory."""
-    endless = (("a", "A") for _ in iter(int, 1))
+
+    def endless():
+        yield from [("a", "A")] * 9
+        pytest.fail("read to the end")
+
     teacher = Teacher()
-    pairs = distillation.twice(endless, teacher)
+    pairs = distillation.twice(endless(), teacher)
     assert [next(pairs) for _ in range(4)] == [("a", "A"), ("a", "a")] * 2
     assert teacher.read == 2
 
@@ -88,6 +98,26 @@ def test_what_is_there_stays(tmp_path):
         distillation.write_distilled(Corpus(), Teacher(), tmp_path / "d")
 
 
+def test_a_dangling_link_is_there_too(tmp_path):
+    (tmp_path / "d").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(FileExistsError, match="d exists"):
+        distillation.write_distilled(Corpus(), Teacher(), tmp_path / "d")
+
+
+def test_spoilt_files_are_refused_before_anything_is_translated(tmp_path):
+    for file, text in (("train", "a\n"), ("val", "a\n")):
+        for side in ("xx", "yy"):
+            (tmp_path / f"{file}.{side}").write_text(text)
+    (tmp_path / "val.xx").write_bytes(b"\xff\n")
+    teacher = Teacher()
+    with pytest.raises(ValueError, match="val.xx is not UTF-8"):
+        distillation.write_distilled(
+            corpora.load(tmp_path, "xx", "yy"), teacher, tmp_path / "d"
+        )
+    assert teacher.read == 0 and not (tmp_path / "d").exists()
+
+
 def test_shows_how_far_it_is(tmp_path, capsys):
     distillation.write_distilled(Corpus(), Teacher(), tmp_path / "d", progress=True)
-    assert "4/4" in capsys.readouterr().out
+    last = capsys.readouterr().out.rstrip().split("\r")[-1]
+    assert re.search(r"m4/4\b.*text", last)

@@ -27,7 +27,7 @@ def run(tmp_path):
 
 def parse(*argv):
     parser = argparse.ArgumentParser()
-    run_corpus.add_data_flags(parser)
+    run_corpus.add_corpus_flags(parser)
     return parser.parse_args([str(text) for text in argv])
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+
 import numpy as np
 import pytest
 from small_translator import word_translator, written_run
@@ -30,13 +33,18 @@ def runs(tmp_path):
 
 def test_translates_together(runs):
     (first, second), paths = runs
-    found = load_ensemble(paths)
+    found = load_ensemble(paths, "float32")
     ensemble = Ensemble([first.model, second.model])
     expected = Translator(ensemble, first.tokenizers, first.search).translate(TEXTS)
     scores = [t.score for t in found.translate(TEXTS)]
     np.testing.assert_allclose(scores, [t.score for t in expected], rtol=1e-5)
     assert found.search.beam_width == 3  # the first one's
     assert found.max_source_length == 7  # the least
+
+
+def test_all_of_them_compute_in_another_precision(runs):
+    models = load_ensemble(runs[1], "mixed_bfloat16").model.models
+    assert {model.dtype_policy.name for model in models} == {"mixed_bfloat16"}
 
 
 def test_one_run_is_itself(runs):
@@ -48,15 +56,24 @@ def test_one_run_is_itself(runs):
 
 def test_other_tokenizers_are_refused(runs):
     _, (first, second) = runs
-    target = WordTokenizer(["der", "Hund", "ist", "da"])
-    TokenizerPair(target, target).save(RunDirectory(second).tokenizer)
+    words = WordTokenizer(["the", "red", "dog", "is", "cat"])  # in another order
+    target = WordTokenizer(["der", "Hund", "ist"])
+    TokenizerPair(words, target).save(RunDirectory(second).tokenizer)
     with pytest.raises(ValueError, match=f"same tokenizers.*{first}, {second}"):
         load_ensemble([first, second])
 
 
-def test_no_run_is_refused():
-    with pytest.raises(ValueError, match="at least. Received: none"):
-        load_ensemble([])
+@pytest.mark.parametrize("run_dirs", [[], "runs/a"])
+def test_no_list_of_runs_is_refused(run_dirs):
+    with pytest.raises(ValueError, match=f"Received: {re.escape(repr(run_dirs))}"):
+        load_ensemble(run_dirs)
+
+
+def test_a_run_without_tokenizers_is_incomplete(runs):
+    _, (first, second) = runs
+    shutil.rmtree(RunDirectory(second).tokenizer)
+    with pytest.raises(FileNotFoundError, match="the run is incomplete"):
+        load_ensemble([first, second])
 
 
 def test_a_run_that_is_not_there_is_named(runs):

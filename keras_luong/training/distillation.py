@@ -9,7 +9,8 @@ corpus, they are a second way to say each sentence.
 from __future__ import annotations
 
 import itertools
-import tempfile
+import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,26 +19,27 @@ import keras
 from keras_luong.serving.translator import Translator
 from keras_luong.text.corpus import Corpus, count
 
+_AT_ONCE = 64  # sentences that are translated in a batch
+
 
 def write_distilled(
     corpus: Corpus,
     teacher: Translator,
     directory: str | Path,
-    batch_size: int = 64,
     progress: bool = False,
 ) -> Path:
     """Writes a corpus whose training split has every source twice.
 
     Once with its reference, and once with the teacher's translation of it, one after
-    the other. The other splits are written as they are. It takes bounded memory, and
-    the directory appears when it is complete.
+    the other. The other splits are written as they are, but that line ends inside of a
+    sentence become spaces. It takes bounded memory, and the directory appears when it
+    is complete; what a killed process had begun is begun anew.
 
     Args:
         corpus: What to learn from; its training split is translated.
         teacher: What translates it: best an `Ensemble` of models trained on it.
         directory: A new directory, for text files as `TextFiles.from_directory` reads
             them: `train.en`, `train.de`, `validation.en`, ...
-        batch_size: How many sentences are translated at once.
         progress: Whether to show Keras's progress bar.
 
     Returns:
@@ -45,7 +47,7 @@ def write_distilled(
 
     Raises:
         FileExistsError: If there is something of that name.
-        ValueError: If the corpus has no split to train on.
+        ValueError: If the corpus has no split to train on, or one that is spoilt.
 
     Example:
         ```python
@@ -54,28 +56,28 @@ def write_distilled(
         ```
     """
     directory = Path(directory)
-    if directory.exists():
+    if directory.exists() or directory.is_symlink():
         raise FileExistsError(f"{directory} exists; give the name of a new directory")
-    train = corpus.pairs("train")  # says what is wrong before anything is made
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    prefix = f".{directory.name}-"
-    with tempfile.TemporaryDirectory(dir=directory.parent, prefix=prefix) as parent:
-        beside = Path(parent) / directory.name
-        beside.mkdir()
-        bar = keras.utils.Progbar(count(train), unit_name="text") if progress else None
-        pairs = twice(_texts(train), teacher, batch_size, bar)
-        _write(corpus, "train", pairs, beside)
-        for split in corpus.splits:
-            if split != "train":
-                _write(corpus, split, _texts(corpus.pairs(split)), beside)
-        beside.rename(directory)
+    train = corpus.pairs("train")
+    others = [split for split in corpus.splits if split != "train"]
+    others = {split: corpus.pairs(split) for split in others}  # spoilt files say so now
+    bar = keras.utils.Progbar(count(train), unit_name="text") if progress else None
+    partial = directory.with_name(f".{directory.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        _write(corpus, "train", twice(_texts(train), teacher, bar), partial)
+        for split, pairs in others.items():
+            _write(corpus, split, _texts(pairs), partial)
+        partial.rename(directory)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
     return directory
 
 
 def twice(
     pairs: Iterator[tuple[str, str]],
     teacher: Translator,
-    batch_size: int = 64,
     bar: keras.utils.Progbar | None = None,
 ) -> Iterator[tuple[str, str]]:
     """Yields each pair, and then its source with the teacher's translation.
@@ -83,14 +85,13 @@ def twice(
     Args:
         pairs: Sources and references, in any number.
         teacher: What translates the sources.
-        batch_size: How many are translated at once.
         bar: Is told of each.
 
     Yields:
         Sources and targets, two for each pair.
     """
     pairs, ahead = itertools.tee(pairs)
-    translations = teacher.stream((source for source, _ in ahead), batch_size)
+    translations = teacher.stream((source for source, _ in ahead), _AT_ONCE)
     for (source, reference), translation in zip(pairs, translations, strict=True):
         yield source, reference
         yield source, translation.text
@@ -118,4 +119,4 @@ def _write(corpus: Corpus, split: str, pairs: Iterator, directory: Path) -> None
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.splitlines())
+    return re.sub(r"[\r\n]+", " ", text)

@@ -16,7 +16,7 @@ _FLAGS = {
 }
 
 
-def add_data_flags(parser: argparse.ArgumentParser) -> None:
+def add_corpus_flags(parser: argparse.ArgumentParser) -> None:
     """Adds what names a corpus.
 
     Args:
@@ -31,13 +31,14 @@ def corpus_of(args: argparse.Namespace, run_dir: str | Path) -> Corpus:
     """Loads the corpus that the flags name, or else the run's.
 
     Args:
-        args: With what `add_data_flags` added.
+        args: With what `add_corpus_flags` added.
         run_dir: The run directory.
 
     Returns:
         The corpus.
 
     Raises:
+        FileNotFoundError: If there is no such run, or a file of the corpus is missing.
         ValueError: If neither the flags nor the run name one, or there is none of that
             name; it says which.
 
@@ -50,4 +51,4 @@ def corpus_of(args: argparse.Namespace, run_dir: str | Path) -> Corpus:
     missing = [f"--{name}" for name, value in found.items() if value is None]
     if missing:
         raise ValueError(f"{run_dir} does not name its data: give {', '.join(missing)}")
-    return corpora.load(*found.values())
+    return corpora.load(found["data"], found["source"], found["target"])

@@ -9,7 +9,7 @@ import keras
 
 from keras_luong.decoding.ensemble import Ensemble
 from keras_luong.serving.translator import Translator
-from keras_luong.training.run_directory import RunDirectory, load, read_record
+from keras_luong.training.run_directory import RunDirectory, load
 
 
 def load_ensemble(
@@ -28,15 +28,18 @@ def load_ensemble(
 
     Raises:
         FileNotFoundError, ValueError: As of `load`.
-        ValueError: If the runs have different tokenizers, or there is no run.
+        ValueError: If the runs have different tokenizers, or it is no list of runs.
 
     Example:
         >>> teacher = load_ensemble(["runs/a", "runs/b", "runs/c"])
     """
-    if not run_dirs:
-        raise ValueError("There must be a run directory at least. Received: none")
-    _check_same_tokenizers(run_dirs)
+    if isinstance(run_dirs, (str, Path)) or not run_dirs:
+        raise ValueError(
+            "`run_dirs` must be a list of one run directory at least. "
+            f"Received: {run_dirs!r}"
+        )
     translators = [load(run_dir, dtype=dtype) for run_dir in run_dirs]
+    _check_same_tokenizers(run_dirs)
     first = translators[0]
     if len(translators) == 1:
         return first
@@ -50,13 +53,13 @@ def load_ensemble(
 
 def _check_same_tokenizers(run_dirs: Sequence[str | Path]) -> None:
     def files(run_dir):
-        read_record(run_dir)  # says what is wrong if it is no run directory
         paths = RunDirectory(run_dir).tokenizer.iterdir()
         return {path.name: path.read_bytes() for path in paths}
 
     first, *others = run_dirs
+    expected = files(first)
     for other in others:
-        if files(other) != files(first):
+        if files(other) != expected:
             raise ValueError(
                 "The runs of an ensemble must have the same tokenizers. Received: "
                 f"{first}, {other}"
