@@ -23,6 +23,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+
 from keras_luong.checks import check_choice
 from keras_luong.evaluation.alignment import (
     aer,
@@ -61,6 +63,8 @@ COLUMNS = "perplexity bleu bleu_unk aer parameters tokens_per_second".split()
 def main(argv: list[str] | None = None) -> list[dict]:
     """Trains what is not trained yet; writes and returns the table."""
     args, rest = parse(argv)
+    # What this process measures must leave the GPU's memory to those that train.
+    tf.config.set_visible_devices([], "GPU")
     corpus = corpora.load(args.data, args.source, args.target)
     args.split = held_out(corpus, args.split)
     runs = {name: args.out / slug(name) for name in args.variants}
