@@ -8,6 +8,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras
 import numpy as np
 import pytest
+from hypothesis import settings
+
+settings.register_profile("untimed", deadline=None)  # machines are slow at times
+settings.load_profile("untimed")
 
 
 def pytest_collection_modifyitems(items):

@@ -70,7 +70,7 @@ def test_attention_is_the_softmax_of_its_score(mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(length=st.integers(1, 5), padding=st.integers(0, 3), seed=st.integers(0, 2**31))
 def test_padding_never_changes_anything(mode, length, padding, seed):
     query, value = tensors(positions=length, seed=seed)

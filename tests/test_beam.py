@@ -27,7 +27,7 @@ from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID
 
 INF = float("inf")
 TABLE_ROWS = 101
-quick = settings(max_examples=15, deadline=None, derandomize=True)
+quick = settings(max_examples=15, derandomize=True)
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -281,7 +281,7 @@ def prefixes(rules):
     return [rules.prefix] * len(SOURCES) if rules.prefix else None
 
 
-many = settings(max_examples=30, deadline=None, derandomize=True)
+many = settings(max_examples=30, derandomize=True)
 stops = st.sampled_from([True, False])
 
 

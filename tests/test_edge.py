@@ -52,7 +52,7 @@ SYLLABLES = st.sampled_from(["the", "red", "dog", "under", "a", "u", "th", "in",
 LONG_WORDS = st.lists(SYLLABLES, min_size=30, max_size=120).map("".join).map(str.encode)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.one_of(
         st.binary(max_size=80), st.lists(ALPHABET, max_size=80).map(bytes), LONG_WORDS
@@ -67,7 +67,7 @@ def test_any_bytes_are_read_as_keras_reads_them(pair, text):
     assert source.empty.numpy()[0] == empty
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.integers(0, 8), max_size=12))
 def test_ids_are_written_as_keras_writes_them(pair, ids):
     translator, on_edge, _ = pair

@@ -65,7 +65,7 @@ def expected(attention, query, value, mask, weights=None):
     return a @ value, a
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     lengths=st.lists(st.integers(0, 9), min_size=1, max_size=3),
     padding=st.integers(0, 3),

@@ -24,7 +24,7 @@ def stopping(p, previous):
     return result
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     p=st.lists(st.floats(0, 0.98), min_size=1, max_size=8),
     seed=st.integers(0, 99),

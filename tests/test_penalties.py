@@ -34,7 +34,7 @@ def test_scores(alpha, log_prob, length, score):
     np.testing.assert_allclose(result, score, rtol=1e-6)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 @given(
     alpha=st.floats(0, 5),
     log_prob=st.floats(-100, 0, width=32),

@@ -253,7 +253,7 @@ def test_svg_needs_no_fonts(bundled):
     assert b"LastResort" not in picture
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.lists(st.text(max_size=6), min_size=4, max_size=8), st.text(max_size=6))
 def test_draws_any_characters_without_a_box(tokens, title):
     """Matplotlib warns where it must draw a box."""

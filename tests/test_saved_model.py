@@ -392,8 +392,8 @@ def test_a_reader_never_sees_half_a_version(tmp_path):
     ],
 )
 def test_the_command_line(options, search, tmp_path, monkeypatch, capsys):
-    def load(run_dir, dtype):
-        assert (run_dir, dtype) == (tmp_path / "run", "float32")
+    def load_ensemble(run_dirs, dtype):
+        assert (run_dirs, dtype) == ([tmp_path / "run"], "float32")
         return word_translator(BeamSearch(4, 2, 9, 0.5))
 
     def origin(args, precision):
@@ -405,7 +405,7 @@ def test_the_command_line(options, search, tmp_path, monkeypatch, capsys):
         seen.append(translator)
         return export_saved_model(translator, *args, **kwargs)
 
-    monkeypatch.setattr(command_line, "load", load)
+    monkeypatch.setattr(command_line, "load_ensemble", load_ensemble)
     script = export_script("to_saved_model")
     monkeypatch.setattr(script, "origin", origin)
     monkeypatch.setattr(keras_luong, "export_saved_model", export)

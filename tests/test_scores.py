@@ -104,7 +104,7 @@ def numpy_score(name, query, key, weights):
 
 
 @pytest.mark.parametrize("name", SCORES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     sizes=st.tuples(*[st.integers(1, 5)] * 4),
     seed=st.integers(0, 2**31),

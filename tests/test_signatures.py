@@ -119,7 +119,7 @@ def test_what_stands_behind_the_length_does_not_matter(ask, padding):
     assert said["length"][2] == 0 and said["score"][2] == 0
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     st.lists(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=60), max_size=4),
     st.lists(st.integers(-(2**31), 2**31 - 1), min_size=4, max_size=4),

@@ -72,7 +72,7 @@ def test_very_long_text(tokenizer):
     assert ids.row_lengths().numpy()[0] == 50_000 * dogs.numpy()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.binary(max_size=30), max_size=4))
 def test_any_bytes_decode_to_utf8(tokenizer, texts):
     decoded = tokenizer.decode(tokenizer.encode(tf.constant(texts, tf.string)))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from keras_luong.decoding.top_k import GROUP, LONG, top_k
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 @given(
     seed=st.integers(0, 2**32 - 1),
     k=st.integers(1, 9),
