@@ -19,13 +19,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from keras_luong.training.averaging import average_weights, epoch_weights
-from keras_luong.training.run_directory import (
-    RunDirectory,
-    load,
-    read_record,
-    write_json,
-)
+from keras_luong.files import write_json
+from keras_luong.runs.averaging import average_weights, epoch_weights
+from keras_luong.runs.directory import RunDirectory, load, read_record
 
 
 def main(argv: list[str] | None = None) -> Path:

@@ -25,7 +25,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_luong import files
 from keras_luong.checks import check_choice
+from keras_luong.cli import flags as training_flags
+from keras_luong.cli.recipes import RECIPES
 from keras_luong.evaluation.alignment import (
     aer,
     hard_alignment,
@@ -35,11 +38,9 @@ from keras_luong.evaluation.alignment import (
 from keras_luong.evaluation.bleu import bleu
 from keras_luong.evaluation.curves import bleu_by_length_figure, learning_curves_figure
 from keras_luong.models.presets import PRESETS
-from keras_luong.text import corpora
+from keras_luong.runs import directory as run_directory
+from keras_luong.text import load_corpus
 from keras_luong.text.corpus import Corpus, sentences
-from keras_luong.training import flags as training_flags
-from keras_luong.training import run_directory
-from keras_luong.training.recipes import RECIPES
 
 # Name → flags of train_wmt.py.
 ATTENTIONS = {
@@ -65,7 +66,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
     args, rest = parse(argv)
     # What this process measures must leave the GPU's memory to those that train.
     tf.config.set_visible_devices([], "GPU")
-    corpus = corpora.load(args.data, args.source, args.target)
+    corpus = load_corpus(args.data, args.source, args.target)
     args.split = held_out(corpus, args.split)
     runs = {name: args.out / slug(name) for name in args.variants}
     shared = [*corpus_flags(args), *rest]
@@ -112,7 +113,7 @@ def train(name: str, run: Path, flags: list[str]) -> None:
     for outdated in ("results.json", "comparison.json"):
         (run / outdated).unlink(missing_ok=True)
     run.parent.mkdir(parents=True, exist_ok=True)
-    run_directory.write_json(flags_file(run), flags)
+    files.write_json(flags_file(run), flags)
     script = str(Path(__file__).with_name("train_wmt.py"))
     subprocess.run([sys.executable, script, "--run_dir", str(run), *flags], check=True)
 
@@ -139,7 +140,7 @@ def measured(run: Path, corpus: Corpus, args) -> dict[str, Any]:
         if asked.items() <= known.items():
             return known
     known = asked | measure(run, corpus, **asked)
-    run_directory.write_json(path, known)
+    files.write_json(path, known)
     return known
 
 
@@ -216,8 +217,8 @@ def by_length(texts, sources, references, tokenize: str) -> dict[str, float]:
 
 def write(out: Path, rows: list[dict]) -> None:
     """The table as Markdown and JSON, and the pictures."""
-    run_directory.write_json(out / "table.json", rows)
-    run_directory.write_text(out / "table.md", "\n".join(table(rows)) + "\n")
+    files.write_json(out / "table.json", rows)
+    files.write_text(out / "table.md", "\n".join(table(rows)) + "\n")
     curves = {row["variant"]: row["learning_curve"] for row in rows}
     learning_curves_figure(curves).savefig(out / "learning_curves.png", dpi=100)
     lengths = {row["variant"]: row["by_length"] for row in rows}

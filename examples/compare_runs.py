@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from keras_luong.training.flags import config_flags
-from keras_luong.training.run_directory import (
+from keras_luong.cli.flags import config_flags
+from keras_luong.runs.directory import (
     RunDirectory,
     read_history,
     read_record,

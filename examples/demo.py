@@ -17,9 +17,10 @@ from pathlib import Path
 import train_wmt
 
 from keras_luong.evaluation.plots import save_attention
-from keras_luong.serving.saved_model import export_saved_model
-from keras_luong.text import corpora
-from keras_luong.training.run_directory import load, write_text
+from keras_luong.export.saved_model import export_saved_model
+from keras_luong.files import write_text
+from keras_luong.runs.directory import load
+from keras_luong.text import load_corpus
 
 RUN = Path("runs/demo")
 EVALUATE = Path(__file__).parent.parent / "export" / "evaluate.py"
@@ -37,7 +38,7 @@ def main() -> None:
     translator = load(RUN)
     exported = export_saved_model(translator, RUN / "saved_model", overwrite=True)
     sources, references = train_wmt.sentences(
-        corpora.load("phrases", "en", "de"), "test"
+        load_corpus("phrases", "en", "de"), "test"
     )
     source, reference = RUN / "test.en", RUN / "test.de"
     write_text(source, "\n".join(sources) + "\n")

@@ -14,10 +14,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from keras_luong.training.distillation import write_distilled
-from keras_luong.training.flags import PRECISIONS
-from keras_luong.training.run_corpus import add_corpus_flags, corpus_of
-from keras_luong.training.run_ensemble import load_ensemble
+from keras_luong.cli.flags import PRECISIONS
+from keras_luong.runs.corpus import add_corpus_flags, corpus_of
+from keras_luong.runs.distillation import write_distilled
+from keras_luong.runs.ensemble import load_ensemble
 
 
 def main(argv: list[str] | None = None) -> Path:

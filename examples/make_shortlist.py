@@ -16,10 +16,10 @@ import sys
 from pathlib import Path
 
 from keras_luong.decoding.shortlist import Shortlist
+from keras_luong.runs.corpus import add_corpus_flags, corpus_of
+from keras_luong.runs.directory import load
 from keras_luong.text.batches import evaluation_batches
-from keras_luong.text.tokenizers import TokenizerPair
-from keras_luong.training.run_corpus import add_corpus_flags, corpus_of
-from keras_luong.training.run_directory import load
+from keras_luong.text.tokenizer_pair import TokenizerPair
 
 
 def main(argv: list[str] | None = None) -> Path:

@@ -17,27 +17,29 @@ import warnings
 import keras
 import tensorflow as tf
 
+from keras_luong import files
+from keras_luong.cli.flags import free, make_config, parse, settings_of
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.greedy import GreedySearch
 from keras_luong.evaluation.bleu import bleu
 from keras_luong.models.presets import PRESETS
-from keras_luong.serving.translator import Translator
-from keras_luong.text import corpora
+from keras_luong.runs import directory as run_directory
+from keras_luong.runs import lock as run_lock
+from keras_luong.runs.callbacks import training_callbacks
+from keras_luong.runs.checkpoints import Checkpoints, FollowEpoch, fit
+from keras_luong.runs.validation import TranslationEvaluation
+from keras_luong.text import load_corpus
 from keras_luong.text.batches import evaluation_batches, training_batches
 from keras_luong.text.corpus import count, sentences
-from keras_luong.text.tokenizers import TokenizerPair
-from keras_luong.training import run_directory, run_lock
+from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.training.batch_size import largest_batch_tokens
-from keras_luong.training.callbacks import training_callbacks
-from keras_luong.training.checkpoints import Checkpoints, FollowEpoch, fit
-from keras_luong.training.flags import free, make_config, parse, settings_of
 from keras_luong.training.losses import SequenceCrossentropy
 from keras_luong.training.metrics import Perplexity, TokenAccuracy
 from keras_luong.training.monitors import best_so_far
 from keras_luong.training.optimizers import make_optimizer
 from keras_luong.training.schedules import make_schedule
 from keras_luong.training.strategies import make_strategy, worker_index
-from keras_luong.training.translation_evaluation import TranslationEvaluation
+from keras_luong.translation.translator import Translator
 
 
 def main(argv: list[str] | None = None) -> dict:
@@ -50,7 +52,7 @@ def main(argv: list[str] | None = None) -> dict:
     keras.config.set_dtype_policy(args.precision)
     if worker_index(strategy):  # each worker writes to a directory of its own
         args.run_dir = args.run_dir / "workers" / str(worker_index(strategy))
-    corpus = corpora.load(args.data, args.source, args.target)
+    corpus = load_corpus(args.data, args.source, args.target)
     check_split(corpus, "validation")
     with run_lock.owned(args.run_dir):
         return run(args, strategy, corpus)
@@ -238,12 +240,12 @@ def evaluate(args, corpus) -> dict:
             "sentences": len(sources),
             "bleu": score.score,
             "signature": score.signature,
-            "perplexity": run_directory.json_number(logs["perplexity"]),
+            "perplexity": files.json_number(logs["perplexity"]),
             "beam_width": translator.search.beam_width,
             "length_penalty": translator.search.length_penalty,
         }
         print(f"{split:12} {score}, perplexity {logs['perplexity']:.2f}")
-    run_directory.write_json(run_directory.RunDirectory(args.run_dir).results, results)
+    files.write_json(run_directory.RunDirectory(args.run_dir).results, results)
     return results
 
 

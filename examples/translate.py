@@ -28,8 +28,8 @@ from keras_luong.decoding.penalties import AverageLengthPenalty
 from keras_luong.decoding.shortlist import Shortlist
 from keras_luong.evaluation import alignment
 from keras_luong.evaluation.plots import check_matplotlib, save_attention
-from keras_luong.serving.translator import Translation, Translator
-from keras_luong.training import run_directory
+from keras_luong.runs import directory as run_directory
+from keras_luong.translation.translator import Translation, Translator
 
 
 def main(argv: list[str] | None = None) -> None:

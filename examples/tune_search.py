@@ -19,15 +19,11 @@ from typing import NamedTuple
 
 from keras_luong.checks import check_not_negative, check_size
 from keras_luong.evaluation.bleu import bleu, check_tokenize
-from keras_luong.serving.translator import Translator
+from keras_luong.files import write_json
+from keras_luong.runs.corpus import add_corpus_flags, corpus_of
+from keras_luong.runs.directory import RunDirectory, load, read_record
 from keras_luong.text.corpus import sentences
-from keras_luong.training.run_corpus import add_corpus_flags, corpus_of
-from keras_luong.training.run_directory import (
-    RunDirectory,
-    load,
-    read_record,
-    write_json,
-)
+from keras_luong.translation.translator import Translator
 
 
 class Trial(NamedTuple):

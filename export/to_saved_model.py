@@ -14,7 +14,7 @@ from pathlib import Path
 import tensorflow as tf
 
 import keras_luong
-from keras_luong.serving.command_line import (
+from keras_luong.cli.command_line import (
     add_check,
     add_options,
     add_precision,

@@ -11,13 +11,13 @@ import argparse
 from pathlib import Path
 
 import keras_luong
-from keras_luong.serving.command_line import (
+from keras_luong.cli.command_line import (
     add_check,
     add_options,
     origin,
     translator_of,
 )
-from keras_luong.serving.edge import EdgeTranslator
+from keras_luong.export.edge import EdgeTranslator
 
 
 def parse_args(args: list[str] | None = None) -> argparse.Namespace:

@@ -29,12 +29,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from lines import read_lines, read_pairs  # noqa: E402
 from serving import c_client  # noqa: E402
 
-from keras_luong.serving.command_line import (  # noqa: E402
+from keras_luong.cli.command_line import (  # noqa: E402
     add_options,
     add_precision,
     translator_of,
 )
-from keras_luong.serving.edge import EdgeTranslator  # noqa: E402
+from keras_luong.export.edge import EdgeTranslator  # noqa: E402
 
 TOLERANCE = 0.3  # BLEU that quantization may cost
 

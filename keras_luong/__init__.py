@@ -1,17 +1,68 @@
-"""Luong attention for Keras 3: layers, translation models, beam search and export.
+"""Luong attention for Keras 3: layers, translation models, beam search and export."""
 
-`keras_luong.api` lists the public names; each module's docstring says what it is about.
-"""
-
-from keras_luong.edge_only import EDGE_ONLY, without_tensorflow
+from keras_luong import moved
+from keras_luong.decoding.beam import BeamSearch
+from keras_luong.decoding.ensemble import Ensemble
+from keras_luong.decoding.greedy import GreedySearch
+from keras_luong.decoding.sampling import RandomSampling
+from keras_luong.decoding.shortlist import Shortlist
+from keras_luong.decoding.stepping import Hypotheses
+from keras_luong.export.saved_model import export_saved_model
+from keras_luong.export.tflite import export_tflite
+from keras_luong.layers import (
+    AttentionalVector,
+    CoverageLoss,
+    InputFeedingDecoder,
+    InputFeedingDecoderCell,
+    LocalAttention,
+    LuongAttention,
+    Memory,
+    MonotonicAttention,
+    RecurrentEncoder,
+    Score,
+)
+from keras_luong.models import Seq2Seq, Seq2SeqConfig
+from keras_luong.runs.directory import load
+from keras_luong.text.sentencepiece_tokenizer import SentencePieceTokenizer
+from keras_luong.text.tokenizer_pair import TokenizerPair
+from keras_luong.text.word_tokenizer import WordTokenizer
+from keras_luong.training.losses import SequenceCrossentropy
+from keras_luong.training.metrics import Perplexity, TokenAccuracy
+from keras_luong.translation.translation import Translation
+from keras_luong.translation.translator import Translator
 
 __version__ = "0.1.0"
 
-if EDGE_ONLY:
-    from keras_luong.serving.translation import Translation
+moved.install()
 
-    __all__ = ["Translation"]
-    __getattr__ = without_tensorflow(__name__)
-else:
-    from keras_luong.api import *  # noqa: F403
-    from keras_luong.api import __all__  # noqa: F401
+__all__ = [
+    "AttentionalVector",
+    "BeamSearch",
+    "CoverageLoss",
+    "Ensemble",
+    "GreedySearch",
+    "Hypotheses",
+    "InputFeedingDecoder",
+    "InputFeedingDecoderCell",
+    "LocalAttention",
+    "LuongAttention",
+    "Memory",
+    "MonotonicAttention",
+    "Perplexity",
+    "RandomSampling",
+    "RecurrentEncoder",
+    "Score",
+    "SentencePieceTokenizer",
+    "Seq2Seq",
+    "Seq2SeqConfig",
+    "SequenceCrossentropy",
+    "Shortlist",
+    "TokenAccuracy",
+    "TokenizerPair",
+    "Translation",
+    "Translator",
+    "WordTokenizer",
+    "export_saved_model",
+    "export_tflite",
+    "load",
+]

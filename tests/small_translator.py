@@ -2,15 +2,15 @@
 
 from opinionated import opinionated
 
+from keras_luong import Translator
 from keras_luong.decoding import BeamSearch
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
-from keras_luong.serving import Translator
-from keras_luong.text.tokenizers import (
+from keras_luong.runs.directory import RunDirectory, write_record
+from keras_luong.text.tokenizer_pair import (
     SentencePieceTokenizer,
     TokenizerPair,
     WordTokenizer,
 )
-from keras_luong.training.run_directory import RunDirectory, write_record
 
 SENTENCES = [
     "the red dog",

@@ -12,13 +12,13 @@ import keras_luong
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.models.config import Seq2SeqConfig
 from keras_luong.models.seq2seq import Seq2Seq
-from keras_luong.text.tokenizers import TokenizerPair, WordTokenizer
-from keras_luong.training.averaging import EPOCH_WEIGHTS
-from keras_luong.training.run_directory import (
+from keras_luong.runs.averaging import EPOCH_WEIGHTS
+from keras_luong.runs.directory import (
     RunDirectory,
     check_settings,
     write_record,
 )
+from keras_luong.text.tokenizer_pair import TokenizerPair, WordTokenizer
 
 SCRIPT = Path(__file__).parent.parent / "examples" / "average_checkpoints.py"
 SPEC = importlib.util.spec_from_file_location("average_checkpoints", SCRIPT)

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
-from keras_luong.training.averaging import (
+from keras_luong.runs.averaging import (
     EPOCH_WEIGHTS,
     average_weights,
     epoch_weights,
     weight_names,
 )
-from keras_luong.training.run_directory import RunDirectory
+from keras_luong.runs.directory import RunDirectory
 
 
 def saved(path, *arrays, **variables):

@@ -12,7 +12,7 @@ from keras_luong.text.batches import (
     evaluation_batches,
     training_batches,
 )
-from keras_luong.text.tokenizers import (
+from keras_luong.text.tokenizer_pair import (
     SentencePieceTokenizer,
     TokenizerPair,
     WordTokenizer,

@@ -14,7 +14,7 @@ from small_translator import (
     word_translator,
 )
 
-from keras_luong.serving import export_saved_model
+from keras_luong import export_saved_model
 
 c_client = export_script("serving.c_client")
 

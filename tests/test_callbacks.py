@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from small_training import small_data, small_model
 
-from keras_luong.training import callbacks
-from keras_luong.training.averaging import epoch_weights
-from keras_luong.training.callbacks import (
+from keras_luong.runs import callbacks
+from keras_luong.runs.averaging import epoch_weights
+from keras_luong.runs.callbacks import (
     EpochLog,
     SaveWeights,
     StopOnNaN,
     training_callbacks,
 )
+from keras_luong.runs.directory import RunDirectory, read_history
 from keras_luong.training.metrics import Perplexity
 from keras_luong.training.optimizers import innermost, make_optimizer
-from keras_luong.training.run_directory import RunDirectory, read_history
 
 
 def adam_model(metrics=(), learning_rate=0.01):

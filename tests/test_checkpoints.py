@@ -15,14 +15,14 @@ import pytest
 import tensorflow as tf
 from small_training import small_model, write_corpus
 
-from keras_luong.training.checkpoints import (
+from keras_luong.runs.checkpoints import (
     Checkpoints,
     FollowEpoch,
     fit,
     newest_common,
 )
+from keras_luong.runs.directory import RunDirectory
 from keras_luong.training.optimizers import make_optimizer
-from keras_luong.training.run_directory import RunDirectory
 
 BATCHES = 5
 

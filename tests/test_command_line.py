@@ -7,8 +7,9 @@ import pytest
 from small_translator import word_translator, written_run
 
 from keras_luong import BeamSearch, Ensemble, Translator
-from keras_luong.serving import command_line
-from keras_luong.training.run_directory import RunDirectory, write_json
+from keras_luong.cli import command_line
+from keras_luong.files import write_json
+from keras_luong.runs.directory import RunDirectory
 
 TEXTS = ["the red dog", "the cat is red", ""]
 

@@ -11,10 +11,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from keras_luong import Translation, files
+from keras_luong.cli import flags as training_flags
 from keras_luong.models.presets import PRESETS
-from keras_luong.serving import Translation
-from keras_luong.training import flags as training_flags
-from keras_luong.training import run_directory
 
 pytest.importorskip("matplotlib")
 SCRIPT = Path(__file__).parent.parent / "examples" / "compare_attention.py"
@@ -107,10 +106,8 @@ def trained(monkeypatch):
         settings = training_flags.settings_of(args)
         args.run_dir.mkdir(parents=True, exist_ok=True)
         parts = {"format": 1, "model": {}, "search": {}, "max_source_length": 9}
-        run_directory.write_json(
-            args.run_dir / "run.json", parts | {"settings": settings}
-        )
-        run_directory.write_json(args.run_dir / "results.json", {})
+        files.write_json(args.run_dir / "run.json", parts | {"settings": settings})
+        files.write_json(args.run_dir / "results.json", {})
 
     def measure(run, corpus, split, tokenize):
         number = len(measured)
@@ -149,7 +146,7 @@ def test_measures_again_for_another_split_or_tokenizer(corpus, trained):
 
 
 def test_a_measurement_that_does_not_say_of_what_is_made_again(tmp_path, monkeypatch):
-    run_directory.write_json(tmp_path / "comparison.json", {"bleu": 1.0})
+    files.write_json(tmp_path / "comparison.json", {"bleu": 1.0})
     monkeypatch.setattr(compare, "measure", lambda *_, **__: {"bleu": 2.0})
     args = argparse.Namespace(split="test", bleu_tokenize="13a")
     assert compare.measured(tmp_path, None, args)["bleu"] == 2

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from keras_luong import BeamSearch, Seq2Seq, Seq2SeqConfig
-from keras_luong.training.run_directory import RunDirectory, write_json, write_record
+from keras_luong.files import write_json
+from keras_luong.runs.directory import RunDirectory, write_record
 
 PATH = Path(__file__).parents[1] / "examples" / "compare_runs.py"
 SPEC = importlib.util.spec_from_file_location("compare_runs", PATH)

@@ -14,13 +14,9 @@ from small_training import write_corpus
 from small_translator import word_translator, written_run
 
 from keras_luong.decoding import BeamSearch
-from keras_luong.training.run_directory import (
-    RunDirectory,
-    read_history,
-    read_record,
-    write_json,
-)
-from keras_luong.training.run_ensemble import load_ensemble
+from keras_luong.files import write_json
+from keras_luong.runs.directory import RunDirectory, read_history, read_record
+from keras_luong.runs.ensemble import load_ensemble
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SPEC = importlib.util.spec_from_file_location(

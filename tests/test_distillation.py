@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 import tensorflow as tf
 
-from keras_luong.serving import Translation
-from keras_luong.text import corpora
-from keras_luong.training import distillation
+from keras_luong import Translation
+from keras_luong.runs import distillation
+from keras_luong.text import load_corpus
 
 PAIRS = {
     "train": [("a b", "A"), ("", "nothing"), ("c\nd", "C\u2028D"), ("é", "É")],
@@ -63,7 +63,7 @@ def test_every_source_stands_twice_and_other_splits_once(tmp_path):
 
 def test_is_a_corpus(tmp_path):
     out = distillation.write_distilled(Corpus(), Teacher(), tmp_path / "d")
-    corpus = corpora.load(out, "xx", "yy")
+    corpus = load_corpus(out, "xx", "yy")
     assert corpus.splits == ("train", "validation", "test")
     pairs = [
         (pair["source"].decode(), pair["target"].decode())
@@ -112,7 +112,7 @@ def test_spoilt_files_are_refused_before_anything_is_translated(tmp_path):
     teacher = Teacher()
     with pytest.raises(ValueError, match="val.xx is not UTF-8"):
         distillation.write_distilled(
-            corpora.load(tmp_path, "xx", "yy"), teacher, tmp_path / "d"
+            load_corpus(tmp_path, "xx", "yy"), teacher, tmp_path / "d"
         )
     assert teacher.read == 0 and not (tmp_path / "d").exists()
 

@@ -21,13 +21,13 @@ from small_translator import (
     word_translator,
 )
 
+from keras_luong import Translator, export_tflite
 from keras_luong.decoding import BeamSearch
 from keras_luong.models import build
-from keras_luong.serving import Translator, export_tflite
-from keras_luong.text.tokenizers import WordTokenizer
+from keras_luong.text.tokenizer_pair import WordTokenizer
 
 pytest.importorskip("ai_edge_litert.interpreter")
-edge = pytest.importorskip("keras_luong.serving.edge")
+edge = pytest.importorskip("keras_luong.export.edge")
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*max_source_length")
 
@@ -309,7 +309,7 @@ def test_wrong_texts(pair, texts, message):
 NOTHING_ELSE = """
 import sys
 import keras_luong
-from keras_luong.serving.edge import EdgeTranslator
+from keras_luong.export.edge import EdgeTranslator
 said = EdgeTranslator(sys.argv[1]).translate([b"the red dog", ""])
 print(said[0].text)
 assert not {"tensorflow", "keras"} & set(sys.modules)

@@ -8,15 +8,15 @@ import pytest
 import tensorflow as tf
 from opinionated import opinionated
 
+from keras_luong import Translator, export_saved_model
 from keras_luong.decoding import BeamSearch, GreedySearch
 from keras_luong.decoding.ensemble import Ensemble
 from keras_luong.decoding.forced import force
 from keras_luong.decoding.sampling import RandomSampling
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
 from keras_luong.models.transformer import Transformer, TransformerConfig
-from keras_luong.serving import Translator, export_saved_model
 from keras_luong.special_ids import BOS_ID, EOS_ID
-from keras_luong.text.tokenizers import TokenizerPair, WordTokenizer
+from keras_luong.text.tokenizer_pair import TokenizerPair, WordTokenizer
 
 SIZES = 8, 11
 SOURCES = tf.constant([[4, 6, 7, 5, 3], [5, 3, 0, 0, 0], [7, 7, 4, 3, 0]])

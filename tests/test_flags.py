@@ -5,8 +5,8 @@ import re
 
 import pytest
 
+from keras_luong.cli.flags import ZERO_IS_NONE, make_config, parse, settings_of
 from keras_luong.models.config import Seq2SeqConfig
-from keras_luong.training.flags import ZERO_IS_NONE, make_config, parse, settings_of
 
 
 def test_every_hyperparameter_is_a_flag_with_help(capsys):

@@ -15,7 +15,7 @@ import tensorflow as tf
 from export_scripts import export_script
 from small_translator import sentencepiece_translator
 
-from keras_luong.serving import export_saved_model, export_tflite
+from keras_luong import export_saved_model, export_tflite
 
 c_client = export_script("serving.c_client")
 
@@ -129,7 +129,7 @@ def test_c_api(version, strings, expected, tmp_path):
 
 
 def test_tflite(translator, strings, expected, tmp_path):
-    edge = pytest.importorskip("keras_luong.serving.edge")
+    edge = pytest.importorskip("keras_luong.export.edge")
     pytest.importorskip("ai_edge_litert.interpreter")
     on_edge = edge.EdgeTranslator(export_tflite(translator, tmp_path / "x.tflite"))
     assert bombard(lambda x: on_edge.translate([x])[0].text, strings) == expected

@@ -2,9 +2,9 @@
 
 import pytest
 
+from keras_luong.cli import flags
+from keras_luong.cli.recipes import RECIPES
 from keras_luong.models.presets import PRESETS
-from keras_luong.training import flags
-from keras_luong.training.recipes import RECIPES
 
 
 def parse(*texts):

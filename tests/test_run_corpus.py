@@ -8,8 +8,9 @@ import pytest
 from small_training import write_corpus
 from small_translator import word_translator, written_run
 
-from keras_luong.training import run_corpus
-from keras_luong.training.run_directory import read_record, write_json
+from keras_luong.files import write_json
+from keras_luong.runs import corpus as run_corpus
+from keras_luong.runs.directory import read_record
 
 
 @pytest.fixture

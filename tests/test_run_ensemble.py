@@ -10,9 +10,9 @@ import pytest
 from small_translator import word_translator, written_run
 
 from keras_luong import BeamSearch, Ensemble, Translator
-from keras_luong.text.tokenizers import TokenizerPair, WordTokenizer
-from keras_luong.training.run_directory import RunDirectory
-from keras_luong.training.run_ensemble import load_ensemble
+from keras_luong.runs.directory import RunDirectory
+from keras_luong.runs.ensemble import load_ensemble
+from keras_luong.text.tokenizer_pair import TokenizerPair, WordTokenizer
 
 TEXTS = ["the red dog", "the cat is red", ""]
 

@@ -11,13 +11,13 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from keras_luong import Translator, export_saved_model
 from keras_luong.decoding import sampling
 from keras_luong.decoding.greedy import GreedySearch
 from keras_luong.decoding.sampling import RandomSampling, draw
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
-from keras_luong.serving import Translator, export_saved_model
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_luong.text.tokenizers import TokenizerPair, WordTokenizer
+from keras_luong.text.tokenizer_pair import TokenizerPair, WordTokenizer
 
 INF = float("inf")
 TABLE_ROWS = 101

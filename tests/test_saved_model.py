@@ -25,7 +25,9 @@ from small_translator import (
 from tensorflow.core.protobuf import saved_model_pb2
 
 import keras_luong
-import keras_luong.serving.saved_model as saved_model
+import keras_luong.export.saved_model as saved_model
+from keras_luong import Translator, export_saved_model
+from keras_luong.cli import command_line
 from keras_luong.decoding import (
     AverageLengthPenalty,
     BeamSearch,
@@ -33,11 +35,10 @@ from keras_luong.decoding import (
     GreedySearch,
     Shortlist,
 )
+from keras_luong.export.saved_model import METADATA
+from keras_luong.export.warmup import WARMUP
 from keras_luong.models import build
-from keras_luong.serving import Translator, command_line, export_saved_model
-from keras_luong.serving.saved_model import METADATA
-from keras_luong.serving.warmup import WARMUP
-from keras_luong.text.tokenizers import (
+from keras_luong.text.tokenizer_pair import (
     TokenizerPair,
     WordTokenizer,
 )

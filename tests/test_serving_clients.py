@@ -10,8 +10,8 @@ import pytest
 from export_scripts import EXPORT, export_script
 from small_translator import SENTENCES, to_bytes, word_translator
 
+from keras_luong import export_saved_model, export_tflite
 from keras_luong.decoding import BeamSearch
-from keras_luong.serving import export_saved_model, export_tflite
 
 grpc = pytest.importorskip("grpc")
 pytest.importorskip("tensorflow_serving.apis")

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from leave_slow import slow_but
 from opinionated import opinionated
 
+from keras_luong import Translator, export_saved_model
 from keras_luong.decoding import BeamSearch, Ensemble, Shortlist
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
 from keras_luong.models.bahdanau import Bahdanau2015
 from keras_luong.models.transformer import Transformer, TransformerConfig
-from keras_luong.serving import Translator, export_saved_model
-from keras_luong.text.tokenizers import WordTokenizer
+from keras_luong.text.tokenizer_pair import WordTokenizer
 
 V = 30
 SOURCES = np.array([[4, 6, 7, 5, 3], [5, 3, 0, 0, 0], [7, 7, 4, 3, 0]], "int32")

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_translator import SENTENCES, sentencepiece_translator, word_translator
 
+from keras_luong import Translator, export_saved_model
 from keras_luong.decoding import BeamSearch, GreedySearch, RandomSampling
-from keras_luong.serving import Translator, export_saved_model
-from keras_luong.serving.signatures import signatures
+from keras_luong.export.signatures import signatures
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*max_source_length")
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 from export_scripts import export_script
 from small_translator import SENTENCES, sentencepiece_translator, to_bytes
 
-from keras_luong.serving import export_saved_model
+from keras_luong import export_saved_model
 
 load = export_script("load")
 

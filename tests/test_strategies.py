@@ -22,7 +22,7 @@ from keras_luong.training.metrics import Perplexity, TokenAccuracy
 from keras_luong.training.optimizers import make_optimizer
 from keras_luong.training.strategies import make_strategy
 
-from keras_luong.training import callbacks
+from keras_luong.runs import callbacks
 callbacks.time = types.SimpleNamespace(perf_counter=itertools.count().__next__)
 
 name, devices = sys.argv[1], int(sys.argv[2])

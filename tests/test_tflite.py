@@ -15,6 +15,7 @@ from opinionated import opinionated
 from small_models import MODELS
 from small_translator import SENTENCES, sentencepiece_translator, word_translator
 
+from keras_luong import Translator, export_tflite
 from keras_luong.decoding import (
     AverageLengthPenalty,
     BeamSearch,
@@ -26,11 +27,10 @@ from keras_luong.decoding import (
     WordReward,
 )
 from keras_luong.models import build
-from keras_luong.serving import Translator, export_tflite
-from keras_luong.text.tokenizers import TokenizerPair, WordTokenizer
+from keras_luong.text.tokenizer_pair import TokenizerPair, WordTokenizer
 
 interpreter = pytest.importorskip("ai_edge_litert.interpreter")
-edge = pytest.importorskip("keras_luong.serving.edge")
+edge = pytest.importorskip("keras_luong.export.edge")
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*max_source_length")
 
@@ -258,7 +258,7 @@ def test_a_file_that_was_there_stays_until_the_new_one_is_whole(tmp_path, monkey
     path.write_text("old")
     translator = word_translator(GreedySearch(4))
     with monkeypatch.context() as patch:
-        patch.setattr("keras_luong.serving.tflite._append", None)
+        patch.setattr("keras_luong.export.tflite._append", None)
         with pytest.raises(TypeError):
             export_tflite(translator, path)
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from small_training import write_corpus
 
-from keras_luong.training.flags import free, parse, settings_of
-from keras_luong.training.run_directory import (
+from keras_luong.cli.flags import free, parse, settings_of
+from keras_luong.runs.directory import (
     RunDirectory,
     check_settings,
     load,

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_luong import Translation, Translator
 from keras_luong.decoding import BeamSearch, GreedySearch
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
-from keras_luong.serving import Translation, Translator
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID
-from keras_luong.text.tokenizers import (
+from keras_luong.text.tokenizer_pair import (
     SentencePieceTokenizer,
     TokenizerPair,
     WordTokenizer,

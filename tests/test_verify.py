@@ -9,8 +9,8 @@ import pytest
 from export_scripts import EXPORT, export_script
 from small_translator import word_translator, written_run
 
+from keras_luong import export_saved_model, export_tflite
 from keras_luong.decoding import BeamSearch
-from keras_luong.serving import export_saved_model, export_tflite
 
 pytest.importorskip("ai_edge_litert.interpreter")
 c_client = export_script("serving.c_client")

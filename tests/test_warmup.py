@@ -8,8 +8,9 @@ import pytest
 import tensorflow as tf
 from small_translator import word_translator
 
-from keras_luong.serving import export_saved_model, saved_model
-from keras_luong.serving.warmup import WARMUP, replay_warmup
+from keras_luong import export_saved_model
+from keras_luong.export import saved_model
+from keras_luong.export.warmup import WARMUP, replay_warmup
 
 TEXTS = ["the red dog", "", b"the \xff cat", "\ud800"]
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import keras
 from keras import ops
-from keras.src.backend import get_keras_mask  # which has no public name
 
 from keras_luong.checks import check_axes
+from keras_luong.compat import get_keras_mask
 from keras_luong.layers.decoder_cell import CellStates, DecoderCell
 from keras_luong.layers.recurrence import scan
 from keras_luong.layers.uncast_layer import UncastLayer

@@ -19,8 +19,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from tensorflow.python.ops import gradients_util
 
+from keras_luong.compat import gradients_across_graphs
 from keras_luong.layers.recurrence import masked_step
 from keras_luong.layers.scores import matmul
 
@@ -371,15 +371,8 @@ def _differentiate(run, upstream, variables):
     targets, theirs = zip(*[p for p in pairs if p[0].dtype.is_floating], strict=True)
     flowing = run.given.flowing
     handles = [run.handles[variable.ref()] for variable in variables]
-    # What tf.gradients is made of: that one looks for the loop in the current graph
-    # only, but the gradient of a function, or of a branch, is another graph.
-    found = gradients_util._GradientsHelper(
-        list(targets),
-        [*run.sinks, *_floating(flowing), *handles],
-        list(theirs),
-        unconnected_gradients=tf.UnconnectedGradients.ZERO,
-        src_graph=targets[0].graph,
-    )
+    sources = [*run.sinks, *_floating(flowing), *handles]
+    found = gradients_across_graphs(targets, sources, theirs)
     lists, rest = found[: len(run.sinks)], iter(found[len(run.sinks) :])
     of_flowing = [next(rest) if x.dtype.is_floating else None for x in flowing]
     return lists, of_flowing, list(rest)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import keras
 
 from keras_luong.layers.cell_input import CellInput
-from keras_luong.layers.readout import MaxoutCell, maxout
+from keras_luong.layers.maxout_cell import MaxoutCell, maxout
 from keras_luong.layers.scores import matmul
 from keras_luong.models.seq2seq import Seq2Seq, cell_options, make_attention
 

@@ -12,8 +12,8 @@ from keras import ops
 
 from keras_luong.layers.cell_input import CellInput
 from keras_luong.layers.decoder_cell import no_weights
+from keras_luong.layers.maxout_cell import MaxoutCell, maxout
 from keras_luong.layers.memory import make_memory
-from keras_luong.layers.readout import MaxoutCell, maxout
 from keras_luong.layers.scores import matmul
 from keras_luong.models.seq2seq import Seq2Seq, cell_options
 

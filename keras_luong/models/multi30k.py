@@ -1,7 +1,7 @@
 """Models for a small corpus of short sentences: 29,000 captions (Elliott et al. 2016).
 
 They were found on the validation data of Multi30k, English to German:
-`docs/multi30k_search.md`. How they are trained is in `keras_luong.training.recipes`.
+`docs/multi30k_search.md`. How they are trained is in `keras_luong.cli.recipes`.
 """
 
 PRESETS = {

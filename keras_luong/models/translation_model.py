@@ -8,6 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_luong.compat import flat_layers
 from keras_luong.models.restricted import Restricted, logits
 from keras_luong.training.fused_model import FusedModel
 
@@ -92,7 +93,7 @@ class TranslationModel(FusedModel):
         layer normalisation, stay in float32.
         """
         dtypes = {}
-        for layer in self._flatten_layers():  # a layer comes after what it is a part of
+        for layer in flat_layers(self):  # a layer comes after what it is a part of
             for weight in layer.weights:
                 # An embedding casts the rows that it has looked up.
                 casts = layer.autocast or isinstance(layer, keras.layers.Embedding)
@@ -105,7 +106,7 @@ class TranslationModel(FusedModel):
 
     def get_config(self):
         """The constructor's arguments, and which of the layers are frozen."""
-        layers = enumerate(self._flatten_layers())
+        layers = enumerate(flat_layers(self))
         return {
             "config": dataclasses.asdict(self.config),
             "dtype": self.dtype_policy.name,
@@ -120,7 +121,7 @@ class TranslationModel(FusedModel):
         config = dict(config)
         frozen = config.pop("frozen", [])
         model = cls(cls.config_class(**config.pop("config")), **config)
-        layers = list(model._flatten_layers())
+        layers = list(flat_layers(model))
         for i in frozen:
             layers[i].trainable = False
         return model

@@ -1,14 +1,13 @@
 """Text in and out of the models: tokenizers, corpora and batches."""
 
 from keras_luong.text.batches import evaluation_batches, training_batches
-from keras_luong.text.corpora import TfdsCorpus
-from keras_luong.text.corpora import load as load_corpus
 from keras_luong.text.corpus import Corpus
+from keras_luong.text.find_corpus import TfdsCorpus, load_corpus
 from keras_luong.text.phrases import PhraseCorpus
 from keras_luong.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_luong.text.text_files import TextFiles
 from keras_luong.text.tokenizer import Tokenizer
-from keras_luong.text.tokenizers import TokenizerPair
+from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.text.word_tokenizer import WordTokenizer
 
 __all__ = [

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from keras_luong.checks import check_size
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID
-from keras_luong.text.tokenizers import TokenizerPair
+from keras_luong.text.tokenizer_pair import TokenizerPair
 
 _TEXTS_AT_ONCE = 1024  # tokenizing many at a time is several times faster than one
 _SHUFFLED_BATCHES = 64

@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_luong.checks import check_above
+from keras_luong.compat import sentencepiece_op, set_sentencepiece_model
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_luong.text.tokenizer import (
     check_vocab_size,
@@ -303,11 +304,9 @@ class _SharedModel(tf.saved_model.experimental.TrackableResource):
 def _durable_tokenizer(model: bytes) -> Any:
     """Makes tensorflow_text's tokenizer with a model that does not vanish."""
     import tensorflow_text
-    from tensorflow_text.python.ops import sentencepiece_tokenizer
 
     tokenizer = tensorflow_text.SentencepieceTokenizer(model)
-    create = sentencepiece_tokenizer.gen_sentencepiece_tokenizer.sentencepiece_op
-    tokenizer._model_resource = _SharedModel(create, model)
+    set_sentencepiece_model(tokenizer, _SharedModel(sentencepiece_op(), model))
     return tokenizer
 
 

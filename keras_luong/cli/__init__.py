@@ -1,0 +1,1 @@
+"""The command line: `keras-luong`, one file a command."""

@@ -1,0 +1,75 @@
+"""Every private name of Keras, TensorFlow and tensorflow-text that the library uses.
+
+Each is here because there is no public way; `tests/test_compat.py` says so when one of
+them goes. (Methods that Keras leaves to subclasses are overridden where they are
+needed.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+from keras.src import backend
+
+
+def get_keras_mask(tensor: Any) -> Any:
+    """The implicit mask of a tensor, or None.
+
+    Keras fills in the mask of a layer's first argument only where that is its one
+    tensor; a decoder has two.
+    """
+    return backend.get_keras_mask(tensor)
+
+
+def flat_layers(model: keras.Model) -> Iterator[keras.layers.Layer]:
+    """All layers of a model, each before those that it is made of.
+
+    `model.layers` has the outermost alone.
+    """
+    return model._flatten_layers()
+
+
+def gradients_across_graphs(
+    targets: Sequence[Any], sources: Sequence[Any], upstream: Sequence[Any]
+) -> list[Any]:
+    """`tf.gradients` of what another graph than the current one computed.
+
+    That one looks for the loop in the current graph only; but the gradient of a
+    function, or of a branch, is another graph. What has no gradient has zeros.
+    """
+    import tensorflow as tf
+    from tensorflow.python.ops import gradients_util
+
+    return gradients_util._GradientsHelper(
+        list(targets),
+        list(sources),
+        list(upstream),
+        unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        src_graph=targets[0].graph,
+    )
+
+
+def frozen(function: Any) -> Any:
+    """A concrete function with its weights as constants, loops left as they are.
+
+    `tf.lite.TFLiteConverter` does so itself, but lowers loops first.
+    """
+    from tensorflow.python.framework import convert_to_constants
+
+    return convert_to_constants.convert_variables_to_constants_v2(
+        function, lower_control_flow=False
+    )
+
+
+def sentencepiece_op() -> Callable[..., Any]:
+    """The op that makes a SentencePiece model, with a `shared_name` of one's own."""
+    from tensorflow_text.python.ops import sentencepiece_tokenizer
+
+    return sentencepiece_tokenizer.gen_sentencepiece_tokenizer.sentencepiece_op
+
+
+def set_sentencepiece_model(tokenizer: Any, model: Any) -> None:
+    """Gives tensorflow-text's tokenizer another resource."""
+    tokenizer._model_resource = model

@@ -1,0 +1,1 @@
+"""What leaves the house: SavedModels, `.tflite` files, warm-up requests."""

@@ -1,0 +1,310 @@
+"""Export for LiteRT (TensorFlow Lite): one file with model, search and tokenizers.
+
+The graph maps the ids of one sentence to hypotheses, by builtin operations alone;
+`keras_luong.export.edge` runs it on text, with no TensorFlow installed. The file ends
+with an archive, which `unzip` reads and the interpreter does not look at:
+
+```
+keras_luong.json     what the runtime must know, and where the model comes from
+source.spm           the tokenizers (.txt if they are of words)
+target.spm
+```
+
+Shapes: `S` source tokens, `N` hypotheses, `T` target tokens, ends counted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import re
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from keras_luong.checks import check_choice, check_path, check_size
+from keras_luong.compat import frozen
+from keras_luong.decoding.beam import BeamSearch
+from keras_luong.decoding.ensemble import Ensemble
+from keras_luong.decoding.greedy import GreedySearch
+from keras_luong.decoding.stepping import Hypotheses, StepModel
+from keras_luong.export.edge import FORMAT, METADATA
+from keras_luong.export.saved_model import describe
+from keras_luong.files import saved_beside
+from keras_luong.models.translation_model import TranslationModel
+from keras_luong.translation.translator import Translator
+
+QUANTIZE = (None, "float16", "int8")
+
+
+def export_tflite(
+    translator: Translator,
+    path: str | os.PathLike,
+    quantize: str | None = None,
+    source_length: int | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write a `.tflite` file that translates a sentence at a time, search included.
+
+    Its signature `serving_default` maps `source: int32 [1, S]`, at most
+    `max_source_length` ids and the end's, to `ids int32 [1, N, T]`, `lengths int32 [1,
+    N]`, `scores` and `log_probs float32 [1, N]`, `weights float32 [1, N, T, S]` and
+    `token_log_probs float32 [1, N, T]`, as `keras_luong.decoding.Hypotheses` says; but
+    what is -inf there is float32's lowest number here.
+
+    A model in mixed precision is exported in float32, in which its weights are kept.
+
+    A runtime of your own should resize `source` to another length and back before each
+    sentence of a file for any length: with LiteRT's XNNPACK a second sentence of the
+    same length may else be answered with nonsense. `EdgeTranslator` does so.
+
+    Args:
+        translator: a `Translator` with the library's tokenizers, and a `BeamSearch`
+            without a shortlist or a `GreedySearch`.
+        path: the file; replaced if it exists.
+        quantize: None for float32; "float16" for weights of half the size; "int8" for
+            weights of a quarter of it, multiplied as integers (dynamic range).
+        source_length: int, `S`, end and padding counted, for runtimes that want to know
+            every shape, such as LiteRT.js: the outputs too are padded, to the longest
+            hypothesis that can be; or None for sources of any length up to the
+            translator's `max_source_length`.
+        metadata: what JSON can write, kept in the file for people.
+
+    Returns:
+        The path.
+
+    Raises:
+        TypeError: if an argument has the wrong type, or the search or a tokenizer is
+            none that the file can hold.
+        IsADirectoryError: if `path` is a directory.
+        ValueError: if `quantize` is something else, `source_length` below 2, or the
+            model has operations that LiteRT has not.
+
+    Example:
+        >>> export_tflite(translator, "m30k.tflite", quantize="int8")
+        >>> # Where there is ai-edge-litert and no TensorFlow:
+        >>> from keras_luong.export.edge import EdgeTranslator
+        >>> EdgeTranslator("m30k.tflite").translate(["A dog runs."])[0].text
+    """
+    if not isinstance(translator, Translator):
+        raise TypeError(f"`translator` must be a Translator. Received: {translator!r}")
+    path = check_path("path", path)
+    if path.is_dir():
+        raise IsADirectoryError(f"path must be a file. Received the directory {path}")
+    check_choice("quantize", quantize, QUANTIZE)
+    most = translator.max_source_length
+    if source_length is not None:
+        check_size("source_length", source_length, smallest=2)
+        most = min(most, source_length - 1)
+    search = _search(translator.search)
+    tokenizers = {
+        side: _tokenizer(side, getattr(translator, f"{side}_tokenizer"))
+        for side in ("source", "target")
+    }
+    about = describe(
+        translator,
+        metadata,
+        format=FORMAT,
+        max_source_length=most,
+        source_length=source_length,
+        quantize=quantize,
+        tokenizers={
+            side: {"kind": x.kind, "file": f"{side}{x.suffix}"}
+            for side, x in tokenizers.items()
+        },
+    )
+    model = _in_float32(translator.model)
+    translate = _one_sentence(model, search, most + 1, source_length)
+    content = _converted(translate, quantize)
+    with saved_beside(path) as beside:
+        beside.write_bytes(content)
+        _append(beside, about, tokenizers)
+    return path
+
+
+def _in_float32(model: StepModel) -> StepModel:
+    """The model itself, if it computes so already, or another one with its weights."""
+    if isinstance(model, Ensemble):
+        return Ensemble([_in_float32(member) for member in model.models], model.mean)
+    if not isinstance(model, TranslationModel):
+        return model
+    config = model.get_config()
+    if config["dtype"] == "float32":
+        return model
+    other = type(model).from_config({**config, "dtype": "float32"})
+    other.set_weights(model.get_weights())
+    return other
+
+
+def _search(search: Any) -> BeamSearch:
+    """The same for one sentence, which has no batch to leave."""
+    if isinstance(search, GreedySearch):
+        search = BeamSearch(1, max_length=search.max_length)
+    if not isinstance(search, BeamSearch):
+        raise TypeError(
+            "LiteRT runs a BeamSearch or a GreedySearch (it has no random operations "
+            f"that repeat TensorFlow's). Received: {search!r}"
+        )
+    if search.shortlist is not None:
+        raise TypeError(
+            "LiteRT cannot run a search with a shortlist: its loops need a vocabulary "
+            "of one size for all sentences. Export without it."
+        )
+    return dataclasses.replace(search, compact=False)
+
+
+def _tokenizer(side: str, tokenizer: Any) -> Any:
+    if getattr(tokenizer, "kind", None) not in ("sentencepiece", "word"):
+        raise TypeError(
+            f"The {side} tokenizer must be a SentencePieceTokenizer or a WordTokenizer,"
+            f" which the edge runtime knows. Received: {tokenizer!r}"
+        )
+    return tokenizer
+
+
+def _one_sentence(
+    model: StepModel, search: BeamSearch, longest: int, source_length: int | None
+) -> tf.types.experimental.ConcreteFunction:
+    """Traces the search for one source."""
+    source = tf.TensorSpec([1, source_length], tf.int32, name="source")
+
+    @tf.function(input_signature=[source], autograph=False)
+    def translate(source):
+        if source_length is not None:
+            found = search(model, source)
+            return _of_known_shape(found, _longest(search, source_length))._asdict()
+        some = _AtMost(model, source, longest)
+        found = search(some, _padded(source, longest))
+        return _cut(found, tf.shape(source)[1])._asdict()
+
+    return translate.get_concrete_function()
+
+
+class _AtMost:
+    """A model that reads a source of any length, and seems to read one of a known one.
+
+    A search writes down the attention of each step, and LiteRT's lists want to know how
+    much that is. The model itself computes no more than the source has.
+    """
+
+    def __init__(self, model: StepModel, source: tf.Tensor, longest: int):
+        self.model, self.source, self.longest = model, source, longest
+
+    def encode(self, source_ids: tf.Tensor) -> tuple[Any, Any]:
+        del source_ids  # the same, padded
+        return self.model.encode(self.source)
+
+    def step(self, tokens, state, memory):
+        logits, state, weights = self.model.step(tokens, state, memory)
+        return logits, state, _padded(weights, self.longest)
+
+    def cast_weights(self) -> list:
+        if hasattr(self.model, "cast_weights"):
+            return self.model.cast_weights()
+        return []
+
+
+def _padded(x: tf.Tensor, length: int) -> tf.Tensor:
+    """Fills the last axis up with zeros."""
+    missing = length - tf.shape(x)[-1]
+    padded = tf.pad(x, [[0, 0]] * (x.shape.rank - 1) + [[0, missing]])
+    padded.set_shape([*x.shape[:-1], length])
+    return padded
+
+
+def _cut(found: Hypotheses, length: tf.Tensor) -> Hypotheses:
+    """Attention to the source alone; LiteRT has no `...` in slices of rank 4."""
+    weights = found.weights
+    size = tf.stack([1, weights.shape[1], tf.shape(weights)[2], length])
+    return found._replace(weights=tf.slice(weights, [0, 0, 0, 0], size))
+
+
+def _longest(search: BeamSearch, source_length: int) -> int:
+    """The most tokens that a hypothesis can have."""
+    limits = []
+    if search.max_length is not None:
+        limits.append(search.max_length)
+    if search.max_length_ratio is not None:
+        limits.append(max(1, math.ceil(search.max_length_ratio * source_length)))
+    return min(limits, default=2 * source_length + 10)
+
+
+def _of_known_shape(found: Hypotheses, longest: int) -> Hypotheses:
+    """Padding up to the longest hypothesis, for runtimes that ask for shapes first."""
+
+    def known(x: tf.Tensor) -> tf.Tensor:
+        if x.shape.rank < 3:
+            return x
+        missing = [[0, 0]] * x.shape.rank
+        missing[2] = [0, longest - tf.shape(x)[2]]
+        # LiteRT knows what a reshape with constants makes.
+        shape = [1, x.shape[1], longest, *x.shape[3:]]
+        return tf.reshape(tf.pad(x, missing), shape)
+
+    # Of what comes right out of a loop LiteRT does not know the shape.
+    scores = tf.maximum(found.scores, tf.float32.min)
+    return Hypotheses(*map(known, found._replace(scores=scores)))
+
+
+def _converted(translate: Any, quantize: str | None) -> bytes:
+    """The file's content, before tokenizers are appended to it."""
+    module = tf.Module()
+    module.serve = _frozen(translate)
+    function = _without_tables(module.serve.get_concrete_function())
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([function], module)
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+    if quantize is not None:
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if quantize == "float16":
+        converter.target_spec.supported_types = [tf.float16]
+    try:
+        return converter.convert()
+    except Exception as error:  # of the converter's own, or TensorFlow's
+        raise ValueError(_why_not(str(error))) from error
+
+
+def _frozen(translate: Any) -> Any:
+    """The function with its weights as constants, which loops can read."""
+    constant = frozen(_without_tables(translate))
+    names = sorted(translate.structured_outputs)
+    (spec,) = translate.structured_input_signature[0]
+
+    @tf.function(input_signature=[spec], autograph=False)
+    def serve(source):
+        return dict(zip(names, constant(source), strict=True))
+
+    return serve
+
+
+def _without_tables(function: Any) -> Any:
+    """Forgets tables that were made elsewhere, which the converter warns about."""
+    function.graph.clear_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS)
+    return function
+
+
+def _why_not(message: str) -> str:
+    """What a person can read of a converter's error."""
+    lacking = sorted(set(re.findall(r"TF Select ops: ([\w, ]+)", message)))
+    if lacking:
+        reason = f"LiteRT lacks the operations {', '.join(lacking)}"
+    else:
+        lines = [line for line in message.splitlines() if "error:" in line]
+        reason = (lines or message.splitlines() or ["unknown"])[0][-300:]
+    return f"The model cannot be converted for LiteRT: {reason}"
+
+
+def _append(path: Path, about: bytes, tokenizers: dict[str, Any]) -> None:
+    """Adds the archive, as LiteRT's own tools add what belongs to a model."""
+    with (
+        zipfile.ZipFile(path, "a") as archive,
+        tempfile.TemporaryDirectory() as directory,
+    ):
+        archive.writestr(METADATA, about)
+        for side, tokenizer in tokenizers.items():
+            file = tokenizer.save(Path(directory, side))
+            archive.write(file, file.name)

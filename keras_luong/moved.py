@@ -1,0 +1,64 @@
+"""Old names of modules: they still import, and warn.
+
+Remove a row once nobody can be expected to import it any more.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+import warnings
+from collections.abc import Sequence
+from types import ModuleType
+
+MOVED = {
+    "keras_luong.serving": "keras_luong",
+    "keras_luong.serving.command_line": "keras_luong.cli.options",
+    "keras_luong.serving.graph": "keras_luong.translation.graph",
+    "keras_luong.serving.saved_model": "keras_luong.export.saved_model",
+    "keras_luong.serving.signatures": "keras_luong.export.signatures",
+    "keras_luong.serving.tflite": "keras_luong.export.tflite",
+    "keras_luong.serving.translation": "keras_luong.translation.translation",
+    "keras_luong.serving.translator": "keras_luong.translation.translator",
+    "keras_luong.serving.warmup": "keras_luong.export.warmup",
+    "keras_luong.text.corpora": "keras_luong.text.find_corpus",
+    "keras_luong.text.tokenizers": "keras_luong.text.tokenizer_pair",
+    "keras_luong.training.averaging": "keras_luong.runs.averaging",
+    "keras_luong.training.callbacks": "keras_luong.runs.callbacks",
+    "keras_luong.training.checkpoints": "keras_luong.runs.checkpoints",
+    "keras_luong.training.distillation": "keras_luong.runs.distillation",
+    "keras_luong.training.run_corpus": "keras_luong.runs.corpus",
+    "keras_luong.training.run_directory": "keras_luong.runs.directory",
+    "keras_luong.training.run_ensemble": "keras_luong.runs.ensemble",
+    "keras_luong.training.run_lock": "keras_luong.runs.lock",
+    "keras_luong.training.translation_evaluation": "keras_luong.runs.validation",
+}
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds what has moved; it is asked last, when nothing else has that name."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """A spec that loads the module by its new name."""
+        if name not in MOVED:
+            return None
+        is_package = any(other.startswith(f"{name}.") for other in MOVED)
+        return importlib.machinery.ModuleSpec(name, self, is_package=is_package)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Gives the old module all that the new one has."""
+        name = module.__name__
+        warnings.warn(f"{name} is {MOVED[name]} now", DeprecationWarning, stacklevel=2)
+        new = importlib.import_module(MOVED[name])
+        public = {k: v for k, v in vars(new).items() if not k.startswith("__")}
+        vars(module).update(public)
+
+
+def install() -> None:
+    """Lets the old names be imported."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.append(_Finder())

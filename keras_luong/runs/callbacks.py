@@ -1,0 +1,229 @@
+"""Callbacks: a log and weights after every epoch, and the usual ones of Keras."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import keras
+
+from keras_luong.checks import check_size
+from keras_luong.files import json_number, saved_beside, write_text
+from keras_luong.runs.averaging import EPOCH_WEIGHTS, epoch_weights
+from keras_luong.runs.directory import RunDirectory, read_history
+from keras_luong.training.metrics import TokenMean
+from keras_luong.training.monitors import best_so_far, is_better
+from keras_luong.training.moving_average import MovingAverage
+from keras_luong.training.optimizers import innermost
+
+
+class EpochLog(keras.callbacks.Callback):
+    """Writes one line of JSON per epoch, and adds the training speed to the logs.
+
+    A line has `epoch` (from 1), Keras's logs, `learning_rate`, `seconds` (all of the
+    epoch, or of its part after the last stop), `target_tokens_per_second` (of training
+    alone, padding not counted) and, with this library's optimizers, `gradient_norm`:
+    the mean over the steps of the norm before clipping. When training goes on after an
+    interruption, the lines of epochs that are trained again are replaced.
+
+    Args:
+        run_dir: The run directory, whose `history.jsonl` is written.
+        token_counter: A metric of the compiled model that counts target tokens, such
+            as the `Perplexity` given to `compile`.
+
+    Example:
+        >>> perplexity = Perplexity()
+        >>> model.compile("adam", SequenceCrossentropy(), metrics=[perplexity])
+        >>> model.fit(batches, callbacks=[EpochLog("runs/m30k", perplexity)])
+    """
+
+    def __init__(self, run_dir: str | Path, token_counter: TokenMean):
+        super().__init__()
+        self.run = RunDirectory(run_dir)
+        self.token_counter = token_counter
+        self._start = 0.0
+        self._speed: float | None = None
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Starts the clock."""
+        self._start = time.perf_counter()
+        self._speed = None
+
+    def on_test_begin(self, logs=None):
+        """Training is over and the validation about to reset the metrics."""
+        self._measure()
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Writes the line."""
+        logs = {} if logs is None else logs
+        self._measure()  # where there is no validation
+        logs["target_tokens_per_second"] = self._speed
+        if (norm := self._mean_norm()) is not None:
+            logs["gradient_norm"] = norm
+        rate = logs.get("learning_rate", self.model.optimizer.learning_rate)
+        line = {
+            "epoch": epoch + 1,
+            **{name: json_number(value) for name, value in logs.items()},
+            "learning_rate": float(keras.ops.convert_to_numpy(rate)),
+            "seconds": round(time.perf_counter() - self._start, 3),
+        }
+        earlier = [e for e in read_history(self.run.path) if e["epoch"] <= epoch]
+        self.run.path.mkdir(parents=True, exist_ok=True)
+        write_text(
+            self.run.history, "".join(json.dumps(e) + "\n" for e in [*earlier, line])
+        )
+
+    def _mean_norm(self) -> float | None:
+        """The mean since the last epoch, which an interruption does not lose."""
+        norms = getattr(innermost(self.model.optimizer), "norms", None)
+        if norms is None:
+            return None
+        total, steps = keras.ops.convert_to_numpy(norms)
+        norms.assign([0.0, 0.0])
+        return float(total / max(steps, 1))
+
+    def _measure(self) -> None:
+        if self._speed is None:
+            tokens = keras.ops.convert_to_numpy(self.token_counter.count)
+            self._speed = float(tokens) / (time.perf_counter() - self._start)
+
+
+class StopOnNaN(keras.callbacks.Callback):
+    """Stops training at the first batch after which the loss is not finite.
+
+    It raises, unlike `keras.callbacks.TerminateOnNaN`, which ends the epoch as if it
+    were whole, so that the ruined weights replace the last good checkpoint.
+
+    Raises:
+        FloatingPointError: From `fit`, naming the epoch and the batch.
+    """
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Remembers the epoch for the message."""
+        self._epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Looks at the loss."""
+        loss = (logs or {}).get("loss", 0.0)
+        if not math.isfinite(loss):
+            raise FloatingPointError(
+                f"The loss is {loss} after batch {batch + 1} of epoch "
+                f"{self._epoch + 1}. The last checkpoint is kept. A lower learning "
+                "rate or clip_norm usually helps, from there or from the start"
+            )
+
+
+class SaveWeights(keras.callbacks.Callback):
+    """Saves the weights after an epoch: the last, the best, those of the last epochs.
+
+    Files are written beside and renamed.
+
+    Args:
+        run_dir: The run directory. The last weights go to `last.weights.h5`, the best
+            to `model.weights.h5`; better than all in `history.jsonl` is the best.
+        monitor: What "best" is judged by.
+        keep_epochs: How many epochs' weights stay in `epochs/`, to be averaged.
+
+    Example:
+        >>> model.fit(batches, callbacks=[SaveWeights("runs/m30k", keep_epochs=5)])
+        >>> average_weights(epoch_weights("runs/m30k", last=5), "mean.weights.h5")
+    """
+
+    def __init__(self, run_dir: str | Path, monitor="val_perplexity", keep_epochs=0):
+        super().__init__()
+        self.run = RunDirectory(run_dir)
+        self.monitor = monitor
+        self.keep_epochs = check_size("keep_epochs", keep_epochs, smallest=0)
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Writes what is to be written, and drops the oldest epoch's."""
+        self._save(self.run.last_weights)
+        history = [e for e in read_history(self.run.path) if e["epoch"] <= epoch]
+        best, _ = best_so_far(history, self.monitor)
+        if is_better((logs or {}).get(self.monitor), best, self.monitor):
+            self._save(self.run.best_weights)
+        if self.keep_epochs:
+            saved = self.run.path / EPOCH_WEIGHTS.format(epoch=epoch + 1)
+            self._save(saved)
+            paths = epoch_weights(self.run.path)
+            end = paths.index(saved) + 1  # later ones are of a training that was undone
+            for path in (*paths[end:], *paths[: max(0, end - self.keep_epochs)]):
+                path.unlink()
+
+    def _save(self, path: Path) -> None:
+        with saved_beside(path) as beside:
+            self.model.save_weights(beside)
+
+
+class StopEarly(keras.callbacks.Callback):
+    """Stops after some epochs without a better one, also if they were of several runs.
+
+    `keras.callbacks.EarlyStopping` starts to count anew where a training goes on.
+
+    Args:
+        run_dir: The run directory, whose `history.jsonl` knows all epochs; this comes
+            after `EpochLog`, which writes it.
+        monitor: What "better" is judged by.
+        patience: How many epochs.
+    """
+
+    def __init__(self, run_dir: str | Path, monitor: str, patience: int):
+        super().__init__()
+        self.run_dir, self.monitor = run_dir, monitor
+        self.patience = check_size("early_stopping", patience)
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Stops?"""
+        best, stale = best_so_far(read_history(self.run_dir), self.monitor)
+        if stale >= self.patience:
+            print(f"Stopping early after epoch {epoch + 1}: {self.monitor} was {best}")
+            self.model.stop_training = True
+
+
+def training_callbacks(
+    run_dir: str | Path,
+    token_counter: TokenMean,
+    first: Sequence[keras.callbacks.Callback] = (),
+    last: Sequence[keras.callbacks.Callback] = (),
+    monitor: str = "val_perplexity",
+    early_stopping: int | None = None,
+    keep_epochs: int = 0,
+    moving_average: bool = False,
+) -> list[keras.callbacks.Callback]:
+    """The callbacks of a training run, in the order in which they need each other.
+
+    Args:
+        run_dir: The run directory. What it already holds is gone on with.
+        token_counter: See `EpochLog`.
+        first: Callbacks that change the data, the learning rate or the logs.
+        last: Callbacks that save where the training is, such as `Checkpoints`: whatever
+            an epoch leaves is there before it counts as finished.
+        monitor: What "best" is judged by.
+        early_stopping: Stop after so many epochs without a better one; None or 0 never.
+        keep_epochs: Keep the weights of the last so many epochs, to average them.
+        moving_average: Whether to validate and save the average of the weights that
+            the optimizer keeps, see `MovingAverage`.
+
+    Returns:
+        Callbacks for `fit`.
+
+    Example:
+        >>> checkpoints = Checkpoints("runs/m30k")
+        >>> callbacks = training_callbacks(
+        ...     "runs/m30k", perplexity, last=[checkpoints], monitor="val_bleu")
+        >>> model.fit(batches, validation_data=validation, callbacks=callbacks)
+    """
+    log = EpochLog(run_dir, token_counter)
+    return [
+        *first,
+        StopOnNaN(),
+        SaveWeights(run_dir, monitor, keep_epochs),
+        log,
+        *([StopEarly(run_dir, monitor, early_stopping)] if early_stopping else []),
+        keras.callbacks.TensorBoard(str(log.run.logs), write_graph=False),
+        *([MovingAverage()] if moving_average else []),
+        *last,
+    ]

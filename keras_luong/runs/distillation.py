@@ -1,0 +1,122 @@
+"""Distillation: a corpus that also has what a teacher makes of its sources.
+
+Sequence-level knowledge distillation (Kim & Rush 2016, arXiv:1606.07947, section 3.2)
+teaches a student the best translations of a teacher's beam search. They are more
+regular than people's, and easier to learn; beside the references, which stay in the
+corpus, they are a second way to say each sentence.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import keras
+
+from keras_luong.text.corpus import Corpus, count
+from keras_luong.translation.translator import Translator
+
+_AT_ONCE = 64  # sentences that are translated in a batch
+
+
+def write_distilled(
+    corpus: Corpus,
+    teacher: Translator,
+    directory: str | Path,
+    progress: bool = False,
+) -> Path:
+    """Writes a corpus whose training split has every source twice.
+
+    Once with its reference, and once with the teacher's translation of it, one after
+    the other. The other splits are written as they are, but that line ends inside of a
+    sentence become spaces. It takes bounded memory, and the directory appears when it
+    is complete; what a killed process had begun is begun anew.
+
+    Args:
+        corpus: What to learn from; its training split is translated.
+        teacher: What translates it: best an `Ensemble` of models trained on it.
+        directory: A new directory, for text files as `TextFiles.from_directory` reads
+            them: `train.en`, `train.de`, `validation.en`, ...
+        progress: Whether to show Keras's progress bar.
+
+    Returns:
+        The directory.
+
+    Raises:
+        FileExistsError: If there is something of that name.
+        ValueError: If the corpus has no split to train on, or one that is spoilt.
+
+    Example:
+        ```python
+        teacher = load_ensemble(["runs/a", "runs/b", "runs/c"])
+        write_distilled(load_corpus("my/corpus", "en", "de"), teacher, "distilled")
+        ```
+    """
+    directory = Path(directory)
+    if directory.exists() or directory.is_symlink():
+        raise FileExistsError(f"{directory} exists; give the name of a new directory")
+    train = corpus.pairs("train")
+    others = [split for split in corpus.splits if split != "train"]
+    others = {split: corpus.pairs(split) for split in others}  # spoilt files say so now
+    bar = keras.utils.Progbar(count(train), unit_name="text") if progress else None
+    partial = directory.with_name(f".{directory.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        _write(corpus, "train", twice(_texts(train), teacher, bar), partial)
+        for split, pairs in others.items():
+            _write(corpus, split, _texts(pairs), partial)
+        partial.rename(directory)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return directory
+
+
+def twice(
+    pairs: Iterator[tuple[str, str]],
+    teacher: Translator,
+    bar: keras.utils.Progbar | None = None,
+) -> Iterator[tuple[str, str]]:
+    """Yields each pair, and then its source with the teacher's translation.
+
+    Args:
+        pairs: Sources and references, in any number.
+        teacher: What translates the sources.
+        bar: Is told of each.
+
+    Yields:
+        Sources and targets, two for each pair.
+    """
+    pairs, ahead = itertools.tee(pairs)
+    translations = teacher.stream((source for source, _ in ahead), _AT_ONCE)
+    for (source, reference), translation in zip(pairs, translations, strict=True):
+        yield source, reference
+        yield source, translation.text
+        if bar is not None:
+            bar.add(1)
+
+
+def _texts(pairs) -> Iterator[tuple[str, str]]:
+    for pair in pairs.as_numpy_iterator():
+        yield pair["source"].decode(), pair["target"].decode()
+
+
+def _write(corpus: Corpus, split: str, pairs: Iterator, directory: Path) -> None:
+    source, target = (
+        directory / f"{split}.{language}"
+        for language in (corpus.source_language, corpus.target_language)
+    )
+    with (
+        source.open("w", encoding="utf-8", newline="\n") as sources,
+        target.open("w", encoding="utf-8", newline="\n") as targets,
+    ):
+        for one, other in pairs:
+            print(_one_line(one), file=sources)
+            print(_one_line(other), file=targets)
+
+
+def _one_line(text: str) -> str:
+    return re.sub(r"[\r\n]+", " ", text)

@@ -1,0 +1,66 @@
+"""Several runs as one translator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import keras
+
+from keras_luong.decoding.ensemble import Ensemble
+from keras_luong.runs.directory import RunDirectory, load
+from keras_luong.translation.translator import Translator
+
+
+def load_ensemble(
+    run_dirs: Sequence[str | Path], dtype: str | keras.DTypePolicy | None = None
+) -> Translator:
+    """Loads several runs as one translator, whose models translate together.
+
+    Args:
+        run_dirs: The run directories, one at least.
+        dtype: As for `load`.
+
+    Returns:
+        A translator with an `Ensemble` of the runs' models (of one run, what `load`
+        returns), the first one's search and tokenizers, and the least of their
+        `max_source_length`.
+
+    Raises:
+        FileNotFoundError, ValueError: As of `load`.
+        ValueError: If the runs have different tokenizers, or it is no list of runs.
+
+    Example:
+        >>> teacher = load_ensemble(["runs/a", "runs/b", "runs/c"])
+    """
+    if isinstance(run_dirs, (str, Path)) or not run_dirs:
+        raise ValueError(
+            "`run_dirs` must be a list of one run directory at least. "
+            f"Received: {run_dirs!r}"
+        )
+    translators = [load(run_dir, dtype=dtype) for run_dir in run_dirs]
+    _check_same_tokenizers(run_dirs)
+    first = translators[0]
+    if len(translators) == 1:
+        return first
+    return Translator(
+        Ensemble([translator.model for translator in translators]),
+        first.tokenizers,
+        first.search,
+        min(translator.max_source_length for translator in translators),
+    )
+
+
+def _check_same_tokenizers(run_dirs: Sequence[str | Path]) -> None:
+    def files(run_dir):
+        paths = RunDirectory(run_dir).tokenizer.iterdir()
+        return {path.name: path.read_bytes() for path in paths}
+
+    first, *others = run_dirs
+    expected = files(first)
+    for other in others:
+        if files(other) != expected:
+            raise ValueError(
+                "The runs of an ensemble must have the same tokenizers. Received: "
+                f"{first}, {other}"
+            )

@@ -1,0 +1,114 @@
+"""Translations of validation sentences after every epoch: BLEU, samples, a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_luong.evaluation.bleu import bleu
+
+if TYPE_CHECKING:
+    from keras_luong.translation.translator import Translation, Translator
+
+
+class TranslationEvaluation(keras.callbacks.Callback):
+    """Translates validation sentences after each epoch, and scores them by BLEU.
+
+    Puts `val_bleu` into the logs, so that callbacks that come after it in the list
+    (`EarlyStopping`, `ModelCheckpoint`, `TensorBoard`) can use it. Prints the first
+    translations, and draws the attention of the first one, if the model has attention
+    and matplotlib is installed.
+
+    Args:
+        translator: A translator that holds the very model that is trained.
+        sources: Source sentences.
+        references: Their translations.
+        tokenize: sacrebleu's tokenisation, see `bleu`.
+        samples: How many translations to print.
+        log_dir: Where TensorBoard's events go; None for none.
+        pictures: Directory of the pictures, `epoch-01.png` and so on; None for none.
+
+    Raises:
+        ValueError: If there are no sentences, or not as many sources as references.
+
+    Example:
+        >>> evaluation = TranslationEvaluation(translator, sources, references)
+        >>> stop = keras.callbacks.EarlyStopping("val_bleu", mode="max", patience=3)
+        >>> model.fit(batches, callbacks=[evaluation, stop])
+    """
+
+    def __init__(
+        self,
+        translator: Translator,
+        sources: Sequence[str],
+        references: Sequence[str],
+        tokenize: str = "13a",
+        samples: int = 2,
+        log_dir: str | Path | None = None,
+        pictures: str | Path | None = None,
+    ):
+        super().__init__()
+        bleu(
+            references, sources, tokenize
+        )  # refuses now what would fail an epoch later
+        self.translator = translator
+        self.sources = list(sources)
+        self.references = list(references)
+        self.tokenize = tokenize
+        self.samples = samples
+        self.log_dir = log_dir
+        self.pictures = pictures
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Translates, scores, prints, draws."""
+        translations = self.translator.translate(self.sources)
+        score = bleu([t.text for t in translations], self.references, self.tokenize)
+        if logs is not None:
+            logs["val_bleu"] = score.score
+        sample = self._sample(translations)
+        print(f"\n{sample}", flush=True)  # the progress bar has not ended its line
+        picture = self._draw(epoch, translations[0])
+        self._to_tensorboard(epoch, sample, picture)
+
+    def _sample(self, translations: list[Translation]) -> str:
+        rows = zip(self.sources, translations, self.references, strict=True)
+        return "\n".join(
+            f"  source       {source}\n"
+            f"  translation  {translation.text}\n"
+            f"  reference    {reference}"
+            for source, translation, reference in list(rows)[: self.samples]
+        )
+
+    def _draw(self, epoch: int, translation: Translation) -> Path | None:
+        if self.pictures is None or not np.any(translation.alignment):
+            return None  # no attention, or an empty sentence
+        from keras_luong.evaluation.plots import save_attention
+
+        path = Path(self.pictures) / f"epoch-{epoch + 1:02d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            save_attention(
+                path,
+                translation.alignment,
+                translation.source_tokens,
+                translation.tokens,
+            )
+        except ImportError:  # pictures are an extra; training goes on without it
+            return None
+        return path
+
+    def _to_tensorboard(self, epoch: int, sample: str, picture: Path | None) -> None:
+        if self.log_dir is None:
+            return
+        writer = tf.summary.create_file_writer(str(self.log_dir))
+        with writer.as_default(step=epoch):
+            tf.summary.text("translations", f"```\n{sample}\n```")
+            if picture is not None:
+                image = tf.io.decode_png(tf.io.read_file(str(picture)), channels=3)
+                tf.summary.image("attention", image[None])
+        writer.close()

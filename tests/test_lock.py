@@ -1,0 +1,47 @@
+import subprocess
+import sys
+
+import pytest
+
+from keras_luong.runs.lock import owned
+
+HOLD = """
+import sys, time
+from keras_luong.runs.lock import owned
+with owned(sys.argv[1]):
+    print("owned", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_one_process_at_a_time(tmp_path):
+    command = [sys.executable, "-c", HOLD, str(tmp_path / "run")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout.readline() == "owned\n"
+            message = f"Another process, {other.pid}, trains in .*run"
+            with pytest.raises(OSError, match=message), owned(tmp_path / "run"):
+                pass
+        finally:
+            other.kill()
+    with owned(tmp_path / "run"):  # a killed process owns nothing
+        assert (tmp_path / "run").is_dir()
+
+
+def test_what_was_half_written_is_removed(tmp_path):
+    (tmp_path / "epochs").mkdir()
+    kept = [tmp_path / "run.json", tmp_path / ".hidden", tmp_path / "epochs" / "a.h5"]
+    litter = [tmp_path / ".123.run.json", tmp_path / "epochs" / ".7.a.weights.h5"]
+    for path in (*kept, *litter):
+        path.touch()
+    with owned(tmp_path):
+        assert all(path.exists() for path in kept)
+        assert not any(path.exists() for path in litter)
+
+
+@pytest.mark.parametrize("name", ["file", "file/run"])
+def test_what_cannot_be_written_to_is_named(name, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=f"run_dir must be .*Received: .*{name}"):
+        with owned(tmp_path / name):
+            pass
