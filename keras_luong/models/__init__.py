@@ -1,12 +1,14 @@
 """The models, one paper a file, and their configurations."""
 
+from keras_luong.config.presets import PRESETS
+from keras_luong.config.seq2seq import Seq2SeqConfig
+from keras_luong.config.transformer import TransformerConfig
 from keras_luong.models.bahdanau import Bahdanau2015
 from keras_luong.models.cho import Cho2014
-from keras_luong.models.config import Seq2SeqConfig
 from keras_luong.models.gnmt import GNMT
-from keras_luong.models.presets import PRESETS, build
 from keras_luong.models.seq2seq import Seq2Seq
-from keras_luong.models.transformer import Transformer, TransformerConfig
+from keras_luong.models.transformer import Transformer
+from keras_luong.models.translation_model import TranslationModel
 
 __all__ = [
     "GNMT",
@@ -19,3 +21,6 @@ __all__ = [
     "TransformerConfig",
     "build",
 ]
+
+#: The model of any preset.
+build = TranslationModel.from_preset

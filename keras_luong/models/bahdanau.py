@@ -103,20 +103,3 @@ class Bahdanau2015(Seq2Seq):
         """`s_0 = tanh(W_s ←h_1)`, for every layer."""
         backward = [state[..., state.shape[-1] // 2 :] for state in states]
         return super().first_states(layers, backward)
-
-
-PRESETS = {
-    "bahdanau2015": {
-        "units": 1000,
-        "embedding_dim": 620,
-        "encoder_units": 1000,
-        "cell_type": "gru",
-        "bidirectional": True,
-        "bridge": "dense",
-        "attention": "global",
-        "score_mode": "concat",
-        "attention_units": 1000,
-        "input_feeding": False,
-        "dropout": 0.0,
-    }
-}

@@ -151,16 +151,3 @@ class Cho2014(Seq2Seq):
         """None: the cell makes them of the summary."""
         del layers, states
         return []
-
-
-PRESETS = {
-    "cho2014": {
-        "units": 1000,
-        "embedding_dim": 100,
-        "cell_type": "gru",
-        "bidirectional": False,
-        "attention": None,
-        "input_feeding": False,
-        "dropout": 0.0,
-    }
-}

@@ -118,18 +118,3 @@ class GNMT(Seq2Seq):
             make_attention(config, dtype),
             **cell_options(config, dtype),
         )
-
-
-PRESETS = {
-    "gnmt": {
-        "units": 1024,
-        "num_layers": 4,
-        "bidirectional": False,
-        "attention": "global",
-        "score_mode": "normed_concat",
-        "input_feeding": False,
-        "residual": True,
-        "dropout": 0.2,
-        "init_scale": 0.1,
-    }
-}

@@ -6,83 +6,18 @@ L `cache_length`.
 
 from __future__ import annotations
 
-import dataclasses
 from types import SimpleNamespace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
-from keras_luong.checks import check_choice, check_rate, check_size
+from keras_luong.config.transformer import TransformerConfig
 from keras_luong.layers.cached_attention import CachedMultiHeadAttention
 from keras_luong.layers.positions import SinusoidalPositions
-from keras_luong.models.config import TIES, check_vocabularies
 from keras_luong.models.restricted import logits
 from keras_luong.models.translation_model import TranslationModel
-from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-
-
-@dataclasses.dataclass(frozen=True)
-class TransformerConfig:
-    """Hyperparameters of a `Transformer`; the defaults make a small one.
-
-    Args:
-        source_vocab_size: Number of source ids, the four special ones included.
-        target_vocab_size: Number of target ids, likewise.
-        units: d_model, the size of embeddings and of every layer's output.
-        num_layers: Blocks of the encoder and of the decoder, the paper's N.
-        num_heads: Attention heads, each of `units / num_heads`.
-        feedforward_units: d_ff, the inner size of feed-forward layers; 4 times `units`
-            by default.
-        dropout: Rate on embeddings and on the output of every sub-layer (section 5.4).
-        attention_dropout: Rate on attention weights.
-        tie_embeddings: None, "target" (target embedding = softmax weights, Press & Wolf
-            2017) or "all" (and the source's, as in the paper: needs one shared
-            vocabulary).
-        cache_length: Target words that `step` remembers. Where a hypothesis grows
-            longer, each layer attends to its last `cache_length` words only. Memory and
-            time of a search grow with it; no weight depends on it.
-
-    Raises:
-        ValueError, TypeError: A value that cannot be, or two that don't fit together.
-
-    Example:
-        >>> config = TransformerConfig(8000, 8000, units=512, num_heads=8)
-    """
-
-    source_vocab_size: int
-    target_vocab_size: int
-    units: int = 256
-    num_layers: int = 3
-    num_heads: int = 4
-    feedforward_units: int | None = None
-    dropout: float = 0.1
-    attention_dropout: float = 0.0
-    tie_embeddings: str | None = None
-    cache_length: int = 256
-
-    pad_id: ClassVar[int] = PAD_ID
-    unk_id: ClassVar[int] = UNK_ID
-    bos_id: ClassVar[int] = BOS_ID
-    eos_id: ClassVar[int] = EOS_ID
-
-    def __post_init__(self):
-        """Fills in what follows from other fields, then checks them all."""
-        for name in ("source_vocab_size", "target_vocab_size", "units"):
-            check_size(name, getattr(self, name))
-        if self.feedforward_units is None:
-            object.__setattr__(self, "feedforward_units", 4 * self.units)
-        for name in ("num_layers", "num_heads", "feedforward_units", "cache_length"):
-            check_size(name, getattr(self, name))
-        for name in ("dropout", "attention_dropout"):
-            check_rate(name, getattr(self, name))
-        check_choice("tie_embeddings", self.tie_embeddings, TIES)
-        if self.units % self.num_heads:
-            raise ValueError(
-                "units must be a multiple of num_heads. Received: "
-                f"units={self.units}, num_heads={self.num_heads}"
-            )
-        check_vocabularies(self)
+from keras_luong.special_ids import PAD_ID
 
 
 class Block(NamedTuple):
@@ -362,33 +297,3 @@ def _attention(config, dtype, name):
         dtype=dtype,
         name=name,
     )
-
-
-# Table 3. The paper has one vocabulary for both languages and ties all embeddings; with
-# one, set tie_embeddings="all".
-_BASE = {
-    "units": 512,
-    "num_layers": 6,
-    "num_heads": 8,
-    "feedforward_units": 2048,
-    "dropout": 0.1,
-    "tie_embeddings": "target",
-}
-_BIG = {"units": 1024, "num_heads": 16, "feedforward_units": 4096, "dropout": 0.3}
-
-# Wu et al. 2021 (arXiv:2105.14462), for small corpora; theirs normalises after each
-# sub-layer.
-_TINY = {
-    "units": 128,
-    "num_layers": 4,
-    "num_heads": 4,
-    "feedforward_units": 256,
-    "dropout": 0.3,
-    "tie_embeddings": "all",
-}
-
-PRESETS = {
-    "vaswani2017-base": _BASE,
-    "vaswani2017-big": {**_BASE, **_BIG},
-    "wu2021-tiny": _TINY,
-}

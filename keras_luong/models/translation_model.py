@@ -8,9 +8,17 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_luong.checks import check_choice
 from keras_luong.compat import flat_layers
+from keras_luong.config.presets import PRESETS
 from keras_luong.models.restricted import Restricted, logits
 from keras_luong.training.fused_model import FusedModel
+
+
+def model_class(name: str) -> Any:
+    """The class of a preset's model; ValueError if there is no such preset."""
+    preset = PRESETS[check_choice("preset", name, PRESETS)]
+    return keras.saving.get_registered_object(f"keras_luong>{preset.model}")
 
 
 class TranslationModel(FusedModel):
@@ -46,11 +54,42 @@ class TranslationModel(FusedModel):
                 raise ValueError(f"{cls.__name__} needs {name}. Received: {name}=None")
 
     @classmethod
-    def from_preset(cls, name, source_vocab_size, target_vocab_size, **changes):
-        """The model of a preset; see `keras_luong.models.presets.build`."""
-        from keras_luong.models.presets import build
+    def from_preset(
+        cls,
+        name: str,
+        source_vocab_size: int,
+        target_vocab_size: int,
+        dtype: str | None = None,
+        **changes: Any,
+    ) -> Any:
+        """The model of a preset, with random weights.
 
-        return build(name, source_vocab_size, target_vocab_size, **changes)
+        Args:
+            name: A name in `keras_luong.config.presets.PRESETS`.
+            source_vocab_size: Number of source ids, the four special ones included.
+            target_vocab_size: Number of target ids, likewise.
+            dtype: Dtype policy.
+            **changes: Fields of the configuration that are to differ from the preset's.
+
+        Returns:
+            A model of this class, or of the class below it that the preset names.
+
+        Raises:
+            ValueError, TypeError: An unknown preset, one of another kind of model, or
+                values that cannot be.
+
+        Example:
+            >>> model = kl.Seq2Seq.from_preset("bahdanau2015", 8000, 8000, units=512,
+            ...                                encoder_units=512)
+        """
+        model = model_class(name)
+        if not issubclass(model, cls):
+            raise ValueError(
+                f"The preset {name} is a {model.__name__}, and no {cls.__name__}: use "
+                f"{model.__name__}.from_preset"
+            )
+        sizes = source_vocab_size, target_vocab_size
+        return model(model.config_class.preset(name, *sizes, **changes), dtype=dtype)
 
     def step(self, tokens, state, memory):
         """Reads one target word per hypothesis and predicts the next.

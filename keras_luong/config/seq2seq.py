@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from typing import ClassVar
+from typing import Any, Literal
 
-from keras_luong.checks import (
-    check_choice,
-    check_flag,
-    check_not_negative,
-    check_rate,
-    check_size,
-)
-from keras_luong.layers.cells import CELL_TYPES
-from keras_luong.layers.monotonic_attention import SOFT_MODES as MONOTONIC_MODES
-from keras_luong.layers.scores import SCORES
-from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_luong.config.fields import NotNegative, Number, Positive, Rate
+from keras_luong.config.model import ModelConfig, Ties
 
-ATTENTIONS = ("global", "local-m", "local-p", "monotonic", None)
-TIES = (None, "target", "all")
-BRIDGES = (None, "dense")
-DROPOUTS = (
-    "dropout",
-    "word_dropout",
-    "recurrent_dropout",
-    "memory_dropout",
-    "attention_dropout",
-)
+Attention = Literal["global", "local-m", "local-p", "monotonic"] | None
+CellType = Literal["lstm", "layer_norm_lstm", "gru", "simple_rnn"]
+MonotonicMode = Literal["recursive", "parallel"]
+ScoreMode = Literal[
+    "dot",
+    "scaled_dot",
+    "general",
+    "scaled_general",
+    "concat",
+    "normed_concat",
+    "location",
+    "reduced_rank",
+    "cosine",
+]
 
 
 @dataclasses.dataclass(frozen=True)
-class Seq2SeqConfig:
+class Seq2SeqConfig(ModelConfig):
     """Hyperparameters of a `Seq2Seq` model; the defaults make a small, modern one.
 
     Args:
@@ -94,93 +88,48 @@ class Seq2SeqConfig:
         >>> paper = kl.Seq2SeqConfig.preset("luong2015-global-dot", 50000, 50000)
     """
 
-    source_vocab_size: int
-    target_vocab_size: int
     units: int = 256
     embedding_dim: int | None = None
     num_layers: int = 1
-    cell_type: str = "lstm"
+    cell_type: CellType = "lstm"
     bidirectional: bool = True
     encoder_units: int | None = None
-    bridge: str | None = None
-    attention: str | None = "global"
-    score_mode: str = "general"
+    bridge: Literal["dense"] | None = None
+    attention: Attention = "global"
+    score_mode: ScoreMode = "general"
     window: int = 10
     gaussian: bool | None = None
     renormalize: bool = False
     coverage: bool = False
-    coverage_loss: float = 0.0
+    coverage_loss: NotNegative = 0.0
     hard_attention: bool = False
-    sigmoid_noise: float = 0.0
-    score_bias_init: float = 0.0
-    monotonic_mode: str = "recursive"
+    sigmoid_noise: NotNegative = 0.0
+    score_bias_init: Number = 0.0
+    monotonic_mode: MonotonicMode = "recursive"
     attention_units: int | None = None
     max_source_length: int | None = None
     input_feeding: bool = True
     reverse_source: bool = False
     residual: bool = False
-    dropout: float = 0.2
-    word_dropout: float = 0.0
-    recurrent_dropout: float = 0.0
-    memory_dropout: float = 0.0
-    attention_dropout: float = 0.0
-    output_dropout: float | None = None
-    tie_embeddings: str | None = None
-    init_scale: float | None = None
+    dropout: Rate = 0.2
+    word_dropout: Rate = 0.0
+    recurrent_dropout: Rate = 0.0
+    memory_dropout: Rate = 0.0
+    attention_dropout: Rate = 0.0
+    output_dropout: Rate | None = None
+    tie_embeddings: Ties = None
+    init_scale: Positive | None = None
 
-    pad_id: ClassVar[int] = PAD_ID
-    unk_id: ClassVar[int] = UNK_ID
-    bos_id: ClassVar[int] = BOS_ID
-    eos_id: ClassVar[int] = EOS_ID
+    def implied(self) -> dict[str, Any]:
+        """Sizes that fit the decoder's."""
+        halves = self.bidirectional and not self.units % 2
+        return {
+            "embedding_dim": self.units,
+            "encoder_units": self.units // 2 if halves else self.units,
+        }
 
-    def __post_init__(self):
-        """Fills in what follows from other fields, then checks them all."""
-        fill = object.__setattr__  # a frozen dataclass has no other way
-        if self.embedding_dim is None:
-            fill(self, "embedding_dim", self.units)
-        for name in (
-            "source_vocab_size",
-            "target_vocab_size",
-            "units",
-            "num_layers",
-            "window",
-        ):
-            fill(self, name, check_size(name, getattr(self, name)))
-        if self.encoder_units is None:
-            halves = self.bidirectional and not self.units % 2
-            fill(self, "encoder_units", self.units // 2 if halves else self.units)
-        for name in ("embedding_dim", "encoder_units"):
-            fill(self, name, check_size(name, getattr(self, name)))
-        for name in ("attention_units", "max_source_length"):
-            fill(self, name, check_size(name, getattr(self, name), optional=True))
-        for name in DROPOUTS:
-            check_rate(name, getattr(self, name))
-        if self.output_dropout is not None:
-            check_rate("output_dropout", self.output_dropout)
-        for name in (
-            "bidirectional",
-            "input_feeding",
-            "reverse_source",
-            "residual",
-            "renormalize",
-            "coverage",
-            "hard_attention",
-        ):
-            check_flag(name, getattr(self, name))
-        if self.gaussian is not None:
-            check_flag("gaussian", self.gaussian)
-        for name in ("coverage_loss", "sigmoid_noise"):
-            fill(self, name, check_not_negative(name, getattr(self, name)))
-        check_choice("cell_type", self.cell_type, CELL_TYPES)
-        check_choice("attention", self.attention, ATTENTIONS)
-        check_choice("monotonic_mode", self.monotonic_mode, MONOTONIC_MODES)
-        check_choice("score_mode", self.score_mode, SCORES)
-        check_choice("tie_embeddings", self.tie_embeddings, TIES)
-        check_choice("bridge", self.bridge, BRIDGES)
-        self._check_together()
-
-    def _check_together(self):
-        check_vocabularies(self)
+    def check_together(self) -> None:
+        """See `ModelConfig`."""
         if self.tie_embeddings and self.embedding_dim != self.units:
             raise ValueError(
                 "Tied embeddings need embedding_dim == units. Received: "
@@ -188,21 +137,15 @@ class Seq2SeqConfig:
             )
         self._check_encoder()
         self._check_attention()
-        scale = self.init_scale
-        is_number = isinstance(scale, (int, float)) and math.isfinite(scale)
-        if scale is not None and not (is_number and scale > 0):
-            raise ValueError(
-                f"init_scale must be positive or None. Received: {self.init_scale!r}"
-            )
 
-    def _check_attention(self):
+    def _check_attention(self) -> None:
         location = self.attention and self.score_mode == "location"
         if location and self.max_source_length is None:
             raise ValueError(
                 'score_mode="location" needs max_source_length, the number of source '
                 "positions that it knows (the end counted). Received: None"
             )
-        if location and (self.coverage or self.attention.startswith("local")):
+        if location and (self.coverage or str(self.attention).startswith("local")):
             raise ValueError(
                 "Local attention and coverage need a score that compares with the "
                 'source, such as "general". Received: score_mode="location"'
@@ -219,13 +162,13 @@ class Seq2SeqConfig:
                     "attention=None"
                 )
 
-    def _check_encoder(self):
+    def _check_encoder(self) -> None:
         if self.bidirectional and self.reverse_source:
             raise ValueError(
                 "reverse_source=True needs bidirectional=False: a bidirectional "
                 "encoder reads both ways already."
             )
-        states = self.encoder_units * (2 if self.bidirectional else 1)
+        states = (self.encoder_units or self.units) * (2 if self.bidirectional else 1)
         if self.bridge is None and states != self.units:
             raise ValueError(
                 f"The encoder's states have {states} units and the decoder's "
@@ -233,28 +176,3 @@ class Seq2SeqConfig:
                 f"Received: encoder_units={self.encoder_units}, units={self.units}, "
                 f"bidirectional={self.bidirectional}"
             )
-
-    @classmethod
-    def preset(cls, name, source_vocab_size, target_vocab_size, **changes):
-        """The configuration called `name` in `presets.PRESETS`, with `changes`."""
-        from keras_luong.models.presets import configure
-
-        return configure(name, source_vocab_size, target_vocab_size, **changes)
-
-
-def check_vocabularies(config):
-    """Raises ValueError where the sizes of a configuration's vocabularies cannot be."""
-    special = len((PAD_ID, UNK_ID, BOS_ID, EOS_ID))
-    for name in ("source_vocab_size", "target_vocab_size"):
-        if getattr(config, name) <= special:
-            raise ValueError(
-                f"{name} must be more than the {special} special ids. "
-                f"Received: {getattr(config, name)}"
-            )
-    shared = config.source_vocab_size == config.target_vocab_size
-    if config.tie_embeddings == "all" and not shared:
-        raise ValueError(
-            'tie_embeddings="all" needs one vocabulary for both sides. Received: '
-            f"source_vocab_size={config.source_vocab_size}, "
-            f"target_vocab_size={config.target_vocab_size}"
-        )

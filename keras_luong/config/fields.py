@@ -1,0 +1,106 @@
+"""Fields of configurations, checked by their types."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from keras_luong.checks import (
+    check_above,
+    check_choice,
+    check_flag,
+    check_not_negative,
+    check_path,
+    check_rate,
+    check_size,
+)
+
+
+def _check_count(name: str, value: Any) -> int:
+    return check_size(name, value, smallest=0)
+
+
+def _check_number(name: str, value: Any) -> float:
+    return check_above(name, value, float("-inf"))
+
+
+def _check_positive(name: str, value: Any) -> float:
+    return check_not_negative(name, check_above(name, value, 0))
+
+
+def _check_text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a string. Received: {value!r}")
+    return value
+
+
+#: Numbers that say what they may be; a plain `int` is at least 1.
+Count = Annotated[int, _check_count]  # 0 or more
+Integer = Annotated[int, lambda name, value: value]
+Number = Annotated[float, _check_number]
+Rate = Annotated[float, check_rate]  # in [0, 1)
+NotNegative = Annotated[float, check_not_negative]
+Positive = Annotated[float, _check_positive]
+
+_CHECKS = {bool: check_flag, int: check_size, str: _check_text, Path: check_path}
+
+
+def kinds_of(hint: Any) -> tuple[Any, ...]:
+    """The members of a union, or the type itself.
+
+    Example:
+        >>> kinds_of(int | None)
+        (<class 'int'>, <class 'NoneType'>)
+    """
+    unions = (typing.Union, types.UnionType)
+    return typing.get_args(hint) if typing.get_origin(hint) in unions else (hint,)
+
+
+def choices_of(hint: Any) -> tuple[str, ...]:
+    """The words that a type allows.
+
+    Example:
+        >>> choices_of(Literal["target", "all"] | None)
+        ('target', 'all')
+    """
+    kinds = (kind for kind in kinds_of(hint) if typing.get_origin(kind) is Literal)
+    return tuple(choice for kind in kinds for choice in typing.get_args(kind))
+
+
+def hints_of(config_class: type) -> dict[str, Any]:
+    """The type of each field of a dataclass, by name."""
+    hints = typing.get_type_hints(config_class, include_extras=True)
+    return {field.name: hints[field.name] for field in dataclasses.fields(config_class)}
+
+
+def check_fields(config: Any) -> None:
+    """Checks every field of a frozen dataclass by its type, and converts numbers.
+
+    Args:
+        config: An instance of the dataclass.
+
+    Raises:
+        TypeError, ValueError: A value that cannot be; it names the field.
+    """
+    for name, hint in hints_of(type(config)).items():
+        value = _checked(name, getattr(config, name), hint)
+        object.__setattr__(config, name, value)
+
+
+def _checked(name: str, value: Any, hint: Any) -> Any:
+    kinds, choices = kinds_of(hint), choices_of(hint)
+    if value is None and type(None) in kinds:
+        return None
+    if isinstance(value, str) and value in choices:
+        return value
+    numbers = [kind for kind in kinds if typing.get_origin(kind) is Annotated]
+    if numbers:
+        return typing.get_args(numbers[0])[1](name, value)
+    for kind in kinds:
+        if kind in _CHECKS:
+            return _CHECKS[kind](name, value)
+    optional = (None,) if type(None) in kinds else ()
+    return check_choice(name, value, (*choices, *optional)) if choices else value

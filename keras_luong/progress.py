@@ -1,0 +1,60 @@
+"""Progress of long work: a bar on a terminal, and elsewhere a line now and then."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from typing import TextIO
+
+import keras
+
+SECONDS = 60.0  # between two lines
+
+
+class Progress:
+    """Tells how far a long work is, on standard error.
+
+    Args:
+        total: How many there are, or None if that is not known.
+        unit: What is counted, such as "text".
+        stream: Where to tell it; standard error by default.
+
+    Example:
+        >>> progress = Progress(total=29000, unit="text")
+        >>> progress.add(32)
+    """
+
+    def __init__(
+        self, total: int | None, unit: str = "text", stream: TextIO | None = None
+    ):
+        self.total, self.unit, self.done = total, unit, 0
+        self.stream = sys.stderr if stream is None else stream
+        self._bar = keras.utils.Progbar(total, unit_name=unit) if self._is_tty else None
+        self._start = self._told = time.monotonic()
+
+    @property
+    def _is_tty(self) -> bool:
+        return self.stream is not None and self.stream.isatty()
+
+    def add(self, count: int = 1) -> None:
+        """So many more are done."""
+        self.done += count
+        if self._bar is not None:
+            with contextlib.redirect_stdout(self.stream):  # Keras knows no other place
+                self._bar.add(count)
+        elif self.stream is not None and time.monotonic() - self._told > SECONDS:
+            self._told = time.monotonic()
+            self._line()
+
+    def _line(self) -> None:
+        of = "" if self.total is None else f" of {self.total:,}"
+        minutes = (time.monotonic() - self._start) / 60
+        text = f"{self.done:,}{of} {self.unit}s in {minutes:.0f} min"
+        print(text, file=self.stream, flush=True)
+
+    def close(self) -> None:
+        """Ends the bar's line where the total was not known."""
+        if self._bar is not None and self.total is None and self.done:
+            with contextlib.redirect_stdout(self.stream):
+                self._bar.update(self.done, finalize=True)

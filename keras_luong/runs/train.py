@@ -1,0 +1,398 @@
+"""Trains a translator: the parts in the order in which they come, and `train`.
+
+`examples/train_wmt.py` composes the same parts one by one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from keras_luong.config.training import TrainingConfig
+from keras_luong.decoding.beam import BeamSearch
+from keras_luong.decoding.greedy import GreedySearch
+from keras_luong.evaluation.bleu import bleu, check_tokenize
+from keras_luong.files import json_number, write_json
+from keras_luong.models.translation_model import TranslationModel, model_class
+from keras_luong.runs.callbacks import training_callbacks
+from keras_luong.runs.checkpoints import Checkpoints, FollowEpoch, fit
+from keras_luong.runs.directory import (
+    RunDirectory,
+    check_config,
+    check_settings,
+    load,
+    read_history,
+    read_record,
+    write_record,
+)
+from keras_luong.runs.lock import owned
+from keras_luong.runs.validation import TranslationEvaluation
+from keras_luong.text.batches import evaluation_batches, training_batches
+from keras_luong.text.corpus import Corpus, count, sentences
+from keras_luong.text.find_corpus import load_corpus
+from keras_luong.text.tokenizer_pair import TokenizerPair
+from keras_luong.training.batch_size import largest_batch_tokens
+from keras_luong.training.losses import SequenceCrossentropy
+from keras_luong.training.metrics import Perplexity, TokenAccuracy
+from keras_luong.training.monitors import best_so_far
+from keras_luong.training.optimizers import make_optimizer
+from keras_luong.training.schedules import Schedule, make_schedule
+from keras_luong.training.strategies import make_strategy, worker_index
+from keras_luong.translation.translator import Translator
+
+
+class Run(NamedTuple):
+    """A training that has its directory to itself.
+
+    Attributes:
+        config: What is trained, and how.
+        path: The run directory.
+        corpus: What it is trained on.
+        resuming: Whether there was a run to go on with.
+    """
+
+    config: TrainingConfig
+    path: Path
+    corpus: Corpus
+    resuming: bool
+
+
+def train(config: TrainingConfig, run_dir: str | Path) -> dict[str, Any]:
+    """Trains a translator, or goes on where its training stopped.
+
+    Args:
+        config: What is trained, on what, and how.
+        run_dir: The run directory, a new one or that of a run of the same settings.
+
+    Returns:
+        What it writes to `results.json`: BLEU and perplexity of the held-out splits.
+
+    Raises:
+        ValueError, TypeError: Settings that cannot be, a spoilt corpus, or a directory
+            with another run.
+        OSError: Another process trains there, or the disk is full.
+        KeyboardInterrupt: It was stopped, and is saved.
+
+    Example:
+        >>> config = TrainingConfig.from_preset("small", data="my/corpus", units=384)
+        >>> results = train(config, "runs/mine")
+    """
+    strategy = make_strategy(config.strategy)  # before anything else of TensorFlow
+    set_up(config)
+    with opened(config, own_directory(run_dir, strategy)) as run:
+        tokenizers = get_tokenizers(run)
+        schedule = schedule_of(run)
+        with strategy.scope():
+            model, perplexity = compiled_model(config, tokenizers, schedule)
+        batch_tokens = record(run, model)
+        describe(run, tokenizers, model, strategy)
+        fit_model(run, tokenizers, model, perplexity, schedule, batch_tokens)
+        return evaluate(run, batch_tokens)
+
+
+def set_up(config: TrainingConfig) -> None:
+    """Checks what would fail hours later; sets the process's seed and precision.
+
+    Args:
+        config: What is trained.
+
+    Raises:
+        TypeError, ValueError: sacrebleu has no such tokenisation, or the preset's model
+            cannot be had so.
+    """
+    check_tokenize("bleu_tokenize", config.bleu_tokenize)
+    model_class(config.preset).check(config.model_config(*[config.vocab_size] * 2))
+    # Epochs end when their data does; Keras would rather know beforehand.
+    warnings.filterwarnings("ignore", message="Your input ran out of data")
+    keras.utils.set_random_seed(config.seed)
+    keras.config.set_dtype_policy(config.precision)
+
+
+def own_directory(run_dir: str | Path, strategy: tf.distribute.Strategy) -> Path:
+    """The directory that this machine writes to: of several, each has its own."""
+    worker = worker_index(strategy)
+    return Path(run_dir) / "workers" / str(worker) if worker else Path(run_dir)
+
+
+@contextlib.contextmanager
+def opened(config: TrainingConfig, path: Path) -> Iterator[Run]:
+    """Loads the corpus, and keeps other processes out of the run directory.
+
+    Args:
+        config: What is trained.
+        path: The run directory.
+
+    Yields:
+        The `Run`.
+
+    Raises:
+        ValueError: The directory holds another run, or the corpus cannot be read or has
+            nothing to validate by.
+        OSError: Another process trains there, or it cannot be written to.
+    """
+    corpus = load_corpus(config.data, config.source, config.target)
+    if "validation" not in corpus.splits:
+        raise ValueError(
+            f"{corpus.name} has no validation split, which training needs to tell good "
+            f"weights from bad. Received splits: {corpus.splits}"
+        )
+    with owned(path):
+        implied = dataclasses.asdict(config.model_config(*[config.vocab_size] * 2))
+        resuming = check_settings(path, config.settings(), config.free, implied)
+        if resuming:
+            _tell_changes(config, path)
+        elif config.batch_tokens == "auto" and config.strategy == "multiworker":
+            raise ValueError(
+                "Several machines must have batches of one size, which each would "
+                "choose for itself; give a number. Received: batch_tokens='auto'"
+            )
+        yield Run(config, path, corpus, resuming)
+
+
+def _tell_changes(config: TrainingConfig, path: Path) -> None:
+    """Prints what will be trained or translated otherwise than before."""
+    record = read_record(path)
+    before = {**record["settings"], **record["search"]}  # which may have been tuned
+    names = ["learning_rate", "clip_norm", "beam_width", "length_penalty"]
+    if config.schedule == "cosine":  # which ends where they do
+        names.append("epochs")
+    for name in names:
+        if before.get(name) != (now := getattr(config, name)):
+            print(f"{name} was {before.get(name)}, and is {now} from here on.")
+
+
+def get_tokenizers(run: Run) -> TokenizerPair:
+    """Loads the run's tokenizers, or trains and saves them."""
+    config, directory = run.config, RunDirectory(run.path).tokenizer
+    if run.resuming:
+        return TokenizerPair.load(directory)
+    tokenizers = TokenizerPair.train(
+        training_pairs(run), config.tokenizer, config.vocab_size, config.shared
+    )
+    tokenizers.save(directory)
+    return tokenizers
+
+
+def training_pairs(run: Run) -> tf.data.Dataset:
+    """The pairs to learn from."""
+    return run.corpus.pairs("train").take(run.config.limit_examples or -1)
+
+
+def schedule_of(run: Run) -> Schedule:
+    """What becomes of the learning rate."""
+    config = run.config
+    return make_schedule(
+        config.schedule,
+        config.learning_rate,
+        epochs=config.epochs,
+        constant_epochs=config.constant_epochs,
+        warmup_steps=config.warmup_steps,
+        patience=config.patience,
+        monitor=config.monitor,
+        history=lambda: read_history(run.path),
+    )
+
+
+def compiled_model(
+    config: TrainingConfig, tokenizers: TokenizerPair, schedule: Schedule
+) -> tuple[TranslationModel, Perplexity]:
+    """The model, ready to be trained, and its metric that counts tokens."""
+    sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
+    model = model_class(config.preset)(config.model_config(*sizes))
+    perplexity = Perplexity()
+    optimizer = make_optimizer(
+        config.optimizer,
+        schedule.learning_rate,
+        config.clip_norm,
+        loss_scaling=config.precision == "mixed_float16",
+        gradient_accumulation_steps=config.gradient_accumulation_steps,
+        ema_momentum=config.ema_momentum,
+        weight_decay=config.weight_decay,
+        beta_2=config.beta_2,
+    )
+    model.compile(
+        optimizer,
+        SequenceCrossentropy(config.label_smoothing, r_drop=config.r_drop or 0.0),
+        metrics=[perplexity, TokenAccuracy()],
+        jit_compile=config.jit_compile,
+    )
+    return model, perplexity
+
+
+def record(run: Run, model: TranslationModel) -> int:
+    """Writes down what the run is: -> the tokens of a batch.
+
+    The largest batch that fits is looked for once a run.
+    """
+    config, batch_tokens = run.config, run.config.batch_tokens
+    if run.resuming:
+        check_config(run.path, model.config)
+    if batch_tokens == "auto" and run.resuming:
+        batch_tokens = read_record(run.path)["settings"]["chosen_batch_tokens"]
+    elif batch_tokens == "auto":
+        batch_tokens = largest_batch_tokens(model, config.max_length)
+    search = BeamSearch(
+        config.beam_width, max_length=None, length_penalty=config.length_penalty
+    )
+    settings = {**config.settings(), "chosen_batch_tokens": batch_tokens}
+    write_record(run.path, model, search, longest_source(config, model), settings)
+    return int(batch_tokens)
+
+
+def longest_source(config: TrainingConfig, model: TranslationModel) -> int:
+    """Longest source to translate: beyond those trained on, if the model can."""
+    positions = getattr(model.config, "max_source_length", None)
+    return positions - 1 if positions else 2 * config.max_length
+
+
+def describe(
+    run: Run,
+    tokenizers: TokenizerPair,
+    model: TranslationModel,
+    strategy: tf.distribute.Strategy,
+) -> None:
+    """Prints what is about to be trained, on what."""
+    config, corpus = run.config, run.corpus
+    sizes = {split: count(corpus.pairs(split)) for split in corpus.splits}
+    sizes["train"] = min(sizes["train"], config.limit_examples or sizes["train"])
+    pairs = ", ".join(f"{split} {size:,}" for split, size in sizes.items())
+    languages = f"{config.source} → {config.target}"
+    words = f"{tokenizers.source.vocab_size:,} {config.source}, "
+    words += f"{tokenizers.target.vocab_size:,} {config.target}"
+    words += " (shared)" * tokenizers.shared
+    epochs = len(read_history(run.path))
+    batch_tokens = read_record(run.path)["settings"]["chosen_batch_tokens"]
+    print(
+        f"corpus       {corpus.name}, {languages}: {pairs} pairs\n"
+        f"vocabulary   {words}, {config.tokenizer}\n"
+        f"model        {config.preset}: {model.count_params():,} parameters\n"
+        f"hardware     {strategy.num_replicas_in_sync} replica(s), {config.precision}\n"
+        f"batches      {batch_tokens:,} tokens\n"
+        f"run          {run.path}" + f", going on after epoch {epochs}" * bool(epochs),
+        flush=True,
+    )
+
+
+def fit_model(
+    run: Run,
+    tokenizers: TokenizerPair,
+    model: TranslationModel,
+    perplexity: Perplexity,
+    schedule: Schedule,
+    batch_tokens: int,
+) -> None:
+    """Runs `model.fit`, from where the run directory says that it was."""
+    config = run.config
+    history = read_history(run.path)
+    if config.early_stopping and history:
+        best, stale = best_so_far(history, config.monitor)
+        if stale >= config.early_stopping:
+            print(f"Training stopped early before, {config.monitor} {best:.4g}.")
+            return
+    checkpoints = Checkpoints(run.path, config.save_steps)
+    follow = FollowEpoch(checkpoints.restore(model))
+    validation = validation_callback(run, tokenizers, model)
+    sizes = {"batch_tokens": batch_tokens, "max_length": config.max_length}
+    pairs = training_pairs(run)
+    if len(history) < config.epochs:  # what is known is of other weights
+        RunDirectory(run.path).results.unlink(missing_ok=True)
+    fit(
+        model,
+        follow.batches(
+            lambda seed: training_batches(
+                pairs,
+                tokenizers,
+                seed=seed,
+                subword_sampling=config.subword_sampling,
+                **sizes,
+            ),
+            seed=config.seed,
+        ),
+        config.epochs,
+        checkpoints,
+        validation_data=evaluation_batches(
+            run.corpus.pairs("validation"), tokenizers, **sizes
+        ),
+        shuffle=False,  # the data shuffles itself
+        callbacks=training_callbacks(
+            run.path,
+            perplexity,
+            first=[follow, *schedule.callbacks, validation],
+            moving_average=config.ema_momentum > 0,
+            last=[checkpoints],
+            monitor=config.monitor,
+            early_stopping=config.early_stopping,
+            keep_epochs=config.keep_epochs,
+        ),
+        verbose="auto" if sys.stdout.isatty() else 2,
+    )
+
+
+def validation_callback(
+    run: Run, tokenizers: TokenizerPair, model: TranslationModel
+) -> TranslationEvaluation:
+    """The callback that translates validation sentences after each epoch."""
+    config, directory = run.config, RunDirectory(run.path)
+    greedy = Translator(
+        model,
+        tokenizers,
+        GreedySearch(None),
+        max_source_length=longest_source(config, model),
+    )
+    return TranslationEvaluation(
+        greedy,
+        *sentences(run.corpus, "validation", config.eval_sentences),
+        tokenize=config.bleu_tokenize,
+        log_dir=directory.logs / "validation",
+        pictures=directory.pictures,
+    )
+
+
+def evaluate(run: Run, batch_tokens: int) -> dict[str, Any]:
+    """Translates the held-out splits by beam search with the best weights.
+
+    Args:
+        run: A run that has been trained.
+        batch_tokens: Tokens of a batch.
+
+    Returns:
+        Split → sentences, BLEU with its signature, perplexity, and the search; as it
+        writes it to `results.json`.
+    """
+    translator = load(run.path)
+    translator.model.compile(loss=SequenceCrossentropy(), metrics=[Perplexity()])
+    splits = [split for split in run.corpus.splits if split != "train"]
+    results = {
+        split: _evaluate_split(run, translator, split, batch_tokens) for split in splits
+    }
+    write_json(RunDirectory(run.path).results, results)
+    return results
+
+
+def _evaluate_split(
+    run: Run, translator: Translator, split: str, batch_tokens: int
+) -> dict[str, Any]:
+    config = run.config
+    sources, references = sentences(run.corpus, split)
+    translations = translator.translate(sources, progress=True)
+    score = bleu([t.text for t in translations], references, config.bleu_tokenize)
+    pairs, tokenizers = run.corpus.pairs(split), translator.tokenizers
+    batches = evaluation_batches(pairs, tokenizers, batch_tokens, config.max_length)
+    logs = translator.model.evaluate(batches, verbose=0, return_dict=True)
+    print(f"{split:12} {score}, perplexity {logs['perplexity']:.2f}", flush=True)
+    return {
+        "sentences": len(sources),
+        "bleu": score.score,
+        "signature": score.signature,
+        "perplexity": json_number(logs["perplexity"]),
+        "beam_width": translator.search.beam_width,
+        "length_penalty": translator.search.length_penalty,
+    }
