@@ -22,6 +22,7 @@ import json
 from collections.abc import Collection, Mapping
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -67,7 +68,10 @@ class RunDirectory:
 
 
 def check_settings(
-    run_dir: str | Path, settings: Mapping[str, Any], free: Collection[str] = ()
+    run_dir: str | Path,
+    settings: Mapping[str, Any],
+    free: Collection[str] = (),
+    implied: Mapping[str, Any] = MappingProxyType({}),
 ) -> bool:
     """Tells whether there is a run to go on with, and refuses one of other settings.
 
@@ -75,6 +79,7 @@ def check_settings(
         run_dir: The run directory, which need not exist.
         settings: Name → value of everything that shapes the run.
         free: The names that may change when a run goes on, such as `"epochs"`.
+        implied: What a setting is that is not named.
 
     Returns:
         True if the directory holds a run of these settings, False if it holds none.
@@ -91,7 +96,8 @@ def check_settings(
     if not run.record.exists():
         _check_vacant(run)
         return False
-    before, now = read_record(run_dir)["settings"], dict(settings)
+    before = {**implied, **read_record(run_dir)["settings"]}
+    now = {**implied, **settings}
     _check_same(run, "settings", before, now, {*before, *now} - set(free))
     return True
 

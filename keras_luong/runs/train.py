@@ -154,7 +154,11 @@ def opened(config: TrainingConfig, path: Path) -> Iterator[Run]:
                 "Several machines must have batches of one size, which each would "
                 "choose for itself; give a number. Received: batch_tokens='auto'"
             )
-        yield Run(config, path, corpus, resuming)
+        try:
+            yield Run(config, path, corpus, resuming)
+        except KeyboardInterrupt:
+            print("\nStopped. The same command again goes on from here.")
+            raise
 
 
 def _tell_changes(config: TrainingConfig, path: Path) -> None:

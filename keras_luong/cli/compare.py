@@ -1,23 +1,22 @@
-"""Prints a table of runs: the flags in which they differ, and what they reached.
+"""`keras-luong compare`: a table of runs, what they differ in, and what they reached.
 
 As Markdown, the best at the end; those that are not finished come first, those without
 an epoch not at all. Perplexity and BLEU (by greedy search) are each the best after any
 epoch; of an epoch that was stopped and went on, minutes count the last part only.
-Nothing but validation data is looked at, so that the table may choose. Some commands:
-
-    python examples/compare_runs.py runs/*
-    python examples/compare_runs.py runs/* --flags dropout r_drop seed
+Nothing but validation data is looked at, so that the table may choose.
 """
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from keras_luong.cli.flags import config_flags
+from keras_luong.cli.commands import CompareOptions
+from keras_luong.config.presets import PRESETS
+from keras_luong.config.training import model_config_class
 from keras_luong.runs.directory import (
     RunDirectory,
     read_history,
@@ -27,7 +26,13 @@ from keras_luong.runs.directory import (
 
 #: What says nothing of the model, or has a column of its own.
 HIDDEN = set("epochs strategy save_steps keep_epochs chosen_batch_tokens".split())
-HEADER = ("run", "flags", "epochs", "minutes", "perplexity", "BLEU", "beam BLEU")
+HEADER = ("run", "settings", "epochs", "minutes", "perplexity", "BLEU", "beam BLEU")
+#: Hyperparameters of all models.
+HYPERPARAMETERS = {
+    field.name
+    for preset in PRESETS
+    for field in dataclasses.fields(model_config_class(preset))
+}
 
 
 class Run(NamedTuple):
@@ -42,16 +47,15 @@ class Run(NamedTuple):
     beam_bleu: float | None
 
 
-def main(argv: list[str] | None = None) -> str:
+def run(options: CompareOptions) -> str:
     """Prints the table, and returns it."""
-    args = parse(argv)
-    runs = [run for path in args.run_dirs if (run := read(path))]
-    known = {name for run in runs for name in run.settings}
+    runs = [run for path in options.run_dirs if (run := read(path))]
     if not runs:
-        raise SystemExit("No run has finished an epoch yet.")
-    if strangers := sorted(set(args.flags or []) - known):
-        raise SystemExit(f"No run has a flag {', '.join(strangers)}.")
-    flags = args.flags or sorted(differing(runs) - HIDDEN)
+        raise ValueError("No run has finished an epoch yet")
+    known = {name for run in runs for name in run.settings}
+    if strangers := sorted(set(options.flags) - known):
+        raise ValueError(f"No run has a setting {', '.join(strangers)}")
+    flags = options.flags or sorted(differing(runs) - HIDDEN)
     runs.sort(key=lambda run: (run.beam_bleu or 0.0, run.bleu))
     text = table([HEADER, *(row(run, flags) for run in runs)])
     print(text)
@@ -78,19 +82,19 @@ def read(path: Path) -> Run | None:
 
 
 def differing(runs: Sequence[Run]) -> set[str]:
-    """The flags that not all runs have the same of."""
+    """The settings that not all runs have the same of."""
     names = {name for run in runs for name in run.settings}
     return {name for name in names if len({given(run, name) for run in runs}) > 1}
 
 
 def given(run: Run, name: str) -> str | None:
-    """A flag's value as one would give it; None where there is nothing to give.
+    """A setting's value as one would give it; None where there is nothing to give.
 
     A hyperparameter that a run does not have is its preset's.
     """
     value = run.settings.get(name)
     if value is None:
-        is_none = name in run.settings and name in config_flags()
+        is_none = name in run.settings and name in HYPERPARAMETERS
         return "none" if is_none else None
     return str(value)
 
@@ -120,18 +124,3 @@ def table(rows: Sequence[tuple[str, ...]]) -> str:
     ]
     rule = "-|-".join("-" * width for width in widths)
     return "\n".join(f"| {line} |" for line in [lines[0], rule, *lines[1:]])
-
-
-def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    """Reads the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    flag = parser.add_argument
-    flag("run_dirs", type=Path, nargs="+", help="what train_wmt.py wrote")
-    flag("--flags", nargs="+", help="those to show; default: those that differ")
-    return parser.parse_args(argv)
-
-
-if __name__ == "__main__":
-    main()

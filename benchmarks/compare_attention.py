@@ -24,11 +24,12 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+from keras_luong.cli.recipes import RECIPES
+from keras_luong.models.presets import PRESETS
 
 from keras_luong import files
 from keras_luong.checks import check_choice
 from keras_luong.cli import flags as training_flags
-from keras_luong.cli.recipes import RECIPES
 from keras_luong.evaluation.alignment import (
     aer,
     hard_alignment,
@@ -37,7 +38,6 @@ from keras_luong.evaluation.alignment import (
 )
 from keras_luong.evaluation.bleu import bleu
 from keras_luong.evaluation.curves import bleu_by_length_figure, learning_curves_figure
-from keras_luong.models.presets import PRESETS
 from keras_luong.runs import directory as run_directory
 from keras_luong.text import load_corpus
 from keras_luong.text.corpus import Corpus, sentences

@@ -1,0 +1,159 @@
+"""Fields of dataclasses as a command line's arguments, for cyclopts.
+
+Cyclopts reads a function's signature; `signature` makes one of dataclasses: a panel of
+the help for each, a parameter for each field, and its text from the class's docstring.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import cyclopts
+import docstring_parser
+
+from keras_luong.config.fields import choices_of, hints_of, kinds_of
+
+WORDS = {int: "a whole number", float: "a number", Path: "a path", str: "a text"}
+_ONLY_BY_PLACE = inspect.Parameter.POSITIONAL_ONLY
+_ONLY_BY_NAME = inspect.Parameter.KEYWORD_ONLY
+
+
+def signature(
+    panels: Mapping[str, type],
+    defaults: Mapping[str, Any] | None = None,
+    positional: Sequence[str] = (),
+    exclusive: Sequence[str] = (),
+    complete: bool = True,
+) -> inspect.Signature:
+    """The signature whose arguments are the fields of some dataclasses.
+
+    Args:
+        panels: Title in the help → dataclass.
+        defaults: Other defaults than the dataclasses', by field.
+        positional: Fields that are given by their place.
+        exclusive: Fields of which one at most can be given.
+        complete: Whether defaults are what counts where nothing is given, so that flags
+            have an opposite, as --no-shared, and help says none.
+    """
+    exclude = cyclopts.Group(
+        validator=cyclopts.validators.MutuallyExclusive(), show=False
+    )
+    parameters: dict[str, inspect.Parameter] = {}
+    for order, (title, config_class) in enumerate(panels.items()):
+        panel = cyclopts.Group(title, sort_key=order)
+        hints, texts = hints_of(config_class), _texts(config_class)
+        for field in _own_fields(config_class):
+            name, hint = field.name, hints[field.name]
+            about = cyclopts.Parameter(
+                help=texts[name],
+                negative=None if complete else "",
+                group=(panel, exclude) if name in exclusive else panel,
+                converter=_converter(hint),
+                show_default=_shown if complete else _shown_unless_none,
+            )
+            parameters[name] = inspect.Parameter(
+                name,
+                _ONLY_BY_PLACE if name in positional else _ONLY_BY_NAME,
+                default=(defaults or {}).get(name, _default(field)),
+                annotation=Annotated[_plain(hint), about],
+            )
+    places = [*positional, *(name for name in parameters if name not in positional)]
+    return inspect.Signature([parameters[name] for name in places])
+
+
+def _own_fields(config_class: type) -> list[dataclasses.Field[Any]]:
+    """The fields that a dataclass declares itself; those above have panels too."""
+    own = vars(config_class).get("__annotations__", {})
+    return [field for field in dataclasses.fields(config_class) if field.name in own]
+
+
+def _shown(value: Any) -> Any:
+    """A default as help shows it."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return " ".join(map(str, value)) if isinstance(value, tuple) else value
+
+
+def _shown_unless_none(value: Any) -> Any:
+    return "" if value in (None, False) else _shown(value)
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    missing = field.default is dataclasses.MISSING
+    return inspect.Parameter.empty if missing else field.default
+
+
+def _texts(config_class: type) -> dict[str, str]:
+    """What the docstring says of each field."""
+    style = docstring_parser.DocstringStyle.GOOGLE
+    params = docstring_parser.parse(inspect.getdoc(config_class) or "", style).params
+    return {x.arg_name: " ".join((x.description or "").split()) for x in params}
+
+
+def _plain(hint: Any) -> Any:
+    """A type without what `keras_luong.config.fields` says of numbers."""
+    kinds = [
+        typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
+        for kind in kinds_of(hint)
+    ]
+    return typing.Union[tuple(kinds)]  # noqa: UP007 (of a list)
+
+
+def metavar(hint: Any) -> str:
+    """What help shows for a value: "INT|none"; nothing for a flag.
+
+    Example:
+        >>> metavar(int | None)
+        'INT|none'
+    """
+    names = []
+    for kind in kinds_of(hint):
+        if typing.get_origin(kind) is Literal:
+            choices = typing.get_args(kind)
+            names += choices if len(choices) == 1 else ["NAME"]
+        elif kind is bool:
+            return ""
+        elif typing.get_origin(kind) is tuple:
+            names.append(f"{metavar(typing.get_args(kind)[0])}...")
+        else:
+            names.append("none" if kind is type(None) else kind.__name__.upper())
+    return "|".join(names)
+
+
+def in_words(hint: Any) -> str:
+    """A type as a sentence says it: "a whole number or none"."""
+    choices = choices_of(hint)
+    words = [WORDS[kind] for kind in kinds_of(_plain(hint)) if kind in WORDS]
+    words += [*choices, *(["none"] if type(None) in kinds_of(hint) else [])]
+    *most, last = words
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def _converter(hint: Any) -> Callable[[Any, Sequence[Any]], Any] | None:
+    """Stricter than cyclopts: 1.5 is no int, and none is no path; None for its own."""
+    kinds = kinds_of(_plain(hint))
+    if bool in kinds or any(typing.get_origin(kind) is tuple for kind in kinds):
+        return None
+
+    def convert(_: Any, tokens: Sequence[Any]) -> Any:
+        word = tokens[0].value
+        if type(None) in kinds and word.lower() == "none":
+            return None
+        if word in choices_of(hint):
+            return word
+        for kind in kinds:
+            try:
+                if kind in WORDS:
+                    return kind(word)
+            except ValueError:
+                pass
+        raise ValueError(f"must be {in_words(hint)}. Received: {word}")
+
+    return convert

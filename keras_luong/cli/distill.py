@@ -1,0 +1,19 @@
+"""`keras-luong distill`: see `keras_luong.runs.distillation`."""
+
+from __future__ import annotations
+
+from keras_luong.cli.commands import DistillOptions
+from keras_luong.cli.translators import corpus_of
+from keras_luong.runs.distillation import write_distilled
+from keras_luong.runs.ensemble import load_ensemble
+
+
+def run(options: DistillOptions) -> None:
+    """Translates, and writes the directory of the corpus."""
+    if options.out.exists():
+        raise FileExistsError(f"--out must be new. Received: {options.out}")
+    corpus = corpus_of(options, options.run_dirs[0])
+    teacher = load_ensemble(options.run_dirs, options.precision)
+    print(f"{len(options.run_dirs)} model(s) translate {corpus.name}", flush=True)
+    write_distilled(corpus, teacher, options.out, progress=True)
+    print(f"{options.out}: every sentence with its reference and their translation")

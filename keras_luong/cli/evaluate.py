@@ -1,0 +1,63 @@
+"""`keras-luong evaluate`: BLEU of a run, on its held-out splits or on any files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from keras_luong.cli.commands import EvaluateOptions
+from keras_luong.cli.translators import corpus_of, load_translator
+from keras_luong.evaluation.bleu import bleu, check_tokenize
+from keras_luong.files import read_pairs, write_text
+from keras_luong.runs.directory import read_record
+from keras_luong.text.corpus import sentences
+from keras_luong.translation.translator import Translator
+
+
+class TestSet(NamedTuple):
+    """Sentences to translate, and what they should become."""
+
+    name: str
+    sources: list[str]
+    references: list[str]
+
+
+def run(options: EvaluateOptions) -> None:
+    """Translates each test set, and prints its BLEU with the signature."""
+    record = read_record(options.run_dir)
+    tokenize = options.bleu_tokenize or record["settings"].get("bleu_tokenize", "13a")
+    check_tokenize("--bleu_tokenize", tokenize)
+    if options.test and len(options.test) != 2:
+        raise ValueError(
+            "--test needs two files, sources and references. Received: "
+            f"{' '.join(map(str, options.test))}"
+        )
+    tests = list(_test_sets(options))
+    translator = load_translator(options)
+    for test in tests:
+        _evaluate(translator, test, tokenize, options)
+
+
+def _test_sets(options: EvaluateOptions) -> Iterator[TestSet]:
+    if options.test:
+        source, reference = options.test
+        yield TestSet(source.name, *read_pairs(source, reference))
+        return
+    corpus = corpus_of(options, options.run_dir)
+    for split in corpus.splits:
+        if split != "train":
+            yield TestSet(split, *sentences(corpus, split))
+
+
+def _evaluate(
+    translator: Translator, test: TestSet, tokenize: str, options: EvaluateOptions
+) -> None:
+    found = translator.translate(test.sources, options.batch_size, progress=True)
+    texts = [translation.text for translation in found]
+    for row in list(zip(*test[1:], texts, strict=True))[: options.show]:
+        print("source       {}\nreference    {}\ntranslation  {}\n".format(*row))
+    score = bleu(texts, test.references, tokenize)
+    print(f"{test.name:12} {score}, {len(texts):,} sentences", flush=True)
+    if options.output is not None:
+        lines = "".join(" ".join(text.splitlines()) + "\n" for text in texts)
+        write_text(options.output / f"{test.name}.translated", lines)

@@ -1,0 +1,148 @@
+"""`keras-luong export`: a SavedModel or a `.tflite` file, tried out."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from keras_luong.cli.commands import CorpusOptions, ExportOptions
+from keras_luong.cli.translators import corpus_of, load_translator
+from keras_luong.export.saved_model import export_saved_model
+from keras_luong.export.tflite import export_tflite
+from keras_luong.runs.directory import read_record, read_results
+from keras_luong.text.corpus import sentences
+from keras_luong.translation.translator import Translator
+
+OF_SAVED_MODELS = ("version", "max_batch_size", "warmup")
+OF_TFLITE = ("quantize", "source_length", "hypotheses")
+
+
+def run(options: ExportOptions) -> Path:
+    """Exports, compares the export with the run on a text, says how to use it."""
+    is_tflite = options.out.suffix == ".tflite"
+    what = "a SavedModel" if is_tflite else "a .tflite file"
+    for name in OF_SAVED_MODELS if is_tflite else OF_TFLITE:
+        if (value := getattr(options, name)) is not None:
+            raise ValueError(
+                f"--{name} is for {what}. Received: {value}, {options.out}"
+            )
+    # A graph that is traced where there is a GPU may hold what only GPUs run.
+    tf.config.set_visible_devices([], "GPU")
+    return _to_tflite(options) if is_tflite else _to_saved_model(options)
+
+
+def _to_saved_model(options: ExportOptions) -> Path:
+    translator = load_translator(options)
+    text = check_text(options)
+    version = 1 if options.version is None else options.version
+    path = export_saved_model(
+        translator,
+        options.out,
+        version=version,
+        overwrite=options.overwrite,
+        max_batch_size=options.max_batch_size or 256,
+        warmup=_warmup(options, text),
+        metadata=origin(options, options.precision),
+    )
+    serve = tf.saved_model.load(str(path)).signatures["serving_default"]
+    found = serve(text=tf.constant([text]))["translation"].numpy()[0].decode()
+    _compare(path, translator, text, found)
+    print(f"{path}: {text!r} -> {found!r}")
+    print("\nTo use it, without keras_luong:")
+    print("  import tensorflow as tf, tensorflow_text")
+    print(f"  serve = tf.saved_model.load({str(path)!r}).signatures['serving_default']")
+    print(f"  serve(text=tf.constant([{text!r}]))['translation']")
+    return path
+
+
+def _to_tflite(options: ExportOptions) -> Path:
+    translator = load_translator(options, "float32")  # as the file computes
+    if options.hypotheses is not None:
+        translator = translator.with_search(n_best=options.hypotheses)
+    path = export_tflite(
+        translator,
+        options.out,
+        quantize=options.quantize,
+        source_length=options.source_length,
+        metadata=origin(options, "float32"),
+    )
+    about = f"{path}, {path.stat().st_size / 1e6:.1f} MB"
+    if importlib.util.find_spec("keras_luong_edge") is None:
+        print(f"{about}. It was not tried out, which needs keras-luong-edge.")
+    else:
+        from keras_luong_edge import EdgeTranslator  # a distribution of its own
+
+        text = check_text(options)
+        found = EdgeTranslator(path).translate([text])[0].text
+        _compare(path, translator, text, found, exact=options.quantize is None)
+        print(f"{about}: {text!r} -> {found!r}")
+    print("\nTo use it where keras-luong-edge is installed (export/edge):")
+    print(f"  keras-luong-edge {path} < in.txt > out.txt")
+    return path
+
+
+def check_text(options: ExportOptions) -> str:
+    """The text that is tried out: given, or of the run's own validation data."""
+    if options.check is not None:
+        return options.check
+    try:
+        corpus = corpus_of(CorpusOptions(), options.run_dir)
+        return sentences(corpus, "validation", 1)[0][0]
+    except (ValueError, OSError) as error:
+        raise ValueError(
+            "The run's validation data, of which a sentence is tried out, cannot be "
+            f"read: give --check TEXT. ({error})"
+        ) from error
+
+
+def _warmup(options: ExportOptions, text: str) -> tuple[str, ...]:
+    """The warm-up texts; none if the file cannot be written and was not asked for."""
+    if options.warmup is not None:
+        return options.warmup
+    if importlib.util.find_spec("tensorflow_serving") is None:
+        print("No warm-up requests: pip install tensorflow-serving-api to have them.")
+        return ()
+    return (text,)
+
+
+def _compare(
+    path: Path, translator: Translator, text: str, found: str, exact: bool = True
+) -> None:
+    expected = translator.translate([text])[0].text
+    if found != expected:
+        note = f"{path} translates {text!r} as {found!r}, the run as {expected!r}"
+        if exact:
+            raise RuntimeError(note)
+        print(f"Note: {note}.")
+
+
+def origin(options: ExportOptions, precision: str | None) -> dict[str, Any]:
+    """What an export's metadata says of the run.
+
+    Args:
+        options: Which runs.
+        precision: What the export computes in; by default what the run was trained in.
+
+    Returns:
+        `{"precision": ..., "run": ...}`: of the run how it was trained, how it is
+        searched, and, if it has been evaluated, what BLEU it then had by which search,
+        with sacrebleu's signature. (The export may search in another way.) Where there
+        is an ensemble, also `"ensemble": [...]`, with the same of the other runs.
+
+    Raises:
+        ValueError: A file of a run is damaged.
+    """
+    run = _about(options.run_dir)
+    about = {"precision": precision or run["model"]["config"].get("dtype"), "run": run}
+    if options.ensemble:
+        about["ensemble"] = [_about(other) for other in options.ensemble]
+    return about
+
+
+def _about(run_dir: Path) -> dict[str, Any]:
+    record = read_record(run_dir)
+    parts = {name: record[name] for name in ("model", "settings", "search")}
+    return {**parts, "results": read_results(run_dir)}

@@ -1,0 +1,258 @@
+"""`keras-luong`: finds the command, reads its options, runs it, says what was wrong."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import itertools
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import cyclopts
+
+from keras_luong.cli.arguments import signature
+from keras_luong.cli.commands import (
+    COMMANDS,
+    TRAINING,
+    Options,
+    RunOptions,
+    TrainOptions,
+)
+from keras_luong.cli.help import Formatter
+from keras_luong.config.presets import PRESETS
+from keras_luong.config.training import TrainingConfig, defaults, model_config_class
+
+PROG = "keras-luong"
+MISTAKES = (TypeError, ValueError, OSError, ImportError, FloatingPointError)
+
+#: A command line that was read: the command, and what it runs with.
+Parsed = tuple[str, Any]
+
+
+def parse(argv: Sequence[str], prog: str = PROG) -> Parsed | None:
+    """Reads a command line.
+
+    Args:
+        argv: The words after the program's name.
+        prog: The program's name.
+
+    Returns:
+        The command, and its `Options` (of "train": a `TrainingConfig` and the run
+        directory); None if help was asked for, and printed.
+
+    Raises:
+        SystemExit: With code 2, a mistake, which it tells.
+    """
+    if not argv:
+        _fail(prog, f"A command is needed: {', '.join(COMMANDS)}. See {prog} --help.")
+    name = argv[0]
+    app = _app(prog)
+    try:
+        for order, (other, command) in enumerate(COMMANDS.items()):
+            reader = _reader(other, argv[1:]) if other == name else _nothing
+            about = (
+                command.about if other != name else f"{command.about} {command.more}"
+            )
+            app.command(reader, name=other, help=about, sort_key=order)
+        function, bound, _ = app.parse_args(
+            list(argv), print_error=False, exit_on_error=False
+        )
+    except cyclopts.CycloptsError as error:
+        _fail(prog, _reworded(error, argv, prog))
+    try:
+        found = function(*bound.args, **bound.kwargs)
+    except (TypeError, ValueError) as error:  # values that do not fit together
+        _fail(prog, _with_dashes(str(error), argv))
+    return (name, found) if isinstance(found, (Options, tuple)) else None
+
+
+def main(argv: Sequence[str] | None = None, ready: Callable[[], Any] = int) -> None:
+    """Runs a command line.
+
+    A mistake is a sentence or two on standard error, and exit code 2; `--debug` shows
+    the traceback. Ctrl-C exits with 130.
+
+    Args:
+        argv: The words after the program's name; by default the process's.
+        ready: Is called before what the command needs is imported.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in words
+    parsed = parse([word for word in words if word != "--debug"])
+    if parsed is None:
+        return
+    ready()
+    name, options = parsed
+    run = importlib.import_module(f"keras_luong.cli.{name}").run
+    run_carefully(lambda: run(options), debug)
+
+
+def run_carefully(run: Callable[[], Any], debug: bool = False, prog: str = PROG) -> Any:
+    """Runs, and ends the process with a sentence where something is wrong.
+
+    Args:
+        run: What to run.
+        debug: Whether to show tracebacks.
+        prog: The program's name.
+
+    Returns:
+        What `run` returns.
+
+    Raises:
+        SystemExit: With code 2 for a mistake, 1 for what went wrong otherwise, 130
+            for Ctrl-C.
+    """
+    try:
+        return run()
+    except KeyboardInterrupt as error:
+        raise SystemExit(130) from error
+    except (*MISTAKES, RuntimeError) as error:
+        if debug:
+            raise
+        code = 2 if isinstance(error, MISTAKES) else 1
+        _fail(prog, " ".join(str(error).split()) or type(error).__name__, code)
+
+
+def _fail(prog: str, message: str, code: int = 2) -> NoReturn:
+    print(f"{prog}: {message}", file=sys.stderr)
+    raise SystemExit(code)
+
+
+def _app(prog: str) -> cyclopts.App:
+    """The application, without commands."""
+    return cyclopts.App(
+        name=prog,
+        help="Translators with Luong's attention, from two text files to a server. Any "
+        "command takes --debug, which shows the traceback of an error.",
+        help_format="plaintext",
+        version_flags=(),
+        help_formatter=Formatter(),
+        default_parameter=cyclopts.Parameter(
+            name_transform=lambda name: name,  # learning_rate, not learning-rate
+            negative_iterable=(),  # no --empty-ensemble
+            consume_multiple=True,  # --ensemble A B
+        ),
+    )
+
+
+def _nothing() -> None:
+    """Stands for a command that this command line is not about."""
+
+
+def _reader(name: str, argv: Sequence[str]) -> Callable[..., Any]:
+    """A function that takes a command's options and returns them as its dataclass.
+
+    Raises:
+        CycloptsError: There is an option that the command has not.
+    """
+    options = COMMANDS[name].options
+    is_training = name == "train"
+    sign = _training_signature(argv) if is_training else _signature(options)
+    _check_names(sign, argv)
+
+    def read(*args: Any, **kwargs: Any) -> Any:
+        given = sign.bind(*args, **kwargs).arguments
+        return training_options(given) if is_training else options(**given)
+
+    read.__signature__ = sign  # type: ignore[attr-defined] # what cyclopts reads
+    return read
+
+
+def _signature(options: type[Options]) -> inspect.Signature:
+    """A command's options, in a panel for each dataclass: its own after the run's."""
+    classes = [cls for cls in options.__mro__ if issubclass(cls, Options)][:-1]
+    classes.sort(key=lambda cls: cls is not RunOptions)
+    return signature(
+        {(cls.__doc__ or "").split(".\n")[0]: cls for cls in classes},
+        positional=options.positional,
+        exclusive=options.exclusive,
+        complete=False,
+    )
+
+
+def _training_signature(argv: Sequence[str]) -> inspect.Signature:
+    preset = _preset_of(argv)
+    model = {"Model (what is not given is the preset's)": model_config_class(preset)}
+    panels = {"Run": TrainOptions, **TRAINING, **model}
+    made = signature(panels, training_defaults(preset))
+    sizes = ("source_vocab_size", "target_vocab_size")  # of the tokenizers
+    rest = [x for name, x in made.parameters.items() if name not in sizes]
+    return made.replace(parameters=rest)
+
+
+def _check_names(sign: inspect.Signature, argv: Sequence[str]) -> None:
+    """Refuses options that there are not, before what is missing is told."""
+    names = [f"--{name}" for name in sign.parameters]
+    known = {*names, *(f"--no-{name}" for name in sign.parameters), "--help"}
+    for word in itertools.takewhile(lambda word: word != "--", argv):
+        option = word.partition("=")[0]
+        if option.startswith("--") and option not in known:
+            close = difflib.get_close_matches(option, names, 1)
+            hint = f"Did you mean {close[0]}?" if close else "See --help."
+            raise cyclopts.CycloptsError(msg=f"There is no option {option}. {hint}")
+
+
+def training_defaults(preset: str) -> dict[str, Any]:
+    """What a preset says where the command line says nothing."""
+    return {**defaults(preset), **PRESETS[preset].fields}
+
+
+def training_options(given: Mapping[str, Any]) -> tuple[TrainingConfig, Any]:
+    """The configuration of a training, and its run directory."""
+    changes = dict(given)
+    run_dir = changes.pop("run_dir")
+    preset = changes.pop("preset", TrainOptions.preset)
+    return TrainingConfig.from_preset(preset, **changes), run_dir
+
+
+def _preset_of(argv: Sequence[str]) -> str:
+    """The preset that the command line names; of another one there is no help."""
+    words = iter(argv)
+    for word in words:
+        name = next(words, "") if word == "--preset" else word.partition("=")[2]
+        if word == "--preset" or word.startswith("--preset="):
+            if name not in PRESETS:
+                hint = _suggestion(name, PRESETS)
+                message = f"There is no preset {name or '(none given)'}. {hint}"
+                raise cyclopts.CycloptsError(msg=message)
+            return name
+    return TrainOptions.preset
+
+
+def _reworded(error: cyclopts.CycloptsError, argv: Sequence[str], prog: str) -> str:
+    """One or two sentences on what was received and what would be right."""
+    error.verbose = False
+    more = f"see {prog} {argv[0]} --help"
+    match error:
+        case cyclopts.UnknownCommandError():
+            return f"There is no command {argv[0]}. {_suggestion(argv[0], COMMANDS)}"
+        case cyclopts.CoercionError(token=token) if token and error.msg:
+            return f"{token.keyword or error.argument.name} {error.msg}"
+        case cyclopts.RepeatArgumentError(token=token):
+            return f"{token.keyword} was given twice."
+        case cyclopts.MissingArgumentError(argument=argument):
+            if not error.keyword and not argument.tokens:
+                return f"{argument.name} is missing: {more}."
+            return f"{error.keyword or argument.name} needs a value: {more}."
+        case cyclopts.ValidationError(group=group) if group:
+            names = re.findall(r"--\w+", error.exception_message)
+            return f"At most one of {', '.join(names)} can be given."
+        case cyclopts.UnusedCliTokensError():
+            return f"Nothing takes {' '.join(error.unused_tokens)}: {more}."
+    return str(error)  # of an unknown option: "... Did you mean --learning_rate?"
+
+
+def _suggestion(word: str, known: Iterable[str]) -> str:
+    """Either "Did you mean train?", or all that there is."""
+    close = difflib.get_close_matches(word, list(known), 1)
+    return f"Did you mean {close[0]}?" if close else f"There are {', '.join(known)}."
+
+
+def _with_dashes(message: str, argv: Sequence[str]) -> str:
+    """A message that names a field, with the option's name in its place."""
+    field = message.split(" ", 1)[0]
+    names = {word.partition("=")[0] for word in argv}
+    return f"--{message}" if f"--{field}" in names else message

@@ -1,0 +1,40 @@
+"""`keras-luong score`: how probable given translations are."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import sys
+
+from keras_luong.cli.commands import ScoreOptions
+from keras_luong.cli.translate import word_links
+from keras_luong.cli.translators import load_translator
+from keras_luong.files import count_pairs, opened_to_write, read_lines
+from keras_luong.progress import Progress
+
+
+def run(options: ScoreOptions) -> None:
+    """Writes the log-probability of each pair; at the end the perplexity, for people.
+
+    A line is "-12.3456", and with --alignments "-12.3456 ||| 0-0 1-1".
+    """
+    total = count_pairs(options.source, options.target)
+    translator = load_translator(options)
+    progress = Progress(total, "line")
+    pairs = zip(read_lines(options.source), read_lines(options.target), strict=True)
+    log_prob, tokens = 0.0, 0
+    with contextlib.ExitStack() as files:
+        out = sys.stdout.buffer
+        if options.output is not None:
+            out = files.enter_context(opened_to_write(options.output))
+        while some := list(itertools.islice(pairs, options.window)):
+            for t in translator.score(*zip(*some, strict=True), options.batch_size):
+                links = f" ||| {word_links(t)}" if options.alignments else ""
+                out.write(f"{t.score:.4f}{links}\n".encode())
+                log_prob, tokens = log_prob + t.score, tokens + len(t.tokens)
+                progress.add()
+            out.flush()
+    progress.close()
+    perplexity = math.exp(-log_prob / max(tokens, 1))
+    print(f"perplexity {perplexity:.2f} of {tokens:,} tokens", file=sys.stderr)

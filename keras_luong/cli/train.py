@@ -1,0 +1,31 @@
+"""`keras-luong train`: see `keras_luong.runs.train`."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from keras_luong.config.training import TrainingConfig
+from keras_luong.runs.train import train
+
+NEXT = """
+Translate:  keras-luong translate {run_dir} < in.txt > out.txt
+Export:     keras-luong export {run_dir} {models}
+Look:       tensorboard --logdir {logs}"""
+
+
+def run(options: tuple[TrainingConfig, Path]) -> None:
+    """Trains, and says what to do next."""
+    config, run_dir = options
+    train(config, run_dir)
+    print(next_steps(run_dir))
+
+
+def next_steps(run_dir: Path) -> str:
+    """Commands that can be pasted as they are."""
+    paths = {
+        "run_dir": run_dir,
+        "models": Path("models", run_dir.resolve().name),
+        "logs": run_dir / "logs",
+    }
+    return NEXT.format(**{k: shlex.quote(str(path)) for k, path in paths.items()})

@@ -1,0 +1,116 @@
+"""`keras-luong translate`: a file or standard input, a line at a time.
+
+One line in is one line out, whatever the line, in constant memory; with --n_best N it
+is up to N lines, as in Moses's lists: "number ||| translation ||| score".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+import numpy as np
+
+from keras_luong.cli.commands import TranslateOptions
+from keras_luong.cli.translators import load_translator
+from keras_luong.evaluation import alignment
+from keras_luong.evaluation.plots import check_matplotlib, save_attention
+from keras_luong.files import count_lines, opened_to_write, read_lines
+from keras_luong.progress import Progress
+from keras_luong.translation.translation import Translation
+from keras_luong.translation.translator import Translator
+
+
+def run(options: TranslateOptions) -> None:
+    """Translates what the command line says."""
+    _check(options)
+    translator = load_translator(options).with_search(n_best=options.n_best)
+    if options.pictures is not None:
+        _check_pictures(translator, options.pictures)
+    with contextlib.ExitStack() as files:
+        lines = read_lines(options.input or _standard("input").buffer)
+        out = _standard("output").buffer
+        if options.output is not None:
+            out = files.enter_context(opened_to_write(options.output))
+        try:
+            _write(translator, lines, out, options)
+        except BrokenPipeError:  # who reads has read enough, as `head` does
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _check(options: TranslateOptions) -> None:
+    """Refuses, before any work, what cannot be."""
+    files = options.input, options.output
+    if options.input is not None and not options.input.exists():
+        raise FileNotFoundError(f"There is no file {options.input}")
+    if all(files) and options.output.exists() and options.output.samefile(files[0]):
+        raise ValueError(f"--output would overwrite the input, {options.input}")
+
+
+def _standard(name: str) -> TextIO:
+    stream = sys.stdin if name == "input" else sys.stdout
+    if stream is None:
+        raise ValueError(f"--{name} is needed where standard {name} is closed")
+    return stream
+
+
+def _write(
+    translator: Translator,
+    lines: Iterator[str],
+    out: BinaryIO,
+    options: TranslateOptions,
+) -> None:
+    """Translates line after line."""
+    sizes = options.batch_size, options.window
+    translations = translator.stream(lines, *sizes, n_best=True)
+    is_file = options.input is not None and options.input.is_file()  # no pipe
+    progress = Progress(count_lines(options.input) if is_file else None, "line")
+    for number, hypotheses in enumerate(translations):
+        for hypothesis in hypotheses:
+            fields = list(columns(hypothesis, options))
+            if options.n_best > 1:
+                fields = [str(number), *fields]
+            out.write(" ||| ".join(fields).encode() + b"\n")
+        if options.pictures is not None and np.any(hypotheses[0].alignment):
+            _draw(hypotheses[0], options.pictures / f"{number + 1}.png")
+        if (number + 1) % options.window == 0:
+            out.flush()  # somebody may wait for what is ready
+        progress.add()
+    out.flush()
+    progress.close()
+
+
+def columns(t: Translation, options: TranslateOptions) -> Iterator[str]:
+    """What is written of a translation; never a line end."""
+    yield " ".join(t.text.splitlines())
+    if options.scores or options.n_best > 1:
+        yield f"{t.score:.4f}"
+    if options.alignments:
+        yield word_links(t)
+
+
+def word_links(t: Translation) -> str:
+    """The alignment of words as Pharaoh writes it: "0-0 1-2"."""
+    ended = t.tokens[-1:] == ["</s>"]  # or cut at the maximum length
+    links = alignment.hard_alignment(t.alignment, source_end=True, target_end=ended)
+    return alignment.format_pharaoh(
+        alignment.merge_links(links, t.source_tokens, t.tokens)
+    )
+
+
+def _check_pictures(translator: Translator, folder: Path) -> None:
+    """Refuses, before any work, what cannot be drawn."""
+    check_matplotlib()
+    if getattr(translator.model.config, "attention", True) is None:
+        raise ValueError("--pictures needs a model with attention, which this is not")
+    if folder.is_file():
+        raise ValueError(f"--pictures must be a folder. Received a file: {folder}")
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _draw(t: Translation, path: Path) -> None:
+    save_attention(path, t.alignment, t.source_tokens, t.tokens)

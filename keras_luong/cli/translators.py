@@ -1,0 +1,74 @@
+"""The translator that a command's options ask for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keras_luong.cli.commands import CorpusOptions, RunOptions, SearchOptions
+from keras_luong.decoding.beam import BeamSearch
+from keras_luong.decoding.greedy import GreedySearch
+from keras_luong.decoding.penalties import AverageLengthPenalty
+from keras_luong.decoding.shortlist import Shortlist
+from keras_luong.runs.directory import read_record
+from keras_luong.runs.ensemble import load_ensemble
+from keras_luong.special_ids import UNK_ID
+from keras_luong.text.corpus import Corpus
+from keras_luong.text.find_corpus import load_corpus
+from keras_luong.translation.translator import Translator
+
+_OF_THE_SEARCH = (
+    "beam_width length_penalty coverage_penalty max_length min_length no_repeat_ngram"
+).split()
+
+
+def load_translator(options: RunOptions, precision: str | None = None) -> Translator:
+    """Loads the run, or the runs as an ensemble.
+
+    Args:
+        options: Which runs, and what else is asked of the search, if anything.
+        precision: What the models compute in, before `options.precision`.
+
+    Raises:
+        ValueError, OSError: As of `keras_luong.load`; or a search that cannot be.
+    """
+    runs = [options.run_dir, *options.ensemble]
+    translator = load_ensemble(runs, precision or options.precision)
+    if isinstance(options, SearchOptions):
+        return with_options(translator, options)
+    return translator
+
+
+def with_options(translator: Translator, options: SearchOptions) -> Translator:
+    """The translator with the search that the options ask for."""
+    search = translator.search
+    if isinstance(search, GreedySearch):
+        search = BeamSearch(beam_width=1, max_length=search.max_length)
+    values = {name: getattr(options, name) for name in _OF_THE_SEARCH}
+    changes: dict[str, Any] = {k: v for k, v in values.items() if v is not None}
+    if options.average is not None:
+        changes["length_penalty"] = AverageLengthPenalty(options.average)
+    if options.shortlist is not None:
+        changes["shortlist"] = Shortlist.load(options.shortlist)
+    if options.no_unknown:
+        changes["forbidden"] = (*search.forbidden, UNK_ID)
+    if options.beam_width is not None:
+        changes["n_best"] = min(search.n_best, options.beam_width)
+    return translator.with_search(
+        search, max_source_length=options.max_source_length, **changes
+    )
+
+
+def corpus_of(options: CorpusOptions, run_dir: Any) -> Corpus:
+    """The corpus that the options name, or else the run's.
+
+    Raises:
+        ValueError: Neither names one; it says what is missing.
+        OSError: There is no such run, or a file of the corpus is missing.
+    """
+    settings = read_record(run_dir)["settings"]
+    names = ("data", "source", "target")
+    found = {name: getattr(options, name) or settings.get(name) for name in names}
+    missing = [f"--{name}" for name, value in found.items() if value is None]
+    if missing:
+        raise ValueError(f"{run_dir} does not name its data: give {', '.join(missing)}")
+    return load_corpus(found["data"], found["source"], found["target"])

@@ -1,0 +1,58 @@
+"""`keras-luong tune`: the search that translates a run's validation data best.
+
+It becomes the run's: `keras_luong.load`, the export and every command use it from then
+on. (A training that goes on sets it back to what its options say.)
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+from keras_luong.checks import check_not_negative
+from keras_luong.cli.commands import TuneOptions
+from keras_luong.cli.translators import corpus_of
+from keras_luong.evaluation.bleu import bleu, check_tokenize
+from keras_luong.files import write_json
+from keras_luong.runs.directory import RunDirectory, load, read_record
+from keras_luong.text.corpus import sentences
+
+
+class Trial(NamedTuple):
+    """A search, and the BLEU that it reached."""
+
+    beam_width: int
+    length_penalty: float
+    bleu: float
+
+
+def run(options: TuneOptions) -> Trial:
+    """Tries every pair, keeps the best in run.json, and returns it."""
+    record = read_record(options.run_dir)
+    tokenize = options.bleu_tokenize or record["settings"].get("bleu_tokenize", "13a")
+    check_tokenize("--bleu_tokenize", tokenize)
+    for penalty in options.length_penalties:
+        check_not_negative("--length_penalties", penalty)
+    corpus = corpus_of(options, options.run_dir)
+    sources, references = sentences(corpus, "validation")
+    translator = load(options.run_dir)
+    widths = options.beam_widths or [translator.search.beam_width]
+    print(f"beam  penalty   BLEU   ({len(sources):,} sentences, {tokenize})")
+    trials = []
+    for width, penalty in itertools.product(widths, options.length_penalties):
+        other = translator.with_search(
+            beam_width=width, length_penalty=penalty, n_best=1
+        )
+        texts = [t.text for t in other.translate(sources, progress=True)]
+        trials.append(Trial(width, penalty, bleu(texts, references, tokenize).score))
+        print("{:4} {:8g} {:6.2f}".format(*trials[-1]), flush=True)
+    best = max(trials, key=lambda trial: (trial.bleu, -trial.beam_width))
+    record["search"].update(
+        beam_width=best.beam_width,
+        length_penalty=best.length_penalty,
+        n_best=min(translator.search.n_best, best.beam_width),
+    )
+    write_json(RunDirectory(options.run_dir).record, record)
+    width, penalty, _ = best
+    print(f"{options.run_dir} translates with {width}, {penalty:g}")
+    return best
