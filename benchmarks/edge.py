@@ -1,7 +1,7 @@
 """What an exported translator costs where one sentence comes at a time.
 
 Every candidate is a command of its own that reads sentences and writes translations:
-`python -m keras_luong.edge` for `.tflite` files, and a loop over `serving_default` for
+`keras-luong-edge` for `.tflite` files, and a loop over `serving_default` for
 a SavedModel. They take turns; figures are medians of the rounds.
 
     python benchmarks/edge.py in.txt models/m30k/1 m30k.tflite m30k.int8.tflite

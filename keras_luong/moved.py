@@ -14,8 +14,10 @@ from collections.abc import Sequence
 from types import ModuleType
 
 MOVED = {
+    "keras_luong.api": "keras_luong",
+    "keras_luong.models.config": "keras_luong.config.seq2seq",
+    "keras_luong.models.presets": "keras_luong.models",
     "keras_luong.serving": "keras_luong",
-    "keras_luong.serving.command_line": "keras_luong.cli.options",
     "keras_luong.serving.graph": "keras_luong.translation.graph",
     "keras_luong.serving.saved_model": "keras_luong.export.saved_model",
     "keras_luong.serving.signatures": "keras_luong.export.signatures",
@@ -29,7 +31,6 @@ MOVED = {
     "keras_luong.training.callbacks": "keras_luong.runs.callbacks",
     "keras_luong.training.checkpoints": "keras_luong.runs.checkpoints",
     "keras_luong.training.distillation": "keras_luong.runs.distillation",
-    "keras_luong.training.run_corpus": "keras_luong.runs.corpus",
     "keras_luong.training.run_directory": "keras_luong.runs.directory",
     "keras_luong.training.run_ensemble": "keras_luong.runs.ensemble",
     "keras_luong.training.run_lock": "keras_luong.runs.lock",

@@ -1,6 +1,6 @@
 """Runs an exported `.tflite` file; needs ai-edge-litert, SentencePiece and NumPy alone.
 
-    python -m keras_luong.edge model.tflite < in.txt > out.txt
+    keras-luong-edge model.tflite < in.txt > out.txt
 
 Shapes: `S` source tokens, `N` hypotheses, `T` target tokens, ends counted.
 """
@@ -248,7 +248,7 @@ def main(argv: list[str] | None = None) -> None:
         argv: the arguments, by default the process's.
     """
     parser = argparse.ArgumentParser(
-        prog="python -m keras_luong.edge",
+        prog="keras-luong-edge",
         description="Translates standard input, one sentence a line.",
     )
     parser.add_argument("model", help="a .tflite file of keras_luong.export_tflite")

@@ -202,7 +202,7 @@ def read_record(run_dir: str | Path) -> dict[str, Any]:
         ValueError: If the file is damaged or of a version that this one can't read.
     """
     run = RunDirectory(run_dir)
-    _check_exists(run.path, "run directory", "train one with examples/train_wmt.py")
+    _check_exists(run.path, "run directory", "train one with keras-luong train")
     _check_exists(run.record, "record of the run", f"{run.path} is no run directory")
     try:
         record = json.loads(run.record.read_text(encoding="utf-8"))
@@ -280,7 +280,7 @@ def load(
     """Loads a trained translator.
 
     Args:
-        run_dir: A directory that `examples/train_wmt.py` writes, also while it trains.
+        run_dir: A directory that `keras-luong train` writes, also while it trains.
         weights: `"best"` for the best validated weights, `"last"` for the last ones.
         search: Another search than the run's own.
         dtype: Another precision to compute in than the run was trained in, such as

@@ -1,6 +1,6 @@
 """Trains a translator: the parts in the order in which they come, and `train`.
 
-`examples/train_wmt.py` composes the same parts one by one.
+`keras-luong train` composes the same parts one by one.
 """
 
 from __future__ import annotations
