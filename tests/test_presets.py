@@ -8,9 +8,10 @@ import tensorflow as tf
 from finite_differences import check_gradients
 from leave_slow import slow_but
 
-from keras_luong import BeamSearch, Seq2SeqConfig, SequenceCrossentropy
+from keras_luong import BeamSearch, Seq2Seq, Seq2SeqConfig, SequenceCrossentropy
 from keras_luong.layers.cells import CELL_TYPES
-from keras_luong.models.presets import PRESETS, build, configure
+from keras_luong.models import PRESETS, Transformer, build
+from keras_luong.models.translation_model import model_class
 
 SMALL = {
     "small": {"units": 6},
@@ -21,6 +22,10 @@ SMALL = {
 }
 #: What differs the most from `Seq2Seq`, whose tests are elsewhere; the others are slow.
 DEEP = {**SMALL, "bahdanau2015": {**SMALL["bahdanau2015"], "num_layers": 2}}
+
+
+def configure(name, *sizes):
+    return model_class(name).config_class.preset(name, *sizes)
 
 
 def small(name, **changes):
@@ -124,7 +129,7 @@ def test_saved_models_compute_the_same(name, tmp_path):
     model, inputs = small(name), batch()
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
-    assert type(again) is PRESETS[name].model
+    assert type(again) is model_class(name)
     np.testing.assert_array_equal(model(inputs), again(inputs))
 
 
@@ -194,3 +199,13 @@ def test_the_sizes_are_the_papers():
 def test_what_a_model_cannot_have_is_named(name, changes, message):
     with pytest.raises(ValueError, match=message):
         build(name, 11, 12, **{**DEEP.get(name, {}), **changes})
+
+
+def test_a_class_makes_its_own_presets_alone():
+    with pytest.raises(ValueError, match="gnmt is a GNMT, and no Transformer"):
+        Transformer.from_preset("gnmt", 11, 12)
+    with pytest.raises(ValueError, match="vaswani2017-base is a Transformer"):
+        Seq2Seq.from_preset("vaswani2017-base", 11, 12)
+    with pytest.raises(ValueError, match="vaswani2017-base is no Seq2SeqConfig"):
+        Seq2SeqConfig.preset("vaswani2017-base", 11, 12)
+    assert type(Seq2Seq.from_preset("gnmt", 11, 12, **SMALL["gnmt"])).__name__ == "GNMT"

@@ -222,7 +222,8 @@ class TrainingConfig(EvaluationConfig, OptimizationConfig, DataConfig):
     def settings(self) -> dict[str, Any]:
         """All of it as `run.json` has it: one level of names, no two alike."""
         fields = dataclasses.asdict(self)
-        return {**fields, **fields.pop("model")}
+        model = fields.pop("model")
+        return {**fields, **model}
 
 
 def model_config_class(preset: str) -> type[ModelConfig]:

@@ -61,7 +61,7 @@ def test_the_papers_presets_are_the_papers():
         ({"tie_embeddings": "all"}, ValueError, "one vocabulary.*10.*20"),
         ({"score_mode": "location"}, ValueError, "max_source_length"),
         ({"bidirectional": "no"}, TypeError, "bidirectional.*'no'"),
-        ({"init_scale": "a"}, ValueError, "init_scale.*'a'"),
+        ({"init_scale": "a"}, TypeError, "init_scale.*'a'"),
         ({"init_scale": float("inf")}, ValueError, "init_scale.*inf"),
         ({"score_mode": ["dot"]}, ValueError, "score_mode.*dot"),
         ({"window": 0}, ValueError, "window.*0"),

@@ -1,0 +1,153 @@
+"""`keras-luong`: help, and what is said of mistakes."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import subprocess
+import sys
+
+import pytest
+
+from keras_luong.cli.commands import COMMANDS, TRAINING
+from keras_luong.cli.main import parse, run_carefully
+from keras_luong.config.presets import PRESETS
+from keras_luong.config.seq2seq import Seq2SeqConfig
+from keras_luong.config.training import TrainingConfig
+
+HEAVY = """
+import sys
+import keras_luong_command
+sys.argv = ["keras-luong", *{argv}]
+try:
+    keras_luong_command.main()
+finally:
+    heavy = {{"tensorflow", "keras", "numpy", "sacrebleu"}} & sys.modules.keys()
+    print("heavy:", sorted(heavy))
+"""
+
+
+def help_of(*argv):
+    command = [sys.executable, "-c", HEAVY.format(argv=list(argv))]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", [None, *COMMANDS])
+def test_help_does_not_wait_for_tensorflow(name):
+    text = help_of(*([name] if name else []), "--help")
+    assert "heavy: []" in text
+    for other in COMMANDS if name is None else [name]:
+        assert other in text
+    if name:
+        for field in dataclasses.fields(COMMANDS[name].options):
+            assert re.search(rf"(--{field.name}|{field.name.upper()})\b", text)
+
+
+def test_help_of_training_has_all_there_is():
+    text = help_of("train", "--help")
+    for cls in (*TRAINING.values(), Seq2SeqConfig):
+        for field in dataclasses.fields(cls):
+            assert f"--{field.name}" in text or field.name.endswith("_vocab_size")
+    assert "Size of every decoder layer" in text  # the docstring's
+    assert "One of sgd, adam. [default: sgd]" in " ".join(text.split())
+    assert all(preset in text.replace("\n", " ") for preset in PRESETS)
+    assert max(map(len, text.splitlines())) <= 80
+    lines = " ".join(help_of("train", "--preset", "multi30k", "--help").split())
+    assert "[default: 4000]" in lines and "Dropout" not in lines
+    assert "--num_heads" in help_of("train", "--preset=wu2021-tiny", "--help")
+
+
+def read(capsys, *argv):
+    """What is said of a mistake: one line on standard error, exit code 2."""
+    with pytest.raises(SystemExit) as stopped:
+        parse(argv)
+    out, err = capsys.readouterr()
+    assert stopped.value.code == 2 and not out and err.count("\n") == 1
+    return err
+
+
+@pytest.mark.parametrize(
+    "argv, message",
+    [
+        ("", "A command is needed: train, translate"),
+        ("trian", "no command trian. Did you mean train?"),
+        ("frobnicate", "no command frobnicate. There are train, "),
+        ("train", "--run_dir is missing: see keras-luong train --help"),
+        ("train --lerning_rate 3", "--lerning_rate. Did you mean --learning_rate?"),
+        ("train --run_dir x --epochs 1.5", "--epochs must be a whole number.*1.5"),
+        ("train --run_dir x --epochs", "--epochs needs a value"),
+        ("train --run_dir x --epochs 0", "--epochs must be at least 1. Received: 0"),
+        ("train --run_dir x --dropout 3", r"--dropout must be in \[0, 1\).*3"),
+        ("train --run_dir x --batch_tokens many", "a whole number or auto.*many"),
+        ("train --run_dir x --preset smal", "no preset smal. Did you mean small?"),
+        ("train --run_dir x --cell_type lsmt", "--cell_type must be lstm, .*lsmt"),
+        ("train --run_dir x --preset gnmt --num_heads 2", "no option --num_heads"),
+        ("train --run_dir x --seed 1 --seed 2", "--seed was given twice"),
+        ("train --run_dir x y", "Nothing takes y"),
+        ("train --run_dir x --beta_2 0.9", "--beta_2 needs optimizer"),
+        ("translate", "RUN_DIR is missing"),
+        ("translate x --length_penalty 1 --average 1", "At most one of"),
+        ("translate x --n_best 0", "--n_best must be at least 1. Received: 0"),
+        ("translate x --precision half", "--precision must be float32, .*half"),
+        ("average x --last 3 --weights a", "At most one of --last, --weights"),
+        ("score x y", "TARGET is missing"),
+        ("distill a b", "--out is missing"),
+        ("export x", "OUT is missing"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(capsys, argv, message):
+    assert re.search(message, read(capsys, *argv.split()))
+
+
+def test_options_become_their_dataclass():
+    name, options = parse(["translate", "x", "--ensemble", "a", "b", "--n_best=3"])
+    assert name == "translate" and options.n_best == 3
+    assert [str(path) for path in (options.run_dir, *options.ensemble)] == list("xab")
+    _, options = parse(["distill", "a", "b", "c", "--out", "d"])
+    assert [str(path) for path in options.run_dirs] == list("abc")
+    _, options = parse("tune x --length_penalties 0 1.5 --beam_widths 1 4".split())
+    assert options.length_penalties == (0.0, 1.5) and options.beam_widths == (1, 4)
+
+
+def test_a_training_is_a_configuration():
+    words = "train --run_dir r --preset multi30k-small --units 12 --attention none"
+    _, (config, run_dir) = parse([*words.split(), "--no-input_feeding", "--epochs=3"])
+    assert str(run_dir) == "r"
+    assert config == TrainingConfig.from_preset(
+        "multi30k-small", units=12, attention=None, input_feeding=False, epochs=3
+    )
+    _, (config, _) = parse("train --run_dir r --learning_rate 1e-3 --seed -1".split())
+    assert (config.learning_rate, config.seed, config.vocab_size) == (1e-3, -1, 50000)
+
+
+@pytest.mark.parametrize(
+    "error, code",
+    [
+        (ValueError("one\n two"), 2),
+        (FileNotFoundError(2, "No such file", "x"), 2),
+        (RuntimeError("they differ"), 1),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_errors_of_a_command(capsys, error, code):
+    def fail():
+        raise error
+
+    with pytest.raises(SystemExit) as stopped:
+        run_carefully(fail)
+    assert stopped.value.code == code
+    said = capsys.readouterr().err
+    assert "Traceback" not in said and said.count("\n") <= 1
+    if not isinstance(error, KeyboardInterrupt):
+        with pytest.raises(type(error)):
+            run_carefully(fail, debug=True)
+
+
+def test_debug_shows_the_traceback():
+    command = [sys.executable, "-m", "keras_luong_command", "average", "no/such/run"]
+    plain = subprocess.run(command, capture_output=True, text=True)
+    assert plain.returncode == 2 and "Traceback" not in plain.stderr
+    assert plain.stderr.splitlines()[-1].startswith("keras-luong: There is no run")
+    full = subprocess.run([*command, "--debug"], capture_output=True, text=True)
+    assert "Traceback" in full.stderr and full.returncode == 1
