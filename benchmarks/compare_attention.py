@@ -1,15 +1,15 @@
 """Trains the attentions of Luong et al. (2015) on one corpus and compares them.
 
 The paper's Table 4 and Figures 5 and 6 (learning curves, BLEU by length), on any corpus
-that examples/train_wmt.py takes; flags that are not here are handed on to it. The same
+that `keras-luong train` takes; options that are not here are handed on to it. The same
 command again goes on where it stopped, variant by variant. A finished variant is kept;
 where the flags have changed, it goes on (more epochs) or is refused (other units). The
 table's tokens/s are target tokens in the fastest epoch. Some commands:
 
-    python examples/compare_attention.py --out runs/compare --data my/corpus \
+    python benchmarks/compare_attention.py --out runs/compare --data my/corpus \
         --source en --target de --units 256 --num_layers 1 --tokenizer word \
         --vocab_size 8000 --optimizer adam --epochs 5
-    python examples/compare_attention.py --out runs/phrases --data phrases ...
+    python benchmarks/compare_attention.py --out runs/phrases --data phrases ...
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from keras_luong.cli.recipes import RECIPES
-from keras_luong.models.presets import PRESETS
 
 from keras_luong import files
 from keras_luong.checks import check_choice
-from keras_luong.cli import flags as training_flags
+from keras_luong.cli.main import parse
+from keras_luong.config.presets import PRESETS
 from keras_luong.evaluation.alignment import (
     aer,
     hard_alignment,
@@ -42,7 +41,7 @@ from keras_luong.runs import directory as run_directory
 from keras_luong.text import load_corpus
 from keras_luong.text.corpus import Corpus, sentences
 
-# Name → flags of train_wmt.py.
+# Name → options of `keras-luong train`.
 ATTENTIONS = {
     "global (location)": "--preset luong2015-global-location",
     "global (dot)": "--preset luong2015-global-dot",
@@ -63,7 +62,7 @@ COLUMNS = "perplexity bleu bleu_unk aer parameters tokens_per_second".split()
 
 def main(argv: list[str] | None = None) -> list[dict]:
     """Trains what is not trained yet; writes and returns the table."""
-    args, rest = parse(argv)
+    args, rest = parse_words(argv)
     # What this process measures must leave the GPU's memory to those that train.
     tf.config.set_visible_devices([], "GPU")
     corpus = load_corpus(args.data, args.source, args.target)
@@ -94,13 +93,12 @@ def held_out(corpus: Corpus, split: str | None) -> str:
 
 
 def check(name: str, run: Path, flags: list[str]) -> None:
-    """Refuses a variant that was trained in another way, as train_wmt.py would."""
+    """Refuses a variant that was trained in another way, as training would."""
     if finished(run, flags):
         return
-    args = training_flags.parse(["--run_dir", str(run), *flags])
-    settings, free = training_flags.settings_of(args), training_flags.free(args)
+    _, (config, _) = parse(["train", "--run_dir", str(run), *flags], "compare")
     try:
-        run_directory.check_settings(run, settings, free)
+        run_directory.check_settings(run, config.settings(), config.free)
     except ValueError as error:
         raise ValueError(f"The variant {name!r} can't be trained: {error}") from error
 
@@ -114,8 +112,8 @@ def train(name: str, run: Path, flags: list[str]) -> None:
         (run / outdated).unlink(missing_ok=True)
     run.parent.mkdir(parents=True, exist_ok=True)
     files.write_json(flags_file(run), flags)
-    script = str(Path(__file__).with_name("train_wmt.py"))
-    subprocess.run([sys.executable, script, "--run_dir", str(run), *flags], check=True)
+    command = [sys.executable, "-m", "keras_luong_command", "train"]
+    subprocess.run([*command, "--run_dir", str(run), *flags], check=True)
 
 
 def finished(run: Path, flags: list[str]) -> bool:
@@ -249,13 +247,13 @@ def corpus_flags(args) -> list[str]:
     return [word for name in names for word in (f"--{name}", getattr(args, name))]
 
 
-def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[str]]:
-    """Reads the command line: ours, and what train_wmt.py gets."""
+def parse_words(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[str]]:
+    """Reads the command line: ours, and what `keras-luong train` gets."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     # Recipes are trained in ways of their own, and so not to be compared.
-    presets = [name for name in PRESETS if name not in RECIPES]
+    presets = [name for name, preset in PRESETS.items() if not preset.training]
     flag = parser.add_argument
     flag("--out", type=Path, required=True, help="where everything is written")
     flag("--data", default="wmt14_translate/de-en", help="tfds name, folder, phrases")

@@ -1,7 +1,7 @@
 """Trains a small model, exports it, and translates with the export alone.
 
 What `make demo` runs: some minutes on two cores. The model learns dates, times, prices
-and other phrases of the embedded corpus, English to German, by `train_wmt.py`. Then a
+and other phrases of the embedded corpus, English to German. Then a
 new process, which cannot import keras_luong, loads the SavedModel and translates the
 test sentences from raw strings (`export/evaluate.py`).
 
@@ -14,13 +14,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import train_wmt
-
+from keras_luong.cli.main import main as keras_luong
 from keras_luong.evaluation.plots import save_attention
 from keras_luong.export.saved_model import export_saved_model
 from keras_luong.files import write_text
 from keras_luong.runs.directory import load
 from keras_luong.text import load_corpus
+from keras_luong.text.corpus import sentences
 
 RUN = Path("runs/demo")
 EVALUATE = Path(__file__).parent.parent / "export" / "evaluate.py"
@@ -34,12 +34,10 @@ SHOWN = 6
 
 def main() -> None:
     """Trains and exports here, then translates in a new process."""
-    train_wmt.main(["--run_dir", str(RUN), *FLAGS])
+    keras_luong(["train", "--run_dir", str(RUN), *FLAGS])
     translator = load(RUN)
     exported = export_saved_model(translator, RUN / "saved_model", overwrite=True)
-    sources, references = train_wmt.sentences(
-        load_corpus("phrases", "en", "de"), "test"
-    )
+    sources, references = sentences(load_corpus("phrases", "en", "de"), "test")
     source, reference = RUN / "test.en", RUN / "test.de"
     write_text(source, "\n".join(sources) + "\n")
     write_text(reference, "\n".join(references) + "\n")

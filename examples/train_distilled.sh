@@ -4,18 +4,18 @@
 # (docs/multi30k.md, "Distilled").
 set -euo pipefail
 
-usage="usage: $0 OUT --data DATA [flags of train_wmt.py]
+usage="usage: $0 OUT --data DATA [options of keras-luong train]
 
     $0 runs/distilled --data m30k --source en --target de --bleu_tokenize none
 
 OUT gets the run directories teacher1, teacher2, teacher3 and student, and corpus, which
-the student learns from. The four trainings have all the flags, but --seed is the student's
+the student learns from. The four trainings have all the options, but --seed is the student's
 (the teachers have the seeds 1, 2 and 3). The same command again goes on where a training
-stopped; the corpus is translated in one go, and then stays. The interpreter is .venv's, or
-PYTHON."
+stopped; the corpus is translated in one go, and then stays. The command is .venv's, or
+KERAS_LUONG."
 
 here=$(dirname "$0")
-python=${PYTHON:-$here/../.venv/bin/python}
+command=${KERAS_LUONG:-$here/../.venv/bin/keras-luong}
 
 refuse() {
     printf '%s\n\n%s\n' "$1" "$usage" >&2
@@ -32,16 +32,16 @@ for argument in "$@"; do
 done
 [[ ${1:--} != -* ]] || refuse "OUT must come first. Received: ${1:-nothing}"
 [[ $data ]] || refuse "There must be --data."
-command -v "$python" > /dev/null || refuse "There is no $python: run make, or set PYTHON."
+command -v "$command" > /dev/null || refuse "There is no $command: run make, or set KERAS_LUONG."
 out=${1%/}
 shift
 
 for seed in 1 2 3; do
-    "$python" "$here/train_wmt.py" --preset multi30k-small "$@" \
+    "$command" train --preset multi30k-small "$@" \
         --run_dir "$out/teacher$seed" --seed $seed
 done
 if [[ ! -e $out/corpus ]]; then
-    "$python" "$here/distill_corpus.py" "$out"/teacher{1,2,3} --out "$out/corpus"
+    "$command" distill "$out"/teacher{1,2,3} --out "$out/corpus"
 fi
-"$python" "$here/train_wmt.py" --preset multi30k --constant_epochs 8 --epochs 12 "$@" \
+"$command" train --preset multi30k --constant_epochs 8 --epochs 12 "$@" \
     --run_dir "$out/student" --data "$out/corpus"

@@ -1,4 +1,4 @@
-"""Exports a trained run as a `.tflite` file for edge devices, search and tokenizers too.
+"""Exports a trained run as a `.tflite` file for the edge, search and tokenizers too.
 
 The same as `keras-luong export` with a file's name, see its `--help`.
 
