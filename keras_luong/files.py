@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 TEMPORARY = ".[0-9]*.*"  # the names of what is still being written
-_BYTE_ORDER_MARK = "\ufeff".encode()
 
 
 def read_lines(file: str | Path | IO[bytes]) -> Iterator[str]:
@@ -52,11 +51,11 @@ def read_lines(file: str | Path | IO[bytes]) -> Iterator[str]:
     try:
         with _opened(file) as lines:
             for number, line in enumerate(lines, 1):
-                text = line.rstrip(b"\r\n")
+                text = line.decode("utf-8").rstrip("\r\n")
                 if number == 1:
-                    text = text.removeprefix(_BYTE_ORDER_MARK)
+                    text = text.removeprefix("\ufeff")
                 if text or line.endswith(b"\n"):
-                    yield text.decode("utf-8")
+                    yield text
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{name} is not UTF-8: line {number} has the byte "
