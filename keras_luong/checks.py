@@ -2,95 +2,124 @@
 
 from __future__ import annotations
 
+import difflib
 import numbers
 import os
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any, TypeVar, cast
+
+T = TypeVar("T")
 
 
-def check_size(name, value, optional=False, smallest=1, largest=None):
-    """Returns `value` if it is an int that is not too small, or None if `optional`.
+def check_size(
+    name: str,
+    value: T,
+    optional: bool = False,
+    smallest: int = 1,
+    largest: int | None = None,
+) -> T:
+    """Returns `value` as an int if it is one and not too small, or None if `optional`.
 
     Raises:
-        TypeError: It is not an integer.
-        ValueError: It is below `smallest`, or above `largest` if there is one.
+        TypeError: If it is not an integer.
+        ValueError: If it is below `smallest`, or above `largest` if there is one.
     """
     if optional and value is None:
-        return None
+        return value
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(
             f"{name} must be an integer{' or None' * optional}. Received: {value!r}"
         )
-    if value < smallest:
+    size = int(value)
+    if size < smallest:
         raise ValueError(f"{name} must be at least {smallest}. Received: {value!r}")
-    if largest is not None and value > largest:
+    if largest is not None and size > largest:
         raise ValueError(f"{name} must be at most {largest}. Received: {value!r}")
-    return int(value)
+    return cast(T, size)
 
 
-def check_rate(name, value):
-    """Returns `value` if it is a rate, a number in [0, 1).
+def check_rate(name: str, value: float) -> float:
+    """Returns `value` as a float if it is a rate, a number in [0, 1).
 
     Raises:
-        TypeError: It is no number.
-        ValueError: It is outside.
+        TypeError: If it is no number.
+        ValueError: If it is outside.
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} must be a number in [0, 1). Received: {value!r}")
-    if not 0 <= value < 1:
+    if not 0 <= _number(name, value, "a number in [0, 1)") < 1:
         raise ValueError(f"{name} must be in [0, 1). Received: {value!r}")
     return float(value)
 
 
-def check_above(name, value, limit):
-    """Returns `value` if it is a number above `limit`.
+def check_above(name: str, value: float, limit: float) -> float:
+    """Returns `value` as a float if it is a number above `limit`.
 
     Raises:
-        TypeError: It is no number.
-        ValueError: It is not above.
+        TypeError: If it is no number.
+        ValueError: If it is not above.
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} must be a number. Received: {value!r}")
-    if not value > limit:
+    if not _number(name, value) > limit:
         raise ValueError(f"{name} must be above {limit}. Received: {value!r}")
     return float(value)
 
 
-def check_not_negative(name, value):
+def check_not_negative(name: str, value: float) -> float:
     """Returns `value` as a float if it is at least 0 and finite, also in float32.
 
     Raises:
-        TypeError: It is no number.
-        ValueError: It is below 0, too large, infinite or NaN.
+        TypeError: If it is no number.
+        ValueError: If it is below 0, too large, infinite or NaN.
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} must be a number. Received: {value!r}")
-    if not 0 <= value <= 3e38:
+    if not 0 <= _number(name, value) <= 3e38:
         raise ValueError(f"{name} must be finite and not negative. Received: {value!r}")
     return float(value)
 
 
-def check_flag(name, value):
-    """Returns `value` if it is True or False; raises TypeError."""
+def _number(name: str, value: Any, wanted: str = "a number") -> Any:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be {wanted}. Received: {value!r}")
+    return value
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """Returns `value` if it is True or False; raises TypeError if not."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False. Received: {value!r}")
     return value
 
 
-def check_choice(name, value, choices):
-    """Returns `value` if it is one of `choices`; raises ValueError."""
+def check_choice(name: str, value: T, choices: Collection[Any]) -> T:
+    """Returns `value` if it is one of `choices`; raises ValueError if not."""
     if not (value is None or isinstance(value, str)) or value not in choices:
-        raise ValueError(f"{name} must be one of {list(choices)}. Received: {value!r}")
+        message = f"{name} must be one of {list(choices)}. Received: {value!r}"
+        named = filter(None, choices) if isinstance(value, str) else ()
+        for close in difflib.get_close_matches(str(value), named, n=1):
+            message += f". Did you mean {close!r}?"
+        raise ValueError(message)
     return value
 
 
-def check_path(name, value):
-    """Returns `value` as a Path if it is one or a string; raises TypeError."""
+def check_path(name: str, value: str | os.PathLike[str]) -> Path:
+    """Returns `value` as a Path if it is one or a string; raises TypeError if not."""
     if not isinstance(value, (str, os.PathLike)):
         raise TypeError(f"{name} must be a path. Received: {value!r}")
     return Path(value)
 
 
-def check_same(what, **sizes):
+def check_file(name: str, value: str | os.PathLike[str]) -> Path:
+    """Returns `value` as a Path if there is a file of that name.
+
+    Raises:
+        TypeError: If it is no path.
+        FileNotFoundError: If there is no such file.
+    """
+    path = check_path(name, value)
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no {name} {path}.")
+    return path
+
+
+def check_same(what: str, **sizes: int | None) -> None:
     """Raises ValueError where sizes that must be equal are known and differ."""
     known = {name: size for name, size in sizes.items() if size is not None}
     if len(set(known.values())) > 1:
@@ -98,7 +127,7 @@ def check_same(what, **sizes):
         raise ValueError(f"{what} must be the same everywhere. Received: {received}")
 
 
-def check_axes(**tensors):
+def check_axes(**tensors: tuple[Any, ...]) -> None:
     """Raises ValueError where tensors have other axes than they must.
 
     Args:
@@ -106,7 +135,7 @@ def check_axes(**tensors):
             must have one size, where it is known; axes called None may have any, and
             axes that are numbers must have just that size.
     """
-    sizes = {}
+    sizes: dict[str, dict[str, int | None]] = {}
     for name, (tensor, *axes) in tensors.items():
         if tensor is None:
             continue

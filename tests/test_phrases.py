@@ -71,9 +71,13 @@ def test_a_sentence_with_date_and_time(monkeypatch):
 @pytest.mark.parametrize(
     ("person", "source", "target"),
     [
-        (0, "She paid $12.50 for the coat.", "Sie hat 12,50 $ für den Mantel bezahlt."),
         (
-            8,
+            ("she", "sie"),
+            "She paid $12.50 for the coat.",
+            "Sie hat 12,50 $ für den Mantel bezahlt.",
+        ),
+        (
+            ("my parents", "meine Eltern"),
             "My parents paid $12.50 for the coat.",
             "Meine Eltern haben 12,50 $ für den Mantel bezahlt.",
         ),
@@ -84,7 +88,7 @@ def test_verb_agrees_and_stands_at_the_end(monkeypatch, person, source, target):
     example = fixed(
         monkeypatch,
         price,
-        person=phrase_frames.PERSONS[person],
+        person=phrase_frames._person(*person),
         price=phrase_frames._joint("$12.50", "12,50\xa0$"),
         goods_acc=phrase_frames.Value("the~a coat~b", "den~a Mantel~b"),
     )
@@ -102,7 +106,7 @@ def test_subordinate_clause(monkeypatch):
         "because~a",
         vehicle=phrase_frames.Value("the~a night~b train~b", "der~a Nachtzug~b"),
         minutes=phrase_frames._parallel("20 minutes", "20 Minuten"),
-        person=phrase_frames.PERSONS[2],
+        person=phrase_frames._person("we", "wir"),
         event_acc=phrase_frames.Value("the~a film~b", "den~a Film~b"),
     )
     assert example.source == (
@@ -187,12 +191,12 @@ def test_numbers(number, source, target):
 
 
 def test_amounts_in_words():
-    dollars = Fixed(0.9, 312, phrase_frames.CURRENCY_NAMES[0], 0.9, 50)
+    dollars = Fixed(0.9, 312, phrase_frames.CURRENCIES[0], 0.9, 50)
     assert plain(phrase_frames._amount(dollars)) == (
         "three hundred twelve dollars and fifty cents",
         "dreihundertzwölf Dollar und fünfzig Cent",
     )
-    pounds = Fixed(0.1, 30, phrase_frames.CURRENCY_NAMES[2], 0.1)
+    pounds = Fixed(0.1, 30, phrase_frames.CURRENCIES[2], 0.1)
     assert plain(phrase_frames._amount(pounds)) == ("thirty pounds", "dreißig Pfund")
 
 

@@ -5,7 +5,6 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_luong.text import text_files
 from keras_luong.text.text_files import TextFiles, validate_text_files
 
 
@@ -68,15 +67,6 @@ def test_lines_are_counted_as_tensorflow_reads_them(tmp_path_factory, characters
     assert validate_text_files(path, path) == read
 
 
-@pytest.mark.parametrize("block", [1, 2, 3, 5])
-def test_blocks_may_end_anywhere(pair_of_files, monkeypatch, block):
-    monkeypatch.setattr(text_files, "_BLOCK_BYTES", block)
-    assert validate_text_files(*pair_of_files("ä€\n\r\n𝄞b\r", "1\n2\n3")) == 3
-    source, target = pair_of_files("ä\n€\nb\xe4".encode() + b"\xe4\n", "1\n2\n3")
-    with pytest.raises(ValueError, match="line 3 has the byte 0xe4"):
-        validate_text_files(source, target)
-
-
 @pytest.mark.parametrize(
     ("source", "target", "message"),
     [
@@ -103,6 +93,13 @@ def test_damaged_gzip_is_refused(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"a\.en\.gz is (not gzip|empty)"):
         validate_text_files(path, path)
+
+
+def test_gzip_by_another_name(tmp_path):
+    path = tmp_path / "a.en"
+    path.write_bytes(gzip.compress(b"one\ntwo\n"))
+    corpus = TextFiles({"train": (path, path)}, "en", "de")
+    assert texts(corpus, "train") == [("one", "one"), ("two", "two")]
 
 
 def test_missing_file_is_named(tmp_path):

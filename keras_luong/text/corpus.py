@@ -14,7 +14,10 @@ class Corpus(Protocol):
     name: str
     source_language: str
     target_language: str
-    splits: tuple[str, ...]
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The names of its parts: train, validation, then the others."""
 
     def pairs(self, split: str) -> tf.data.Dataset:
         """Streams `{"source": tf.string [], "target": tf.string []}`, in fixed order.
@@ -25,18 +28,7 @@ class Corpus(Protocol):
 
 
 def check_split(corpus: Corpus, split: str) -> str:
-    """Returns `split` if the corpus has it.
-
-    Args:
-        corpus: The corpus.
-        split: Name of a split.
-
-    Returns:
-        `split`.
-
-    Raises:
-        ValueError: If the corpus has no such split; it names those there are.
-    """
+    """Returns `split` if the corpus has it, and raises ValueError if not."""
     if split not in corpus.splits:
         raise ValueError(
             f"{corpus.name} has no split {split!r}; it has {list(corpus.splits)}."
@@ -47,7 +39,7 @@ def check_split(corpus: Corpus, split: str) -> str:
 def sentences(
     corpus: Corpus, split: str, limit: int | None = None
 ) -> tuple[list[str], list[str]]:
-    """A split as text, such as one that is translated and scored.
+    """Returns a split as text, such as one to translate and score.
 
     Args:
         corpus: The corpus.
@@ -72,7 +64,7 @@ def sentences(
 
 
 def count(pairs: tf.data.Dataset) -> int:
-    """Number of pairs, counted where it is not known.
+    """Returns the number of pairs, reading them if it is not known.
 
     Args:
         pairs: What `Corpus.pairs` returns.
@@ -92,6 +84,6 @@ def count(pairs: tf.data.Dataset) -> int:
 
 
 def ordered(splits: Iterable[str]) -> tuple[str, ...]:
-    """Puts train first, then validation, then the others by name."""
+    """Returns the names with train first, then validation, then the others."""
     rank = {"train": 0, "validation": 1}
     return tuple(sorted(splits, key=lambda split: (rank.get(split, 2), split)))

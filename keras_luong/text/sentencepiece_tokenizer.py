@@ -11,7 +11,6 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,19 +20,16 @@ from keras_luong.checks import check_above
 from keras_luong.compat import sentencepiece_op, set_sentencepiece_model
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_luong.text.tokenizer import (
+    VocabularyTokenizer,
     check_vocab_size,
-    decode_rows,
-    known,
-    naming,
     nonblank,
-    read,
     valid_utf8,
 )
 
 _SEED_LOCK = threading.Lock()  # SentencePiece has one seed for all
 
 
-class SentencePieceTokenizer(tf.Module):
+class SentencePieceTokenizer(VocabularyTokenizer):
     """Splits text into the pieces of a SentencePiece unigram model.
 
     Args:
@@ -112,7 +108,7 @@ class SentencePieceTokenizer(tf.Module):
         import sentencepiece
 
         check_vocab_size(vocab_size)
-        model, errors = io.BytesIO(), []
+        model, errors = io.BytesIO(), list[Exception]()
         text = _noting(_with_twins(nonblank(sentences)), errors)
         try:
             sentencepiece.SentencePieceTrainer.train(
@@ -195,59 +191,18 @@ class SentencePieceTokenizer(tf.Module):
         lengths = tf.ensure_shape(lengths, texts.shape)
         return tf.RaggedTensor.from_row_lengths(tf.ensure_shape(ids, [None]), lengths)
 
-    def decode(self, ids: tf.Tensor) -> tf.Tensor:
-        """Turns ids `[..., T]` into strings `[...]`.
+    def _joined(self, rows: tf.RaggedTensor) -> tf.Tensor:
+        return self._tokenizer.detokenize(rows)
 
-        Args:
-            ids: int32 `[..., T]`, dense or ragged. Each row is read up to its first
-                EOS, or whole if it has none; padding and BOS are dropped; an id outside
-                the vocabulary counts as unknown.
-
-        Returns:
-            tf.string `[...]`, in which unknown pieces read "⁇".
-        """
-        return decode_rows(self._tokenizer.detokenize, ids, self.vocab_size)
-
-    def pieces(self, ids: tf.Tensor) -> tf.Tensor:
-        """Turns ids into their pieces; "▁" marks the start of a word.
-
-        Args:
-            ids: int32 of any shape.
-
-        Returns:
-            tf.string of the same shape.
-        """
-        ids = known(tf.convert_to_tensor(ids, tf.int32), self.vocab_size)
+    def _looked_up(self, ids: tf.Tensor) -> tf.Tensor:
         return self._tokenizer.id_to_string(ids)
 
-    def save(self, path_prefix: str | Path) -> Path:
-        """Writes the model to `path_prefix + ".spm"`, readable by SentencePiece too.
-
-        Args:
-            path_prefix: Path without the suffix.
-
-        Returns:
-            The path of the file.
-        """
-        path = Path(f"{path_prefix}{self.suffix}")
-        path.write_bytes(self.model)
-        return path
+    def _to_bytes(self) -> bytes:
+        return self.model
 
     @classmethod
-    def load(cls, path: str | Path) -> SentencePieceTokenizer:
-        """Reads a file that `save` wrote.
-
-        Args:
-            path: The file.
-
-        Returns:
-            The tokenizer.
-
-        Raises:
-            FileNotFoundError: If there is no such file.
-            ValueError: If the file is damaged.
-        """
-        return naming(path, lambda: cls(read(path)))
+    def _from_bytes(cls, content: bytes) -> SentencePieceTokenizer:
+        return cls(content)
 
 
 def _noting(items: Iterable[Any], errors: list[Exception]) -> Iterator[Any]:

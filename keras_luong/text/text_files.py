@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import codecs
-import gzip
 import re
-import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
-from keras_luong.checks import check_path
+from keras_luong.checks import check_file, check_path
+from keras_luong.files import check_as_many_lines, is_gzip, read_lines
 from keras_luong.text.corpus import check_split, ordered
 
-_BLOCK_BYTES = 1 << 22
 _VALIDATION_STEMS = ("val", "valid", "validation", "dev")
 
 
 class TextFiles:
-    """A corpus of text files, one sentence a line, plain or gzip (`.gz`), streamed.
+    """A corpus of text files, one sentence a line, plain or gzip, streamed.
 
-    Line n of a split's source file translates to line n of its target file. A line ends
-    with a line feed, and carriage returns are dropped. Both files are read through once
+    Line n of a split's source file translates to line n of its target file. Only a line
+    feed ends a line, and carriage returns are dropped. Both files are read through once
     when a split is first used, to refuse what would spoil a training hours later.
 
     Args:
@@ -58,11 +55,8 @@ class TextFiles:
         if not files:
             raise ValueError("files must hold at least one split. Received: none.")
         self.files = {
-            split: _two_paths(split, files[split]) for split in ordered(files)
+            split: _two_files(split, files[split]) for split in ordered(files)
         }
-        for path in (path for sides in self.files.values() for path in sides):
-            if not path.is_file():
-                raise FileNotFoundError(f"There is no file {path}.")
         self.name = name
         self.source_language = source_language
         self.target_language = target_language
@@ -137,13 +131,14 @@ class TextFiles:
         return tf.data.Dataset.zip({"source": _lines(source), "target": _lines(target)})
 
 
-def _two_paths(split: str, files: Any) -> tuple[Path, Path]:
+def _two_files(split: str, files: Any) -> tuple[Path, Path]:
     if isinstance(files, (str, Path)) or len(files) != 2:
         raise ValueError(
             f"The {split} split must have two files, source and target. "
             f"Received: {files!r}"
         )
-    return tuple(check_path(f"A file of the {split} split", file) for file in files)
+    source, target = (check_path(f"A file of the {split} split", x) for x in files)
+    return check_file("file", source), check_file("file", target)
 
 
 def _find_splits(
@@ -177,22 +172,18 @@ def _shortened(names: Iterable[str], most: int = 10) -> str:
 
 
 def _lines(path: Path) -> tf.data.Dataset:
-    compression = "GZIP" if _is_gzip(path) else None
+    compression = "GZIP" if is_gzip(path) else None
     lines = tf.data.TextLineDataset(str(path), compression_type=compression)
     # A byte order mark is no part of the first sentence.
     first = lines.take(1).map(lambda x: tf.strings.regex_replace(x, "^\ufeff", ""))
     return first.concatenate(lines.skip(1))
 
 
-def _is_gzip(path: Path) -> bool:
-    return path.suffix == ".gz"
-
-
 def validate_text_files(source: str | Path, target: str | Path) -> int:
     """Reads two parallel text files through and refuses them if they are spoilt.
 
     Args:
-        source: File of the source sentences, gzip if it ends in `.gz`.
+        source: File of the source sentences, plain or gzip.
         target: File of their translations.
 
     Returns:
@@ -208,55 +199,16 @@ def validate_text_files(source: str | Path, target: str | Path) -> int:
         validate_text_files("train.en", "train.de")  # 29000
         ```
     """
-    counts = {Path(path): _count_lines(Path(path)) for path in (source, target)}
-    (short, fewer), *rest = sorted(counts.items(), key=lambda item: item[1])
-    for long, more in rest:
-        if fewer != more:
-            raise ValueError(
-                f"{long} has {more} lines and {short} has {fewer}: line {fewer + 1} of "
-                f"{long} has no translation. Line n of one file must translate line n "
-                f"of the other."
-            )
-    return fewer
+    sources, targets = _count_lines(source), _count_lines(target)
+    check_as_many_lines(source, sources, target, targets)
+    return sources
 
 
-class _Progress(NamedTuple):
-    """How far a file has been read."""
-
-    lines: int = 0
-    tail: bool = False  # is there text after the last line feed?
-    blank: bool = True  # has there been nothing but white space?
-
-
-def _count_lines(path: Path) -> int:
-    """Counts lines as tf.data.TextLineDataset does, checking that they are UTF-8."""
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no file {path}.")
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    progress = _Progress()
-    try:
-        with gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
-            while block := file.read(_BLOCK_BYTES):
-                decoder.decode(block)
-                progress = _advance(progress, block)
-        decoder.decode(b"", final=True)
-    except UnicodeDecodeError as error:
-        before = error.object[: error.start].count(b"\n")
-        raise ValueError(
-            f"{path} is not UTF-8: line {progress.lines + before + 1} has the byte "
-            f"{error.object[error.start]:#04x} ({error.reason})."
-        ) from error
-    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise ValueError(
-            f"{path} is not gzip, or is damaged after line {progress.lines}: {error}."
-        ) from error
-    if progress.blank:
+def _count_lines(path: str | Path) -> int:
+    count = blank = 0
+    for line in read_lines(check_file("file", path)):
+        count += 1
+        blank += not line.strip()
+    if blank == count:
         raise ValueError(f"{path} is empty: line 1 should be a sentence.")
-    return progress.lines + progress.tail
-
-
-def _advance(progress: _Progress, block: bytes) -> _Progress:
-    feeds = block.count(b"\n")
-    last = block[block.rfind(b"\n") + 1 :].strip(b"\r")
-    tail = bool(last) or (progress.tail and not feeds)
-    return _Progress(progress.lines + feeds, tail, progress.blank and block.isspace())
+    return count

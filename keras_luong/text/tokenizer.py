@@ -5,16 +5,20 @@ Shapes: `B` sentences, `T` tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import abc
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 import tensorflow as tf
 
-from keras_luong.checks import check_path, check_size
+from keras_luong.checks import check_file, check_size
+from keras_luong.files import saved_beside
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
+
+_Loaded = TypeVar("_Loaded", bound="VocabularyTokenizer")
 
 
 class Tokenizer(Protocol):
@@ -40,8 +44,107 @@ class Tokenizer(Protocol):
         """Writes the file `path_prefix + suffix` and returns its path."""
 
 
+class VocabularyTokenizer(tf.Module, abc.ABC):
+    """A tokenizer with a vocabulary that fits in a file, as the library's own have.
+
+    A subclass sets `kind`, `suffix` and `vocab_size`, and has `encode` and the abstract
+    methods.
+    """
+
+    kind: str
+    suffix: str
+    vocab_size: int
+
+    def decode(self, ids: tf.Tensor) -> tf.Tensor:
+        """Turns ids `[..., T]` into strings `[...]`.
+
+        Args:
+            ids: int32 `[..., T]`, dense or ragged. Each row is read up to its first
+                EOS, or whole if it has none; padding and BOS are dropped; an id outside
+                the vocabulary counts as unknown.
+
+        Returns:
+            tf.string `[...]`, in which what is unknown reads "⁇" (pieces) or "<unk>"
+            (words).
+        """
+        if isinstance(ids, tf.RaggedTensor):
+            ids = ids.to_tensor(PAD_ID)
+        ids = tf.convert_to_tensor(ids, tf.int32)
+        shape = tf.shape(ids)
+        rows = tf.reshape(ids, [tf.reduce_prod(shape[:-1]), shape[-1]])
+        is_open = tf.cumsum(tf.cast(rows == EOS_ID, tf.int32), axis=1) == 0
+        visible = is_open & (rows != PAD_ID) & (rows != BOS_ID)
+        known_ids = known(rows, self.vocab_size)
+        texts = self._joined(tf.ragged.boolean_mask(known_ids, visible))
+        return tf.ensure_shape(tf.reshape(texts, shape[:-1]), ids.shape[:-1])
+
+    def pieces(self, ids: tf.Tensor) -> tf.Tensor:
+        """Turns ids into the pieces or words that they stand for.
+
+        Args:
+            ids: int32 of any shape.
+
+        Returns:
+            tf.string of the same shape. In pieces, "▁" marks the start of a word.
+        """
+        ids = tf.convert_to_tensor(ids, tf.int32)
+        return self._looked_up(known(ids, self.vocab_size))
+
+    def save(self, path_prefix: str | Path) -> Path:
+        """Writes the file `path_prefix + suffix`.
+
+        Args:
+            path_prefix: Path without the suffix: ".spm" for a SentencePiece model,
+                ".txt" for words, one a line, the id its line's number.
+
+        Returns:
+            The path of the file.
+        """
+        path = Path(f"{path_prefix}{self.suffix}")
+        with saved_beside(path) as beside:
+            beside.write_bytes(self._to_bytes())
+        return path
+
+    @classmethod
+    def load(cls: type[_Loaded], path: str | Path) -> _Loaded:
+        """Reads a file that `save` wrote.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The tokenizer.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If the file is damaged.
+        """
+        content = check_file("tokenizer file", path).read_bytes()
+        try:
+            return cls._from_bytes(content)
+        except ValueError as error:
+            raise ValueError(f"{path} is damaged: {error}") from error
+
+    @abc.abstractmethod
+    def _joined(self, rows: tf.RaggedTensor) -> tf.Tensor:
+        """Joins the known ids of each row into a text."""
+
+    @abc.abstractmethod
+    def _looked_up(self, ids: tf.Tensor) -> tf.Tensor:
+        """Returns the pieces or words of known ids."""
+
+    @abc.abstractmethod
+    def _to_bytes(self) -> bytes:
+        """Returns what `_from_bytes` makes the same tokenizer of."""
+
+    @classmethod
+    @abc.abstractmethod
+    def _from_bytes(cls: type[_Loaded], content: bytes) -> _Loaded:
+        """Makes a tokenizer; raises ValueError if its content is damaged."""
+
+
 def nonblank(sentences: Iterable[str | bytes]) -> Iterator[str]:
-    """Yields the sentences that have text, as str; TypeError where one is none."""
+    """Yields the sentences that have text, as str; raises TypeError at other things."""
     if isinstance(sentences, (str, bytes)) or not isinstance(sentences, Iterable):
         raise TypeError(
             f"sentences must be an iterable of strings. Received: {sentences!r:.60}"
@@ -62,41 +165,10 @@ def valid_utf8(texts: tf.Tensor) -> tf.Tensor:
 
 
 def known(ids: tf.Tensor, vocab_size: int) -> tf.Tensor:
-    """Turns ids outside the vocabulary into UNK: SentencePiece crashes on them."""
+    """Turns ids outside the vocabulary into UNK, for SentencePiece crashes on them."""
     return tf.where((ids >= 0) & (ids < vocab_size), ids, UNK_ID)
-
-
-def decode_rows(
-    join: Callable[[tf.RaggedTensor], tf.Tensor], ids: tf.Tensor, vocab_size: int
-) -> tf.Tensor:
-    """Joins every row of `ids [..., T]`, up to its first EOS, into a string `[...]`."""
-    if isinstance(ids, tf.RaggedTensor):
-        ids = ids.to_tensor(PAD_ID)
-    ids = tf.convert_to_tensor(ids, tf.int32)
-    shape = tf.shape(ids)
-    rows = tf.reshape(ids, [tf.reduce_prod(shape[:-1]), shape[-1]])
-    is_open = tf.cumsum(tf.cast(rows == EOS_ID, tf.int32), axis=1) == 0
-    visible = is_open & (rows != PAD_ID) & (rows != BOS_ID)
-    texts = join(tf.ragged.boolean_mask(known(rows, vocab_size), visible))
-    return tf.ensure_shape(tf.reshape(texts, shape[:-1]), ids.shape[:-1])
 
 
 def check_vocab_size(vocab_size: int) -> None:
     """Raises unless there is room for more than the special tokens."""
     check_size("vocab_size", vocab_size, smallest=len(SPECIAL_PIECES) + 1)
-
-
-def read(path: str | Path) -> bytes:
-    """Reads a tokenizer's file."""
-    path = check_path("path", path)
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no tokenizer file {path}.")
-    return path.read_bytes()
-
-
-def naming(path: str | Path, make: Callable[[], Any]) -> Any:
-    """Calls `make`, adding the file's name to what it raises about the content."""
-    try:
-        return make()
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged: {error}") from error

@@ -16,9 +16,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_luong.checks import check_size
+from keras_luong.checks import check_choice, check_file, check_size
+from keras_luong.files import write_json
 from keras_luong.text.sentencepiece_tokenizer import SentencePieceTokenizer
-from keras_luong.text.tokenizer import Tokenizer, read
+from keras_luong.text.tokenizer import Tokenizer
 from keras_luong.text.word_tokenizer import WordTokenizer
 
 TOKENIZERS: dict[str, Any] = {
@@ -106,8 +107,7 @@ class TokenizerPair(tf.Module):
             ValueError: If `kind` is unknown, there is no text, or `vocab_size` is too
                 small.
         """
-        if kind not in TOKENIZERS:
-            raise ValueError(f"Unknown kind {kind!r}; known: {sorted(TOKENIZERS)}.")
+        check_choice("kind", kind, TOKENIZERS)
         check_size("limit", limit, optional=True)
         if not isinstance(pairs, tf.data.Dataset):
             raise TypeError(
@@ -142,8 +142,7 @@ class TokenizerPair(tf.Module):
             }
             for side, tokenizer in sides.items()
         }
-        text = json.dumps({"shared": self.shared, **manifest}, indent=2)
-        (directory / self.manifest).write_text(text + "\n")
+        write_json(directory / self.manifest, {"shared": self.shared, **manifest})
 
     @classmethod
     def load(cls, directory: str | Path) -> TokenizerPair:
@@ -159,9 +158,10 @@ class TokenizerPair(tf.Module):
             FileNotFoundError: If the manifest or a tokenizer's file is missing.
             ValueError: If one of them is damaged.
         """
-        path = Path(directory) / cls.manifest
+        path = check_file("tokenizer file", Path(directory) / cls.manifest)
+        content = path.read_bytes()
         try:
-            manifest = json.loads(read(path))
+            manifest = json.loads(content)
             sides = ["source"] if manifest["shared"] else ["source", "target"]
             entries = [
                 (manifest[s]["file"], int(manifest[s]["vocab_size"])) for s in sides

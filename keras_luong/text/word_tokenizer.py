@@ -7,24 +7,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 
 import tensorflow as tf
 
 from keras_luong.special_ids import UNK_ID
 from keras_luong.text.tokenizer import (
     SPECIAL_PIECES,
+    VocabularyTokenizer,
     check_vocab_size,
-    decode_rows,
-    known,
-    naming,
     nonblank,
-    read,
     valid_utf8,
 )
 
 
-class WordTokenizer(tf.Module):
+class WordTokenizer(VocabularyTokenizer):
     """Splits text on white space and looks whole words up; others are `<unk>`.
 
     Args:
@@ -106,64 +102,18 @@ class WordTokenizer(tf.Module):
         words = tf.strings.split(valid_utf8(texts))
         return tf.ragged.map_flat_values(self._table.lookup, words)
 
-    def decode(self, ids: tf.Tensor) -> tf.Tensor:
-        """Turns ids `[..., T]` into words joined by spaces, `[...]`.
+    def _joined(self, rows: tf.RaggedTensor) -> tf.Tensor:
+        return tf.strings.reduce_join(self._looked_up(rows), axis=-1, separator=" ")
 
-        Args:
-            ids: int32 `[..., T]`, dense or ragged. Each row is read up to its first
-                EOS, or whole if it has none; padding and BOS are dropped; an id outside
-                the vocabulary counts as unknown.
-
-        Returns:
-            tf.string `[...]`, in which unknown words read "<unk>".
-        """
-
-        def join(rows: tf.RaggedTensor) -> tf.Tensor:
-            words = tf.gather(self._vocabulary, rows)
-            return tf.strings.reduce_join(words, axis=-1, separator=" ")
-
-        return decode_rows(join, ids, self.vocab_size)
-
-    def pieces(self, ids: tf.Tensor) -> tf.Tensor:
-        """Turns ids into their words.
-
-        Args:
-            ids: int32 of any shape.
-
-        Returns:
-            tf.string of the same shape.
-        """
-        ids = known(tf.convert_to_tensor(ids, tf.int32), self.vocab_size)
+    def _looked_up(self, ids: tf.Tensor) -> tf.Tensor:
         return tf.gather(self._vocabulary, ids)
 
-    def save(self, path_prefix: str | Path) -> Path:
-        r"""Writes `path_prefix + ".txt"`: one token a line, its id the line's number.
-
-        Args:
-            path_prefix: Path without the suffix.
-
-        Returns:
-            The path of the file.
-        """
-        path = Path(f"{path_prefix}{self.suffix}")
-        path.write_bytes(b"".join(word + b"\n" for word in self._vocabulary.numpy()))
-        return path
+    def _to_bytes(self) -> bytes:
+        return b"".join(word + b"\n" for word in self._vocabulary.numpy())
 
     @classmethod
-    def load(cls, path: str | Path) -> WordTokenizer:
-        """Reads a file that `save` wrote.
-
-        Args:
-            path: The file.
-
-        Returns:
-            The tokenizer.
-
-        Raises:
-            FileNotFoundError: If there is no such file.
-            ValueError: If the file is damaged.
-        """
-        return naming(path, lambda: cls(_vocabulary_lines(read(path))))
+    def _from_bytes(cls, content: bytes) -> WordTokenizer:
+        return cls(_vocabulary_lines(content))
 
 
 def _checked(words: Iterable[str]) -> list[str]:
