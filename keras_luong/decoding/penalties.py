@@ -310,7 +310,7 @@ def coverage_penalty_of(
 
 
 def _penalty_of(name: str, value: Any, kinds: Mapping[str, Any], protocol: Any) -> Any:
-    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+    if not isinstance(value, bool) and isinstance(value, numbers.Real):
         return kinds["gnmt"](value)
     if isinstance(value, Mapping):
         fields = dict(value)
