@@ -1,0 +1,196 @@
+"""Reading lines; writing files and directories beside, then renamed."""
+
+import gzip
+import io
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keras_luong import files
+from keras_luong.files import (
+    is_gzip,
+    read_lines,
+    read_pairs,
+    saved_beside,
+    saved_directory_beside,
+    write_lines,
+    write_text,
+)
+
+
+@pytest.mark.parametrize(
+    "content, lines",
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b"a\n\nb", ["a", "", "b"]),
+        (b"a\r\nb\r\n", ["a", "b"]),
+        (b"a\rb\n", ["a\rb"]),
+        (b"a\n\r", ["a"]),  # as TensorFlow counts
+        ("\ufeffa\n\ufeffb\n".encode(), ["a", "\ufeffb"]),
+        ("\ufeff".encode(), []),
+        (
+            "a\u2028b\x0bc\x0cd\x85e\u2029f\0g\n".encode(),
+            ["a\u2028b\x0bc\x0cd\x85e\u2029f\0g"],
+        ),
+    ],
+)
+@pytest.mark.parametrize("name", ["plain", "packed.gz", "packed"])
+def test_only_line_feeds_end_a_line(content, lines, name, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(content if name == "plain" else gzip.compress(content))
+    assert is_gzip(path) == (name != "plain")
+    assert list(read_lines(path)) == lines
+    assert list(read_lines(str(path))) == lines
+    with path.open("rb") as stream:
+        assert list(read_lines(stream)) == lines
+        assert not stream.closed
+
+
+@pytest.mark.parametrize("content", [b"a\nb", gzip.compress(b"a\nb")])
+def test_a_stream_that_cannot_be_rewound(content):
+    reader, writer = os.pipe()
+    os.write(writer, content)
+    os.close(writer)
+    with open(reader, "rb") as stream:
+        assert list(read_lines(stream)) == ["a", "b"]
+
+
+def test_a_stream_in_memory():
+    stream = io.BytesIO(b"a\nb\n")
+    stream.name = "memory"
+    assert list(read_lines(stream)) == ["a", "b"]
+
+
+def test_reads_no_further_than_asked(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(b"a\n\xff\n")
+    assert next(read_lines(path)) == "a"
+
+
+@pytest.mark.parametrize(
+    "name, content, error, message",
+    [
+        ("x", None, FileNotFoundError, "x"),
+        ("x", b"a\nb\xc3\nc", ValueError, r"/x is not UTF-8: line 2 has the byte 0xc3"),
+        ("x", b"a\nb\xc3", ValueError, r"/x is not UTF-8: line 2 .*unexpected end"),
+        ("x", "a".encode("utf-16"), ValueError, r"/x is not UTF-8: line 1"),
+        ("x.gz", b"a\n", ValueError, r"/x\.gz is not gzip, or is damaged after line 0"),
+        ("x", gzip.compress(b"a\n")[:-6], ValueError, r"/x .*damaged after line 1"),
+        ("x", gzip.compress(b"a\n" * 999)[:15], ValueError, r"/x .*damaged after"),
+    ],
+)
+def test_what_cannot_be_read_is_named(name, content, error, message, tmp_path):
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(error, match=message):
+        list(read_lines(path))
+
+
+def test_pairs(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    write_lines(one, ["a"])
+    write_lines(two, ["b", "c"])
+    assert read_pairs(one, one) == (["a"], ["a"])
+    for files_ in ((one, two), (two, one)):
+        with pytest.raises(ValueError, match="two has 2 lines and .*one has 1: line 2"):
+            read_pairs(*files_)
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\r\n", codec="utf-8"))))
+def test_lines_come_back(tmp_path_factory, lines):
+    path = tmp_path_factory.getbasetemp() / "lines"
+    write_lines(path, lines)
+    if lines and lines[0].startswith("\ufeff"):
+        lines[0] = lines[0][1:]
+    assert list(read_lines(path)) == lines
+
+
+def failing():
+    yield "new"
+    raise OSError("disk full")
+
+
+@pytest.mark.parametrize(
+    "write", [lambda p: write_lines(p, failing()), lambda p: write_text(p, "\ud800")]
+)
+def test_a_failed_write_leaves_the_old_file(write, tmp_path):
+    path = tmp_path / "new" / "x"
+    write_text(path, "old\n")
+    with pytest.raises((OSError, UnicodeError)):
+        write(path)
+    assert path.read_bytes() == b"old\n" and os.listdir(path.parent) == ["x"]
+
+
+def test_a_file_appears_when_it_is_written(tmp_path):
+    path = tmp_path / "a.weights.h5"
+    with saved_beside(path) as beside:
+        beside.touch()
+        assert beside.name.endswith(".a.weights.h5") and not path.exists()
+        assert list(tmp_path.glob(files.TEMPORARY)) == [beside]
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_a_directory_appears_when_it_is_complete(tmp_path):
+    path = tmp_path / "new" / "1"
+    with saved_directory_beside(path) as beside:
+        (beside / "a").touch()
+        assert list(path.parent.glob(files.TEMPORARY)) == [beside]
+    assert os.listdir(path.parent) == ["1"] and os.listdir(path) == ["a"]
+    umask = os.umask(0)
+    os.umask(umask)
+    assert path.stat().st_mode & 0o777 == 0o777 & ~umask  # others may read it
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_a_directory_that_fails_leaves_nothing(overwrite, tmp_path):
+    path = tmp_path / "1"
+    path.mkdir()
+    (path / "old").touch()
+    with pytest.raises(OSError, match="disk full"):
+        with saved_directory_beside(path, overwrite) as beside:
+            (beside / "new").touch()
+            raise OSError("disk full")
+    assert os.listdir(tmp_path) == ["1"] and os.listdir(path) == ["old"]
+
+
+def make_file(path):
+    path.write_text("old")
+
+
+def make_directory(path):
+    path.mkdir()
+    (path / "old").touch()
+
+
+@pytest.mark.parametrize("make", [make_file, make_directory])
+def test_what_is_there_stays_or_is_replaced_whole(make, tmp_path):
+    path = tmp_path / "1"
+    make(path)
+    with pytest.raises(FileExistsError, match="1 exists"):
+        with saved_directory_beside(path):
+            pass
+    assert path.is_file() or os.listdir(path) == ["old"]
+    with saved_directory_beside(path, overwrite=True) as beside:
+        (beside / "new").touch()
+    assert os.listdir(tmp_path) == ["1"] and os.listdir(path) == ["new"]
+
+
+def test_a_failed_rename_brings_the_old_directory_back(tmp_path, monkeypatch):
+    path = tmp_path / "1"
+    make_directory(path)
+    rename = Path.rename
+    with pytest.raises(OSError, match="disk gone"):
+        with saved_directory_beside(path, overwrite=True) as beside:
+
+            def fail(self, target):
+                if self == beside:
+                    raise OSError("disk gone")
+                return rename(self, target)
+
+            monkeypatch.setattr(Path, "rename", fail)
+    assert os.listdir(tmp_path) == ["1"] and os.listdir(path) == ["old"]
