@@ -268,8 +268,8 @@ def test_refuses_other_vocabularies(models, side):
     [
         ([], {}, ValueError, "at least one model"),
         (Fixed([1.0]), {}, TypeError, "models must be a list.*Fixed"),
-        (["en-de"], {}, TypeError, "`encode` and `step`.*'en-de' at place 0"),
-        ([Fixed([1.0]), None], {}, TypeError, "None at place 1"),
+        (["en-de"], {}, TypeError, r"models\[0\].*`encode` and `step`.*'en-de'"),
+        ([Fixed([1.0]), None], {}, TypeError, r"models\[1\].*None"),
         ([Fixed([1.0])], {"mean": "harmonic"}, ValueError, "geometric.*'harmonic'"),
         ([Fixed([1.0])], {"mean": None}, ValueError, "mean must be one of"),
     ],

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import keras
+import tensorflow as tf
 
 from keras_luong.decoding.stepping import StepModel
 
@@ -19,16 +21,16 @@ def cast_once(model: StepModel) -> Iterator[None]:
     of the decoder and of the output layer.
 
     Args:
-        model: A `StepModel`. If it has a method `cast_weights`, that gives pairs of a
-            Keras variable and the tensor to read in its place, for all that it reads: a
-            `keras.StatelessScope` around this one is not looked into any more.
+        model: A `StepModel`. If it has a method `cast_weights`, that returns pairs of a
+            Keras variable and the tensor to read in its place, for all variables that
+            it reads. A `keras.StatelessScope` around this one is ignored meanwhile.
 
     Example:
         >>> with cast_once(model):
         ...     memory, state = model.encode(source_ids)
         ...     end = tf.while_loop(any_open, body, start)
     """
-    pairs = model.cast_weights() if hasattr(model, "cast_weights") else []
+    pairs = cast_weights(model)
     if not pairs:
         yield
         return
@@ -37,3 +39,8 @@ def cast_once(model: StepModel) -> Iterator[None]:
         scope.add_update(pair)
     with scope:
         yield
+
+
+def cast_weights(model: Any) -> list[tuple[keras.Variable, tf.Tensor]]:
+    """Returns the model's pairs of a variable and its cast; none if it offers none."""
+    return model.cast_weights() if hasattr(model, "cast_weights") else []

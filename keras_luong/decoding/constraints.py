@@ -1,4 +1,4 @@
-"""Constraints: which tokens a hypothesis may not go on with.
+"""Constraints: which tokens a hypothesis must not, or must, go on with.
 
 Shapes: `B` sentences, `K` beams, `V` vocabulary, `T` longest hypothesis, `P` prefix.
 """
@@ -10,17 +10,16 @@ import tensorflow as tf
 from keras_luong.special_ids import PAD_ID
 
 
-def repeats(written: tf.Tensor, time: tf.Tensor, size: int, vocab_size: int):
-    """Tokens that would complete an n-gram that a hypothesis has already.
+def repeats(
+    written: tf.Tensor, time: tf.Tensor, size: int, vocab_size: int
+) -> tf.Tensor:
+    """Returns which tokens would repeat an n-gram of the hypothesis, bool `[B, K, V]`.
 
     Args:
         written: int32 `[B, K, T]`, the tokens so far.
         time: int32, how many there are.
-        size: int, n.
-        vocab_size: int, `V`.
-
-    Returns:
-        bool `[B, K, V]`.
+        size: The n of the n-grams.
+        vocab_size: `V`.
     """
     B, K, T = tf.unstack(tf.shape(written))
     windows = tf.maximum(T - size + 1, 0)  # the places where an n-gram may begin
@@ -33,8 +32,8 @@ def repeats(written: tf.Tensor, time: tf.Tensor, size: int, vocab_size: int):
     return _any_of(completing, same & there, vocab_size)
 
 
-def _any_of(tokens, chosen, vocab_size):
-    """Which ids of the vocabulary are among the chosen tokens `[B, K, n]`."""
+def _any_of(tokens: tf.Tensor, chosen: tf.Tensor, vocab_size: int) -> tf.Tensor:
+    """Returns which ids of the vocabulary are among the chosen tokens `[B, K, n]`."""
     shape = tf.shape(tokens)
     rows = tf.reshape(tf.range(shape[0] * shape[1]), [shape[0], shape[1], 1])
     places = rows * vocab_size + tokens
@@ -47,14 +46,14 @@ def _any_of(tokens, chosen, vocab_size):
 
 
 def forced_tokens(prefix: tf.Tensor, time: tf.Tensor) -> tf.Tensor:
-    """The token that each sentence's hypotheses must have now.
+    """Returns the token that each sentence's hypotheses must go on with, int32 `[B]`.
 
     Args:
         prefix: int32 `[B, P]`, right-padded with `PAD_ID`.
         time: int32, how many tokens there are.
 
     Returns:
-        int32 `[B]`, `PAD_ID` where any is allowed.
+        `PAD_ID` where any token is allowed.
     """
     open_end = tf.pad(prefix, [[0, 0], [0, 1]], constant_values=PAD_ID)
     return open_end[:, tf.minimum(time, tf.shape(prefix)[1])]

@@ -9,10 +9,17 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from keras_luong.checks import check_choice, check_same
-from keras_luong.decoding.stepping import StepModel
+from keras_luong.decoding.cast_once import cast_weights
+from keras_luong.decoding.stepping import (
+    StepModel,
+    check_step_model,
+    restricted,
+    vocab_size_of,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,22 +38,22 @@ class EnsembleConfig:
 class Ensemble:
     """Several models as one, whose next token has their mean probability.
 
-    It is a `StepModel` itself, so that every search, `force`, a `Translator` and an
-    export take it as they take a model. The models can be of any architectures, and
-    ensembles too; they must have been trained with the same tokenizers.
+    It is a `StepModel` itself, so every search, `force`, `Translator` and export takes
+    it like a model. The models can be of any architectures, and ensembles too; they
+    must have been trained with the same tokenizers.
 
-    The geometric mean, renormalised (a product of experts, Hinton 2002), asks for
-    tokens that no model finds improbable; the arithmetic one (a mixture) for tokens
-    that some model finds probable. Sutskever et al. 2014 (arXiv:1409.3215) and Luong et
-    al. 2015 (section 4.1) report what ensembles gain.
+    The geometric mean, renormalised (a product of experts, Hinton 2002), prefers
+    tokens that no model finds improbable; the arithmetic mean (a mixture) tokens that
+    some model finds probable. Sutskever et al. 2014 (arXiv:1409.3215) and Luong et al.
+    2015 (section 4.1) report what ensembles gain.
 
     Args:
-        models: the `StepModel`s, at least one.
+        models: `StepModel`s, at least one.
         mean: "geometric" or "arithmetic".
 
     Raises:
-        TypeError: if a model has no `encode` and `step`, or `models` is no sequence.
-        ValueError: if there is no model, the mean is unknown, or the models' configs
+        TypeError: If a model has no `encode` and `step`, or `models` is no sequence.
+        ValueError: If there is no model, the mean is unknown, or the models' configs
             have vocabularies of different sizes.
 
     Example:
@@ -59,11 +66,11 @@ class Ensemble:
         self.models = _check_models(models)
         self.mean = check_choice("mean", mean, MEANS)
         self.config = EnsembleConfig(
-            *(_common(self.models, f"{side}_vocab_size") for side in SIDES)
+            *(_common_vocab_size(self.models, side) for side in ("source", "target"))
         )
 
     def encode(self, source_ids: tf.Tensor) -> tuple[Any, Any]:
-        """Let every model read the source.
+        """Lets every model read the source.
 
         Args:
             source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
@@ -78,58 +85,50 @@ class Ensemble:
     def step(
         self, tokens: tf.Tensor, state: Any, memory: Any
     ) -> tuple[tf.Tensor, Any, tf.Tensor]:
-        """Let every model read one token per beam, and average what they say.
+        """Lets every model read one token per beam, and averages their answers.
 
         Args:
             tokens: int32 `[B, K]`.
-            state: the models' states.
-            memory: the models' memories.
+            state: The models' states.
+            memory: The models' memories.
 
         Returns:
             Log-probabilities of the next token, float32 `[B, K, V]`; the new states;
             and the mean of the models' attention, float32 `[B, K, S]`. A model without
             attention contributes the zeros that it returns.
         """
-        steps = [
-            model.step(tokens, own_state, own_memory)
-            for model, own_state, own_memory in zip(
-                self.models, state, memory, strict=True
-            )
-        ]
+        members = zip(self.models, state, memory, strict=True)
+        steps = [model.step(tokens, *own) for model, *own in members]
         logits, states, weights = zip(*steps, strict=True)
         log_probs = MEANS[self.mean](_stack(logits))
         return log_probs, states, tf.reduce_mean(_stack(weights), axis=0)
 
-    def cast_weights(self) -> list[tuple[Any, tf.Tensor]]:
-        """Those of its models; see `keras_luong.decoding.cast_once`."""
-        models = (model for model in self.models if hasattr(model, "cast_weights"))
-        return [pair for model in models for pair in model.cast_weights()]
+    def cast_weights(self) -> list[tuple[keras.Variable, tf.Tensor]]:
+        """Returns those of its models; see `keras_luong.decoding.cast_once`."""
+        return [pair for model in self.models for pair in cast_weights(model)]
 
     def restricted(self, ids: tf.Tensor, allowed: tf.Tensor) -> Ensemble:
-        """The ensemble of its models, each restricted to a part of the vocabulary.
+        """Returns the ensemble of its models, each with a part of the vocabulary.
 
         Args:
-            ids: int32 `[M]`, which words are scored.
+            ids: int32 `[M]`, the words that are scored.
             allowed: bool `[B, M]`, which of them each sentence may use.
 
         Returns:
             An `Ensemble`, whose `step` returns log-probabilities `[B, K, M]`. Each
             model's probabilities are those among the words that are left, and so is
-            their mean: for the arithmetic one not quite what the whole ensemble says
-            of these words.
+            their mean. The arithmetic mean therefore differs a little from what the
+            whole ensemble says of these words.
+
+        Raises:
+            TypeError: If a model has no method `restricted`.
         """
-        for i, model in enumerate(self.models):
-            if not hasattr(model, "restricted"):
-                raise TypeError(
-                    "A search with a shortlist needs models with a method `restricted`."
-                    f" Received: {model!r} at place {i}"
-                )
-        models = [model.restricted(ids, allowed) for model in self.models]
+        models = [restricted(model, ids, allowed) for model in self.models]
         return Ensemble(models, self.mean)
 
 
 def geometric_mean(logits: tf.Tensor) -> tf.Tensor:
-    """The normalised geometric mean of several models' probabilities.
+    """Returns the normalised geometric mean of several models' probabilities.
 
     A model's own normaliser is the same for all tokens, so it makes no difference: the
     mean of the logits is normalised once.
@@ -144,7 +143,7 @@ def geometric_mean(logits: tf.Tensor) -> tf.Tensor:
 
 
 def arithmetic_mean(logits: tf.Tensor) -> tf.Tensor:
-    """The arithmetic mean of several models' probabilities.
+    """Returns the arithmetic mean of several models' probabilities.
 
     Args:
         logits: float32 `[M, ..., V]` of `M` models.
@@ -158,33 +157,24 @@ def arithmetic_mean(logits: tf.Tensor) -> tf.Tensor:
 
 
 MEANS = {"geometric": geometric_mean, "arithmetic": arithmetic_mean}
-SIDES = ("source", "target")
 
 
-def _stack(tensors):
+def _stack(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     return tf.stack([tf.cast(x, tf.float32) for x in tensors])
 
 
-def _check_models(models):
-    """The models as a tuple."""
+def _check_models(models: Any) -> tuple[StepModel, ...]:
     if not isinstance(models, Sequence):
         raise TypeError(f"models must be a list of models. Received: {models!r}")
     if not models:
         raise ValueError("models must hold at least one model. Received: []")
     for i, model in enumerate(models):
-        if not all(callable(getattr(model, x, None)) for x in ("encode", "step")):
-            raise TypeError(
-                "models must have methods `encode` and `step`, such as Seq2Seq. "
-                f"Received: {model!r} at place {i}"
-            )
+        check_step_model(f"models[{i}]", model)
     return tuple(models)
 
 
-def _common(models, name):
-    """What all models that have a config say there."""
-    sizes = {
-        f"models[{i}]": getattr(getattr(model, "config", None), name, None)
-        for i, model in enumerate(models)
-    }
-    check_same(f"{name} of models in an ensemble", **sizes)
+def _common_vocab_size(models: Sequence[StepModel], side: str) -> int | None:
+    """Returns what all models that have a config say of a vocabulary."""
+    sizes = {f"models[{i}]": vocab_size_of(x, side) for i, x in enumerate(models)}
+    check_same(f"{side}_vocab_size of models in an ensemble", **sizes)
     return next((size for size in sizes.values() if size is not None), None)

@@ -6,9 +6,8 @@ import dataclasses
 
 import tensorflow as tf
 
-from keras_luong.checks import check_size
 from keras_luong.decoding.beam import BeamSearch
-from keras_luong.decoding.stepping import LONGEST, Hypotheses, StepModel
+from keras_luong.decoding.stepping import Hypotheses, StepModel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,12 +18,12 @@ class GreedySearch:
     token, or at the maximum length as it is.
 
     Args:
-        max_length: int, counting the end token; or None for twice the sentence's
-            source length and 10.
+        max_length: Counts the end token; None for twice the sentence's source length
+            and 10.
 
     Raises:
-        TypeError: if `max_length` is not an integer.
-        ValueError: if `max_length` is below 1.
+        TypeError: If `max_length` is not an integer.
+        ValueError: If `max_length` is below 1.
 
     Example:
         >>> hypotheses = GreedySearch(max_length=50)(model, source_ids)
@@ -33,20 +32,19 @@ class GreedySearch:
 
     max_length: int | None = 100
 
-    def __post_init__(self):
-        """Refuse an impossible length."""
-        size = check_size("max_length", self.max_length, True, largest=LONGEST)
-        object.__setattr__(self, "max_length", size)
+    def __post_init__(self) -> None:
+        """Checks the length; NumPy's integer becomes Python's."""
+        object.__setattr__(self, "max_length", self.as_beam_search().max_length)
+
+    def as_beam_search(self) -> BeamSearch:
+        """Returns the beam search that does the same."""
+        return BeamSearch(beam_width=1, max_length=self.max_length)
 
     def __call__(self, model: StepModel, source_ids: tf.Tensor) -> Hypotheses:
-        """Search.
+        """Finds one hypothesis per sentence; its score is its log-probability.
 
         Args:
-            model: a `StepModel`.
+            model: A `StepModel`.
             source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
-
-        Returns:
-            `Hypotheses`, one per sentence; scores are log-probabilities.
         """
-        search = BeamSearch(beam_width=1, max_length=self.max_length)
-        return search(model, source_ids)
+        return self.as_beam_search()(model, source_ids)

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from keras_luong.decoding.hypotheses import Hypotheses, Written, collect
 from keras_luong.decoding.pool import Pool
-from keras_luong.decoding.stepping import Hypotheses, collect, follow
+from keras_luong.decoding.stepping import follow
 
 
 class History(NamedTuple):
@@ -20,64 +21,58 @@ class History(NamedTuple):
     Tokens and attention are written once and never moved as the beams change places.
     """
 
-    tokens: tf.TensorArray  # T x [B, K]
+    written: Written  # of N = K
     parents: tf.TensorArray  # T x [B, K] the beam of the step before
-    log_probs: tf.TensorArray  # T x [B, K] of the hypothesis so far
-    weights: tf.TensorArray  # T x [B, K, S]
+
+    @classmethod
+    def empty(cls, shape: list[int | None], steps: tf.Tensor) -> History:
+        """Returns a history of no step yet; see `Written.empty`."""
+        parents = tf.TensorArray(tf.int32, steps, element_shape=shape[:2])
+        return cls(Written.empty(shape, steps), parents)
 
 
-def record(history, time, chosen, rows, count):
-    """Write down a step.
+def record(
+    history: History,
+    time: tf.Tensor,
+    chosen: tuple[tf.Tensor, ...],
+    rows: tf.Tensor | None,
+    count: tf.Tensor,
+) -> History:
+    """Returns the history with one more step.
 
     Args:
-        history: `History`.
-        time: int32, which step.
-        chosen: a tuple in the order of `History`, of tensors `[A, K, ...]`.
+        history: What was chosen so far.
+        time: int32, which step it is.
+        chosen: Tensors `[A, K, ...]`: ids, weights, log-probabilities, parents.
         rows: int32 `[A]`, the sentences' places in the whole batch; None if all of it
             are there.
         count: int32, how many sentences the batch has.
-
-    Returns:
-        The `History` with it.
     """
-
-    def full(x):
-        if rows is None:
-            return x
-        shape = tf.concat([[count], tf.shape(x)[1:]], axis=0)
-        return tf.scatter_nd(rows[:, None], x, shape)
-
-    pairs = zip(history, chosen, strict=True)
-    return History(*(array.write(time, full(x)) for array, x in pairs))
+    if rows is not None:
+        shapes = (tf.concat([[count], tf.shape(x)[1:]], axis=0) for x in chosen)
+        pairs = zip(chosen, shapes, strict=True)
+        chosen = tuple(tf.scatter_nd(rows[:, None], x, shape) for x, shape in pairs)
+    *written, parents = chosen
+    return History(
+        history.written.write(time, *written), history.parents.write(time, parents)
+    )
 
 
 def trace_back(pool: Pool, history: History, steps: tf.Tensor) -> Hypotheses:
-    """Read the pool's hypotheses off the history, from last token to first."""
+    """Reads the pool's hypotheses off the history, from last token to first."""
 
-    def read(time, slots, *arrays):
+    def read(time, slots, written):
         time -= 1
-        ids, log_probs, weights = (
-            array.write(time, follow(source.read(time), slots))
-            for array, source in zip(
-                arrays,
-                (history.tokens, history.log_probs, history.weights),
-                strict=True,
-            )
-        )
+        chosen = (follow(array.read(time), slots) for array in history.written)
+        written = written.write(time, *chosen)
         parents = follow(history.parents.read(time), slots)
         # Until its last token is reached, a path waits where it ends.
         slots = tf.where(time < pool.lengths, parents, slots)
-        return time, slots, ids, log_probs, weights
+        return time, slots, written
 
-    like = history.tokens, history.log_probs, history.weights
-    N = [pool.slots.shape[1]]
-    shapes = [[x.element_shape[0], *N, *x.element_shape[2:]] for x in like]
-    arrays = [
-        tf.TensorArray(x.dtype, steps, element_shape=shape)
-        for x, shape in zip(like, shapes, strict=True)
-    ]
-    *_, ids, log_probs, weights = tf.while_loop(
-        lambda time, *_: time > 0, read, (steps, pool.slots, *arrays)
-    )
-    ids, log_probs, weights = ids.stack(), log_probs.stack(), weights.stack()
-    return collect(ids, weights, log_probs, pool.lengths, pool.scores)
+    B, _, S = history.written.weights.element_shape
+    written = Written.empty([B, pool.slots.shape[1], S], steps)
+    start = steps, pool.slots, written
+    _, _, written = tf.while_loop(lambda time, *_: time > 0, read, start)
+    arrays = [array.stack() for array in written]
+    return collect(*arrays, lengths=pool.lengths, scores=pool.scores)

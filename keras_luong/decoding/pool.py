@@ -1,6 +1,7 @@
 """The pool of a search's finished hypotheses, which never change again.
 
-Shapes: `B` sentences, `A` of them not decided yet, `N` hypotheses kept per sentence.
+Shapes: `B` sentences, `A` of them not decided yet, `K` beam width, `N` hypotheses kept
+per sentence.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_luong.decoding.stepping import IMPOSSIBLE, follow
+from keras_luong.decoding.hypotheses import IMPOSSIBLE
+from keras_luong.decoding.stepping import follow
 
 
 class Pool(NamedTuple):
     """A sentence's `N` best finished hypotheses, best first; empty places score -inf.
 
-    A hypothesis is where to find its last token, the history knows the rest.
+    The pool holds where a hypothesis's last token is found; the history knows the rest.
     """
 
     scores: tf.Tensor  # [A, N]
@@ -24,11 +26,15 @@ class Pool(NamedTuple):
     slots: tf.Tensor  # [A, N] the beam that held the last token
 
 
-def offer(pool, others):
-    """Keep the best of both by score; at a tie, the pool's own.
+def offer(pool: Pool, others: Pool) -> Pool:
+    """Keeps the best of both by score; at a tie, the pool's own.
 
-    A pool that is offered nothing stays in its order: hypotheses that were too long
-    stand behind the finished ones whatever their scores, see `fill`.
+    A pool that is offered nothing keeps its order: hypotheses that were too long stand
+    behind the finished ones whatever their scores, see `fill`.
+
+    Args:
+        pool: `N` hypotheses per sentence.
+        others: Others, `[A, K]`, in any order.
     """
     both = tf.nest.map_structure(lambda *x: tf.concat(x, axis=1), pool, others)
     size = pool.scores.shape[1]
@@ -37,8 +43,8 @@ def offer(pool, others):
     return follow(both, tf.where(offered, best, tf.range(size)))
 
 
-def fill(pool, others):
-    """Fill the pool's empty places with the best of the others, behind its own."""
+def fill(pool: Pool, others: Pool) -> Pool:
+    """Fills the pool's empty places with the best of the others, behind its own."""
     size = pool.scores.shape[1]
     others = follow(others, tf.math.top_k(others.scores, size).indices)
     both = tf.nest.map_structure(lambda *x: tf.concat(x, axis=1), pool, others)
@@ -49,8 +55,14 @@ def fill(pool, others):
     return follow(both, tf.where(place < taken, place, size + place - taken))
 
 
-def scattered(whole, rows, part):
-    """The pools `[B, N]` with those `[A, N]` of some sentences in their places."""
+def scattered(whole: Pool, rows: tf.Tensor, part: Pool) -> Pool:
+    """Returns the pools `[B, N]` with those of some sentences replaced.
+
+    Args:
+        whole: The pools of all sentences.
+        rows: int32 `[A]`, which sentences to replace.
+        part: Their pools, `[A, N]`.
+    """
     return tf.nest.map_structure(
         lambda x, y: tf.tensor_scatter_nd_update(x, rows[:, None], y), whole, part
     )

@@ -1,4 +1,4 @@
-"""Sampling: each next token drawn from the model's distribution, or the best part.
+"""Sampling: each next token drawn from the model's distribution, or its best part.
 
 Shapes: `B` batch, `S` source length, `N` samples of a sentence, `V` vocabulary, `T`
 longest that a sample may grow.
@@ -10,34 +10,33 @@ import dataclasses
 import math
 import numbers
 import sys
+from functools import partial
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from keras_luong.checks import check_size
 from keras_luong.decoding.cast_once import cast_once
+from keras_luong.decoding.checked_fields import Check, check_fields, optional
+from keras_luong.decoding.hypotheses import IMPOSSIBLE, Hypotheses, Written, collect
 from keras_luong.decoding.stepping import (
-    IMPOSSIBLE,
     LONGEST,
-    Hypotheses,
     StepModel,
-    checked_sources,
-    collect,
+    check_source_ids,
     follow,
     keep_shapes,
     length_limits,
-    next_token_log_probs,
-    written,
+    split_log_softmax,
+    token_counts,
 )
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID
 
-SIZES = {"top_k": 1, "num_samples": 1, "max_length": 1, "seed": 0}  # the smallest
 SEEDS = 2**63  # a seed is an int64
-FEW = 256
+FEW = 256  # tokens to sort first, in the hope that these are enough for `top_p`
 
 
 class Samples(NamedTuple):
-    """The hypotheses of each sentence, as far as they are."""
+    """The samples of each sentence, as far as they are drawn."""
 
     tokens: tf.Tensor  # [B, N] the last ones; [B, 1] before the first step
     log_probs: tf.Tensor  # [B, N]
@@ -48,10 +47,10 @@ class Samples(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RandomSampling:
-    """Draws every next token at random, as probable as the model says.
+    """Draws every next token at random, each as often as the model finds it probable.
 
-    With its defaults, ancestral sampling: a sequence is drawn as often as it is
-    probable (padding and the begin token, never drawn, leave their share to the
+    With its defaults this is ancestral sampling: a sequence is drawn as often as it is
+    probable (padding and the begin token are never drawn and leave their share to the
     others). `temperature` sharpens or flattens the distribution of each token
     (`logits / temperature`); then `top_k` keeps the most probable tokens (Fan et al.
     2018, arXiv:1805.04833); then `top_p` keeps of those the fewest most probable whose
@@ -59,40 +58,40 @@ class RandomSampling:
     et al. 2020, arXiv:1904.09751). What is left is drawn in proportion. The log-
     probabilities of the answer are the model's own, at temperature 1, nothing cut off.
 
-    Samples of a sentence are drawn independently, so that some may be equal. They are
-    sorted by log-probability. The one sample of `num_samples=1` is an unbiased one; the
-    first of several is the most probable of them.
+    Samples of a sentence are drawn independently, so some may be equal. They are sorted
+    by log-probability: the first of several is the most probable of them, and only with
+    `num_samples=1` is it an unbiased sample.
 
     **With a seed** the random numbers of a sentence follow from the seed and its own
     ids (padding not counted): one for every step and sample. So it gets the same
     samples each time, eagerly, in a `tf.function` and in a SavedModel, whatever its
-    neighbours are and wherever it stands in a batch. A sentence that stands there twice
-    gets the same twice: use `num_samples`.
+    neighbours in the batch are. A sentence that stands there twice gets the same twice:
+    use `num_samples`.
 
     **Without a seed** each row of each call draws its seed from an op that seeds itself
-    from the machine's entropy when it is first run in a process, and keeps its state
+    from the machine's entropy when it first runs in a process, and keeps its state
     from call to call. It is run, not traced into a constant, so a `tf.function` and a
     SavedModel draw anew at every call and in every process too. `tf.random.set_seed`
-    has no part in it: a seed set while exporting would be every server's. Where
-    TensorFlow is told to be deterministic (`enable_op_determinism`), give a seed.
+    has no effect: a seed set while exporting would be every server's. Where TensorFlow
+    is told to be deterministic (`enable_op_determinism`), give a seed.
 
     Args:
-        temperature: positive number; below 1 nearer to greedy search, above 1 wilder.
-        top_k: int, or None for all tokens.
-        top_p: number in (0, 1], or None for all tokens.
-        num_samples: int, `N`.
-        max_length: int, counting the end token; or None for twice the sentence's
-            source length and 10.
-        seed: int in [0, 2**63), or None.
+        temperature: Positive; below 1 nearer to greedy search, above 1 wilder.
+        top_k: The number of most probable tokens to draw from; None for all.
+        top_p: Their share of the probability, in (0, 1]; None for all tokens.
+        num_samples: `N`.
+        max_length: Counts the end token; None for twice the sentence's source length
+            and 10.
+        seed: In [0, 2**63), or None.
 
     Raises:
-        TypeError: if an argument has the wrong type.
-        ValueError: if a size is below 1, or another number outside its range.
+        TypeError: If an argument has the wrong type.
+        ValueError: If a size is below 1, or another number outside its range.
 
     Example:
         >>> search = RandomSampling(temperature=0.8, top_p=0.9, num_samples=5, seed=1)
         >>> hypotheses = search(model, source_ids)
-        >>> hypotheses.ids  # [B, 5, T']
+        >>> hypotheses.ids  # [B, 5, T]
     """
 
     temperature: float = 1.0
@@ -102,67 +101,54 @@ class RandomSampling:
     max_length: int | None = 100
     seed: int | None = None
 
-    def __post_init__(self):
-        """Refuse impossible settings."""
-        ranges = {"temperature": (math.inf, "positive and finite")}
-        if self.top_p is not None:
-            ranges["top_p"] = math.nextafter(1, 2), "in (0, 1]"
-        for name, limits in ranges.items():
-            number = _check_number(name, getattr(self, name), *limits)
-            object.__setattr__(self, name, number)
-        for name, smallest in SIZES.items():
-            optional = name != "num_samples"
-            largest = LONGEST if name == "max_length" else None
-            size = check_size(name, getattr(self, name), optional, smallest, largest)
-            object.__setattr__(self, name, size)
-        if self.seed is not None and self.seed >= SEEDS:
-            raise ValueError(f"seed must be below 2**63. Received: {self.seed}")
+    def __post_init__(self) -> None:
+        """Refuses impossible settings; makes Python's own numbers of NumPy's."""
+        check_fields(self, _CHECKS)
 
     def __call__(self, model: StepModel, source_ids: tf.Tensor) -> Hypotheses:
-        """Draw.
+        """Draws `num_samples` hypotheses per sentence; scores are log-probabilities.
 
         Args:
-            model: a `StepModel`.
+            model: A `StepModel`.
             source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
 
-        Returns:
-            `Hypotheses`, `num_samples` per sentence; scores are log-probabilities.
+        Raises:
+            ValueError: If the ids are not of this shape.
         """
-        source_ids = checked_sources(source_ids)
+        source_ids = check_source_ids(source_ids)
         with cast_once(model):
             return self._search(model, source_ids)
 
     def _search(self, model, source_ids):
         memory, state = model.encode(source_ids)
-        limits = length_limits(source_ids, self.max_length)
+        limits = length_limits(token_counts(source_ids), self.max_length)
         uniforms = self._uniforms(source_ids, limits)
 
-        def advance(time, samples, ids, weights, log_probs):
-            logits, state, attention = self._step(model, samples, memory)
+        def take_step(time, samples, written):
+            logits, state, weights = self._step(model, samples, memory)
             tokens, gains = self._draw(logits, uniforms[:, time])
             samples = _extend(samples, tokens, gains, state, limits[:, tf.newaxis])
-            ids = ids.write(time, tokens)
-            weights = weights.write(time, tf.cast(attention, tf.float32))
-            log_probs = log_probs.write(time, samples.log_probs)
-            return time + 1, samples, ids, weights, log_probs
+            weights = tf.cast(weights, tf.float32)
+            written = written.write(time, tokens, weights, samples.log_probs)
+            return time + 1, samples, written
 
-        def loop_body(time, samples, *arrays):
-            after = advance(time, samples, *arrays)
-            return *keep_shapes(after[:2], (time, samples)), *after[2:]
+        def body(time, samples, written):
+            time, after, written = take_step(time, samples, written)
+            return time, keep_shapes(after, samples), written
 
-        def any_open(time, samples, *arrays):
+        def any_open(time, samples, written):
             return tf.reduce_any(samples.is_open)
 
-        first = advance(tf.constant(0), *self._start(source_ids, state))
-        steps, samples, *arrays = tf.while_loop(any_open, loop_body, first)
+        first = take_step(tf.constant(0), *self._start(source_ids, state))
+        steps, samples, written = tf.while_loop(any_open, body, first)
         hypotheses = collect(
-            *written(arrays, steps), samples.lengths, samples.log_probs
+            *written.first(steps), lengths=samples.lengths, scores=samples.log_probs
         )
         order = tf.math.top_k(hypotheses.scores, self.num_samples).indices
         return follow(hypotheses, order)
 
     def _start(self, source_ids, state):
-        """Every sample open, nothing written; the state is that of one yet."""
+        """Every sample open, nothing written; the state is still that of one."""
         batch = tf.shape(source_ids)[0]
         shape = [batch, self.num_samples]
         samples = Samples(
@@ -172,16 +158,12 @@ class RandomSampling:
             is_open=tf.fill(shape, True),
             state=state,
         )
-        size = self._longest(source_ids)
-        shape = [source_ids.shape[0], self.num_samples]
-        ids = tf.TensorArray(tf.int32, size, element_shape=shape)
-        log_probs = tf.TensorArray(tf.float32, size, element_shape=shape)
-        shape = [*shape, source_ids.shape[1]]
-        weights = tf.TensorArray(tf.float32, size, element_shape=shape)
-        return samples, ids, weights, log_probs
+        B, S = source_ids.shape
+        written = Written.empty([B, self.num_samples, S], self._longest(source_ids))
+        return samples, written
 
     def _step(self, model, samples, memory):
-        """The model's step, of each sample or, the first one, once for all."""
+        """The model's step for each sample; the first step once for all of them."""
         logits, state, weights = model.step(samples.tokens, samples.state, memory)
         outputs = logits, keep_shapes(state, samples.state), weights
         if samples.tokens.shape[1] == self.num_samples:
@@ -189,20 +171,24 @@ class RandomSampling:
         return follow(outputs, tf.zeros_like(samples.lengths))
 
     def _draw(self, logits, uniforms):
-        """Tokens `[B, N]` and the logarithms of their probabilities."""
-        ranked, normalisers = next_token_log_probs(logits)
+        """Returns tokens `[B, N]` and their log-probabilities."""
+        logits = tf.cast(logits, tf.float32)
+        normalisers, possible = split_log_softmax(logits)
+        ids = tf.range(tf.shape(logits)[-1])
+        never = (ids == PAD_ID) | (ids == BOS_ID)
+        ranked = tf.where(possible & ~never, logits, IMPOSSIBLE)
         tokens = draw(ranked, uniforms, self.temperature, self.top_k, self.top_p)
-        chosen = tf.gather(ranked, tokens, batch_dims=2)
-        return tokens, chosen - normalisers[..., 0]
+        gains = tf.gather(ranked, tokens, batch_dims=2) - normalisers[..., 0]
+        return tokens, tf.where(possible[..., 0], gains, IMPOSSIBLE)
 
     def _longest(self, source_ids):
-        """`T`, an int or a scalar tensor."""
+        """Returns `T`, an int or a scalar tensor."""
         return self.max_length or 2 * tf.shape(source_ids)[1] + 10
 
     def _uniforms(self, source_ids, limits):
-        """All the randomness there will be: float64 `[B, T, N]` in [0, 1).
+        """Returns all random numbers of the search, float64 `[B, T, N]` in [0, 1).
 
-        A sentence has numbers for its own `limits` only, drawn apart from the others'.
+        A sentence has numbers up to its own limit, drawn apart from the others'.
         """
         longest = self._longest(source_ids)
 
@@ -214,15 +200,13 @@ class RandomSampling:
             return tf.pad(uniforms, [[0, longest - limit], [0, 0]])
 
         # One row more: `map_fn` does not know the shape of what it maps nothing to.
-        rows = (
-            tf.pad(self._keys(source_ids), [[0, 1], [0, 0]]),
-            tf.pad(limits, [[0, 1]]),
-        )
+        keys = tf.pad(self._keys(source_ids), [[0, 1], [0, 0]])
+        rows = keys, tf.pad(limits, [[0, 1]])
         signature = tf.TensorSpec([self.max_length, self.num_samples], tf.float64)
         return tf.map_fn(of_sentence, rows, fn_output_signature=signature)[:-1]
 
     def _keys(self, source_ids):
-        """Seeds of stateless random ops, one per sentence: int64 `[B, 2]`."""
+        """Returns seeds of stateless random ops, one per sentence: int64 `[B, 2]`."""
         batch = tf.shape(source_ids)[0]
         if self.seed is None:
             # Not tf.random.uniform, which would write the global seed into the graph.
@@ -245,19 +229,19 @@ def draw(
     top_k: int | None = None,
     top_p: float | None = None,
 ) -> tf.Tensor:
-    """Turn uniform random numbers into tokens, by inverting their distribution.
+    """Turns uniform random numbers into tokens, by inverting their distribution.
 
     The tokens lie side by side on [0, 1), each as wide as it is probable: in the order
     of their ids, or from the most to the least probable if `top_k` or `top_p` is given.
-    The one is drawn on which the number falls. Tokens of the same probability are kept
-    from the lowest id up.
+    The token on which the number falls is drawn. Of equally probable tokens `top_k` and
+    `top_p` keep the lower ids.
 
     Args:
         logits: float32 `[B, N, V]`, -inf where a token is impossible.
         uniforms: float64 `[B, N]` in [0, 1).
-        temperature: as of `RandomSampling`.
-        top_k: likewise.
-        top_p: likewise.
+        temperature: See `RandomSampling`.
+        top_k: See `RandomSampling`.
+        top_p: See `RandomSampling`.
 
     Returns:
         int32 `[B, N]`. Impossible tokens are drawn only where there are no others.
@@ -287,9 +271,9 @@ def draw(
 
 
 def _sort(logits, masses_of, enough):
-    """Logits and ids, the most probable first: all of them, or a few if that is enough.
+    """Returns logits and ids, the most probable first: all, or a few if these do.
 
-    To sort a whole vocabulary takes longer than most models' step.
+    Sorting a whole vocabulary takes longer than most models' step.
     """
     size = logits.shape[-1]
     first = tf.math.top_k(logits, min(FEW, size))
@@ -302,7 +286,7 @@ def _sort(logits, masses_of, enough):
 
 
 def _first_beyond(masses, uniforms):
-    """Index `[B, N]` of the mass on which each number falls, laid end to end."""
+    """Returns the index `[B, N]` of the mass, laid end to end, that a number hits."""
     # What has no mass has no place, so that no rounding can let it be drawn.
     ends = tf.where(masses > 0, tf.cumsum(masses, axis=-1), 0.0)
     places = uniforms[..., tf.newaxis] * tf.reduce_max(ends, axis=-1, keepdims=True)
@@ -311,17 +295,29 @@ def _first_beyond(masses, uniforms):
 
 
 def _extend(samples, tokens, gains, state, limits):
-    """Add a token to the samples that are still open."""
+    """Adds a token to the samples that are still open."""
     log_probs = samples.log_probs + tf.where(samples.is_open, gains, 0.0)
     lengths = samples.lengths + tf.cast(samples.is_open, tf.int32)
     goes_on = (tokens != EOS_ID) & (lengths < limits) & (log_probs > IMPOSSIBLE)
     return Samples(tokens, log_probs, lengths, samples.is_open & goes_on, state)
 
 
-def _check_number(name, value, above, what):
-    """The number, if it is in (0, above), and no denormal, which flush to 0."""
+def _check_number(name: str, value: Any, above: float, what: str) -> float:
+    """Returns the number if it is in (0, above) and not denormal, which acts as 0."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number. Received: {value!r}")
     if not sys.float_info.min <= float(value) < above:
         raise ValueError(f"{name} must be {what}. Received: {value!r}")
     return float(value)
+
+
+_CHECKS: dict[str, Check] = {
+    "temperature": partial(_check_number, above=math.inf, what="positive and finite"),
+    "top_k": partial(check_size, optional=True),
+    "top_p": optional(
+        partial(_check_number, above=math.nextafter(1, 2), what="in (0, 1]")
+    ),
+    "num_samples": check_size,
+    "max_length": partial(check_size, optional=True, largest=LONGEST),
+    "seed": partial(check_size, optional=True, smallest=0, largest=SEEDS - 1),
+}

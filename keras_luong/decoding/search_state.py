@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from keras_luong.decoding.history import History
+from keras_luong.decoding.hypotheses import IMPOSSIBLE
 from keras_luong.decoding.pool import Pool, scattered
-from keras_luong.decoding.stepping import IMPOSSIBLE
 
 SHRINK_BELOW = 0.75  # of a batch undecided: then the decided sentences leave it
 
@@ -34,12 +34,12 @@ class Beams(NamedTuple):
     tokens: tf.Tensor  # [A, K] the last one of each
     log_probs: tf.Tensor  # [A, K]
     state: Any  # nest of [A, K, ...]
-    coverage: list  # [A, K, S] attention so far, if a penalty asks for it
-    written: list  # [A, K, T] tokens so far, if a constraint asks for them
+    coverage: list[tf.Tensor]  # [A, K, S] attention so far; [] if no penalty needs it
+    written: list[tf.Tensor]  # [A, K, T] tokens so far; [] if no constraint needs them
 
 
-class Step(NamedTuple):
-    """All that a step changes, and `decided`: the pools `[B, N]` of who has left."""
+class SearchState(NamedTuple):
+    """All that a step changes, and the pools `[B, N]` of the sentences that left."""
 
     time: tf.Tensor
     sentences: Sentences
@@ -49,36 +49,36 @@ class Step(NamedTuple):
     history: History
 
 
-def compacted(step):
-    """The step without the sentences that stopped, once they are enough of them."""
-    is_open = tf.reduce_any(step.beams.log_probs > IMPOSSIBLE, axis=1)
+def compacted(now: SearchState) -> SearchState:
+    """Lets the decided sentences leave, once there are enough of them."""
+    is_open = tf.reduce_any(now.beams.log_probs > IMPOSSIBLE, axis=1)
     open_count = tf.math.count_nonzero(is_open, dtype=tf.int32)
     enough = tf.cast(tf.size(is_open), tf.float32) * SHRINK_BELOW
-    follows = step.sentences, step.beams, step.pool
+    follows = now.sentences, now.beams, now.pool
 
     def shrink():
         kept = tf.where(is_open)[:, 0]
-        decided = scattered(step.decided, step.sentences.rows, step.pool)
+        decided = scattered(now.decided, now.sentences.rows, now.pool)
         rest = tf.nest.map_structure(lambda x: tf.gather(x, kept), follows)
         return *rest, decided
 
     def stay():
-        return tf.nest.map_structure(tf.identity, (*follows, step.decided))
+        return tf.nest.map_structure(tf.identity, (*follows, now.decided))
 
     shrinks = (open_count > 0) & (tf.cast(open_count, tf.float32) <= enough)
     sentences, beams, pool, decided = tf.cond(shrinks, shrink, stay)
-    return Step(step.time, sentences, beams, pool, decided, step.history)
+    return SearchState(now.time, sentences, beams, pool, decided, now.history)
 
 
-def loop_shapes(step):
-    """The shapes of a loop that sentences leave: those of the step, for any `A`."""
+def loop_shapes(now: SearchState) -> SearchState:
+    """Returns the shapes of a loop that sentences leave: those of now, for any `A`."""
 
-    def some(x):
+    def any_rows(x):
         return tf.TensorShape([None, *x.shape[1:]])
 
     sentences, beams, pool = tf.nest.map_structure(
-        some, (step.sentences, step.beams, step.pool)
+        any_rows, (now.sentences, now.beams, now.pool)
     )
-    decided = tf.nest.map_structure(lambda x: x.shape, step.decided)
-    history = History(*[None] * len(step.history))
-    return Step(step.time.shape, sentences, beams, pool, decided, history)
+    decided = tf.nest.map_structure(lambda x: x.shape, now.decided)
+    history = tf.nest.map_structure(lambda _: None, now.history)
+    return SearchState(now.time.shape, sentences, beams, pool, decided, history)

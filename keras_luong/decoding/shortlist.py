@@ -6,13 +6,11 @@ words that the batch's shortlists have together.
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-from zipfile import BadZipFile
 
 import keras
 import numpy as np
@@ -20,49 +18,40 @@ import tensorflow as tf
 
 from keras_luong.checks import check_same, check_size
 from keras_luong.decoding.forced import force
-from keras_luong.decoding.stepping import StepModel
+from keras_luong.decoding.stepping import StepModel, restricted, vocab_size_of
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
-# On every list. Without the end nothing ends; what is never said has its share of the
-# probability all the same, as in a search without a shortlist.
+# On every list. Without the end token nothing ends. The others are never generated, but
+# have their share of the probability, as in a search without a shortlist.
 ALWAYS = (PAD_ID, UNK_ID, BOS_ID, EOS_ID)
-_NOT_OURS = (
-    AttributeError,
-    BadZipFile,
-    EOFError,
-    KeyError,
-    OSError,
-    TypeError,
-    ValueError,
-    zlib.error,
-)
+_ARRAYS = ("frequent", "lexicon", "vocab_size")  # of a file
 
 
 class Words(NamedTuple):
-    """What a batch's hypotheses may be made of."""
+    """The words that a batch's hypotheses may be made of."""
 
-    ids: tf.Tensor  # [M] ascending, so that ties go to the lower id as ever
+    ids: tf.Tensor  # [M] ascending, so that ties go to the lower id
     allowed: tf.Tensor  # [B, M] which of them are on the sentence's own shortlist
 
 
 class Shortlist:
     """The frequent target words, and for each source word its likely translations.
 
-    A search that has one computes the scores of the batch's shortlists alone (Jean et
-    al. 2015, arXiv:1412.2007, section 3.3), and a sentence chooses from its own: what
-    it becomes does not depend on its neighbours. Probabilities are those among the
-    sentence's words, so scores are a little higher than without. With all words
-    on the list the result is the same as without.
+    A search that has one scores the words of the batch's shortlists only (Jean et al.
+    2015, arXiv:1412.2007, section 3.3), and a sentence chooses from its own: its
+    translation does not depend on its neighbours. Probabilities are those among the
+    sentence's words, so scores are a little higher than without a shortlist. With all
+    words on the list the result is the same as without.
 
     Args:
-        frequent: int `[F]`, target ids that every sentence may use.
-        lexicon: int `[source vocabulary, C]`, each source word's translations, filled
-            up with `PAD_ID`.
-        vocab_size: int, `V`.
+        frequent: Integers `[F]`, target ids that every sentence may use.
+        lexicon: Integers `[source vocabulary, C]`, each source word's translations,
+            filled up with `PAD_ID`.
+        vocab_size: `V`.
 
     Raises:
-        TypeError: if an argument is not of that kind.
-        ValueError: if an id is not below `vocab_size`, or the shapes are others.
+        TypeError: If an argument does not hold integers.
+        ValueError: If an id is not below `vocab_size`, or a shape is another.
 
     Example:
         >>> shortlist = Shortlist.learn(model, batches, per_word=50, frequent=400)
@@ -93,35 +82,26 @@ class Shortlist:
     def __call__(
         self, source_ids: tf.Tensor, prefix_ids: tf.Tensor, at_least: int = 0
     ) -> Words:
-        """What a batch's hypotheses may be made of.
+        """Returns the words that a batch's hypotheses may be made of.
 
         Args:
             source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
-            prefix_ids: int32 `[B, P]`, likewise: what is asked for is allowed too.
-            at_least: int, the least `M`, filled up with padding that is not allowed.
-
-        Returns:
-            `Words`.
+            prefix_ids: int32 `[B, P]`, likewise; a prefix's words are allowed too.
+            at_least: The least `M`, filled up with padding that is not allowed.
         """
-        B, width = tf.shape(source_ids)[0], self.lexicon.shape[1]
+        B, S = tf.unstack(tf.shape(source_ids))
+        V, width = self.vocab_size, self.lexicon.shape[1]
         read = (source_ids != PAD_ID)[..., None]
         likely = tf.where(read, tf.gather(self.lexicon, source_ids), PAD_ID)
-        always = np.array([*ALWAYS, *self.frequent], "int32")
-        ids = tf.concat(
-            [
-                tf.reshape(likely, [B, tf.shape(source_ids)[1] * width]),
-                prefix_ids,
-                tf.tile(always[None], [B, 1]),
-            ],
-            axis=1,
-        )
+        likely = tf.reshape(likely, [B, S * width])
+        ids = tf.concat([likely, prefix_ids], axis=1)
         rows = tf.broadcast_to(tf.range(B)[:, None], tf.shape(ids))
         places = tf.stack([rows, ids], axis=-1)
-        counts = tf.scatter_nd(places, tf.ones_like(ids), [B, self.vocab_size])
-        listed = counts > 0
-        # These also where a batch has no sentence at all.
-        frequent = np.isin(np.arange(self.vocab_size), always)
-        ids = tf.where(tf.reduce_any(listed, axis=0) | frequent)[:, 0]
+        counts = tf.scatter_nd(places, tf.ones_like(ids), [B, V])
+        always = np.isin(np.arange(V), [*ALWAYS, *self.frequent])
+        listed = (counts > 0) | always
+        # What is always listed is so even in a batch without a sentence.
+        ids = tf.where(tf.reduce_any(listed, axis=0) | always)[:, 0]
         rest = tf.maximum(0, at_least - tf.shape(ids)[0])
         allowed = tf.pad(tf.gather(listed, ids, axis=1), [[0, 0], [0, rest]])
         return Words(tf.pad(tf.cast(ids, tf.int32), [[0, rest]]), allowed)
@@ -133,60 +113,53 @@ class Shortlist:
         prefix_ids: tf.Tensor,
         at_least: int = 0,
     ) -> tuple[tf.Tensor, StepModel]:
-        """The model as a batch's shortlists leave it.
+        """Returns the ids of a batch's words, and the model that scores these alone.
 
         Args:
-            model: a `StepModel` with a method `restricted`, as keras_luong's have.
-            source_ids: as for a call, like the others.
-            prefix_ids: likewise.
-            at_least: likewise.
+            model: A `StepModel` with a method `restricted`, as keras_luong's have.
+            source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
+            prefix_ids: int32 `[B, P]`, likewise.
+            at_least: The least number of words.
 
         Returns:
-            The ids of the words, int32 `[M]`, and a `StepModel` of their scores.
+            int32 `[M]`, and a `StepModel` whose logits are `[B, K, M]`.
 
         Raises:
-            TypeError: if the model has no such method.
-            ValueError: if its vocabularies are not the shortlist's.
+            TypeError: If the model has no such method.
+            ValueError: If its vocabularies are not the shortlist's.
         """
-        if not hasattr(model, "restricted"):
-            raise TypeError(
-                "A search with a shortlist needs a model with a method `restricted`, "
-                f"as those of keras_luong have. Received: {model!r}"
-            )
         own = {"source": len(self.lexicon), "target": self.vocab_size}
         for side, size in own.items():
-            known = getattr(getattr(model, "config", None), f"{side}_vocab_size", None)
+            known = vocab_size_of(model, side)
             check_same(f"{side}_vocab_size", shortlist=size, model=known)
         words = self(source_ids, prefix_ids, at_least)
-        return words.ids, model.restricted(*words)
+        return words.ids, restricted(model, *words)
 
     @classmethod
     def learn(
         cls,
-        model: StepModel,
-        batches: Iterable,
+        model: Any,
+        batches: Iterable[tuple[Any, ...]],
         per_word: int = 50,
         frequent: int = 400,
         progress: bool = False,
     ) -> Shortlist:
-        """Learn one from training data, by the model's own attention.
+        """Learns a shortlist from training data, by the model's own attention.
 
         Each target word counts as a translation of the source word that the model
         attends to most when it is made to say it. A model without attention gets the
         frequent words only; give it many of them.
 
         Args:
-            model: a `StepModel` with a `config` that says its vocabularies' sizes.
-            batches: what `evaluation_batches` returns, of training data.
-            per_word: int, translations of each source word, `C`.
-            frequent: int, words that are on every list, `F`.
-            progress: whether to show Keras's progress bar.
-
-        Returns:
-            A `Shortlist`.
+            model: A `StepModel` with a `config` that has its vocabularies' sizes.
+            batches: What `evaluation_batches` returns, of training data.
+            per_word: Translations of each source word, `C`.
+            frequent: Words that are on every list, `F`.
+            progress: Whether to show Keras's progress bar.
 
         Raises:
-            TypeError, ValueError: if a number is no integer, or negative.
+            TypeError: If a number is no integer.
+            ValueError: If a number is negative.
         """
         check_size("per_word", per_word, smallest=0)
         check_size("frequent", frequent, smallest=0)
@@ -194,7 +167,8 @@ class Shortlist:
         attended_words = tf.function(
             partial(_attended, model), reduce_retracing=True, autograph=False
         )
-        links, words = Counter(), np.zeros(sizes[1], int)
+        links: Counter[int] = Counter()
+        words = np.zeros(sizes[1], int)
         bar = keras.utils.Progbar(None, unit_name="batch") if progress else None
         for inputs, targets, *_ in batches:
             found = attended_words(inputs["source"], targets)
@@ -209,51 +183,44 @@ class Shortlist:
         return cls(best[words[best] > 0], _lexicon(links, sizes, per_word), sizes[1])
 
     def save(self, path: str | Path) -> None:
-        """Write it to a file of NumPy's.
+        """Writes the shortlist to a file of NumPy's.
 
         Args:
-            path: usually ends with ".npz".
+            path: Usually ends with ".npz".
         """
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
         with open(path, "wb") as file:
-            np.savez_compressed(
-                file,
-                frequent=self.frequent,
-                lexicon=self.lexicon,
-                vocab_size=self.vocab_size,
-            )
+            np.savez_compressed(file, **arrays)
 
     @classmethod
     def load(cls, path: str | Path) -> Shortlist:
-        """Read it again.
+        """Reads a shortlist from a file.
 
         Args:
-            path: what `save` wrote.
-
-        Returns:
-            A `Shortlist`.
+            path: What `save` wrote.
 
         Raises:
-            ValueError: if the file is something else.
+            FileNotFoundError: If there is no such file.
+            ValueError: If the file is something else.
         """
         Path(path).stat()  # a file that is not there is no damaged one
         try:
             with np.load(path) as arrays:
-                frequent, lexicon = arrays["frequent"], arrays["lexicon"]
-                vocab_size = int(arrays["vocab_size"])
-        except _NOT_OURS as error:
+                frequent, lexicon, vocab_size = (arrays[name] for name in _ARRAYS)
+                return cls(frequent, lexicon, int(vocab_size))
+        except Exception as error:  # there are many ways of being damaged
             raise ValueError(f"{path} is not a shortlist: {error}") from error
-        return cls(frequent, lexicon, vocab_size)
 
     def __repr__(self) -> str:
-        """How large it is."""
+        """Says how large the shortlist is."""
         return (
             f"Shortlist({len(self.frequent)} frequent words, {self.lexicon.shape[1]} "
             f"per source word, of {self.vocab_size})"
         )
 
 
-def _lexicon(links: Counter, sizes: tuple[int, int], per_word: int) -> np.ndarray:
-    """Each source word's most frequent translations, from counts of `s * V + t`."""
+def _lexicon(links: Counter[int], sizes: tuple[int, int], per_word: int) -> np.ndarray:
+    """Returns each source word's most frequent translations, of counts of `s V + t`."""
     lexicon = np.full([sizes[0], per_word], PAD_ID, "int32")
     places = np.zeros(sizes[0], int)
     # At a tie the lower id, whatever the order of the data.
@@ -266,9 +233,10 @@ def _lexicon(links: Counter, sizes: tuple[int, int], per_word: int) -> np.ndarra
 
 
 def _attended(model, source, target):
-    """Of each target word [B, T], the source word that it attends to most, and whether.
+    """Returns the source word that each target word attends to most, all `[B, T]`.
 
-    Neither an end nor padding counts as a translation, nor does attention to nothing.
+    Returns these words, the target, and whether the one translates the other: neither
+    an end nor padding counts, nor does attention to nothing.
     """
     found = force(model, source, target)
     weights = found.weights[:, 0]

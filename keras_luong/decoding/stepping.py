@@ -1,104 +1,114 @@
 """The seam between models and searches: `encode` once, then `step` by step.
 
-Shapes: `B` batch, `S` source length, `K` beam, `V` vocabulary, `N` hypotheses returned
-for a sentence, `T'` length of the longest of them.
+Shapes: `B` batch, `S` source length, `T` target length, `K` beam, `V` vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-import numpy as np
 import tensorflow as tf
 
-from keras_luong.special_ids import BOS_ID, PAD_ID
+from keras_luong.decoding.hypotheses import Hypotheses
+from keras_luong.special_ids import PAD_ID
 
-IMPOSSIBLE = float("-inf")
 LONGEST = 2**20  # tokens: far beyond any sentence, far from overflow
 
 
 class StepModel(Protocol):
-    """All that a search knows about a model.
+    """All that a search needs of a model.
 
-    Nests are any `tf.nest` structure: tuples, lists, dicts, named tuples.
+    A nest is any `tf.nest` structure: a tuple, list, dict or named tuple of tensors.
+
+    A model may also have two methods that searches use where they can:
+    `cast_weights()` (see `keras_luong.decoding.cast_once`), and `restricted(ids,
+    allowed)`, which returns a `StepModel` with a part of its vocabulary, for a
+    `Shortlist`. If it has a `config` with `source_vocab_size` and `target_vocab_size`,
+    these are checked.
     """
 
     def encode(self, source_ids: tf.Tensor) -> tuple[Any, Any]:
-        """Read the source.
+        """Reads the source.
 
         Args:
             source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
 
         Returns:
-            `(memory, state)`: nests of tensors; memory leaves `[B, ...]` are handed
-            to every step as they are, state leaves `[B, 1, ...]` follow the beams.
+            `(memory, state)`: nests of tensors. The memory, with leaves `[B, ...]`, is
+            handed to every step unchanged; the state, with leaves `[B, 1, ...]`,
+            follows the beams.
         """
 
     def step(
         self, tokens: tf.Tensor, state: Any, memory: Any
     ) -> tuple[tf.Tensor, Any, tf.Tensor]:
-        """Read one token per beam and score the next.
+        """Reads one token per beam and scores the next.
 
         Args:
             tokens: int32 `[B, K]`.
-            state: nest with leaves `[B, K, ...]`, whose shapes stay the same.
-            memory: what `encode` returned.
+            state: A nest with leaves `[B, K, ...]`, whose shapes stay the same.
+            memory: What `encode` returned.
 
         Returns:
             `(logits [B, K, V], state, weights [B, K, S])`.
         """
 
 
-class Hypotheses(NamedTuple):
-    """What a search returns, the best hypothesis of each sentence first.
+class Search(Protocol):
+    """All that a `Translator` needs of a search."""
 
-    Attributes:
-        ids: int32 `[B, N, T']`, without the begin token, up to and with the end token
-            (absent if the maximum length cut the hypothesis), then `PAD_ID`.
-        lengths: int32 `[B, N]`, counting the end token. 0 where the sentence has no
-            such hypothesis: the search found no more of a probability above zero.
-        scores: float32 `[B, N]`, by which they are ranked; -inf where there is none.
-        log_probs: float32 `[B, N]`, the sum over the tokens.
-        weights: float32 `[B, N, T', S]`, the attention at each token, 0 after the end.
-        token_log_probs: float32 `[B, N, T']`, of each token, 0 after the end.
-    """
+    def __call__(self, model: StepModel, source_ids: tf.Tensor) -> Hypotheses:
+        """Finds target sequences.
 
-    ids: tf.Tensor
-    lengths: tf.Tensor
-    scores: tf.Tensor
-    log_probs: tf.Tensor
-    weights: tf.Tensor
-    token_log_probs: tf.Tensor
+        Args:
+            model: A `StepModel`.
+            source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
+
+        Returns:
+            `Hypotheses`.
+        """
 
 
-def next_token_log_probs(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Split a log-softmax into what ranks the tokens and what normalises them.
+def check_step_model(name: str, model: Any) -> None:
+    """Raises TypeError unless `model` has the methods of a `StepModel`."""
+    if not all(callable(getattr(model, method, None)) for method in ("encode", "step")):
+        raise TypeError(
+            f"{name} must have methods `encode` and `step`, such as Seq2Seq. "
+            f"Received: {model!r}"
+        )
 
-    A search needs the log-probabilities of a few tokens only, so it ranks the logits
-    and subtracts the normaliser from the survivors. Padding and the begin token are
-    never generated; their probability is not given to the others, so that a score is
-    the model's own.
+
+def vocab_size_of(model: Any, side: str) -> int | None:
+    """Returns what a model's config says of a vocabulary, or None if it says nothing.
 
     Args:
-        logits: `[B, K, V]`, any float type.
-
-    Returns:
-        float32 logits `[B, K, V]`, -inf where forbidden, and normalisers `[B, K, 1]`:
-        +inf where no token is possible (all logits -inf, or one of them NaN or +inf),
-        so that the difference is -inf, and never NaN.
+        model: A `StepModel`, with or without a `config`.
+        side: "source" or "target".
     """
-    logits = tf.cast(logits, tf.float32)
-    normalisers = tf.reduce_logsumexp(logits, axis=-1, keepdims=True)
-    possible = tf.math.is_finite(normalisers)
-    ids = tf.range(tf.shape(logits)[-1])
-    forbidden = (ids == PAD_ID) | (ids == BOS_ID)
-    ranked = tf.where(possible & ~forbidden, logits, IMPOSSIBLE)
-    return ranked, tf.where(possible, normalisers, np.inf)
+    return getattr(getattr(model, "config", None), f"{side}_vocab_size", None)
 
 
-def checked_sources(source_ids: tf.Tensor) -> tf.Tensor:
-    """The source ids as int32 `[B, S]`; ValueError where that is not their shape."""
+def restricted(model: Any, ids: tf.Tensor, allowed: tf.Tensor) -> StepModel:
+    """Returns the model with a part of its target vocabulary.
+
+    Args:
+        model: A `StepModel` with a method `restricted`, as those of keras_luong have.
+        ids: int32 `[M]`, the words that are scored.
+        allowed: bool `[B, M]`, which of them each sentence may use.
+
+    Raises:
+        TypeError: If the model has no such method.
+    """
+    if not hasattr(model, "restricted"):
+        raise TypeError(
+            "A search with a shortlist needs a model with a method `restricted`, as "
+            f"those of keras_luong have. Received: {model!r}"
+        )
+    return model.restricted(ids, allowed)
+
+
+def check_source_ids(source_ids: tf.Tensor) -> tf.Tensor:
+    """Returns the ids as int32 `[B, S]`; raises ValueError for another shape."""
     source_ids = tf.cast(tf.convert_to_tensor(source_ids), tf.int32)
     if source_ids.shape.rank not in (2, None) or source_ids.shape[1] == 0:
         raise ValueError(
@@ -108,29 +118,69 @@ def checked_sources(source_ids: tf.Tensor) -> tf.Tensor:
     return source_ids
 
 
-def length_limits(source_ids: tf.Tensor, max_length: int | None) -> tf.Tensor:
-    """Find the longest that each sentence's hypotheses may grow.
+def check_target_ids(name: str, ids: tf.Tensor, source_ids: tf.Tensor) -> tf.Tensor:
+    """Returns ids of the target language as int32, a row for each source.
 
     Args:
+        name: What the user calls the ids, such as "prefix_ids".
+        ids: Integers `[B, any]`.
         source_ids: int32 `[B, S]`.
-        max_length: int, or None for twice the sentence's own length (without padding,
-            so that its neighbours do not matter) and 10.
+
+    Raises:
+        ValueError: If the ids are of another shape.
+    """
+    ids = tf.cast(tf.convert_to_tensor(ids), tf.int32)
+    rows = source_ids.shape[:1]
+    if ids.shape.rank != 2 or not rows.is_compatible_with(ids.shape[:1]):
+        raise ValueError(
+            f"{name} must have a row for each of the sentences, two axes. Received: "
+            f"{ids.shape} for source_ids {source_ids.shape}"
+        )
+    return ids
+
+
+def split_log_softmax(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Splits a log-softmax: the logits rank the tokens, the normaliser is the rest.
+
+    A search needs the log-probabilities of a few tokens only, so it ranks the logits
+    and subtracts the normaliser from the few that it keeps. What it forbids still has
+    its share of the probability, so that a score is the model's own.
+
+    Args:
+        logits: float32 `[..., V]`.
 
     Returns:
-        int32 `[B]`.
+        The normalisers `log Σ exp(logits)`, float32 `[..., 1]`, and whether they are
+        finite, bool `[..., 1]`. They are not where all logits are -inf, or one of them
+        is NaN or +inf: no token is possible there.
     """
-    source_ids = tf.convert_to_tensor(source_ids)
+    normalisers = tf.reduce_logsumexp(logits, axis=-1, keepdims=True)
+    return normalisers, tf.math.is_finite(normalisers)
+
+
+def token_counts(ids: tf.Tensor) -> tf.Tensor:
+    """Returns how many tokens each row of `ids [B, T]` has without padding, `[B]`."""
+    return tf.math.count_nonzero(ids != PAD_ID, axis=1, dtype=tf.int32)
+
+
+def length_limits(source_lengths: tf.Tensor, max_length: int | None) -> tf.Tensor:
+    """Returns the longest that each sentence's hypotheses may grow, int32 `[B]`.
+
+    Args:
+        source_lengths: int32 `[B]`, padding not counted, so that a sentence's
+            neighbours do not matter.
+        max_length: The limit of all, or None for twice the source's length and 10.
+    """
     if max_length is not None:
-        return tf.fill(tf.shape(source_ids)[:1], max_length)
-    source_lengths = tf.math.count_nonzero(source_ids != PAD_ID, 1, dtype=tf.int32)
+        return tf.fill(tf.shape(source_lengths), max_length)
     return 2 * source_lengths + 10
 
 
 def follow(nest: Any, parents: tf.Tensor) -> Any:
-    """Let every tensor of a nest follow the beams: `out[b, k] = x[b, parents[b, k]]`.
+    """Lets every tensor follow the beams: `out[b, k] = x[b, parents[b, k]]`.
 
     Args:
-        nest: tensors `[B, K, ...]`.
+        nest: Tensors `[B, K, ...]`.
         parents: int32 `[B, K']`.
 
     Returns:
@@ -140,82 +190,28 @@ def follow(nest: Any, parents: tf.Tensor) -> Any:
 
 
 def keep_shapes(nest: Any, like: Any) -> Any:
-    """Give back the static shapes that a model's reshapes lost; loops insist on them.
+    """Restores static shapes that a model's reshapes lost; loops insist on them.
 
     Args:
-        nest: tensors.
-        like: the same nest of tensors whose shapes they have.
+        nest: Tensors.
+        like: The same nest of tensors whose shapes they have.
 
     Returns:
         `nest`.
     """
     tf.nest.assert_same_structure(nest, like)
-    return tf.nest.map_structure(lambda x, y: of_shape(x, y.shape), nest, like)
+    return tf.nest.map_structure(lambda x, y: ensure_shape(x, y.shape), nest, like)
 
 
-def of_shape(x: tf.Tensor, shape: Any) -> tf.Tensor:
-    """`tf.ensure_shape`, without an op where the shape is known to be so.
+def ensure_shape(x: tf.Tensor, shape: Any) -> tf.Tensor:
+    """Does what `tf.ensure_shape` does, without an op if the shape is known already.
 
     Args:
-        x: a tensor.
-        shape: what its shape must be, None where that is not known.
+        x: A tensor.
+        shape: Its shape, None where a size is not known.
 
     Returns:
         `x`.
     """
     known = x.shape.is_subtype_of(tf.TensorShape(shape))
     return x if known else tf.ensure_shape(x, shape)
-
-
-def written(arrays: Iterable[tf.TensorArray], steps: tf.Tensor) -> list[tf.Tensor]:
-    """Reads the steps that a search wrote; those behind them have no shape yet.
-
-    Args:
-        arrays: of at least so many steps.
-        steps: int32, at least 1.
-
-    Returns:
-        Their steps `[steps, ...]`.
-    """
-    return [array.gather(tf.range(steps)) for array in arrays]
-
-
-def collect(
-    ids: tf.Tensor,
-    weights: tf.Tensor,
-    log_probs: tf.Tensor,
-    lengths: tf.Tensor,
-    scores: tf.Tensor,
-) -> Hypotheses:
-    """Make a search's answer from what it wrote step by step.
-
-    Args:
-        ids: int32 `[T, B, N]` of at least one step; what follows a hypothesis's end is
-            ignored, as is all of one whose score is -inf.
-        weights: float32 `[T, B, N, S]`.
-        log_probs: float32 `[T, B, N]`, of the hypothesis up to there.
-        lengths: int32 `[B, N]`.
-        scores: float32 `[B, N]`.
-
-    Returns:
-        `Hypotheses`, no longer than the longest of them (and at least one token).
-    """
-    there = scores > IMPOSSIBLE
-    lengths = tf.where(there, lengths, 0)
-    longest = tf.maximum(1, tf.reduce_max(lengths))
-    inside = tf.range(longest) < lengths[..., tf.newaxis]
-    ids = tf.transpose(ids[:longest], [1, 2, 0])
-    weights = tf.transpose(weights[:longest], [1, 2, 0, 3])
-    sums = tf.transpose(log_probs[:longest], [1, 2, 0])
-    sums = tf.where(inside, sums, 0.0)
-    before = tf.pad(sums, [[0, 0], [0, 0], [1, 0]])[..., :-1]
-    last = tf.maximum(lengths - 1, 0)
-    total = tf.gather(sums, last, batch_dims=2)
-    return Hypotheses(
-        ids=tf.where(inside, ids, PAD_ID),
-        lengths=lengths,
-        scores=scores,
-        log_probs=tf.where(there, total, IMPOSSIBLE),
-        weights=tf.where(inside[..., tf.newaxis], weights, 0.0),
-        token_log_probs=tf.where(inside, sums - before, 0.0),
-    )

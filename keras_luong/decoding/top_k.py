@@ -10,7 +10,7 @@ LONG = 4  # times what the second stage reads: in shorter rows one stage is as f
 
 
 def top_k(x: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """What `tf.math.top_k` returns, ties included, for long rows in two stages.
+    """Returns what `tf.math.top_k` returns, ties included; long rows in two stages.
 
     On a CPU `tf.math.top_k` offers every entry to a heap, which takes several times as
     long as a maximum. So the entries are grouped, the `k` groups of the largest maxima
@@ -21,8 +21,8 @@ def top_k(x: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
     put back in the order of their indices, so that lower ones come first at ties.
 
     Args:
-        x: float `[..., n]`, without NaN; of a static `n` for two stages.
-        k: int, at most `n`.
+        x: Floats `[..., n]` without NaN; `n` must be static for two stages.
+        k: At most `n`.
 
     Returns:
         The `k` largest entries, largest first, and their int32 indices, `[..., k]`;

@@ -7,7 +7,6 @@ asks alone or with others gets the same rows, with more or less padding.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -15,16 +14,14 @@ import tensorflow as tf
 
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.translation.graph import read_ids
-from keras_luong.translation.translator import Translator
+from keras_luong.translation.translator import IDS, TEXT, Translator
 
-TEXT = tf.TensorSpec([None], tf.string, name="text")
 TARGET = tf.TensorSpec([None], tf.string, name="target")
-IDS = tf.TensorSpec([None, None], tf.int32, name="ids")
 LENGTH = tf.TensorSpec([None], tf.int32, name="length")
 
 
 def signatures(translator: Translator, max_batch_size: int) -> dict[str, Any]:
-    """Trace everything that a server answers.
+    """Traces everything that a server answers.
 
     | name | input | output |
     |---|---|---|
@@ -34,21 +31,24 @@ def signatures(translator: Translator, max_batch_size: int) -> dict[str, Any]:
     | `score` | `text`, `target` | `log_prob`, `tokens [B, T]`, `length`, `log_probs [B, T]`, `truncated` |
     | `ids` | `ids [B, S]`, `length` | `ids [B, T]`, `length`, `score`, `truncated` |
 
-    Where no shape is given it is `[B]`. Of `T` and `S` as many count as the lengths
-    say; what stands behind is of no meaning. `N` is the beam's width, or the number of
-    samples; the first hypothesis is `serving_default`'s (but with
+    Where no shape is given it is `[B]`. Rows of `T` and `S` are valid up to their
+    lengths; what follows has no meaning. `N` is the beam's width, or the number of
+    samples; the first hypothesis is `serving_default`'s (except with
     `early_stopping="first"`, which stops later where more are wanted). A place that no
     hypothesis takes has the translation "" and the lowest score. JSON has no infinity:
     what is -inf in Python is float32's lowest number here.
 
     Args:
-        translator: the `Translator`.
-        max_batch_size: int, more sentences in one request are refused.
+        translator: The `Translator`.
+        max_batch_size: More sentences in one request are refused.
 
     Returns:
         Name → concrete function.
     """  # noqa: E501 (a table's row is one line)
-    wide = _wide(translator)
+    search = translator.search
+    wide = translator  # with all hypotheses that its search holds
+    if isinstance(search, BeamSearch) and search.n_best < search.beam_width:
+        wide = translator.with_search(n_best=search.beam_width)
     vocab_size = translator.source_tokenizer.vocab_size
 
     def serving_default(text):
@@ -76,8 +76,7 @@ def signatures(translator: Translator, max_batch_size: int) -> dict[str, Any]:
         return {"log_prob": log_prob, **best, "truncated": found["truncated"]}
 
     def ids(ids, length):
-        most = translator.max_source_length
-        source = read_ids(ids, length, vocab_size, most)
+        source = read_ids(ids, length, vocab_size, translator.max_source_length)
         found = translator.find(source.ids)
         empty = source.empty
         return {
@@ -88,33 +87,24 @@ def signatures(translator: Translator, max_batch_size: int) -> dict[str, Any]:
         }
 
     asked = {
-        serving_default: (TEXT,),
-        n_best: (TEXT,),
-        align: (TEXT,),
-        score: (TEXT, TARGET),
-        ids: (IDS, LENGTH),
+        "serving_default": (serving_default, TEXT),
+        "n_best": (n_best, TEXT),
+        "align": (align, TEXT),
+        "score": (score, TEXT, TARGET),
+        "ids": (ids, IDS, LENGTH),
     }
     return {
-        answer.__name__: _bounded(answer, specs, max_batch_size)
-        for answer, specs in asked.items()
+        name: _bounded(answer, specs, max_batch_size)
+        for name, (answer, *specs) in asked.items()
     }
 
 
-def _wide(translator: Translator) -> Translator:
-    """The same, with all hypotheses that its search holds."""
-    search = translator.search
-    if not isinstance(search, BeamSearch) or search.n_best == search.beam_width:
-        return translator
-    return Translator(
-        translator.model,
-        translator.tokenizers,
-        dataclasses.replace(search, n_best=search.beam_width),
-        translator.max_source_length,
-    )
-
-
-def _bounded(answer: Callable, specs: tuple, max_batch_size: int) -> Any:
-    """Trace a function that refuses too many sentences, and too few of one input."""
+def _bounded(
+    answer: Callable[..., dict[str, tf.Tensor]],
+    specs: list[tf.TensorSpec],
+    max_batch_size: int,
+) -> tf.types.experimental.ConcreteFunction:
+    """Traces a function that refuses too many sentences, and too few of one input."""
 
     def checked(*inputs):
         sizes = [tf.shape(x)[0] for x in inputs]

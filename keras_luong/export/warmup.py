@@ -1,7 +1,7 @@
 """Requests that TensorFlow Serving sends to a version before anybody else does.
 
-The first request of each kind has the graph optimised and memory taken: seconds that
-nobody should wait for.
+With the first request of each kind the graph is optimised and memory taken, which takes
+seconds that no user should wait for.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ WARMUP = Path("assets.extra", "tf_serving_warmup_requests")
 def write_warmup(
     version: Path, model_name: str, requests: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """Write the file that TensorFlow Serving looks for.
+    """Writes the file that TensorFlow Serving looks for.
 
     Args:
-        version: the version's directory.
-        model_name: what the server calls the model.
-        requests: signature → input → value.
+        version: The version's directory.
+        model_name: What the server calls the model.
+        requests: Signature → input → value.
 
     Raises:
-        ModuleNotFoundError: if tensorflow-serving-api is not installed.
+        ModuleNotFoundError: If tensorflow-serving-api is not installed.
     """
     apis = serving_apis()
     path = version / WARMUP
@@ -44,17 +44,17 @@ def write_warmup(
 
 
 def replay_warmup(version: Path) -> dict[str, dict[str, tf.Tensor]]:
-    """Ask a version what its warm-up file asks, as the server will.
+    """Asks a version what its warm-up file asks, as the server will.
 
     Args:
-        version: the version's directory.
+        version: The version's directory.
 
     Returns:
         Signature → output → tensor.
 
     Raises:
-        ModuleNotFoundError: if tensorflow-serving-api is not installed.
-        tf.errors.OpError: if a request has no answer.
+        ModuleNotFoundError: If tensorflow-serving-api is not installed.
+        tf.errors.OpError: If a request has no answer.
     """
     signatures = tf.saved_model.load(str(version)).signatures
     answers = {}
@@ -71,7 +71,11 @@ def replay_warmup(version: Path) -> dict[str, dict[str, tf.Tensor]]:
 
 
 def serving_apis() -> Any:
-    """TensorFlow Serving's messages, or an error that says what to install."""
+    """Returns TensorFlow Serving's messages.
+
+    Raises:
+        ModuleNotFoundError: If they are not installed; it says what to install.
+    """
     try:
         from tensorflow_serving import apis
         from tensorflow_serving.apis import predict_pb2, prediction_log_pb2  # noqa: F401

@@ -1,1 +1,6 @@
-"""Text in, text out."""
+"""Text in, text out: a model, its tokenizers and a search."""
+
+from keras_luong.translation.translation import Translation
+from keras_luong.translation.translator import Translator
+
+__all__ = ["Translation", "Translator"]

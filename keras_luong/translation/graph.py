@@ -6,17 +6,20 @@ ends counted.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_luong.decoding.stepping import Hypotheses
+from keras_luong.decoding.hypotheses import Hypotheses
+from keras_luong.decoding.stepping import token_counts
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID
 from keras_luong.text.batches import ended_rows
 from keras_luong.text.tokenizer import Tokenizer, known
-from keras_luong.translation.translation import most_bytes
 
-WHITE_SPACE = r"[\s\x0b\x1c-\x1f\x{85}\p{Z}]*"  # what Python's strip() takes away
+# SentencePiece's longest piece: 16 characters of 4 bytes. No more of a text is read
+# than its tokens can hold, as tokenizing alone could take minutes for one request.
+BYTES_PER_TOKEN = 64
+WHITE_SPACE = r"[\s\x0b\x1c-\x1f\x{85}\p{Z}]*"  # what Python's strip() removes
 
 
 class Source(NamedTuple):
@@ -28,19 +31,16 @@ class Source(NamedTuple):
 
 
 def read_text(text: tf.Tensor, tokenizer: Tokenizer, most: int) -> Source:
-    """Tokenize; whatever the text, each row has at least the end token.
+    """Tokenizes texts; whatever they are, each row has at least the end token.
 
     Args:
         text: tf.string `[B]`, of any bytes.
-        tokenizer: of its language.
-        most: int, the tokens that are read of a text, without the end token.
-
-    Returns:
-        `Source`.
+        tokenizer: The tokenizer of their language.
+        most: The tokens that are read of a text, without the end token.
     """
     text = tf.strings.strip(text)
-    cut = tf.strings.length(text) > most_bytes(most)
-    text = tf.strings.substr(text, 0, most_bytes(most))
+    cut = tf.strings.length(text) > BYTES_PER_TOKEN * most
+    text = tf.strings.substr(text, 0, BYTES_PER_TOKEN * most)
     text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
     source = _source(tokenizer.encode(text), most)
     empty = source.empty | tf.strings.regex_full_match(text, WHITE_SPACE)
@@ -48,19 +48,16 @@ def read_text(text: tf.Tensor, tokenizer: Tokenizer, most: int) -> Source:
 
 
 def read_ids(ids: tf.Tensor, lengths: tf.Tensor, vocab_size: int, most: int) -> Source:
-    """Read what was tokenized elsewhere; whatever it is, it becomes rows as of a text.
+    """Reads ids that were tokenized elsewhere, and makes rows of them as of texts.
 
-    Padding, begin and end ids are left out, one end added, and ids outside of the
+    Padding, begin and end ids are left out, one end id is added, and ids outside the
     vocabulary become unknown ones.
 
     Args:
         ids: int32 `[B, S]`.
         lengths: int32 `[B]`, the ids of each row that count.
-        vocab_size: int.
-        most: int, the tokens that are read of a row, without the end token.
-
-    Returns:
-        `Source`.
+        vocab_size: The size of the source's vocabulary.
+        most: The tokens that are read of a row, without the end token.
     """
     inside = tf.range(tf.shape(ids)[1]) < lengths[:, tf.newaxis]
     words = (ids != PAD_ID) & (ids != BOS_ID) & (ids != EOS_ID)
@@ -80,29 +77,31 @@ def _source(ids: tf.RaggedTensor, most: int) -> Source:
 
 
 def answers(
-    source: Source, hypotheses: Hypotheses, tokenizers: tuple[Any, Any]
+    source: Source,
+    hypotheses: Hypotheses,
+    source_tokenizer: Tokenizer,
+    target_tokenizer: Tokenizer,
 ) -> dict[str, tf.Tensor]:
-    """All of a batch's `Translation`s, still padded.
+    """Returns all parts of a batch's `Translation`s, still padded.
 
     Args:
-        source: `Source`.
-        hypotheses: what a search found for it.
-        tokenizers: the source's and the target's.
+        source: The sentences that were read.
+        hypotheses: What a search found for them.
+        source_tokenizer: The tokenizer that read them.
+        target_tokenizer: The tokenizer of the hypotheses.
 
     Returns:
         Name → tensor `[B, N, ...]`, or `[B, ...]` of what all hypotheses share.
     """
-    of_source, of_target = tokenizers
-    read = tf.math.count_nonzero(source.ids != PAD_ID, axis=1, dtype=tf.int32)
     empty = source.empty[:, None]
-    text = of_target.decode(hypotheses.ids)
+    text = target_tokenizer.decode(hypotheses.ids)
     return {
         "text": tf.where(empty, "", text),
         "score": tf.where(empty, 0.0, hypotheses.scores),
-        "tokens": of_target.pieces(hypotheses.ids),
+        "tokens": target_tokenizer.pieces(hypotheses.ids),
         "length": tf.where(empty, 0, hypotheses.lengths),
-        "source_tokens": of_source.pieces(source.ids),
-        "source_length": tf.where(source.empty, 0, read),
+        "source_tokens": source_tokenizer.pieces(source.ids),
+        "source_length": tf.where(source.empty, 0, token_counts(source.ids)),
         "alignment": hypotheses.weights,
         "truncated": source.truncated,
         "log_probs": hypotheses.token_log_probs,

@@ -1,4 +1,4 @@
-"""What a translation is, on a server as on the edge; needs NumPy alone."""
+"""What a translation is."""
 
 from __future__ import annotations
 
@@ -6,22 +6,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-BYTES_PER_TOKEN = 64  # SentencePiece makes none longer: 16 characters of 4 bytes
-
 
 class Translation(NamedTuple):
     """A translated sentence.
 
     Attributes:
-        text: the translation; empty if the source is empty or white space.
-        score: float, by which the search ranked it; 0.0 for an empty source.
-        tokens: the target's pieces, the end token included.
-        source_tokens: the source's pieces as the model read them, the end token
+        text: The translation; empty if the source is empty or white space.
+        score: The number by which the search ranked it; 0.0 for an empty source.
+        tokens: The target's pieces, the end token included.
+        source_tokens: The source's pieces as the model read them, the end token
             included.
-        alignment: float32 array `[len(tokens), len(source_tokens)]`, the attention.
-        truncated: whether the source was longer than the translator reads.
-        log_probs: float32 array `[len(tokens)]`, the model's log-probability of each
-            token.
+        alignment: float32 `[len(tokens), len(source_tokens)]`, the attention.
+        truncated: Whether the source was longer than the translator reads.
+        log_probs: float32 `[len(tokens)]`, the model's log-probability of each token.
     """
 
     text: str
@@ -31,29 +28,3 @@ class Translation(NamedTuple):
     alignment: np.ndarray
     truncated: bool
     log_probs: np.ndarray
-
-
-def most_bytes(max_source_length: int) -> int:
-    """So many bytes of a text are read, ASCII white space around it not counted.
-
-    Without a limit the tokenizer alone could take minutes for one request.
-
-    Args:
-        max_source_length: int, the tokens that are read.
-
-    Returns:
-        An int.
-    """
-    return BYTES_PER_TOKEN * max_source_length
-
-
-def string(piece: bytes) -> str:
-    """Read what a graph wrote.
-
-    Args:
-        piece: perhaps a single byte of a letter, which is not UTF-8 on its own.
-
-    Returns:
-        A str.
-    """
-    return piece.decode("utf-8", errors="replace")

@@ -5,10 +5,11 @@ Shapes: `B` sentences, `S` source tokens, `T` target tokens, ends counted.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 import tensorflow as tf
@@ -16,36 +17,44 @@ import tensorflow as tf
 from keras_luong.checks import check_size
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.forced import force
-from keras_luong.decoding.stepping import Hypotheses, StepModel
+from keras_luong.decoding.hypotheses import Hypotheses
+from keras_luong.decoding.stepping import (
+    Search,
+    StepModel,
+    check_step_model,
+    vocab_size_of,
+)
 from keras_luong.special_ids import PAD_ID
+from keras_luong.text.tokenizer import Tokenizer
 from keras_luong.translation.graph import Source, answers, read_text
-from keras_luong.translation.translation import Translation, string
+from keras_luong.translation.translation import Translation
 
-TEXT_SIGNATURE = tf.TensorSpec([None], tf.string, name="text")
-IDS_SIGNATURE = tf.TensorSpec([None, None], tf.int32, name="ids")
+TEXT = tf.TensorSpec([None], tf.string, name="text")
+IDS = tf.TensorSpec([None, None], tf.int32, name="ids")
+Texts: TypeAlias = Iterable[str | bytes]
 
 
 class Translator:
     """A model, its tokenizers and a search: all that it takes to translate strings.
 
-    Any string has an answer. An empty one, or one of nothing but white space, is
-    translated by an empty string with score 0. Bytes that are not UTF-8 are read as
-    U+FFFD. Of a text with more than `max_source_length` tokens the first so many are
-    translated, and the answer says `truncated`.
+    Any string has an answer. The translation of an empty string, or of white space, is
+    an empty string with score 0. Bytes that are not UTF-8 are read as U+FFFD. Of a text
+    with more than `max_source_length` tokens the first ones are translated, and the
+    answer says `truncated`.
 
     Args:
-        model: a `StepModel`, such as `Seq2Seq`.
-        tokenizers: a `TokenizerPair`, a `(source, target)` tuple, or one tokenizer for
+        model: A `StepModel`, such as `Seq2Seq`.
+        tokenizers: A `TokenizerPair`, a `(source, target)` tuple, or one tokenizer for
             both languages.
-        search: a `BeamSearch`, `GreedySearch`, or whatever maps `(model, source_ids)`
-            to `Hypotheses`. Default: `BeamSearch()`.
-        max_source_length: int, the tokens that are read of a text, without the end
-            token (and at most 64 bytes for each, ASCII white space around the text not
+        search: A `BeamSearch`, `GreedySearch`, `RandomSampling`, or anything else that
+            maps `(model, source_ids)` to `Hypotheses`. Default: `BeamSearch()`.
+        max_source_length: The tokens that are read of a text, without the end token
+            (and at most 64 bytes for each, ASCII white space around the text not
             counted).
 
     Raises:
-        TypeError: if an argument cannot do what it is needed for.
-        ValueError: if `max_source_length` is below 1, or the model's vocabularies are
+        TypeError: If an argument cannot do what it is needed for.
+        ValueError: If `max_source_length` is below 1, or the model's vocabularies are
             not the tokenizers'.
 
     Example:
@@ -58,16 +67,16 @@ class Translator:
         self,
         model: StepModel,
         tokenizers: Any,
-        search: Any = None,
+        search: Search | None = None,
         max_source_length: int = 200,
     ):
         check_size("max_source_length", max_source_length)
+        check_step_model("`model`", model)
         self.model = model
         self.tokenizers = tokenizers
         self.search = BeamSearch() if search is None else search
         self.max_source_length = max_source_length
         self.source_tokenizer, self.target_tokenizer = _sides(tokenizers)
-        _check_model(model)
         _check_vocabulary("source", self.source_tokenizer, model)
         _check_vocabulary("target", self.target_tokenizer, model)
         if not callable(self.search):
@@ -81,9 +90,41 @@ class Translator:
         """The tokens that `score` reads of a target, without the end token."""
         return 2 * self.max_source_length + 10
 
-    @tf.function(input_signature=[TEXT_SIGNATURE], autograph=False)
+    def with_search(
+        self,
+        search: Search | None = None,
+        *,
+        max_source_length: int | None = None,
+        **changes: Any,
+    ) -> Translator:
+        """Returns a translator that searches in another way; this one stays as it is.
+
+        Both share the model and the tokenizers.
+
+        Args:
+            search: Another search. Default: this translator's.
+            max_source_length: Another limit. Default: this translator's.
+            **changes: Fields of the search that differ, as for `dataclasses.replace`.
+
+        Raises:
+            TypeError: If the search is no dataclass, or has no such field.
+            ValueError: If a field cannot have that value.
+
+        Example:
+            >>> wide = translator.with_search(beam_width=10, n_best=10)
+            >>> random = translator.with_search(RandomSampling(top_p=0.9, seed=1))
+            >>> short = translator.with_search(max_source_length=50)
+        """
+        other: Any = self.search if search is None else search
+        if changes:
+            other = dataclasses.replace(other, **changes)
+        if max_source_length is None:
+            max_source_length = self.max_source_length
+        return Translator(self.model, self.tokenizers, other, max_source_length)
+
+    @tf.function(input_signature=[TEXT], autograph=False)
     def serve(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Translate a batch in the graph; an exported model computes just this.
+        """Translates a batch in the graph; an exported model computes just this.
 
         Args:
             text: tf.string `[B]`.
@@ -100,35 +141,32 @@ class Translator:
             "truncated": source.truncated,
         }
 
-    @tf.function(input_signature=[IDS_SIGNATURE], autograph=False)
+    @tf.function(input_signature=[IDS], autograph=False)
     def find(self, ids: tf.Tensor) -> Hypotheses:
-        """Search, in a graph of its own, which all that translate have in common.
+        """Searches, in a graph of its own that all methods share.
 
         Args:
-            ids: int32 `[B, S]`, each row with an end and right-padded.
-
-        Returns:
-            `Hypotheses`.
+            ids: int32 `[B, S]`, each row with an end token and right-padded.
         """
         return self.search(self.model, ids)
 
     def translate(
         self,
-        texts: Iterable[str | bytes],
+        texts: Texts,
         batch_size: int = 32,
         progress: bool = False,
         n_best: bool = False,
-        prefixes: Iterable[str | bytes] | None = None,
-    ) -> list[Translation] | list[list[Translation]]:
-        """Translate texts, in batches of similar length.
+        prefixes: Texts | None = None,
+    ) -> list[Any]:
+        """Translates texts, in batches of similar length.
 
         Args:
-            texts: strings, or bytes in UTF-8; a list, or any iterable of them.
-            batch_size: int, how many are translated at once.
-            progress: whether to show Keras's progress bar.
-            n_best: whether to return all hypotheses that the search found for a text,
-                the best first, and not only that.
-            prefixes: how each translation must begin, "" where that is free; needs a
+            texts: Strings, or bytes in UTF-8; a list, or any iterable of them.
+            batch_size: How many are translated at once.
+            progress: Whether to show Keras's progress bar.
+            n_best: Whether to return all hypotheses that the search found for a text,
+                the best first, instead of the best one only.
+            prefixes: How each translation must begin, "" where that is free; needs a
                 search that takes prefixes, such as `BeamSearch`.
 
         Returns:
@@ -136,8 +174,8 @@ class Translator:
             list of them. Warns once if some were truncated.
 
         Raises:
-            TypeError: if `texts` is a single string, or holds something else.
-            ValueError: if `batch_size` is below 1, or the prefixes are not as many as
+            TypeError: If `texts` is a single string, or holds something else.
+            ValueError: If `batch_size` is below 1, or the prefixes are not as many as
                 the texts.
         """
         sides, translate = [all_bytes("texts", texts)], self.explain
@@ -151,26 +189,26 @@ class Translator:
 
     def stream(
         self,
-        texts: Iterable[str | bytes],
+        texts: Texts,
         batch_size: int = 32,
         window: int = 1024,
         n_best: bool = False,
-    ) -> Iterator[Translation] | Iterator[list[Translation]]:
-        """Translate texts as they come, in bounded memory.
+    ) -> Iterator[Any]:
+        """Translates texts as they come, in bounded memory.
 
         Args:
-            texts: strings, or bytes in UTF-8; any iterable of them, however long.
-            batch_size: int, how many are translated at once.
-            window: int, how many are read ahead, to be sorted by length: the more, the
+            texts: Strings, or bytes in UTF-8; any iterable of them, however long.
+            batch_size: How many are translated at once.
+            window: How many are read ahead, to be sorted by length: the more, the
                 faster, and the later the first answer comes.
-            n_best: as for `translate`.
+            n_best: As for `translate`.
 
         Yields:
             What `translate` returns, one by one, in the order of the texts.
 
         Raises:
-            TypeError: if `texts` is a single string, or holds something else.
-            ValueError: if `batch_size` or `window` is below 1.
+            TypeError: If `texts` is a single string, or holds something else.
+            ValueError: If `batch_size` or `window` is below 1.
 
         Example:
             >>> with open("in.txt", "rb") as lines:
@@ -178,37 +216,36 @@ class Translator:
             ...         print(translation.text)
         """
         check_size("window", window)
-        if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
-            all_bytes("texts", texts)  # says what is wrong
+        _check_iterable("texts", texts)
         texts = iter(texts)
         while some := list(itertools.islice(texts, window)):
             yield from self.translate(some, batch_size, n_best=n_best)
 
     def score(
         self,
-        texts: Iterable[str | bytes],
-        targets: Iterable[str | bytes],
+        texts: Texts,
+        targets: Texts,
         batch_size: int = 32,
         progress: bool = False,
     ) -> list[Translation]:
-        """Say how probable given translations are, and which words they attend to.
+        """Computes how probable given translations are, and what they attend to.
 
         Args:
-            texts: source texts, as for `translate`.
-            targets: a translation of each.
-            batch_size: int, how many are read at once.
-            progress: whether to show Keras's progress bar.
+            texts: Source texts, as for `translate`.
+            targets: A translation of each.
+            batch_size: How many are read at once.
+            progress: Whether to show Keras's progress bar.
 
         Returns:
             One `Translation` per pair: `text` is the target as the tokenizer writes it,
             `score` its log-probability, the end token's included. An empty text has the
             empty translation, score 0, whatever its target. Of a target with more than
-            `max_target_length` tokens the first so many are read, and the answer says
+            `max_target_length` tokens the first ones are read, and the answer says
             `truncated`.
 
         Raises:
-            TypeError: if either is a single string, or holds something else.
-            ValueError: if they differ in number, or `batch_size` is below 1.
+            TypeError: If either is a single string, or holds something else.
+            ValueError: If they differ in number, or `batch_size` is below 1.
         """
         sides = [all_bytes("texts", texts), all_bytes("targets", targets)]
         _check_as_many("target", sides)
@@ -219,24 +256,34 @@ class Translator:
     def _read(self, text: tf.Tensor) -> Source:
         return read_text(text, self.source_tokenizer, self.max_source_length)
 
-    @tf.function(input_signature=[TEXT_SIGNATURE], autograph=False)
+    @tf.function(input_signature=[TEXT], autograph=False)
     def explain(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        """What `serve` says, and how the model came to it."""
+        """Translates a batch in the graph; see `keras_luong.translation.graph.answers`.
+
+        Args:
+            text: tf.string `[B]`.
+        """
         source = self._read(text)
         return self._explained(source, self.find(source.ids))
 
-    @tf.function(input_signature=[TEXT_SIGNATURE, TEXT_SIGNATURE], autograph=False)
+    @tf.function(input_signature=[TEXT, TEXT], autograph=False)
     def _explain_prefixed(
         self, text: tf.Tensor, prefix: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """The same of translations that begin in a given way."""
+        """Does the same with translations that begin in a given way."""
         source = self._read(text)
         prefix = self.target_tokenizer.encode(prefix).to_tensor(PAD_ID)
-        return self._explained(source, self.search(self.model, source.ids, prefix))
+        search: Any = self.search  # not all of them take prefixes
+        return self._explained(source, search(self.model, source.ids, prefix))
 
-    @tf.function(input_signature=[TEXT_SIGNATURE, TEXT_SIGNATURE], autograph=False)
+    @tf.function(input_signature=[TEXT, TEXT], autograph=False)
     def forced(self, text: tf.Tensor, target: tf.Tensor) -> dict[str, tf.Tensor]:
-        """What `score` says of a batch, in the graph."""
+        """Reads given translations of a batch in the graph, as `score` does.
+
+        Args:
+            text: tf.string `[B]`.
+            target: tf.string `[B]`.
+        """
         source = self._read(text)
         given = read_text(target, self.target_tokenizer, self.max_target_length)
         source = source._replace(truncated=source.truncated | given.truncated)
@@ -244,7 +291,7 @@ class Translator:
 
     def _explained(self, source, hypotheses):
         tokenizers = self.source_tokenizer, self.target_tokenizer
-        return answers(source, hypotheses, tokenizers)
+        return answers(source, hypotheses, *tokenizers)
 
 
 def _in_batches(
@@ -253,12 +300,12 @@ def _in_batches(
     batch_size: int,
     progress: bool,
 ) -> list[list[Translation]]:
-    """Translates in batches of similar length; the answers in the texts' order."""
+    """Translates in batches of similar length; the answers are in the texts' order."""
     check_size("batch_size", batch_size)
     count = len(sides[0])
     order = sorted(range(count), key=lambda i: [len(side[i]) for side in sides])
     bar = keras.utils.Progbar(count, unit_name="text") if progress else None
-    translations = {}
+    translations: dict[int, list[Translation]] = {}
     for start in range(0, count, batch_size):
         rows = order[start : start + batch_size]
         batch = translate(*(tf.constant([side[i] for i in rows]) for side in sides))
@@ -269,16 +316,16 @@ def _in_batches(
 
 
 def _translations(batch: dict[str, tf.Tensor]) -> Iterator[list[Translation]]:
-    """Cut the padding off a translated batch."""
+    """Cuts the padding off a translated batch."""
     batch = {name: value.numpy() for name, value in batch.items()}
     for i, lengths in enumerate(batch["length"]):
         S = batch["source_length"][i]
-        source_tokens = [string(x) for x in batch["source_tokens"][i, :S]]
+        source_tokens = [_string(x) for x in batch["source_tokens"][i, :S]]
         yield [
             Translation(
-                text=string(batch["text"][i, n]),
+                text=_string(batch["text"][i, n]),
                 score=float(batch["score"][i, n]),
-                tokens=[string(x) for x in batch["tokens"][i, n, :T]],
+                tokens=[_string(x) for x in batch["tokens"][i, n, :T]],
                 source_tokens=source_tokens,
                 alignment=batch["alignment"][i, n, :T, :S].copy(),
                 truncated=bool(batch["truncated"][i]),
@@ -290,37 +337,44 @@ def _translations(batch: dict[str, tf.Tensor]) -> Iterator[list[Translation]]:
         ]
 
 
-def all_bytes(name: str, texts: Iterable[str | bytes]) -> list[bytes]:
-    """Check the texts and encode them; a lone surrogate becomes invalid UTF-8.
+def _string(piece: bytes) -> str:
+    # A piece may be a single byte of a letter, which is not UTF-8 on its own.
+    return piece.decode("utf-8", errors="replace")
+
+
+def all_bytes(name: str, texts: Texts) -> list[bytes]:
+    """Checks texts and encodes them; a lone surrogate becomes invalid UTF-8.
 
     Args:
-        name: what the user calls them.
-        texts: the texts.
-
-    Returns:
-        A list of bytes.
+        name: What the user calls them.
+        texts: Strings, or bytes in UTF-8.
 
     Raises:
-        TypeError: if it is a single string, or holds something else.
+        TypeError: If it is a single string, or holds something else.
     """
+    _check_iterable(name, texts)
+    if isinstance(texts, tf.Tensor):
+        texts = texts.numpy()
+    result = []
+    for i, text in enumerate(texts):
+        if isinstance(text, str):
+            text = text.encode("utf-8", "surrogatepass")
+        if not isinstance(text, bytes):
+            raise TypeError(
+                f"`{name}` must hold str or bytes. Received: {type(text).__name__} "
+                f"{text!r} at place {i}."
+            )
+        result.append(text)
+    return result
+
+
+def _check_iterable(name: str, texts: Any) -> None:
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
         one = "the single " if isinstance(texts, (str, bytes)) else ""
         raise TypeError(
             f"`{name}` must be a list of strings, or an iterable of them. Received: "
             f"{one}{texts!r:.60}" + ("; write [text]." if one else ".")
         )
-    if isinstance(texts, tf.Tensor):
-        texts = texts.numpy()
-    result = []
-    for i, text in enumerate(texts):
-        if not isinstance(text, (str, bytes)):
-            raise TypeError(
-                f"`{name}` must hold str or bytes. Received: {type(text).__name__} "
-                f"{text!r} at place {i}."
-            )
-        is_str = isinstance(text, str)
-        result.append(text.encode("utf-8", "surrogatepass") if is_str else text)
-    return result
 
 
 def _check_as_many(what: str, sides: list[list[bytes]]) -> None:
@@ -342,8 +396,8 @@ def _warn_of_truncated(found: list[list[Translation]], max_source_length: int) -
         )
 
 
-def _sides(tokenizers: Any) -> tuple[Any, Any]:
-    """The source's and the target's tokenizer."""
+def _sides(tokenizers: Any) -> tuple[Tokenizer, Tokenizer]:
+    """Returns the source's and the target's tokenizer."""
     if isinstance(tokenizers, (tuple, list)) and len(tokenizers) == 2:
         sides = tuple(tokenizers)
     elif hasattr(tokenizers, "source") and hasattr(tokenizers, "target"):
@@ -360,17 +414,9 @@ def _sides(tokenizers: Any) -> tuple[Any, Any]:
     return sides
 
 
-def _check_model(model: Any) -> None:
-    if not all(callable(getattr(model, name, None)) for name in ("encode", "step")):
-        raise TypeError(
-            "`model` must have methods `encode` and `step`, such as Seq2Seq. Received: "
-            f"{model!r}."
-        )
-
-
-def _check_vocabulary(side: str, tokenizer: Any, model: Any) -> None:
-    """An id that the other side does not know would be an error deep in the graph."""
-    known = getattr(getattr(model, "config", None), f"{side}_vocab_size", None)
+def _check_vocabulary(side: str, tokenizer: Tokenizer, model: StepModel) -> None:
+    """Refuses ids that the model does not know: an error deep in the graph."""
+    known = vocab_size_of(model, side)
     if known is not None and tokenizer.vocab_size > known:
         raise ValueError(
             f"The {side} tokenizer has {tokenizer.vocab_size} tokens, but the model's "
