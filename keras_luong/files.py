@@ -6,6 +6,7 @@ sees half of it.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import gzip
@@ -46,25 +47,54 @@ def read_lines(file: str | Path | IO[bytes]) -> Iterator[str]:
         >>> for line in read_lines("news.en.gz"):
         ...     print(line)
     """
-    name = file if isinstance(file, (str, Path)) else file.name
+    for number, line in enumerate(read_raw_lines(file), 1):
+        try:
+            yield line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{_name(file)} is not UTF-8: line {number} has the byte "
+                f"{error.object[error.start]:#04x} ({error.reason})."
+            ) from error
+
+
+def read_raw_lines(file: str | Path | IO[bytes]) -> Iterator[bytes]:
+    """Yields the lines of a file of which nobody knows that it is UTF-8.
+
+    Args:
+        file: What `read_lines` reads.
+
+    Yields:
+        The lines without their ends, and without a byte order mark.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is damaged gzip; the message names the file and the line.
+
+    Example:
+        >>> translations = translator.stream(read_raw_lines("news.en.gz"))
+    """
     number = 0
     try:
         with _opened(file) as lines:
             for number, line in enumerate(lines, 1):
-                text = line.decode("utf-8").rstrip("\r\n")
+                text = line.rstrip(b"\r\n")
                 if number == 1:
-                    text = text.removeprefix("\ufeff")
+                    text = text.removeprefix(codecs.BOM_UTF8)
                 if text or line.endswith(b"\n"):
                     yield text
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{name} is not UTF-8: line {number} has the byte "
-            f"{error.object[error.start]:#04x} ({error.reason})."
-        ) from error
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise ValueError(
-            f"{name} is not gzip, or is damaged after line {number}: {error}."
+            f"{_name(file)} is not gzip, or is damaged after line {number}: {error}."
         ) from error
+
+
+def _name(file: str | Path | IO[bytes]) -> str:
+    return str(file if isinstance(file, (str, Path)) else file.name)
+
+
+def count_lines(path: str | Path) -> int:
+    """Returns how many lines `read_raw_lines` yields."""
+    return sum(1 for _ in read_raw_lines(path))
 
 
 def read_pairs(
@@ -140,6 +170,18 @@ def _opened(file: str | Path | IO[bytes]) -> Iterator[Iterable[bytes]]:
             stream = io.BufferedReader(cast(io.RawIOBase, file))
         packed = _is_gzip(file, stream)
         yield gzip.GzipFile(fileobj=stream) if packed else stream
+
+
+def opened_to_write(path: str | Path) -> IO[bytes]:
+    """Opens a file that grows as it is written, gzip if its name ends in `.gz`.
+
+    Args:
+        path: The file; what was there before is gone.
+
+    Returns:
+        A stream of bytes.
+    """
+    return gzip.open(path, "wb") if str(path).endswith(".gz") else open(path, "wb")
 
 
 def write_lines(path: str | Path, lines: Iterable[str]) -> None:

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import IO, TextIO
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from keras_luong.cli.commands import TranslateOptions
 from keras_luong.cli.translators import load_translator
 from keras_luong.evaluation import alignment
 from keras_luong.evaluation.plots import check_matplotlib, save_attention
-from keras_luong.files import count_lines, opened_to_write, read_lines
+from keras_luong.files import count_lines, opened_to_write, read_raw_lines
 from keras_luong.progress import Progress
 from keras_luong.translation.translation import Translation
 from keras_luong.translation.translator import Translator
@@ -32,9 +32,10 @@ def run(options: TranslateOptions) -> None:
     if options.pictures is not None:
         _check_pictures(translator, options.pictures)
     with contextlib.ExitStack() as files:
-        lines = read_lines(options.input or _standard("input").buffer)
-        out = _standard("output").buffer
-        if options.output is not None:
+        lines = read_raw_lines(options.input or _standard("input").buffer)
+        if options.output is None:
+            out: IO[bytes] = _standard("output").buffer
+        else:
             out = files.enter_context(opened_to_write(options.output))
         try:
             _write(translator, lines, out, options)
@@ -44,11 +45,11 @@ def run(options: TranslateOptions) -> None:
 
 def _check(options: TranslateOptions) -> None:
     """Refuses, before any work, what cannot be."""
-    files = options.input, options.output
-    if options.input is not None and not options.input.exists():
-        raise FileNotFoundError(f"There is no file {options.input}")
-    if all(files) and options.output.exists() and options.output.samefile(files[0]):
-        raise ValueError(f"--output would overwrite the input, {options.input}")
+    source, target = options.input, options.output
+    if source is not None and (not source.exists() or source.is_dir()):
+        raise FileNotFoundError(f"There is no file {source}")
+    if source and target and target.exists() and target.samefile(source):
+        raise ValueError(f"--output would overwrite the input, {source}")
 
 
 def _standard(name: str) -> TextIO:
@@ -60,15 +61,17 @@ def _standard(name: str) -> TextIO:
 
 def _write(
     translator: Translator,
-    lines: Iterator[str],
-    out: BinaryIO,
+    lines: Iterator[bytes],
+    out: IO[bytes],
     options: TranslateOptions,
 ) -> None:
     """Translates line after line."""
     sizes = options.batch_size, options.window
     translations = translator.stream(lines, *sizes, n_best=True)
-    is_file = options.input is not None and options.input.is_file()  # no pipe
-    progress = Progress(count_lines(options.input) if is_file else None, "line")
+    total = None
+    if options.input is not None and options.input.is_file():  # no pipe
+        total = count_lines(options.input)
+    progress = Progress(total, "line")
     for number, hypotheses in enumerate(translations):
         for hypothesis in hypotheses:
             fields = list(columns(hypothesis, options))
