@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -64,3 +65,30 @@ def saved_beside(path: str | Path) -> Iterator[Path]:
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def saved_directory_beside(path: str | Path) -> Iterator[Path]:
+    """Gives a new directory to write to, renamed to `path` once it is complete.
+
+    Args:
+        path: The directory; its parent is made if there is none.
+
+    Raises:
+        FileExistsError: If there is something of that name.
+
+    Example:
+        >>> with saved_directory_beside("runs/m30k-average") as beside:
+        ...     model.save_weights(beside / "model.weights.h5")
+    """
+    path = Path(path)
+    if path.exists() or path.is_symlink():
+        raise FileExistsError(f"{path} exists; give the name of a new directory")
+    beside = path.with_name(f".{os.getpid()}.{path.name}")
+    shutil.rmtree(beside, ignore_errors=True)  # of a killed process of that number
+    beside.mkdir(parents=True)
+    try:
+        yield beside
+        beside.rename(path)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)

@@ -8,7 +8,8 @@ from pathlib import Path
 import keras
 
 from keras_luong.decoding.ensemble import Ensemble
-from keras_luong.runs.directory import RunDirectory, load
+from keras_luong.runs.directory import RunDirectory
+from keras_luong.runs.loading import load
 from keras_luong.translation.translator import Translator
 
 
