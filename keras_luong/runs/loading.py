@@ -115,9 +115,9 @@ def _count_weights(path: str | Path) -> int:
     names: list[str] = []
     with h5py.File(path, "r") as file:
         file.visititems(
-            lambda name, item: names.append(name)
-            if isinstance(item, h5py.Dataset)
-            else None
+            lambda name, item: (
+                names.append(name) if isinstance(item, h5py.Dataset) else None
+            )
         )
     return sum(not name.startswith("optimizer/") for name in names)
 
