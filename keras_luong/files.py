@@ -1,25 +1,181 @@
-"""The one way to write a file: beside its target, then renamed."""
+"""The one way to read lines, and the one way to write a file or a directory.
+
+Whatever is written is written beside its target and then renamed, so that nobody ever
+sees half of it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import gzip
+import io
 import json
 import math
 import os
 import shutil
-from collections.abc import Iterator
+import uuid
+import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
-TEMPORARY = ".[0-9]*.*"  # what `saved_beside` writes to
+TEMPORARY = ".[0-9]*.*"  # the names of what is still being written
+_BYTE_ORDER_MARK = "\ufeff".encode()
+
+
+def read_lines(file: str | Path | IO[bytes]) -> Iterator[str]:
+    r"""Yields the lines of a text file, which may be larger than memory.
+
+    The text is UTF-8, plain or gzip. A line ends with "\n" or "\r\n" and with nothing
+    else, so that no sentence is cut in two; the last one may lack its end. A byte order
+    mark at the start is dropped.
+
+    Args:
+        file: A path, or a stream of bytes such as `sys.stdin.buffer`. It is gzip if it
+            begins like gzip, or if its name ends in `.gz`.
+
+    Yields:
+        The lines without their ends.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is not UTF-8, or damaged gzip; the message names the file and
+            the line, counted from 1.
+
+    Example:
+        >>> for line in read_lines("news.en.gz"):
+        ...     print(line)
+    """
+    name = file if isinstance(file, (str, Path)) else file.name
+    number = 0
+    try:
+        with _opened(file) as lines:
+            for number, line in enumerate(lines, 1):
+                text = line.rstrip(b"\r\n")
+                if number == 1:
+                    text = text.removeprefix(_BYTE_ORDER_MARK)
+                if text or line.endswith(b"\n"):
+                    yield text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{name} is not UTF-8: line {number} has the byte "
+            f"{error.object[error.start]:#04x} ({error.reason})."
+        ) from error
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise ValueError(
+            f"{name} is not gzip, or is damaged after line {number}: {error}."
+        ) from error
+
+
+def read_pairs(
+    source: str | Path | IO[bytes], target: str | Path | IO[bytes]
+) -> tuple[list[str], list[str]]:
+    """Reads a file of sentences and the file of their translations.
+
+    Args:
+        source: What `read_lines` reads.
+        target: The same, its line n a translation of the source's line n.
+
+    Returns:
+        The lines of both, equally many.
+
+    Raises:
+        FileNotFoundError: If a file is missing.
+        ValueError: If one can't be read, or they differ in their number of lines.
+
+    Example:
+        >>> sources, references = read_pairs("test.en", "test.de")
+    """
+    sources, targets = list(read_lines(source)), list(read_lines(target))
+    check_as_many_lines(source, len(sources), target, len(targets))
+    return sources, targets
+
+
+def check_as_many_lines(source: Any, sources: int, target: Any, targets: int) -> None:
+    """Raises ValueError unless two files that translate each other are equally long.
+
+    Args:
+        source: The file of sentences.
+        sources: Its number of lines.
+        target: The file of translations.
+        targets: Its number of lines.
+    """
+    (fewer, short), (more, long) = sorted(
+        [(sources, str(source)), (targets, str(target))]
+    )
+    if fewer != more:
+        raise ValueError(
+            f"{long} has {more} lines and {short} has {fewer}: line {fewer + 1} of "
+            f"{long} has no translation. Line n of one file must translate line n of "
+            "the other."
+        )
+
+
+def is_gzip(path: str | Path) -> bool:
+    """Whether a file begins like gzip, or its name ends in `.gz`.
+
+    Args:
+        path: The file.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+    """
+    with open(path, "rb") as file:
+        return _is_gzip(path, file)
+
+
+def _is_gzip(name: Any, file: io.BufferedReader) -> bool:
+    return file.peek(2).startswith(b"\x1f\x8b") or str(name).endswith(".gz")
+
+
+@contextlib.contextmanager
+def _opened(file: str | Path | IO[bytes]) -> Iterator[Iterable[bytes]]:
+    """A file's bytes, unpacked; a stream stays open afterwards."""
+    with contextlib.ExitStack() as stack:
+        if isinstance(file, (str, Path)):
+            stream = stack.enter_context(open(file, "rb"))
+        elif isinstance(file, io.BufferedReader):
+            stream = file
+        else:
+            stream = io.BufferedReader(cast(io.RawIOBase, file))
+        packed = _is_gzip(file, stream)
+        yield gzip.GzipFile(fileobj=stream) if packed else stream
+
+
+def write_lines(path: str | Path, lines: Iterable[str]) -> None:
+    r"""Writes lines of text, each ended by "\n".
+
+    Args:
+        path: The file; its directory is made if there is none.
+        lines: The lines, which may be more than memory holds. If taking one raises an
+            error, the file stays as it was.
+
+    Example:
+        >>> write_lines("out.de", (t.text for t in translator.stream(lines)))
+    """
+    with saved_beside(path) as beside:
+        with beside.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Writes a text file, so that a reader sees all of it or the file as it was.
+
+    Args:
+        path: The file; its directory is made if there is none.
+        text: All of the file, written as UTF-8.
+    """
+    with saved_beside(path) as beside:
+        beside.write_bytes(text.encode())
 
 
 def write_json(path: str | Path, content: Any) -> None:
-    """Writes JSON so that a reader sees all of it or the file as it was before.
+    """Writes a JSON file, so that a reader sees all of it or the file as it was.
 
     Args:
-        path: The file; its directory must exist.
-        content: What `json` can write; NaN and infinities are refused.
+        path: The file; its directory is made if there is none.
+        content: What `json` can write, without NaN or infinities (see `json_number`).
 
     Raises:
         ValueError: If `content` holds NaN or an infinity.
@@ -30,28 +186,25 @@ def write_json(path: str | Path, content: Any) -> None:
 
 
 def json_number(value: float) -> float | None:
-    """NaN and infinities have no JSON: None says that there is no such number."""
+    """Returns a number as JSON can hold it: None stands for NaN and infinities.
+
+    Args:
+        value: What `float` takes.
+    """
     value = float(value)
     return value if math.isfinite(value) else None
 
 
-def write_text(path: str | Path, text: str) -> None:
-    """Writes text beside its target and renames it, which can't be seen half done.
-
-    Args:
-        path: The file; its directory must exist.
-        text: All of the file, written as UTF-8.
-    """
-    with saved_beside(path) as beside:
-        beside.write_text(text, encoding="utf-8")
-
-
 @contextlib.contextmanager
 def saved_beside(path: str | Path) -> Iterator[Path]:
-    """Gives a path to write to, and renames it to `path` once it is written.
+    """Gives a path to write a file to, and renames it to `path` once it is written.
 
     Args:
-        path: The file; its directory is made if there is none.
+        path: The file; its directory is made if there is none. What was there before is
+            replaced, or stays if there is an error.
+
+    Yields:
+        A path beside it, with the same suffix.
 
     Example:
         >>> with saved_beside("runs/m30k/model.weights.h5") as beside:
@@ -59,7 +212,7 @@ def saved_beside(path: str | Path) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{os.getpid()}.{path.name}")  # of the same suffix
+    beside = _name_beside(path)
     try:
         yield beside
         os.replace(beside, path)
@@ -68,27 +221,54 @@ def saved_beside(path: str | Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def saved_directory_beside(path: str | Path) -> Iterator[Path]:
-    """Gives a new directory to write to, renamed to `path` once it is complete.
+def saved_directory_beside(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
+    """Gives a new directory to fill, and renames it to `path` once it is filled.
 
     Args:
-        path: The directory; its parent is made if there is none.
+        path: The directory to be; those above it are made if there are none.
+        overwrite: Whether to replace what is there, which is lost only once the new
+            directory has taken its place. An empty directory is always replaced.
+
+    Yields:
+        An empty directory beside `path`, which is removed if there is an error.
 
     Raises:
-        FileExistsError: If there is something of that name.
+        FileExistsError: If there is something of that name, unless `overwrite`.
 
     Example:
-        >>> with saved_directory_beside("runs/m30k-average") as beside:
-        ...     model.save_weights(beside / "model.weights.h5")
+        >>> with saved_directory_beside("models/m30k/1") as beside:
+        ...     tf.saved_model.save(model, beside)
     """
     path = Path(path)
-    if path.exists() or path.is_symlink():
-        raise FileExistsError(f"{path} exists; give the name of a new directory")
-    beside = path.with_name(f".{os.getpid()}.{path.name}")
-    shutil.rmtree(beside, ignore_errors=True)  # of a killed process of that number
-    beside.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = _name_beside(path)
+    beside.mkdir()
     try:
         yield beside
-        beside.rename(path)
+        _rename_directory(beside, path, overwrite)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+
+
+def _rename_directory(beside: Path, path: Path, overwrite: bool) -> None:
+    """Puts a directory in its place, and if that fails, what was there before."""
+    before = _name_beside(path)
+    if overwrite and path.exists():
+        path.rename(before)
+    try:
+        beside.rename(path)
+    except OSError as error:
+        if before.exists():
+            before.rename(path)
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise FileExistsError(f"{path} exists.") from error
+        raise
+    if before.is_dir() and not before.is_symlink():
+        shutil.rmtree(before, ignore_errors=True)
+    else:
+        before.unlink(missing_ok=True)
+
+
+def _name_beside(path: Path) -> Path:
+    """A new name on the same disk, hidden, and of the same suffix."""
+    return path.with_name(f".{os.getpid()}-{uuid.uuid4().hex[:8]}.{path.name}")

@@ -136,18 +136,18 @@ def average_run(
     Example:
         >>> average_run("runs/a", "runs/a-average", epoch_weights("runs/a", last=5))
     """
-    record, out = read_record(run_dir), check_path("out", out)
+    record, target = read_record(run_dir), check_path("out", out)
     record["settings"]["average_of"] = [str(path) for path in _check_paths(paths)]
-    if out.is_dir() and not any(out.iterdir()):
-        out.rmdir()
-    with saved_directory_beside(out) as beside:
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise FileExistsError(f"{target} exists and is not empty; give another name")
+    with saved_directory_beside(target) as beside:
         old, new = RunDirectory(run_dir), RunDirectory(beside)
         shutil.copytree(old.tokenizer, new.tokenizer)
         write_json(new.record, record)
-        model = untrained(new.path).model
+        model: keras.Model = untrained(new.path).model
         average_weights(model, paths)
         model.save_weights(new.best_weights)
-    return out
+    return target
 
 
 def _check_paths(paths: Sequence[str | Path]) -> Sequence[str | Path]:

@@ -106,7 +106,7 @@ class Checkpoints(keras.callbacks.Callback):
         # A machine that was killed before it dropped the oldest has one more.
         newest = sorted(readable)[-self.keep :]
         common = newest_common(newest, self.keep, gather)
-        if common in readable:
+        if common is not None and common in readable:
             self._state.restore(readable[common]).assert_consumed()
         elif self._manager.checkpoints or common is not None:
             raise OSError(
@@ -120,9 +120,9 @@ class Checkpoints(keras.callbacks.Callback):
                 "checkpoint to go on from. Give another run directory to start anew"
             )
 
-    def _readable(self) -> dict[int | None, str]:
+    def _readable(self) -> dict[int, str]:
         """The checkpoints without damage: position as one number → path."""
-        paths: dict[int | None, str] = {}
+        paths: dict[int, str] = {}
         for path in self._manager.checkpoints:
             try:
                 self._state.restore(path).assert_consumed()

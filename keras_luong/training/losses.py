@@ -59,8 +59,8 @@ class SequenceCrossentropy(keras.losses.Loss):
     batch (`keras_luong.training.linear_crossentropy`).
 
     With R-Drop each batch is computed twice, with different dropout, and the two
-    predictions are drawn together: `½ (nll_1 + nll_2) + α/4 (KL(p_1‖p_2) + KL(p_2‖p_1))` in
-    training, half of Eq. 4 of Liang et al. 2021 (arXiv:2106.14448).
+    predictions are drawn together: `½ (nll_1 + nll_2) + α/4 (KL(p_1‖p_2) +
+    KL(p_2‖p_1))` in training, half of Eq. 4 of Liang et al. 2021 (arXiv:2106.14448).
 
     Args:
         label_smoothing: ε of `token_nll`, at least 0 and below 1.

@@ -100,7 +100,7 @@ def _is_vector(variable: keras.Variable) -> bool:
     return len(variable.shape) < 2 or variable.name in ("bias", "gamma")
 
 
-def _is_rows(gradient: Tensor | None) -> bool:
+def _is_rows(gradient: Tensor) -> bool:
     """Whether it is an embedding's gradient: those rows that are not zero."""
     return tf is not None and isinstance(gradient, tf.IndexedSlices)
 
@@ -149,7 +149,7 @@ def summed_over_replicas(gradients: Iterable[Tensor | None]) -> list[Tensor | No
     return [None if gradient is None else next(sums) for gradient in gradients]
 
 
-def _one_row_a_word(gradient: Tensor | None) -> Tensor | None:
+def _one_row_a_word(gradient: Tensor) -> Tensor:
     if not _is_rows(gradient):
         return gradient
     words, place = tf.unique(gradient.indices)
