@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_luong.models.presets import configure
-from keras_luong.models.seq2seq import Seq2Seq
+from keras_luong import models
 from keras_luong.training import batch_size
 from keras_luong.training.batch_size import largest_batch_tokens
 from keras_luong.training.losses import SequenceCrossentropy
@@ -15,8 +14,7 @@ from keras_luong.training.optimizers import make_optimizer
 
 @pytest.fixture(scope="module")
 def model():
-    config = configure("small", 20, 20, units=8, embedding_dim=8)
-    model = Seq2Seq(config)
+    model = models.build("small", 20, 20, units=8, embedding_dim=8)
     model.compile(make_optimizer("adam", 0.1), SequenceCrossentropy())
     return model
 
