@@ -22,7 +22,7 @@ from keras_luong.layers import (
     Score,
 )
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
-from keras_luong.runs.directory import load
+from keras_luong.runs.loading import load
 from keras_luong.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.text.word_tokenizer import WordTokenizer

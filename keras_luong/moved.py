@@ -1,4 +1,4 @@
-"""Old names of modules: they still import, and warn.
+"""Old names of modules, and of what is in them: they still import, and warn.
 
 Remove a row once nobody can be expected to import it any more.
 """
@@ -10,8 +10,9 @@ import importlib.abc
 import importlib.machinery
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
+from typing import Any
 
 MOVED = {
     "keras_luong.api": "keras_luong",
@@ -56,7 +57,28 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         warnings.warn(f"{name} is {MOVED[name]} now", DeprecationWarning, stacklevel=2)
         new = importlib.import_module(MOVED[name])
         public = {k: v for k, v in vars(new).items() if not k.startswith("__")}
-        vars(module).update(public)
+        vars(module).update(public, __getattr__=lambda name: getattr(new, name))
+
+
+def moved_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """Makes a module's `__getattr__` for names that have gone to other modules.
+
+    Args:
+        module: The module's `__name__`.
+        names: Name → the module that has it now.
+
+    Example:
+        >>> __getattr__ = moved_names(__name__, {"load": "keras_luong.runs.loading"})
+    """
+
+    def find(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        message = f"{module}.{name} is {names[name]}.{name} now"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return getattr(importlib.import_module(names[name]), name)
+
+    return find
 
 
 def install() -> None:

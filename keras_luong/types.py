@@ -9,3 +9,6 @@ Tensor: TypeAlias = Any
 
 #: Sizes of a tensor's axes, None where one is not known.
 Shape: TypeAlias = tuple[int | None, ...]
+
+#: What Keras tells a callback: name → value, if there is any.
+Logs: TypeAlias = dict[str, Any] | None

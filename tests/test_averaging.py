@@ -1,35 +1,49 @@
 from __future__ import annotations
 
-import h5py
+import json
+
 import keras
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import keras_luong
+from keras_luong.decoding.beam import BeamSearch
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
 from keras_luong.runs.averaging import (
     EPOCH_WEIGHTS,
+    average_run,
     average_weights,
     epoch_weights,
-    weight_names,
 )
 from keras_luong.runs.directory import RunDirectory
+from keras_luong.runs.record import check_settings, write_record
+from keras_luong.text.tokenizer_pair import TokenizerPair, WordTokenizer
 
 
-def saved(path, *arrays, **variables):
-    """A file as Keras lays it out."""
-    with h5py.File(path, "w") as file:
-        for i, array in enumerate(arrays):
-            file[f"layers/dense/vars/{i}"] = array
-        for name, value in variables.items():
-            file[f"{name}/vars/0"] = value
+class Weights(keras.layers.Layer):
+    """A layer with just these weights."""
+
+    def __init__(self, arrays):
+        super().__init__()
+        for array in map(np.asarray, arrays):
+            self.add_weight(shape=array.shape, dtype=array.dtype.name)
+
+    def call(self, x):
+        return x
+
+
+def made(*arrays):
+    """A model with just these weights."""
+    model = keras.Sequential([keras.Input((1,)), Weights(arrays)])
+    model.set_weights([np.asarray(array) for array in arrays])
+    return model
+
+
+def saved(path, *arrays):
+    made(*arrays).save_weights(path)
     return path
-
-
-def read(path, name="layers/dense/vars/0"):
-    with h5py.File(path) as file:
-        return file[name][()]
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +65,8 @@ def trained(tmp_path_factory):
 
 def test_a_model_gets_the_mean_of_its_weights(trained, tmp_path):
     model, paths, states = trained
-    out = average_weights(paths, tmp_path / "mean.weights.h5")
-    assert out == tmp_path / "mean.weights.h5"
     fresh = Seq2Seq(model.config)
-    fresh.load_weights(out)
+    average_weights(fresh, list(map(str, paths)))
     for variable, values in zip(
         fresh.variables, zip(*states, strict=True), strict=True
     ):
@@ -62,53 +74,30 @@ def test_a_model_gets_the_mean_of_its_weights(trained, tmp_path):
             expected = np.mean(values, axis=0, dtype="float64")
             np.testing.assert_allclose(variable, expected, rtol=1e-7, atol=1e-12)
             assert not np.array_equal(values[0], values[2])
+    fresh.save_weights(tmp_path / "mean.weights.h5")  # without an optimizer
+    assert (tmp_path / "mean.weights.h5").stat().st_size < paths[0].stat().st_size
+    average_weights(fresh, [tmp_path / "mean.weights.h5", paths[0]])
 
 
 def test_what_is_no_float_is_the_last_ones(tmp_path):
-    """Seeds and counters: a seed halfway between two others is nobody's."""
-    seeds = np.array([[1, 10], [2, 30]], "uint32")
-    paths = [
-        saved(tmp_path / f"{i}.weights.h5", [float(i)], seed=seed, counter=7 + i)
-        for i, seed in enumerate(seeds)
-    ]
-    for order, last in ((paths, 1), (paths[::-1], 0)):
-        out = average_weights(order, tmp_path / "mean.weights.h5")
-        assert read(out).tolist() == [0.5]
-        assert read(out, "seed/vars/0").dtype == "uint32"
-        assert read(out, "seed/vars/0").tolist() == seeds[last].tolist()
-        assert read(out, "counter/vars/0") == 7 + last
-
-
-def test_the_optimizer_is_left_out(trained, tmp_path):
-    paths = trained[1]
-    out = average_weights(paths, tmp_path / "mean.weights.h5")
-    assert out.stat().st_size < paths[0].stat().st_size
-    with h5py.File(paths[0]) as before, h5py.File(out) as after:
-        assert set(before) - set(after) == {"optimizer"}
-        name = before["layers/embedding/vars"].attrs["name"]
-        assert after["layers/embedding/vars"].attrs["name"] == name
-
-
-def test_with_and_without_an_optimizer_fit_together(tmp_path):
-    one = saved(tmp_path / "1.weights.h5", [1.0], optimizer=[5.0])
-    other = saved(tmp_path / "2.weights.h5", [4.0])
-    for paths in ([one, other], [other, one]):
-        out = average_weights(paths, tmp_path / "mean.weights.h5")
-        assert read(out).tolist() == [2.5]
-        with h5py.File(out) as file:
-            assert list(file) == ["layers"]
+    """A counter halfway between two others is nobody's."""
+    one = saved(tmp_path / "1.weights.h5", [0.0], np.array([1, 10], "uint32"), 7)
+    other = saved(tmp_path / "2.weights.h5", [1.0], np.array([2, 30], "uint32"), 8)
+    model = made([0.0], np.array([0, 0], "uint32"), 0)
+    for order, last in (([one, other], ([2, 30], 8)), ([other, one], ([1, 10], 7))):
+        average_weights(model, order)
+        mean, *rest = (weight.tolist() for weight in model.get_weights())
+        assert mean == [0.5] and tuple(rest) == last
 
 
 def test_sums_are_float64(tmp_path):
     """Added up in float32, 1e8 + 1 - 1e8 is 0."""
-    values = [1e8, 1.0, -1e8]
     paths = [
         saved(tmp_path / f"{i}.weights.h5", np.array([value], "float32"))
-        for i, value in enumerate(values)
+        for i, value in enumerate([1e8, 1.0, -1e8])
     ]
-    mean = read(average_weights(paths, tmp_path / "mean.weights.h5"))
-    assert mean.dtype == np.float32
-    np.testing.assert_allclose(mean, [1 / 3], rtol=1e-7)
+    average_weights(model := made(np.zeros(1, "float32")), paths)
+    np.testing.assert_allclose(model.get_weights()[0], [1 / 3], rtol=1e-7)
 
 
 @settings(max_examples=20, derandomize=True)
@@ -123,14 +112,13 @@ def test_equals_numpy(tmp_path_factory, seed, shape, dtype, count):
     rng = np.random.default_rng(seed)
     arrays = [np.asarray(rng.normal(size=shape), dtype) for _ in range(count)]
     paths = [
-        saved(directory / f"{i}.weights.h5", array, [i])
-        for i, array in enumerate(arrays)
+        saved(directory / f"{i}.weights.h5", array) for i, array in enumerate(arrays)
     ]
-    out = average_weights(paths, directory / "mean.weights.h5")
+    average_weights(model := made(np.zeros(shape, dtype)), paths)
     expected = np.mean(arrays, axis=0, dtype="float64").astype(dtype)
-    assert read(out).dtype == dtype and read(out).shape == shape
-    np.testing.assert_allclose(read(out), expected, rtol=np.finfo(dtype).eps * 2)
-    assert read(out, "layers/dense/vars/1").tolist() == [count - 1]  # the last one's
+    (mean,) = model.get_weights()
+    assert mean.dtype == dtype and mean.shape == shape
+    np.testing.assert_allclose(mean, expected, rtol=np.finfo(dtype).eps * 2)
 
 
 def test_bfloat16(tmp_path):
@@ -141,62 +129,44 @@ def test_bfloat16(tmp_path):
         model.set_weights([np.full([2, 1], value), np.full([1], -value)])
         paths.append(tmp_path / f"{i}.weights.h5")
         model.save_weights(paths[-1])
-    model.load_weights(average_weights(paths, tmp_path / "mean.weights.h5"))
+    average_weights(model, paths)
     kernel, bias = (np.asarray(x, "float32") for x in model.get_weights())
     assert kernel.tolist() == [[1.75], [1.75]] and bias.tolist() == [-1.75]
     assert model.weights[0].dtype == "bfloat16"
 
 
-def test_names(tmp_path):
-    path = saved(tmp_path / "a.weights.h5", [1.0], [2.0], optimizer=[3.0], seed=[4])
-    names = ["layers/dense/vars/0", "layers/dense/vars/1", "seed/vars/0"]
-    assert weight_names(str(path)) == names
-
-
-def test_may_replace_what_it_reads(tmp_path):
-    one = saved(tmp_path / "1.weights.h5", [1.0])
-    other = saved(tmp_path / "2.weights.h5", [4.0])
-    average_weights([one, other], one)
-    assert read(one).tolist() == [2.5] and read(other).tolist() == [4.0]
-    assert len(list(tmp_path.iterdir())) == 2
-
-
 class TestRefusals:
     @pytest.mark.parametrize(
-        ("arrays", "message"),
+        "arrays",
         [
-            ([np.zeros([2, 4]), np.zeros(3)], r"vars/0: float \(2, 4\) there, .*2, 3"),
-            ([np.zeros([2, 3])], r"vars/1: missing there, float \(3,\) in .*last"),
-            ([np.zeros([2, 3]), np.zeros(3), np.zeros(1)], r"vars/2: .*, missing in"),
-            ([np.zeros([2, 3]), np.zeros(3, "int32")], r"vars/1: int32 \(3,\) there"),
-            ([np.zeros(1)] * 9, r"vars/0: .*vars/4.* and 4 more"),
+            [np.zeros([2, 4]), np.zeros(3)],
+            [np.zeros([2, 3])],
+            [np.zeros([2, 3]), np.zeros(3), np.zeros(1)],
         ],
     )
-    def test_other_structures(self, tmp_path, arrays, message):
-        last = saved(tmp_path / "last.weights.h5", np.zeros([2, 3]), np.zeros(3))
+    def test_weights_of_another_model(self, tmp_path, arrays):
+        own = [np.zeros([2, 3]), np.zeros(3)]
+        good = saved(tmp_path / "good.weights.h5", *own)
         other = saved(tmp_path / "other.weights.h5", *arrays)
-        message = f"other.weights.h5 holds .* than .*last.weights.h5: .*{message}"
-        with pytest.raises(ValueError, match=message):
-            average_weights([last, other, last], tmp_path / "mean.weights.h5")
-        assert len(list(tmp_path.iterdir())) == 2
+        with pytest.raises(ValueError, match="other.weights.h5 is .*another model"):
+            average_weights(made(*own), [good, other, good])
 
     def test_another_architecture(self, trained, tmp_path):
         other = Seq2Seq(Seq2SeqConfig(8, 9, units=4, score_mode="dot"))
         other.save_weights(tmp_path / "dot.weights.h5")
-        with pytest.raises(ValueError, match="score/vars/0: missing there"):
-            average_weights(
-                [tmp_path / "dot.weights.h5", trained[1][0]], tmp_path / "m.weights.h5"
-            )
+        with pytest.raises(ValueError, match="dot.weights.h5 .*another model"):
+            paths = [tmp_path / "dot.weights.h5", trained[1][0]]
+            average_weights(Seq2Seq(trained[0].config), paths)
 
     def test_what_has_no_mean(self, tmp_path):
-        path = saved(tmp_path / "q.weights.h5", np.zeros([2], "int8"))
-        with pytest.raises(ValueError, match="dense/vars/0 is quantised .int8"):
-            average_weights([path], tmp_path / "mean.weights.h5")
+        arrays = [[1.0], np.zeros([2], "int8")]
+        path = saved(tmp_path / "q.weights.h5", *arrays)
+        with pytest.raises(ValueError, match="is quantised .int8"):
+            average_weights(made(*arrays), [path])
         good = saved(tmp_path / "a.weights.h5", [1.0])
         bad = saved(tmp_path / "b.weights.h5", [np.nan])
-        with pytest.raises(ValueError, match="mean of layers/dense/vars/0 .*finite"):
-            average_weights([bad, good], tmp_path / "mean.weights.h5")
-        assert not (tmp_path / "mean.weights.h5").exists()
+        with pytest.raises(ValueError, match="The mean of weights.* is not finite"):
+            average_weights(made([0.0]), [bad, good])
 
     @pytest.mark.parametrize("keep", [0, 100, 1000])
     def test_damaged_files(self, tmp_path, keep):
@@ -204,20 +174,19 @@ class TestRefusals:
         bad = saved(tmp_path / "b.weights.h5", np.zeros(500))
         bad.write_bytes(bad.read_bytes()[:keep])
         with pytest.raises(ValueError, match="b.weights.h5 is damaged"):
-            average_weights([good, bad], tmp_path / "mean.weights.h5")
+            average_weights(made(np.zeros(500)), [good, bad])
 
     def test_wrong_arguments(self, tmp_path):
+        model = made([1.0])
         path = saved(tmp_path / "a.weights.h5", [1.0])
         with pytest.raises(ValueError, match="at least one file"):
-            average_weights([], tmp_path / "mean.weights.h5")
+            average_weights(model, [])
         with pytest.raises(TypeError, match="must be a list of paths.*a.weights.h5"):
-            average_weights(path, tmp_path / "mean.weights.h5")
+            average_weights(model, path)
         with pytest.raises(TypeError, match="paths must be a path. Received: 3"):
-            average_weights([path, 3], tmp_path / "mean.weights.h5")
+            average_weights(model, [path, 3])
         with pytest.raises(FileNotFoundError, match="no file of weights at .*nowhere"):
-            average_weights([path, tmp_path / "nowhere"], tmp_path / "m.weights.h5")
-        with pytest.raises(ValueError, match="out must end in .weights.h5.*mean.h5"):
-            average_weights([path], tmp_path / "mean.h5")
+            average_weights(model, [path, tmp_path / "nowhere"])
 
 
 class TestEpochs:
@@ -241,7 +210,7 @@ class TestEpochs:
         with pytest.raises(FileNotFoundError, match="no weights.*epoch-0001.weights"):
             epoch_weights(tmp_path)
         (tmp_path / "epochs").mkdir()
-        with pytest.raises(FileNotFoundError, match="epochs .*name the files"):
+        with pytest.raises(FileNotFoundError, match="epochs.*name the files"):
             epoch_weights(tmp_path, 3)
         with pytest.raises(ValueError, match="last must be at least 1"):
             epoch_weights(tmp_path, 0)
@@ -259,3 +228,86 @@ class TestEpochs:
         model.fit(x, x, epochs=2, callbacks=[keep], verbose=0)
         names = [path.name for path in epoch_weights(tmp_path)]
         assert names == ["epoch-0001.weights.h5", "epoch-0002.weights.h5"]
+
+
+SETTINGS = {"units": 4, "epochs": 6}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run of six epochs; after each, all weights are 2 to the power of its number."""
+    run = RunDirectory(tmp_path / "runs" / "m")
+    pair = TokenizerPair(WordTokenizer(list("abcd")), WordTokenizer(list("ABCDE")))
+    pair.save(run.tokenizer)
+    model = Seq2Seq(Seq2SeqConfig(8, 9, units=4))
+    write_record(run.path, model, BeamSearch(3, max_length=7), 20, SETTINGS)
+    run.epochs.mkdir()
+    for epoch in range(1, 7):
+        for weight in model.weights:
+            weight.assign(keras.ops.full_like(weight, 2.0**epoch))
+        model.save_weights(run.path / EPOCH_WEIGHTS.format(epoch=epoch))
+    return run
+
+
+def listing(directory):
+    return sorted(path.name for path in directory.iterdir())
+
+
+class TestAverageOfARun:
+    def test_is_a_run(self, run, tmp_path):
+        before = listing(run.path)
+        out = tmp_path / "deep" / "down"
+        paths = epoch_weights(run.path, last=5)
+        assert average_run(str(run.path), str(out), paths) == out
+        translator = keras_luong.load(out)
+        assert len(translator.translate(["a b", ""])) == 2
+        assert translator.search == BeamSearch(3, max_length=7)
+        for weight in translator.model.get_weights():
+            np.testing.assert_allclose(weight, (4 + 8 + 16 + 32 + 64) / 5, 1e-7)
+        assert listing(out) == ["model.weights.h5", "run.json", "tokenizer"]
+        assert listing(run.path) == before and listing(out.parent) == ["down"]
+        record = json.loads(RunDirectory(out).record.read_text())
+        expected = {**SETTINGS, "average_of": list(map(str, paths))}
+        assert record["settings"] == expected
+
+    def test_training_does_not_go_on_in_it(self, run, tmp_path):
+        assert check_settings(run.path, SETTINGS)
+        average_run(run.path, tmp_path / "out", epoch_weights(run.path, last=1))
+        with pytest.raises(ValueError, match="other settings.*average_of"):
+            check_settings(tmp_path / "out", SETTINGS)
+
+    def test_replaces_nothing(self, run, tmp_path):
+        paths, out = epoch_weights(run.path, last=1), tmp_path / "out"
+        out.mkdir()
+        average_run(run.path, out, paths)
+        with pytest.raises(FileExistsError, match="out exists"):
+            average_run(run.path, out, paths)
+        (tmp_path / "file").touch()
+        with pytest.raises(FileExistsError, match="file exists"):
+            average_run(run.path, tmp_path / "file", paths)
+
+    @pytest.mark.filterwarnings("ignore:Skipping nested container")
+    @pytest.mark.parametrize("changes", [{"num_layers": 2}, {"units": 6}])
+    def test_weights_of_another_model(self, run, tmp_path, changes):
+        """Of the larger one, Keras alone would load the first layer, and be quiet."""
+        other = Seq2Seq(Seq2SeqConfig(8, 9, **{"units": 4, **changes}))
+        path = tmp_path / "other.weights.h5"
+        other.save_weights(path)
+        good = run.path / EPOCH_WEIGHTS.format(epoch=1)
+        for paths in ([path], [path, good], [good, path]):
+            with pytest.raises(ValueError, match="other.weights.h5 .*another model"):
+                average_run(run.path, run.path.parent / "out", paths)
+        assert listing(run.path.parent) == ["m"]  # nothing half done is left behind
+
+    def test_what_is_missing_is_named(self, run, tmp_path):
+        def refuse(message, run_dir, paths):
+            with pytest.raises(FileNotFoundError, match=message):
+                average_run(run_dir, tmp_path / "out", paths)
+            assert not (tmp_path / "out").exists()
+
+        paths = epoch_weights(run.path)
+        refuse("no run directory at .*nowhere", tmp_path / "nowhere", paths)
+        refuse("no record of the run", tmp_path, paths)
+        refuse("no file of weights at .*nowhere", run.path, [tmp_path / "nowhere"])
+        (run.tokenizer / "target.txt").unlink()
+        refuse("target.txt", run.path, paths)

@@ -15,13 +15,9 @@ import pytest
 import tensorflow as tf
 from small_training import small_model, write_corpus
 
-from keras_luong.runs.checkpoints import (
-    Checkpoints,
-    FollowEpoch,
-    fit,
-    newest_common,
-)
+from keras_luong.runs.checkpoints import Checkpoints, newest_common
 from keras_luong.runs.directory import RunDirectory
+from keras_luong.runs.epochs import FollowEpoch, fit
 from keras_luong.training.optimizers import make_optimizer
 
 BATCHES = 5

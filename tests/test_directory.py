@@ -10,17 +10,15 @@ import pytest
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.greedy import GreedySearch
 from keras_luong.files import write_json
-from keras_luong.models.config import Seq2SeqConfig
+from keras_luong.config.seq2seq import Seq2SeqConfig
 from keras_luong.models.seq2seq import Seq2Seq
-from keras_luong.runs.directory import (
+from keras_luong.runs.directory import RunDirectory, read_history, read_results
+from keras_luong.runs.loading import load
+from keras_luong.runs.record import (
     FORMAT,
-    RunDirectory,
     check_config,
     check_settings,
-    load,
-    read_history,
     read_record,
-    read_results,
     write_record,
 )
 from keras_luong.text.tokenizer_pair import TokenizerPair, WordTokenizer
@@ -178,7 +176,7 @@ def test_refuses_damaged_weights(run, keep):
 
 
 def test_refuses_unknown_weights(run):
-    with pytest.raises(ValueError, match="'best' or 'last'.*'newest'"):
+    with pytest.raises(ValueError, match="one of .'best', 'last'.*'newest'"):
         load(run.path, "newest")
 
 

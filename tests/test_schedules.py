@@ -121,7 +121,7 @@ def test_by_name(name):
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda: make_schedule("linear", 1.0), "linear.*halving"),
+        (lambda: make_schedule("linear", 1.0), "halving.*'linear'"),
         (lambda: make_schedule("constant", 0.0), "learning_rate.*0.0"),
         (lambda: make_schedule("halving", 1.0, constant_epochs=-1), "-1"),
         (lambda: make_schedule("cosine", 1.0, epochs=0), "epochs.*0"),

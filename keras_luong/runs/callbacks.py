@@ -1,4 +1,4 @@
-"""Callbacks: a log and weights after every epoch, and the usual ones of Keras."""
+"""Callbacks of a training run: its log, its weights, and when to stop."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from pathlib import Path
 import keras
 
 from keras_luong.checks import check_size
-from keras_luong.files import json_number, saved_beside, write_text
+from keras_luong.files import json_number, saved_beside, write_lines
 from keras_luong.runs.averaging import EPOCH_WEIGHTS, epoch_weights
 from keras_luong.runs.directory import RunDirectory, read_history
 from keras_luong.training.metrics import TokenMean
 from keras_luong.training.monitors import best_so_far, is_better
 from keras_luong.training.moving_average import MovingAverage
 from keras_luong.training.optimizers import innermost
+from keras_luong.types import Logs
 
 
 class EpochLog(keras.callbacks.Callback):
     """Writes one line of JSON per epoch, and adds the training speed to the logs.
 
-    A line has `epoch` (from 1), Keras's logs, `learning_rate`, `seconds` (all of the
-    epoch, or of its part after the last stop), `target_tokens_per_second` (of training
+    A line has `epoch` (from 1), Keras's logs, `learning_rate`, `seconds` (of the epoch,
+    or of its part after an interruption), `target_tokens_per_second` (of training
     alone, padding not counted) and, with this library's optimizers, `gradient_norm`:
     the mean over the steps of the norm before clipping. When training goes on after an
     interruption, the lines of epochs that are trained again are replaced.
@@ -40,23 +41,23 @@ class EpochLog(keras.callbacks.Callback):
         >>> model.fit(batches, callbacks=[EpochLog("runs/m30k", perplexity)])
     """
 
-    def __init__(self, run_dir: str | Path, token_counter: TokenMean):
+    def __init__(self, run_dir: str | Path, token_counter: TokenMean) -> None:
         super().__init__()
         self.run = RunDirectory(run_dir)
         self.token_counter = token_counter
         self._start = 0.0
         self._speed: float | None = None
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Starts the clock."""
         self._start = time.perf_counter()
         self._speed = None
 
-    def on_test_begin(self, logs=None):
-        """Training is over and the validation about to reset the metrics."""
+    def on_test_begin(self, logs: Logs = None) -> None:
+        """Measures the speed, before the validation resets the metrics."""
         self._measure()
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Writes the line."""
         logs = {} if logs is None else logs
         self._measure()  # where there is no validation
@@ -71,13 +72,10 @@ class EpochLog(keras.callbacks.Callback):
             "seconds": round(time.perf_counter() - self._start, 3),
         }
         earlier = [e for e in read_history(self.run.path) if e["epoch"] <= epoch]
-        self.run.path.mkdir(parents=True, exist_ok=True)
-        write_text(
-            self.run.history, "".join(json.dumps(e) + "\n" for e in [*earlier, line])
-        )
+        write_lines(self.run.history, map(json.dumps, [*earlier, line]))
 
     def _mean_norm(self) -> float | None:
-        """The mean since the last epoch, which an interruption does not lose."""
+        """The mean of the epoch, also of its part before an interruption."""
         norms = getattr(innermost(self.model.optimizer), "norms", None)
         if norms is None:
             return None
@@ -94,19 +92,19 @@ class EpochLog(keras.callbacks.Callback):
 class StopOnNaN(keras.callbacks.Callback):
     """Stops training at the first batch after which the loss is not finite.
 
-    It raises, unlike `keras.callbacks.TerminateOnNaN`, which ends the epoch as if it
-    were whole, so that the ruined weights replace the last good checkpoint.
+    It raises an error. `keras.callbacks.TerminateOnNaN` ends the epoch as if it were
+    whole, so that the ruined weights replace the last good checkpoint.
 
     Raises:
         FloatingPointError: From `fit`, naming the epoch and the batch.
     """
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Remembers the epoch for the message."""
         self._epoch = epoch
 
-    def on_train_batch_end(self, batch, logs=None):
-        """Looks at the loss."""
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Checks the loss."""
         loss = (logs or {}).get("loss", 0.0)
         if not math.isfinite(loss):
             raise FloatingPointError(
@@ -119,27 +117,30 @@ class StopOnNaN(keras.callbacks.Callback):
 class SaveWeights(keras.callbacks.Callback):
     """Saves the weights after an epoch: the last, the best, those of the last epochs.
 
-    Files are written beside and renamed.
-
     Args:
-        run_dir: The run directory. The last weights go to `last.weights.h5`, the best
-            to `model.weights.h5`; better than all in `history.jsonl` is the best.
+        run_dir: The run directory. The last weights go to `last.weights.h5`; those that
+            are better than all epochs in `history.jsonl` to `model.weights.h5`.
         monitor: What "best" is judged by.
-        keep_epochs: How many epochs' weights stay in `epochs/`, to be averaged.
+        keep_epochs: How many epochs' weights to keep in `epochs/`, to be averaged.
 
     Example:
         >>> model.fit(batches, callbacks=[SaveWeights("runs/m30k", keep_epochs=5)])
-        >>> average_weights(epoch_weights("runs/m30k", last=5), "mean.weights.h5")
+        >>> average_weights(model, epoch_weights("runs/m30k", last=5))
     """
 
-    def __init__(self, run_dir: str | Path, monitor="val_perplexity", keep_epochs=0):
+    def __init__(
+        self,
+        run_dir: str | Path,
+        monitor: str = "val_perplexity",
+        keep_epochs: int = 0,
+    ) -> None:
         super().__init__()
         self.run = RunDirectory(run_dir)
         self.monitor = monitor
         self.keep_epochs = check_size("keep_epochs", keep_epochs, smallest=0)
 
-    def on_epoch_end(self, epoch, logs=None):
-        """Writes what is to be written, and drops the oldest epoch's."""
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Saves the weights, and removes those of epochs that are no longer kept."""
         self._save(self.run.last_weights)
         history = [e for e in read_history(self.run.path) if e["epoch"] <= epoch]
         best, _ = best_so_far(history, self.monitor)
@@ -149,7 +150,7 @@ class SaveWeights(keras.callbacks.Callback):
             saved = self.run.path / EPOCH_WEIGHTS.format(epoch=epoch + 1)
             self._save(saved)
             paths = epoch_weights(self.run.path)
-            end = paths.index(saved) + 1  # later ones are of a training that was undone
+            end = paths.index(saved) + 1  # later epochs are trained again
             for path in (*paths[end:], *paths[: max(0, end - self.keep_epochs)]):
                 path.unlink()
 
@@ -159,24 +160,24 @@ class SaveWeights(keras.callbacks.Callback):
 
 
 class StopEarly(keras.callbacks.Callback):
-    """Stops after some epochs without a better one, also if they were of several runs.
+    """Stops after some epochs without a better one, before an interruption or after.
 
-    `keras.callbacks.EarlyStopping` starts to count anew where a training goes on.
+    `keras.callbacks.EarlyStopping` counts anew whenever a training goes on.
 
     Args:
-        run_dir: The run directory, whose `history.jsonl` knows all epochs; this comes
-            after `EpochLog`, which writes it.
+        run_dir: The run directory, whose `history.jsonl` has all epochs. It is written
+            by `EpochLog`, which must come before this in the list of callbacks.
         monitor: What "better" is judged by.
-        patience: How many epochs.
+        patience: After how many epochs without a better one to stop.
     """
 
-    def __init__(self, run_dir: str | Path, monitor: str, patience: int):
+    def __init__(self, run_dir: str | Path, monitor: str, patience: int) -> None:
         super().__init__()
         self.run_dir, self.monitor = run_dir, monitor
         self.patience = check_size("early_stopping", patience)
 
-    def on_epoch_end(self, epoch, logs=None):
-        """Stops?"""
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Stops if the last better epoch is too long ago."""
         best, stale = best_so_far(read_history(self.run_dir), self.monitor)
         if stale >= self.patience:
             print(f"Stopping early after epoch {epoch + 1}: {self.monitor} was {best}")
@@ -193,17 +194,18 @@ def training_callbacks(
     keep_epochs: int = 0,
     moving_average: bool = False,
 ) -> list[keras.callbacks.Callback]:
-    """The callbacks of a training run, in the order in which they need each other.
+    """Makes the callbacks of a training run, in the order in which they must come.
 
     Args:
-        run_dir: The run directory. What it already holds is gone on with.
+        run_dir: The run directory, a new one or one to go on with.
         token_counter: See `EpochLog`.
         first: Callbacks that change the data, the learning rate or the logs.
-        last: Callbacks that save where the training is, such as `Checkpoints`: whatever
-            an epoch leaves is there before it counts as finished.
+        last: Callbacks that save where the training is, such as `Checkpoints`: an epoch
+            counts as finished only once everything else of it is saved.
         monitor: What "best" is judged by.
-        early_stopping: Stop after so many epochs without a better one; None or 0 never.
-        keep_epochs: Keep the weights of the last so many epochs, to average them.
+        early_stopping: After how many epochs without a better one to stop; None or 0
+            for never.
+        keep_epochs: How many of the last epochs' weights to keep, to average them.
         moving_average: Whether to validate and save the average of the weights that
             the optimizer keeps, see `MovingAverage`.
 

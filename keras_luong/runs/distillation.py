@@ -8,15 +8,20 @@ corpus, they are a second way to say each sentence.
 
 from __future__ import annotations
 
+import glob
 import itertools
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import cast
 
 import keras
+import tensorflow as tf
 
+from keras_luong.files import saved_directory_beside
 from keras_luong.text.corpus import Corpus, count
+from keras_luong.translation.translation import Translation
 from keras_luong.translation.translator import Translator
 
 _AT_ONCE = 64  # sentences that are translated in a batch
@@ -30,10 +35,10 @@ def write_distilled(
 ) -> Path:
     """Writes a corpus whose training split has every source twice.
 
-    Once with its reference, and once with the teacher's translation of it, one after
-    the other. The other splits are written as they are, but that line ends inside of a
-    sentence become spaces. It takes bounded memory, and the directory appears when it
-    is complete; what a killed process had begun is begun anew.
+    Once with its reference, and then with the teacher's translation of it. The other
+    splits are written as they are, but line ends within a sentence become spaces. It
+    takes bounded memory, and the directory appears when it is complete; what a killed
+    process had begun is removed and begun anew.
 
     Args:
         corpus: What to learn from; its training split is translated.
@@ -47,7 +52,7 @@ def write_distilled(
 
     Raises:
         FileExistsError: If there is something of that name.
-        ValueError: If the corpus has no split to train on, or one that is spoilt.
+        ValueError: If the corpus has no split to train on, or its files are damaged.
 
     Example:
         ```python
@@ -59,24 +64,20 @@ def write_distilled(
     if directory.exists() or directory.is_symlink():
         raise FileExistsError(f"{directory} exists; give the name of a new directory")
     train = corpus.pairs("train")
-    others = [split for split in corpus.splits if split != "train"]
-    others = {split: corpus.pairs(split) for split in others}  # spoilt files say so now
+    # Damaged files of the other splits are found out before anything is translated.
+    others = {split: corpus.pairs(split) for split in corpus.splits if split != "train"}
     bar = keras.utils.Progbar(count(train), unit_name="text") if progress else None
-    partial = directory.with_name(f".{directory.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
-        _write(corpus, "train", twice(_texts(train), teacher, bar), partial)
+    for leftover in directory.parent.glob(f".[0-9]*.{glob.escape(directory.name)}"):
+        shutil.rmtree(leftover)
+    with saved_directory_beside(directory) as beside:
+        _write(corpus, "train", twice(_texts(train), teacher, bar), beside)
         for split, pairs in others.items():
-            _write(corpus, split, _texts(pairs), partial)
-        partial.rename(directory)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+            _write(corpus, split, _texts(pairs), beside)
     return directory
 
 
 def twice(
-    pairs: Iterator[tuple[str, str]],
+    pairs: Iterable[tuple[str, str]],
     teacher: Translator,
     bar: keras.utils.Progbar | None = None,
 ) -> Iterator[tuple[str, str]]:
@@ -85,13 +86,14 @@ def twice(
     Args:
         pairs: Sources and references, in any number.
         teacher: What translates the sources.
-        bar: Is told of each.
+        bar: Counts the pairs.
 
     Yields:
         Sources and targets, two for each pair.
     """
     pairs, ahead = itertools.tee(pairs)
-    translations = teacher.stream((source for source, _ in ahead), _AT_ONCE)
+    sources = (source for source, _ in ahead)
+    translations = cast("Iterator[Translation]", teacher.stream(sources, _AT_ONCE))
     for (source, reference), translation in zip(pairs, translations, strict=True):
         yield source, reference
         yield source, translation.text
@@ -99,12 +101,14 @@ def twice(
             bar.add(1)
 
 
-def _texts(pairs) -> Iterator[tuple[str, str]]:
+def _texts(pairs: tf.data.Dataset) -> Iterator[tuple[str, str]]:
     for pair in pairs.as_numpy_iterator():
         yield pair["source"].decode(), pair["target"].decode()
 
 
-def _write(corpus: Corpus, split: str, pairs: Iterator, directory: Path) -> None:
+def _write(
+    corpus: Corpus, split: str, pairs: Iterable[tuple[str, str]], directory: Path
+) -> None:
     source, target = (
         directory / f"{split}.{language}"
         for language in (corpus.source_language, corpus.target_language)

@@ -8,7 +8,8 @@ from pathlib import Path
 import keras
 
 from keras_luong.decoding.ensemble import Ensemble
-from keras_luong.runs.directory import RunDirectory, load
+from keras_luong.runs.directory import RunDirectory
+from keras_luong.runs.loading import load
 from keras_luong.translation.translator import Translator
 
 
@@ -22,13 +23,13 @@ def load_ensemble(
         dtype: As for `load`.
 
     Returns:
-        A translator with an `Ensemble` of the runs' models (of one run, what `load`
-        returns), the first one's search and tokenizers, and the least of their
-        `max_source_length`.
+        A translator with an `Ensemble` of the runs' models, the first run's search and
+        tokenizers, and the least of their `max_source_length`; for one run, what `load`
+        returns.
 
     Raises:
         FileNotFoundError, ValueError: As of `load`.
-        ValueError: If the runs have different tokenizers, or it is no list of runs.
+        ValueError: If `run_dirs` is no list of runs, or their tokenizers differ.
 
     Example:
         >>> teacher = load_ensemble(["runs/a", "runs/b", "runs/c"])
@@ -52,7 +53,7 @@ def load_ensemble(
 
 
 def _check_same_tokenizers(run_dirs: Sequence[str | Path]) -> None:
-    def files(run_dir):
+    def files(run_dir: str | Path) -> dict[str, bytes]:
         paths = RunDirectory(run_dir).tokenizer.iterdir()
         return {path.name: path.read_bytes() for path in paths}
 

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import cast
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_luong.evaluation.bleu import bleu
-
-if TYPE_CHECKING:
-    from keras_luong.translation.translator import Translation, Translator
+from keras_luong.evaluation.plots import save_attention
+from keras_luong.translation.translation import Translation
+from keras_luong.translation.translator import Translator
+from keras_luong.types import Logs
 
 
 class TranslationEvaluation(keras.callbacks.Callback):
     """Translates validation sentences after each epoch, and scores them by BLEU.
 
-    Puts `val_bleu` into the logs, so that callbacks that come after it in the list
-    (`EarlyStopping`, `ModelCheckpoint`, `TensorBoard`) can use it. Prints the first
-    translations, and draws the attention of the first one, if the model has attention
-    and matplotlib is installed.
+    Puts `val_bleu` into the logs, for callbacks that come after it in the list
+    (`EarlyStopping`, `ModelCheckpoint`, `TensorBoard`). Prints the first translations,
+    and draws the attention of the first one, if the model has attention and matplotlib
+    is installed.
 
     Args:
         translator: A translator that holds the very model that is trained.
@@ -30,7 +31,7 @@ class TranslationEvaluation(keras.callbacks.Callback):
         references: Their translations.
         tokenize: sacrebleu's tokenisation, see `bleu`.
         samples: How many translations to print.
-        log_dir: Where TensorBoard's events go; None for none.
+        log_dir: Directory of TensorBoard's events; None for none.
         pictures: Directory of the pictures, `epoch-01.png` and so on; None for none.
 
     Raises:
@@ -51,11 +52,9 @@ class TranslationEvaluation(keras.callbacks.Callback):
         samples: int = 2,
         log_dir: str | Path | None = None,
         pictures: str | Path | None = None,
-    ):
+    ) -> None:
         super().__init__()
-        bleu(
-            references, sources, tokenize
-        )  # refuses now what would fail an epoch later
+        bleu(references, sources, tokenize)  # fails now rather than after an epoch
         self.translator = translator
         self.sources = list(sources)
         self.references = list(references)
@@ -64,9 +63,11 @@ class TranslationEvaluation(keras.callbacks.Callback):
         self.log_dir = log_dir
         self.pictures = pictures
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Translates, scores, prints, draws."""
-        translations = self.translator.translate(self.sources)
+        translations = cast(
+            "list[Translation]", self.translator.translate(self.sources)
+        )
         score = bleu([t.text for t in translations], self.references, self.tokenize)
         if logs is not None:
             logs["val_bleu"] = score.score
@@ -87,8 +88,6 @@ class TranslationEvaluation(keras.callbacks.Callback):
     def _draw(self, epoch: int, translation: Translation) -> Path | None:
         if self.pictures is None or not np.any(translation.alignment):
             return None  # no attention, or an empty sentence
-        from keras_luong.evaluation.plots import save_attention
-
         path = Path(self.pictures) / f"epoch-{epoch + 1:02d}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         try:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
+import contextlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import keras
 import numpy as np
+import psutil
 import tensorflow as tf
 
 from keras_luong.checks import check_size
@@ -24,18 +25,18 @@ def largest_batch_tokens(
 ) -> int:
     """Doubles the tokens of a batch as long as a training step fits into the memory.
 
-    Each size is trained on once, with the longest sentences, for these take the most;
+    Each size is trained on once, with the longest sentences, which take the most;
     then the weights, the optimizer and the seeds are what they were. On a GPU a step
-    that fails has not fitted. Without one the process would be killed, so that the
-    growth of its memory is measured, and the next size tried only if there is room to
-    grow twice as much. (So it is for the beginning of a process: what has been freed
-    before would be taken again unseen.)
+    that does not fit fails. Without one the process would be killed, so the growth of
+    its memory is measured, and the next size is tried only if there is room to grow
+    twice as much. Call it at the beginning of a process: memory that was freed before
+    is taken again without being seen.
 
     Args:
         model: A translation model, compiled; its first step compiles the graph that
             `fit` uses later.
         max_length: Most tokens of a sentence, BOS and EOS not counted.
-        most: More tokens are not tried; larger batches take longer to learn the same.
+        most: Most tokens to try; larger batches take longer to learn the same.
         memory: Bytes that training may take, for a machine without GPUs. By default
             80% of what is free now, the limit of a container included.
 
@@ -57,7 +58,7 @@ def largest_batch_tokens(
     memory = memory or int(0.8 * _free_memory())
     state, before = _state(model), _memory_in_use()
 
-    def try_step(tokens):
+    def try_step(tokens: int) -> int:
         _train(model, tokens // (max_length + 1), max_length + 1)
         return _peak_memory() - before
 
@@ -82,7 +83,7 @@ def largest_batch_tokens(
 def _largest(
     try_step: Callable[[int], int], smallest: int, most: int, memory: int | None
 ) -> int | None:
-    """Doubles; `try_step` tells the bytes that it took up to so many tokens."""
+    """Doubles the tokens; `try_step` returns the bytes that so many took at most."""
     fitting, tokens = None, smallest
     while fitting is None or tokens <= most:
         try:
@@ -99,7 +100,7 @@ def _largest(
 
 
 def _train(model: keras.Model, rows: int, length: int) -> None:
-    """One step on a batch of that shape, which the graph does not know beforehand."""
+    """Trains a step on a batch of that shape, in a graph for batches of any shape."""
     ids = np.ones([rows, length], np.int32)
     weights = np.full(ids.shape, 1 / ids.size, np.float32)
     unknown = [None, None]
@@ -114,7 +115,7 @@ def _train(model: keras.Model, rows: int, length: int) -> None:
     model.fit(batch, steps_per_epoch=1, shuffle=False, verbose=0)
 
 
-def _state(model: keras.Model) -> list[tuple]:
+def _state(model: keras.Model) -> list[tuple[keras.Variable, np.ndarray]]:
     """What a step changes, and its value now."""
     if not model.optimizer.built:
         with model.distribute_strategy.scope():
@@ -125,8 +126,6 @@ def _state(model: keras.Model) -> list[tuple]:
 
 def _free_memory() -> int:
     """Bytes that this process may still take."""
-    import psutil
-
     free = psutil.virtual_memory().available
     group = Path("/sys/fs/cgroup")  # a container's limit, on Linux
     try:
@@ -138,12 +137,9 @@ def _free_memory() -> int:
 
 
 def _memory_in_use() -> int:
-    import psutil
-
-    try:  # Linux measures the peak anew from here
+    """Bytes now; on Linux the peak is measured anew from here, elsewhere from start."""
+    with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
-    except OSError:  # elsewhere it may be higher than need be, which is safe
-        pass
     return psutil.Process().memory_info().rss
 
 
@@ -155,4 +151,4 @@ def _peak_memory() -> int:
 
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else 1024 * peak
-    return 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", status)[1])
+    return 1024 * int(status.split("VmHWM:")[1].split()[0])

@@ -5,13 +5,16 @@ Shapes: B batch, T target length, V vocabulary.
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_luong.checks import check_not_negative, check_rate, check_size
+from keras_luong.types import Tensor
 
 
-def token_nll(labels, logits, label_smoothing: float = 0.0):
+def token_nll(labels: Tensor, logits: Tensor, label_smoothing: float = 0.0) -> Tensor:
     """Negative log-likelihood of every label, in float32 whatever the logits are.
 
     With smoothing ε it is `logsumexp(z) - (1-ε)·z_y - ε·mean(z)`, the
@@ -44,7 +47,7 @@ def token_nll(labels, logits, label_smoothing: float = 0.0):
 
 @keras.saving.register_keras_serializable(package="keras_luong")
 class SequenceCrossentropy(keras.losses.Loss):
-    """Sum over tokens of `weight · nll`, from logits.
+    """The sum over tokens of `weight · nll`, from logits.
 
     The weights come in `sample_weight`, already divided by the number of target
     tokens in the whole global batch (see `text/batches.py`). The sum is then the
@@ -52,19 +55,18 @@ class SequenceCrossentropy(keras.losses.Loss):
     fall on them. Without weights every label counts, padding too.
 
     The library's models, trained on TensorFlow, compute it together with their output
-    layer, about `chunk` logits at a time: then the memory that it takes does not grow
-    with the batch (`keras_luong.training.linear_crossentropy`).
+    layer, about `chunk` logits at a time, so that its memory does not grow with the
+    batch (`keras_luong.training.linear_crossentropy`).
 
-    With R-Drop each batch is computed twice, with different dropout, and what the two
-    predict is drawn together: `½ (nll_1 + nll_2) + α/4 (KL(p_1‖p_2) + KL(p_2‖p_1))` in
-    training, half of Eq. 4 of Liang et al. 2021 (arXiv:2106.14448).
+    With R-Drop each batch is computed twice, with different dropout, and the two
+    predictions are drawn together: `½ (nll_1 + nll_2) + α/4 (KL(p_1‖p_2) +
+    KL(p_2‖p_1))` in training, half of Eq. 4 of Liang et al. 2021 (arXiv:2106.14448).
 
     Args:
         label_smoothing: ε of `token_nll`, at least 0 and below 1.
         r_drop: α of R-Drop; 0 for none. For the library's models only, trained on
             TensorFlow without XLA.
-        chunk: Logits at once; what has no more than that is computed in one piece.
-            None: always all of them, in the plain way.
+        chunk: Most logits at once. None for all of them, in the plain way.
         reduction: One of Keras's; leave it at `"sum"` for training.
         name: Name of the loss.
 
@@ -85,25 +87,25 @@ class SequenceCrossentropy(keras.losses.Loss):
         chunk: int | None = 2**24,
         reduction: str = "sum",
         name: str = "sequence_crossentropy",
-    ):
+    ) -> None:
         # float32 even where floatx is float16: ids up to 2**24 stay exact in it.
         super().__init__(name=name, reduction=reduction, dtype="float32")
         self.label_smoothing = check_rate("label_smoothing", label_smoothing)
         self.r_drop = check_not_negative("r_drop", r_drop)
         self.chunk = check_size("chunk", chunk, optional=True)
 
-    def call(self, y_true, y_pred):
-        """Losses `[B, T]` from labels `[B, T]` and logits `[B, T, V]`, without R-Drop.
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        """Losses `[B, T]` from labels `[B, T]` and logits `[B, T, V]`.
 
-        It needs two predictions, and is no part of an evaluation.
+        Without R-Drop, which needs two predictions, and is no part of an evaluation.
         """
         return token_nll(y_true, y_pred, self.label_smoothing)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        config = {
+        return {
+            **super().get_config(),
             "label_smoothing": self.label_smoothing,
             "r_drop": self.r_drop,
             "chunk": self.chunk,
         }
-        return {**super().get_config(), **config}

@@ -3,52 +3,66 @@
 Both are averages over tokens, not over batches: batches of different sizes weigh in
 by the tokens that they hold. Give them to `compile(metrics=[...])`; padding is known
 by its label, so they need no sample weights.
+
+Shapes: B batch, T target length, V vocabulary.
 """
 
 from __future__ import annotations
 
-import numbers
+from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_luong.checks import check_size
 from keras_luong.special_ids import PAD_ID
 from keras_luong.training.losses import token_nll
+from keras_luong.types import Tensor
 
 
 class TokenMean(keras.metrics.Metric):
-    """Mean over the tokens that are not padding of a function of each.
+    """The mean of a function of each token, over those that are not padding.
 
     Args:
         function: Takes labels `[B, T]` and logits `[B, T, V]`, returns `[B, T]`.
-        score: Which of the `TokenScores` is the same, where those are known already.
+        score: Which of the `TokenScores` has its values, if those are known already.
         ignore_id: The label that marks padding.
         name: Name of the metric, and its key in Keras's logs.
     """
 
-    def __init__(self, function, score: str, ignore_id: int, name: str):
+    def __init__(
+        self,
+        function: Callable[[Tensor, Tensor], Tensor],
+        score: str,
+        ignore_id: int,
+        name: str,
+    ) -> None:
         super().__init__(name=name, dtype="float32")
         self.function = function
         self.score = score
-        if isinstance(ignore_id, bool) or not isinstance(ignore_id, numbers.Integral):
-            raise TypeError(f"ignore_id must be an integer. Received: {ignore_id!r}")
-        self.ignore_id = ignore_id
+        # Any label that int32 has.
+        self.ignore_id = check_size("ignore_id", ignore_id, smallest=-(2**31))
         self.total = self.add_weight(shape=(), initializer="zeros", name="total")
         self.count = self.add_weight(shape=(), initializer="zeros", name="count")
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
         """Adds a batch.
 
         Args:
             y_true: Labels, int `[B, T]`.
             y_pred: Logits `[B, T, V]`.
-            sample_weight: Optional weights `[B]` or `[B, T]`; None weighs every
-                token alike, which is what the reported numbers mean.
+            sample_weight: Weights `[B]` or `[B, T]`; None weighs every token alike,
+                as the reported numbers do.
         """
         self.add(self.function(y_true, y_pred), y_true, sample_weight)
 
-    def add(self, values, y_true, sample_weight=None):
-        """Adds a batch of which the function's values are known.
+    def add(
+        self, values: Tensor, y_true: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
+        """Adds a batch whose values of the function are known.
 
         Args:
             values: `[B, T]`.
@@ -66,11 +80,11 @@ class TokenMean(keras.metrics.Metric):
         self.total.assign_add(ops.sum(values))
         self.count.assign_add(ops.sum(weights))
 
-    def result(self):
+    def result(self) -> Tensor:
         """The mean so far; 0 before any token was seen."""
         return ops.divide_no_nan(self.total, self.count)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {"name": self.name, "ignore_id": self.ignore_id}
 
@@ -87,17 +101,17 @@ class Perplexity(TokenMean):
         >>> model.compile("adam", loss, metrics=[Perplexity(), TokenAccuracy()])
     """
 
-    def __init__(self, ignore_id: int = PAD_ID, name: str = "perplexity"):
+    def __init__(self, ignore_id: int = PAD_ID, name: str = "perplexity") -> None:
         super().__init__(token_nll, "nll", ignore_id, name)
 
-    def result(self):
+    def result(self) -> Tensor:
         """The perplexity so far; 1 before any token was seen."""
         return ops.exp(super().result())
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
 class TokenAccuracy(TokenMean):
-    """Share of the tokens whose label has the highest logit, given true history.
+    """The share of tokens whose label has the highest logit, given the true history.
 
     Args:
         ignore_id: The label that marks padding.
@@ -110,10 +124,10 @@ class TokenAccuracy(TokenMean):
         1.0
     """
 
-    def __init__(self, ignore_id: int = PAD_ID, name: str = "token_accuracy"):
+    def __init__(self, ignore_id: int = PAD_ID, name: str = "token_accuracy") -> None:
         super().__init__(_is_right, "is_right", ignore_id, name)
 
 
-def _is_right(labels, logits):
+def _is_right(labels: Tensor, logits: Tensor) -> Tensor:
     winners = ops.cast(ops.argmax(logits, axis=-1), "int32")
     return ops.cast(ops.equal(winners, ops.cast(labels, "int32")), "float32")

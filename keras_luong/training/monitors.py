@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 
 def direction(monitor: str) -> str:
-    """Whether a monitored quantity should rise or fall.
+    """Tells whether a monitored quantity should rise or fall.
 
     Args:
         monitor: Its name in the logs, such as `"val_bleu"`.
@@ -23,7 +24,7 @@ def direction(monitor: str) -> str:
 
 
 def is_better(value: float | None, best: float | None, monitor: str) -> bool:
-    """Whether a monitored value is better than the best so far.
+    """Tells whether a monitored value is better than the best so far.
 
     Args:
         value: The value; None, NaN and infinities are never better.
@@ -41,8 +42,10 @@ def is_better(value: float | None, best: float | None, monitor: str) -> bool:
     return value > best if direction(monitor) == "max" else value < best
 
 
-def best_so_far(history: Sequence[dict], monitor: str) -> tuple[float | None, int]:
-    """The best value in a history, and how many epochs ago it was reached.
+def best_so_far(
+    history: Sequence[Mapping[str, Any]], monitor: str
+) -> tuple[float | None, int]:
+    """Finds the best value in a history, and how many epochs ago it was reached.
 
     Args:
         history: What `read_history` returns.
@@ -55,10 +58,10 @@ def best_so_far(history: Sequence[dict], monitor: str) -> tuple[float | None, in
         >>> best_so_far([{"val_bleu": 3.0}, {"val_bleu": 2.0}], "val_bleu")
         (3.0, 1)
     """
-    sign = 1 if direction(monitor) == "max" else -1
-    values = [epoch.get(monitor) for epoch in history]
-    known = [i for i, value in enumerate(values) if value is not None]
-    if not known:
-        return None, len(values)
-    best = max(known, key=lambda i: (sign * values[i], -i))
-    return values[best], len(values) - 1 - best
+    best, stale = None, 0
+    for epoch in history:
+        value = epoch.get(monitor)
+        stale += 1
+        if is_better(value, best, monitor):
+            best, stale = value, 0
+    return best, stale

@@ -1,7 +1,7 @@
 """Optimizers, by name, with the paper's clipping of the global gradient norm.
 
 Gradient accumulation and the moving average of the weights are Keras's own. Under a
-distribution strategy Keras clips each replica's gradient and adds them up then, so that
+distribution strategy Keras clips each replica's gradient and then adds them up, so that
 a norm of 5 means something else on two devices than on one. Here the replicas'
 gradients are summed first: any number of them takes the same step. And here the norms
 can be looked at.
@@ -10,59 +10,76 @@ can be looked at.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
-from keras_luong.checks import check_not_negative, check_rate, check_size
+from keras_luong.checks import (
+    check_choice,
+    check_not_negative,
+    check_rate,
+    check_size,
+)
+from keras_luong.types import Tensor
+
+if keras.backend.backend() == "tensorflow":
+    import tensorflow as tf
+else:  # the optimizers need nothing of it
+    tf = None
 
 
-class _SumFirst:
+class _SumFirst(keras.optimizers.Optimizer):
     """Sums the gradients over replicas before anything else is done with them.
 
     Attributes:
-        sums: False inside of a `LossScaleOptimizer`, which has done it already.
+        sums: Whether it does; not inside of a `LossScaleOptimizer`, which has done it.
         norms: The sum of the gradients' global norms before clipping, and how many
             there were, since somebody last set both to zero. There once it is built.
     """
 
     sums = True
 
-    def build(self, variables):
-        """As in Keras; XLA cannot make variables in the midst of a step."""
+    def build(self, variables: Sequence[keras.Variable]) -> None:
+        """As in Keras; XLA cannot make variables within a step."""
         with _outside_of_functions():
             if not self.built:
                 self.norms = self.add_variable(
                     (2,), name="norms", aggregation="only_first_replica"
                 )
-            self._no_matrices = {self._var_key(v) for v in _no_matrices(variables)}
+            self._vectors = {self._var_key(v) for v in variables if _is_vector(v)}
             super().build(variables)
 
-    def apply(self, grads, trainable_variables=None):
+    def apply(
+        self,
+        grads: Iterable[Tensor | None],
+        trainable_variables: Sequence[keras.Variable] | None = None,
+    ) -> None:
         """As in Keras; the gradients are those of one replica."""
         if self.sums:
             grads = summed_over_replicas(grads)
         with _after(grads):
             super().apply(grads, trainable_variables)
 
-    def _get_current_learning_rate(self):
+    def _get_current_learning_rate(self) -> Tensor:
         # Keras's own tells a schedule of batches where several make one update.
         schedule = self._learning_rate
         if isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
             return schedule(self.iterations)
         return super()._get_current_learning_rate()
 
-    def _use_weight_decay(self, variable):
+    def _use_weight_decay(self, variable: keras.Variable) -> bool:
         # By key: a replica's variable has another name than the one that was built.
-        is_matrix = self._var_key(variable) not in self._no_matrices
+        is_matrix = self._var_key(variable) not in self._vectors
         return is_matrix and super()._use_weight_decay(variable)
 
-    def _all_reduce_sum_gradients(self, grads_and_vars):
+    def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> Any:
         return grads_and_vars  # they are sums by now
 
-    def _clip_gradients(self, grads):
+    def _clip_gradients(self, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
         # As in Keras, whose own clipping would make an embedding's few rows a tensor of
-        # the whole vocabulary. Where the norm is NaN, so are these rows only.
+        # the whole vocabulary. A NaN in the norm, too, reaches only these rows.
         there = [g for g in grads if g is not None]
         squares = [ops.sum(ops.square(_values(g))) for g in there]
         norm = ops.cast(ops.sqrt(ops.sum(ops.stack(squares))), "float32")
@@ -70,7 +87,7 @@ class _SumFirst:
         limit = self.global_clipnorm
         if not limit:
             return super()._clip_gradients(grads)
-        # NaN stays NaN, and infinity becomes it.
+        # A norm of NaN or infinity makes the scale NaN.
         scale = limit * ops.minimum(1.0 / norm, 1.0 / limit) + (norm - norm)
         return [
             None if g is None else ops.multiply(g, ops.cast(scale, g.dtype))
@@ -78,53 +95,52 @@ class _SumFirst:
         ]
 
 
-def _no_matrices(variables):
-    """Biases, gains and other vectors; a GRU's bias and a gain per gate have 2 axes."""
-    return [v for v in variables if len(v.shape) < 2 or v.name in ("bias", "gamma")]
+def _is_vector(variable: keras.Variable) -> bool:
+    """Biases, gains and the like; a GRU's bias and a gain per gate have two axes."""
+    return len(variable.shape) < 2 or variable.name in ("bias", "gamma")
 
 
-def _values(gradient):
-    """All that is not zero for certain: the rows that there are, of an embedding."""
-    if keras.backend.backend() != "tensorflow":
-        return gradient
-    import tensorflow as tf
-
-    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+def _is_rows(gradient: Tensor) -> bool:
+    """Whether it is an embedding's gradient: those rows that are not zero."""
+    return tf is not None and isinstance(gradient, tf.IndexedSlices)
 
 
-def _after(gradients):
+def _values(gradient: Tensor) -> Tensor:
+    """All entries that may differ from zero."""
+    return gradient.values if _is_rows(gradient) else gradient
+
+
+def _after(gradients: Iterable[Tensor | None]) -> Any:
     """Holds back what does not wait for gradients by itself: the count of steps.
 
-    Where data end, the step that finds none fails; but what needs no data may have run
-    by then, and Keras's optimizers count one step too many an epoch.
+    The step that finds no more data fails, but operations that need no data may have
+    run by then: Keras's optimizers count one step too many an epoch.
     """
-    if keras.backend.backend() != "tensorflow":
+    if tf is None:
         return contextlib.nullcontext()
-    import tensorflow as tf
-
     return tf.control_dependencies([g for g in gradients if g is not None])
 
 
-def _outside_of_functions():
-    if keras.backend.backend() != "tensorflow":
-        return contextlib.nullcontext()
-    import tensorflow as tf
-
-    return tf.init_scope()
+def _outside_of_functions() -> Any:
+    return contextlib.nullcontext() if tf is None else tf.init_scope()
 
 
-def summed_over_replicas(gradients):
-    """Gradients, some of which may be None, summed over a strategy's replicas.
+def summed_over_replicas(gradients: Iterable[Tensor | None]) -> list[Tensor | None]:
+    """Sums gradients over a strategy's replicas.
 
     A word that occurs several times in a batch has several gradients, one row each.
     They become one: the norm that is clipped and the squares that Adam keeps are those
     of their sum.
+
+    Args:
+        gradients: Those of one replica; None where there is none.
+
+    Returns:
+        The sums, in the same order.
     """
     gradients = list(gradients)
-    if keras.backend.backend() != "tensorflow":
+    if tf is None:
         return gradients
-    import tensorflow as tf
-
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return [_one_row_a_word(gradient) for gradient in gradients]
@@ -133,10 +149,8 @@ def summed_over_replicas(gradients):
     return [None if gradient is None else next(sums) for gradient in gradients]
 
 
-def _one_row_a_word(gradient):
-    import tensorflow as tf
-
-    if not isinstance(gradient, tf.IndexedSlices):
+def _one_row_a_word(gradient: Tensor) -> Tensor:
+    if not _is_rows(gradient):
         return gradient
     words, place = tf.unique(gradient.indices)
     count = tf.size(words)
@@ -158,7 +172,9 @@ class Adam(_SumFirst, keras.optimizers.Adam):
 class LossScaleOptimizer(_SumFirst, keras.optimizers.LossScaleOptimizer):
     """`keras.optimizers.LossScaleOptimizer` that sees an overflow of any replica."""
 
-    def __init__(self, inner_optimizer, **kwargs):
+    def __init__(
+        self, inner_optimizer: keras.optimizers.Optimizer, **kwargs: Any
+    ) -> None:
         super().__init__(inner_optimizer, **kwargs)
         inner_optimizer.sums = False
 
@@ -180,18 +196,18 @@ def make_optimizer(
 
     Args:
         name: `"sgd"` (the paper's) or `"adam"`.
-        learning_rate: A number, or a Keras schedule that goes by steps, of as many
-            batches as are accumulated.
+        learning_rate: A number, or a Keras schedule that goes by steps; accumulated
+            batches make one step.
         clip_norm: The greatest global norm of the whole batch's gradient, 5 in the
             paper; None or 0 for no clipping.
-        loss_scaling: Whether the loss is scaled such that its gradient fits float16.
+        loss_scaling: Whether to scale the loss so that its gradient fits float16.
         gradient_accumulation_steps: Batches whose mean gradient makes one step.
         ema_momentum: Keeps an exponential moving average of the weights, `ema ←
             momentum · ema + (1 - momentum) · weights` after every batch (Polyak &
             Juditsky 1992 average so), see `keras_luong.training.moving_average`; None
             or 0 for none.
-        weight_decay: By which matrices shrink at each step, times the learning rate
-            (Loshchilov & Hutter 2019, arXiv:1711.05101); biases, the gains of
+        weight_decay: Times the learning rate, the share by which matrices shrink at
+            each step (Loshchilov & Hutter 2019, arXiv:1711.05101); biases, the gains of
             normalisations and other vectors do not. None or 0 for none.
         beta_2: Adam's second decay rate; Keras's, 0.999, by default.
 
@@ -207,15 +223,7 @@ def make_optimizer(
     Example:
         >>> model.compile(make_optimizer("sgd", 1.0, clip_norm=5.0), loss)
     """
-    if name not in OPTIMIZERS:
-        raise ValueError(
-            f"Unknown optimizer. Received: {name!r}, expected one of {list(OPTIMIZERS)}"
-        )
-    if clip_norm is not None and not clip_norm >= 0:
-        raise ValueError(
-            "clip_norm must be above 0, or None or 0 for no clipping. "
-            f"Received: {clip_norm!r}"
-        )
+    check_choice("optimizer", name, OPTIMIZERS)
     steps = check_size("gradient_accumulation_steps", gradient_accumulation_steps)
     momentum = check_rate("ema_momentum", ema_momentum or 0.0)
     if beta_2 is not None and name != "adam":
@@ -223,7 +231,7 @@ def make_optimizer(
     moments = {} if beta_2 is None else {"beta_2": check_rate("beta_2", beta_2)}
     optimizer = OPTIMIZERS[name](
         learning_rate,
-        global_clipnorm=clip_norm or None,
+        global_clipnorm=check_not_negative("clip_norm", clip_norm or 0.0) or None,
         gradient_accumulation_steps=steps if steps > 1 else None,
         use_ema=momentum > 0,
         ema_momentum=momentum or 0.99,
@@ -234,7 +242,7 @@ def make_optimizer(
 
 
 def innermost(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """The optimizer that steps, without the loss scaling around it.
+    """Returns the optimizer that steps, without the loss scaling around it.
 
     Example:
         >>> innermost(make_optimizer("adam", 1e-3, loss_scaling=True)).name

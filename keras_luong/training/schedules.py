@@ -1,21 +1,24 @@
 """Learning-rate schedules, by name.
 
-A schedule is what the optimizer takes as its learning rate plus the callbacks that
-change it while training: the paper's halving goes by epochs, which only a callback
+A schedule is what the optimizer takes as its learning rate, and the callbacks that
+change it during training: the paper's halving goes by epochs, which only a callback
 knows; warm-up goes by steps, which only the optimizer knows.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import keras
 from keras import ops
 
-from keras_luong.checks import check_above, check_size
+from keras_luong.checks import check_above, check_choice, check_size
 from keras_luong.training.monitors import is_better
+from keras_luong.types import Tensor
+
+History: TypeAlias = Sequence[Mapping[str, Any]]  # the logs of each epoch so far
 
 
 class Schedule(NamedTuple):
@@ -51,10 +54,7 @@ def halving(initial: float, constant_epochs: int) -> Callable[..., float]:
         [1.0, 1.0, 0.5, 0.25]
     """
     check_above("initial", initial, 0)
-    if constant_epochs < 0:
-        raise ValueError(
-            f"constant_epochs must be at least 0. Received: {constant_epochs!r}"
-        )
+    check_size("constant_epochs", constant_epochs, smallest=0)
 
     def rate(epoch: int, learning_rate: float | None = None) -> float:
         # Keras passes the current rate; not using it makes resuming exact.
@@ -64,7 +64,7 @@ def halving(initial: float, constant_epochs: int) -> Callable[..., float]:
 
 
 def cosine(initial: float, epochs: int) -> Callable[..., float]:
-    """From the first epoch on ever lower; after the last it would be 0.
+    """Falls along a cosine from the first epoch on, to 0 after the last.
 
     `initial · (1 + cos(π · epoch / epochs)) / 2` (Loshchilov & Hutter 2017,
     arXiv:1608.03983, eq. 5, without restarts).
@@ -93,18 +93,18 @@ def cosine(initial: float, epochs: int) -> Callable[..., float]:
 
 
 def plateau(
-    initial: float, values: Sequence[float], patience: int, monitor: str
+    initial: float, values: Sequence[float | None], patience: int, monitor: str
 ) -> float:
-    """Halved whenever some epochs have passed without a better one.
+    """Halves the rate whenever some epochs have passed without a better one.
 
-    It is that of `keras.callbacks.ReduceLROnPlateau`, as a function of the epochs that
-    were: so a training that goes on has the rate that it had.
+    As `keras.callbacks.ReduceLROnPlateau` does, but as a function of the epochs so far:
+    a training that goes on has the rate that it had.
 
     Args:
         initial: The learning rate of the first epoch.
         values: The monitored quantity after each epoch so far.
-        patience: How many epochs without a better one halve the rate.
-        monitor: What the values are, such as `"val_bleu"`.
+        patience: After how many epochs without a better one to halve.
+        monitor: Name of the quantity, such as `"val_bleu"`.
 
     Returns:
         The learning rate of the next epoch.
@@ -114,7 +114,7 @@ def plateau(
         0.5
     """
     check_size("patience", patience)
-    rate, best, stale = float(check_above("initial", initial, 0)), None, 0
+    rate, best, stale = check_above("initial", initial, 0), None, 0
     for value in values:
         stale += 1
         if is_better(value, best, monitor):
@@ -129,7 +129,8 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up to `peak`, then decay with the square root of the step.
 
     `peak · min(step / warmup_steps, sqrt(warmup_steps / step))`, steps from 1
-    (Vaswani et al. 2017, arXiv:1706.03762, with the peak given outright).
+    (Vaswani et al. 2017, arXiv:1706.03762, section 5.3, where the width of the model
+    gives the peak).
 
     Args:
         peak: The highest learning rate, reached at `warmup_steps`.
@@ -139,65 +140,53 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
         >>> keras.optimizers.Adam(InverseSquareRoot(1e-3, warmup_steps=4000))
     """
 
-    def __init__(self, peak: float, warmup_steps: int = 4000):
-        check_above("peak", peak, 0)
-        if warmup_steps < 1:
-            raise ValueError(
-                f"warmup_steps must be at least 1. Received: {warmup_steps!r}"
-            )
-        self.peak = peak
-        self.warmup_steps = warmup_steps
+    def __init__(self, peak: float, warmup_steps: int = 4000) -> None:
+        self.peak = check_above("peak", peak, 0)
+        self.warmup_steps = check_size("warmup_steps", warmup_steps)
 
-    def __call__(self, step):
+    def __call__(self, step: Tensor) -> Tensor:
         """The learning rate of the update after `step` updates."""
         step = ops.cast(step, "float32") + 1.0
         warmup = float(self.warmup_steps)
         return self.peak * ops.minimum(step / warmup, ops.sqrt(warmup / step))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {"peak": self.peak, "warmup_steps": self.warmup_steps}
 
 
-def _constant(learning_rate, **_) -> Schedule:
-    # Told each epoch, for a run that goes on may do so with another rate.
-    return _by_epochs(
-        learning_rate, lambda epoch, learning_rate_now=None: learning_rate
-    )
-
-
-def _halving(learning_rate, constant_epochs, **_) -> Schedule:
-    return _by_epochs(learning_rate, halving(learning_rate, constant_epochs))
-
-
-def _cosine(learning_rate, epochs, **_) -> Schedule:
-    return _by_epochs(learning_rate, cosine(learning_rate, epochs))
-
-
-def _plateau(learning_rate, patience, monitor, history, **_) -> Schedule:
+def _plateau_of(
+    initial: float, patience: int, monitor: str, history: Callable[[], History]
+) -> Callable[..., float]:
     check_size("patience", patience)
 
-    def rate(epoch, learning_rate_now=None):
+    def rate(epoch: int, learning_rate: float | None = None) -> float:
         values = [logs.get(monitor) for logs in history()[:epoch]]
-        return plateau(learning_rate, values, patience, monitor)
+        return plateau(initial, values, patience, monitor)
 
-    return _by_epochs(learning_rate, rate)
-
-
-def _by_epochs(learning_rate, rate) -> Schedule:
-    return Schedule(learning_rate, [keras.callbacks.LearningRateScheduler(rate)])
+    return rate
 
 
-def _inverse_sqrt(learning_rate, warmup_steps, **_) -> Schedule:
-    return Schedule(InverseSquareRoot(learning_rate, warmup_steps), [])
+def _by_epochs(initial: float, rate: Callable[..., float]) -> Schedule:
+    return Schedule(initial, [keras.callbacks.LearningRateScheduler(rate)])
 
 
-SCHEDULES = {
-    "constant": _constant,
-    "halving": _halving,
-    "cosine": _cosine,
-    "plateau": _plateau,
-    "inverse_sqrt": _inverse_sqrt,
+#: Name → a function of the first rate and the options of `make_schedule`.
+SCHEDULES: dict[str, Callable[..., Schedule]] = {
+    # Set each epoch: a training that goes on may do so with another rate.
+    "constant": lambda initial, **_: _by_epochs(
+        initial, lambda epoch, learning_rate=None: initial
+    ),
+    "halving": lambda initial, constant_epochs, **_: _by_epochs(
+        initial, halving(initial, constant_epochs)
+    ),
+    "cosine": lambda initial, epochs, **_: _by_epochs(initial, cosine(initial, epochs)),
+    "plateau": lambda initial, patience, monitor, history, **_: _by_epochs(
+        initial, _plateau_of(initial, patience, monitor, history)
+    ),
+    "inverse_sqrt": lambda peak, warmup_steps, **_: Schedule(
+        InverseSquareRoot(peak, warmup_steps), []
+    ),
 }
 
 
@@ -210,7 +199,7 @@ def make_schedule(
     warmup_steps: int = 4000,
     patience: int = 2,
     monitor: str = "val_perplexity",
-    history: Callable[[], Sequence[dict]] = list,
+    history: Callable[[], History] = list,
 ) -> Schedule:
     """Makes a schedule by name.
 
@@ -221,9 +210,9 @@ def make_schedule(
         epochs: How many epochs the cosine takes.
         constant_epochs: Epochs before the halving begins.
         warmup_steps: Steps of warm-up for `"inverse_sqrt"`.
-        patience: Epochs without a better one that halve the rate on a plateau.
+        patience: On a plateau, after how many epochs without a better one to halve.
         monitor: What "better" is judged by there.
-        history: Gives the logs of the epochs that were, for the plateau: such as
+        history: Returns the logs of the epochs so far, for the plateau: such as
             `lambda: read_history(run_dir)`.
 
     Returns:
@@ -237,13 +226,9 @@ def make_schedule(
         >>> optimizer = make_optimizer("sgd", schedule.learning_rate)
         >>> model.fit(batches, callbacks=schedule.callbacks)
     """
-    if name not in SCHEDULES:
-        raise ValueError(
-            f"Unknown schedule. Received: {name!r}, expected one of {list(SCHEDULES)}"
-        )
-    learning_rate = check_above("learning_rate", learning_rate, 0)
+    check_choice("schedule", name, SCHEDULES)
     return SCHEDULES[name](
-        learning_rate,
+        check_above("learning_rate", learning_rate, 0),
         epochs=epochs,
         constant_epochs=constant_epochs,
         warmup_steps=warmup_steps,

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import tensorflow as tf
 
+from keras_luong.checks import check_choice
 
-class _ReduceForKeras:
-    """Takes what Keras 3's `fit` reduces, for which TensorFlow's strategies fail.
+
+class _ReduceForKeras(tf.distribute.Strategy):
+    """Reduces what Keras 3's `fit` reduces, for which TensorFlow's strategies fail.
 
     Keras reduces tuples and dicts of per-replica values, scalars with `axis=0`
     (keras-team/keras#20585), and, before training, the first batch itself, to know
     its shape: its parts on the replicas needn't have the same number of rows.
     """
 
-    def reduce(self, reduce_op, value, axis=None):
+    def reduce(self, reduce_op: Any, value: Any, axis: int | None = None) -> Any:
         """As in TensorFlow; but of eager batches and counts, the first replica's."""
         if tf.nest.is_nested(value):
             return tf.nest.map_structure(
@@ -90,11 +95,7 @@ def make_strategy(name: str = "auto") -> tf.distribute.Strategy:
         >>> with strategy.scope():
         ...     model = ...
     """
-    if name not in STRATEGIES:
-        raise ValueError(
-            f"Unknown strategy. Received: {name!r}, expected one of {list(STRATEGIES)}"
-        )
-    return STRATEGIES[name]()
+    return STRATEGIES[check_choice("strategy", name, STRATEGIES)]()
 
 
 def worker_index(strategy: tf.distribute.Strategy) -> int:
@@ -104,7 +105,7 @@ def worker_index(strategy: tf.distribute.Strategy) -> int:
         strategy: From `make_strategy`.
 
     Returns:
-        0 on the chief, and where there is only one machine; else 1, 2, ...
+        0 on the chief, and if there is only one machine; else 1, 2, ...
 
     Example:
         >>> worker_index(make_strategy("one"))
@@ -115,3 +116,27 @@ def worker_index(strategy: tf.distribute.Strategy) -> int:
         return 0
     chiefs = len(resolver.cluster_spec().as_dict().get("chief", []))
     return resolver.task_id + (chiefs if resolver.task_type != "chief" else 0)
+
+
+def gather_rows(strategy: tf.distribute.Strategy, row: np.ndarray) -> np.ndarray:
+    """Tells every machine what each of them has.
+
+    Args:
+        strategy: From `make_strategy`.
+        row: What this machine has, `[1, N]`; `N` must be the same on all machines.
+
+    Returns:
+        `[R, N]`, a row for each replica; the replicas of one machine have the same.
+
+    Example:
+        >>> gather_rows(make_strategy("one"), np.array([[3, 4]]))
+        array([[3, 4]])
+    """
+
+    @tf.function
+    def exchange() -> tf.Tensor:
+        return strategy.run(
+            lambda: tf.distribute.get_replica_context().all_gather(row, axis=0)
+        )
+
+    return strategy.experimental_local_results(exchange())[0].numpy()

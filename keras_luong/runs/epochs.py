@@ -1,0 +1,147 @@
+"""Epochs that can be begun in the middle, each the same in every process."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_luong.runs.checkpoints import Checkpoints, seeds_of
+from keras_luong.text.batches import PREFETCHED_BATCHES, dataset_options
+from keras_luong.types import Logs
+
+_DRAWS_PER_EPOCH = 1 << 20  # more than an epoch has batches
+
+
+class FollowEpoch(keras.callbacks.Callback):
+    """Makes what is random in an epoch follow from its number: data order, dropout.
+
+    So training that goes on in a new process does what it would have done in the old
+    one. A dataset that shuffles anew each time would start from its first order again,
+    and Keras does not save the state of its seed generators with the weights.
+
+    Args:
+        started_at: The epoch and step that `Checkpoints.restore` returned.
+
+    Raises:
+        ValueError: From `fit`, if the data has no batch.
+
+    Example:
+        >>> follow = FollowEpoch(checkpoints.restore(model))
+        >>> batches = follow.batches(
+        ...     lambda seed: training_batches(pairs, tokenizers, seed=seed), seed=1)
+        >>> model.fit(batches, epochs=10, callbacks=[follow])
+    """
+
+    def __init__(self, started_at: tuple[int, int] = (0, 0)) -> None:
+        super().__init__()
+        self.started_at = started_at
+        self.epoch = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self.done = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        """Sets the seeds; Keras makes the epoch's iterator right after this."""
+        self._has_batches = False
+        first, done = self.started_at
+        self.epoch.assign(epoch)
+        self.done.assign(done if epoch == first else 0)
+        if epoch == first and done:
+            return  # the seeds are those of the checkpoint
+        for variable in seeds_of(self.model):
+            seed, _ = keras.ops.convert_to_numpy(variable)
+            variable.assign([seed, epoch * _DRAWS_PER_EPOCH])
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Remembers that the data has a batch."""
+        self._has_batches = True
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Refuses data without a batch."""
+        if not self._has_batches and not int(self.done):
+            raise ValueError(
+                f"The data has no batch in epoch {epoch + 1}: the corpus is empty, or "
+                "every pair is longer than max_length"
+            )
+
+    def batches(
+        self, make: Callable[[tf.Tensor], tf.data.Dataset], seed: int = 0
+    ) -> tf.data.Dataset:
+        """Makes a dataset whose every iteration is the rest of the current epoch.
+
+        Args:
+            make: Takes the seed of an epoch, an int64 scalar, and makes its dataset.
+            seed: Seed of the whole training.
+
+        Returns:
+            A dataset that is made anew, within the graph, each time it is iterated.
+        """
+
+        def of_epoch(epoch: tf.Tensor, done: tf.Tensor) -> tf.data.Dataset:
+            # This graph's seed, not the global one: the order is the data's alone. And
+            # not 0, which tf.data refuses to combine with a tensor.
+            tf.compat.v1.set_random_seed(seed + 1)
+            return make(epoch).skip(done)
+
+        once = tf.data.Dataset.from_tensors(0)
+        epochs = once.map(lambda _: (self.epoch.read_value(), self.done.read_value()))
+        batches = epochs.flat_map(of_epoch).with_options(dataset_options())
+        return batches.prefetch(PREFETCHED_BATCHES)
+
+
+def fit(
+    model: keras.Model,
+    batches: tf.data.Dataset,
+    epochs: int,
+    checkpoints: Checkpoints,
+    **more: Any,
+) -> None:
+    """Runs `model.fit` from where the checkpoints are, also in the middle of an epoch.
+
+    Keras expects every epoch to have as many batches as the first that it sees, so the
+    rest of an epoch that was begun has a `fit` of its own.
+
+    Ctrl-C and SIGTERM let the step end, save, and stop by a KeyboardInterrupt. A second
+    one stops at once.
+
+    Args:
+        model: The compiled model.
+        batches: From `FollowEpoch.batches`.
+        epochs: How many epochs there shall be in all.
+        checkpoints: What restored the model; it is one of the callbacks, too.
+        **more: Arguments of `keras.Model.fit`.
+    """
+    epoch, step = checkpoints.position
+    with _signals_set(checkpoints.stop):
+        if step and epoch < epochs:
+            model.fit(batches, initial_epoch=epoch, epochs=epoch + 1, **more)
+            if model.stop_training:
+                return
+            # `fit` may have left an average in the place of the weights.
+            epoch, _ = checkpoints.restore(model)
+        if epoch < epochs:
+            model.fit(batches, initial_epoch=epoch, epochs=epochs, **more)
+
+
+@contextlib.contextmanager
+def _signals_set(event: threading.Event) -> Iterator[None]:
+    """Lets the first Ctrl-C or SIGTERM set an event. The second one interrupts."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if event.is_set():
+            raise KeyboardInterrupt
+        event.set()
+
+    is_main = threading.current_thread() is threading.main_thread()
+    signals = (signal.SIGINT, signal.SIGTERM) if is_main else ()
+    before = {number: signal.signal(number, handle) for number in signals}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,141 @@
+"""Loading what a training left: a translator, and weights into a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import keras
+
+from keras_luong.checks import check_choice
+from keras_luong.decoding.beam import BeamSearch
+from keras_luong.runs.directory import RunDirectory
+from keras_luong.runs.record import check_exists, read_record
+from keras_luong.text.tokenizer_pair import TokenizerPair
+from keras_luong.translation.translator import Translator
+
+
+def load(
+    run_dir: str | Path,
+    weights: str = "best",
+    search: BeamSearch | None = None,
+    dtype: str | keras.DTypePolicy | None = None,
+) -> Translator:
+    """Loads a trained translator.
+
+    Args:
+        run_dir: A directory that `keras-luong train` writes, also while it trains.
+        weights: `"best"` for the best validated weights, `"last"` for the last ones.
+        search: Another search than the run's own.
+        dtype: Another precision to compute in than the run was trained in, such as
+            `"float32"` for a CPU that is slow in half precision. The weights are
+            float32 under mixed precision too.
+
+    Returns:
+        A translator with the run's model, tokenizers and search.
+
+    Raises:
+        FileNotFoundError: If a part is missing; it says which.
+        ValueError: If a part is damaged, of another shape, or of a version that this
+            one can't read; or if there is no such `dtype`.
+
+    Example:
+        >>> translator = keras_luong.load("runs/m30k")
+        >>> translator.translate(["A dog runs."])[0].text
+    """
+    read_record(run_dir)  # says so if this is no run, before its weights are missed
+    path = _weights_path(RunDirectory(run_dir), weights)
+    translator = untrained(run_dir, search, dtype)
+    load_weights(translator.model, path)
+    return translator
+
+
+def untrained(
+    run_dir: str | Path,
+    search: BeamSearch | None = None,
+    dtype: str | keras.DTypePolicy | None = None,
+) -> Translator:
+    """Makes a run's translator, whose model has new weights.
+
+    Args:
+        run_dir: The run directory.
+        search: As for `load`.
+        dtype: As for `load`.
+
+    Returns:
+        A translator to load weights into.
+
+    Raises:
+        FileNotFoundError, ValueError: As of `load`.
+    """
+    run, record = RunDirectory(run_dir), read_record(run_dir)
+    check_exists(run.tokenizer, "directory of tokenizers", "the run is incomplete")
+    tokenizers = TokenizerPair.load(run.tokenizer)
+    changes = {} if dtype is None else {"dtype": keras.dtype_policies.get(dtype).name}
+    try:
+        cls = _model_class(record["model"]["class"])
+        model = cls.from_config({**record["model"]["config"], **changes})
+        search = search or BeamSearch(**record["search"])
+        return Translator(model, tokenizers, search, record["max_source_length"])
+    except (TypeError, KeyError, ValueError) as error:
+        raise ValueError(
+            f"{run.record} is damaged, or by another version "
+            f"({record.get('library')}): {error}"
+        ) from error
+
+
+def load_weights(model: keras.Model, path: str | Path) -> None:
+    """Loads a file of weights, if they are all of the model's and no others.
+
+    `keras.Model.load_weights` alone loads the part that fits from the file of a larger
+    model, and says nothing.
+
+    Args:
+        model: A built model.
+        path: A file that `keras.Model.save_weights` wrote.
+
+    Raises:
+        ValueError: If the file is damaged, or of another model.
+
+    Example:
+        >>> load_weights(model, "runs/m30k/last.weights.h5")
+    """
+    try:
+        if (found := _count_weights(path)) != (expected := len(model.weights)):
+            raise ValueError(f"it has {found} weights, and the model {expected}")
+        model.load_weights(path)
+    except (ValueError, OSError, KeyError) as error:
+        raise ValueError(
+            f"{path} is damaged, or its weights belong to another model: {error}"
+        ) from error
+
+
+def _count_weights(path: str | Path) -> int:
+    """The arrays in a file, without those of an optimizer."""
+    names: list[str] = []
+    with h5py.File(path, "r") as file:
+        file.visititems(
+            lambda name, item: (
+                names.append(name) if isinstance(item, h5py.Dataset) else None
+            )
+        )
+    return sum(not name.startswith("optimizer/") for name in names)
+
+
+def _model_class(name: str) -> type[keras.Model]:
+    cls = keras.saving.get_registered_object(name)
+    if cls is None:
+        raise ValueError(
+            f"no model class is registered as {name!r}; import the module that "
+            "defines it first"
+        )
+    return cls
+
+
+def _weights_path(run: RunDirectory, weights: str) -> Path:
+    paths = {"best": run.best_weights, "last": run.last_weights}
+    check_choice("weights", weights, paths)
+    others = [f"weights={w!r}" for w, path in paths.items() if path.exists()]
+    hint = f"{others[0]} can be had" if others else "no epoch was finished yet"
+    check_exists(paths[weights], f"file of the {weights} weights", hint)
+    return paths[weights]
