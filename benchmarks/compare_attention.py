@@ -37,7 +37,9 @@ from keras_luong.evaluation.alignment import (
 )
 from keras_luong.evaluation.bleu import bleu
 from keras_luong.evaluation.curves import bleu_by_length_figure, learning_curves_figure
-from keras_luong.runs import directory as run_directory
+from keras_luong.runs.directory import read_history, read_results
+from keras_luong.runs.loading import load
+from keras_luong.runs.record import check_settings
 from keras_luong.text import load_corpus
 from keras_luong.text.corpus import Corpus, sentences
 
@@ -98,7 +100,7 @@ def check(name: str, run: Path, flags: list[str]) -> None:
         return
     _, (config, _) = parse(["train", "--run_dir", str(run), *flags], "compare")
     try:
-        run_directory.check_settings(run, config.settings(), config.free)
+        check_settings(run, config.settings(), config.free)
     except ValueError as error:
         raise ValueError(f"The variant {name!r} can't be trained: {error}") from error
 
@@ -148,7 +150,7 @@ def measure(run: Path, corpus: Corpus, split: str, tokenize: str) -> dict[str, A
     The tokens per second are those of the fastest epoch, which other work on the
     machine disturbed least.
     """
-    translator = run_directory.load(run)
+    translator = load(run)
     sources, references = sentences(corpus, split)
     translations = translator.translate(sources, progress=sys.stdout.isatty())
     texts = [t.text for t in translations]
@@ -156,8 +158,8 @@ def measure(run: Path, corpus: Corpus, split: str, tokenize: str) -> dict[str, A
         with_unknowns_replaced(translation, source)
         for translation, source in zip(translations, sources, strict=True)
     ]
-    results = run_directory.read_results(run)[split]
-    history = run_directory.read_history(run)
+    results = read_results(run)[split]
+    history = read_history(run)
     score = bleu(texts, references, tokenize)
     return {
         "perplexity": results["perplexity"],

@@ -5,7 +5,8 @@ from opinionated import opinionated
 from keras_luong import Translator
 from keras_luong.decoding import BeamSearch
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
-from keras_luong.runs.directory import RunDirectory, write_record
+from keras_luong.runs.directory import RunDirectory
+from keras_luong.runs.record import write_record
 from keras_luong.text.tokenizer_pair import (
     SentencePieceTokenizer,
     TokenizerPair,

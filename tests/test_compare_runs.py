@@ -9,7 +9,8 @@ import pytest
 
 from keras_luong import BeamSearch, Seq2Seq, Seq2SeqConfig
 from keras_luong.files import write_json
-from keras_luong.runs.directory import RunDirectory, write_record
+from keras_luong.runs.directory import RunDirectory
+from keras_luong.runs.record import write_record
 
 PATH = Path(__file__).parents[1] / "examples" / "compare_runs.py"
 SPEC = importlib.util.spec_from_file_location("compare_runs", PATH)

@@ -7,10 +7,10 @@ import keras
 import numpy as np
 import pytest
 
+from keras_luong.config.seq2seq import Seq2SeqConfig
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.greedy import GreedySearch
 from keras_luong.files import write_json
-from keras_luong.config.seq2seq import Seq2SeqConfig
 from keras_luong.models.seq2seq import Seq2Seq
 from keras_luong.runs.directory import RunDirectory, read_history, read_results
 from keras_luong.runs.loading import load

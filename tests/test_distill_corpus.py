@@ -15,8 +15,9 @@ from small_translator import word_translator, written_run
 
 from keras_luong.decoding import BeamSearch
 from keras_luong.files import write_json
-from keras_luong.runs.directory import RunDirectory, read_history, read_record
+from keras_luong.runs.directory import RunDirectory, read_history
 from keras_luong.runs.ensemble import load_ensemble
+from keras_luong.runs.record import read_record
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SPEC = importlib.util.spec_from_file_location(

@@ -8,11 +8,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from keras_luong.models.config import Seq2SeqConfig
 
 from keras_luong.decoding import BeamSearch, Shortlist
-from keras_luong.models.config import Seq2SeqConfig
 from keras_luong.models.seq2seq import Seq2Seq
-from keras_luong.runs.directory import RunDirectory, write_record
+from keras_luong.runs.directory import RunDirectory
+from keras_luong.runs.record import write_record
 from keras_luong.text.tokenizer_pair import TokenizerPair, WordTokenizer
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 
 import keras_luong
-from keras_luong.runs.directory import check_settings
+from keras_luong.runs.record import check_settings
 
 DATA = Path(__file__).parent / "data" / "release_0_1.tar.xz"
 

@@ -33,7 +33,8 @@ def test_zero_means_no_clipping():
 
 
 @pytest.mark.parametrize(
-    "args, message", [(("rmsprop", 1.0), "sgd.*'rmsprop'"), (("sgd", 1.0, -1.0), "-1.0")]
+    "args, message",
+    [(("rmsprop", 1.0), "sgd.*'rmsprop'"), (("sgd", 1.0, -1.0), "-1.0")],
 )
 def test_refuses(args, message):
     with pytest.raises(ValueError, match=message):

@@ -10,7 +10,7 @@ from small_translator import word_translator, written_run
 
 from keras_luong.files import write_json
 from keras_luong.runs import corpus as run_corpus
-from keras_luong.runs.directory import read_record
+from keras_luong.runs.record import read_record
 
 
 @pytest.fixture

@@ -7,15 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from keras_luong.cli.flags import free, parse, settings_of
 from small_training import write_corpus
 
-from keras_luong.cli.flags import free, parse, settings_of
-from keras_luong.runs.directory import (
-    RunDirectory,
-    check_settings,
-    load,
-    read_history,
-)
+from keras_luong.runs.directory import RunDirectory, read_history
+from keras_luong.runs.loading import load
+from keras_luong.runs.record import check_settings
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SPEC = importlib.util.spec_from_file_location("train_wmt", EXAMPLES / "train_wmt.py")

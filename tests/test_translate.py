@@ -17,7 +17,9 @@ import pytest
 
 from keras_luong import BeamSearch, Seq2Seq, Seq2SeqConfig, TokenizerPair, WordTokenizer
 from keras_luong.models import build
-from keras_luong.runs.directory import RunDirectory, load, write_record
+from keras_luong.runs.directory import RunDirectory
+from keras_luong.runs.loading import load
+from keras_luong.runs.record import write_record
 
 SCRIPT = Path(__file__).parent.parent / "examples" / "translate.py"
 SPEC = importlib.util.spec_from_file_location("translate", SCRIPT)

@@ -12,7 +12,9 @@ import pytest
 from keras_luong import Seq2Seq, Seq2SeqConfig
 from keras_luong.decoding import BeamSearch
 from keras_luong.evaluation.bleu import bleu
-from keras_luong.runs.directory import RunDirectory, load, write_record
+from keras_luong.runs.directory import RunDirectory
+from keras_luong.runs.loading import load
+from keras_luong.runs.record import write_record
 from keras_luong.text.tokenizer_pair import TokenizerPair, WordTokenizer
 
 PATH = Path(__file__).parents[1] / "examples" / "tune_search.py"

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from keras_luong.cli.commands import AverageOptions
 from keras_luong.runs.averaging import average_run, epoch_weights
-from keras_luong.runs.directory import read_record
+from keras_luong.runs.record import read_record
+
+MOST = 5  # epochs, where nothing is said
 
 
 def run(options: AverageOptions) -> None:
     """Writes the new run, and says what it is the average of."""
     read_record(options.run_dir)  # says what is wrong if it is no run directory
-    paths = options.weights or epoch_weights(options.run_dir, options.last or 5)
+    paths = options.weights or epoch_weights(options.run_dir, options.last)
+    if options.last is None and not options.weights:
+        paths = paths[-MOST:]
     path = options.run_dir.resolve()
     out = options.out or path.with_name(f"{path.name}-average")
     average_run(options.run_dir, out, paths)

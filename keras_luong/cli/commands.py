@@ -245,7 +245,7 @@ class AverageOptions(Options):
     Args:
         run_dir: A run directory that has kept the weights of its epochs.
         out: A new run directory; by default RUN_DIR-average.
-        last: Epochs to average, from the end; 5 by default.
+        last: Epochs to average, from the end; by default up to 5.
         weights: Files of weights to average instead.
     """
 

@@ -17,12 +17,8 @@ from typing import Any, NamedTuple
 from keras_luong.cli.commands import CompareOptions
 from keras_luong.config.presets import PRESETS
 from keras_luong.config.training import model_config_class
-from keras_luong.runs.directory import (
-    RunDirectory,
-    read_history,
-    read_record,
-    read_results,
-)
+from keras_luong.runs.directory import RunDirectory, read_history, read_results
+from keras_luong.runs.record import read_record
 
 #: What says nothing of the model, or has a column of its own.
 HIDDEN = set("epochs strategy save_steps keep_epochs chosen_batch_tokens".split())

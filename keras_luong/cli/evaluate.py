@@ -9,7 +9,7 @@ from keras_luong.cli.commands import EvaluateOptions
 from keras_luong.cli.translators import corpus_of, load_translator
 from keras_luong.evaluation.bleu import bleu, check_tokenize
 from keras_luong.files import read_pairs, write_text
-from keras_luong.runs.directory import read_record
+from keras_luong.runs.record import read_record
 from keras_luong.text.corpus import sentences
 from keras_luong.translation.translator import Translator
 

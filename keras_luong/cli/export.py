@@ -12,7 +12,8 @@ from keras_luong.cli.commands import CorpusOptions, ExportOptions
 from keras_luong.cli.translators import corpus_of, load_translator
 from keras_luong.export.saved_model import export_saved_model
 from keras_luong.export.tflite import export_tflite
-from keras_luong.runs.directory import read_record, read_results
+from keras_luong.runs.directory import read_results
+from keras_luong.runs.record import read_record
 from keras_luong.text.corpus import sentences
 from keras_luong.translation.translator import Translator
 

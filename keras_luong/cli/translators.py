@@ -9,8 +9,8 @@ from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.greedy import GreedySearch
 from keras_luong.decoding.penalties import AverageLengthPenalty
 from keras_luong.decoding.shortlist import Shortlist
-from keras_luong.runs.directory import read_record
 from keras_luong.runs.ensemble import load_ensemble
+from keras_luong.runs.record import read_record
 from keras_luong.special_ids import UNK_ID
 from keras_luong.text.corpus import Corpus
 from keras_luong.text.find_corpus import load_corpus

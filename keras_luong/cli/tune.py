@@ -14,7 +14,9 @@ from keras_luong.cli.commands import TuneOptions
 from keras_luong.cli.translators import corpus_of
 from keras_luong.evaluation.bleu import bleu, check_tokenize
 from keras_luong.files import write_json
-from keras_luong.runs.directory import RunDirectory, load, read_record
+from keras_luong.runs.directory import RunDirectory
+from keras_luong.runs.loading import load
+from keras_luong.runs.record import read_record
 from keras_luong.text.corpus import sentences
 
 

@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_luong.checks import check_same, check_size
 from keras_luong.decoding.forced import force
 from keras_luong.decoding.stepping import StepModel, restricted, vocab_size_of
+from keras_luong.progress import Progress
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 # On every list. Without the end token nothing ends. The others are never generated, but
@@ -155,7 +155,7 @@ class Shortlist:
             batches: What `evaluation_batches` returns, of training data.
             per_word: Translations of each source word, `C`.
             frequent: Words that are on every list, `F`.
-            progress: Whether to show Keras's progress bar.
+            progress: Whether to show progress on standard error.
 
         Raises:
             TypeError: If a number is no integer.
@@ -169,7 +169,7 @@ class Shortlist:
         )
         links: Counter[int] = Counter()
         words = np.zeros(sizes[1], int)
-        bar = keras.utils.Progbar(None, unit_name="batch") if progress else None
+        bar = Progress(None, "batch") if progress else None
         for inputs, targets, *_ in batches:
             found = attended_words(inputs["source"], targets)
             source, target, attended = (x.numpy() for x in found)

@@ -33,12 +33,13 @@ from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.ensemble import Ensemble
 from keras_luong.decoding.greedy import GreedySearch
 from keras_luong.decoding.stepping import Hypotheses, StepModel
-from keras_luong.export.edge import FORMAT, METADATA
 from keras_luong.export.saved_model import describe
 from keras_luong.files import saved_beside
 from keras_luong.models.translation_model import TranslationModel
 from keras_luong.translation.translator import Translator
 
+METADATA = "keras_luong.json"  # its name in the archive
+FORMAT = 1  # runtimes refuse others
 QUANTIZE = (None, "float16", "int8")
 
 

@@ -16,10 +16,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import cast
 
-import keras
 import tensorflow as tf
 
 from keras_luong.files import saved_directory_beside
+from keras_luong.progress import Progress
 from keras_luong.text.corpus import Corpus, count
 from keras_luong.translation.translation import Translation
 from keras_luong.translation.translator import Translator
@@ -45,7 +45,7 @@ def write_distilled(
         teacher: What translates it: best an `Ensemble` of models trained on it.
         directory: A new directory, for text files as `TextFiles.from_directory` reads
             them: `train.en`, `train.de`, `validation.en`, ...
-        progress: Whether to show Keras's progress bar.
+        progress: Whether to show progress on standard error.
 
     Returns:
         The directory.
@@ -66,7 +66,7 @@ def write_distilled(
     train = corpus.pairs("train")
     # Damaged files of the other splits are found out before anything is translated.
     others = {split: corpus.pairs(split) for split in corpus.splits if split != "train"}
-    bar = keras.utils.Progbar(count(train), unit_name="text") if progress else None
+    bar = Progress(count(train), "text") if progress else None
     for leftover in directory.parent.glob(f".[0-9]*.{glob.escape(directory.name)}"):
         shutil.rmtree(leftover)
     with saved_directory_beside(directory) as beside:
@@ -79,7 +79,7 @@ def write_distilled(
 def twice(
     pairs: Iterable[tuple[str, str]],
     teacher: Translator,
-    bar: keras.utils.Progbar | None = None,
+    bar: Progress | None = None,
 ) -> Iterator[tuple[str, str]]:
     """Yields each pair, and then its source with the teacher's translation.
 

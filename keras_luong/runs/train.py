@@ -23,17 +23,17 @@ from keras_luong.evaluation.bleu import bleu, check_tokenize
 from keras_luong.files import json_number, write_json
 from keras_luong.models.translation_model import TranslationModel, model_class
 from keras_luong.runs.callbacks import training_callbacks
-from keras_luong.runs.checkpoints import Checkpoints, FollowEpoch, fit
-from keras_luong.runs.directory import (
-    RunDirectory,
+from keras_luong.runs.checkpoints import Checkpoints
+from keras_luong.runs.directory import RunDirectory, read_history
+from keras_luong.runs.epochs import FollowEpoch, fit
+from keras_luong.runs.loading import load
+from keras_luong.runs.lock import owned
+from keras_luong.runs.record import (
     check_config,
     check_settings,
-    load,
-    read_history,
     read_record,
     write_record,
 )
-from keras_luong.runs.lock import owned
 from keras_luong.runs.validation import TranslationEvaluation
 from keras_luong.text.batches import evaluation_batches, training_batches
 from keras_luong.text.corpus import Corpus, count, sentences

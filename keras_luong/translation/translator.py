@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
-import keras
 import tensorflow as tf
 
 from keras_luong.checks import check_size
@@ -24,6 +23,7 @@ from keras_luong.decoding.stepping import (
     check_step_model,
     vocab_size_of,
 )
+from keras_luong.progress import Progress
 from keras_luong.special_ids import PAD_ID
 from keras_luong.text.tokenizer import Tokenizer
 from keras_luong.translation.graph import Source, answers, read_text
@@ -163,7 +163,8 @@ class Translator:
         Args:
             texts: Strings, or bytes in UTF-8; a list, or any iterable of them.
             batch_size: How many are translated at once.
-            progress: Whether to show Keras's progress bar.
+            progress: Whether to show a progress bar on standard error; where that is no
+                terminal, a line now and then.
             n_best: Whether to return all hypotheses that the search found for a text,
                 the best first, instead of the best one only.
             prefixes: How each translation must begin, "" where that is free; needs a
@@ -234,7 +235,8 @@ class Translator:
             texts: Source texts, as for `translate`.
             targets: A translation of each.
             batch_size: How many are read at once.
-            progress: Whether to show Keras's progress bar.
+            progress: Whether to show a progress bar on standard error; where that is no
+                terminal, a line now and then.
 
         Returns:
             One `Translation` per pair: `text` is the target as the tokenizer writes it,
@@ -304,7 +306,7 @@ def _in_batches(
     check_size("batch_size", batch_size)
     count = len(sides[0])
     order = sorted(range(count), key=lambda i: [len(side[i]) for side in sides])
-    bar = keras.utils.Progbar(count, unit_name="text") if progress else None
+    bar = Progress(count, "text") if progress else None
     translations: dict[int, list[Translation]] = {}
     for start in range(0, count, batch_size):
         rows = order[start : start + batch_size]
