@@ -1,0 +1,214 @@
+"""Files of format 1 are translated as they were when they were written."""
+
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from edge_files import too_new, with_graph, with_metadata
+
+import keras_luong_edge
+from keras_luong_edge import EdgeTranslator, Translation
+
+pytest.importorskip("ai_edge_litert.interpreter")
+pytest.importorskip("sentencepiece")
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def test_the_answers_are_those_of_before(translator, answers):
+    texts = [answer["text"] for answer in answers]
+    said = translator.translate(texts, n_best=True)
+    for hypotheses, expected in zip(said, answers, strict=True):
+        assert len(hypotheses) == len(expected["hypotheses"])
+        for found, one in zip(hypotheses, expected["hypotheses"], strict=True):
+            assert found.text == one["text"] and found.tokens == one["tokens"]
+            assert found.source_tokens == expected["source_tokens"]
+            assert found.truncated == expected["truncated"]
+            assert found.score == pytest.approx(one["score"], abs=1e-4)
+            np.testing.assert_allclose(found.log_probs, one["log_probs"], atol=1e-4)
+            shape = (len(found.tokens), len(found.source_tokens))
+            assert found.alignment.shape == shape
+            assert found.alignment.dtype == found.log_probs.dtype == np.float32
+        weights = np.reshape(expected["alignment"], hypotheses[0].alignment.shape)
+        np.testing.assert_allclose(hypotheses[0].alignment, weights, atol=1e-4)
+    best = translator.translate(texts)
+    assert [t.text for t in best] == [hypotheses[0].text for hypotheses in said]
+
+
+def test_what_newer_files_say_changes_nothing(model, answers, tmp_path):
+    special = {"pad": 0, "unk": 1, "bos": 2, "eos": 3}
+    changes = {"special_ids": special, "bytes_per_token": 64}
+    newer = EdgeTranslator(with_metadata(model, tmp_path / "x.tflite", **changes))
+    said = newer.translate([answer["text"] for answer in answers])
+    assert [t.text for t in said] == [x["hypotheses"][0]["text"] for x in answers]
+
+
+def test_about_the_file(translator):
+    assert translator.n_best == 3
+    assert translator.metadata["format"] == 1
+    assert translator.metadata["quantize"] is None
+    assert isinstance(translator.translate(iter(["a"]))[0], Translation)
+    assert translator.translate([]) == []
+
+
+def test_places_that_no_hypothesis_has_taken(translator, monkeypatch):
+    def nothing(source):
+        return {
+            "ids": np.zeros([1, 3, 0], "int32"),
+            "lengths": np.zeros([1, 3], "int32"),
+            "scores": np.full([1, 3], np.finfo("float32").min),
+            "weights": np.zeros([1, 3, 0, source.shape[1]], "float32"),
+            "token_log_probs": np.zeros([1, 3, 0], "float32"),
+        }
+
+    monkeypatch.setattr(translator, "_graph", nothing)
+    ((found,),) = translator.translate(["the dog"], n_best=True)
+    assert found.text == "" and found.tokens == [] and found.score == -math.inf
+    assert found.source_tokens[-1] == "</s>"
+
+
+def test_threads_may_share_one(translator, answers):
+    texts = [answer["text"] for answer in answers]
+    expected = [answer["hypotheses"][0]["text"] for answer in answers]
+    said = []
+
+    def ask():
+        said.extend([t.text for t in translator.translate(texts)] for _ in range(5))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert said == [expected] * 20
+
+
+def test_a_sentence_may_be_asked_again(model, answers):
+    # XNNPACK's memory went wrong in one fresh interpreter of twelve, in threads only
+    sentence, expected = answers[0]["text"], answers[0]["hypotheses"][0]["text"]
+    said = []
+
+    def ask():
+        translator = EdgeTranslator(model)
+        said.extend(translator.translate([sentence])[0].text for _ in range(2))
+
+    for _ in range(60):
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+    assert said == [expected] * 120
+
+
+def test_several_cores(model, answers):
+    (said,) = EdgeTranslator(model, num_threads=2).translate([answers[0]["text"]])
+    assert said.text == answers[0]["hypotheses"][0]["text"]
+
+
+@pytest.mark.parametrize(
+    "number, error, message",
+    [
+        (0, ValueError, "num_threads must be at least 1. Received: 0"),
+        (100_000, ValueError, "num_threads must be at most 1024. Received: 100000"),
+        ("2", TypeError, "num_threads must be an int. Received: '2'"),
+    ],
+)
+def test_numbers_of_cores_that_cannot_be(model, number, error, message):
+    with pytest.raises(error, match=message):
+        EdgeTranslator(model, num_threads=number)
+
+
+@pytest.mark.parametrize(
+    "texts, message",
+    [
+        ("a dog", "must be a list of strings. Received: 'a dog'"),
+        (b"a dog", "must be a list of strings. Received: b'a dog'"),
+        (None, "must be a list of strings. Received: None"),
+        ([3], "must be str or bytes. Received: 3"),
+    ],
+)
+def test_wrong_texts(translator, texts, message):
+    with pytest.raises(TypeError, match=message):
+        translator.translate(texts)
+
+
+def of_another_kind(graph):
+    graph.signatureDefs[0].inputs[0].name = b"image"
+
+
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        (too_new, "Didn't find op for builtin opcode 'FULLY_CONNECTED' version '99'"),
+        (of_another_kind, r"It maps \['image'\] to \['ids', "),
+    ],
+)
+def test_a_file_that_the_runtime_refuses_is_not_damaged(
+    model, tmp_path, change, reason
+):
+    path = with_graph(model, tmp_path / "x.tflite", change)
+    message = rf"LiteRT [\d.]+ cannot run the graph of '.*x.tflite': {reason}"
+    with pytest.raises(ValueError, match=message) as caught:
+        EdgeTranslator(path)
+    assert "damaged" not in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_an_archive_without_a_graph(model, tmp_path):
+    path = tmp_path / "x.tflite"
+    with zipfile.ZipFile(model) as whole, zipfile.ZipFile(path, "w") as archive:
+        for name in whole.namelist():
+            archive.writestr(name, whole.read(name))
+    with pytest.raises(ValueError, match="cannot run the graph of .*x.tflite': The mo"):
+        EdgeTranslator(path)
+
+
+def test_any_file_name(model, answers, tmp_path):
+    path = os.fsencode(tmp_path) + b"/\xff \xc3\xa4.tflite"
+    try:
+        shutil.copy(model, path)
+    except OSError:
+        pytest.skip("files cannot have such names here")
+    for name in (path, os.fsdecode(path)):
+        (said,) = EdgeTranslator(name).translate([answers[0]["text"]])
+        assert said.text == answers[0]["hypotheses"][0]["text"]
+
+
+def test_without_litert(model, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
+    with pytest.raises(ModuleNotFoundError, match="pip install ai-edge-litert"):
+        EdgeTranslator(model)
+
+
+def test_neither_tensorflow_nor_keras_is_imported(python, model):
+    code = (
+        "import sys; from keras_luong_edge import EdgeTranslator; "
+        "EdgeTranslator(sys.argv[1]).translate(['a']); print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [python, "-c", code, model], capture_output=True, text=True, check=True
+    )
+    imported = {name.split(".")[0] for name in done.stdout.split()}
+    assert "keras_luong_edge" in imported and "ai_edge_litert" in imported
+    assert not imported & {"tensorflow", "keras", "keras_luong", "h5py", "jax"}
+
+
+def test_every_public_name_is_documented():
+    for name in ("EdgeTranslator", "Translation"):
+        assert "Example:" in getattr(keras_luong_edge, name).__doc__
+    assert re.fullmatch(r"\d+\.\d+\.\d+", keras_luong_edge.__version__)
+
+
+def test_the_readmes_python_runs(model, tmp_path, monkeypatch):
+    (tmp_path / "mine.tflite").write_bytes(model.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    examples = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+    assert examples
+    for example in examples:
+        exec(compile(example, str(README), "exec"), {})
