@@ -26,13 +26,15 @@ lint: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file export/edge/pyproject.toml export/edge/keras_luong_edge
 
-.venv/installed: pyproject.toml
+.venv/installed: pyproject.toml export/edge/pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14) and f"Python 3.10 to 3.13 is needed, {sys.version.split()[0]} found: make PYTHON=python3.12")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -e ".[dev]"
+	$(BIN)/python -m pip install --quiet -e ".[dev]" -e export/edge
 	touch $@
 
 clean:
-	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build *.egg-info
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build *.egg-info \
+		export/edge/build export/edge/*.egg-info

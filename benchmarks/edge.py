@@ -66,7 +66,7 @@ def command(path: Path) -> list[str]:
     """How an export is run."""
     if path.is_dir():
         return [sys.executable, "-c", SAVED_MODEL, str(path)]
-    return [sys.executable, "-m", "keras_luong.edge", str(path)]
+    return [sys.executable, "-m", "keras_luong_edge", str(path)]
 
 
 def size(path: Path) -> float:

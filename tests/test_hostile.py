@@ -129,7 +129,7 @@ def test_c_api(version, strings, expected, tmp_path):
 
 
 def test_tflite(translator, strings, expected, tmp_path):
-    edge = pytest.importorskip("keras_luong.export.edge")
+    edge = pytest.importorskip("keras_luong_edge")
     pytest.importorskip("ai_edge_litert.interpreter")
     on_edge = edge.EdgeTranslator(export_tflite(translator, tmp_path / "x.tflite"))
     assert bombard(lambda x: on_edge.translate([x])[0].text, strings) == expected

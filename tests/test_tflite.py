@@ -30,7 +30,7 @@ from keras_luong.models import build
 from keras_luong.text.tokenizer_pair import TokenizerPair, WordTokenizer
 
 interpreter = pytest.importorskip("ai_edge_litert.interpreter")
-edge = pytest.importorskip("keras_luong.export.edge")
+edge = pytest.importorskip("keras_luong_edge")
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*max_source_length")
 

@@ -9,7 +9,7 @@ from small_translator import word_translator, written_run
 from keras_luong.decoding import BeamSearch
 
 pytest.importorskip("ai_edge_litert.interpreter")
-edge = pytest.importorskip("keras_luong.export.edge")
+edge = pytest.importorskip("keras_luong_edge")
 
 
 @pytest.fixture(scope="module")

@@ -127,7 +127,7 @@ def backend(args: argparse.Namespace) -> Translate:
             return serve(text=tf.constant(texts))["translation"].numpy().tolist()
 
     else:
-        from keras_luong.export.edge import EdgeTranslator
+        from keras_luong_edge import EdgeTranslator
 
         translator = EdgeTranslator(args.tflite)
 
