@@ -99,6 +99,12 @@ def check_choice(name: str, value: T, choices: Collection[Any]) -> T:
     return value
 
 
+def check_strings(name: str, value: Any) -> None:
+    """Raises TypeError at one string in place of a list of them."""
+    if isinstance(value, (str, bytes)):
+        raise TypeError(f"{name} must be a list of strings. Received one: {value!r}")
+
+
 def check_path(name: str, value: str | os.PathLike[str]) -> Path:
     """Returns `value` as a Path if it is one or a string; raises TypeError if not."""
     if not isinstance(value, (str, os.PathLike)):

@@ -58,10 +58,10 @@ def read_lines(file: str | Path | IO[bytes]) -> Iterator[str]:
 
 
 def read_raw_lines(file: str | Path | IO[bytes]) -> Iterator[bytes]:
-    """Yields the lines of a file of which nobody knows that it is UTF-8.
+    """Yields the lines of a file as bytes, for text that need not be UTF-8.
 
     Args:
-        file: What `read_lines` reads.
+        file: A path or a stream, as `read_lines` takes.
 
     Yields:
         The lines without their ends, and without a byte order mark.
@@ -93,7 +93,7 @@ def _name(file: str | Path | IO[bytes]) -> str:
 
 
 def count_lines(path: str | Path) -> int:
-    """Returns how many lines `read_raw_lines` yields."""
+    """Returns the number of lines that `read_raw_lines` yields."""
     return sum(1 for _ in read_raw_lines(path))
 
 
@@ -173,15 +173,17 @@ def _opened(file: str | Path | IO[bytes]) -> Iterator[Iterable[bytes]]:
 
 
 def opened_to_write(path: str | Path) -> IO[bytes]:
-    """Opens a file that grows as it is written, gzip if its name ends in `.gz`.
+    """Opens a file in which each line shows as it is written, unlike `write_lines`.
 
     Args:
-        path: The file; what was there before is gone.
+        path: The file, gzip if its name ends in `.gz`; what was there before is lost.
 
     Returns:
         A stream of bytes.
     """
-    return gzip.open(path, "wb") if str(path).endswith(".gz") else open(path, "wb")
+    if str(path).endswith(".gz"):
+        return cast(IO[bytes], gzip.open(path, "wb"))
+    return open(path, "wb")
 
 
 def write_lines(path: str | Path, lines: Iterable[str]) -> None:

@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 
 from keras_luong import files
 from keras_luong.files import (
+    count_lines,
     is_gzip,
+    opened_to_write,
     read_lines,
     read_pairs,
+    read_raw_lines,
     saved_beside,
     saved_directory_beside,
     write_lines,
@@ -45,6 +48,8 @@ def test_only_line_feeds_end_a_line(content, lines, name, tmp_path):
     assert is_gzip(path) == (name != "plain")
     assert list(read_lines(path)) == lines
     assert list(read_lines(str(path))) == lines
+    assert list(read_raw_lines(path)) == [line.encode() for line in lines]
+    assert count_lines(path) == len(lines)
     with path.open("rb") as stream:
         assert list(read_lines(stream)) == lines
         assert not stream.closed
@@ -89,6 +94,21 @@ def test_what_cannot_be_read_is_named(name, content, error, message, tmp_path):
         path.write_bytes(content)
     with pytest.raises(error, match=message):
         list(read_lines(path))
+
+
+def test_raw_lines_may_be_anything(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(b"\xff\n\0\r\n")
+    assert list(read_raw_lines(path)) == [b"\xff", b"\0"]
+
+
+@pytest.mark.parametrize("name", ["x", "x.gz"])
+def test_a_file_that_is_written_bit_by_bit(name, tmp_path):
+    path = tmp_path / name
+    with opened_to_write(path) as file:
+        file.write(b"a\n")
+    assert is_gzip(path) == (name == "x.gz")
+    assert list(read_lines(path)) == ["a"]
 
 
 def test_pairs(tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from keras_luong.checks import check_choice
+from keras_luong.checks import check_choice, check_strings
 
 
 class BleuScore(NamedTuple):
@@ -53,11 +53,8 @@ def bleu(
     """
     from sacrebleu.metrics import BLEU
 
-    for name, texts in (("hypotheses", hypotheses), ("references", references)):
-        if isinstance(texts, (str, bytes)):
-            raise TypeError(
-                f"{name} must be a sequence of strings. Received one: {texts!r}"
-            )
+    check_strings("hypotheses", hypotheses)
+    check_strings("references", references)
     if len(hypotheses) != len(references):
         raise ValueError(
             "There must be one reference for each hypothesis. "
@@ -73,17 +70,14 @@ def bleu(
 
 
 def check_tokenize(name: str, tokenize: str) -> str:
-    """Refuses a tokenisation that sacrebleu hasn't.
+    """Returns `tokenize` if it is one of sacrebleu's tokenisations.
 
     Args:
         name: What the error calls it.
         tokenize: The tokenisation.
 
-    Returns:
-        `tokenize`.
-
     Raises:
-        ValueError: It has none.
+        ValueError: If sacrebleu has no such tokenisation.
 
     Example:
         >>> check_tokenize("tokenize", "13a")

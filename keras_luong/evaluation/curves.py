@@ -6,8 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from keras_luong.evaluation.plots import check_matplotlib
+
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+Points = tuple[Sequence[float], Sequence[float]]
 
 
 def learning_curves_figure(curves: Mapping[str, Sequence[float]]) -> Figure:
@@ -26,6 +31,7 @@ def learning_curves_figure(curves: Mapping[str, Sequence[float]]) -> Figure:
     Example:
         >>> learning_curves_figure({"dot": [90, 40, 30]}).savefig("curves.png")
     """
+    check_matplotlib()
     from matplotlib.ticker import LogLocator, MaxNLocator, ScalarFormatter
 
     points = {name: (range(1, len(y) + 1), y) for name, y in curves.items()}
@@ -55,6 +61,7 @@ def bleu_by_length_figure(scores: Mapping[str, Mapping[str, float]]) -> Figure:
     Example:
         >>> bleu_by_length_figure({"dot": {"10": 40.0, "20": 35.0, "inf": 30.0}})
     """
+    check_matplotlib()
     ends = sorted({float(end) for groups in scores.values() for end in groups})
     points = {
         name: ([ends.index(float(end)) for end in groups], list(groups.values()))
@@ -66,15 +73,10 @@ def bleu_by_length_figure(scores: Mapping[str, Mapping[str, float]]) -> Figure:
     return figure
 
 
-def _lines(points: Mapping[str, tuple[Sequence, Sequence]], x: str, y: str):
-    """A line a system, told apart by colour and dash."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            "Drawing needs matplotlib, which is not installed. Install the extra that "
-            "has it: pip install 'keras_luong[plots]'"
-        ) from error
+def _lines(points: Mapping[str, Points], x: str, y: str) -> tuple[Figure, Axes]:
+    """Draws one line a system, told apart by colour and dash."""
+    from matplotlib.figure import Figure
+
     if not points:
         raise ValueError("There must be a system to draw. Received: none")
     figure = Figure(figsize=(8.5, 4.8), layout="constrained")

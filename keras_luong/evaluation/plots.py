@@ -10,14 +10,17 @@ import unicodedata
 import warnings
 from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_luong.evaluation.alignment.links import matrix
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from matplotlib.font_manager import FontEntry
 
 PER_TOKEN = 0.34  # inches
 SMALLEST_SIDE = 1.6  # inches, of one-token sentences
@@ -29,22 +32,18 @@ BOXES = ("lastresort", "fallback", "notdef")  # fonts that have a box for everyt
 
 
 def check_matplotlib() -> None:
-    """Says what to install, before there is anything to draw.
-
-    Raises:
-        ImportError: If matplotlib is not installed.
-    """
+    """Raises ImportError, and says what to install, if there is no matplotlib."""
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
         raise ImportError(
-            "Drawing attention needs matplotlib, which is not installed. "
-            "Install the extra that has it: pip install 'keras_luong[plots]'"
+            "Drawing needs matplotlib, which is not installed. Install the extra that "
+            "has it: pip install 'keras_luong[plots]'"
         ) from error
 
 
 def attention_figure(
-    weights,
+    weights: ArrayLike,
     source_tokens: Sequence[str],
     target_tokens: Sequence[str],
     title: str | None = None,
@@ -95,12 +94,12 @@ def attention_figure(
     texts, families = _drawable([*tokens, *lines])
     down, along, lines = texts[:rows], texts[rows : len(tokens)], texts[len(tokens) :]
     # Tokens are text, never formulas: a "$" would make matplotlib parse them.
-    plain = {"parse_math": False, "fontfamily": families}
+    plain: dict[str, Any] = {"parse_math": False, "fontfamily": families}
     figure = Figure(figsize=_size(down, along), layout="constrained")
     axes = figure.add_subplot()
     image = axes.imshow(weights, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
     axes.xaxis.tick_top()
-    slant = {"rotation": 60, "ha": "left", "rotation_mode": "anchor"}
+    slant: dict[str, Any] = {"rotation": 60, "ha": "left", "rotation_mode": "anchor"}
     axes.set_xticks(range(columns), along, fontsize=10, **slant, **plain)
     axes.set_yticks(range(rows), down, fontsize=10, **plain)
     axes.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
@@ -114,8 +113,8 @@ def attention_figure(
 
 
 def save_attention(
-    path,
-    weights,
+    path: str | Path,
+    weights: ArrayLike,
     source_tokens: Sequence[str],
     target_tokens: Sequence[str],
     title: str | None = None,
@@ -226,24 +225,19 @@ def _spelled(clusters: list[str], undrawable: set[str]) -> str:
 
 
 def _fonts(clusters: set[str]) -> tuple[list[str], set[str]]:
-    """The default families, those that have what they lack, and what none has."""
-    from matplotlib.font_manager import FontProperties, fontManager
+    """The default families, those that have what they lack, and what none has.
+
+    matplotlib itself tries one family of a list after the other, but only those listed.
+    """
+    from matplotlib.font_manager import FontProperties
 
     families = list(FontProperties().get_family())
     missing = {c for c in clusters if not any(_has(f, c) for f in families)}
-    if not missing:
-        return families, missing
-    # Of a family's faces the plainest, the last, stands for it.
-    faces = sorted(fontManager.ttflist, key=_plainness)
-    found = {
-        name: {c for c in missing if _draws(face.fname, c)}
-        for name, face in {face.name: face for face in faces}.items()
-        if not any(box in name.lower().replace(" ", "") for box in BOXES)
-    }
-    # As few families as will do, so that a text looks of a piece.
-    plainest = {face.name: (*_plainness(face), face.name) for face in faces}
-    while missing and any(found.values()):
-        best = max(found, key=lambda name: (len(found[name]), plainest[name]))
+    faces = _plainest_faces() if missing else {}
+    found = {name: {c for c in missing if _draws(faces[name], c)} for name in faces}
+    # As few families as will do, so that a text looks of a piece; of equals the first.
+    while any(found.values()):
+        best = max(found, key=lambda name: len(found[name]))
         families.append(best)
         drawn = {c for c in found.pop(best) if _has(best, c)}
         missing -= drawn
@@ -251,8 +245,20 @@ def _fonts(clusters: set[str]) -> tuple[list[str], set[str]]:
     return families, missing
 
 
-def _plainness(face) -> tuple[bool, bool, bool]:
-    return face.style == "normal", face.weight == 400, "Sans" in face.name
+def _plainest_faces() -> dict[str, str]:
+    """The file of each installed family's plainest face, plain families first."""
+    from matplotlib.font_manager import fontManager
+
+    faces: dict[str, str] = {}
+    for face in sorted(fontManager.ttflist, key=_plainness, reverse=True):
+        if not any(box in face.name.lower().replace(" ", "") for box in BOXES):
+            faces.setdefault(face.name, face.fname)
+    return faces
+
+
+def _plainness(face: FontEntry) -> tuple[bool, bool, bool, str]:
+    upright, regular = face.style == "normal", face.weight == 400
+    return upright, regular, "Sans" in face.name, face.name
 
 
 def _has(family: str, cluster: str) -> bool:

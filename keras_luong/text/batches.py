@@ -1,8 +1,8 @@
 """Batches: pairs of sentences to padded rows of ids, as `model.fit` takes them.
 
 Sentences of about the same length share a batch, so that little of it is padding, and
-every batch has about the same number of tokens. Nothing reads the corpus ahead: memory
-holds a bounded number of pairs, whatever the corpus's size.
+every batch has about the same number of tokens. Memory holds a bounded number of pairs,
+whatever the corpus's size.
 
 Shapes: `B` sentence pairs, `S` source length, `T` target length.
 """
@@ -10,6 +10,7 @@ Shapes: `B` sentence pairs, `S` source length, `T` target length.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -20,6 +21,8 @@ from keras_luong.text.tokenizer_pair import TokenizerPair
 _TEXTS_AT_ONCE = 1024  # tokenizing many at a time is several times faster than one
 _SHUFFLED_BATCHES = 64
 PREFETCHED_BATCHES = 16  # about what one round of tokenizing makes
+
+Tensors = dict[str, tf.Tensor]  # by name, such as "source" and "target"
 
 
 def training_batches(
@@ -34,8 +37,8 @@ def training_batches(
     """Batches to train on: shuffled, filtered, bucketed by length, sized in tokens.
 
     Iterating once is one epoch, and every epoch has another order; datasets made with
-    the same seed have the same batches in the same epoch. Pairs with an empty side or
-    with one longer than `max_length` are left out, and no other.
+    the same seed have the same batches in the same epoch. Only pairs with an empty side
+    or with one longer than `max_length` are left out.
 
     Args:
         pairs: Dataset of `{"source": tf.string [], "target": tf.string []}`.
@@ -47,9 +50,9 @@ def training_batches(
         seed: Seed of the order.
         shuffle_pairs: Shuffle within a window of so many pairs. A larger corpus that
             is sorted in some way should be shuffled before.
-        subword_sampling: Splits words at random, in other ways each epoch, see
-            `SentencePieceTokenizer.sample`, whose `alpha` this is; None for always the
-            best split.
+        subword_sampling: Splits words at random, differently in each epoch: the
+            `alpha` of `SentencePieceTokenizer.sample`. None always takes the best
+            split.
 
     Returns:
         Dataset of `({"source": int32 [B, S], "target": int32 [B, T]}, labels int32
@@ -60,8 +63,8 @@ def training_batches(
 
     Raises:
         TypeError: If a number is no integer.
-        ValueError: If it is below 1, or if `subword_sampling` is wanted of a tokenizer
-            that knows only one split.
+        ValueError: If it is below 1, or if `subword_sampling` is given and a tokenizer
+            knows only one split of a word.
 
     Example:
         ```python
@@ -75,7 +78,7 @@ def training_batches(
 
     split = _splitter(tokenizers, subword_sampling)
 
-    def encode(number: tf.Tensor, texts: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def encode(number: tf.Tensor, texts: Tensors) -> Tensors:
         source = split("source", texts, (seed, 2 * number))
         target = split("target", texts, (seed, 2 * number + 1))
         kept = _fits(source, max_length) & _fits(target, max_length)
@@ -126,7 +129,7 @@ def evaluation_batches(
     check_size("batch_tokens", batch_tokens)
     check_size("max_length", max_length)
 
-    def encode(number: tf.Tensor, texts: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def encode(number: tf.Tensor, texts: Tensors) -> Tensors:
         source = tokenizers.source.encode(texts["source"])
         target = tokenizers.target.encode(texts["target"])
         return _rows(source[:, :max_length], target[:, :max_length], max_length)
@@ -137,15 +140,15 @@ def evaluation_batches(
 def ended_rows(
     ids: tf.RaggedTensor, max_length: int
 ) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Cuts and ends rows of ids, as an encoder reads them, in the graph.
+    """Cuts rows of ids and ends them with EOS, as an encoder reads them.
 
     Args:
         ids: Ragged int32 `[B, None]`, without BOS or EOS.
         max_length: Longer rows are cut to so many ids, EOS not counted.
 
     Returns:
-        Ragged int32 `[B, None]`, each row ending with EOS (an empty one is EOS alone),
-        and bool `[B]`: which rows were cut.
+        Ragged int32 `[B, None]`, each row ending with EOS (an empty one becomes EOS
+        alone), and bool `[B]`: which rows were cut.
     """
     return _with_eos(ids[:, :max_length]), ids.row_lengths() > max_length
 
@@ -169,7 +172,7 @@ def bucket_lengths(max_length: int) -> list[int]:
 
 
 def dataset_options() -> tf.data.Options:
-    """Returns how datasets of batches run: in order, sharded by batch, not tuned."""
+    """Returns the options of datasets of batches: in order, sharded by batch."""
     options = tf.data.Options()
     options.deterministic = True
     # Sharding by file would hand one worker the sources and another the targets.
@@ -183,8 +186,10 @@ def dataset_options() -> tf.data.Options:
     return options
 
 
-def _splitter(tokenizers: TokenizerPair, alpha: float | None) -> Callable:
-    """A function of the side, the texts of both and two seeds: -> ids."""
+def _splitter(
+    tokenizers: TokenizerPair, alpha: float | None
+) -> Callable[[str, Tensors, tuple[Any, Any]], tf.RaggedTensor]:
+    """Makes a function that turns one side's texts into ids, with two seeds."""
     if alpha is None:
         return lambda side, texts, seeds: getattr(tokenizers, side).encode(texts[side])
     for tokenizer in (tokenizers.source, tokenizers.target):
@@ -194,8 +199,8 @@ def _splitter(tokenizers: TokenizerPair, alpha: float | None) -> Callable:
                 f"word: sentencepiece. Received: {type(tokenizer).__name__}"
             )
 
-    def split(side, texts, seeds):
-        seeds = [tf.cast(seed, tf.int64) for seed in seeds]
+    def split(side: str, texts: Tensors, seeds: tuple[Any, Any]) -> tf.RaggedTensor:
+        seeds = tuple(tf.cast(seed, tf.int64) for seed in seeds)
         seed = tf.random.stateless_uniform([], seeds, maxval=2**31 - 1, dtype=tf.int32)
         return getattr(tokenizers, side).sample(texts[side], seed, alpha)
 
@@ -207,10 +212,8 @@ def _fits(ids: tf.RaggedTensor, max_length: int) -> tf.Tensor:
     return (lengths > 0) & (lengths <= max_length)
 
 
-def _rows(
-    source: tf.RaggedTensor, target: tf.RaggedTensor, max_length: int
-) -> dict[str, tf.Tensor]:
-    """Pads rows to one width and tells the bucket of each: cheap to take apart."""
+def _rows(source: tf.RaggedTensor, target: tf.RaggedTensor, max_length: int) -> Tensors:
+    """Pads rows to one width, cheap to take apart, and adds the bucket of each."""
     source, labels = _with_eos(source), _with_eos(target)
     longer = tf.maximum(source.row_lengths(), labels.row_lengths())
     shape = [None, max_length + 1]
@@ -227,7 +230,9 @@ def _with_eos(ids: tf.RaggedTensor) -> tf.RaggedTensor:
     return tf.concat([ids, tf.fill([ids.nrows(), 1], EOS_ID)], axis=1)
 
 
-def _encoded(pairs: tf.data.Dataset, encode: Callable) -> tf.data.Dataset:
+def _encoded(
+    pairs: tf.data.Dataset, encode: Callable[[tf.Tensor, Tensors], Tensors]
+) -> tf.data.Dataset:
     """Encodes many pairs at a time, numbered, then hands them out one by one."""
     many = pairs.batch(_TEXTS_AT_ONCE).enumerate()
     return many.map(encode, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
@@ -257,9 +262,7 @@ def _finished(batches: tf.data.Dataset) -> tf.data.Dataset:
     return batches.with_options(dataset_options()).prefetch(PREFETCHED_BATCHES)
 
 
-def _model_inputs(
-    batch: dict[str, tf.Tensor],
-) -> tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]:
+def _model_inputs(batch: Tensors) -> tuple[Tensors, tf.Tensor, tf.Tensor]:
     source, labels = _trimmed(batch["source"]), _trimmed(batch["labels"])
     begin = tf.fill([tf.shape(labels)[0], 1], BOS_ID)
     target = tf.concat([begin, labels[:, :-1]], axis=1)

@@ -1,83 +1,17 @@
-"""Corpora: where pairs of sentences come from.
+"""One function that finds the right kind of corpus for a name.
 
-A corpus has splits ("train", "validation", "test", ...) and streams the pairs of each
-in a fixed order. `load_corpus` finds the right kind: the embedded corpus, a directory
-of text files, or tensorflow-datasets.
+A corpus has splits ("train", "validation", "test", ...) and streams the pairs of
+sentences of each in a fixed order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import tensorflow as tf
-
-from keras_luong.text.corpus import Corpus, check_split, ordered
+from keras_luong.text.corpus import Corpus
 from keras_luong.text.text_files import TextFiles
-
-_STANDARD_SPLITS = ("train", "validation", "test")
-
-
-class TfdsCorpus:
-    """A corpus of tensorflow-datasets, downloaded and prepared if it is not yet.
-
-    Args:
-        name: Its name there, such as "wmt14_translate/de-en".
-        source_language: Key of the source sentence, such as "en".
-        target_language: Key of the target sentence.
-        data_dir: Where tensorflow-datasets keeps its data, its default if None.
-
-    Raises:
-        ValueError: If the name or a language is unknown.
-
-    Example:
-        ```python
-        corpus = TfdsCorpus("wmt14_translate/de-en", "en", "de")
-        ```
-    """
-
-    def __init__(
-        self,
-        name: str,
-        source_language: str,
-        target_language: str,
-        data_dir: str | Path | None = None,
-    ):
-        self._builder = _tfds_builder(name, data_dir)
-        keys = sorted(self._builder.info.features.keys())
-        for language in (source_language, target_language):
-            if language not in keys:
-                raise ValueError(
-                    f"{name} has no sentences in {language!r}; it has {keys}."
-                )
-        if source_language == target_language:
-            raise ValueError(f"The two languages are the same: {source_language!r}.")
-        self._builder.download_and_prepare()
-        self.name = name
-        self.source_language = source_language
-        self.target_language = target_language
-        # Prepared data names its splits; only mocked data does not.
-        self.splits = ordered(self._builder.info.splits or _STANDARD_SPLITS)
-
-    def pairs(self, split: str) -> tf.data.Dataset:
-        """Streams a split.
-
-        Args:
-            split: One of `splits`.
-
-        Returns:
-            Dataset of `{"source": tf.string [], "target": tf.string []}`, in the order
-            in which they were prepared.
-
-        Raises:
-            ValueError: If there is no such split.
-        """
-        examples = self._builder.as_dataset(
-            split=check_split(self, split), shuffle_files=False
-        )
-        source, target = self.source_language, self.target_language
-        return examples.map(lambda e: {"source": e[source], "target": e[target]})
+from keras_luong.text.tfds_corpus import TfdsCorpus, UnknownDataset
 
 
 def load_corpus(
@@ -119,29 +53,8 @@ def load_corpus(
         return TextFiles.from_directory(data, source_language, target_language)
     try:
         return TfdsCorpus(str(data), source_language, target_language, data_dir)
-    except _UnknownTfdsName as error:
+    except UnknownDataset as error:
         raise ValueError(
             f"Found no corpus {str(data)!r}. Tried: the embedded corpus (it is called "
             f"'phrases'); a directory (there is none); tensorflow-datasets ({error})"
-        ) from error
-
-
-class _UnknownTfdsName(ValueError):
-    """Tensorflow-datasets knows no data set of that name."""
-
-
-def _tfds_builder(name: str, data_dir: str | Path | None) -> Any:
-    import tensorflow_datasets as tfds
-
-    try:
-        return tfds.builder(name, data_dir=data_dir)
-    except tfds.core.DatasetNotFoundError as error:
-        raise _UnknownTfdsName(f"There is no data set {name!r} in it.") from error
-    except ValueError as error:
-        dataset = name.split("/")[0]
-        if dataset not in tfds.list_builders(with_community_datasets=False):
-            raise _UnknownTfdsName(f"{name!r} is no name of a data set.") from error
-        configs = sorted(tfds.builder_cls(dataset).builder_configs)
-        raise _UnknownTfdsName(
-            f"{dataset} is there, but not {name!r}; it has {configs}."
         ) from error

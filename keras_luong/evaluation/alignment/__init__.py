@@ -1,4 +1,4 @@
-"""Word alignments: from attention, merged to words, scored and written to files."""
+"""Word alignments: from attention, merged to words, scored, read and written."""
 
 from keras_luong.evaluation.alignment.files import (
     Alignment,
@@ -7,8 +7,6 @@ from keras_luong.evaluation.alignment.files import (
     parse_pharaoh,
     read_pharaoh,
     read_wa,
-    write_pharaoh,
-    write_wa,
 )
 from keras_luong.evaluation.alignment.links import (
     AlignmentScore,
@@ -40,6 +38,4 @@ __all__ = [
     "read_wa",
     "replace_unknowns",
     "words_of",
-    "write_pharaoh",
-    "write_wa",
 ]

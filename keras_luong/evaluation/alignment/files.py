@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from keras_luong.checks import check_flag, check_path, check_size
 from keras_luong.evaluation.alignment.links import Link, link_set
+from keras_luong.files import read_lines
+
+T = TypeVar("T")
 
 _PHARAOH_LINK = re.compile(r"(\d+)([-p?])(\d+)", re.ASCII)
 _NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
@@ -41,7 +44,7 @@ class Alignments(NamedTuple):
 
 
 def parse_pharaoh(line: str, one_based: bool = False) -> Alignment:
-    """Reads a sentence pair's links in Pharaoh format, such as `0-0 1-2 2p2`.
+    """Reads the links of a sentence pair in Pharaoh format, such as `0-0 1-2 2p2`.
 
     Args:
         line: Links parted by white space: `i-j` is sure, `ipj` or `i?j` is possible.
@@ -76,7 +79,7 @@ def parse_pharaoh(line: str, one_based: bool = False) -> Alignment:
 def format_pharaoh(
     sure: Iterable[Link], possible: Iterable[Link] = (), one_based: bool = False
 ) -> str:
-    """Writes a sentence pair's links in Pharaoh format, sorted.
+    """Returns the links of a sentence pair in Pharaoh format, sorted.
 
     Args:
         sure: Links written `i-j`.
@@ -92,11 +95,13 @@ def format_pharaoh(
     Example:
         >>> format_pharaoh({(1, 2), (0, 0)}, {(2, 2)})
         '0-0 1-2 2p2'
+        >>> files.write_lines("corpus.talp", map(format_pharaoh, sure))
     """
     first = int(check_flag("one_based", one_based))
+    sure = link_set(sure)
     return " ".join(
-        f"{i + first}{'-' if is_sure else 'p'}{j + first}"
-        for (i, j), is_sure in _marked(sure, possible)
+        f"{i + first}{'-' if (i, j) in sure else 'p'}{j + first}"
+        for i, j in sorted(sure | link_set(possible))
     )
 
 
@@ -114,32 +119,8 @@ def read_pharaoh(path: str | Path, one_based: bool = False) -> Alignments:
         FileNotFoundError: If there is no such file.
         ValueError: If something is no link; it names the file and the line.
     """
-    parsed = []
-    for place, line in _lines(path):
-        with _naming(place):
-            parsed.append(parse_pharaoh(line, one_based))
-    return _columns(parsed)
-
-
-def write_pharaoh(
-    path: str | Path,
-    sure: Sequence[Iterable[Link]],
-    possible: Sequence[Iterable[Link]] | None = None,
-    one_based: bool = False,
-) -> None:
-    """Writes a file in Pharaoh format, one sentence pair a line.
-
-    Args:
-        path: The file.
-        sure: The links of each sentence pair, written `i-j`.
-        possible: The possible links of each, written `ipj` unless they are sure.
-        one_based: Whether to count from 1 in the file.
-
-    Raises:
-        ValueError: If the lengths differ, or a link is no pair of indices.
-    """
-    pairs = _paired(sure, possible)
-    _write(path, (format_pharaoh(*pair, one_based=one_based) for pair in pairs))
+    lines = read_lines(check_path("path", path))
+    return _columns(_parsed(path, lines, partial(parse_pharaoh, one_based=one_based)))
 
 
 def read_wa(path: str | Path, sentences: int | None = None) -> Alignments:
@@ -164,68 +145,19 @@ def read_wa(path: str | Path, sentences: int | None = None) -> Alignments:
             is far beyond the file's lines; it names the file and the line.
     """
     check_size("sentences", sentences, optional=True)
-    found: dict[int, Alignment] = {}
-    lines = list(_lines(path))
+    lines = list(read_lines(check_path("path", path)))
     # A slip such as 20000000 for 20 must not fill the memory with empty sets.
     largest = sentences or 10 * len(lines) + 1000
-    for place, line in lines:
-        if not line.strip():
-            continue
-        with _naming(place):
-            number, link, is_sure = _parse_wa(line, largest)
+    found: dict[int, Alignment] = {}
+    links = filter(None, _parsed(path, lines, partial(_parse_wa, largest=largest)))
+    for number, link, is_sure in links:
         alignment = found.setdefault(number, Alignment(set(), set()))
         if min(link) >= 0:
             alignment.possible.add(link)
             if is_sure:
                 alignment.sure.add(link)
-    count = sentences or max(found, default=0)
-    numbers = range(1, count + 1)
+    numbers = range(1, (sentences or max(found, default=0)) + 1)
     return _columns(found.get(n) or Alignment(set(), set()) for n in numbers)
-
-
-def write_wa(
-    path: str | Path,
-    sure: Sequence[Iterable[Link]],
-    possible: Sequence[Iterable[Link]] | None = None,
-) -> None:
-    """Writes a file in the format that `read_wa` reads, every link marked S or P.
-
-    The format has a line for a link and none for a sentence pair: pairs without links
-    at the end leave no trace. To get them back, give `read_wa` the number `sentences`.
-
-    Args:
-        path: The file.
-        sure: The links of each sentence pair, marked `S`.
-        possible: The possible links of each, marked `P` unless they are sure.
-
-    Raises:
-        ValueError: If the lengths differ, or a link is no pair of indices.
-    """
-    _write(
-        path,
-        (
-            f"{number} {i + 1} {j + 1} {'S' if is_sure else 'P'}"
-            for number, pair in enumerate(_paired(sure, possible), 1)
-            for (i, j), is_sure in _marked(*pair)
-        ),
-    )
-
-
-def _marked(sure, possible) -> list[tuple[Link, bool]]:
-    """All links, sorted, each with whether it is sure."""
-    sure = link_set(sure)
-    return [(link, link in sure) for link in sorted(sure | link_set(possible))]
-
-
-def _paired(sure, possible) -> Iterator[tuple]:
-    if possible is None:
-        possible = [()] * len(sure)
-    if len(sure) != len(possible):
-        raise ValueError(
-            "sure and possible must have one set of links for each sentence pair. "
-            f"Received: {len(sure)} and {len(possible)} sets"
-        )
-    return zip(sure, possible, strict=True)
 
 
 def _columns(alignments: Iterable[Alignment]) -> Alignments:
@@ -233,8 +165,25 @@ def _columns(alignments: Iterable[Alignment]) -> Alignments:
     return Alignments([a.sure for a in alignments], [a.possible for a in alignments])
 
 
-def _parse_wa(line: str, largest: int) -> tuple[int, Link, bool]:
-    """The sentence's number, the link counted from 0, and whether it is sure."""
+def _parsed(
+    path: str | Path, lines: Iterable[str], parse: Callable[[str], T]
+) -> Iterator[T]:
+    """Parses each line; an error names the file and the line."""
+    for number, line in enumerate(lines, 1):
+        try:
+            parsed = parse(line)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from error
+        yield parsed
+
+
+def _parse_wa(line: str, largest: int) -> tuple[int, Link, bool] | None:
+    """Returns the sentence's number, the link counted from 0, and whether it is sure.
+
+    A blank line has none of these.
+    """
+    if not line.strip():
+        return None
     match = _WA_LINE.fullmatch(line.strip())
     if not match:
         raise ValueError(
@@ -248,25 +197,3 @@ def _parse_wa(line: str, largest: int) -> tuple[int, Link, bool]:
             f"their number as sentences. Received: {number}"
         )
     return number, (i - 1, j - 1), (match[4] or "S").strip() == "S"
-
-
-def _lines(path: str | Path) -> Iterator[tuple[str, str]]:
-    """Each line, after the words that say where it is."""
-    path = check_path("path", path)
-    # What is not UTF-8 is no link either, and refused with its place.
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        for number, line in enumerate(file, 1):
-            yield f"{path}, line {number}", line
-
-
-@contextmanager
-def _naming(place: str) -> Iterator[None]:
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"{place}: {error}") from error
-
-
-def _write(path: str | Path, lines: Iterable[str]) -> None:
-    text = "".join(f"{line}\n" for line in lines)  # all is well before a file is made
-    check_path("path", path).write_bytes(text.encode())

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from keras_luong.checks import check_flag, check_size
+from keras_luong.checks import check_flag, check_size, check_strings
 
 Link = tuple[int, int]
 
@@ -36,7 +37,10 @@ class AlignmentScore(NamedTuple):
 
 
 def hard_alignment(
-    weights, shift: int = 0, source_end: bool = False, target_end: bool = False
+    weights: ArrayLike,
+    shift: int = 0,
+    source_end: bool = False,
+    target_end: bool = False,
 ) -> set[Link]:
     """Links each target token to the source token that it attends to most.
 
@@ -133,16 +137,20 @@ def aer(
     )
 
 
-def matrix(weights, source=None, target=None) -> np.ndarray:
-    """The weights as `[T, S]`, which must be as many as the tokens, if these are given.
+def matrix(
+    weights: ArrayLike,
+    source: Sequence[str] | None = None,
+    target: Sequence[str] | None = None,
+) -> np.ndarray:
+    """Returns weights as a finite matrix `[T, S]`, of the tokens if these are given.
 
     Integers become floats, and half precision becomes single.
     """
     weights = np.asarray(weights)
     weights = weights.astype(np.result_type(weights.dtype, np.float32), copy=False)
-    if source is not None:
-        check_tokens("source tokens", source)
-        check_tokens("target tokens", target)
+    if source is not None and target is not None:
+        check_strings("source tokens", source)
+        check_strings("target tokens", target)
         expected = len(target), len(source)
         if weights.shape != expected:
             raise ValueError(
@@ -157,12 +165,6 @@ def matrix(weights, source=None, target=None) -> np.ndarray:
     if not np.isfinite(weights).all():
         raise ValueError("weights must be finite. Received NaN or infinite values")
     return weights
-
-
-def check_tokens(name: str, tokens: Sequence[str]) -> None:
-    """Raises TypeError at one string in place of a list of them."""
-    if isinstance(tokens, (str, bytes)):
-        raise TypeError(f"{name} must be a list of strings. Received one: {tokens!r}")
 
 
 def link_set(links: Iterable[Link]) -> set[Link]:

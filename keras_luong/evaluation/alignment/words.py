@@ -10,10 +10,11 @@ from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
+from keras_luong.checks import check_strings
 from keras_luong.evaluation.alignment.links import (
     Link,
-    check_tokens,
     hard_alignment,
     link_set,
     matrix,
@@ -55,7 +56,7 @@ def words_of(pieces: Sequence[str]) -> list[Word]:
         >>> [word.text for word in words_of(["▁Hun", "de", "▁", "Ω", "</s>"])]
         ['Hunde', 'Ω', '</s>']
     """
-    check_tokens("pieces", pieces)
+    check_strings("pieces", pieces)
     spaced = any(WORD_START in piece for piece in pieces)
     starts = [i for i in range(len(pieces)) if not spaced or _starts_word(pieces, i)]
     words = []
@@ -66,7 +67,7 @@ def words_of(pieces: Sequence[str]) -> list[Word]:
 
 
 def merge_weights(
-    weights, source_tokens: Sequence[str], target_tokens: Sequence[str]
+    weights: ArrayLike, source_tokens: Sequence[str], target_tokens: Sequence[str]
 ) -> np.ndarray:
     """Merges attention between sub-word tokens to attention between words.
 
@@ -137,7 +138,7 @@ def merge_links(
 def replace_unknowns(
     tokens: Sequence[str],
     source_tokens: Sequence[str],
-    weights,
+    weights: ArrayLike,
     dictionary: Mapping[str, str] | None = None,
     unknown: str = UNKNOWN,
 ) -> list[str]:
@@ -179,7 +180,7 @@ def replace_unknowns(
     return result
 
 
-def _membership(words: list[Word], dtype) -> np.ndarray:
+def _membership(words: list[Word], dtype: DTypeLike) -> np.ndarray:
     """Matrix `[tokens, words]`, 1 where a token belongs to a word."""
     owners = [n for n, word in enumerate(words) for _ in word.tokens]
     return np.eye(len(words), dtype=dtype)[np.array(owners, int)]
