@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_luong.translation.translation import Translation, most_bytes
+from keras_luong.translation.translation import Translation
 
 METADATA = "keras_luong.json"
 FORMAT = 1
@@ -122,8 +122,9 @@ class EdgeTranslator:
             raise TypeError(f"A text must be str or bytes. Received: {text!r:.60}")
         most = self.metadata["max_source_length"]
         text = text.strip()
-        cut = len(text) > most_bytes(most)
-        text = text[: most_bytes(most)].decode("utf-8", "replace")
+        most_bytes = 64 * most  # as keras_luong.translation.graph has it
+        cut = len(text) > most_bytes
+        text = text[:most_bytes].decode("utf-8", "replace")
         ids = self._source.encode(text)
         empty = not text.strip() or not ids
         truncated = cut or (len(ids) > most and not empty)
