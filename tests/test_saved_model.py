@@ -13,7 +13,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
-from export_scripts import export_script
 from opinionated import opinionated
 from small_models import MODELS
 from small_translator import (
@@ -24,10 +23,11 @@ from small_translator import (
 )
 from tensorflow.core.protobuf import saved_model_pb2
 
-import keras_luong
+import keras_luong.cli.export as command
 import keras_luong.export.saved_model as saved_model
 from keras_luong import Translator, export_saved_model
-from keras_luong.cli import command_line
+from keras_luong.cli import translators
+from keras_luong.cli.main import main
 from keras_luong.decoding import (
     AverageLengthPenalty,
     BeamSearch,
@@ -367,13 +367,13 @@ def test_a_reader_never_sees_half_a_version(tmp_path):
         ),
     ],
 )
-def test_the_command_line(options, search, tmp_path, monkeypatch, capsys):
+def test_the_command(options, search, tmp_path, monkeypatch, capsys):
     def load_ensemble(run_dirs, dtype):
         assert (run_dirs, dtype) == ([tmp_path / "run"], "float32")
         return word_translator(BeamSearch(4, 2, 9, 0.5))
 
-    def origin(args, precision):
-        return {"from": str(args.run_dir), "precision": precision}
+    def origin(options, precision):
+        return {"from": str(options.run_dir), "precision": precision}
 
     seen = []
 
@@ -381,15 +381,12 @@ def test_the_command_line(options, search, tmp_path, monkeypatch, capsys):
         seen.append(translator)
         return export_saved_model(translator, *args, **kwargs)
 
-    monkeypatch.setattr(command_line, "load_ensemble", load_ensemble)
-    script = export_script("to_saved_model")
-    monkeypatch.setattr(script, "origin", origin)
-    monkeypatch.setattr(keras_luong, "export_saved_model", export)
+    monkeypatch.setattr(translators, "load_ensemble", load_ensemble)
+    monkeypatch.setattr(command, "origin", origin)
+    monkeypatch.setattr(command, "export_saved_model", export)
     run, out = str(tmp_path / "run"), str(tmp_path / "out")
-    argv = ["", run, out, "--version", "2", "--check", "the cat", *options]
-    argv += ["--precision", "float32"]
-    monkeypatch.setattr(sys, "argv", argv)
-    script.main()
+    argv = ["export", run, out, "--version", "2", "--check", "the cat", *options]
+    main([*argv, "--precision", "float32"])
     assert seen[0].search == search
     assert seen[0].max_source_length == (2 if "--max_source_length" in options else 10)
     about = json.loads((Path(out) / "2" / METADATA).read_text())

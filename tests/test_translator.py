@@ -329,6 +329,34 @@ def test_a_translation_begins_as_it_must():
         translator.translate(["one"], prefixes=[])
 
 
+def test_with_another_search():
+    translator = make(BeamSearch(3, length_penalty=0.6), max_source_length=5)
+    wide = translator.with_search(beam_width=4, n_best=2, max_source_length=7)
+    assert wide.search == BeamSearch(4, 2, length_penalty=0.6)
+    assert (wide.max_source_length, translator.max_source_length) == (7, 5)
+    assert translator.search == BeamSearch(3, length_penalty=0.6)
+    assert wide.model is translator.model and wide.tokenizers is translator.tokenizers
+    other = translator.with_search(GreedySearch(9), max_length=3)
+    assert other.search == GreedySearch(3) and other.max_source_length == 5
+    assert texts_of(other.translate(["one two three four"])) == ["eins zwei drei"]
+    assert translator.with_search().search is translator.search
+
+
+@pytest.mark.parametrize(
+    ("search", "changes", "error", "message"),
+    [
+        (None, {"n_best": 9}, ValueError, "n_best=9, beam_width=3"),
+        (GreedySearch(3), {"beam_width": 2}, TypeError, "GreedySearch.*'beam_width'"),
+        (lambda model, ids: None, {"max_length": 2}, TypeError, "dataclass"),
+        (5, {}, TypeError, "`search` must be callable.*Received: 5"),
+        (None, {"max_source_length": 0}, ValueError, "max_source_length must be"),
+    ],
+)
+def test_another_search_that_cannot_be(search, changes, error, message):
+    with pytest.raises(error, match=message):
+        make().with_search(search, **changes)
+
+
 @pytest.mark.parametrize("window", [1, 2, 100])
 def test_a_stream_says_the_same_and_reads_no_further_than_its_window(window):
     sources = ["three", "one two three four", "", "two one", "one"]
