@@ -297,7 +297,7 @@ def test_score_reads_given_translations():
 
 def test_score_needs_a_target_for_each_text():
     with pytest.raises(
-        ValueError, match="a target for each text. Received: 2 texts and 1"
+        ValueError, match="one of `targets` for each text. Received: 2 texts and 1"
     ):
         make().score(["one", "two"], ["eins"])
     with pytest.raises(TypeError, match="'eins'"):
@@ -325,7 +325,7 @@ def test_a_translation_begins_as_it_must():
     translator = make()
     free, forced = translator.translate(["one two", "one two"], prefixes=["", "vier"])
     assert free.text == "eins zwei" and forced.text == "vier zwei"
-    with pytest.raises(ValueError, match="a prefix for each text"):
+    with pytest.raises(ValueError, match="one of `prefixes` for each text"):
         translator.translate(["one"], prefixes=[])
 
 

@@ -25,7 +25,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from keras_luong.checks import check_choice, check_path, check_size
@@ -104,9 +103,9 @@ def export_tflite(
         raise IsADirectoryError(f"path must be a file. Received the directory {target}")
     check_choice("quantize", quantize, QUANTIZE)
     check_size("source_length", source_length, optional=True, smallest=2)
-    model, search = _in_float32(translator.model), _search(translator.search)
+    search = _search(translator.search)
     about = _describe(translator, metadata, quantize, source_length)
-    longest = translator.max_source_length + 1
+    model, longest = _in_float32(translator.model), translator.max_source_length + 1
     content = _converted(_one_sentence(model, search, longest, source_length), quantize)
     with saved_beside(target) as beside:
         beside.write_bytes(content)
@@ -167,16 +166,13 @@ def _search(search: Any) -> BeamSearch:
 
 
 def _tokenizers(translator: Translator) -> dict[str, Any]:
-    sides = {
-        "source": translator.source_tokenizer,
-        "target": translator.target_tokenizer,
-    }
+    tokenizers = translator.source_tokenizer, translator.target_tokenizer
+    sides = dict(zip(("source", "target"), tokenizers, strict=True))
     for side, tokenizer in sides.items():
         if getattr(tokenizer, "kind", None) not in ("sentencepiece", "word"):
             raise TypeError(
-                f"The {side} tokenizer must be a SentencePieceTokenizer or a "
-                "WordTokenizer, which the edge runtime knows. Received: "
-                f"{tokenizer!r}"
+                f"The {side} tokenizer must be a SentencePieceTokenizer or a Word"
+                f"Tokenizer, which the edge runtime knows. Received: {tokenizer!r}"
             )
     return sides
 
@@ -209,17 +205,15 @@ class _AtMost:
     def __init__(self, model: StepModel, source: tf.Tensor, longest: int):
         self.model, self.source, self.longest = model, source, longest
 
-    def encode(self, source_ids: tf.Tensor) -> tuple[Any, Any]:
+    def encode(self, source_ids):
         del source_ids  # the same, padded
         return self.model.encode(self.source)
 
-    def step(
-        self, tokens: tf.Tensor, state: Any, memory: Any
-    ) -> tuple[tf.Tensor, Any, tf.Tensor]:
+    def step(self, tokens, state, memory):
         logits, state, weights = self.model.step(tokens, state, memory)
         return logits, state, _padded(weights, self.longest)
 
-    def cast_weights(self) -> list[tuple[keras.Variable, tf.Tensor]]:
+    def cast_weights(self):
         return cast_weights(self.model)
 
 
