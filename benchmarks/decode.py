@@ -10,7 +10,10 @@ memory that a first batch takes beyond the loaded and traced model.
     python benchmarks/decode.py --peer PEER/bin/python --shape 32,30,30,8000,512,512,2,5
 
 The peer's environment: tensorflow-cpu==2.15.1 tensorflow-addons==0.23.0
-typing_extensions==4.5.0.
+typing_extensions==4.5.0. To see in seconds that the benchmark itself works, ours alone:
+
+    python benchmarks/decode.py --shape 2,5,4,40,8,8,1,2 --rounds 1
+    python benchmarks/decode.py --run_dir RUN --sources FILE --rounds 1 --max_length 5
 """
 
 from __future__ import annotations
@@ -172,15 +175,13 @@ def save(path: Path, groups: list[list]) -> None:
 def trained(args):
     """A run's model, and the ids of the sentences to translate."""
     from keras_luong import load
-    from keras_luong.text.batches import source_rows
+    from keras_luong.text.batches import ended_rows
 
     translator = load(args.run_dir)
     lines = Path(args.sources).read_text(encoding="utf-8").split("\n")
-    lines = [line for line in lines if line.strip()]
-    ids, _ = source_rows(
-        lines, translator.source_tokenizer, translator.max_source_length
-    )
-    return translator.model, ids.to_list()
+    ids = translator.source_tokenizer.encode([line for line in lines if line.strip()])
+    rows, _ = ended_rows(ids, translator.max_source_length)
+    return translator.model, rows.to_list()
 
 
 def random(args):

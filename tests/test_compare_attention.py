@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from keras_luong.models.presets import PRESETS
 
 from keras_luong import Translation, files
 from keras_luong.cli import flags as training_flags
-from keras_luong.models.presets import PRESETS
 
 pytest.importorskip("matplotlib")
 SCRIPT = Path(__file__).parent.parent / "examples" / "compare_attention.py"

@@ -13,7 +13,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
-from export_scripts import export_script
 from opinionated import opinionated
 from small_models import MODELS
 from small_translator import (
@@ -24,10 +23,11 @@ from small_translator import (
 )
 from tensorflow.core.protobuf import saved_model_pb2
 
-import keras_luong
+import keras_luong.cli.export as command
 import keras_luong.export.saved_model as saved_model
 from keras_luong import Translator, export_saved_model
-from keras_luong.cli import command_line
+from keras_luong.cli import translators
+from keras_luong.cli.main import main
 from keras_luong.decoding import (
     AverageLengthPenalty,
     BeamSearch,
@@ -264,18 +264,10 @@ def test_a_faster_export_of_the_same_version_stays(tmp_path, monkeypatch):
             "saved_model",
             SimpleNamespace(save=save, SaveOptions=tf.saved_model.SaveOptions),
         )
-        with pytest.raises(FileExistsError, match="1 exists; .*overwrite=True"):
+        with pytest.raises(FileExistsError, match="1 exists"):
             export_saved_model(word_translator(), tmp_path)
     assert (target / "saved_model.pb").read_text() == "the other's"
     assert os.listdir(tmp_path) == ["1"]
-
-
-def test_a_file_in_the_versions_place_is_replaced_whole(tmp_path):
-    (tmp_path / "1").write_text("old")
-    new = tmp_path / ".1-new"
-    new.mkdir()
-    saved_model._publish(new, tmp_path / "1", overwrite=True)
-    assert os.listdir(tmp_path) == ["1"] and (tmp_path / "1").is_dir()
 
 
 @pytest.mark.slow
@@ -342,23 +334,6 @@ def test_an_existing_version_is_refused_or_replaced(tmp_path, monkeypatch):
     assert "saved_model.pb" in os.listdir(version) and "old" not in os.listdir(version)
 
 
-def test_a_failed_rename_brings_the_old_version_back(tmp_path, monkeypatch):
-    old, new = tmp_path / "1", tmp_path / ".1-new"
-    old.mkdir()
-    (old / "weights").touch()
-    rename = Path.rename
-
-    def fail(self, target):
-        if self == new:
-            raise OSError("disk gone")
-        return rename(self, target)
-
-    monkeypatch.setattr(Path, "rename", fail)
-    with pytest.raises(OSError, match="disk gone"):
-        saved_model._publish(new, old, overwrite=True)
-    assert os.listdir(old) == ["weights"]
-
-
 @pytest.mark.slow
 def test_a_reader_never_sees_half_a_version(tmp_path):
     half, stop = [], threading.Event()
@@ -392,13 +367,13 @@ def test_a_reader_never_sees_half_a_version(tmp_path):
         ),
     ],
 )
-def test_the_command_line(options, search, tmp_path, monkeypatch, capsys):
+def test_the_command(options, search, tmp_path, monkeypatch, capsys):
     def load_ensemble(run_dirs, dtype):
         assert (run_dirs, dtype) == ([tmp_path / "run"], "float32")
         return word_translator(BeamSearch(4, 2, 9, 0.5))
 
-    def origin(args, precision):
-        return {"from": str(args.run_dir), "precision": precision}
+    def origin(options, precision):
+        return {"from": str(options.run_dir), "precision": precision}
 
     seen = []
 
@@ -406,15 +381,12 @@ def test_the_command_line(options, search, tmp_path, monkeypatch, capsys):
         seen.append(translator)
         return export_saved_model(translator, *args, **kwargs)
 
-    monkeypatch.setattr(command_line, "load_ensemble", load_ensemble)
-    script = export_script("to_saved_model")
-    monkeypatch.setattr(script, "origin", origin)
-    monkeypatch.setattr(keras_luong, "export_saved_model", export)
+    monkeypatch.setattr(translators, "load_ensemble", load_ensemble)
+    monkeypatch.setattr(command, "origin", origin)
+    monkeypatch.setattr(command, "export_saved_model", export)
     run, out = str(tmp_path / "run"), str(tmp_path / "out")
-    argv = ["", run, out, "--version", "2", "--check", "the cat", *options]
-    argv += ["--precision", "float32"]
-    monkeypatch.setattr(sys, "argv", argv)
-    script.main()
+    argv = ["export", run, out, "--version", "2", "--check", "the cat", *options]
+    main([*argv, "--precision", "float32"])
     assert seen[0].search == search
     assert seen[0].max_source_length == (2 if "--max_source_length" in options else 10)
     about = json.loads((Path(out) / "2" / METADATA).read_text())

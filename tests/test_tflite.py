@@ -249,6 +249,9 @@ def test_it_carries_what_it_needs_and_where_it_is_from(tmp_path):
     assert metadata["settings"] == {"épochs": 3}
     assert metadata["quantize"] == "int8" and metadata["source_length"] == 9
     assert metadata["max_source_length"] == 8
+    # The edge runtime knows nothing of this library but what the file says.
+    assert metadata["format"] == 1 and metadata["bytes_per_token"] == 64
+    assert metadata["special_ids"] == {"pad": 0, "unk": 1, "bos": 2, "eos": 3}
     assert "GreedySearch(max_length=4)" in metadata["search"]
 
 

@@ -297,7 +297,7 @@ def test_score_reads_given_translations():
 
 def test_score_needs_a_target_for_each_text():
     with pytest.raises(
-        ValueError, match="a target for each text. Received: 2 texts and 1"
+        ValueError, match="one of `targets` for each text. Received: 2 texts and 1"
     ):
         make().score(["one", "two"], ["eins"])
     with pytest.raises(TypeError, match="'eins'"):
@@ -325,8 +325,36 @@ def test_a_translation_begins_as_it_must():
     translator = make()
     free, forced = translator.translate(["one two", "one two"], prefixes=["", "vier"])
     assert free.text == "eins zwei" and forced.text == "vier zwei"
-    with pytest.raises(ValueError, match="a prefix for each text"):
+    with pytest.raises(ValueError, match="one of `prefixes` for each text"):
         translator.translate(["one"], prefixes=[])
+
+
+def test_with_another_search():
+    translator = make(BeamSearch(3, length_penalty=0.6), max_source_length=5)
+    wide = translator.with_search(beam_width=4, n_best=2, max_source_length=7)
+    assert wide.search == BeamSearch(4, 2, length_penalty=0.6)
+    assert (wide.max_source_length, translator.max_source_length) == (7, 5)
+    assert translator.search == BeamSearch(3, length_penalty=0.6)
+    assert wide.model is translator.model and wide.tokenizers is translator.tokenizers
+    other = translator.with_search(GreedySearch(9), max_length=3)
+    assert other.search == GreedySearch(3) and other.max_source_length == 5
+    assert texts_of(other.translate(["one two three four"])) == ["eins zwei drei"]
+    assert translator.with_search().search is translator.search
+
+
+@pytest.mark.parametrize(
+    ("search", "changes", "error", "message"),
+    [
+        (None, {"n_best": 9}, ValueError, "n_best=9, beam_width=3"),
+        (GreedySearch(3), {"beam_width": 2}, TypeError, "GreedySearch.*'beam_width'"),
+        (lambda model, ids: None, {"max_length": 2}, TypeError, "dataclass"),
+        (5, {}, TypeError, "`search` must be callable.*Received: 5"),
+        (None, {"max_source_length": 0}, ValueError, "max_source_length must be"),
+    ],
+)
+def test_another_search_that_cannot_be(search, changes, error, message):
+    with pytest.raises(error, match=message):
+        make().with_search(search, **changes)
 
 
 @pytest.mark.parametrize("window", [1, 2, 100])

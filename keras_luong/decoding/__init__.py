@@ -4,6 +4,7 @@ from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.ensemble import Ensemble
 from keras_luong.decoding.forced import force
 from keras_luong.decoding.greedy import GreedySearch
+from keras_luong.decoding.hypotheses import Hypotheses
 from keras_luong.decoding.penalties import (
     AverageLengthPenalty,
     CoveragePenalty,
@@ -15,7 +16,7 @@ from keras_luong.decoding.penalties import (
 )
 from keras_luong.decoding.sampling import RandomSampling
 from keras_luong.decoding.shortlist import Shortlist
-from keras_luong.decoding.stepping import Hypotheses, StepModel
+from keras_luong.decoding.stepping import Search, StepModel
 
 __all__ = [
     "AverageLengthPenalty",
@@ -28,6 +29,7 @@ __all__ = [
     "Hypotheses",
     "LengthPenalty",
     "RandomSampling",
+    "Search",
     "Shortlist",
     "StepModel",
     "SummaryCoveragePenalty",

@@ -68,27 +68,29 @@ class BeamSearch:
     after the length penalty (the length counts the end token), plus the coverage
     penalty.
 
-    **When a sentence stops.** With `early_stopping=True`, exactly when no open
-    hypothesis can still enter its pool. Write `L <= 0` for an open hypothesis's
-    log-probability. Every further token adds the logarithm of a probability, so no
-    continuation exceeds `L`, and none scores above the penalties' `bound`s, which each
-    of them proves for itself (`keras_luong.decoding.penalties`). A full pool admits
-    only scores above its worst (at a tie, who came first stays). So once the pool is
-    full and no bound is above its worst, nothing can change it; and while one is above,
-    or a place empty, a continuation of probability one could enter: no rule that knows
-    only what the model said so far can stop earlier. (With a coverage penalty the bound
-    lets every source word get all of the attention to come, which no continuation can
-    give to more than one: the search may go on for longer than it must.) `False` goes
-    on until all hypotheses have ended or are too long, with the same result; "first"
-    stops when the pool is full, which is faster and may miss better hypotheses.
+    **When a sentence stops.** With `early_stopping=True` it stops exactly when no open
+    hypothesis can still enter its pool. Write `L <= 0` for the log-probability of an
+    open hypothesis. Every further token adds the logarithm of a probability, so no
+    continuation exceeds `L`, and none scores above the penalties' `bound`s
+    (`keras_luong.decoding.penalties` proves each of them). A full pool admits only
+    scores above its worst (at a tie the earlier one stays). So once the pool is full
+    and no bound is above its worst, nothing can change it. As long as one is above, or
+    a place is empty, a continuation of probability one could still enter: no rule that
+    knows only what the model has said so far can stop earlier. (The bound of a coverage
+    penalty lets every source word get all of the attention to come, which no
+    continuation can do, so the search may go on longer than necessary.) With `False` a
+    sentence goes on until all hypotheses have ended or are too long, with the same
+    result; with "first" it stops when the pool is full, which is faster and may miss
+    better hypotheses.
 
     **At the maximum length** the open hypotheses are closed as they are, without an end
     token. They only fill the places that the sentence's pool has left, ranked by score
     after every finished one: half a sentence never displaces a whole one.
 
     **Ties** go to the lower beam, then to the lower id. A sentence's result does not
-    depend on its neighbours in the batch, up to the rounding of the last bit (a matrix
-    product rounds otherwise for another number of rows), which may decide a tie.
+    depend on its neighbours in the batch, except for the rounding of the last bit (a
+    matrix product may round differently with another number of rows), which may decide
+    a tie.
 
     Args:
         beam_width: `K`.
@@ -228,7 +230,7 @@ class BeamSearch:
     def _sentences(self, source_ids, prefix_ids, memory):
         """Returns what is known of each sentence before the first step."""
         lengths = token_counts(source_ids)
-        limits = length_limits(lengths, self.max_length)
+        limits = length_limits(source_ids, self.max_length)
         if self.max_length_ratio is not None:
             relative = tf.maximum(1, _share_of(lengths, self.max_length_ratio))
             absolute = self.max_length is not None

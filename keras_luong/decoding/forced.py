@@ -72,4 +72,4 @@ def _force(model, source_ids, target_ids):
 def _log_prob(logits: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
     """Returns the log-probability of tokens `[B, 1]` by logits `[B, 1, V]`."""
     normalisers, _ = split_log_softmax(logits)
-    return tf.gather(logits, tokens, batch_dims=2) - normalisers[..., 0]
+    return tf.gather(logits, tokens, batch_dims=2) - tf.squeeze(normalisers, axis=-1)

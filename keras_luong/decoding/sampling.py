@@ -27,7 +27,6 @@ from keras_luong.decoding.stepping import (
     keep_shapes,
     length_limits,
     split_log_softmax,
-    token_counts,
 )
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID
 
@@ -121,7 +120,7 @@ class RandomSampling:
 
     def _search(self, model, source_ids):
         memory, state = model.encode(source_ids)
-        limits = length_limits(token_counts(source_ids), self.max_length)
+        limits = length_limits(source_ids, self.max_length)
         uniforms = self._uniforms(source_ids, limits)
 
         def take_step(time, samples, written):
@@ -178,8 +177,10 @@ class RandomSampling:
         never = (ids == PAD_ID) | (ids == BOS_ID)
         ranked = tf.where(possible & ~never, logits, IMPOSSIBLE)
         tokens = draw(ranked, uniforms, self.temperature, self.top_k, self.top_p)
-        gains = tf.gather(ranked, tokens, batch_dims=2) - normalisers[..., 0]
-        return tokens, tf.where(possible[..., 0], gains, IMPOSSIBLE)
+        # Where nothing is possible, -inf - inf is -inf, and -inf - -inf would be NaN.
+        normalisers = tf.where(possible, normalisers, math.inf)
+        chosen = tf.gather(ranked, tokens, batch_dims=2)
+        return tokens, chosen - tf.squeeze(normalisers, axis=-1)
 
     def _longest(self, source_ids):
         """Returns `T`, an int or a scalar tensor."""

@@ -163,17 +163,17 @@ def token_counts(ids: tf.Tensor) -> tf.Tensor:
     return tf.math.count_nonzero(ids != PAD_ID, axis=1, dtype=tf.int32)
 
 
-def length_limits(source_lengths: tf.Tensor, max_length: int | None) -> tf.Tensor:
+def length_limits(source_ids: tf.Tensor, max_length: int | None) -> tf.Tensor:
     """Returns the longest that each sentence's hypotheses may grow, int32 `[B]`.
 
     Args:
-        source_lengths: int32 `[B]`, padding not counted, so that a sentence's
-            neighbours do not matter.
-        max_length: The limit of all, or None for twice the source's length and 10.
+        source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
+        max_length: The limit of all, or None for twice the sentence's own length
+            (without padding, so that its neighbours do not matter) and 10.
     """
     if max_length is not None:
-        return tf.fill(tf.shape(source_lengths), max_length)
-    return 2 * source_lengths + 10
+        return tf.fill(tf.shape(source_ids)[:1], max_length)
+    return 2 * token_counts(source_ids) + 10
 
 
 def follow(nest: Any, parents: tf.Tensor) -> Any:

@@ -11,11 +11,8 @@ A loading process needs TensorFlow and, for SentencePiece, `import tensorflow_te
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import shutil
-import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,60 +24,63 @@ from keras_luong.checks import check_path, check_size
 from keras_luong.decoding.sampling import RandomSampling
 from keras_luong.export.signatures import signatures
 from keras_luong.export.warmup import replay_warmup, serving_apis, write_warmup
+from keras_luong.files import saved_directory_beside
 from keras_luong.translation.translator import Translator, all_bytes
 
 METADATA = Path("assets.extra", "keras_luong.json")
-# What a server has not, or has on some machines only.
+# Operations that servers lack, or have on some machines only.
 UNSERVABLE = ("PyFunc", "PyFuncStateless", "EagerPyFunc", "Cudnn")
 
 
 def export_saved_model(
     translator: Translator,
-    directory: str | os.PathLike,
+    directory: str | os.PathLike[str],
     version: int = 1,
     overwrite: bool = False,
     max_batch_size: int = 256,
     warmup: Iterable[str | bytes] = (),
     metadata: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write `directory/version/`, a SavedModel as TensorFlow Serving wants it.
+    """Writes `directory/version/`, a SavedModel as TensorFlow Serving wants it.
 
     Its signature `serving_default` maps `text: string [B]` to `translation: string
     [B]`, `score: float32 [B]` and `truncated: bool [B]`, just as `translator.serve`
-    does, for any `B`; `keras_luong.export.signatures` tells of the others, `n_best`,
-    `align`, `score` and `ids`. The work of a request has a limit: `max_batch_size`
-    texts, of each at most the translator's `max_source_length` tokens, and hypotheses
-    no longer than the search allows.
+    does, for any `B`. The others, `n_best`, `align`, `score` and `ids`, are described
+    in `keras_luong.export.signatures`. The work of a request is limited: at most
+    `max_batch_size` texts, of each at most the translator's `max_source_length` tokens,
+    and hypotheses no longer than the search allows.
 
-    It is written elsewhere in `directory` and then renamed, so that a server that
-    watches the directory never sees half a version. (To replace one leaves a moment
-    without it, and servers keep the one that they have loaded: give them a new one.)
+    It is written elsewhere in `directory` and then renamed, so a server that watches
+    the directory never sees half a version. (When a version is replaced there is a
+    moment without it, and servers keep the one that they have loaded: give them a new
+    one.)
 
     Args:
-        translator: the `Translator`.
-        directory: the model's directory, whose name is the model's; made if need be.
-        version: positive int. Servers load the highest.
-        overwrite: whether to replace the version if it exists; not for directories
+        translator: The `Translator`.
+        directory: The model's directory, whose name is the model's; made if there is
+            none.
+        version: Servers load the highest.
+        overwrite: Whether to replace the version if it exists; not for directories
             that a server watches.
-        max_batch_size: int, more texts in one request are an error.
-        warmup: texts that a server translates before it takes requests, all of them at
-            once, through each signature; here they are tried out first, and compared
-            with what the translator says. Needs tensorflow-serving-api (`pip install
+        max_batch_size: More texts in one request are an error.
+        warmup: Texts that a server translates before it takes requests, all of them at
+            once, through each signature. They are tried out first, and compared with
+            what the translator says. Needs tensorflow-serving-api (`pip install
             keras_luong[serving]`).
-        metadata: what JSON can write, kept in `assets.extra/keras_luong.json` for
+        metadata: What JSON can write, kept in `assets.extra/keras_luong.json` for
             people, beside the search and the limits.
 
     Returns:
         The path of the version's directory.
 
     Raises:
-        TypeError: if an argument has the wrong type.
-        ValueError: if a number is below 1, there are more warm-up texts than
-            `max_batch_size`, or the graph holds what no server runs.
-        FileExistsError: if the version exists, unless `overwrite`.
-        NotADirectoryError: if `directory` is a file.
-        ModuleNotFoundError: if there are warm-up texts and no tensorflow-serving-api.
-        RuntimeError: if the export translates them otherwise than the translator.
+        TypeError: If an argument has the wrong type.
+        ValueError: If a number is below 1, there are more warm-up texts than
+            `max_batch_size`, or the graph holds operations that no server runs.
+        FileExistsError: If the version exists, unless `overwrite`.
+        NotADirectoryError: If `directory` is a file.
+        ModuleNotFoundError: If there are warm-up texts and no tensorflow-serving-api.
+        RuntimeError: If the export translates them otherwise than the translator.
 
     Example:
         >>> path = export_saved_model(translator, "models/m30k", version=1)
@@ -99,48 +99,45 @@ def export_saved_model(
     if target.parent.exists() and not target.parent.is_dir():
         raise NotADirectoryError(f"`directory` is a file: {target.parent}.")
     if target.exists() and not overwrite:
-        raise _exists(target)
+        raise FileExistsError(
+            f"{target} exists; choose another `version`, or pass overwrite=True."
+        )
     functions = signatures(translator, max_batch_size)
     for name, function in functions.items():
         _check_servable(name, function)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = _hidden_beside(target)
-    try:
+    with saved_directory_beside(target, overwrite) as beside:
         tf.saved_model.save(
             _resources(translator, functions.values()),
-            str(unfinished),
+            str(beside),
             signatures=functions,
             # Serving needs no gradients, and layers' own ones cannot be saved.
             options=tf.saved_model.SaveOptions(experimental_custom_gradients=False),
         )
-        (unfinished / METADATA).parent.mkdir()
-        (unfinished / METADATA).write_bytes(about)
+        (beside / METADATA).parent.mkdir()
+        (beside / METADATA).write_bytes(about)
         if warmup:
             requests = _requests(translator, warmup)
-            write_warmup(unfinished, target.parent.resolve().name, requests)
-            _compare(replay_warmup(unfinished), translator, warmup)
-        _publish(unfinished, target, overwrite)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+            write_warmup(beside, target.parent.resolve().name, requests)
+            _compare(replay_warmup(beside), translator, warmup)
     return target
 
 
 def describe(
     translator: Translator, metadata: Mapping[str, Any] | None, **limits: Any
 ) -> bytes:
-    """What an export says of its origin.
+    """Describes an export and its origin.
 
     Args:
-        translator: the `Translator`.
-        metadata: what the user wants to be kept, or None.
-        **limits: what else the export knows of itself.
+        translator: The `Translator`.
+        metadata: What the user wants to keep, or None.
+        **limits: What else is to be known of the export.
 
     Returns:
         JSON in UTF-8.
 
     Raises:
-        TypeError: if `metadata` is no mapping, or nothing that JSON can write.
-        ValueError: if it holds NaN or infinity.
+        TypeError: If `metadata` is no mapping, or JSON can't write it.
+        ValueError: If `metadata` holds NaN or infinity.
     """
     if not isinstance(metadata, Mapping | None):
         raise TypeError(f"metadata must be a dict or None. Received: {metadata!r:.60}")
@@ -157,7 +154,7 @@ def describe(
 
 
 def _resources(translator: Translator, functions: Iterable[Any]) -> tf.Module:
-    """A module that holds all that the signatures touch, and nothing else."""
+    """Returns a module that holds all that the signatures use, and nothing else."""
     module = tf.Module()
     # The variables and not the model, whose own saving would add its Keras metadata.
     module.weights = [weight for f in functions for weight in f.graph.variables]
@@ -191,7 +188,7 @@ def _check_warmup(warmup: Iterable[str | bytes], max_batch_size: int) -> list[by
 def _compare(
     answers: Mapping[str, Any], translator: Translator, texts: list[bytes]
 ) -> None:
-    """The export must say what the translator says, unless that draws at random."""
+    """Checks that the export says what the translator says, unless that's random."""
     if isinstance(translator.search, RandomSampling) and translator.search.seed is None:
         return
     said = answers["serving_default"]["translation"].numpy()
@@ -205,7 +202,7 @@ def _compare(
 
 
 def _requests(translator: Translator, texts: list[bytes]) -> dict[str, dict[str, Any]]:
-    """The inputs of each signature."""
+    """Returns the inputs of each signature."""
     ids = translator.source_tokenizer.encode(tf.constant(texts))
     lengths = tf.cast(ids.row_lengths(), tf.int32)
     return {
@@ -215,33 +212,3 @@ def _requests(translator: Translator, texts: list[bytes]) -> dict[str, dict[str,
         "score": {"text": texts, "target": texts},
         "ids": {"ids": ids.to_tensor().numpy(), "length": lengths.numpy()},
     }
-
-
-def _hidden_beside(target: Path) -> Path:
-    """A new name on the same disk. Servers look for numbers: they do not see it."""
-    return target.with_name(f".{target.name}-{uuid.uuid4().hex}")
-
-
-def _publish(unfinished: Path, target: Path, overwrite: bool = False) -> None:
-    """Rename into place; what was there before is lost only once that has worked."""
-    replaced = _hidden_beside(target)
-    if overwrite and target.exists():
-        target.rename(replaced)
-    try:
-        unfinished.rename(target)
-    except OSError as error:
-        if replaced.exists():
-            replaced.rename(target)
-        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-            raise _exists(target) from error  # another export was faster
-        raise
-    if replaced.is_dir() and not replaced.is_symlink():
-        shutil.rmtree(replaced, ignore_errors=True)
-    else:
-        replaced.unlink(missing_ok=True)
-
-
-def _exists(target: Path) -> FileExistsError:
-    return FileExistsError(
-        f"{target} exists; choose another `version`, or pass overwrite=True."
-    )

@@ -1,11 +1,11 @@
 """Export for LiteRT (TensorFlow Lite): one file with model, search and tokenizers.
 
 The graph maps the ids of one sentence to hypotheses, by builtin operations alone;
-`keras_luong.export.edge` runs it on text, with no TensorFlow installed. The file ends
-with an archive, which `unzip` reads and the interpreter does not look at:
+the distribution keras-luong-edge (`export/edge/`) runs it on text, without TensorFlow.
+The file ends with an archive, which `unzip` reads and the interpreter ignores:
 
 ```
-keras_luong.json     what the runtime must know, and where the model comes from
+keras_luong.json     what a runtime must know, and where the model comes from
 source.spm           the tokenizers (.txt if they are of words)
 target.spm
 ```
@@ -30,12 +30,16 @@ import tensorflow as tf
 from keras_luong.checks import check_choice, check_path, check_size
 from keras_luong.compat import frozen
 from keras_luong.decoding.beam import BeamSearch
+from keras_luong.decoding.cast_once import cast_weights
 from keras_luong.decoding.ensemble import Ensemble
 from keras_luong.decoding.greedy import GreedySearch
-from keras_luong.decoding.stepping import Hypotheses, StepModel
+from keras_luong.decoding.hypotheses import Hypotheses
+from keras_luong.decoding.stepping import StepModel
 from keras_luong.export.saved_model import describe
 from keras_luong.files import saved_beside
 from keras_luong.models.translation_model import TranslationModel
+from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_luong.translation.graph import BYTES_PER_TOKEN
 from keras_luong.translation.translator import Translator
 
 METADATA = "keras_luong.json"  # its name in the archive
@@ -45,12 +49,12 @@ QUANTIZE = (None, "float16", "int8")
 
 def export_tflite(
     translator: Translator,
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     quantize: str | None = None,
     source_length: int | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write a `.tflite` file that translates a sentence at a time, search included.
+    """Writes a `.tflite` file that translates a sentence at a time, search included.
 
     Its signature `serving_default` maps `source: int32 [1, S]`, at most
     `max_source_length` ids and the end's, to `ids int32 [1, N, T]`, `lengths int32 [1,
@@ -60,76 +64,78 @@ def export_tflite(
 
     A model in mixed precision is exported in float32, in which its weights are kept.
 
-    A runtime of your own should resize `source` to another length and back before each
-    sentence of a file for any length: with LiteRT's XNNPACK a second sentence of the
-    same length may else be answered with nonsense. `EdgeTranslator` does so.
+    A runtime of your own must resize `source` to another length and back before each
+    sentence, if the file takes any length: otherwise LiteRT's XNNPACK may answer a
+    second sentence of the same length with nonsense. `EdgeTranslator` does so.
 
     Args:
-        translator: a `Translator` with the library's tokenizers, and a `BeamSearch`
+        translator: A `Translator` with the library's tokenizers, and a `BeamSearch`
             without a shortlist or a `GreedySearch`.
-        path: the file; replaced if it exists.
+        path: The file; replaced if it exists.
         quantize: None for float32; "float16" for weights of half the size; "int8" for
             weights of a quarter of it, multiplied as integers (dynamic range).
-        source_length: int, `S`, end and padding counted, for runtimes that want to know
+        source_length: `S`, end and padding counted, for runtimes that need to know
             every shape, such as LiteRT.js: the outputs too are padded, to the longest
-            hypothesis that can be; or None for sources of any length up to the
+            hypothesis that can be. None for sources of any length up to the
             translator's `max_source_length`.
-        metadata: what JSON can write, kept in the file for people.
+        metadata: What JSON can write, kept in the file for people.
 
     Returns:
         The path.
 
     Raises:
-        TypeError: if an argument has the wrong type, or the search or a tokenizer is
-            none that the file can hold.
-        IsADirectoryError: if `path` is a directory.
-        ValueError: if `quantize` is something else, `source_length` below 2, or the
-            model has operations that LiteRT has not.
+        TypeError: If an argument has the wrong type, or the file can't hold the search
+            or a tokenizer.
+        IsADirectoryError: If `path` is a directory.
+        ValueError: If `quantize` is something else, `source_length` below 2, or the
+            model has operations that LiteRT lacks.
 
     Example:
         >>> export_tflite(translator, "m30k.tflite", quantize="int8")
-        >>> # Where there is ai-edge-litert and no TensorFlow:
-        >>> from keras_luong.export.edge import EdgeTranslator
+        >>> # Where there is keras-luong-edge and no TensorFlow:
+        >>> from keras_luong_edge import EdgeTranslator
         >>> EdgeTranslator("m30k.tflite").translate(["A dog runs."])[0].text
     """
     if not isinstance(translator, Translator):
         raise TypeError(f"`translator` must be a Translator. Received: {translator!r}")
-    path = check_path("path", path)
-    if path.is_dir():
-        raise IsADirectoryError(f"path must be a file. Received the directory {path}")
+    target = check_path("path", path)
+    if target.is_dir():
+        raise IsADirectoryError(f"path must be a file. Received the directory {target}")
     check_choice("quantize", quantize, QUANTIZE)
+    check_size("source_length", source_length, optional=True, smallest=2)
+    search = _search(translator.search)
+    about = _describe(translator, metadata, quantize, source_length)
+    model, longest = _in_float32(translator.model), translator.max_source_length + 1
+    content = _converted(_one_sentence(model, search, longest, source_length), quantize)
+    with saved_beside(target) as beside:
+        beside.write_bytes(content)
+        _append(beside, about, _tokenizers(translator))
+    return target
+
+
+def _describe(translator, metadata, quantize, source_length):
+    """Returns what the edge runtime reads; it knows nothing else of this library."""
     most = translator.max_source_length
     if source_length is not None:
-        check_size("source_length", source_length, smallest=2)
         most = min(most, source_length - 1)
-    search = _search(translator.search)
-    tokenizers = {
-        side: _tokenizer(side, getattr(translator, f"{side}_tokenizer"))
-        for side in ("source", "target")
-    }
-    about = describe(
+    return describe(
         translator,
         metadata,
         format=FORMAT,
         max_source_length=most,
         source_length=source_length,
         quantize=quantize,
+        special_ids={"pad": PAD_ID, "unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID},
+        bytes_per_token=BYTES_PER_TOKEN,
         tokenizers={
             side: {"kind": x.kind, "file": f"{side}{x.suffix}"}
-            for side, x in tokenizers.items()
+            for side, x in _tokenizers(translator).items()
         },
     )
-    model = _in_float32(translator.model)
-    translate = _one_sentence(model, search, most + 1, source_length)
-    content = _converted(translate, quantize)
-    with saved_beside(path) as beside:
-        beside.write_bytes(content)
-        _append(beside, about, tokenizers)
-    return path
 
 
 def _in_float32(model: StepModel) -> StepModel:
-    """The model itself, if it computes so already, or another one with its weights."""
+    """Returns the model if it computes in float32, or another with its weights."""
     if isinstance(model, Ensemble):
         return Ensemble([_in_float32(member) for member in model.models], model.mean)
     if not isinstance(model, TranslationModel):
@@ -143,9 +149,9 @@ def _in_float32(model: StepModel) -> StepModel:
 
 
 def _search(search: Any) -> BeamSearch:
-    """The same for one sentence, which has no batch to leave."""
+    """Returns the same search for one sentence, which has no batch to leave."""
     if isinstance(search, GreedySearch):
-        search = BeamSearch(1, max_length=search.max_length)
+        search = search.as_beam_search()
     if not isinstance(search, BeamSearch):
         raise TypeError(
             "LiteRT runs a BeamSearch or a GreedySearch (it has no random operations "
@@ -159,13 +165,16 @@ def _search(search: Any) -> BeamSearch:
     return dataclasses.replace(search, compact=False)
 
 
-def _tokenizer(side: str, tokenizer: Any) -> Any:
-    if getattr(tokenizer, "kind", None) not in ("sentencepiece", "word"):
-        raise TypeError(
-            f"The {side} tokenizer must be a SentencePieceTokenizer or a WordTokenizer,"
-            f" which the edge runtime knows. Received: {tokenizer!r}"
-        )
-    return tokenizer
+def _tokenizers(translator: Translator) -> dict[str, Any]:
+    tokenizers = translator.source_tokenizer, translator.target_tokenizer
+    sides = dict(zip(("source", "target"), tokenizers, strict=True))
+    for side, tokenizer in sides.items():
+        if getattr(tokenizer, "kind", None) not in ("sentencepiece", "word"):
+            raise TypeError(
+                f"The {side} tokenizer must be a SentencePieceTokenizer or a Word"
+                f"Tokenizer, which the edge runtime knows. Received: {tokenizer!r}"
+            )
+    return sides
 
 
 def _one_sentence(
@@ -187,16 +196,16 @@ def _one_sentence(
 
 
 class _AtMost:
-    """A model that reads a source of any length, and seems to read one of a known one.
+    """A model that reads a source of any length, but seems to read one of a known one.
 
-    A search writes down the attention of each step, and LiteRT's lists want to know how
-    much that is. The model itself computes no more than the source has.
+    A search writes down the attention of each step, and LiteRT's lists need to know
+    how much that is. The model itself computes no more than the source has.
     """
 
     def __init__(self, model: StepModel, source: tf.Tensor, longest: int):
         self.model, self.source, self.longest = model, source, longest
 
-    def encode(self, source_ids: tf.Tensor) -> tuple[Any, Any]:
+    def encode(self, source_ids):
         del source_ids  # the same, padded
         return self.model.encode(self.source)
 
@@ -204,10 +213,8 @@ class _AtMost:
         logits, state, weights = self.model.step(tokens, state, memory)
         return logits, state, _padded(weights, self.longest)
 
-    def cast_weights(self) -> list:
-        if hasattr(self.model, "cast_weights"):
-            return self.model.cast_weights()
-        return []
+    def cast_weights(self):
+        return cast_weights(self.model)
 
 
 def _padded(x: tf.Tensor, length: int) -> tf.Tensor:
@@ -219,14 +226,14 @@ def _padded(x: tf.Tensor, length: int) -> tf.Tensor:
 
 
 def _cut(found: Hypotheses, length: tf.Tensor) -> Hypotheses:
-    """Attention to the source alone; LiteRT has no `...` in slices of rank 4."""
+    """Cuts attention to the source; LiteRT has no `...` in slices of rank 4."""
     weights = found.weights
     size = tf.stack([1, weights.shape[1], tf.shape(weights)[2], length])
     return found._replace(weights=tf.slice(weights, [0, 0, 0, 0], size))
 
 
 def _longest(search: BeamSearch, source_length: int) -> int:
-    """The most tokens that a hypothesis can have."""
+    """Returns the most tokens that a hypothesis can have."""
     limits = []
     if search.max_length is not None:
         limits.append(search.max_length)
@@ -236,7 +243,7 @@ def _longest(search: BeamSearch, source_length: int) -> int:
 
 
 def _of_known_shape(found: Hypotheses, longest: int) -> Hypotheses:
-    """Padding up to the longest hypothesis, for runtimes that ask for shapes first."""
+    """Pads to the longest hypothesis, for runtimes that ask for shapes first."""
 
     def known(x: tf.Tensor) -> tf.Tensor:
         if x.shape.rank < 3:
@@ -247,13 +254,13 @@ def _of_known_shape(found: Hypotheses, longest: int) -> Hypotheses:
         shape = [1, x.shape[1], longest, *x.shape[3:]]
         return tf.reshape(tf.pad(x, missing), shape)
 
-    # Of what comes right out of a loop LiteRT does not know the shape.
+    # LiteRT does not know the shape of what comes right out of a loop.
     scores = tf.maximum(found.scores, tf.float32.min)
     return Hypotheses(*map(known, found._replace(scores=scores)))
 
 
 def _converted(translate: Any, quantize: str | None) -> bytes:
-    """The file's content, before tokenizers are appended to it."""
+    """Returns the file's content, before tokenizers are appended to it."""
     module = tf.Module()
     module.serve = _frozen(translate)
     function = _without_tables(module.serve.get_concrete_function())
@@ -270,7 +277,7 @@ def _converted(translate: Any, quantize: str | None) -> bytes:
 
 
 def _frozen(translate: Any) -> Any:
-    """The function with its weights as constants, which loops can read."""
+    """Returns the function with its weights as constants, which loops can read."""
     constant = frozen(_without_tables(translate))
     names = sorted(translate.structured_outputs)
     (spec,) = translate.structured_input_signature[0]
@@ -283,13 +290,13 @@ def _frozen(translate: Any) -> Any:
 
 
 def _without_tables(function: Any) -> Any:
-    """Forgets tables that were made elsewhere, which the converter warns about."""
+    """Removes tables that were made elsewhere, which the converter warns about."""
     function.graph.clear_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS)
     return function
 
 
 def _why_not(message: str) -> str:
-    """What a person can read of a converter's error."""
+    """Returns the part of a converter's error that helps a person."""
     lacking = sorted(set(re.findall(r"TF Select ops: ([\w, ]+)", message)))
     if lacking:
         reason = f"LiteRT lacks the operations {', '.join(lacking)}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -179,13 +179,10 @@ class Translator:
             ValueError: If `batch_size` is below 1, or the prefixes are not as many as
                 the texts.
         """
-        sides, translate = [all_bytes("texts", texts)], self.explain
+        sides, translate = {"texts": texts}, self.explain
         if prefixes is not None:
-            sides.append(all_bytes("prefixes", prefixes))
-            _check_as_many("prefix", sides)
-            translate = self._explain_prefixed
-        found = _in_batches(translate, sides, batch_size, progress)
-        _warn_of_truncated(found, self.max_source_length)
+            sides, translate = {**sides, "prefixes": prefixes}, self._explain_prefixed
+        found = self._in_batches(translate, sides, batch_size, progress)
         return found if n_best else [hypotheses[0] for hypotheses in found]
 
     def stream(
@@ -249,11 +246,45 @@ class Translator:
             TypeError: If either is a single string, or holds something else.
             ValueError: If they differ in number, or `batch_size` is below 1.
         """
-        sides = [all_bytes("texts", texts), all_bytes("targets", targets)]
-        _check_as_many("target", sides)
-        found = _in_batches(self.forced, sides, batch_size, progress)
-        _warn_of_truncated(found, self.max_source_length)
+        sides = {"texts": texts, "targets": targets}
+        found = self._in_batches(self.forced, sides, batch_size, progress)
         return [hypotheses[0] for hypotheses in found]
+
+    def _in_batches(
+        self,
+        translate: Callable[..., dict[str, tf.Tensor]],
+        sides: Mapping[str, Texts],
+        batch_size: int,
+        progress: bool,
+    ) -> list[list[Translation]]:
+        """Translates in batches of similar length; answers in the order of the texts.
+
+        Args:
+            translate: Maps a batch of each side to `answers`.
+            sides: Name → texts, as many of each side.
+            batch_size: As for `translate`.
+            progress: As for `translate`.
+        """
+        columns = _columns(sides)
+        check_size("batch_size", batch_size)
+        count = len(columns[0])
+        order = sorted(range(count), key=lambda i: [len(x[i]) for x in columns])
+        bar = Progress(count, "text") if progress else None
+        found: dict[int, list[Translation]] = {}
+        for start in range(0, count, batch_size):
+            rows = order[start : start + batch_size]
+            batch = translate(*(tf.constant([x[i] for i in rows]) for x in columns))
+            found.update(zip(rows, _translations(batch), strict=True))
+            if bar:
+                bar.add(len(rows))
+        if truncated := sum(hypotheses[0].truncated for hypotheses in found.values()):
+            warnings.warn(
+                f"{truncated} of {count} texts have more than max_source_length="
+                f"{self.max_source_length} tokens: only their beginnings were read "
+                "(those marked `truncated`).",
+                stacklevel=3,
+            )
+        return [found[i] for i in range(count)]
 
     def _read(self, text: tf.Tensor) -> Source:
         return read_text(text, self.source_tokenizer, self.max_source_length)
@@ -296,25 +327,17 @@ class Translator:
         return answers(source, hypotheses, *tokenizers)
 
 
-def _in_batches(
-    translate: Callable[..., dict[str, tf.Tensor]],
-    sides: list[list[bytes]],
-    batch_size: int,
-    progress: bool,
-) -> list[list[Translation]]:
-    """Translates in batches of similar length; the answers are in the texts' order."""
-    check_size("batch_size", batch_size)
-    count = len(sides[0])
-    order = sorted(range(count), key=lambda i: [len(side[i]) for side in sides])
-    bar = Progress(count, "text") if progress else None
-    translations: dict[int, list[Translation]] = {}
-    for start in range(0, count, batch_size):
-        rows = order[start : start + batch_size]
-        batch = translate(*(tf.constant([side[i] for i in rows]) for side in sides))
-        translations.update(zip(rows, _translations(batch), strict=True))
-        if bar:
-            bar.add(len(rows))
-    return [translations[i] for i in range(count)]
+def _columns(sides: Mapping[str, Texts]) -> list[list[bytes]]:
+    """Encodes the texts of all sides; raises ValueError if they differ in number."""
+    columns = {name: all_bytes(name, texts) for name, texts in sides.items()}
+    count = len(columns["texts"])
+    for name, column in columns.items():
+        if len(column) != count:
+            raise ValueError(
+                f"There must be one of `{name}` for each text. Received: {count} "
+                f"texts and {len(column)} {name}"
+            )
+    return list(columns.values())
 
 
 def _translations(batch: dict[str, tf.Tensor]) -> Iterator[list[Translation]]:
@@ -376,25 +399,6 @@ def _check_iterable(name: str, texts: Any) -> None:
         raise TypeError(
             f"`{name}` must be a list of strings, or an iterable of them. Received: "
             f"{one}{texts!r:.60}" + ("; write [text]." if one else ".")
-        )
-
-
-def _check_as_many(what: str, sides: list[list[bytes]]) -> None:
-    if len(sides[0]) != len(sides[1]):
-        raise ValueError(
-            f"There must be a {what} for each text. Received: {len(sides[0])} texts "
-            f"and {len(sides[1])} of the other"
-        )
-
-
-def _warn_of_truncated(found: list[list[Translation]], max_source_length: int) -> None:
-    count = sum(hypotheses[0].truncated for hypotheses in found)
-    if count:
-        warnings.warn(
-            f"{count} of {len(found)} texts have more than "
-            f"max_source_length={max_source_length} tokens: only their beginnings "
-            "were read (those marked `truncated`).",
-            stacklevel=3,
         )
 
 
