@@ -113,7 +113,7 @@ def metavar(hint: Any) -> str:
         >>> metavar(int | None)
         'INT|none'
     """
-    names = []
+    names: list[str] = []
     for kind in kinds_of(hint):
         if typing.get_origin(kind) is Literal:
             choices = typing.get_args(kind)

@@ -225,23 +225,24 @@ def _preset_of(argv: Sequence[str]) -> str:
 def _reworded(error: cyclopts.CycloptsError, argv: Sequence[str], prog: str) -> str:
     """One or two sentences on what was received and what would be right."""
     error.verbose = False
+    place = error.argument.name if error.argument else ""
     more = f"see {prog} {argv[0]} --help"
     match error:
         case cyclopts.UnknownCommandError():
             return f"There is no command {argv[0]}. {_suggestion(argv[0], COMMANDS)}"
         case cyclopts.CoercionError(token=token) if token and error.msg:
-            return f"{token.keyword or error.argument.name} {error.msg}"
+            return f"{token.keyword or place} {error.msg}"
         case cyclopts.RepeatArgumentError(token=token):
             return f"{token.keyword} was given twice."
-        case cyclopts.MissingArgumentError(argument=argument):
-            if not error.keyword and not argument.tokens:
-                return f"{argument.name} is missing: {more}."
-            return f"{error.keyword or argument.name} needs a value: {more}."
+        case cyclopts.MissingArgumentError():
+            given = error.keyword or (error.argument and error.argument.tokens)
+            wanting = "needs a value" if given else "is missing"
+            return f"{error.keyword or place} {wanting}: {more}."
         case cyclopts.ValidationError(group=group) if group:
             names = re.findall(r"--\w+", error.exception_message)
             return f"At most one of {', '.join(names)} can be given."
         case cyclopts.UnusedCliTokensError():
-            return f"Nothing takes {' '.join(error.unused_tokens)}: {more}."
+            return f"Nothing takes {' '.join(error.unused_tokens or [])}: {more}."
     return str(error)  # of an unknown option: "... Did you mean --learning_rate?"
 
 

@@ -37,7 +37,8 @@ def run(options: ScoreOptions) -> None:
         if options.output is not None:
             out = stack.enter_context(opened_to_write(options.output))
         while some := list(itertools.islice(pairs, options.window)):
-            for t in translator.score(*zip(*some, strict=True), options.batch_size):
+            sources, targets = zip(*some, strict=True)
+            for t in translator.score(sources, targets, options.batch_size):
                 links = f" ||| {word_links(t)}" if options.alignments else ""
                 out.write(f"{t.score:.4f}{links}\n".encode())
                 log_prob, tokens = log_prob + t.score, tokens + len(t.tokens)

@@ -108,7 +108,8 @@ def word_links(t: Translation) -> str:
 def _check_pictures(translator: Translator, folder: Path) -> None:
     """Refuses, before any work, what cannot be drawn."""
     check_matplotlib()
-    if getattr(translator.model.config, "attention", True) is None:
+    config = getattr(translator.model, "config", None)
+    if getattr(config, "attention", True) is None:
         raise ValueError("--pictures needs a model with attention, which this is not")
     if folder.is_file():
         raise ValueError(f"--pictures must be a folder. Received a file: {folder}")

@@ -40,7 +40,7 @@ def load_translator(options: RunOptions, precision: str | None = None) -> Transl
 
 def with_options(translator: Translator, options: SearchOptions) -> Translator:
     """The translator with the search that the options ask for."""
-    search = translator.search
+    search: Any = translator.search
     if isinstance(search, GreedySearch):
         search = BeamSearch(beam_width=1, max_length=search.max_length)
     values = {name: getattr(options, name) for name in _OF_THE_SEARCH}

@@ -7,7 +7,7 @@ on. (A training that goes on sets it back to what its options say.)
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from keras_luong.checks import check_not_negative
 from keras_luong.cli.commands import TuneOptions
@@ -38,7 +38,8 @@ def run(options: TuneOptions) -> Trial:
     corpus = corpus_of(options, options.run_dir)
     sources, references = sentences(corpus, "validation")
     translator = load(options.run_dir)
-    widths = options.beam_widths or [translator.search.beam_width]
+    search: Any = translator.search
+    widths = options.beam_widths or [search.beam_width]
     print(f"beam  penalty   BLEU   ({len(sources):,} sentences, {tokenize})")
     trials = []
     for width, penalty in itertools.product(widths, options.length_penalties):
@@ -52,7 +53,7 @@ def run(options: TuneOptions) -> Trial:
     record["search"].update(
         beam_width=best.beam_width,
         length_penalty=best.length_penalty,
-        n_best=min(translator.search.n_best, best.beam_width),
+        n_best=min(search.n_best, best.beam_width),
     )
     write_json(RunDirectory(options.run_dir).record, record)
     width, penalty, _ = best

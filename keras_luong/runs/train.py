@@ -195,7 +195,7 @@ def schedule_of(run: Run) -> Schedule:
     config = run.config
     return make_schedule(
         config.schedule,
-        config.learning_rate,
+        float(config.learning_rate or 0),  # TrainingConfig has filled it in
         epochs=config.epochs,
         constant_epochs=config.constant_epochs,
         warmup_steps=config.warmup_steps,
@@ -372,7 +372,8 @@ def evaluate(run: Run, batch_tokens: int) -> dict[str, Any]:
         writes it to `results.json`.
     """
     translator = load(run.path)
-    translator.model.compile(loss=SequenceCrossentropy(), metrics=[Perplexity()])
+    model: Any = translator.model
+    model.compile(loss=SequenceCrossentropy(), metrics=[Perplexity()])
     splits = [split for split in run.corpus.splits if split != "train"]
     results = {
         split: _evaluate_split(run, translator, split, batch_tokens) for split in splits
@@ -390,13 +391,15 @@ def _evaluate_split(
     score = bleu([t.text for t in translations], references, config.bleu_tokenize)
     pairs, tokenizers = run.corpus.pairs(split), translator.tokenizers
     batches = evaluation_batches(pairs, tokenizers, batch_tokens, config.max_length)
-    logs = translator.model.evaluate(batches, verbose=0, return_dict=True)
+    model: Any = translator.model
+    search: Any = translator.search
+    logs = model.evaluate(batches, verbose=0, return_dict=True)
     print(f"{split:12} {score}, perplexity {logs['perplexity']:.2f}", flush=True)
     return {
         "sentences": len(sources),
         "bleu": score.score,
         "signature": score.signature,
         "perplexity": json_number(logs["perplexity"]),
-        "beam_width": translator.search.beam_width,
-        "length_penalty": translator.search.length_penalty,
+        "beam_width": search.beam_width,
+        "length_penalty": search.length_penalty,
     }
