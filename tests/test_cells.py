@@ -2,9 +2,13 @@ import keras
 import numpy as np
 import pytest
 
-from keras_luong.layers.cell_input import CellInput
-from keras_luong.layers.cells import CELL_TYPES, get_cell_type
-from keras_luong.layers.layer_norm_lstm import LayerNormLSTM, LayerNormLSTMCell
+from keras_luong.layers.cells import (
+    CELL_TYPES,
+    CellInput,
+    LayerNormLSTM,
+    LayerNormLSTMCell,
+    get_cell_type,
+)
 from keras_luong.layers.scores import matmul
 
 KERAS_CELLS = {
@@ -30,7 +34,7 @@ def test_equations_equal_kerass_own_cells(name):
     x = rng.normal(size=(2, 4)).astype("float32")
     states = [rng.normal(size=(2, 3)).astype("float32") for _ in range(kind.num_states)]
     _, expected = cell(x, states)
-    hoisted = CellInput(kind.ready(cell, x))
+    hoisted = CellInput(kind.project_input(cell, x))
     inside = CellInput(kind.input_bias(cell), (cell.kernel,), (x,))
     for inputs in (hoisted, inside):
         result = kind.equations(cell, inputs, states, matmul)
@@ -45,10 +49,10 @@ def test_leading_axes_are_free(name):
     rng = np.random.default_rng(1)
     x = rng.normal(size=(2, 5, 4)).astype("float32")
     states = [rng.normal(size=(2, 5, 3)).astype("float32")] * kind.num_states
-    beams = kind.equations(cell, CellInput(kind.ready(cell, x)), states, matmul)
+    beams = kind.equations(cell, CellInput(kind.project_input(cell, x)), states, matmul)
     flat = kind.equations(
         cell,
-        CellInput(kind.ready(cell, x.reshape(10, 4))),
+        CellInput(kind.project_input(cell, x.reshape(10, 4))),
         [s.reshape(10, 3) for s in states],
         matmul,
     )
@@ -61,10 +65,10 @@ def test_noise_is_on_the_product_alone(name):
     """As if the recurrent kernel's rows had been multiplied; a GRU carries all of h."""
     kind, cell = get_cell_type(name), random_cell(name)
     rng = np.random.default_rng(1)
-    x = CellInput(kind.ready(cell, rng.normal(size=(2, 4)).astype("float32")))
+    x = CellInput(kind.project_input(cell, rng.normal(size=(2, 4)).astype("float32")))
     states = [rng.normal(size=(2, 3)).astype("float32") for _ in range(kind.num_states)]
     noise = np.array([2.0, 0.0, 2.0], "float32")
-    found = kind.equations(cell, x, states, matmul, noise)
+    found = kind.equations(cell, x._replace(noise=noise), states, matmul)
     cell.recurrent_kernel.assign(noise[:, None] * cell.recurrent_kernel.numpy())
     for a, b in zip(found, kind.equations(cell, x, states, matmul), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)

@@ -119,11 +119,11 @@ def test_dropout_masks_are_drawn_only_in_training():
         )
     )
     memory = cell.prepare(ops.zeros((50, 5, 6)))
-    assert not any(cell.dropout_noise(memory, training=False).values())
-    noise = cell.dropout_noise(memory, training=True)
-    assert [n.shape for n in noise["below"]] == [(50, 3)]
-    assert [n.shape for n in noise["recurrent"]] == [(50, 3)] * 2
-    assert set(np.unique(noise["below"][0])) == {0, 2}
+    assert not any(cell.sequence_mode(memory, training=False).noise)
+    noise = cell.sequence_mode(memory, training=True).noise
+    assert {i: n.shape for i, n in noise.below.items()} == {1: (50, 3)}
+    assert {i: n.shape for i, n in noise.recurrent.items()} == {0: (50, 3), 1: (50, 3)}
+    assert set(np.unique(noise.below[1])) == {0, 2}
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_luong.layers.fast_recurrence import fast_scan
-from keras_luong.layers.recurrence import plain_scan, scan
+from keras_luong.layers.recurrence import Mode, plain_scan, scan
 
 pytestmark = pytest.mark.tensorflow  # whose loop it is
 STEPS, BATCH, WIDTH, UNITS = 6, 3, 4, 5
@@ -142,8 +142,11 @@ def test_only_a_graph_takes_the_fast_loop(monkeypatch):
         lambda *args: taken.append(args) or fast_scan(*args),
     )
 
-    def training(*args):
-        return scan(*args, training=True)
+    def training(step, *args):
+        def with_mode(x, states, constants, mode):
+            return step(x, states, constants, mode.project)
+
+        return scan(with_mode, *args, mode=Mode(training=True))
 
     eager = run(training)
     assert not taken

@@ -7,39 +7,58 @@ width during search: one implementation serves all three.
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
 import keras
 from keras import ops
 
 from keras_luong.checks import check_axes, check_flag, check_rate, check_size
-from keras_luong.layers.memory import blanked, make_memory
-from keras_luong.layers.recurrence import scan
-from keras_luong.layers.scores import make_score, matmul
+from keras_luong.layers.cells import draw_noise, dropped
+from keras_luong.layers.recurrence import INFERENCE, Mode, Noise, scan
+from keras_luong.layers.scores import Score, make_score
+from keras_luong.types import Shape, Tensor
 
 
-def check_attention_inputs(query, value, key=None, query_mask=None, value_mask=None):
-    """Raises unless ranks, batch sizes and lengths fit together, and floats are floats.
+class Memory(NamedTuple):
+    """A source prepared for attention: made once, then passed along, never stored.
 
-    Integers would have been averaged by weights that are rounded to 0.
+    Attributes:
+        values: What is averaged into the context: [B, S, Hv].
+        keys: What queries are scored against, projected already: [B, S, Hk].
+        mask: True where there is a word: bool [B, S].
+        lengths: True source lengths: int32 [B].
     """
-    for name, x in (("query", query), ("value", value), ("key", key)):
-        dtype = None if x is None else keras.backend.standardize_dtype(x.dtype)
-        if dtype and "float" not in dtype:
-            raise TypeError(f"{name} must be floating. Received: {name}.dtype={dtype}")
-    check_axes(
-        query=(query, "batch size", "query length", None),
-        value=(value, "batch size", "source length", None),
-        key=(key, "batch size", "source length", None),
-        query_mask=(query_mask, "batch size", "query length"),
-        value_mask=(value_mask, "batch size", "source length"),
-    )
+
+    values: Tensor
+    keys: Tensor
+    mask: Tensor
+    lengths: Tensor
 
 
-def masked_softmax(scores, mask):
+def make_memory(values: Tensor, keys: Tensor, mask: Tensor | None = None) -> Memory:
+    """A `Memory` with its lengths; without a mask every position is a word."""
+    if mask is None:
+        mask = ops.ones(ops.shape(values)[:2], dtype="bool")
+    mask = ops.cast(mask, "bool")
+    # Weight 0 is not enough where padding holds NaN or infinity: 0 times it is NaN.
+    values, keys = blanked(values, mask), blanked(keys, mask)
+    return Memory(values, keys, mask, ops.sum(ops.cast(mask, "int32"), axis=-1))
+
+
+def blanked(x: Tensor, mask: Tensor) -> Tensor:
+    """Zeros where the mask [B, n] is False, even in the place of NaN: [B, n, H]."""
+    mask = ops.expand_dims(ops.cast(mask, "bool"), -1)
+    return ops.where(mask, x, ops.zeros_like(x))
+
+
+def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     """Softmax over the last axis in float32; exactly 0 where `mask` is False.
 
     A row without any True is all zeros (`keras.layers.Attention` makes it uniform).
     """
-    lowest, highest = -3.4e38, 3.4e38  # half precision may have overflown to inf
+    lowest, highest = -3.4e38, 3.4e38  # half precision may have overflowed to inf
     scores = ops.minimum(ops.cast(scores, "float32"), highest)
     scores = ops.where(mask, scores, lowest)
     peak = ops.max(scores, axis=-1, keepdims=True, initial=lowest)
@@ -103,17 +122,17 @@ class LuongAttention(keras.layers.Layer):
 
     def __init__(
         self,
-        score_mode="general",
-        units=None,
-        max_source_length=None,
-        dropout=0.0,
-        normalizer=None,
-        hard=False,
-        coverage=False,
-        seed=None,
-        kernel_initializer="glorot_uniform",
-        **kwargs,
-    ):
+        score_mode: str | Score = "general",
+        units: int | None = None,
+        max_source_length: int | None = None,
+        dropout: float = 0.0,
+        normalizer: Callable[[Tensor, Tensor], Tensor] | None = None,
+        hard: bool = False,
+        coverage: bool = False,
+        seed: int | None = None,
+        kernel_initializer: Any = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         self.score_mode = score_mode
@@ -146,24 +165,31 @@ class LuongAttention(keras.layers.Layer):
             )
         self.seed_generator = keras.random.SeedGenerator(seed)
 
-    def build(self, query_shape, value_shape, key_shape=None):
+    def build(
+        self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None
+    ) -> None:
         """Builds the score for queries [B, Q, Hq] and keys [B, S, Hk]."""
         key_shape = key_shape or value_shape
         if not self.score.built:  # a user's own may be, when it was loaded
             self.score.build(query_shape, key_shape)
         if self.coverage:
-            self.coverage_kernel = self.add_weight(
-                shape=(self.score.key_units(query_shape, key_shape),),
-                name="coverage_kernel",
-                initializer=self.kernel_initializer.clone(),
-            )
+            units = self.score.key_units(query_shape, key_shape)
+            self.coverage_kernel = self._add_kernel("coverage_kernel", units)
+        self._build_more(query_shape[-1])
+
+    def _build_more(self, query_units):
+        """Makes the weights that only a subclass has."""
+
+    def _add_kernel(self, name, *shape):
+        initializer = self.kernel_initializer.clone()
+        return self.add_weight(shape=shape, name=name, initializer=initializer)
 
     @property
-    def recurrent(self):
+    def has_state(self) -> bool:
         """Whether queries must come one after the other, see `initial_state`."""
         return self.coverage
 
-    def initial_state(self, memory, queries=1):
+    def initial_state(self, memory: Memory, queries: int = 1) -> list[Tensor]:
         """What the attention knows before the first target word.
 
         Args:
@@ -173,12 +199,14 @@ class LuongAttention(keras.layers.Layer):
         Returns:
             List of float32 [B, Q, S]; empty for an attention that remembers nothing.
         """
-        if not self.recurrent:
+        if not self.has_state:
             return []
         batch_size, source_length = ops.shape(memory.mask)
         return [ops.zeros((batch_size, queries, source_length), dtype="float32")]
 
-    def prepare(self, value, mask=None, key=None):
+    def prepare(
+        self, value: Tensor, mask: Tensor | None = None, key: Tensor | None = None
+    ) -> Memory:
         """Projects the source once: everything that no query changes.
 
         Args:
@@ -208,14 +236,12 @@ class LuongAttention(keras.layers.Layer):
 
     def attend(
         self,
-        query,
-        memory,
-        positions=None,
-        state=(),
-        noise=None,
-        project=matmul,
-        training=False,
-    ):
+        query: Tensor,
+        memory: Memory,
+        positions: Tensor | None = None,
+        state: Sequence[Tensor] = (),
+        mode: Mode = INFERENCE,
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Attends from every query to a prepared memory.
 
         Args:
@@ -224,23 +250,24 @@ class LuongAttention(keras.layers.Layer):
             positions: Target positions of the queries, int [B or 1, Q], counted from 0;
                 global attention ignores them, local attention may not.
             state: What `initial_state` or the attention before returned.
-            noise: Dropout multipliers from `dropout_noise`, or None.
-            project: How to multiply by weights (`keras_luong.layers.scores.matmul`).
-            training: Whether gradients are wanted.
+            mode: How to compute it; the dropout multipliers are `mode.noise.attention`.
 
         Returns:
             Context [B, Q, Hv]; weights, float32 [B, Q, S]; and the new state.
         """
-        del positions
+        weights, state = self._weigh(query, memory, state, mode)
+        kept = ops.cast(dropped(weights, mode.noise.attention), memory.values.dtype)
+        return mode.project(memory.values, kept), weights, state
+
+    def _weigh(self, query, memory, state, mode):
+        """Weights [B, Q, S] of all source positions, before dropout; the new state."""
         mask = ops.expand_dims(memory.mask, 1)
         coverage = state[0] if self.coverage else None
-        weights = self.align(query, memory.keys, mask, coverage, project)
-        weights = self.choose(weights, training)
-        kept = weights if noise is None else weights * noise
-        context = project(memory.values, ops.cast(kept, memory.values.dtype))
-        return context, weights, [past + weights for past in state]
+        weights = self._align(query, memory.keys, mask, coverage, mode.project)
+        weights = self._choose(weights, mode)
+        return weights, [past + weights for past in state]
 
-    def align(self, query, keys, mask, coverage=None, project=matmul):
+    def _align(self, query, keys, mask, coverage, project):
         """Weights of N places for every query (Eq. 7).
 
         Args:
@@ -261,77 +288,69 @@ class LuongAttention(keras.layers.Layer):
         normalizer = self.normalizer or masked_softmax
         return normalizer(ops.cast(scores, "float32"), mask)
 
-    def choose(self, weights, training):
+    def _choose(self, weights, mode):
         """The weights, or at inference where `hard`, only the highest."""
-        return hardened(weights) if self.hard and not training else weights
+        return hardened(weights) if self.hard and not mode.training else weights
 
-    def dropout_noise(self, shape, training):
-        """Multipliers [B, Q or 1, S] of weights: 0 or 1/(1-rate); None if none apply.
+    def draw_noise(self, shape: Any, training: Any) -> Tensor | None:
+        """Dropout multipliers [B, Q or 1, S] of weights; None where none is dropped.
 
         With one row for all queries a whole recurrence shares it, as the recurrent
         layers of Keras share their dropout masks between steps.
         """
-        if not (training and self.dropout):
-            return None
-        ones = ops.ones(shape, dtype="float32")
-        return keras.random.dropout(ones, self.dropout, seed=self.seed_generator)
+        seed = self.seed_generator
+        return draw_noise(shape, self.dropout, training, seed, "float32")
 
     def call(
         self,
-        query,
-        value,
-        key=None,
-        query_mask=None,
-        value_mask=None,
-        return_attention_scores=False,
-        positions=None,
-        training=None,
-    ):
+        query: Tensor,
+        value: Tensor,
+        key: Tensor | None = None,
+        query_mask: Tensor | None = None,
+        value_mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+        positions: Tensor | None = None,
+        training: bool | None = None,
+    ) -> Any:
         """See the class."""
-        check_attention_inputs(query, value, key, query_mask, value_mask)
-        memory = self.prepare(value, value_mask, key)
         shape = (*ops.shape(query)[:2], ops.shape(value)[1])
         if positions is None:
             positions = ops.arange(shape[1], dtype="int32")[None]
-        check_axes(
-            query=(query, None, "target length", None),
-            positions=(ops.convert_to_tensor(positions), None, "target length"),
-        )
-        noise = self.dropout_noise(shape, training)
+        positions = ops.convert_to_tensor(positions)
+        _check_inputs(query, value, key, query_mask, value_mask, positions)
+        memory = self.prepare(value, value_mask, key)
+        noise = Noise(attention=self.draw_noise(shape, training))
+        mode = Mode(bool(training), noise)
         if query_mask is not None:
             query = blanked(query, query_mask)
-        if self.recurrent:
+        if self.has_state:
             context, weights = self._attend_in_turn(
-                query, query_mask, memory, positions, noise, training
+                query, query_mask, memory, positions, mode
             )
         else:
-            context, weights, _ = self.attend(
-                query, memory, positions, (), noise, training=training
-            )
+            context, weights, _ = self.attend(query, memory, positions, (), mode)
         if query_mask is not None:
             context = blanked(context, query_mask)
             weights = blanked(weights, query_mask)
         return (context, weights) if return_attention_scores else context
 
-    def _attend_in_turn(self, query, mask, memory, positions, noise, training):
+    def _attend_in_turn(self, query, mask, memory, positions, mode):
         """One query after the other, each knowing what the earlier ones looked at."""
         batch_size, length = ops.shape(query)[:2]
         positions = ops.broadcast_to(positions, (batch_size, length))
         mask = ops.ones_like(positions) if mask is None else mask
-        # One row of noise serves the whole recurrence.
-        noise = [] if noise is None else [noise[:, :1]]
+        if mode.noise.attention is not None:  # one row serves the whole recurrence
+            mode = mode._replace(noise=Noise(attention=mode.noise.attention[:, :1]))
 
-        def step(query, states, constants, project):
-            memory, positions, mask, noise = constants
-            *before, turn = states
+        def step(query, states, constants, mode):
+            memory, positions, mask = constants
+            before, turn = states
             context, weights, after = self.attend(
                 query[:, None],
                 memory,
                 ops.take_along_axis(positions, turn, axis=1),
                 [x[:, None] for x in before],
-                noise[0] if noise else None,
-                project,
-                training,
+                mode,
             )
             # A masked query is as good as none: those after it do not know of it.
             there = ops.take_along_axis(mask, turn, axis=1)
@@ -339,48 +358,37 @@ class LuongAttention(keras.layers.Layer):
                 ops.where(there, new[:, 0], old)
                 for new, old in zip(after, before, strict=True)
             ]
-            return (context[:, 0], weights[:, 0]), [*after, turn + 1]
+            return (context[:, 0], weights[:, 0]), (after, turn + 1)
 
         state = [x[:, 0] for x in self.initial_state(memory)]
         outputs, _ = scan(
             step,
             ops.swapaxes(query, 0, 1),
-            [*state, ops.zeros((batch_size, 1), dtype="int32")],
-            (memory, positions, ops.cast(mask, "bool"), noise),
-            training=training,
+            (state, ops.zeros((batch_size, 1), dtype="int32")),
+            (memory, positions, ops.cast(mask, "bool")),
+            mode=mode,
         )
         return tuple(ops.swapaxes(x, 0, 1) for x in outputs)
 
-    def compute_output_shape(self, query_shape, value_shape, key_shape=None):
+    def compute_output_shape(
+        self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None
+    ) -> Shape:
         """The context's shape, [B, Q, Hv]."""
-        del key_shape
         return (*query_shape[:-1], value_shape[-1])
 
-    def compute_mask(self, query, query_mask=None):
+    def compute_mask(self, query: Tensor, query_mask: Tensor | None = None) -> Any:
         """The context is masked where the query is."""
-        del query
         return query_mask
 
-    def compute_output_spec(
-        self,
-        query,
-        value,
-        key=None,
-        query_mask=None,
-        value_mask=None,
-        return_attention_scores=False,
-        positions=None,
-        training=None,
-    ):
-        """Shapes and dtypes of `call`'s results."""
-        del key, query_mask, value_mask, positions, training
-        context = keras.KerasTensor(
-            (*query.shape[:-1], value.shape[-1]), dtype=self.compute_dtype
-        )
-        weights = keras.KerasTensor((*query.shape[:-1], value.shape[1]), "float32")
-        return (context, weights) if return_attention_scores else context
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        """Shapes and dtypes of what `call` returns for the same arguments."""
+        given = arguments_of(self.call, args, kwargs)
+        query, value = given["query"].shape, given["value"].shape
+        context = keras.KerasTensor((*query[:-1], value[-1]), self.compute_dtype)
+        weights = keras.KerasTensor((*query[:-1], value[1]), "float32")
+        return (context, weights) if given["return_attention_scores"] else context
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         score_mode = self.score_mode
         if not isinstance(score_mode, str):
@@ -399,7 +407,7 @@ class LuongAttention(keras.layers.Layer):
         return {**super().get_config(), **config}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> LuongAttention:
         """Rebuilds the layer, a user's own score and normalizer included."""
         own = {
             name: keras.saving.deserialize_keras_object(config[name])
@@ -409,7 +417,33 @@ class LuongAttention(keras.layers.Layer):
         return cls(**{**config, **own})
 
 
-def hardened(weights):
+def _check_inputs(query, value, key, query_mask, value_mask, positions):
+    """Raises unless ranks, batch sizes and lengths fit together, and floats are floats.
+
+    Integers would have been averaged by weights that are rounded to 0.
+    """
+    for name, x in (("query", query), ("value", value), ("key", key)):
+        dtype = None if x is None else keras.backend.standardize_dtype(x.dtype)
+        if dtype and "float" not in dtype:
+            raise TypeError(f"{name} must be floating. Received: {name}.dtype={dtype}")
+    check_axes(
+        query=(query, "batch size", "query length", None),
+        value=(value, "batch size", "source length", None),
+        key=(key, "batch size", "source length", None),
+        query_mask=(query_mask, "batch size", "query length"),
+        value_mask=(value_mask, "batch size", "source length"),
+        positions=(positions, None, "query length"),
+    )
+
+
+def arguments_of(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """A call's arguments by name, defaults included."""
+    bound = inspect.signature(function).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return bound.arguments
+
+
+def hardened(weights: Tensor) -> Tensor:
     """All of the weight [..., N] at the highest, the first of several; zeros stay."""
     highest = ops.max(weights, axis=-1, keepdims=True, initial=0.0)
     # Not argmax, for which Keras has operations on bits that LiteRT lacks.

@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from keras_luong.layers.attention import masked_softmax
+from keras_luong.types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -30,11 +31,13 @@ class CachedMultiHeadAttention(keras.layers.MultiHeadAttention):
         >>> output, weights = attention.attend(query, keys, values, mask)
     """
 
-    def keys_and_values(self, value):
+    def keys_and_values(self, value: Tensor) -> tuple[Tensor, Tensor]:
         """Projects [B, S, d] to keys and values, each [B, S, N, d/N]."""
         return self.key_dense(value), self.value_dense(value)
 
-    def attend(self, query, keys, values, mask):
+    def attend(
+        self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Attends to prepared keys and values, without dropout.
 
         Args:

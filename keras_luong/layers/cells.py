@@ -1,59 +1,267 @@
-"""The recurrent cells' equations, over weights that cells of Keras's kind hold.
+"""The recurrent cells: their equations, over weights that cells of Keras's kind hold.
 
-Shapes: H units; states and inputs are [..., H], with any leading axes. Weights are
-multiplied only through `project`, see `keras_luong.layers.scores`.
+Shapes: B batch, E inputs, H units; states and inputs are [..., H], with any leading
+axes. Weights are multiplied only through `project`, see `keras_luong.layers.scores`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import keras
 from keras import ops
 
-from keras_luong.checks import check_choice
-from keras_luong.layers.cell_input import dropped, total
-from keras_luong.layers.layer_norm_lstm import LayerNormLSTM, layer_norm_lstm
-from keras_luong.layers.scores import matmul
+from keras_luong.checks import check_choice, check_size
+from keras_luong.layers.scores import Project, matmul
+from keras_luong.types import Shape, Tensor
+
+EPSILON = 1e-3  # of layer normalisation: Keras's own
+INITIALIZERS = ("kernel_initializer", "recurrent_initializer", "bias_initializer")
+
+#: What a cell carries from step to step: [h], or [h, c].
+States: TypeAlias = Sequence[Tensor]
 
 
-def lstm(cell, inputs, states, project, noise=None):
+class CellInput(NamedTuple):
+    """What a step of a cell reads beside its states and its recurrent weights.
+
+    Attributes:
+        projected: `x W + b` if that could be computed before the loop, or None.
+        weights: Matrices for `tensors`.
+        tensors: Inputs that exist only inside the loop.
+        bias: Of the input's projection, if it is not in `projected`; or None.
+        beside: What is added to the state's own projection `h U`, before a GRU's reset
+            gate multiplies it; or None.
+        noise: Dropout multipliers of the h that meets the recurrent kernel (what a GRU
+            carries of it stays whole), or None.
+    """
+
+    projected: Tensor | None = None
+    weights: tuple[Tensor, ...] = ()
+    tensors: tuple[Tensor, ...] = ()
+    bias: Tensor | None = None
+    beside: Tensor | None = None
+    noise: Tensor | None = None
+
+
+def lstm(cell: Any, inputs: CellInput, states: States, project: Project) -> States:
     """Hochreiter & Schmidhuber 1997, gates in the order i, f, g, o; -> [h, c]."""
     h, c = states
-    weights = (*inputs.weights, cell.recurrent_kernel)
-    tensors = (*inputs.tensors, dropped(h, noise))
-    product = project(weights, tensors, bias=inputs.bias)  # one for all
-    z = total(product, inputs.ready, inputs.beside)
-    i, f, g, o = ops.split(z, 4, axis=-1)
+    i, f, g, o = ops.split(_preactivation(cell, inputs, h, project), 4, axis=-1)
     c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
     return [ops.sigmoid(o) * ops.tanh(c), c]
 
 
-def gru(cell, inputs, states, project, noise=None):
+def layer_norm_lstm(
+    cell: Any, inputs: CellInput, states: States, project: Project
+) -> States:
+    """Ba et al. 2016 (arXiv:1607.06450), Eq. 20 to 22; -> [h, c].
+
+    The sum of all that enters a gate is normalised, gate by gate, as TensorFlow 1's
+    `LayerNormBasicLSTMCell` did, and not each of its parts.
+    """
+    h, c = states
+    z = _preactivation(cell, inputs, h, project)
+    gates = ops.reshape(z, (*ops.shape(z)[:-1], 4, cell.units))
+    gates = normalized(gates, cell.gamma, ops.reshape(cell.bias, (4, cell.units)))
+    i, f, g, o = ops.unstack(gates, axis=-2)
+    c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
+    return [ops.sigmoid(o) * ops.tanh(normalized(c, cell.state_gamma)), c]
+
+
+def normalized(x: Tensor, gamma: Tensor, beta: Tensor | None = None) -> Tensor:
+    """`γ (x - mean) / √(variance + ε) + β` over the last axis, in float32 inside."""
+    wide = ops.cast(x, "float32")
+    mean = ops.mean(wide, axis=-1, keepdims=True)
+    centered = wide - mean
+    variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
+    normal = ops.cast(centered * ops.rsqrt(variance + EPSILON), x.dtype)
+    normal = normal * ops.cast(gamma, x.dtype)
+    return normal if beta is None else normal + ops.cast(beta, x.dtype)
+
+
+def gru(cell: Any, inputs: CellInput, states: States, project: Project) -> States:
     """Cho et al. 2014, with the reset after the product as in Keras and cuDNN; -> [h].
 
     Gates in the order z (update), r (reset), candidate.
     """
     (h,) = states
-    x = inputs.ready
+    x = inputs.projected
     if inputs.weights:
-        x = total(project(inputs.weights, inputs.tensors, bias=inputs.bias), x)
-    u = project(cell.recurrent_kernel, dropped(h, noise), bias=cell.bias[1])
-    u = total(u, inputs.beside)
+        x = _total(project(inputs.weights, inputs.tensors, bias=inputs.bias), x)
+    u = project(cell.recurrent_kernel, dropped(h, inputs.noise), bias=cell.bias[1])
     x_z, x_r, x_h = ops.split(x, 3, axis=-1)
-    u_z, u_r, u_h = ops.split(u, 3, axis=-1)
+    u_z, u_r, u_h = ops.split(_total(u, inputs.beside), 3, axis=-1)
     z = ops.sigmoid(x_z + u_z)
     candidate = ops.tanh(x_h + ops.sigmoid(x_r + u_r) * u_h)
     return [z * h + (1 - z) * candidate]
 
 
-def simple_rnn(cell, inputs, states, project, noise=None):
+def simple_rnn(
+    cell: Any, inputs: CellInput, states: States, project: Project
+) -> States:
     """Elman 1990: `h = tanh(x W + h U + b)`; -> [h]."""
+    return [ops.tanh(_preactivation(cell, inputs, states[0], project))]
+
+
+def _preactivation(cell, inputs, h, project):
+    """`x W + h U + b`: one product of all that is multiplied inside the loop."""
     weights = (*inputs.weights, cell.recurrent_kernel)
-    tensors = (*inputs.tensors, dropped(states[0], noise))
+    tensors = (*inputs.tensors, dropped(h, inputs.noise))
     product = project(weights, tensors, bias=inputs.bias)
-    return [ops.tanh(total(product, inputs.ready, inputs.beside))]
+    return _total(product, inputs.projected, inputs.beside)
+
+
+def _total(*parts):
+    """The sum of those parts that are not None."""
+    return functools.reduce(operator.add, [x for x in parts if x is not None])
+
+
+def dropped(x: Tensor, noise: Tensor | None) -> Tensor:
+    """`x` times its dropout multipliers, if there are any."""
+    return x if noise is None else x * noise
+
+
+def draw_noise(
+    shape: Any, rate: float, training: Any, seed: Any, dtype: str
+) -> Tensor | None:
+    """Dropout multipliers, each 0 or 1/(1-rate); None where nothing is dropped."""
+    if not (training and rate):
+        return None
+    return keras.random.dropout(ops.ones(shape, dtype=dtype), rate, seed=seed)
+
+
+def serialized_initializers(layer: Any) -> dict[str, Any]:
+    """The `INITIALIZERS` of a layer for its `get_config`."""
+    given = {name: getattr(layer, name) for name in INITIALIZERS}
+    return {name: keras.initializers.serialize(x) for name, x in given.items()}
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class LayerNormLSTMCell(keras.layers.Layer):
+    """The weights of `layer_norm_lstm`, and one step of it, as a Keras cell.
+
+    Weights: `kernel` [E, 4 H], `recurrent_kernel` [H, 4 H], gates in the order i, f, g,
+    o; γ and β of the gates, `gamma` [4, H] and `bias` [4 H] (which starts at 1 for the
+    forget gate, as Keras's LSTM does); and `state_gamma` [H] of c, which has no β.
+
+    Args:
+        units: Size H.
+        kernel_initializer, recurrent_initializer, bias_initializer: As in
+            `keras.layers.LSTM`.
+        **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: [B, E].
+        states: [h, c], each [B, H].
+
+    Returns:
+        h, and [h, c].
+
+    Raises:
+        TypeError, ValueError: If `units` is no positive integer.
+
+    Example:
+        >>> layer = keras.layers.RNN(LayerNormLSTMCell(256), return_sequences=True)
+    """
+
+    def __init__(
+        self,
+        units: int,
+        kernel_initializer: Any = "glorot_uniform",
+        recurrent_initializer: Any = "orthogonal",
+        bias_initializer: Any = "zeros",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.units = check_size("units", units)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.state_size = [self.units, self.units]
+        self.output_size = self.units
+
+    def build(self, input_shape: Shape) -> None:
+        """Makes the weights for inputs [B, E]."""
+        gates = 4 * self.units
+        for name, shape, initializer in (
+            ("kernel", (input_shape[-1], gates), self.kernel_initializer),
+            ("recurrent_kernel", (self.units, gates), self.recurrent_initializer),
+            ("bias", (gates,), self._first_bias),
+            ("gamma", (4, self.units), "ones"),
+            ("state_gamma", (self.units,), "ones"),
+        ):
+            weight = self.add_weight(shape=shape, name=name, initializer=initializer)
+            setattr(self, name, weight)
+
+    def _first_bias(self, shape, dtype=None):
+        i, _, g, o = ops.split(self.bias_initializer(shape, dtype=dtype), 4)
+        return ops.concatenate([i, ops.ones_like(i), g, o])
+
+    def call(
+        self, inputs: Tensor, states: States, training: bool = False
+    ) -> tuple[Tensor, States]:
+        """See the class."""
+        x = CellInput(matmul(self.kernel, inputs))
+        states = layer_norm_lstm(self, x, states, matmul)
+        return states[0], states
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        config = {"units": self.units, **serialized_initializers(self)}
+        return {**super().get_config(), **config}
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class LayerNormLSTM(keras.layers.RNN):
+    """A `keras.layers.RNN` around a `LayerNormLSTMCell`.
+
+    Args:
+        units: Size H.
+        kernel_initializer, recurrent_initializer, bias_initializer: As in
+            `keras.layers.LSTM`.
+        **kwargs: As in `keras.layers.RNN`.
+
+    Call arguments:
+        sequences: [B, T, E].
+        initial_state: [h, c], each [B, H]; zeros by default.
+        mask: bool [B, T], False where there is padding; likewise `training`, as in
+            `keras.layers.RNN`.
+
+    Returns:
+        As `keras.layers.LSTM`: h [B, H], or [B, T, H] of all steps; with
+        `return_state` the last h and c too.
+
+    Raises:
+        TypeError, ValueError: If `units` is no positive integer.
+
+    Example:
+        >>> outputs = LayerNormLSTM(256, return_sequences=True)(embedded)
+    """
+
+    def __init__(self, units: int, **kwargs: Any) -> None:
+        given = {name: kwargs.pop(name) for name in INITIALIZERS if name in kwargs}
+        dtype = kwargs.get("dtype")
+        cell = LayerNormLSTMCell(units, dtype=dtype, name="cell", **given)
+        super().__init__(cell, **kwargs)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        config = super().get_config()
+        del config["cell"]
+        return {
+            **config,
+            "units": self.cell.units,
+            **serialized_initializers(self.cell),
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> LayerNormLSTM:
+        """Rebuilds the layer."""
+        return cls(**config)
 
 
 class CellType(NamedTuple):
@@ -61,20 +269,19 @@ class CellType(NamedTuple):
 
     Attributes:
         layer: The layer whose cell holds the weights.
-        equations: `(cell, inputs, states, project, noise=None) -> states`; the first
-            is h, which `noise` multiplies where it meets the recurrent kernel.
+        equations: `(cell, inputs, states, project) -> states`; the first of them is h.
         num_states: How many states it has.
         input_bias: `cell -> bias` of the input's projection, or None.
     """
 
     layer: type
-    equations: Callable
+    equations: Callable[[Any, CellInput, States, Project], States]
     num_states: int
-    input_bias: Callable
+    input_bias: Callable[[Any], Tensor | None]
 
-    def ready(self, cell, x, project=matmul):
+    def project_input(self, cell: Any, x: Tensor) -> Tensor:
         """`x W + b`: the part of a cell's work that needs no state."""
-        return project(cell.kernel, x, bias=self.input_bias(cell))
+        return matmul(cell.kernel, x, bias=self.input_bias(cell))
 
 
 CELL_TYPES = {
@@ -87,6 +294,6 @@ CELL_TYPES = {
 }
 
 
-def get_cell_type(name) -> CellType:
+def get_cell_type(name: str) -> CellType:
     """The `CellType` named `name`, one of `CELL_TYPES`."""
     return CELL_TYPES[check_choice("cell_type", name, CELL_TYPES)]

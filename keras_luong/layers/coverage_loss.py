@@ -5,13 +5,16 @@ Shapes: B batch, T target length, S source length.
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_luong.checks import check_not_negative
+from keras_luong.types import Tensor
 
 
-def coverage_loss(weights):
+def coverage_loss(weights: Tensor) -> Tensor:
     """`Σ_s min(a_t(s), Σ_{t'<t} a_t'(s))`: attention to what had attention already.
 
     See, Liu & Manning 2017 (arXiv:1704.04368), Eq. 12.
@@ -60,11 +63,13 @@ class CoverageLoss(keras.layers.Layer):
         >>> context = kl.CoverageLoss(1.0)(context, weights, target_mask)
     """
 
-    def __init__(self, factor=1.0, **kwargs):
+    def __init__(self, factor: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.factor = check_not_negative("factor", factor)
 
-    def call(self, outputs, weights, mask=None):
+    def call(
+        self, outputs: Tensor, weights: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
         """See the class."""
         losses = coverage_loss(weights)
         counted = ops.ones_like(losses) if mask is None else ops.cast(mask, "float32")
@@ -72,11 +77,12 @@ class CoverageLoss(keras.layers.Layer):
         self.add_loss(self.factor * ops.sum(losses * counted) / words)
         return outputs
 
-    def compute_output_spec(self, outputs, weights, mask=None):
+    def compute_output_spec(
+        self, outputs: Tensor, weights: Tensor, mask: Any = None
+    ) -> keras.KerasTensor:
         """That of `outputs`."""
-        del weights, mask
         return keras.KerasTensor(outputs.shape, dtype=outputs.dtype)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "factor": self.factor}

@@ -1,19 +1,193 @@
-"""The decoder: runs a cell over a whole target sequence.
+"""The paper's decoder: Eq. 5, one step with input feeding, and whole sequences.
 
-Shapes: B batch, S source positions, T target positions, E embedding, A attentional
-units.
+Shapes: B batch, K beam, S source positions, T target positions, E embedding, H units, A
+attentional units, Hv memory units.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 from keras import ops
 
-from keras_luong.checks import check_axes
+from keras_luong.checks import check_axes, check_flag, check_size
 from keras_luong.compat import get_keras_mask
-from keras_luong.layers.decoder_cell import CellStates, DecoderCell
-from keras_luong.layers.recurrence import scan
-from keras_luong.layers.uncast_layer import UncastLayer
+from keras_luong.layers.attention import arguments_of, blanked
+from keras_luong.layers.cells import CellInput, dropped
+from keras_luong.layers.decoder_cell import CellStates, DecoderCell, UncastLayer
+from keras_luong.layers.recurrence import INFERENCE, Mode, scan
+from keras_luong.layers.scores import Project, matmul
+from keras_luong.types import Shape, Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class AttentionalVector(keras.layers.Layer):
+    """`h̃_t = tanh(W_c [c_t; h_t])` (Luong et al. 2015, Eq. 5), without a bias.
+
+    Weight: `kernel` [Hv + Hq, units], the context's rows first.
+
+    Args:
+        units: Size of h̃.
+        kernel_initializer: Initializer of `kernel`.
+        **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        context: [..., Hv].
+        query: [..., Hq].
+
+    Returns:
+        h̃: [..., units].
+
+    Example:
+        >>> h_tilde = kl.AttentionalVector(512)(context, decoder_states)
+    """
+
+    def __init__(
+        self, units: int, kernel_initializer: Any = "glorot_uniform", **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.units = check_size("units", units)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+
+    def build(self, context_shape: Shape, query_shape: Shape) -> None:
+        """Makes `kernel` [Hv + Hq, units]."""
+        self.kernel = self.add_weight(
+            shape=(context_shape[-1] + query_shape[-1], self.units),
+            name="kernel",
+            initializer=self.kernel_initializer,
+        )
+
+    def call(self, context: Tensor, query: Tensor, project: Project = matmul) -> Tensor:
+        """See the class."""
+        return ops.tanh(project(self.kernel, ops.concatenate([context, query], -1)))
+
+    def compute_output_shape(self, context_shape: Shape, query_shape: Shape) -> Shape:
+        """[..., units]."""
+        return (*context_shape[:-1], self.units)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        initializer = keras.initializers.serialize(self.kernel_initializer)
+        config = {"units": self.units, "kernel_initializer": initializer}
+        return {**super().get_config(), **config}
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class InputFeedingDecoderCell(DecoderCell):
+    """A decoder step of Luong, Pham & Manning 2015: `h_t → a_t → c_t → h̃_t`.
+
+    Stacked recurrent layers read the previous word and, with input feeding (section
+    3.3), the previous attentional vector h̃_{t-1}; the top layer's h_t attends to the
+    source, and `h̃_t = tanh(W_c [c_t; h_t])` (Eq. 5) is the output.
+
+    Args:
+        units: Size H of every recurrent layer.
+        attention: An attention layer such as `LuongAttention`, or None for a decoder
+            that sees the source through its initial state only: then h̃ is h.
+        num_layers: How many recurrent layers.
+        attentional_units: Size A of h̃; `units` by default.
+        cell_type: "lstm", "layer_norm_lstm", "gru" or "simple_rnn".
+        input_feeding: Whether h̃_{t-1} enters the first layer.
+        **kwargs: `dropout`, `recurrent_dropout`, `output_dropout`, `residual`, the
+            initializers and `seed` as in `DecoderCell`, `name`, `dtype`.
+
+    Call arguments:
+        inputs: Embedded target words [B, K, E].
+        states: List of states [B, K, ...], from `initial_states` or an earlier call.
+        memory: What `attention.prepare` made of the source.
+
+    Returns:
+        h̃ [B, K, A], the list of new states, and the alignment weights, float32
+        [B, K, S] (zeros without attention).
+
+    Raises:
+        ValueError, TypeError: An argument that is none of the above.
+
+    Example:
+        >>> cell = kl.InputFeedingDecoderCell(512, kl.LuongAttention("general"))
+        >>> outputs = kl.InputFeedingDecoder(cell)(embedded, memory, memory_mask=mask)
+    """
+
+    def __init__(
+        self,
+        units: int,
+        attention: Any,
+        num_layers: int = 1,
+        attentional_units: int | None = None,
+        cell_type: str = "lstm",
+        input_feeding: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(units, attention, num_layers, cell_type, **kwargs)
+        attentional_units = check_size("attentional_units", attentional_units, True)
+        self.attentional_units = self.output_units = attentional_units or units
+        if attention is None and self.attentional_units != units:
+            raise ValueError(
+                "Without attention the output is h itself, so attentional_units must "
+                f"be units. Received: attentional_units={attentional_units}, "
+                f"units={units}"
+            )
+        self.input_feeding = check_flag("input_feeding", input_feeding)
+        # Without input feeding nothing recurs through most attentions.
+        self.attends_in_loop = input_feeding or self.remembers
+        self.attentional_vector = None
+        if attention is not None:
+            self.attentional_vector = AttentionalVector(
+                self.attentional_units,
+                kernel_initializer=self.kernel_initializer.clone(),
+                dtype=self.dtype_policy,
+                name="attentional_vector",
+            )
+
+    @property
+    def fed_units(self) -> int | None:
+        """Size of h̃ if it is fed back."""
+        return self.attentional_units if self.input_feeding else None
+
+    def build_output(self) -> None:
+        """Makes the rows of the first layer's kernel that belong to h̃, and W_c."""
+        self.feeding_kernel = None
+        if self.input_feeding:
+            # Apart from the word's rows: what x contributes is computed before the
+            # loop, what h̃ does inside it.
+            columns = self.gates * self.units
+            self.feeding_kernel = self.add_kernel(
+                "feeding_kernel", self.attentional_units, columns
+            )
+        if self.attention is not None:
+            self.attentional_vector.build((self.memory_units,), (self.units,))
+
+    def attentional_output(
+        self, h: Tensor, memory: Any, states: CellStates, mode: Mode
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Eq. 7 and 5 for h [..., H]: -> h̃ [..., A], weights [..., S], their state."""
+        if self.attention is None:
+            return h, self.no_weights(h, memory), []
+        context, weights, state = self.attend(h, memory, states, mode)
+        h_tilde = self.attentional_vector(context, h, project=mode.project)
+        return h_tilde, weights, state
+
+    def step(
+        self, z: Tensor, states: CellStates, memory: Any, mode: Mode = INFERENCE
+    ) -> tuple[tuple[Tensor, Tensor], CellStates]:
+        """See `DecoderCell.step`."""
+        kernels = (self.feeding_kernel,) if self.input_feeding else ()
+        inputs = CellInput(z, kernels, tuple(states.fed))
+        h, recurrent = self.step_layers(inputs, states, mode)
+        h_tilde, weights, attention = self.attentional_output(h, memory, states, mode)
+        fed = [h_tilde] if self.input_feeding else []
+        new = CellStates(recurrent, fed, attention, states.position + 1)
+        return (h_tilde, weights), new
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "attentional_units": self.attentional_units,
+            "input_feeding": self.input_feeding,
+        }
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -55,7 +229,7 @@ class InputFeedingDecoder(UncastLayer):
         >>> h_tilde = decoder(target, memory, source_mask, initial_state=state)
     """
 
-    def __init__(self, cell, **kwargs):
+    def __init__(self, cell: DecoderCell, **kwargs: Any) -> None:
         if not isinstance(cell, DecoderCell):
             raise TypeError(
                 "cell must be a DecoderCell such as InputFeedingDecoderCell. "
@@ -66,139 +240,108 @@ class InputFeedingDecoder(UncastLayer):
         super().__init__(**kwargs)
         self.cell = cell
 
-    def build(self, inputs_shape, memory_shape):
+    def build(self, inputs_shape: Shape, memory_shape: Shape) -> None:
         """Builds the cell."""
         if not self.cell.built:
             self.cell.build(tuple(inputs_shape), tuple(memory_shape))
 
     def call(
         self,
-        inputs,
-        memory,
-        memory_mask=None,
-        mask=None,
-        initial_state=None,
-        return_state=False,
-        return_attention_scores=False,
-        training=None,
-    ):
+        inputs: Tensor,
+        memory: Tensor,
+        memory_mask: Tensor | None = None,
+        mask: Tensor | None = None,
+        initial_state: Any = None,
+        return_state: bool = False,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+    ) -> Any:
         """See the class."""
         cell = self.cell
         if mask is None:  # Keras itself looks for masks of several tensors elsewhere
             mask = get_keras_mask(inputs)
         check_axes(
-            inputs=(inputs, "batch size", "target length", self.cell.input_units),
-            memory=(memory, "batch size", "source length", self.cell.memory_units),
+            inputs=(inputs, "batch size", "target length", cell.input_units),
+            memory=(memory, "batch size", "source length", cell.memory_units),
             memory_mask=(memory_mask, "batch size", "source length"),
             mask=(mask, "batch size", "target length"),
         )
+        if mask is not None:
+            mask = ops.cast(mask, "bool")
         inputs = ops.cast(inputs, cell.compute_dtype)
-        memory = cell.prepare(ops.cast(memory, cell.compute_dtype), memory_mask)
-        states = cell.initial_states(ops.shape(inputs)[:1], initial_state, memory)
+        prepared = cell.prepare(ops.cast(memory, cell.compute_dtype), memory_mask)
+        states = cell.initial_states(ops.shape(inputs)[:1], initial_state, prepared)
         inputs = self._drop(inputs, cell.dropout, training)
         run = self._attend_in_loop if cell.attends_in_loop else self._attend_after_loop
-        outputs, weights, states = run(
-            inputs, memory, states, mask, training, return_attention_scores
+        outputs, *weights, final = run(
+            inputs, prepared, cell.pack(states), mask, training, return_attention_scores
         )
-        results = [self._drop(outputs, cell.output_rate, training)]
-        if return_attention_scores:
-            results.append(weights)
+        results = [self._drop(outputs, cell.output_rate, training), *weights]
         if return_state:
-            results.extend(states)
+            results.extend(keras.tree.flatten(final))
         return tuple(results) if len(results) > 1 else results[0]
 
     def _drop(self, x, rate, training):
         """Drops the same units at every step of a sequence [B, T, n]."""
-        if not (training and rate):
-            return x
         shape = (ops.shape(x)[0], 1, x.shape[-1])
-        return x * self.cell.noise(shape, rate)
+        return dropped(x, self.cell.draw_noise(shape, rate, training))
 
     def _attend_in_loop(self, inputs, memory, states, mask, training, keep_weights):
         cell = self.cell
-        constants = memory, cell.dropout_noise(memory, training)
+        mode = cell.sequence_mode(memory, training)
 
-        def step(z, states, constants, project):
-            outputs, states = cell.advance(z, states, *constants, project, training)
+        def step(z, states, memory, mode):
+            outputs, states = cell.step(z, states, memory, mode)
             return outputs if keep_weights else outputs[:1], states
 
         z = cell.project_inputs(ops.swapaxes(inputs, 0, 1))
         mask = None if mask is None else ops.transpose(mask)
-        outputs, states = scan(step, z, states, constants, mask, training)
-        outputs = [ops.swapaxes(y, 0, 1) for y in outputs]
-        return outputs[0], outputs[1] if keep_weights else None, states
+        outputs, states = scan(step, z, states, memory, mask, mode)
+        return *[ops.swapaxes(y, 0, 1) for y in outputs], states
 
     def _attend_after_loop(self, inputs, memory, states, mask, training, keep_weights):
-        del keep_weights  # they are there, and a graph drops what nobody asks for
-        cell, target_length = self.cell, ops.shape(inputs)[1]
-        noise = cell.dropout_noise(memory, training, target_length)
-        states = cell.unpack(states)
-        h, recurrent = cell.run_layers(
-            ops.swapaxes(inputs, 0, 1),
-            states.recurrent,
-            noise,
-            None if mask is None else ops.transpose(ops.cast(mask, "bool")),
-            training,
+        cell = self.cell
+        mode = cell.sequence_mode(memory, training, ops.shape(inputs)[1])
+        time_mask = None if mask is None else ops.transpose(mask)
+        x = ops.swapaxes(inputs, 0, 1)
+        h, recurrent = cell.scan_layers(x, states, time_mask, mode)
+        before, words = _count(inputs, mask)
+        queries = states._replace(position=states.position + before)
+        *outputs, _ = cell.attentional_output(
+            ops.swapaxes(h, 0, 1), memory, queries, mode
         )
-        position, words = _count(inputs, mask)
-        queries = CellStates([], [], [], states.position + position)
-        outputs, weights, _ = cell.attend(
-            ops.swapaxes(h, 0, 1), memory, queries, noise, training=training
-        )
-        states = states._replace(recurrent=recurrent, position=states.position + words)
-        states = states.flat()
+        position = states.position + words
         if mask is not None:
-            mask = ops.expand_dims(ops.cast(mask, "bool"), -1)
-            outputs = ops.where(mask, outputs, ops.zeros_like(outputs))
-            weights = ops.where(mask, weights, 0.0)
-        return outputs, weights, states
+            outputs = [blanked(y, mask) for y in outputs]
+        kept = outputs if keep_weights else outputs[:1]
+        return *kept, states._replace(recurrent=recurrent, position=position)
 
-    def compute_mask(self, inputs, previous_mask=None):
+    def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Any:
         """The outputs are masked where the inputs are."""
-        del inputs
         return previous_mask
 
-    def compute_output_spec(
-        self,
-        inputs,
-        memory,
-        memory_mask=None,
-        mask=None,
-        initial_state=None,
-        return_state=False,
-        return_attention_scores=False,
-        training=None,
-    ):
-        """Shapes and dtypes of `call`'s results."""
-        del memory_mask, mask, initial_state, training
-        cell = self.cell
-        batch_size, target_length = inputs.shape[:2]
-        shape = (batch_size, target_length, cell.output_units)
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        """Shapes and dtypes of what `call` returns for the same arguments."""
+        given = arguments_of(self.call, args, kwargs)
+        cell, source_length = self.cell, given["memory"].shape[1]
+        lengths = given["inputs"].shape[:2]
+        shape = (*lengths, cell.output_units)
         results = [keras.KerasTensor(shape, dtype=cell.compute_dtype)]
-        if return_attention_scores:
-            shape = (batch_size, target_length, memory.shape[1])
+        if given["return_attention_scores"]:
+            shape = (*lengths, source_length)
             results.append(keras.KerasTensor(shape, dtype="float32"))
-        if return_state:
-            widths = [cell.units] * cell.num_recurrent_states
-            if cell.fed_units is not None:
-                widths.append(cell.fed_units)
-            results += [
-                keras.KerasTensor((batch_size, n), dtype=cell.compute_dtype)
-                for n in widths
-            ]
-            if cell.remembers:
-                shape = (batch_size, memory.shape[1])
-                results.append(keras.KerasTensor(shape, dtype="float32"))
-            results.append(keras.KerasTensor((batch_size, 1), dtype="int32"))
+        if given["return_state"]:
+            spec = cell.state_spec(lengths[:1], source_length)
+            results.extend(keras.tree.flatten(spec))
         return tuple(results) if len(results) > 1 else results[0]
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         cell = keras.saving.serialize_keras_object(self.cell)
         return {**super().get_config(), "cell": cell}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> InputFeedingDecoder:
         """Rebuilds the decoder and its cell."""
         cell = keras.saving.deserialize_keras_object(config["cell"])
         return cls(**{**config, "cell": cell})

@@ -1,49 +1,69 @@
-"""What the steps of all recurrent decoders share: stacked layers, states, dropout.
+"""One step of a recurrent decoder: its base, and the paper's with input feeding.
 
-Shapes: B batch, K beam (1 in training), E embedding, H units, S source positions.
-States are [..., n]; in a training loop the leading axes are [B], in search [B, K].
+Shapes: B batch, K beam (1 in training), E embedding, H units, A attentional units, S
+source positions. States are [..., n]; in a training loop the leading axes are [B], in
+search [B, K].
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 from keras import ops
 
-from keras_luong.checks import check_axes, check_flag, check_rate, check_size
-from keras_luong.layers.cell_input import CellInput
-from keras_luong.layers.cells import get_cell_type
-from keras_luong.layers.memory import Memory, make_memory
-from keras_luong.layers.recurrent_layer import run_layer
-from keras_luong.layers.scores import matmul
-from keras_luong.layers.uncast_layer import UncastLayer
+from keras_luong.checks import check_axes, check_rate
+from keras_luong.layers.attention import Memory, make_memory
+from keras_luong.layers.cells import CellInput, States, dropped
+from keras_luong.layers.recurrence import INFERENCE, Mode, Noise, RecurrentLayers
+from keras_luong.types import Shape, Tensor
+
+
+class UncastLayer(keras.layers.Layer):
+    """A layer whose call gets its arguments in the dtypes that they have.
+
+    Keras casts every floating argument of a call to the layer's compute dtype. A
+    decoder gets the sum of its past alignments among its states, which is float32
+    under any policy: in bfloat16 it would soon stop growing.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._convert_input_args = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the layer; arrays become tensors of their own dtypes."""
+        args, kwargs = keras.tree.map_structure(_tensor, (args, kwargs))
+        return super().__call__(*args, **kwargs)
+
+
+def _tensor(x):
+    is_array = isinstance(x, np.ndarray) or hasattr(x, "assign")  # or a variable
+    return ops.convert_to_tensor(x) if is_array else x
 
 
 class CellStates(NamedTuple):
-    """The states of a cell by what they are; loops and searches carry a flat list.
+    """The states of a decoder cell by what they are; users and searches see them flat.
 
     Attributes:
-        recurrent: h₁, c₁, ..., h_L, c_L of the layers.
+        recurrent: Of each layer: [h, c] or [h].
         fed: What the next step reads of this one (h̃ with input feeding): one or none.
         attention: What the attention remembers, [..., S]: one or none.
         position: Target words so far, int32 [..., 1].
     """
 
-    recurrent: list
-    fed: list
-    attention: list
-    position: Any
-
-    def flat(self):
-        """The list that loops and searches carry."""
-        return [*self.recurrent, *self.fed, *self.attention, self.position]
+    recurrent: list[States]
+    fed: list[Tensor]
+    attention: list[Tensor]
+    position: Tensor
 
 
-class DecoderCell(UncastLayer):
-    """A step of a recurrent decoder; subclasses say in `advance` what it computes.
+class DecoderCell(RecurrentLayers, UncastLayer):
+    """A step of a recurrent decoder; subclasses say in `step` what it computes.
 
-    Besides `advance` a subclass may override `project_inputs` (what of a step can be
+    Besides `step` a subclass may override `project_inputs` (what of a step can be
     computed before the loop), `prepare` (likewise of the source) and `fed_units`.
 
     Args:
@@ -51,98 +71,57 @@ class DecoderCell(UncastLayer):
         attention: An attention layer such as `LuongAttention`, or None.
         num_layers: How many recurrent layers.
         cell_type: "lstm", "layer_norm_lstm", "gru" or "simple_rnn".
-        dropout: Rate on what enters each recurrent layer from below (not on what
-            recurs), as in Zaremba et al. 2015.
-        recurrent_dropout: Rate on the recurrent h of each layer (Gal & Ghahramani
-            2016). Dropout masks are drawn once per sequence, as in Keras's own layers.
         output_dropout: Rate on the output; `dropout` by default.
-        residual: Whether each layer after the first adds its input to its output (Wu
-            et al. 2016).
-        kernel_initializer, recurrent_initializer, bias_initializer: As in
-            `keras.layers.LSTM`.
-        seed: Seed of the dropout.
-        **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
+        **kwargs: `dropout`, `recurrent_dropout`, `residual`, the initializers and
+            `seed` as in `RecurrentLayers`, `name`, `dtype`.
     """
 
     #: Whether attention is a part of the recurrence. If not, the decoder runs one layer
-    #: after the other, each over the whole target, then `attend` once for all steps.
-    attends_in_loop = True
+    #: after the other, each over the whole target, then attends once for all steps.
+    attends_in_loop: bool = True
 
     #: The lowest layer whose input is added to its output, where `residual`.
     first_residual = 1
 
     def __init__(
         self,
-        units,
-        attention,
-        num_layers=1,
-        cell_type="lstm",
-        dropout=0.0,
-        recurrent_dropout=0.0,
-        output_dropout=None,
-        residual=False,
-        kernel_initializer="glorot_uniform",
-        recurrent_initializer="orthogonal",
-        bias_initializer="zeros",
-        seed=None,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        self.units = check_size("units", units)
-        self.num_layers = check_size("num_layers", num_layers)
+        units: int,
+        attention: Any,
+        num_layers: int = 1,
+        cell_type: str = "lstm",
+        *,
+        output_dropout: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(units, num_layers, cell_type, **kwargs)
         if attention is not None and not hasattr(attention, "attend"):
             raise TypeError(
                 "attention must be None or an attention layer such as LuongAttention. "
                 f"Received: {attention!r}"
             )
         self.attention = attention
-        self.cell_type = cell_type
-        self.kind = get_cell_type(cell_type)
-        self.dropout = check_rate("dropout", dropout)
-        self.recurrent_dropout = check_rate("recurrent_dropout", recurrent_dropout)
         if output_dropout is not None:
             output_dropout = check_rate("output_dropout", output_dropout)
         self.output_dropout = output_dropout
-        self.residual = check_flag("residual", residual)
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.seed = seed
-        self.seed_generator = keras.random.SeedGenerator(seed)
-        self.layers = [self._make_layer(i) for i in range(num_layers)]
-
-    def _make_layer(self, index):
-        return self.kind.layer(
-            self.units,
-            kernel_initializer=self.kernel_initializer.clone(),
-            recurrent_initializer=self.recurrent_initializer.clone(),
-            bias_initializer=self.bias_initializer,
-            return_sequences=True,
-            dtype=self.dtype_policy,
-            name=f"layer_{index}",
-        )
+        self.output_units = self.units  # unless a subclass sets another
+        self.layers = self.make_layers(num_layers, "layer")
 
     @property
-    def output_units(self):
-        """Size of the output."""
-        return self.units
-
-    @property
-    def output_rate(self):
+    def output_rate(self) -> float:
         """The rate of dropout on the output."""
         return self.dropout if self.output_dropout is None else self.output_dropout
 
     @property
-    def fed_units(self):
+    def fed_units(self) -> int | None:
         """Size of what the next step reads of this one, or None."""
         return None
 
     @property
-    def gates(self):
+    def gates(self) -> int:
         """Columns of a layer's kernel for each unit."""
         return self.layers[0].cell.kernel.shape[-1] // self.units
 
-    def build(self, inputs_shape, memory_shape):
+    def build(self, inputs_shape: Shape, memory_shape: Any) -> None:
         """Makes the weights for embedded words [..., E] and a memory [B, S, Hv]."""
         if isinstance(memory_shape, Memory):  # called, rather than built by a decoder
             memory_shape = memory_shape.values
@@ -155,30 +134,49 @@ class DecoderCell(UncastLayer):
             self.attention.build((None, None, self.units), tuple(memory_shape))
         self.build_output()
 
-    def build_output(self):
+    def build_output(self) -> None:
         """Makes the weights other than the recurrent layers' and the attention's.
 
         `input_units` and `memory_units`, the sizes E and Hv, are known by now.
         """
 
-    def add_kernel(self, name, rows, columns):
+    def add_kernel(self, name: str, rows: int, columns: int) -> keras.Variable:
         """A weight matrix [rows, columns]."""
-        initializer = self.kernel_initializer.clone()
         return self.add_weight(
-            shape=(rows, columns), name=name, initializer=initializer
+            shape=(rows, columns),
+            name=name,
+            initializer=self.kernel_initializer.clone(),
         )
 
     @property
-    def num_recurrent_states(self):
-        """How many of the states belong to the recurrent layers; they come first."""
-        return self.num_layers * self.kind.num_states
-
-    @property
-    def remembers(self):
+    def remembers(self) -> bool:
         """Whether the attention has a state."""
-        return self.attention is not None and self.attention.recurrent
+        return self.attention is not None and self.attention.has_state
 
-    def initial_states(self, shape, recurrent=None, memory=None):
+    def state_spec(
+        self, shape: Shape = (None,), source_length: int | None = None
+    ) -> CellStates:
+        """What the states are: symbolic tensors of leading axes `shape`."""
+
+        def spec(size, dtype=self.compute_dtype):
+            return keras.KerasTensor((*shape, size), dtype)
+
+        recurrent = [[spec(self.units)] * self.kind.num_states] * self.num_layers
+        fed = [] if self.fed_units is None else [spec(self.fed_units)]
+        attention = [spec(source_length, "float32")] * self.remembers
+        return CellStates(recurrent, fed, attention, spec(1, "int32"))
+
+    def pack(self, states: Sequence[Tensor]) -> CellStates:
+        """The states of a flat list, each cast to its dtype."""
+        spec = self.state_spec()
+        packed = keras.tree.pack_sequence_as(spec, list(states))
+        return keras.tree.map_structure(
+            lambda x, like: ops.cast(x, like.dtype), packed, spec
+        )
+
+    def initial_states(
+        self, shape: Any, recurrent: Any = None, memory: Any = None
+    ) -> list[Tensor]:
         """States before the first word: `recurrent` or zeros, and position 0.
 
         Args:
@@ -191,188 +189,158 @@ class DecoderCell(UncastLayer):
             [h₁, c₁, ..., h_L, c_L, what is fed back (if anything), the attention's
             state (if it has one), position], each [*shape, n]; the position is int32
             and counts target words from 0.
+
+        Raises:
+            ValueError: The number of states, or their shapes, do not fit.
         """
-        if recurrent is None:
-            recurrent = []
-        elif not isinstance(recurrent, (list, tuple)):
-            recurrent = [recurrent]
-        recurrent = list(recurrent)
-        expected = self.num_recurrent_states
-        complete = expected + (self.fed_units is not None) + self.remembers + 1
-        if len(recurrent) == complete:
-            return self.cast(recurrent)
-        if not recurrent:
-            recurrent = [self._zeros(shape, self.units)] * expected
-        if len(recurrent) != expected:
+        is_list = recurrent is None or isinstance(recurrent, (list, tuple))
+        given = list(recurrent or []) if is_list else [recurrent]
+        spec = self.state_spec()
+        complete, expected = (len(keras.tree.flatten(x)) for x in (spec, spec[0]))
+        if len(given) == complete:
+            return keras.tree.flatten(self.pack(given))
+        if given and len(given) != expected:
             raise ValueError(
                 f"Expected {expected} initial states ({self.num_layers} layers of "
                 f'"{self.cell_type}"), or all {complete} that return_state gives. '
-                f"Received: {len(recurrent)}"
+                f"Received: {len(given)}"
             )
         axes = [size if isinstance(size, int) else None for size in shape]
-        check_axes(
-            **{
-                f"initial_state[{i}]": (x, *axes, self.units)
-                for i, x in enumerate(recurrent)
-            }
-        )
-        fed = [] if self.fed_units is None else [self._zeros(shape, self.fed_units)]
-        position = ops.zeros((*shape, 1), dtype="int32")
-        attention = []
-        if self.remembers:
-            attention = self.attention.initial_state(memory, *shape[1:])
-            if len(shape) == 1:
-                attention = [x[:, 0] for x in attention]
-        return self.cast(CellStates(recurrent, fed, attention, position).flat())
+        named = {f"initial_state[{i}]": x for i, x in enumerate(given)}
+        check_axes(**{name: (x, *axes, self.units) for name, x in named.items()})
 
-    def cast(self, states):
-        """All states in their dtypes: the attention's is float32 under any policy."""
-        states = self.unpack(list(states))
-        return CellStates(
-            [ops.cast(x, self.compute_dtype) for x in states.recurrent],
-            [ops.cast(x, self.compute_dtype) for x in states.fed],
-            [ops.cast(x, "float32") for x in states.attention],
-            ops.cast(states.position, "int32"),
-        ).flat()
+        def zeros(like):
+            return ops.zeros((*shape, like.shape[-1]), dtype=like.dtype)
 
-    def _zeros(self, shape, units):
-        return ops.zeros((*shape, units), dtype=self.compute_dtype)
+        first = keras.tree.map_structure(zeros, spec._replace(attention=[]))
+        if spec.attention:
+            state = self.attention.initial_state(memory, *shape[1:])
+            first = first._replace(
+                attention=[x[:, 0] for x in state] if len(shape) == 1 else state
+            )
+        flat = keras.tree.flatten(first)
+        return keras.tree.flatten(self.pack([*given, *flat[len(given) :]]))
 
-    def unpack(self, states):
-        """The flat list of states as `CellStates`."""
-        recurrent = self.num_recurrent_states
-        fed = recurrent + (self.fed_units is not None)
-        return CellStates(
-            states[:recurrent], states[recurrent:fed], states[fed:-1], states[-1]
-        )
-
-    def project_inputs(self, inputs):
+    def project_inputs(self, inputs: Tensor) -> Tensor:
         """The first layer's `x W + b`, without any state: -> [..., gates x H]."""
-        return self.kind.ready(self.layers[0].cell, inputs)
+        return self.kind.project_input(self.layers[0].cell, inputs)
 
-    def prepare(self, memory, mask=None):
+    def prepare(self, memory: Tensor, mask: Tensor | None = None) -> Any:
         """The source [B, S, Hv] as the steps want it; see `LuongAttention.prepare`."""
         if self.attention is None:
             return make_memory(memory, memory, mask)
         return self.attention.prepare(memory, mask)
 
-    def dropout_noise(self, memory, training, queries=1):
-        """Multipliers for one sequence: lists that are empty where nothing is dropped.
+    def sequence_mode(self, memory: Any, training: Any, queries: int = 1) -> Mode:
+        """How to compute the steps of a sequence: draws its dropout multipliers.
+
+        The first layer's input, and the output, are the decoder's business.
 
         Args:
             memory: What `prepare` returned.
             training: Whether to drop at all.
             queries: Number of queries that attend at once.
-
-        Returns:
-            {"below": of each later layer's input, [B, H]; "recurrent": of each layer's
-            h, [B, H]; "attention": of the weights, [B, Q or 1, S]}. The first layer's
-            input is the decoder's business.
         """
-        noise = {"below": [], "recurrent": [], "attention": []}
+        if not training:
+            return INFERENCE
         batch_size, source_length = ops.shape(memory.mask)
-        shape = (batch_size, self.units)
-        if training and self.dropout:
-            noise["below"] = [self.noise(shape, self.dropout) for _ in self.layers[1:]]
-        if training and self.recurrent_dropout:
-            rate = self.recurrent_dropout
-            noise["recurrent"] = [self.noise(shape, rate) for _ in self.layers]
+
+        def of_layers(rate, first):
+            if not rate:
+                return {}
+            shape, layers = (batch_size, self.units), range(first, self.num_layers)
+            return {i: self.draw_noise(shape, rate, training) for i in layers}
+
+        below = of_layers(self.dropout, 1)
+        recurrent = of_layers(self.recurrent_dropout, 0)
+        attention = None
         if self.attention is not None:
             shape = (batch_size, queries, source_length)
-            weights = self.attention.dropout_noise(shape, training)
-            noise["attention"] = [] if weights is None else [weights]
-        return noise
+            attention = self.attention.draw_noise(shape, training)
+        return Mode(True, Noise(below, recurrent, attention))
 
-    def noise(self, shape, rate):
-        """Dropout multipliers: 0, or 1/(1-rate)."""
-        ones = ops.ones(shape, dtype=self.compute_dtype)
-        return keras.random.dropout(ones, rate, seed=self.seed_generator)
+    def step_layer(
+        self, index: int, inputs: CellInput, states: CellStates, mode: Mode
+    ) -> States:
+        """One step of one recurrent layer: -> [h, ...], its new states."""
+        inputs = inputs._replace(noise=mode.noise.recurrent.get(index))
+        cell, old = self.layers[index].cell, states.recurrent[index]
+        return self.kind.equations(cell, inputs, old, mode.project)
 
-    def run_layer(self, index, inputs, states, noise, project):
-        """One recurrent layer: -> [h, ...], its new states.
-
-        Args:
-            index: Which one.
-            inputs: A `CellInput`.
-            states: The recurrent states of all layers.
-            noise: What `dropout_noise` returned.
-            project: How to multiply by weights (`keras_luong.layers.scores.matmul`).
-        """
-        count = self.kind.num_states
-        old = states[index * count : (index + 1) * count]
-        drops = noise and noise["recurrent"]
-        return self.kind.equations(
-            self.layers[index].cell,
-            inputs,
-            old,
-            project,
-            noise["recurrent"][index] if drops else None,
-        )
-
-    def run_above(self, h, states, noise, project, extra=()):
-        """The layers above the first: -> h of the top, their new states.
+    def step_layers_above(
+        self,
+        bottom: States,
+        states: CellStates,
+        mode: Mode,
+        extra: Sequence[tuple[Tensor, Tensor]] = (),
+    ) -> tuple[Tensor, list[States]]:
+        """One step of the layers above the first.
 
         Args:
-            h: Output of the first layer.
-            states: The recurrent states of all layers.
-            noise: What `dropout_noise` returned.
-            project: How to multiply by weights.
+            bottom: New states of the first layer.
+            states: All states before.
+            mode: How to compute the step.
             extra: For each of these layers, a pair (kernel, tensor) that enters it too.
+
+        Returns:
+            h of the top layer, and the new states of all layers.
         """
-        new_states = []
+        h, recurrent = bottom[0], [bottom]
         for i, layer in enumerate(self.layers[1:], 1):
-            x = h * noise["below"][i - 1] if noise and noise["below"] else h
+            x = dropped(h, mode.noise.below.get(i))
             pairs = [(layer.cell.kernel, x), *extra[i - 1 : i]]
             bias = self.kind.input_bias(layer.cell)
             inputs = CellInput(None, *zip(*pairs, strict=True), bias=bias)
-            new = self.run_layer(i, inputs, states, noise, project)
+            new = self.step_layer(i, inputs, states, mode)
             adds = self.residual and i >= self.first_residual
             h = new[0] + h if adds else new[0]
-            new_states += new
-        return h, new_states
+            recurrent.append(new)
+        return h, recurrent
 
-    def run_layers(self, x, states, noise, mask, training):
+    def step_layers(
+        self, inputs: CellInput, states: CellStates, mode: Mode
+    ) -> tuple[Tensor, list[States]]:
+        """One step of all layers: -> h of the top one, their new states."""
+        bottom = self.step_layer(0, inputs, states, mode)
+        return self.step_layers_above(bottom, states, mode)
+
+    def scan_layers(
+        self, x: Tensor, states: CellStates, mask: Tensor | None, mode: Mode
+    ) -> tuple[Tensor, list[States]]:
         """The recurrent layers over a whole target, one after the other.
 
         Args:
             x: Embedded words, time-major [T, B, E].
-            states: Their initial states [B, H].
-            noise: What `dropout_noise` returned.
+            states: The states before.
             mask: bool [T, B], or None.
-            training: Whether gradients will be wanted.
+            mode: How to compute the steps.
 
         Returns:
-            The top layer's h [T, B, H]; all final states.
+            The top layer's h [T, B, H]; the final states of all layers.
         """
-        count, finals = self.kind.num_states, []
-        for i, layer in enumerate(self.layers):
-            below = x
-            if i and noise["below"]:
-                x = x * noise["below"][i - 1]
-            x, new = run_layer(
-                self.kind,
-                layer,
-                x,
-                states[i * count : (i + 1) * count],
-                mask,
-                noise=noise["recurrent"][i] if noise["recurrent"] else None,
-                training=training,
+        noise, finals = mode.noise, []
+        for i, (layer, old) in enumerate(
+            zip(self.layers, states.recurrent, strict=True)
+        ):
+            below, x = x, dropped(x, noise.below.get(i))
+            x, new = self.scan_layer(
+                layer, x, old, mask, noise.recurrent.get(i), mode.training
             )
             if self.residual and i >= self.first_residual:
                 x = x + below
-            finals += new
+            finals.append(new)
         return x, finals
 
-    def look(self, query, memory, states, noise=None, project=matmul, training=False):
-        """Attends from the queries [..., H] of this step.
+    def attend(
+        self, query: Tensor, memory: Memory, states: CellStates, mode: Mode
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Attends from the queries of this step.
 
         Args:
             query: [B, H] in a loop, [B, K, H] in search.
             memory: What `prepare` returned.
-            states: `CellStates` of the step.
-            noise: What `dropout_noise` returned, or None.
-            project: How to multiply by weights.
-            training: Whether gradients are wanted.
+            states: Of the step.
+            mode: How to compute the step.
 
         Returns:
             Context [..., Hv], weights float32 [..., S], the attention's new state.
@@ -381,14 +349,9 @@ class DecoderCell(UncastLayer):
         state = states.attention
         if single:
             query, *state = [ops.expand_dims(x, 1) for x in (query, *state)]
+        positions = ops.reshape(states.position, ops.shape(query)[:2])
         context, weights, state = self.attention.attend(
-            query,
-            memory,
-            ops.reshape(states.position, ops.shape(query)[:2]),
-            state,
-            noise["attention"][0] if noise and noise["attention"] else None,
-            project,
-            training,
+            query, memory, positions, state, mode
         )
         if single:  # a slice would have a gradient as large as what it is of
             context, weights, *state = [
@@ -396,23 +359,30 @@ class DecoderCell(UncastLayer):
             ]
         return context, weights, state
 
-    def advance(self, z, states, memory, noise=None, project=matmul, training=False):
+    def no_weights(self, query: Tensor, memory: Any) -> Tensor:
+        """Alignment weights of a decoder without attention: zeros [..., S]."""
+        shape = (*ops.shape(query)[:-1], ops.shape(memory.mask)[1])
+        return ops.zeros(shape, dtype="float32")
+
+    def step(
+        self, z: Tensor, states: CellStates, memory: Any, mode: Mode = INFERENCE
+    ) -> tuple[tuple[Tensor, Tensor], CellStates]:
         """One step of the recurrence.
 
         Args:
             z: What `project_inputs` returned for this step.
-            states: Flat list, see `initial_states`.
+            states: Those before.
             memory: What `prepare` returned.
-            noise: What `dropout_noise` returned, or None.
-            project: How to multiply by weights (`keras_luong.layers.scores.matmul`).
-            training: Whether gradients are wanted.
+            mode: How to compute it.
 
         Returns:
             (output [..., output_units], weights float32 [..., S]) and the new states.
         """
-        raise TypeError(f"{type(self).__name__} must say what a step is: def advance")
+        raise TypeError(f"{type(self).__name__} must say what a step is: def step")
 
-    def call(self, inputs, states, memory):
+    def call(
+        self, inputs: Tensor, states: Sequence[Tensor], memory: Any
+    ) -> tuple[Tensor, list[Tensor], Tensor]:
         """One step of a search.
 
         Args:
@@ -426,35 +396,19 @@ class DecoderCell(UncastLayer):
             weights, float32 [B, K, S] (zeros without attention).
         """
         z = self.project_inputs(ops.cast(inputs, self.compute_dtype))
-        (outputs, weights), states = self.advance(z, self.cast(states), memory)
-        return outputs, states, weights
+        (outputs, weights), new = self.step(z, self.pack(states), memory)
+        return outputs, keras.tree.flatten(new), weights
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        config = {
-            "units": self.units,
+        return {
+            **super().get_config(),
             "attention": keras.saving.serialize_keras_object(self.attention),
-            "num_layers": self.num_layers,
-            "cell_type": self.cell_type,
-            "dropout": self.dropout,
-            "recurrent_dropout": self.recurrent_dropout,
             "output_dropout": self.output_dropout,
-            "residual": self.residual,
-            "seed": self.seed,
         }
-        for name in ("kernel", "recurrent", "bias"):
-            name = f"{name}_initializer"
-            config[name] = keras.initializers.serialize(getattr(self, name))
-        return {**super().get_config(), **config}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> DecoderCell:
         """Rebuilds the cell and its attention."""
         attention = keras.saving.deserialize_keras_object(config["attention"])
         return cls(**{**config, "attention": attention})
-
-
-def no_weights(query, memory):
-    """Alignment weights of a decoder without attention: zeros [..., S]."""
-    shape = (*ops.shape(query)[:-1], ops.shape(memory.mask)[1])
-    return ops.zeros(shape, dtype="float32")

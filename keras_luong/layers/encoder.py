@@ -7,17 +7,19 @@ bidirectional).
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import keras
 from keras import ops
 
-from keras_luong.checks import check_axes, check_flag, check_rate, check_size
-from keras_luong.layers.cells import get_cell_type
-from keras_luong.layers.recurrent_layer import run_layer
+from keras_luong.checks import check_axes, check_flag
+from keras_luong.layers.cells import dropped
+from keras_luong.layers.recurrence import RecurrentLayers
+from keras_luong.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class RecurrentEncoder(keras.layers.Layer):
+class RecurrentEncoder(RecurrentLayers):
     """Stacked recurrent layers over the source: all states of the top, last of each.
 
     Args:
@@ -64,74 +66,42 @@ class RecurrentEncoder(keras.layers.Layer):
 
     def __init__(
         self,
-        units,
-        num_layers=1,
-        bidirectional=False,
-        cell_type="lstm",
-        residual=False,
-        dropout=0.0,
-        recurrent_dropout=0.0,
-        go_backwards=False,
-        kernel_initializer="glorot_uniform",
-        recurrent_initializer="orthogonal",
-        bias_initializer="zeros",
-        seed=None,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        self.units = check_size("units", units)
-        self.num_layers = check_size("num_layers", num_layers)
+        units: int,
+        num_layers: int = 1,
+        bidirectional: bool | str = False,
+        cell_type: str = "lstm",
+        residual: bool = False,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        go_backwards: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        rates = dropout, recurrent_dropout
+        super().__init__(units, num_layers, cell_type, *rates, residual, **kwargs)
         if bidirectional != "first":
             check_flag("bidirectional", bidirectional)
         self.bidirectional = bidirectional
-        self.cell_type = cell_type
-        self.residual = check_flag("residual", residual)
-        self.dropout = check_rate("dropout", dropout)
-        self.recurrent_dropout = check_rate("recurrent_dropout", recurrent_dropout)
         self.go_backwards = check_flag("go_backwards", go_backwards)
         if bidirectional and go_backwards:
             raise ValueError(
                 "A bidirectional encoder reads both ways already: go_backwards must be "
                 f"False. Received: go_backwards={go_backwards}"
             )
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.seed = seed
-        self.seed_generator = keras.random.SeedGenerator(seed)
-        self.kind = get_cell_type(cell_type)
         backward = num_layers if bidirectional or go_backwards else 0
-        self.forward_layers = self._make_layers(
-            "forward", num_layers * (not go_backwards)
+        self.forward_layers = self.make_layers(
+            num_layers * (not go_backwards), "forward"
         )
-        self.backward_layers = self._make_layers(
-            "backward", 1 if bidirectional == "first" else backward
+        self.backward_layers = self.make_layers(
+            1 if bidirectional == "first" else backward, "backward"
         )
-
-    def _make_layers(self, direction, count):
-        return [
-            self.kind.layer(
-                self.units,
-                kernel_initializer=self.kernel_initializer.clone(),
-                recurrent_initializer=self.recurrent_initializer.clone(),
-                bias_initializer=self.bias_initializer,
-                return_sequences=True,
-                dtype=self.dtype_policy,
-                name=f"{direction}_{i}",
-            )
-            for i in range(count)
-        ]
 
     @property
-    def output_units(self):
+    def output_units(self) -> int:
         """Size N of the memory."""
-        both = self.bidirectional is True or (
-            self.bidirectional and self.num_layers == 1
-        )
-        return self.units * (2 if both else 1)
+        return self.units * len(self._levels()[-1])
 
     @property
-    def state_units(self):
+    def state_units(self) -> int:
         """Size of every final state."""
         return self.units * (2 if self.bidirectional is True else 1)
 
@@ -142,7 +112,7 @@ class RecurrentEncoder(keras.layers.Layer):
         levels = itertools.zip_longest(forward, backward)
         return [[direction for direction in level if direction] for level in levels]
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: Shape) -> None:
         """Makes the weights for embedded words [B, S, E]."""
         self.input_units = width = inputs_shape[-1]
         for level in self._levels():
@@ -150,7 +120,9 @@ class RecurrentEncoder(keras.layers.Layer):
                 layer.build((None, None, width))
             width = self.units * len(level)
 
-    def call(self, inputs, mask=None, training=None):
+    def call(
+        self, inputs: Tensor, mask: Tensor | None = None, training: bool | None = None
+    ) -> tuple[Tensor, ...]:
         """See the class."""
         check_axes(
             inputs=(inputs, "batch size", "source length", self.input_units),
@@ -165,8 +137,7 @@ class RecurrentEncoder(keras.layers.Layer):
         mask = None if mask is None else ops.transpose(ops.cast(mask, "bool"))
         states = []
         for depth, level in enumerate(self._levels()):
-            below = x
-            x = self._drop(x, training)
+            below, x = x, self._drop(x, training)
             runs = [self._run(layer, x, mask, back, training) for layer, back in level]
             outputs, finals = zip(*runs, strict=True)
             x = _joined(outputs)
@@ -179,68 +150,37 @@ class RecurrentEncoder(keras.layers.Layer):
 
     def _run(self, layer, x, mask, backwards, training):
         """One layer, one direction, over x [S, B, n]: -> outputs, final states."""
-        zeros = ops.zeros((ops.shape(x)[1], self.units), dtype=self.compute_dtype)
-        states = [zeros] * self.kind.num_states
-        noise = None
-        if training and self.recurrent_dropout:
-            noise = self._noise(zeros, self.recurrent_dropout)
-        return run_layer(
-            self.kind,
-            layer,
-            x,
-            states,
-            mask,
-            backwards,
-            noise=noise,
-            training=training,
-        )
+        shape = (ops.shape(x)[1], self.units)
+        states = [ops.zeros(shape, dtype=self.compute_dtype)] * self.kind.num_states
+        noise = self.draw_noise(shape, self.recurrent_dropout, training)
+        return self.scan_layer(layer, x, states, mask, noise, training, backwards)
 
     def _drop(self, x, training):
-        if not (training and self.dropout):
-            return x
-        return x * self._noise(x[:1], self.dropout)
+        """Drops the same units at every step of a sequence [S, B, n]."""
+        shape = (1, *ops.shape(x)[1:])
+        return dropped(x, self.draw_noise(shape, self.dropout, training))
 
-    def _noise(self, like, rate):
-        """Dropout multipliers of a tensor's shape: 0, or 1/(1-rate)."""
-        ones = ops.ones_like(like)
-        return keras.random.dropout(ones, rate, seed=self.seed_generator)
-
-    def compute_mask(self, inputs, previous_mask=None):
+    def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Any:
         """The memory is masked where the inputs are; the states are not."""
-        del inputs
         return previous_mask
 
-    def compute_output_spec(self, inputs, mask=None, training=None):
+    def compute_output_spec(
+        self, inputs: Tensor, mask: Any = None, training: bool | None = None
+    ) -> tuple[keras.KerasTensor, ...]:
         """Shapes and dtypes of `call`'s results."""
-        del mask, training
         batch_size, source_length = inputs.shape[:2]
-        memory = keras.KerasTensor(
-            (batch_size, source_length, self.output_units), dtype=self.compute_dtype
-        )
         state = (batch_size, self.state_units)
-        num_states = self.num_layers * self.kind.num_states
-        return memory, *[
-            keras.KerasTensor(state, dtype=self.compute_dtype)
-            for _ in range(num_states)
-        ]
+        shapes = [(batch_size, source_length, self.output_units)]
+        shapes += [state] * (self.num_layers * self.kind.num_states)
+        return tuple(keras.KerasTensor(x, dtype=self.compute_dtype) for x in shapes)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        config = {
-            "units": self.units,
-            "num_layers": self.num_layers,
+        return {
+            **super().get_config(),
             "bidirectional": self.bidirectional,
-            "cell_type": self.cell_type,
-            "residual": self.residual,
-            "dropout": self.dropout,
-            "recurrent_dropout": self.recurrent_dropout,
             "go_backwards": self.go_backwards,
-            "seed": self.seed,
         }
-        for name in ("kernel", "recurrent", "bias"):
-            name = f"{name}_initializer"
-            config[name] = keras.initializers.serialize(getattr(self, name))
-        return {**super().get_config(), **config}
 
 
 def _joined(directions):

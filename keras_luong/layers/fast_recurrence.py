@@ -16,12 +16,12 @@ Nothing here knows what the step computes: TensorFlow differentiates the rest of
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from keras_luong.compat import gradients_across_graphs
-from keras_luong.layers.recurrence import masked_step
 from keras_luong.layers.scores import matmul
 
 
@@ -74,14 +74,20 @@ class _Run(NamedTuple):
     handles: dict  # of the variables that the step reads, as the loop's graph has them
 
 
-def fast_scan(step, inputs, states, constants=(), mask=None):
-    """`keras_luong.layers.recurrence.scan` in a TensorFlow graph; see there."""
+def fast_scan(
+    step: Callable[..., Any],
+    inputs: tf.Tensor,
+    states: list[tf.Tensor],
+    constants: Any = (),
+    mask: tf.Tensor | None = None,
+) -> tuple[tuple[tf.Tensor, ...], list[tf.Tensor]]:
+    """`keras_luong.layers.recurrence.plain_scan` in a TensorFlow graph; see there."""
     inputs = tf.convert_to_tensor(inputs)
     states = [tf.convert_to_tensor(state) for state in states]
     constants = tf.nest.map_structure(tf.convert_to_tensor, constants)
     trace = _trace(step, inputs[0], states, constants)
     if mask is not None:
-        step, mask = masked_step(step), tf.cast(mask, tf.bool)[..., None]
+        step, mask = _masked(step), tf.cast(mask, tf.bool)[..., None]
     biases = [bias for bias in trace.biases if bias is not None]
     given = _Given(inputs, states, constants, trace.weights, biases)
 
@@ -101,6 +107,19 @@ def fast_scan(step, inputs, states, constants=(), mask=None):
 
     results = run(*tf.nest.flatten(given))
     return tuple(results[: -len(states)]), list(results[-len(states) :])
+
+
+def _masked(step):
+    """A step whose input is (x, keep): [B, 1] bool `keep` says whether it counts."""
+
+    def masked(x_and_keep, states, constants, project):
+        x, keep = x_and_keep
+        outputs, new_states = step(x, states, constants, project)
+        outputs = tuple(tf.where(keep, y, tf.zeros_like(y)) for y in outputs)
+        pairs = zip(new_states, states, strict=True)
+        return outputs, [tf.where(keep, new, old) for new, old in pairs]
+
+    return masked
 
 
 def _run(step, mask, trace, given) -> _Run:

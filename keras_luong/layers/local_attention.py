@@ -6,14 +6,18 @@ window, Hq/Hv query/value units.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from keras_luong.checks import check_choice, check_flag, check_size
-from keras_luong.layers.attention import LuongAttention
-from keras_luong.layers.scores import matmul
+from keras_luong.layers.attention import LuongAttention, Memory
+from keras_luong.layers.cells import dropped
+from keras_luong.layers.recurrence import INFERENCE, Mode
+from keras_luong.layers.scores import Score
+from keras_luong.types import Tensor
 
 ALIGNMENTS = ("monotonic", "predictive")
 
@@ -27,12 +31,12 @@ class Window(NamedTuple):
         inside: Which are words of the sentence: bool [B, Q, W].
     """
 
-    start: Any
-    index: Any
-    inside: Any
+    start: Tensor
+    index: Tensor
+    inside: Tensor
 
 
-def window_around(centres, half, mask):
+def window_around(centres: Tensor, half: int, mask: Tensor) -> Window:
     """The places `⌊p_t⌋ - D ... ⌊p_t⌋ + D` of a source.
 
     Args:
@@ -51,7 +55,7 @@ def window_around(centres, half, mask):
     return Window(start, index, word & (index == position))
 
 
-def gather(x, index):
+def gather(x: Tensor, index: Tensor) -> Tensor:
     """Rows of x [B, S, n] at index [B, Q, W]: -> [B, Q, W, n]."""
     batch_size, length = ops.shape(x)[:2]
     first = ops.arange(batch_size, dtype="int32")[:, None, None] * length
@@ -59,7 +63,7 @@ def gather(x, index):
     return ops.take(flat, index + first, axis=0)
 
 
-def scatter(weights, start, source_length):
+def scatter(weights: Tensor, start: Tensor, source_length: Any) -> Tensor:
     """Weights of windows [B, Q, W] at their places in the source: [B, Q, S].
 
     Reads, for every source position, its place in the window: nothing is added up.
@@ -71,7 +75,7 @@ def scatter(weights, start, source_length):
     return ops.where(inside, found, 0.0)
 
 
-def gaussian(positions, centres, half):
+def gaussian(positions: Tensor, centres: Tensor, half: int) -> Tensor:
     """`exp(-(s - p_t)² / 2σ²)` with σ = D/2 (Eq. 10), in float32.
 
     Args:
@@ -89,8 +93,8 @@ class LocalAttention(LuongAttention):
 
     Each query attends to the window `⌊p_t⌋ - D ... ⌊p_t⌋ + D` around an aligned
     position p_t; what lies outside the sentence is dropped, and the softmax runs over
-    the rest. Work and memory per query are O(D), however long the source is; only where
-    a decoder's loop is trained is the source's whole gradient added up at every step.
+    the rest. Work and memory per query are O(D), however long the source is. (Where a
+    decoder's loop is trained, each step also adds up a gradient of the whole source.)
 
     * `alignment="monotonic"` (local-m): `p_t = t`, the query's own position, or the
       sentence's last if that is beyond it.
@@ -133,14 +137,14 @@ class LocalAttention(LuongAttention):
 
     def __init__(
         self,
-        window=10,
-        alignment="predictive",
-        score_mode="general",
-        units=None,
-        gaussian=None,
-        renormalize=False,
-        **kwargs,
-    ):
+        window: int = 10,
+        alignment: str = "predictive",
+        score_mode: str | Score = "general",
+        units: int | None = None,
+        gaussian: bool | None = None,
+        renormalize: bool = False,
+        **kwargs: Any,
+    ) -> None:
         if score_mode == "location":
             raise ValueError(
                 "Local attention needs a score that compares with the source, such as "
@@ -154,23 +158,16 @@ class LocalAttention(LuongAttention):
         self.gaussian = gaussian
         self.renormalize = check_flag("renormalize", renormalize)
 
-    def build(self, query_shape, value_shape, key_shape=None):
-        """Makes the score's weights and those of Eq. 9."""
-        super().build(query_shape, value_shape, key_shape)
+    def _build_more(self, query_units):
+        """Makes the weights of Eq. 9."""
         if self.alignment == "predictive":
-            units = self.units or query_shape[-1]
-            self.position_kernel = self.add_weight(
-                shape=(query_shape[-1], units),
-                name="position_kernel",
-                initializer=self.kernel_initializer.clone(),
+            units = self.units or query_units
+            self.position_kernel = self._add_kernel(
+                "position_kernel", query_units, units
             )
-            self.position_scale = self.add_weight(
-                shape=(units,),
-                name="position_scale",
-                initializer=self.kernel_initializer.clone(),
-            )
+            self.position_scale = self._add_kernel("position_scale", units)
 
-    def centres(self, query, positions, lengths, project=matmul):
+    def _centres(self, query, positions, lengths, project):
         """p_t of every query (Eq. 9, or t for local-m).
 
         Args:
@@ -191,7 +188,9 @@ class LocalAttention(LuongAttention):
         logit = ops.sum(ops.cast(hidden, "float32") * scale, axis=-1)
         return lengths * ops.sigmoid(logit)
 
-    def prepare(self, value, mask=None, key=None):
+    def prepare(
+        self, value: Tensor, mask: Tensor | None = None, key: Tensor | None = None
+    ) -> Memory:
         """See `LuongAttention.prepare`; a window needs at least one position."""
         if value.shape[1] == 0:
             raise ValueError(
@@ -202,26 +201,26 @@ class LocalAttention(LuongAttention):
 
     def attend(
         self,
-        query,
-        memory,
-        positions=None,
-        state=(),
-        noise=None,
-        project=matmul,
-        training=False,
-    ):
+        query: Tensor,
+        memory: Memory,
+        positions: Tensor | None = None,
+        state: Sequence[Tensor] = (),
+        mode: Mode = INFERENCE,
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
         """See `LuongAttention.attend`; `positions` are needed for local-m."""
-        centres = self.centres(query, positions, memory.lengths, project)
+        centres = self._centres(query, positions, memory.lengths, mode.project)
         window = window_around(centres, self.window, memory.mask)
         coverage = None
         if self.coverage:
             coverage = ops.take_along_axis(state[0], window.index, axis=-1)
         keys = gather(memory.keys, window.index)
-        weights = self.align(query, keys, window.inside, coverage, project)
-        weights = self.choose(self._focus(weights, window, centres), training)
-        kept = weights if noise is None else weights * _of_window(noise, window.index)
+        weights = self._align(query, keys, window.inside, coverage, mode.project)
+        weights = self._choose(self._focus(weights, window, centres), mode)
+        noise = mode.noise.attention
+        if noise is not None:  # [B, 1, S], of which the window's places [B, Q, W]
+            noise = gather(ops.swapaxes(noise, 1, 2), window.index)[..., 0]
         values = gather(memory.values, window.index)
-        kept = ops.expand_dims(ops.cast(kept, values.dtype), 2)
+        kept = ops.expand_dims(ops.cast(dropped(weights, noise), values.dtype), 2)
         context = ops.squeeze(ops.matmul(kept, values), 2)
         weights = scatter(weights, window.start, ops.shape(memory.mask)[1])
         return context, weights, [past + weights for past in state]
@@ -236,11 +235,11 @@ class LocalAttention(LuongAttention):
             weights = weights / ops.where(total > 0, total, 1.0)
         return weights
 
-    def dropout_noise(self, shape, training):
+    def draw_noise(self, shape: Any, training: Any) -> Tensor | None:
         """One row [B, 1, S] for all queries: a row each would cost O(S) per query."""
-        return super().dropout_noise((shape[0], 1, shape[2]), training)
+        return super().draw_noise((shape[0], 1, shape[2]), training)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         config = super().get_config()
         del config["max_source_length"]
@@ -251,8 +250,3 @@ class LocalAttention(LuongAttention):
             "gaussian": self.gaussian,
             "renormalize": self.renormalize,
         }
-
-
-def _of_window(noise, index):
-    """Noise [B, 1, S] at the windows' places [B, Q, W]."""
-    return ops.squeeze(gather(ops.swapaxes(noise, 1, 2), index), -1)

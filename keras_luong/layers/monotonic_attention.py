@@ -5,18 +5,23 @@ Shapes: B batch, Q queries, S source positions.
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_luong.checks import check_choice, check_not_negative
-from keras_luong.layers.attention import LuongAttention
-from keras_luong.layers.scores import matmul
+from keras_luong.layers.attention import LuongAttention, Memory
+from keras_luong.layers.scores import Score
+from keras_luong.types import Tensor
 
 SOFT_MODES = ("recursive", "parallel")
 MODES = (*SOFT_MODES, "hard")
 
 
-def monotonic_weights(p_choose, previous, mode="parallel"):
+def monotonic_weights(
+    p_choose: Tensor, previous: Tensor, mode: str = "parallel"
+) -> Tensor:
     """The alignment of Raffel et al. 2017 (arXiv:1704.00784).
 
     From where the query before stopped, position j is passed over with probability `1 -
@@ -131,13 +136,13 @@ class MonotonicAttention(LuongAttention):
 
     def __init__(
         self,
-        score_mode="general",
-        units=None,
-        mode="recursive",
-        sigmoid_noise=0.0,
-        score_bias_init=0.0,
-        **kwargs,
-    ):
+        score_mode: str | Score = "general",
+        units: int | None = None,
+        mode: str = "recursive",
+        sigmoid_noise: float = 0.0,
+        score_bias_init: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
         for name in ("normalizer", "coverage"):
             if kwargs.get(name):
                 raise ValueError(
@@ -149,38 +154,25 @@ class MonotonicAttention(LuongAttention):
         self.score_bias_init = score_bias_init
 
     @property
-    def recurrent(self):
+    def has_state(self) -> bool:
         """Each query starts where the one before it stopped."""
         return True
 
-    def build(self, query_shape, value_shape, key_shape=None):
-        """Makes the score's weights and the bias."""
-        super().build(query_shape, value_shape, key_shape)
-        self.score_bias = self.add_weight(
-            shape=(),
-            name="score_bias",
-            initializer=keras.initializers.Constant(self.score_bias_init),
-        )
+    def _build_more(self, query_units):
+        """Makes the bias of the scores."""
+        initializer = keras.initializers.Constant(self.score_bias_init)
+        self.score_bias = self.add_weight((), initializer, name="score_bias")
 
-    def initial_state(self, memory, queries=1):
+    def initial_state(self, memory: Memory, queries: int = 1) -> list[Tensor]:
         """The weights before the first query: all at the first position."""
         (nothing,) = super().initial_state(memory, queries)
         return [nothing + ops.one_hot(0, ops.shape(memory.mask)[1], dtype="float32")]
 
-    def attend(
-        self,
-        query,
-        memory,
-        positions=None,
-        state=(),
-        noise=None,
-        project=matmul,
-        training=False,
-    ):
-        """See `LuongAttention.attend`."""
-        scores = self.score(query, memory.keys, project=project)
+    def _weigh(self, query, memory, state, mode):
+        """See `LuongAttention`; the state is the weights of the query before."""
+        scores = self.score(query, memory.keys, project=mode.project)
         scores = ops.cast(scores, "float32") + ops.cast(self.score_bias, "float32")
-        if training and self.sigmoid_noise:
+        if mode.training and self.sigmoid_noise:
             if keras.backend.backend() == "jax":
                 raise ValueError(
                     "On JAX a loop draws the same numbers at every step, so that "
@@ -190,15 +182,13 @@ class MonotonicAttention(LuongAttention):
             scores = scores + self.sigmoid_noise * keras.random.normal(
                 ops.shape(scores), dtype="float32", seed=self.seed_generator
             )
-        hard = self.hard and not training
+        hard = self.hard and not mode.training
         stops = ops.cast(scores > 0, "float32") if hard else ops.sigmoid(scores)
         stops = ops.where(ops.expand_dims(memory.mask, 1), stops, 0.0)
         weights = monotonic_weights(stops, state[0], "hard" if hard else self.mode)
-        kept = weights if noise is None else weights * noise
-        context = project(memory.values, ops.cast(kept, memory.values.dtype))
-        return context, weights, [weights]
+        return weights, [weights]
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {
             **super().get_config(),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import keras
 from keras import ops
 
+from keras_luong.types import Shape, Tensor
+
 
 @keras.saving.register_keras_serializable(package="keras_luong")
 class SinusoidalPositions(keras.layers.Layer):
@@ -20,7 +22,7 @@ class SinusoidalPositions(keras.layers.Layer):
         Like `embedded`.
     """
 
-    def call(self, embedded, positions=None):
+    def call(self, embedded: Tensor, positions: Tensor | None = None) -> Tensor:
         """See the class."""
         units = embedded.shape[-1]
         if positions is None:
@@ -32,7 +34,8 @@ class SinusoidalPositions(keras.layers.Layer):
         encoding = ops.where(parity == 0, ops.sin(angle), ops.cos(angle))
         return embedded * units**0.5 + ops.cast(encoding, embedded.dtype)
 
-    def compute_output_shape(self, embedded_shape, positions_shape=None):
+    def compute_output_shape(
+        self, embedded_shape: Shape, positions_shape: Shape | None = None
+    ) -> Shape:
         """That of the embeddings."""
-        del positions_shape
         return embedded_shape

@@ -1,38 +1,89 @@
-"""The loop that runs a step over time, one meaning on every backend.
+"""Recurrences: a step, or a recurrent layer, run over time; the same on every backend.
 
-Shapes: T steps, B batch. Loops are time-major: [T, B, ...].
+Shapes: T steps, B batch, n inputs, H units, S source positions. Sequences are
+time-major: [T, B, ...].
 
-`step(x, states, constants, project) -> (outputs, states)` multiplies by weight matrices
-only through the `project` that it is handed. The plain loop hands it a matmul; the one
-for training on TensorFlow (`keras_luong.layers.fast_recurrence`) hands it one that
-takes the weights' gradients out of the loop. Tests hold the two equal in outputs and
-gradients.
+A step multiplies by weight matrices only through the `project` that it is handed. The
+plain loop hands it a matmul; the one for training on TensorFlow
+(`keras_luong.layers.fast_recurrence`) one that takes the weights' gradients out of the
+loop. Tests hold the two equal in outputs and gradients.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
 import keras
 from keras import ops
 
-from keras_luong.layers.scores import matmul
+from keras_luong.checks import check_flag, check_rate, check_size
+from keras_luong.layers import cells, cudnn
+from keras_luong.layers.scores import Project, matmul
+from keras_luong.types import Tensor
 
 
-def scan(step, inputs, states, constants=(), mask=None, training=False):
-    """Runs `step` over time.
+class Noise(NamedTuple):
+    """Dropout multipliers, the same at all steps of a sequence; absent where none are.
+
+    Attributes:
+        below: For a layer's index, those of what enters it from below: [B, H].
+        recurrent: For a layer's index, those of its recurrent h: [B, H].
+        attention: Those of the attention's weights, [B, Q or 1, S], or None.
+    """
+
+    below: Mapping[int, Tensor] = {}
+    recurrent: Mapping[int, Tensor] = {}
+    attention: Tensor | None = None
+
+
+class Mode(NamedTuple):
+    """How a step is to be computed: what a loop hands down to each of its steps.
+
+    Attributes:
+        training: Whether this is training, and gradients will be wanted.
+        noise: The dropout multipliers of the sequence.
+        project: How to multiply by matrices that no step changes, see
+            `keras_luong.layers.scores.matmul`.
+    """
+
+    training: bool = False
+    noise: Noise = Noise()
+    project: Project = matmul
+
+
+INFERENCE = Mode()
+
+#: `(x, states, constants, mode) -> (outputs, states)`, see `scan`.
+Step: TypeAlias = Callable[[Tensor, Any, Any, Mode], tuple[tuple[Tensor, ...], Any]]
+
+
+def scan(
+    step: Step,
+    inputs: Tensor,
+    states: Any,
+    constants: Any = (),
+    mask: Tensor | None = None,
+    mode: Mode = INFERENCE,
+) -> tuple[tuple[Tensor, ...], Any]:
+    """Runs a step over time.
+
+    In training, TensorFlow's graphs take the loop that is faster at gradients. The
+    plain one has gradients too, can be exported (it has no custom gradients), and can
+    be looked into where it runs eagerly.
 
     Args:
-        step: `(x, states, constants, project) -> (outputs, states)`: x [B, n], states
-            a list of [B, ...], outputs a tuple of [B, ...].
+        step: `(x, states, constants, mode) -> (outputs, states)`: x [B, n], outputs a
+            tuple of [B, ...].
         inputs: [T, B, n].
-        states: List of initial states [B, ...].
+        states: Nest of initial states [B, ...].
         constants: Nest of tensors that the step reads at every time.
         mask: bool [T, B] or None; where False, states are kept and outputs are zeros.
-        training: Whether gradients will be wanted: then TensorFlow's graphs take the
-            loop that is faster at them. The plain one has them too, exports without
-            custom gradients, and can be looked into where it runs eagerly.
+        mode: How to compute the steps. The loop puts a `project` of its own in it.
 
     Returns:
-        Tuple of outputs [T, B, ...] and the list of final states.
+        The outputs [T, B, ...] and the nest of final states.
 
     Raises:
         ValueError: There is no step, T is 0.
@@ -42,11 +93,19 @@ def scan(step, inputs, states, constants=(), mask=None, training=False):
             "A recurrence needs a length of at least 1. Received: "
             f"time-major inputs.shape={tuple(inputs.shape)}"
         )
-    if training and _in_graph():
-        from keras_luong.layers.fast_recurrence import fast_scan
 
-        return fast_scan(step, inputs, states, constants, mask)
-    return plain_scan(step, inputs, states, constants, mask)
+    def flat_step(x, flat_states, constants, project):
+        nest = keras.tree.pack_sequence_as(states, flat_states)
+        outputs, nest = step(x, nest, constants, mode._replace(project=project))
+        return outputs, keras.tree.flatten(nest)
+
+    loop = plain_scan
+    if mode.training and _in_graph():
+        from keras_luong.layers.fast_recurrence import fast_scan as loop
+    outputs, finals = loop(
+        flat_step, inputs, keras.tree.flatten(states), constants, mask
+    )
+    return outputs, keras.tree.pack_sequence_as(states, finals)
 
 
 def _in_graph():
@@ -56,19 +115,6 @@ def _in_graph():
     import tensorflow as tf
 
     return not tf.executing_eagerly()
-
-
-def masked_step(step):
-    """A step whose input is (x, keep): [B, 1] bool `keep` says whether it counts."""
-
-    def masked(x_and_keep, states, constants, project):
-        x, keep = x_and_keep
-        outputs, new_states = step(x, states, constants, project)
-        outputs = tuple(ops.where(keep, y, ops.zeros_like(y)) for y in outputs)
-        pairs = zip(new_states, states, strict=True)
-        return outputs, [ops.where(keep, new, old) for new, old in pairs]
-
-    return masked
 
 
 class _Cell:
@@ -89,18 +135,25 @@ class _Cell:
     __call__ = call
 
 
-def plain_scan(step, inputs, states, constants=(), mask=None):
-    """`scan` through Keras's own recurrent loop, on any backend."""
+def plain_scan(
+    step: Callable[..., Any],
+    inputs: Tensor,
+    states: list[Tensor],
+    constants: Any = (),
+    mask: Tensor | None = None,
+) -> tuple[tuple[Tensor, ...], list[Tensor]]:
+    """`scan` of `(x, flat states, constants, project)` through Keras's own loop."""
     cell = _Cell(step, states, constants)
     loop = keras.layers.RNN(cell, return_sequences=True, zero_output_for_mask=True)
     if mask is not None:
         mask = ops.transpose(mask)
     _, outputs, states = loop.inner_loop(ops.swapaxes(inputs, 0, 1), list(states), mask)
     outputs = ops.swapaxes(outputs, 0, 1)
-    # The last output may be of dynamic size (alignments): it is what remains.
-    starts = [sum(cell.sizes[:i]) for i in range(len(cell.sizes))]
-    ends = [*starts[1:], None]
-    parts = [outputs[..., a:b] for a, b in zip(starts, ends, strict=True)]
+    # The last output's size may be dynamic (alignments): it takes what remains.
+    starts = [*itertools.accumulate(cell.sizes[:-1], initial=0)]
+    parts = [
+        outputs[..., a:b] for a, b in zip(starts, [*starts[1:], None], strict=True)
+    ]
     return tuple(
         ops.cast(_sized(part, size), dtype)
         for part, size, dtype in zip(parts, cell.sizes, cell.dtypes, strict=True)
@@ -108,5 +161,138 @@ def plain_scan(step, inputs, states, constants=(), mask=None):
 
 
 def _sized(x, size):
-    """Tells a graph the size of the last axis, which a part's would not say."""
+    """Tells a graph the size of the last axis, which it does not know of a part."""
     return x if size is None else ops.reshape(x, (*ops.shape(x)[:-1], size))
+
+
+def _scan_backwards(step, inputs, states, constants, mask, mode):
+    """`scan` from the last step to the first."""
+    mask = None if mask is None else ops.flip(mask, 0)
+    outputs, finals = scan(step, ops.flip(inputs, 0), states, constants, mask, mode)
+    return tuple(ops.flip(y, 0) for y in outputs), finals
+
+
+class RecurrentLayers(keras.layers.Layer):
+    """Base of what is made of recurrent layers: their options, weights and dropout.
+
+    Args:
+        units: Size H of every layer.
+        num_layers: How many layers.
+        cell_type: "lstm", "layer_norm_lstm", "gru" or "simple_rnn".
+        dropout: Rate on what enters each layer from below (not on what recurs), as in
+            Zaremba et al. 2015.
+        recurrent_dropout: Rate on the recurrent h of each layer (Gal & Ghahramani
+            2016). All dropout masks are drawn once per sequence, as in Keras's own
+            layers.
+        residual: Whether layers after the first add their input to their output (Wu et
+            al. 2016).
+        kernel_initializer, recurrent_initializer, bias_initializer: As in
+            `keras.layers.LSTM`.
+        seed: Seed of the dropout.
+        **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
+    """
+
+    def __init__(
+        self,
+        units: int,
+        num_layers: int = 1,
+        cell_type: str = "lstm",
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        residual: bool = False,
+        kernel_initializer: Any = "glorot_uniform",
+        recurrent_initializer: Any = "orthogonal",
+        bias_initializer: Any = "zeros",
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.units = check_size("units", units)
+        self.num_layers = check_size("num_layers", num_layers)
+        self.cell_type = cell_type
+        self.kind = cells.get_cell_type(cell_type)
+        self.dropout = check_rate("dropout", dropout)
+        self.recurrent_dropout = check_rate("recurrent_dropout", recurrent_dropout)
+        self.residual = check_flag("residual", residual)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed)
+
+    def make_layers(self, count: int, name: str) -> list[Any]:
+        """Keras's layers `{name}_0`, `{name}_1`, ..., which have the weights."""
+        return [
+            self.kind.layer(
+                self.units,
+                kernel_initializer=self.kernel_initializer.clone(),
+                recurrent_initializer=self.recurrent_initializer.clone(),
+                bias_initializer=self.bias_initializer,
+                return_sequences=True,
+                dtype=self.dtype_policy,
+                name=f"{name}_{i}",
+            )
+            for i in range(count)
+        ]
+
+    def scan_layer(
+        self,
+        layer: Any,
+        x: Tensor,
+        states: cells.States,
+        mask: Tensor | None = None,
+        noise: Tensor | None = None,
+        training: Any = False,
+        backwards: bool = False,
+    ) -> tuple[Tensor, cells.States]:
+        """Runs one recurrent layer over a sequence: in a loop, or by cuDNN on a GPU.
+
+        Its input projection is one product for all steps.
+
+        Args:
+            layer: One of `make_layers`.
+            x: [T, B, n].
+            states: Initial states [B, H].
+            mask: bool [T, B], or None; where False, states are kept and outputs are
+                zeros.
+            noise: Dropout multipliers [B, H] of the recurrent h, or None.
+            training: Whether gradients will be wanted.
+            backwards: Whether to read from the end. Outputs are in the order of x.
+
+        Returns:
+            Outputs [T, B, H] and the final states.
+        """
+
+        def step(z, states, constants, mode):
+            inputs = cells.CellInput(z, noise=noise)
+            states = self.kind.equations(layer.cell, inputs, states, mode.project)
+            return (states[0],), states
+
+        def loop():
+            z = self.kind.project_input(layer.cell, x)
+            run = _scan_backwards if backwards else scan
+            (h,), finals = run(step, z, list(states), (), mask, Mode(bool(training)))
+            return h, finals
+
+        if training and noise is None and cudnn.runs(layer):
+            return cudnn.scan_layer(layer, x, states, mask, backwards, otherwise=loop)
+        return loop()
+
+    def draw_noise(self, shape: Any, rate: float, training: Any) -> Tensor | None:
+        """Dropout multipliers of a shape; None where nothing is dropped."""
+        seed, dtype = self.seed_generator, self.compute_dtype
+        return cells.draw_noise(shape, rate, training, seed, dtype)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "num_layers": self.num_layers,
+            "cell_type": self.cell_type,
+            "dropout": self.dropout,
+            "recurrent_dropout": self.recurrent_dropout,
+            "residual": self.residual,
+            **cells.serialized_initializers(self),
+            "seed": self.seed,
+        }

@@ -12,19 +12,31 @@ gradients out of its loop (`keras_luong.layers.recurrence`).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import keras
 from keras import ops
 
 from keras_luong.checks import check_size
+from keras_luong.types import Shape, Tensor
+
+#: A function like `matmul`.
+Project: TypeAlias = Callable[..., Tensor]
 
 
-def matmul(weights, inputs, transposed=False, bias=None):
+def matmul(
+    weights: Tensor | tuple[Tensor, ...],
+    inputs: Tensor | tuple[Tensor, ...],
+    transposed: bool = False,
+    bias: Tensor | None = None,
+) -> Tensor:
     """`inputs @ weights + bias`: what a `project` does.
 
     Args:
         weights: A matrix [n, m]; a tuple of them, whose products are summed; or one
-            for each sentence, [B, n, m]. A recurrence's steps must not change them.
+            for each sentence, [B, n, m]. They must be the same at every step of a
+            recurrence.
         inputs: [..., n], a tuple of them, or [B, Q, n].
         transposed: Whether each sentence's matrix is given as [B, m, n].
         bias: [m], or None.
@@ -43,23 +55,22 @@ def _matmul(weights, inputs, transposed):
         return _flat_matmul(inputs, weights)
     if not transposed:
         return ops.matmul(inputs, weights)
-    # The big operand stays as it is; only small ones turn.
-    return ops.transpose(
-        ops.matmul(weights, ops.transpose(inputs, (0, 2, 1))), (0, 2, 1)
-    )
+    # Transposing the inputs and the product is cheaper than transposing the keys.
+    turned = ops.matmul(weights, ops.transpose(inputs, (0, 2, 1)))
+    return ops.transpose(turned, (0, 2, 1))
 
 
 def _flat_matmul(x, weight):
     # Leading axes are flattened first: TensorFlow would otherwise broadcast the weights
     # over the batch, and so would their gradient.
-    weight = ops.cast(weight, x.dtype)  # under mixed precision, wherever called from
+    weight = ops.cast(weight, x.dtype)  # of mixed precision
     if len(x.shape) == 2:
         return ops.matmul(x, weight)
     product = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), weight)
     return ops.reshape(product, (*ops.shape(x)[:-1], weight.shape[-1]))
 
 
-def dot(query, key, project=matmul):
+def dot(query: Tensor, key: Tensor, project: Project = matmul) -> Tensor:
     """`hᵀ h̄` of queries [B, Q, H] with shared [B, S, H] or own [B, Q, W, H] keys."""
     if len(key.shape) == 3:
         return project(key, query, transposed=True)
@@ -72,17 +83,17 @@ class Score(keras.layers.Layer):
 
     To write your own, subclass it: make weights in `build`, do what depends on the
     source alone in `prepare` (it runs once per source sentence), and the rest in
-    `call` (it runs for every target word). `call` must take `project`, which multiplies
-    by matrices that no target word changes (weights, keys); it makes training faster.
+    `call` (it runs for every target word). `call` must take `project` and multiply with
+    it by matrices that no target word changes (weights, keys): training is faster then.
 
     Example:
         >>> class BiasedGeneral(kl.Score):
-        ...     def build(self, query_shape, key_shape):
+        ...     def build(self, query_shape: Shape, key_shape: Shape) -> None:
         ...         shape = (query_shape[-1], key_shape[-1])
         ...         self.kernel = self.add_weight(shape=shape, name="kernel")
         ...         self.bias = self.add_weight(shape=shape[1:], name="bias")
         ...
-        ...     def prepare(self, key):
+        ...     def prepare(self, key: Tensor) -> Tensor:
         ...         return key + self.bias
         ...
         ...     def call(self, query, key, project=kl.layers.scores.matmul):
@@ -90,76 +101,72 @@ class Score(keras.layers.Layer):
         >>> attention = kl.LuongAttention(BiasedGeneral())
     """
 
-    def __init__(self, **kwargs):
+    #: Which of `make_score`'s arguments the constructor takes.
+    _options: tuple[str, ...] = ()
+
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True  # the attention takes care of masks
 
-    def build(self, query_shape, key_shape):
+    def build(self, query_shape: Shape, key_shape: Shape) -> None:
         """Makes the weights for queries [B, Q, Hq] and unprepared keys [B, S, Hv]."""
-        del query_shape, key_shape
 
-    def prepare(self, key):
+    def prepare(self, key: Tensor) -> Tensor:
         """Maps keys [B, S, Hv], once per source, to what `call` compares with."""
         return key
 
-    def call(self, query, key, project=matmul):
+    def call(self, query: Tensor, key: Tensor, project: Project = matmul) -> Tensor:
         """Scores queries [B, Q, Hq] against prepared keys; [B, Q, S] or [B, Q, W]."""
         return dot(query, key, project)
 
-    def key_units(self, query_shape, key_shape):
+    def key_units(self, query_shape: Shape, key_shape: Shape) -> int | None:
         """Size Hk of the keys that `prepare` makes."""
-        del query_shape
         return key_shape[-1]
 
-    def compute_output_shape(self, query_shape, key_shape):
+    def compute_output_shape(self, query_shape: Shape, key_shape: Shape) -> Shape:
         """[B, Q, S], or [B, Q, W] for gathered keys."""
         return (*query_shape[:-1], key_shape[-2])
-
-
-def _check_same_units(name, query_shape, key_shape):
-    if query_shape[-1] != key_shape[-1]:
-        raise ValueError(
-            f'score_mode="{name}" compares query and key directly, so both need the '
-            f"same last dimension. Received: query.shape={tuple(query_shape)}, "
-            f'key.shape={tuple(key_shape)}. "general" or "concat" take any.'
-        )
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
 class DotScore(Score):
     """`score(h_t, h̄_s) = h_tᵀ h̄_s` (Eq. 8, dot)."""
 
-    def build(self, query_shape, key_shape):
+    _score_mode = "dot"
+
+    def build(self, query_shape: Shape, key_shape: Shape) -> None:
         """Checks that query and key have the same size."""
-        _check_same_units("dot", query_shape, key_shape)
+        if query_shape[-1] != key_shape[-1]:
+            raise ValueError(
+                f'score_mode="{self._score_mode}" compares query and key directly, so '
+                "both need the same last dimension. Received: query.shape="
+                f"{tuple(query_shape)}, key.shape={tuple(key_shape)}. "
+                '"general" or "concat" take any.'
+            )
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class ScaledDotScore(Score):
+class ScaledDotScore(DotScore):
     """`h_tᵀ h̄_s / √H` (Vaswani et al. 2017, Eq. 1)."""
 
-    def build(self, query_shape, key_shape):
-        """Checks that query and key have the same size."""
-        _check_same_units("scaled_dot", query_shape, key_shape)
+    _score_mode = "scaled_dot"
 
-    def prepare(self, key):
+    def prepare(self, key: Tensor) -> Tensor:
         """Scales the keys once, rather than the scores at every step."""
         return key / math.sqrt(key.shape[-1])
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class CosineScore(Score):
+class CosineScore(DotScore):
     """`h_tᵀ h̄_s / (‖h_t‖ ‖h̄_s‖)` (Graves et al. 2014, Eq. 6); 0 for zero vectors."""
 
-    def build(self, query_shape, key_shape):
-        """Checks that query and key have the same size."""
-        _check_same_units("cosine", query_shape, key_shape)
+    _score_mode = "cosine"
 
-    def prepare(self, key):
+    def prepare(self, key: Tensor) -> Tensor:
         """Normalises the keys to unit length."""
         return _unit_length(key)
 
-    def call(self, query, key, project=matmul):
+    def call(self, query: Tensor, key: Tensor, project: Project = matmul) -> Tensor:
         """Cosine of query [B, Q, H] and prepared keys."""
         return dot(_unit_length(query), key, project)
 
@@ -170,19 +177,26 @@ def _unit_length(x):
 
 
 class _WeightedScore(Score):
-    """A score with weights: holds their initializer and width."""
+    """Base of scores with weights: their initializer and width."""
 
-    def __init__(self, units=None, kernel_initializer="glorot_uniform", **kwargs):
+    _options = ("kernel_initializer",)
+
+    def __init__(
+        self,
+        units: int | None = None,
+        kernel_initializer: Any = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.units = units
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
-    def _add_kernel(self, name, *shape):
+    def _add_kernel(self, name: str, *shape: int | None) -> keras.Variable:
         # Two weights from one unseeded initializer object would be equal.
         initializer = self.kernel_initializer.clone()
         return self.add_weight(shape=shape, name=name, initializer=initializer)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         initializer = keras.initializers.serialize(self.kernel_initializer)
         config = {"units": self.units, "kernel_initializer": initializer}
@@ -193,16 +207,15 @@ class _WeightedScore(Score):
 class GeneralScore(_WeightedScore):
     """`h_tᵀ W_a h̄_s` (Eq. 8, general). Weight: `kernel` [Hq, Hv]."""
 
-    def build(self, query_shape, key_shape):
+    def build(self, query_shape: Shape, key_shape: Shape) -> None:
         """Makes `kernel` [Hq, Hv]."""
         self.kernel = self._add_kernel("kernel", query_shape[-1], key_shape[-1])
 
-    def key_units(self, query_shape, key_shape):
+    def key_units(self, query_shape: Shape, key_shape: Shape) -> int | None:
         """The query's size."""
-        del key_shape
         return query_shape[-1]
 
-    def prepare(self, key):
+    def prepare(self, key: Tensor) -> Tensor:
         """`W_a h̄_s` for every source position."""
         return matmul(ops.transpose(self.kernel), key)
 
@@ -214,49 +227,58 @@ class ScaledGeneralScore(GeneralScore):
     Weights: `kernel` [Hq, Hv], `gain` [] (g), 1 at first.
     """
 
-    def build(self, query_shape, key_shape):
+    def build(self, query_shape: Shape, key_shape: Shape) -> None:
         """Makes `kernel` and `gain`."""
         super().build(query_shape, key_shape)
         self.gain = self.add_weight(shape=(), name="gain", initializer="ones")
 
-    def prepare(self, key):
+    def prepare(self, key: Tensor) -> Tensor:
         """`g W_a h̄_s` for every source position."""
         keys = super().prepare(key)
         return keys * ops.cast(self.gain, keys.dtype)
 
 
+class _TwoKernelScore(_WeightedScore):
+    """Base of scores that map query and key to one space of `key_units`."""
+
+    _options = ("units", "kernel_initializer")
+
+    def build(self, query_shape: Shape, key_shape: Shape) -> None:
+        """Makes `query_kernel` and `value_kernel`."""
+        units = self.key_units(query_shape, key_shape)
+        self.query_kernel = self._add_kernel("query_kernel", query_shape[-1], units)
+        self.value_kernel = self._add_kernel("value_kernel", key_shape[-1], units)
+
+    def prepare(self, key: Tensor) -> Tensor:
+        """The source's half."""
+        return matmul(self.value_kernel, key)
+
+
 @keras.saving.register_keras_serializable(package="keras_luong")
-class ConcatScore(_WeightedScore):
+class ConcatScore(_TwoKernelScore):
     """`v_aᵀ tanh(W_a [h_t; h̄_s])` (Eq. 8, concat; additive in Bahdanau et al. 2015).
 
     Weights: `query_kernel` [Hq, units], `value_kernel` [Hv, units], `scale` [units].
     `units` defaults to the query's.
     """
 
-    def build(self, query_shape, key_shape):
+    def build(self, query_shape: Shape, key_shape: Shape) -> None:
         """Makes `query_kernel`, `value_kernel` and `scale`."""
-        units = self.key_units(query_shape, key_shape)
-        self.query_kernel = self._add_kernel("query_kernel", query_shape[-1], units)
-        self.value_kernel = self._add_kernel("value_kernel", key_shape[-1], units)
-        self.scale = self._add_kernel("scale", units)
+        super().build(query_shape, key_shape)
+        self.scale = self._add_kernel("scale", self.key_units(query_shape, key_shape))
 
-    def key_units(self, query_shape, key_shape):
+    def key_units(self, query_shape: Shape, key_shape: Shape) -> int | None:
         """The width in which query and key are added."""
-        del key_shape
         return self.units or query_shape[-1]
 
-    def prepare(self, key):
-        """The source's half of `W_a [h_t; h̄_s]`."""
-        return matmul(self.value_kernel, key)
-
-    def call(self, query, key, project=matmul):
+    def call(self, query: Tensor, key: Tensor, project: Project = matmul) -> Tensor:
         """Adds the query's half to every key: [B, Q, S or W, units] in between."""
         query = ops.expand_dims(project(self.query_kernel, query), 2)
         key = key if len(key.shape) == 4 else ops.expand_dims(key, 1)
         scale = ops.expand_dims(self.direction(), -1)
         return ops.squeeze(matmul(scale, ops.tanh(query + key)), -1)
 
-    def direction(self):
+    def direction(self) -> Tensor:
         """v_a [units]."""
         return self.scale
 
@@ -271,7 +293,7 @@ class NormedConcatScore(ConcatScore):
     Weights: those of "concat", `gain` [] (g), √(1/units) at first, and `bias` [units].
     """
 
-    def build(self, query_shape, key_shape):
+    def build(self, query_shape: Shape, key_shape: Shape) -> None:
         """Makes the weights of "concat", `gain` and `bias`."""
         super().build(query_shape, key_shape)
         units = self.key_units(query_shape, key_shape)
@@ -279,39 +301,30 @@ class NormedConcatScore(ConcatScore):
         self.gain = self.add_weight(shape=(), name="gain", initializer=gain)
         self.bias = self.add_weight(shape=(units,), name="bias", initializer="zeros")
 
-    def prepare(self, key):
+    def prepare(self, key: Tensor) -> Tensor:
         """The source's half of `W_a [h_t; h̄_s] + b`."""
         keys = super().prepare(key)
         return keys + ops.cast(self.bias, keys.dtype)
 
-    def direction(self):
+    def direction(self) -> Tensor:
         """`g v_a/‖v_a‖` [units]."""
         return self.gain * _unit_length(self.scale)
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class ReducedRankScore(_WeightedScore):
+class ReducedRankScore(_TwoKernelScore):
     """`(U h_t)ᵀ (V h̄_s)`: a general score of rank `units`.
 
     Weights: `query_kernel` [Hq, units], `value_kernel` [Hv, units]. `units` defaults to
     half of the smaller of Hq and Hv.
     """
 
-    def build(self, query_shape, key_shape):
-        """Makes `query_kernel` and `value_kernel`."""
-        units = self.key_units(query_shape, key_shape)
-        self.query_kernel = self._add_kernel("query_kernel", query_shape[-1], units)
-        self.value_kernel = self._add_kernel("value_kernel", key_shape[-1], units)
-
-    def key_units(self, query_shape, key_shape):
+    def key_units(self, query_shape: Shape, key_shape: Shape) -> int | None:
         """The rank."""
-        return self.units or max(1, min(query_shape[-1], key_shape[-1]) // 2)
+        sides = query_shape[-1], key_shape[-1]
+        return self.units or max(1, min(sides) // 2)
 
-    def prepare(self, key):
-        """`V h̄_s` for every source position."""
-        return matmul(self.value_kernel, key)
-
-    def call(self, query, key, project=matmul):
+    def call(self, query: Tensor, key: Tensor, project: Project = matmul) -> Tensor:
         """Dot product in the reduced space."""
         return dot(project(self.query_kernel, query), key, project)
 
@@ -325,17 +338,23 @@ class LocationScore(_WeightedScore):
     [Hq, max_source_length].
     """
 
-    def __init__(self, max_source_length, **kwargs):
+    _options = ("max_source_length", "kernel_initializer")
+
+    def __init__(self, max_source_length: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        if max_source_length is None:
+            raise ValueError(
+                'score_mode="location" needs max_source_length, the number of source '
+                "positions that it knows. Received: max_source_length=None"
+            )
         self.max_source_length = max_source_length
 
-    def build(self, query_shape, key_shape):
+    def build(self, query_shape: Shape, key_shape: Shape) -> None:
         """Makes `kernel` [Hq, max_source_length]."""
-        del key_shape
-        shape = (query_shape[-1], self.max_source_length)
-        self.kernel = self._add_kernel("kernel", *shape)
+        length = self.max_source_length
+        self.kernel = self._add_kernel("kernel", query_shape[-1], length)
 
-    def call(self, query, key, project=matmul):
+    def call(self, query: Tensor, key: Tensor, project: Project = matmul) -> Tensor:
         """Scores of the first S positions; -inf past `max_source_length`."""
         if len(key.shape) == 4:
             raise ValueError(
@@ -348,13 +367,12 @@ class LocationScore(_WeightedScore):
         beyond = ops.cast(float("-inf"), scores.dtype)
         return ops.where(position < self.max_source_length, scores, beyond)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        config = super().get_config()
-        return {**config, "max_source_length": self.max_source_length}
+        return {**super().get_config(), "max_source_length": self.max_source_length}
 
 
-SCORES = {
+SCORES: dict[str, type[Score]] = {
     "dot": DotScore,
     "scaled_dot": ScaledDotScore,
     "general": GeneralScore,
@@ -368,8 +386,12 @@ SCORES = {
 
 
 def make_score(
-    score_mode, units=None, max_source_length=None, kernel_initializer=None, dtype=None
-):
+    score_mode: str | Score,
+    units: int | None = None,
+    max_source_length: int | None = None,
+    kernel_initializer: Any = None,
+    dtype: Any = None,
+) -> Score:
     """Returns the Score named by `score_mode`, or `score_mode` itself if it is one.
 
     Args:
@@ -387,28 +409,18 @@ def make_score(
     """
     if isinstance(score_mode, Score):
         return score_mode
-    if not isinstance(score_mode, str):
-        raise TypeError(
+    if not isinstance(score_mode, str) or score_mode not in SCORES:
+        error = ValueError if isinstance(score_mode, str) else TypeError
+        raise error(
             f"score_mode must be one of {list(SCORES)} or a Score layer. "
             f"Received: {score_mode!r}"
         )
-    if score_mode not in SCORES:
-        raise ValueError(
-            f"score_mode must be one of {list(SCORES)} or a Score layer. "
-            f"Received: {score_mode!r}"
-        )
-    check_size("units", units, optional=True)
-    check_size("max_source_length", max_source_length, optional=True)
-    arguments = {"dtype": dtype}
-    if issubclass(SCORES[score_mode], _WeightedScore):
-        arguments["kernel_initializer"] = kernel_initializer or "glorot_uniform"
-    if issubclass(SCORES[score_mode], (ConcatScore, ReducedRankScore)):
-        arguments["units"] = units
-    if score_mode == "location":
-        if max_source_length is None:
-            raise ValueError(
-                'score_mode="location" needs max_source_length, the number of source '
-                "positions that it knows. Received: max_source_length=None"
-            )
-        arguments["max_source_length"] = max_source_length
-    return SCORES[score_mode](**arguments)
+    options = {
+        "units": check_size("units", units, optional=True),
+        "max_source_length": check_size(
+            "max_source_length", max_source_length, optional=True
+        ),
+        "kernel_initializer": kernel_initializer or "glorot_uniform",
+    }
+    score = SCORES[score_mode]
+    return score(dtype=dtype, **{name: options[name] for name in score._options})

@@ -5,12 +5,16 @@ Shapes: B batch, K beam, H units, O maxout units, S source positions.
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 
-from keras_luong.layers.cell_input import CellInput
+from keras_luong.layers.cells import CellInput
+from keras_luong.layers.decoder_cell import CellStates, DecoderCell
 from keras_luong.layers.maxout_cell import MaxoutCell, maxout
-from keras_luong.layers.scores import matmul
+from keras_luong.layers.recurrence import INFERENCE, Mode
 from keras_luong.models.seq2seq import Seq2Seq, cell_options, make_attention
+from keras_luong.types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -36,37 +40,37 @@ class BahdanauDecoderCell(MaxoutCell):
         >>> outputs = kl.InputFeedingDecoder(cell)(embedded, memory, memory_mask=mask)
     """
 
-    def __init__(self, units, attention, maxout_units=None, **kwargs):
+    def __init__(
+        self,
+        units: int,
+        attention: Any,
+        maxout_units: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(units, attention, maxout_units, **kwargs)
         if attention is None:
             raise TypeError("attention must be an attention layer. Received: None")
 
-    def build_output(self):
+    def build_output(self) -> None:
         """Makes C of the first layer, and U_o, V_o and C_o."""
         super().build_output()
         rows, columns = self.memory_units, self.gates * self.units
         self.context_kernel = self.add_kernel("context_kernel", rows, columns)
         self.context_readout = self.add_readout("context_readout", rows)
 
-    def advance(self, z, states, memory, noise=None, project=matmul, training=False):
-        """See `DecoderCell.advance`."""
-        states = self.unpack(states)
+    def step(
+        self, z: Tensor, states: CellStates, memory: Any, mode: Mode = INFERENCE
+    ) -> tuple[tuple[Tensor, Tensor], CellStates]:
+        """See `DecoderCell.step`."""
         z, word = self.split_inputs(z)
-        query = states.recurrent[-self.kind.num_states]  # h of the top layer
-        context, weights, attention = self.look(
-            query, memory, states, noise, project, training
-        )
+        query = states.recurrent[-1][0]  # h of the top layer
+        context, weights, attention = self.attend(query, memory, states, mode)
         inputs = CellInput(z, (self.context_kernel,), (context,))
-        bottom = self.run_layer(0, inputs, states.recurrent, noise, project)
-        _, above = self.run_above(bottom[0], states.recurrent, noise, project)
+        _, recurrent = self.step_layers(inputs, states, mode)
         kernels = self.state_readout, self.context_readout
-        outputs = maxout(word + project(kernels, (query, context)))
-        states = states._replace(
-            recurrent=[*bottom, *above],
-            attention=attention,
-            position=states.position + 1,
-        )
-        return (outputs, weights), states.flat()
+        outputs = maxout(word + mode.project(kernels, (query, context)))
+        new = CellStates(recurrent, [], attention, states.position + 1)
+        return (outputs, weights), new
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -89,7 +93,7 @@ class Bahdanau2015(Seq2Seq):
     required = ("attention",)
 
     @classmethod
-    def make_cell(cls, config, dtype):
+    def make_cell(cls, config: Any, dtype: Any) -> DecoderCell:
         """A step of the decoder."""
         return BahdanauDecoderCell(
             config.units,
@@ -99,7 +103,7 @@ class Bahdanau2015(Seq2Seq):
         )
 
     @classmethod
-    def first_states(cls, layers, states):
+    def first_states(cls, layers: Any, states: list[Tensor]) -> list[Tensor]:
         """`s_0 = tanh(W_s ←h_1)`, for every layer."""
         backward = [state[..., state.shape[-1] // 2 :] for state in states]
         return super().first_states(layers, backward)

@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_luong.layers.cell_input import CellInput
-from keras_luong.layers.decoder_cell import no_weights
+from keras_luong.layers.attention import make_memory
+from keras_luong.layers.cells import CellInput
+from keras_luong.layers.decoder_cell import CellStates, DecoderCell
 from keras_luong.layers.maxout_cell import MaxoutCell, maxout
-from keras_luong.layers.memory import make_memory
+from keras_luong.layers.recurrence import INFERENCE, Mode
 from keras_luong.layers.scores import matmul
 from keras_luong.models.seq2seq import Seq2Seq, cell_options
+from keras_luong.types import Tensor
 
 
 class Summary(NamedTuple):
@@ -28,10 +30,10 @@ class Summary(NamedTuple):
         mask: True at words: bool [B, S].
     """
 
-    start: Any
-    gates: Any
-    readout: Any
-    mask: Any
+    start: Tensor
+    gates: Tensor
+    readout: Tensor
+    mask: Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -55,12 +57,18 @@ class ChoDecoderCell(MaxoutCell):
         >>> outputs = kl.InputFeedingDecoder(cell)(embedded, memory, memory_mask=mask)
     """
 
-    def __init__(self, units, attention=None, maxout_units=None, **kwargs):
+    def __init__(
+        self,
+        units: int,
+        attention: None = None,
+        maxout_units: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(units, attention, maxout_units, **kwargs)
         if attention is not None:
             raise TypeError(f"attention must be None. Received: {attention!r}")
 
-    def build_output(self):
+    def build_output(self) -> None:
         """Makes V, V', C of the first layer, and O_h, O_y and O_c."""
         super().build_output()
         rows, columns = self.memory_units, self.units
@@ -70,7 +78,7 @@ class ChoDecoderCell(MaxoutCell):
         self.context_kernel = self.add_kernel("context_kernel", self.units, columns)
         self.context_readout = self.add_readout("context_readout", self.units)
 
-    def prepare(self, memory, mask=None):
+    def prepare(self, memory: Tensor, mask: Tensor | None = None) -> Summary:
         """The `Summary` of encoder states [B, S, Hv], padded on the right."""
         values, _, mask, lengths = make_memory(memory, memory, mask)
         last = ops.maximum(lengths - 1, 0)[:, None, None]
@@ -83,7 +91,9 @@ class ChoDecoderCell(MaxoutCell):
             mask,
         )
 
-    def initial_states(self, shape, recurrent=None, memory=None):
+    def initial_states(
+        self, shape: Any, recurrent: Any = None, memory: Any = None
+    ) -> list[Tensor]:
         """As in `DecoderCell`, but every layer starts from `tanh(V' c)`."""
         if not recurrent:
             if memory is None:
@@ -97,22 +107,18 @@ class ChoDecoderCell(MaxoutCell):
             recurrent = [start, *zeros] * self.num_layers
         return super().initial_states(shape, recurrent, memory)
 
-    def advance(self, z, states, memory, noise=None, project=matmul, training=False):
-        """See `DecoderCell.advance`."""
-        del training
-        states = self.unpack(states)
+    def step(
+        self, z: Tensor, states: CellStates, memory: Any, mode: Mode = INFERENCE
+    ) -> tuple[tuple[Tensor, Tensor], CellStates]:
+        """See `DecoderCell.step`."""
         gates, readout = memory.gates, memory.readout
         if len(z.shape) == 3:  # the same for every hypothesis
             gates, readout = gates[:, None], readout[:, None]
         z, word = self.split_inputs(z)
-        inputs = CellInput(z, beside=gates)
-        bottom = self.run_layer(0, inputs, states.recurrent, noise, project)
-        h, above = self.run_above(bottom[0], states.recurrent, noise, project)
-        outputs = maxout(word + readout + project(self.state_readout, h))
-        states = states._replace(
-            recurrent=[*bottom, *above], position=states.position + 1
-        )
-        return (outputs, no_weights(h, memory)), states.flat()
+        h, recurrent = self.step_layers(CellInput(z, beside=gates), states, mode)
+        outputs = maxout(word + readout + mode.project(self.state_readout, h))
+        new = CellStates(recurrent, [], [], states.position + 1)
+        return (outputs, self.no_weights(h, memory)), new
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -138,7 +144,7 @@ class Cho2014(Seq2Seq):
     }
 
     @classmethod
-    def make_cell(cls, config, dtype):
+    def make_cell(cls, config: Any, dtype: Any) -> DecoderCell:
         """A step of the decoder."""
         return ChoDecoderCell(
             config.units,
@@ -147,7 +153,6 @@ class Cho2014(Seq2Seq):
         )
 
     @classmethod
-    def first_states(cls, layers, states):
+    def first_states(cls, layers: Any, states: list[Tensor]) -> list[Tensor]:
         """None: the cell makes them of the summary."""
-        del layers, states
         return []

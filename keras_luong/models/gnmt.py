@@ -8,18 +8,21 @@ Shapes: B batch, K beam, H units, Hv memory units, S source positions.
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 
-from keras_luong.layers.cell_input import CellInput
-from keras_luong.layers.decoder_cell import DecoderCell
+from keras_luong.layers.cells import CellInput
+from keras_luong.layers.decoder_cell import CellStates, DecoderCell
 from keras_luong.layers.encoder import RecurrentEncoder
-from keras_luong.layers.scores import matmul
+from keras_luong.layers.recurrence import INFERENCE, Mode
 from keras_luong.models.seq2seq import (
     Seq2Seq,
     cell_options,
-    encoder_options,
     make_attention,
+    recurrent_options,
 )
+from keras_luong.types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -44,17 +47,17 @@ class GNMTDecoderCell(DecoderCell):
 
     first_residual = 2
 
-    def __init__(self, units, attention, **kwargs):
+    def __init__(self, units: int, attention: Any, **kwargs: Any) -> None:
         super().__init__(units, attention, **kwargs)
         if attention is None:
             raise TypeError("attention must be an attention layer. Received: None")
 
     @property
-    def fed_units(self):
+    def fed_units(self) -> int | None:
         """Size of the context, Hv; known once the cell is built."""
         return self.memory_units
 
-    def build_output(self):
+    def build_output(self) -> None:
         """Makes the rows of every layer's kernel that belong to the context."""
         columns = self.gates * self.units
         self.context_kernels = [
@@ -62,24 +65,18 @@ class GNMTDecoderCell(DecoderCell):
             for i in range(self.num_layers)
         ]
 
-    def advance(self, z, states, memory, noise=None, project=matmul, training=False):
-        """See `DecoderCell.advance`."""
-        states = self.unpack(states)
+    def step(
+        self, z: Tensor, states: CellStates, memory: Any, mode: Mode = INFERENCE
+    ) -> tuple[tuple[Tensor, Tensor], CellStates]:
+        """See `DecoderCell.step`."""
         bottom_kernel, *kernels = self.context_kernels
         inputs = CellInput(z, (bottom_kernel,), tuple(states.fed))
-        bottom = self.run_layer(0, inputs, states.recurrent, noise, project)
-        context, weights, attention = self.look(
-            bottom[0], memory, states, noise, project, training
-        )
+        bottom = self.step_layer(0, inputs, states, mode)
+        context, weights, attention = self.attend(bottom[0], memory, states, mode)
         extra = [(kernel, context) for kernel in kernels]
-        h, above = self.run_above(bottom[0], states.recurrent, noise, project, extra)
-        states = states._replace(
-            recurrent=[*bottom, *above],
-            fed=[context],
-            attention=attention,
-            position=states.position + 1,
-        )
-        return (h, weights), states.flat()
+        h, recurrent = self.step_layers_above(bottom, states, mode, extra)
+        new = CellStates(recurrent, [context], attention, states.position + 1)
+        return (h, weights), new
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -100,18 +97,18 @@ class GNMT(Seq2Seq):
     required = ("attention",)
 
     @classmethod
-    def make_encoder(cls, config, dtype):
+    def make_encoder(cls, config: Any, dtype: Any) -> RecurrentEncoder:
         """Reads embedded words: -> memory, final states."""
         return RecurrentEncoder(
             config.encoder_units,
-            num_layers=config.num_layers,
             bidirectional="first",
             residual=config.residual,
-            **encoder_options(config, dtype),
+            name="encoder",
+            **recurrent_options(config, dtype),
         )
 
     @classmethod
-    def make_cell(cls, config, dtype):
+    def make_cell(cls, config: Any, dtype: Any) -> DecoderCell:
         """A step of the decoder."""
         return GNMTDecoderCell(
             config.units,

@@ -5,7 +5,7 @@ Shapes: B batch, S source length, T target length, K beam, V target vocabulary.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from typing import Any
 
 import keras
 from keras import ops
@@ -14,13 +14,13 @@ from keras_luong.config.seq2seq import Seq2SeqConfig
 from keras_luong.layers.attention import LuongAttention
 from keras_luong.layers.cells import CELL_TYPES
 from keras_luong.layers.coverage_loss import CoverageLoss
-from keras_luong.layers.decoder import InputFeedingDecoder
+from keras_luong.layers.decoder import InputFeedingDecoder, InputFeedingDecoderCell
+from keras_luong.layers.decoder_cell import DecoderCell
 from keras_luong.layers.encoder import RecurrentEncoder
-from keras_luong.layers.input_feeding_cell import InputFeedingDecoderCell
 from keras_luong.layers.local_attention import LocalAttention
 from keras_luong.layers.monotonic_attention import MonotonicAttention
-from keras_luong.models.restricted import logits
 from keras_luong.models.translation_model import TranslationModel
+from keras_luong.types import Tensor
 
 # What is dropped as a whole, as a `noise_shape` of Keras's dropout: units at all
 # positions, or words with all their units.
@@ -61,12 +61,12 @@ class Seq2Seq(TranslationModel):
 
     config_class = Seq2SeqConfig
 
-    def __init__(self, config, dtype=None, **kwargs):
-        self.check(config)
-        layers = self.make_layers(config, dtype)
-        source = keras.Input((None,), dtype="int32", name="source")
-        target = keras.Input((None,), dtype="int32", name="target")
-        memory, mask, states = self._read(layers, source, config.word_dropout)
+    @classmethod
+    def teacher_forced(
+        cls, layers: Any, config: Any, source: Tensor, target: Tensor
+    ) -> Tensor:
+        """The attentional vectors h̃ [B, T, H] of source and target ids."""
+        memory, mask, states = cls._read(layers, source, config.word_dropout)
         memory = _dropped(memory, config.memory_dropout, UNITS, "memory_dropout")
         embedded = layers.target_embedding(target)
         embedded = _dropped(embedded, config.word_dropout, WORDS, "target_word_dropout")
@@ -78,25 +78,9 @@ class Seq2Seq(TranslationModel):
         if config.coverage_loss:
             words = ops.not_equal(target, config.pad_id)
             h_tilde = CoverageLoss(config.coverage_loss)(*h_tilde, words)
-        super().__init__(
-            inputs={"source": source, "target": target},
-            features=h_tilde,
-            outputs=logits(layers, h_tilde),  # W_s h̃ of Eq. 6
-            **kwargs,
-        )
-        self.config = config
-        # So that `compile` scales the loss where the layers compute in float16.
-        self.dtype_policy = layers.decoder.dtype_policy
-        # Named only now, so that Keras knows the layers in the graph's order, as in a
-        # `clone_model`, and `set_weights` fits both.
-        self.source_embedding = layers.source_embedding
-        self.encoder = layers.encoder
-        self.bridge = layers.bridge
-        self.target_embedding = layers.target_embedding
-        self.decoder = layers.decoder
-        self.output_layer = layers.output_layer
+        return h_tilde
 
-    def encode(self, source):
+    def encode(self, source: Tensor) -> tuple[Any, list[Tensor]]:
         """Reads source ids: everything that no target word changes.
 
         Args:
@@ -112,40 +96,48 @@ class Seq2Seq(TranslationModel):
         states = [ops.expand_dims(state, 1) for state in states]
         return memory, cell.initial_states((ops.shape(source)[0], 1), states, memory)
 
-    def advance(self, tokens, state, memory):
+    def step_features(
+        self, tokens: Tensor, state: list[Tensor], memory: Any
+    ) -> tuple[Tensor, list[Tensor], Tensor]:
         """`step` up to the attentional vectors h̃ [B, K, H]."""
         return self.decoder.cell(self.target_embedding(tokens), state, memory)
 
     @classmethod
-    def make_layers(cls, config, dtype):
-        """The model's layers by name."""
-        layers = SimpleNamespace()
-        layers.target_embedding = _target_embedding(config, dtype)
-        layers.source_embedding = layers.target_embedding
-        if config.tie_embeddings != "all":
-            layers.source_embedding = _source_embedding(config, dtype)
-        layers.encoder = cls.make_encoder(config, dtype)
-        layers.bridge = cls.make_bridge(config, dtype)
-        cell = cls.make_cell(config, dtype)
-        layers.decoder = InputFeedingDecoder(cell, dtype=dtype, name="decoder")
-        layers.output_layer = None
-        if config.tie_embeddings is None:
-            layers.output_layer = _output_layer(config, dtype)
-        return layers
+    def word_initializer(cls, config: Any) -> keras.initializers.Initializer:
+        """Of the matrices with a vector for each word: the embeddings and W_s."""
+        # With Keras's own 0.05 for embeddings all states start near zero and attention
+        # uniform, and training takes three times as many steps to get away from there.
+        # With Glorot's limit for W_s, 0.04 here, attention is hardly learned at all
+        # (docs/multi30k.md).
+        scale = config.init_scale or 0.5
+        return keras.initializers.RandomUniform(-scale, scale)
+
+    output_initializer = word_initializer
 
     @classmethod
-    def make_encoder(cls, config, dtype):
+    def make_stacks(cls, config: Any, dtype: Any) -> dict[str, Any]:
+        """The layers between the embeddings and the output layer, by name."""
+        return {
+            "encoder": cls.make_encoder(config, dtype),
+            "bridge": cls.make_bridge(config, dtype),
+            "decoder": InputFeedingDecoder(
+                cls.make_cell(config, dtype), dtype=dtype, name="decoder"
+            ),
+        }
+
+    @classmethod
+    def make_encoder(cls, config: Any, dtype: Any) -> RecurrentEncoder:
         """Reads embedded words: -> memory, final states."""
         return RecurrentEncoder(
             config.encoder_units,
-            num_layers=config.num_layers,
             bidirectional=config.bidirectional,
             go_backwards=config.reverse_source,
-            **encoder_options(config, dtype),
+            name="encoder",
+            **recurrent_options(config, dtype),
         )
 
     @classmethod
-    def make_bridge(cls, config, dtype):
+    def make_bridge(cls, config: Any, dtype: Any) -> list[keras.layers.Dense]:
         """A tanh layer for each of the encoder's final states, or nothing."""
         if config.bridge is None:
             return []
@@ -161,7 +153,7 @@ class Seq2Seq(TranslationModel):
         ]
 
     @classmethod
-    def make_cell(cls, config, dtype):
+    def make_cell(cls, config: Any, dtype: Any) -> DecoderCell:
         """A step of the decoder."""
         return InputFeedingDecoderCell(
             config.units,
@@ -171,7 +163,7 @@ class Seq2Seq(TranslationModel):
         )
 
     @classmethod
-    def first_states(cls, layers, states):
+    def first_states(cls, layers: Any, states: list[Tensor]) -> list[Tensor]:
         """The decoder's recurrent states from the encoder's final ones."""
         if not layers.bridge:
             return states
@@ -195,7 +187,7 @@ def _dropped(x, rate, noise_shape, name):
     return keras.layers.Dropout(rate, noise_shape, name=name, dtype=x.dtype)(x)
 
 
-def initializers(config):
+def initializers(config: Any) -> dict[str, Any]:
     """Initializer arguments of the recurrent layers."""
     if config.init_scale is None:
         return {"kernel_initializer": "glorot_uniform"}
@@ -207,63 +199,29 @@ def initializers(config):
     }
 
 
-def _word_initializer(config):
-    """Of the matrices with a vector for each word: the embeddings and W_s."""
-    # Embeddings of Keras's own 0.05: all states start near zero and attention uniform,
-    # and it takes three times as many steps to get away from there. Glorot's W_s, with
-    # a limit of 0.04 here: attention is hardly learned at all (docs/multi30k.md).
-    scale = config.init_scale or 0.5
-    return keras.initializers.RandomUniform(-scale, scale)
-
-
-def _source_embedding(config, dtype):
-    return keras.layers.Embedding(
-        config.source_vocab_size,
-        config.embedding_dim,
-        embeddings_initializer=_word_initializer(config),
-        dtype=dtype,
-        name="source_embedding",
-    )
-
-
-def _output_layer(config, dtype):
-    """W_s of Eq. 6."""
-    return keras.layers.Dense(
-        config.target_vocab_size,
-        use_bias=False,
-        kernel_initializer=_word_initializer(config),
-        dtype=dtype,
-        name="output",
-    )
-
-
-def _target_embedding(config, dtype):
-    """The target embedding, and where tied, the softmax weights: W_s = Eᵀ."""
-    layer = keras.layers.Embedding
-    if config.tie_embeddings:
-        layer = keras.layers.ReversibleEmbedding
-    return layer(
-        config.target_vocab_size,
-        config.embedding_dim,
-        embeddings_initializer=_word_initializer(config),
-        dtype=dtype,
-        name="embedding" if config.tie_embeddings == "all" else "target_embedding",
-    )
-
-
-def encoder_options(config, dtype):
-    """What every encoder is made with."""
+def recurrent_options(config: Any, dtype: Any) -> dict[str, Any]:
+    """What every encoder and every decoder cell is made with."""
     return {
+        "num_layers": config.num_layers,
         "cell_type": config.cell_type,
         "dropout": config.dropout,
         "recurrent_dropout": config.recurrent_dropout,
         **initializers(config),
         "dtype": dtype,
-        "name": "encoder",
     }
 
 
-def make_attention(config, dtype):
+def cell_options(config: Any, dtype: Any) -> dict[str, Any]:
+    """What every decoder cell is made with."""
+    return {
+        **recurrent_options(config, dtype),
+        "output_dropout": config.output_dropout,
+        "residual": config.residual,
+        "name": "decoder_cell",
+    }
+
+
+def make_attention(config: Any, dtype: Any) -> LuongAttention | None:
     """The attention layer that a configuration names, or None."""
     if config.attention is None:
         return None
@@ -288,18 +246,3 @@ def make_attention(config, dtype):
             options[name] = getattr(config, name)
         return MonotonicAttention(score_mode, mode=config.monotonic_mode, **options)
     return LuongAttention(score_mode, **options)
-
-
-def cell_options(config, dtype):
-    """What every decoder cell is made with."""
-    return {
-        "num_layers": config.num_layers,
-        "cell_type": config.cell_type,
-        "dropout": config.dropout,
-        "recurrent_dropout": config.recurrent_dropout,
-        "output_dropout": config.output_dropout,
-        "residual": config.residual,
-        **initializers(config),
-        "dtype": dtype,
-        "name": "decoder_cell",
-    }

@@ -6,7 +6,6 @@ L `cache_length`.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import keras
@@ -15,9 +14,9 @@ from keras import ops
 from keras_luong.config.transformer import TransformerConfig
 from keras_luong.layers.cached_attention import CachedMultiHeadAttention
 from keras_luong.layers.positions import SinusoidalPositions
-from keras_luong.models.restricted import logits
 from keras_luong.models.translation_model import TranslationModel
 from keras_luong.special_ids import PAD_ID
+from keras_luong.types import Tensor
 
 
 class Block(NamedTuple):
@@ -41,9 +40,9 @@ class TransformerMemory(NamedTuple):
         values: Likewise.
     """
 
-    mask: Any
-    keys: list
-    values: list
+    mask: Tensor
+    keys: list[Tensor]
+    values: list[Tensor]
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -84,27 +83,14 @@ class Transformer(TranslationModel):
 
     config_class = TransformerConfig
 
-    def __init__(self, config, dtype=None, **kwargs):
-        self.check(config)
-        layers = _make_layers(config, dtype)
-        source = keras.Input((None,), dtype="int32", name="source")
-        target = keras.Input((None,), dtype="int32", name="target")
-        decoded = _decode(layers, target, *_encode(layers, source))
-        super().__init__(
-            inputs={"source": source, "target": target},
-            features=decoded,
-            outputs=logits(layers, decoded),
-            **kwargs,
-        )
-        self.config = config
-        # So that `compile` scales the loss where the layers compute in float16.
-        self.dtype_policy = layers.decoder_norm.dtype_policy
-        # Named only now, so that Keras knows the layers in the graph's order, as in a
-        # `clone_model`, and `set_weights` fits both.
-        for name, layer in vars(layers).items():
-            setattr(self, name, layer)
+    @classmethod
+    def teacher_forced(
+        cls, layers: Any, config: Any, source: Tensor, target: Tensor
+    ) -> Tensor:
+        """The decoder's normalised outputs [B, T, d] of source and target ids."""
+        return _decode(layers, target, *_encode(layers, source))
 
-    def encode(self, source):
+    def encode(self, source: Tensor) -> tuple[TransformerMemory, list[Tensor]]:
         """Reads source ids: everything that no target word changes.
 
         Args:
@@ -128,7 +114,9 @@ class Transformer(TranslationModel):
         state = [position] + [cache] * 2 * config.num_layers
         return TransformerMemory(ops.squeeze(mask, 1), keys, values), state
 
-    def advance(self, tokens, state, memory):
+    def step_features(
+        self, tokens: Tensor, state: list[Tensor], memory: TransformerMemory
+    ) -> tuple[Tensor, list[Tensor], Tensor]:
         """`step` up to the decoder's normalised outputs [B, K, d].
 
         The alignment weights are the last block's cross-attention, averaged over its
@@ -152,6 +140,32 @@ class Transformer(TranslationModel):
             caches = caches[2:]
         weights = ops.mean(ops.cast(weights, "float32"), axis=1)
         return self.decoder_norm(x), new_state, weights
+
+    @classmethod
+    def word_initializer(cls, config: Any) -> keras.initializers.Initializer:
+        """Of the embeddings."""
+        # Variance 1 after the scaling by √d_model, like that of the logits where tied.
+        return keras.initializers.RandomNormal(stddev=config.units**-0.5)
+
+    @classmethod
+    def output_initializer(cls, config: Any) -> str:
+        """Of the output layer's matrix: Keras's own."""
+        return "glorot_uniform"
+
+    @classmethod
+    def make_stacks(cls, config: Any, dtype: Any) -> dict[str, Any]:
+        """The layers between the embeddings and the output layer, by name."""
+        depth = range(config.num_layers)
+        return {
+            "positions": SinusoidalPositions(dtype=dtype, name="positions"),
+            "dropout": keras.layers.Dropout(
+                config.dropout, dtype=dtype, name="dropout"
+            ),
+            "encoder": [_block(config, dtype, f"encoder_{i}", False) for i in depth],
+            "encoder_norm": _norm(dtype, "encoder_norm"),
+            "decoder": [_block(config, dtype, f"decoder_{i}", True) for i in depth],
+            "decoder_norm": _norm(dtype, "decoder_norm"),
+        }
 
 
 def _encode(layers, source):
@@ -222,46 +236,6 @@ def _attend_to_own_words(attention, x, position, keys, values):
 def _feed_forward(block, x):
     """Eq. 2: `max(0, x W_1 + b_1) W_2 + b_2`, of the normalised x."""
     return block.contract(block.expand(block.feedforward_norm(x)))
-
-
-def _make_layers(config, dtype):
-    """The model's layers by name."""
-    layers = SimpleNamespace()
-    shared = config.tie_embeddings == "all"
-    layers.target_embedding = _embedding(
-        config.target_vocab_size,
-        config,
-        tied=config.tie_embeddings is not None,
-        dtype=dtype,
-        name="embedding" if shared else "target_embedding",
-    )
-    layers.source_embedding = layers.target_embedding
-    if not shared:
-        layers.source_embedding = _embedding(
-            config.source_vocab_size, config, dtype=dtype, name="source_embedding"
-        )
-    layers.positions = SinusoidalPositions(dtype=dtype, name="positions")
-    layers.dropout = keras.layers.Dropout(config.dropout, dtype=dtype, name="dropout")
-    depth = range(config.num_layers)
-    layers.encoder = [_block(config, dtype, f"encoder_{i}", False) for i in depth]
-    layers.encoder_norm = _norm(dtype, "encoder_norm")
-    layers.decoder = [_block(config, dtype, f"decoder_{i}", True) for i in depth]
-    layers.decoder_norm = _norm(dtype, "decoder_norm")
-    layers.output_layer = None
-    if config.tie_embeddings is None:
-        layers.output_layer = keras.layers.Dense(
-            config.target_vocab_size, use_bias=False, dtype=dtype, name="output"
-        )
-    return layers
-
-
-def _embedding(vocabulary_size, config, tied=False, **kwargs):
-    layer = keras.layers.ReversibleEmbedding if tied else keras.layers.Embedding
-    # Variance 1 after the scaling by √d_model, like that of the logits where tied.
-    initializer = keras.initializers.RandomNormal(stddev=config.units**-0.5)
-    return layer(
-        vocabulary_size, config.units, embeddings_initializer=initializer, **kwargs
-    )
 
 
 def _block(config, dtype, name, cross):

@@ -1,8 +1,12 @@
-"""What all models have in common: a configuration, presets, saving."""
+"""What all models have in common: configuration, words and their scores, saving.
+
+Shapes: B batch, S source length, T target length, K beam, V target vocabulary, H units.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -11,8 +15,8 @@ from keras import ops
 from keras_luong.checks import check_choice
 from keras_luong.compat import flat_layers
 from keras_luong.config.presets import PRESETS
-from keras_luong.models.restricted import Restricted, logits
 from keras_luong.training.fused_model import FusedModel
+from keras_luong.types import Tensor
 
 
 def model_class(name: str) -> Any:
@@ -24,10 +28,20 @@ def model_class(name: str) -> Any:
 class TranslationModel(FusedModel):
     """A functional model from {"source": ids, "target": ids} to logits that can step.
 
-    A subclass sets `config_class`, builds itself from such a configuration in
-    `__init__(config, dtype=None, **kwargs)`, keeps it as `self.config`, and has
-    `encode` as `keras_luong.decoding.StepModel` says, and `advance`: `step` up to what
-    the words are scored by.
+    A subclass sets `config_class` and says
+
+    * which layers it has between embeddings and output layer: `make_stacks`; and how
+      those two begin: `word_initializer` and `output_initializer`;
+    * how they make features [B, T, H] of whole sentences, of which the output layer
+      makes logits: `teacher_forced`;
+    * how they do so word by word: `encode`, see `keras_luong.decoding.StepModel`, and
+      `step_features`, which is `step` up to the output layer.
+
+    Args:
+        config: A configuration of `config_class`.
+        dtype: Dtype policy of all layers, such as "mixed_bfloat16"; Keras's global
+            policy by default.
+        **kwargs: `name` and other arguments of `keras.Model`.
     """
 
     #: The class of `config`; the fields of it that the model gives no choice of, and
@@ -36,8 +50,60 @@ class TranslationModel(FusedModel):
     fixed: dict[str, Any] = {}
     required: tuple[str, ...] = ()
 
+    def __init__(self, config: Any, dtype: Any = None, **kwargs: Any) -> None:
+        self.check(config)
+        layers = self.make_layers(config, dtype)
+        source = keras.Input((None,), dtype="int32", name="source")
+        target = keras.Input((None,), dtype="int32", name="target")
+        features = self.teacher_forced(layers, config, source, target)
+        super().__init__(
+            inputs={"source": source, "target": target},
+            features=features,
+            outputs=logits(layers, features),
+            **kwargs,
+        )
+        self.config = config
+        # So that `compile` scales the loss where the layers compute in float16.
+        self.dtype_policy = layers.target_embedding.dtype_policy
+        # Named only now, so that Keras knows the layers in the graph's order, as in a
+        # `clone_model`, and `set_weights` fits both.
+        for name, layer in vars(layers).items():
+            setattr(self, name, layer)
+
     @classmethod
-    def check(cls, config):
+    def make_layers(cls, config: Any, dtype: Any) -> SimpleNamespace:
+        """The model's layers by name; a model has them as attributes."""
+        layers = SimpleNamespace()
+        layers.target_embedding = cls._embedding(config, "target", dtype)
+        layers.source_embedding = layers.target_embedding
+        if config.tie_embeddings != "all":
+            layers.source_embedding = cls._embedding(config, "source", dtype)
+        vars(layers).update(cls.make_stacks(config, dtype))
+        layers.output_layer = None
+        if config.tie_embeddings is None:
+            layers.output_layer = keras.layers.Dense(
+                config.target_vocab_size,
+                use_bias=False,
+                kernel_initializer=cls.output_initializer(config),
+                dtype=dtype,
+                name="output",
+            )
+        return layers
+
+    @classmethod
+    def _embedding(cls, config, side, dtype):
+        tied = side == "target" and config.tie_embeddings
+        layer = keras.layers.ReversibleEmbedding if tied else keras.layers.Embedding
+        return layer(
+            getattr(config, f"{side}_vocab_size"),
+            getattr(config, "embedding_dim", config.units),
+            embeddings_initializer=cls.word_initializer(config),
+            dtype=dtype,
+            name="embedding" if config.tie_embeddings == "all" else f"{side}_embedding",
+        )
+
+    @classmethod
+    def check(cls, config: Any) -> None:
         """Raises unless `config` is one that this model can have."""
         if not isinstance(config, cls.config_class):
             raise TypeError(
@@ -91,7 +157,9 @@ class TranslationModel(FusedModel):
         sizes = source_vocab_size, target_vocab_size
         return model(model.config_class.preset(name, *sizes, **changes), dtype=dtype)
 
-    def step(self, tokens, state, memory):
+    def step(
+        self, tokens: Tensor, state: Any, memory: Any
+    ) -> tuple[Tensor, Any, Tensor]:
         """Reads one target word per hypothesis and predicts the next.
 
         Args:
@@ -103,10 +171,10 @@ class TranslationModel(FusedModel):
             Logits, float32 [B, K, V]; the new state; and the alignment weights,
             float32 [B, K, S].
         """
-        features, state, weights = self.advance(tokens, state, memory)
+        features, state, weights = self.step_features(tokens, state, memory)
         return ops.cast(logits(self, features), "float32"), state, weights
 
-    def restricted(self, ids, allowed):
+    def restricted(self, ids: Tensor, allowed: Tensor) -> Restricted:
         """This model with a part of its target vocabulary, as a shortlist asks for.
 
         Args:
@@ -118,13 +186,13 @@ class TranslationModel(FusedModel):
         """
         return Restricted(self, ids, allowed)
 
-    def output_weights(self):
+    def output_weights(self) -> tuple[Tensor, bool]:
         """The output layer's matrix, and whether it is an embedding [V, H]."""
         if self.output_layer is None:
             return self.target_embedding.embeddings, True
         return self.output_layer.kernel, False
 
-    def cast_weights(self):
+    def cast_weights(self) -> list[tuple[keras.Variable, Tensor]]:
         """Pairs of a weight and what to read in its place, under mixed precision.
 
         See `keras_luong.decoding.cast_once`. Matrices are cast to the dtype in which
@@ -143,7 +211,7 @@ class TranslationModel(FusedModel):
             return []
         return [(weight, ops.cast(weight, dtypes[id(weight)])) for weight in weights]
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, and which of the layers are frozen."""
         layers = enumerate(flat_layers(self))
         return {
@@ -154,9 +222,10 @@ class TranslationModel(FusedModel):
         }
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: Any = None
+    ) -> TranslationModel:
         """Rebuilds the model from `get_config`."""
-        del custom_objects
         config = dict(config)
         frozen = config.pop("frozen", [])
         model = cls(cls.config_class(**config.pop("config")), **config)
@@ -164,3 +233,72 @@ class TranslationModel(FusedModel):
         for i in frozen:
             layers[i].trainable = False
         return model
+
+
+def logits(layers: Any, features: Tensor) -> Tensor:
+    """The scores of all words, by the output layer or, where tied, the embedding.
+
+    Args:
+        layers: A model, or a namespace with its `output_layer` and `target_embedding`.
+        features: [..., H], such as Luong's attentional vectors.
+
+    Returns:
+        [..., V]; the softmax is taken of them.
+    """
+    if layers.output_layer is None:
+        return layers.target_embedding(features, reverse=True)
+    return layers.output_layer(features)
+
+
+class Restricted:
+    """A model that scores a part of its target vocabulary, for one batch.
+
+    Args:
+        model: A `TranslationModel`.
+        ids: int [M], the words that are scored, in the order of the logits.
+        allowed: bool [B, M], which of them each sentence may use; the logits of others
+            are -inf.
+
+    Example:
+        >>> few = Restricted(model, [3, 17, 80], allowed)
+        >>> memory, state = few.encode(source)
+        >>> logits, state, weights = few.step(tokens, state, memory)
+        >>> logits.shape[-1]
+        3
+    """
+
+    def __init__(self, model: TranslationModel, ids: Tensor, allowed: Tensor) -> None:
+        self.model, self.allowed = model, allowed
+        # Gathered here and not in `step`, which runs in a loop.
+        self.kernel, self.bias = _output_weights(model, ids)
+
+    def encode(self, source: Tensor) -> tuple[Any, Any]:
+        """As the model; a sentence's words are part of its memory."""
+        memory, state = self.model.encode(source)
+        return (memory, self.allowed), state
+
+    def step(
+        self, tokens: Tensor, state: Any, memory: Any
+    ) -> tuple[Tensor, Any, Tensor]:
+        """As the model, with logits [B, K, M]. The tokens are ids of all words."""
+        memory, allowed = memory
+        features, state, weights = self.model.step_features(tokens, state, memory)
+        scores = ops.matmul(ops.cast(features, self.kernel.dtype), self.kernel)
+        if self.bias is not None:
+            scores = scores + self.bias
+        scores = ops.cast(scores, "float32")
+        scores = ops.where(ops.expand_dims(allowed, 1), scores, float("-inf"))
+        return scores, state, weights
+
+
+def _output_weights(model, ids):
+    """The kernel [H, M] and the bias [M] or None of some words' scores."""
+    layer = model.output_layer
+    if layer is None:
+        layer = model.target_embedding
+        kernel, bias = ops.transpose(ops.take(layer.embeddings, ids, axis=0)), None
+    else:
+        kernel = ops.take(layer.kernel, ids, axis=1)
+        bias = ops.take(layer.bias, ids) if layer.use_bias else None
+    dtype = layer.compute_dtype
+    return ops.cast(kernel, dtype), None if bias is None else ops.cast(bias, dtype)

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from keras_luong.compat import flat_layers
-from keras_luong.layers.recurrent_layer import renounce_cudnn
+from keras_luong.layers import cudnn
 from keras_luong.training.losses import SequenceCrossentropy
 from keras_luong.training.metrics import TokenMean
 
@@ -59,7 +59,7 @@ class FusedModel(keras.Model):
         if keras.backend.backend() == "tensorflow" and jit_compile == "auto":
             jit_compile = False
         if jit_compile is True:
-            renounce_cudnn(flat_layers(self))
+            cudnn.renounce(flat_layers(self))
         given = metrics or []
         fused = (
             keras.backend.backend() == "tensorflow"

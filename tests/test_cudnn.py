@@ -7,9 +7,9 @@ import tensorflow as tf
 from leave_slow import slow_but
 
 from keras_luong import InputFeedingDecoder, InputFeedingDecoderCell, LuongAttention
-from keras_luong.layers import RecurrentEncoder, recurrent_layer
+from keras_luong.layers import RecurrentEncoder, cudnn
 from keras_luong.layers.cells import get_cell_type
-from keras_luong.layers.recurrent_layer import cudnn_runs, run_layer
+from keras_luong.layers.recurrence import scan_layer
 from keras_luong.models import build
 
 pytestmark = pytest.mark.tensorflow
@@ -39,8 +39,8 @@ def both_ways(monkeypatch, compute):
 
             monkeypatch.setattr(layer, "inner_loop", counted)
         monkeypatch.setattr(
-            recurrent_layer,
-            "cudnn_runs",
+            cudnn,
+            "runs",
             lambda layer, has_gpu=has_gpu: has_gpu and hasattr(layer, "use_cudnn"),
         )
         results.append(tf.function(compute, autograph=False)())
@@ -67,8 +67,8 @@ def test_keras_computes_what_the_loop_does(cell_type, backwards, mask, monkeypat
     def compute():
         with tf.GradientTape() as tape:
             tape.watch([x, *starts])
-            y, states = run_layer(
-                kind, layer, x, starts, keep, backwards, training=True
+            y, states = scan_layer(
+                kind, layer, x, starts, keep, training=True, backwards=backwards
             )
             loss = tf.reduce_sum(y * scale) + sum(tf.reduce_sum(h**2) for h in states)
         return y, *states, *tape.gradient(loss, [x, *starts, *layer.weights])
@@ -110,9 +110,9 @@ def test_a_model_without_input_feeding_is_all_kerass(changes, monkeypatch):
 def test_who_may_not(monkeypatch):
     """Inference, which is exported; recurrent dropout; simple RNNs."""
     lstm, simple = make("lstm"), make("simple_rnn")
-    assert not cudnn_runs(lstm)  # no test has a GPU
+    assert not cudnn.runs(lstm)  # no test has a GPU
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [kind])
-    assert cudnn_runs(lstm) and not cudnn_runs(simple)
+    assert cudnn.runs(lstm) and not cudnn.runs(simple)
     ran = []
     inner = keras.layers.LSTM.inner_loop
     monkeypatch.setattr(
@@ -122,13 +122,13 @@ def test_who_may_not(monkeypatch):
     )
     x, kind = tf.ones([STEPS, BATCH, WIDTH]), get_cell_type("lstm")
     states = [tf.ones([BATCH, UNITS])] * 2
-    run_layer(kind, lstm, x, states)
-    run_layer(kind, lstm, x, states, noise=tf.ones([BATCH, UNITS]), training=True)
+    scan_layer(kind, lstm, x, states)
+    scan_layer(kind, lstm, x, states, noise=tf.ones([BATCH, UNITS]), training=True)
     lstm.use_cudnn = False
-    run_layer(kind, lstm, x, states, training=True)
+    scan_layer(kind, lstm, x, states, training=True)
     assert not ran
     lstm.use_cudnn = "auto"
-    run_layer(kind, lstm, x, states, training=True)
+    scan_layer(kind, lstm, x, states, training=True)
     assert ran
 
 
@@ -138,6 +138,6 @@ def test_xla_is_taken_where_one_says_so(input_feeding, monkeypatch):
     model = build("small", 9, 9, units=6, input_feeding=input_feeding)
     held = model.encoder.forward_layers[0]
     model.compile("sgd")
-    assert not model.jit_compile and cudnn_runs(held)
+    assert not model.jit_compile and cudnn.runs(held)
     model.compile("sgd", jit_compile=True)
-    assert model.jit_compile and not cudnn_runs(held)
+    assert model.jit_compile and not cudnn.runs(held)
