@@ -125,14 +125,13 @@ def _checked(words: Iterable[str]) -> list[str]:
     for word in words:
         if not isinstance(word, str):
             raise TypeError(f"A word must be a str. Received: {word!r}")
-    repeated = [word for word, n in Counter((*SPECIAL_PIECES, *words)).items() if n > 1]
-    if repeated:
-        raise ValueError(f"Words must be distinct. Received twice: {repeated[:5]}")
-    for word in words:
-        if len(word.encode().split()) != 1 or word.encode().split()[0] != word.encode():
+        if word.encode().split() != [word.encode()]:
             raise ValueError(
                 f"A word must not be empty or hold white space. Received: {word!r}"
             )
+    repeated = [word for word, n in Counter((*SPECIAL_PIECES, *words)).items() if n > 1]
+    if repeated:
+        raise ValueError(f"Words must be distinct. Received twice: {repeated[:5]}")
     return words
 
 
