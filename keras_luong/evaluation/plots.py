@@ -235,7 +235,7 @@ def _fonts(clusters: set[str]) -> tuple[list[str], set[str]]:
     missing = {c for c in clusters if not any(_has(f, c) for f in families)}
     faces = _plainest_faces() if missing else {}
     found = {name: {c for c in missing if _draws(faces[name], c)} for name in faces}
-    # As few families as will do, so that a text looks of a piece; of equals the first.
+    # As few families as possible, so that a text looks uniform; the plainer of equals.
     while any(found.values()):
         best = max(found, key=lambda name: len(found[name]))
         families.append(best)

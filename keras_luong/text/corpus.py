@@ -9,7 +9,7 @@ import tensorflow as tf
 
 
 class Corpus(Protocol):
-    """What the library needs from a corpus; make your own with these members."""
+    """What the library needs from a corpus; one of your own needs these members."""
 
     name: str
     source_language: str

@@ -1,4 +1,4 @@
-"""One function that finds the right kind of corpus for a name.
+"""Any corpus by its name: the embedded one, text files, or tensorflow-datasets.
 
 A corpus has splits ("train", "validation", "test", ...) and streams the pairs of
 sentences of each in a fixed order.

@@ -141,7 +141,7 @@ def _spelled(number: int, language: str, to: str = "cardinal") -> str:
 
 
 def _number(rng: random.Random, most: int = 999) -> Value:
-    """A number in words, from 2, but none that ends in 01: German inflects those."""
+    """A number of at least 2 in words, but none in ...01, which German inflects."""
     number = rng.randint(2, 99) if rng.random() < 0.7 else rng.randint(2, most)
     number += number % 100 == 1
     return _joint(_spelled(number, "en"), _spelled(number, "de"))

@@ -3,9 +3,9 @@
 Dates, times, prices, numbers and measures (Babel has the locale data, num2words spells
 numbers out) fill the slots of nearly fifty sentence frames, in which the order of the
 words differs as it does between the two languages. A model learns it in minutes, so it
-serves for demonstrations, tests and comparing attentions.
+is for demonstrations, tests and comparing attentions.
 
-`keras_luong.text.phrase_frames` has the frames and says how they are written.
+The frames are in `phrases.ini`; `keras_luong.text.phrase_frames` fills their slots.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from keras_luong.checks import check_size
 from keras_luong.text.corpus import check_split
 from keras_luong.text.phrase_frames import FRAMES, SLOTS
 
@@ -52,7 +53,8 @@ class PhraseCorpus:
 
     Raises:
         ImportError: If Babel or num2words is not installed.
-        ValueError: If the languages are others, or a number is not above 0.
+        TypeError: If a number is no integer.
+        ValueError: If the languages are others, or a number is below 1.
 
     Example:
         ```python
@@ -80,8 +82,7 @@ class PhraseCorpus:
             )
         sizes = {"test": test, "validation": validation, "train": train}
         for split, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"{split} must be at least 1. Received: {size}")
+            check_size(split, size)
         _check_installed()
         self.source_language = source_language
         self.target_language = target_language
@@ -114,13 +115,8 @@ class PhraseCorpus:
         Raises:
             ValueError: If there is no such split.
         """
-        examples = self.examples(split)
-        return tf.data.Dataset.from_tensor_slices(
-            {
-                "source": [example.source for example in examples],
-                "target": [example.target for example in examples],
-            }
-        )
+        source, target, _ = map(list, zip(*self.examples(split), strict=True))
+        return tf.data.Dataset.from_tensor_slices({"source": source, "target": target})
 
 
 def _check_installed() -> None:

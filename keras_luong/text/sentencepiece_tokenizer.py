@@ -30,7 +30,7 @@ _SEED_LOCK = threading.Lock()  # SentencePiece has one seed for all
 
 
 class SentencePieceTokenizer(VocabularyTokenizer):
-    """Splits text into the pieces of a SentencePiece unigram model.
+    """A tokenizer that splits words into the pieces of a SentencePiece unigram model.
 
     Args:
         model: The serialised SentencePiece model, with the library's special ids
@@ -62,7 +62,7 @@ class SentencePieceTokenizer(VocabularyTokenizer):
                 f"Received: {model!r:.60}"
             )
         try:
-            if not model:  # with which SentencePiece would crash later
+            if not model:  # SentencePiece would take it, and crash later
                 raise RuntimeError("empty")
             processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError as error:
@@ -148,17 +148,18 @@ class SentencePieceTokenizer(VocabularyTokenizer):
     def sample(
         self, texts: tf.Tensor, seed: tf.Tensor, alpha: float = 0.1
     ) -> tf.RaggedTensor:
-        """Splits each text at random, in one of all the ways that the model has.
+        """Splits each text in one of its possible ways, drawn at random.
 
-        A model that is trained on other splits each time learns what the pieces are
-        made of (subword regularization, Kudo 2018, arXiv:1804.10959). For training
-        alone: it runs in Python's SentencePiece, and does not export.
+        A model that sees different splits of a word learns what its pieces are made of
+        (subword regularization, Kudo 2018, arXiv:1804.10959). For training only: it
+        runs in Python's SentencePiece, which cannot be exported.
 
         Args:
             texts: tf.string `[B]`.
             seed: int32 `[]`; the same seed and texts give the same splits.
-            alpha: A split's probability is proportional to that of its pieces, to the
-                power of `alpha`: 0 makes all equal, and a large one gives `encode`'s.
+            alpha: A split's probability is proportional to the probability of its
+                pieces to the power of `alpha`. Near 0 all splits are equally likely; a
+                large one always gives the split of `encode`.
 
         Returns:
             Ragged int32 `[B, None]`, as from `encode`.
@@ -206,9 +207,9 @@ class SentencePieceTokenizer(VocabularyTokenizer):
 
 
 def _noting(items: Iterable[Any], errors: list[Exception]) -> Iterator[Any]:
-    """Yields the items; what they raise is noted, for SentencePiece takes it as an end.
+    """Yields the items, and keeps the error that they raise.
 
-    (Some of its versions do; others pass it on.)
+    Some versions of SentencePiece pass it on; others take it for the end of the text.
     """
     try:
         yield from items
@@ -218,13 +219,13 @@ def _noting(items: Iterable[Any], errors: list[Exception]) -> Iterator[Any]:
 
 
 def _with_twins(sentences: Iterable[str]) -> Iterator[str]:
-    """Yields the sentences, then every word that came twice or more with a full stop.
+    """Yields the sentences, then each word that occurred at least twice, as "word.".
 
-    SentencePiece's candidates for pieces are the strings that occur in two distinct
-    words. A word such as "and" in a text whose punctuation stands apart may be in no
-    other word, so it would be split up, however frequent: a quarter of the 300 most
-    frequent words of the tokenised Multi30k are. Its twin makes it a candidate, and
-    being there once does not count beside the word's own frequency.
+    SentencePiece's candidates for pieces are strings that occur in two distinct words.
+    Where punctuation stands apart, a word such as "and" may occur in no other word, and
+    would be split however frequent it is: a quarter of the 300 most frequent words of
+    the tokenised Multi30k would. Its twin with a full stop makes it a candidate, and
+    counts for nothing beside the word's own frequency.
     """
     counts: Counter[str] = Counter()
     for sentence in sentences:
@@ -277,7 +278,7 @@ def _check_special_ids(processor: Any) -> None:
 
 
 def _training_error(error: RuntimeError, vocab_size: int) -> ValueError:
-    """Says in a user's words what SentencePiece's trainer complains about."""
+    """Explains an error of SentencePiece's trainer in a user's words."""
     if "sentences_.empty()" in str(error):
         return ValueError("There is no text to train a tokenizer on.")
     needed = re.search(r"required_chars\. \d+ vs (\d+)", str(error))

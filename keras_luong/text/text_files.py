@@ -20,8 +20,8 @@ class TextFiles:
     """A corpus of text files, one sentence a line, plain or gzip, streamed.
 
     Line n of a split's source file translates to line n of its target file. Only a line
-    feed ends a line, and carriage returns are dropped. Both files are read through once
-    when a split is first used, to refuse what would spoil a training hours later.
+    feed ends a line, and carriage returns are dropped. When a split is first used, both
+    files are read through, so that a damaged one shows before the training begins.
 
     Args:
         files: For each split, its source file and its target file.
@@ -180,7 +180,7 @@ def _lines(path: Path) -> tf.data.Dataset:
 
 
 def validate_text_files(source: str | Path, target: str | Path) -> int:
-    """Reads two parallel text files through and refuses them if they are spoilt.
+    """Reads two parallel text files through and checks that they can be used.
 
     Args:
         source: File of the source sentences, plain or gzip.

@@ -74,7 +74,7 @@ class TfdsCorpus:
 
 
 class UnknownDataset(ValueError):
-    """Tensorflow-datasets knows no data set of that name."""
+    """The error for a name that tensorflow-datasets does not know."""
 
 
 def _tfds_builder(name: str, data_dir: str | Path | None) -> Any:

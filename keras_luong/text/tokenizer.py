@@ -135,16 +135,16 @@ class VocabularyTokenizer(tf.Module, abc.ABC):
 
     @abc.abstractmethod
     def _to_bytes(self) -> bytes:
-        """Returns what `_from_bytes` makes the same tokenizer of."""
+        """Returns the content of the tokenizer's file."""
 
     @classmethod
     @abc.abstractmethod
     def _from_bytes(cls: type[_Loaded], content: bytes) -> _Loaded:
-        """Makes a tokenizer; raises ValueError if its content is damaged."""
+        """Makes the tokenizer of a file's content, or raises ValueError."""
 
 
 def nonblank(sentences: Iterable[str | bytes]) -> Iterator[str]:
-    """Yields the sentences that have text, as str; raises TypeError at other things."""
+    """Yields the sentences that aren't blank, as str; raises TypeError if not text."""
     if isinstance(sentences, (str, bytes)) or not isinstance(sentences, Iterable):
         raise TypeError(
             f"sentences must be an iterable of strings. Received: {sentences!r:.60}"

@@ -11,6 +11,7 @@ import itertools
 import json
 import random
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -194,12 +195,9 @@ def _load_checked(path: Path, vocab_size: int) -> Tokenizer:
 def _sample_sides(
     pairs: tf.data.Dataset, limit: int | None, seed: int
 ) -> tuple[Iterable[bytes], Iterable[bytes]]:
-    """Returns the two sides of an even sample; all of the corpus if no limit."""
+    """Returns the two sides of an even sample, or of all pairs without a limit."""
     if limit is None:
-        return (
-            (pair[0] for pair in _stream(pairs)),
-            (pair[1] for pair in _stream(pairs)),
-        )
+        return map(itemgetter(0), _stream(pairs)), map(itemgetter(1), _stream(pairs))
     rng = random.Random(seed)
     sample: list[tuple[bytes, bytes]] = []
     for index, pair in enumerate(_stream(pairs)):  # reservoir sampling

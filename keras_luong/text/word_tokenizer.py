@@ -21,7 +21,7 @@ from keras_luong.text.tokenizer import (
 
 
 class WordTokenizer(VocabularyTokenizer):
-    """Splits text on white space and looks whole words up; others are `<unk>`.
+    """A tokenizer of whole words; those outside its vocabulary become `<unk>`.
 
     Args:
         words: The vocabulary after the 4 special tokens, in the order of their ids.
@@ -46,7 +46,7 @@ class WordTokenizer(VocabularyTokenizer):
         vocabulary = [word.encode() for word in (*SPECIAL_PIECES, *words)]
         self.vocab_size = len(vocabulary)
         self._vocabulary = tf.constant(vocabulary)
-        # The special tokens stay out of the table: "</s>" in a text is no end of it.
+        # Special tokens stay out of the table, so that "</s>" in a text can't end it.
         regular = tf.range(len(SPECIAL_PIECES), self.vocab_size)
         self._table = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(
@@ -59,7 +59,9 @@ class WordTokenizer(VocabularyTokenizer):
     def train(
         cls, sentences: Iterable[str | bytes], vocab_size: int = 50_000
     ) -> WordTokenizer:
-        """Keeps the most frequent words; ties go to the lower code points.
+        """Makes a tokenizer of a text's most frequent words.
+
+        Of equally frequent ones, those with lower code points come first.
 
         Args:
             sentences: The text to learn from; only its distinct words stay in memory.
@@ -125,14 +127,13 @@ def _checked(words: Iterable[str]) -> list[str]:
     for word in words:
         if not isinstance(word, str):
             raise TypeError(f"A word must be a str. Received: {word!r}")
-    repeated = [word for word, n in Counter((*SPECIAL_PIECES, *words)).items() if n > 1]
-    if repeated:
-        raise ValueError(f"Words must be distinct. Received twice: {repeated[:5]}")
-    for word in words:
-        if len(word.encode().split()) != 1 or word.encode().split()[0] != word.encode():
+        if word.encode().split() != [word.encode()]:
             raise ValueError(
                 f"A word must not be empty or hold white space. Received: {word!r}"
             )
+    repeated = [word for word, n in Counter((*SPECIAL_PIECES, *words)).items() if n > 1]
+    if repeated:
+        raise ValueError(f"Words must be distinct. Received twice: {repeated[:5]}")
     return words
 
 

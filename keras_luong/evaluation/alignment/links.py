@@ -54,8 +54,8 @@ def hard_alignment(
     Args:
         weights: Attention weights `[T, S]`; anything NumPy can read.
         shift: 0 for the step that predicts a token, 1 for the one that reads it.
-        source_end: Whether the last column is an end token. It stays a choice, but what
-            attends to it most has no link.
+        source_end: Whether the last column is an end token. A target token that attends
+            to it most has no link.
         target_end: Whether the last row is an end token, which then has no link.
 
     Returns:

@@ -71,11 +71,10 @@ def merge_weights(
 ) -> np.ndarray:
     """Merges attention between sub-word tokens to attention between words.
 
-    Attention *to* the pieces of a source word is summed: to look at any of them is to
-    look at the word. Attention *from* the pieces of a target word is averaged: each
-    spreads a weight of 1, and so shall the word, however many it has (Clark et al.
-    2019, arXiv:1906.04341, section 4.1). To align words by the step that reads them,
-    pass `weights[1:]` and `target_tokens[:-1]`.
+    Attention *to* the pieces of a source word is summed. Attention *from* the pieces of
+    a target word is averaged, so that a row still sums to 1 (Clark et al. 2019,
+    arXiv:1906.04341, section 4.1). To align words by the step that reads them, pass
+    `weights[1:]` and `target_tokens[:-1]`.
 
     Args:
         weights: Attention weights `[T, S]`.
@@ -142,12 +141,12 @@ def replace_unknowns(
     dictionary: Mapping[str, str] | None = None,
     unknown: str = UNKNOWN,
 ) -> list[str]:
-    """Replaces unknown words of a translation by way of its alignment.
+    """Replaces unknown words of a translation by the source words they attend to.
 
-    Each takes the place of the source word that it attends to most, translated by the
-    dictionary, or copied if that has no entry (Luong et al. 2015, Addressing the Rare
-    Word Problem; by attention as in Jean et al. 2015, On Using Very Large Target
-    Vocabulary).
+    Each becomes the dictionary's translation of the source word that it attends to
+    most, or a copy of that word where the dictionary has none (Luong et al. 2015,
+    Addressing the Rare Word Problem; by attention as in Jean et al. 2015, On Using Very
+    Large Target Vocabulary).
 
     Args:
         tokens: The `T` target words.
