@@ -26,7 +26,7 @@ import numpy as np
 from keras_luong.checks import check_path, check_size
 from keras_luong.files import saved_directory_beside, write_json
 from keras_luong.runs.directory import RunDirectory
-from keras_luong.runs.loading import load_weights, untrained
+from keras_luong.runs.loading import load, load_weights
 from keras_luong.runs.record import read_record
 
 #: Where in its run directory a training keeps an epoch's weights: a file name as
@@ -144,7 +144,7 @@ def average_run(
         old, new = RunDirectory(run_dir), RunDirectory(beside)
         shutil.copytree(old.tokenizer, new.tokenizer)
         write_json(new.record, record)
-        model: keras.Model = untrained(new.path).model
+        model: keras.Model = load(new.path, weights=None).model
         average_weights(model, paths)
         model.save_weights(new.best_weights)
     return target
