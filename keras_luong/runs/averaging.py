@@ -23,7 +23,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_luong.checks import check_path, check_size
+from keras_luong.checks import check_file, check_path, check_size
 from keras_luong.files import saved_directory_beside, write_json
 from keras_luong.runs.directory import RunDirectory
 from keras_luong.runs.loading import load, load_weights
@@ -156,8 +156,7 @@ def _check_paths(paths: Sequence[str | Path]) -> Sequence[str | Path]:
     if not paths:
         raise ValueError("paths must name at least one file of weights. Received: []")
     for path in paths:
-        if not check_path("paths", path).is_file():
-            raise FileNotFoundError(f"There is no file of weights at {path}")
+        check_file("file of weights", path)
     return paths
 
 

@@ -155,8 +155,8 @@ class Checkpoints(keras.callbacks.Callback):
                 )
         self._saved_position.assign([epoch, step])
         self._state.save(str(self.run.checkpoints / "ckpt"))
-        for old in self._paths()[: -self.keep]:
-            for part in Path(old).parent.glob(f"{Path(old).name}.*"):
+        for old in map(Path, self._paths()[: -self.keep]):
+            for part in sorted(old.parent.glob(f"{old.name}.*")):  # the index last
                 part.unlink()
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
