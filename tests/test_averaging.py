@@ -183,9 +183,9 @@ class TestRefusals:
             average_weights(model, [])
         with pytest.raises(TypeError, match="must be a list of paths.*a.weights.h5"):
             average_weights(model, path)
-        with pytest.raises(TypeError, match="paths must be a path. Received: 3"):
+        with pytest.raises(TypeError, match="file of weights must be a path. Received: 3"):
             average_weights(model, [path, 3])
-        with pytest.raises(FileNotFoundError, match="no file of weights at .*nowhere"):
+        with pytest.raises(FileNotFoundError, match="no file of weights .*nowhere"):
             average_weights(model, [path, tmp_path / "nowhere"])
 
 
@@ -308,6 +308,6 @@ class TestAverageOfARun:
         paths = epoch_weights(run.path)
         refuse("no run directory at .*nowhere", tmp_path / "nowhere", paths)
         refuse("no record of the run", tmp_path, paths)
-        refuse("no file of weights at .*nowhere", run.path, [tmp_path / "nowhere"])
+        refuse("no file of weights .*nowhere", run.path, [tmp_path / "nowhere"])
         (run.tokenizer / "target.txt").unlink()
         refuse("target.txt", run.path, paths)

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 
@@ -26,6 +27,10 @@ def test_one_process_at_a_time(tmp_path):
             other.kill()
     with owned(tmp_path / "run"):  # a killed process owns nothing
         assert (tmp_path / "run").is_dir()
+        with pytest.raises(OSError, match=f"Another process, {os.getpid()}, trains"):
+            with owned(tmp_path / "run"):
+                pass
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
 
 
 def test_what_was_half_written_is_removed(tmp_path):

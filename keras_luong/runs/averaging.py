@@ -23,10 +23,10 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_luong.checks import check_path, check_size
+from keras_luong.checks import check_file, check_path, check_size
 from keras_luong.files import saved_directory_beside, write_json
 from keras_luong.runs.directory import RunDirectory
-from keras_luong.runs.loading import load_weights, untrained
+from keras_luong.runs.loading import load, load_weights
 from keras_luong.runs.record import read_record
 
 #: Where in its run directory a training keeps an epoch's weights: a file name as
@@ -144,7 +144,7 @@ def average_run(
         old, new = RunDirectory(run_dir), RunDirectory(beside)
         shutil.copytree(old.tokenizer, new.tokenizer)
         write_json(new.record, record)
-        model: keras.Model = untrained(new.path).model
+        model: keras.Model = load(new.path, weights=None).model
         average_weights(model, paths)
         model.save_weights(new.best_weights)
     return target
@@ -156,8 +156,7 @@ def _check_paths(paths: Sequence[str | Path]) -> Sequence[str | Path]:
     if not paths:
         raise ValueError("paths must name at least one file of weights. Received: []")
     for path in paths:
-        if not check_path("paths", path).is_file():
-            raise FileNotFoundError(f"There is no file of weights at {path}")
+        check_file("file of weights", path)
     return paths
 
 

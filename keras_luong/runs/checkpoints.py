@@ -20,7 +20,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_luong.checks import check_size
-from keras_luong.files import write_text
 from keras_luong.moved import moved_names
 from keras_luong.runs.directory import RunDirectory
 from keras_luong.training.strategies import gather_rows
@@ -88,14 +87,10 @@ class Checkpoints(keras.callbacks.Callback):
             model=[v.value for v in (*model.weights, *seeds_of(model))],
             optimizer=[variable.value for variable in model.optimizer.variables],
         )
-        _rewrite_list(self.run.checkpoints)
-        self._manager = tf.train.CheckpointManager(
-            self._state, str(self.run.checkpoints), max_to_keep=self.keep
-        )
         self._model = model
         self._restore_newest(functools.partial(gather_rows, model.distribute_strategy))
         _check_room(self.run, model, self.keep)
-        if not self._manager.checkpoints:
+        if not self._paths():
             self._save(0, 0)  # now, rather than after hours, if it cannot be done
         self.position = self._restored_position()
         return self.position
@@ -108,7 +103,7 @@ class Checkpoints(keras.callbacks.Callback):
         common = newest_common(newest, self.keep, gather)
         if common is not None and common in readable:
             self._state.restore(readable[common]).assert_consumed()
-        elif self._manager.checkpoints or common is not None:
+        elif self._paths() or common is not None:
             raise OSError(
                 f"None of the checkpoints in {self.run.checkpoints} can be read on "
                 "every machine. Give another run directory to start anew, or give "
@@ -120,10 +115,19 @@ class Checkpoints(keras.callbacks.Callback):
                 "checkpoint to go on from. Give another run directory to start anew"
             )
 
+    def _paths(self) -> list[str]:
+        """The checkpoints that are there, the oldest first.
+
+        TensorFlow's own list of them may be lost in a power cut, when they are not.
+        """
+        paths = self.run.checkpoints.glob("ckpt-*.index")
+        names = [str(path.with_suffix("")) for path in paths]
+        return sorted(names, key=lambda name: int(name.rsplit("-", 1)[1]))
+
     def _readable(self) -> dict[int, str]:
         """The checkpoints without damage: position as one number → path."""
         paths: dict[int, str] = {}
-        for path in self._manager.checkpoints:
+        for path in self._paths():
             try:
                 self._state.restore(path).assert_consumed()
             except (tf.errors.OpError, ValueError, AssertionError, IndexError) as error:
@@ -150,7 +154,10 @@ class Checkpoints(keras.callbacks.Callback):
                     "rate or clip_norm usually helps"
                 )
         self._saved_position.assign([epoch, step])
-        self._manager.save()
+        self._state.save(str(self.run.checkpoints / "ckpt"))
+        for old in map(Path, self._paths()[: -self.keep]):
+            for part in sorted(old.parent.glob(f"{old.name}.*")):  # the index last
+                part.unlink()
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Remembers the epoch, and how many of its steps were done before."""
@@ -203,28 +210,6 @@ def seeds_of(model: keras.Model) -> list[keras.Variable]:
         for variable in model.non_trainable_variables
         if variable.path.endswith("seed_generator_state")
     ]
-
-
-def _rewrite_list(directory: Path) -> None:
-    """Lists the checkpoints that are there, for TensorFlow.
-
-    Its own list may be lost in a power cut, when they are not.
-    """
-    paths = sorted(
-        directory.glob("ckpt-*.index"),
-        key=lambda path: int(path.stem.removeprefix("ckpt-")),
-    )
-    if paths:
-        names = [path.stem for path in paths]
-        # Names are relative to the list. In a relative directory TensorFlow would take
-        # them for relative to the working directory, and change them.
-        state = tf.compat.v1.train.generate_checkpoint_state_proto(
-            str(directory.resolve()),
-            names[-1],
-            names,
-            all_model_checkpoint_timestamps=[path.stat().st_mtime for path in paths],
-        )
-        write_text(directory / "checkpoint", str(state))
 
 
 def _bytes_of(variables: Iterable[keras.Variable]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import h5py
@@ -9,6 +10,7 @@ import keras
 
 from keras_luong.checks import check_choice
 from keras_luong.decoding.beam import BeamSearch
+from keras_luong.decoding.stepping import Hypotheses
 from keras_luong.runs.directory import RunDirectory
 from keras_luong.runs.record import check_exists, read_record
 from keras_luong.text.tokenizer_pair import TokenizerPair
@@ -17,15 +19,16 @@ from keras_luong.translation.translator import Translator
 
 def load(
     run_dir: str | Path,
-    weights: str = "best",
-    search: BeamSearch | None = None,
+    weights: str | None = "best",
+    search: Callable[..., Hypotheses] | None = None,
     dtype: str | keras.DTypePolicy | None = None,
 ) -> Translator:
     """Loads a trained translator.
 
     Args:
         run_dir: A directory that `keras-luong train` writes, also while it trains.
-        weights: `"best"` for the best validated weights, `"last"` for the last ones.
+        weights: `"best"` for the best validated weights, `"last"` for the last ones,
+            None for new ones.
         search: Another search than the run's own.
         dtype: Another precision to compute in than the run was trained in, such as
             `"float32"` for a CPU that is slow in half precision. The weights are
@@ -43,32 +46,8 @@ def load(
         >>> translator = keras_luong.load("runs/m30k")
         >>> translator.translate(["A dog runs."])[0].text
     """
-    read_record(run_dir)  # says so if this is no run, before its weights are missed
-    path = _weights_path(RunDirectory(run_dir), weights)
-    translator = untrained(run_dir, search, dtype)
-    load_weights(translator.model, path)
-    return translator
-
-
-def untrained(
-    run_dir: str | Path,
-    search: BeamSearch | None = None,
-    dtype: str | keras.DTypePolicy | None = None,
-) -> Translator:
-    """Makes a run's translator, whose model has new weights.
-
-    Args:
-        run_dir: The run directory.
-        search: As for `load`.
-        dtype: As for `load`.
-
-    Returns:
-        A translator to load weights into.
-
-    Raises:
-        FileNotFoundError, ValueError: As of `load`.
-    """
     run, record = RunDirectory(run_dir), read_record(run_dir)
+    weights_path = None if weights is None else _weights_path(run, weights)
     check_exists(run.tokenizer, "directory of tokenizers", "the run is incomplete")
     tokenizers = TokenizerPair.load(run.tokenizer)
     changes = {} if dtype is None else {"dtype": keras.dtype_policies.get(dtype).name}
@@ -76,12 +55,15 @@ def untrained(
         cls = _model_class(record["model"]["class"])
         model = cls.from_config({**record["model"]["config"], **changes})
         search = search or BeamSearch(**record["search"])
-        return Translator(model, tokenizers, search, record["max_source_length"])
+        translator = Translator(model, tokenizers, search, record["max_source_length"])
     except (TypeError, KeyError, ValueError) as error:
         raise ValueError(
             f"{run.record} is damaged, or by another version "
             f"({record.get('library')}): {error}"
         ) from error
+    if weights_path is not None:
+        load_weights(model, weights_path)
+    return translator
 
 
 def load_weights(model: keras.Model, path: str | Path) -> None:
