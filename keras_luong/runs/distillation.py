@@ -14,14 +14,12 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import cast
 
 import tensorflow as tf
 
 from keras_luong.files import saved_directory_beside
 from keras_luong.progress import Progress
 from keras_luong.text.corpus import Corpus, count
-from keras_luong.translation.translation import Translation
 from keras_luong.translation.translator import Translator
 
 _AT_ONCE = 64  # sentences that are translated in a batch
@@ -92,8 +90,7 @@ def twice(
         Sources and targets, two for each pair.
     """
     pairs, ahead = itertools.tee(pairs)
-    sources = (source for source, _ in ahead)
-    translations = cast("Iterator[Translation]", teacher.stream(sources, _AT_ONCE))
+    translations = teacher.stream((source for source, _ in ahead), _AT_ONCE)
     for (source, reference), translation in zip(pairs, translations, strict=True):
         yield source, reference
         yield source, translation.text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
 import keras
 import numpy as np
@@ -65,9 +64,7 @@ class TranslationEvaluation(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Translates, scores, prints, draws."""
-        translations = cast(
-            "list[Translation]", self.translator.translate(self.sources)
-        )
+        translations = self.translator.translate(self.sources)
         score = bleu([t.text for t in translations], self.references, self.tokenize)
         if logs is not None:
             logs["val_bleu"] = score.score
