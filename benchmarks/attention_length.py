@@ -18,8 +18,6 @@ import tensorflow as tf
 
 from keras_luong import LocalAttention, LuongAttention
 
-LENGTHS = (100, 200, 400, 800, 1600, 3200, 6400)
-
 
 def main() -> None:
     """Measures, prints a table, the flatness and the crossing point."""
@@ -32,20 +30,20 @@ def main() -> None:
     runs = {
         (name, length): attender(layer, length, args)
         for name, layer in layers.items()
-        for length in LENGTHS
+        for length in args.lengths
     }
     times = median_times(runs, args.rounds)
     per_query = args.batch * args.queries / 1e6  # microseconds
     print(f"microseconds per query; {args}\n")
     print(f"{'S':>6}" + "".join(f"{name:>10}" for name in layers))
-    for length in LENGTHS:
+    for length in args.lengths:
         cells = (times[name, length] / per_query for name in layers)
         print(f"{length:6}" + "".join(f"{cell:10.2f}" for cell in cells))
     for name in layers:
-        row = [times[name, length] for length in LENGTHS]
+        row = [times[name, length] for length in args.lengths]
         print(f"{name}: largest over smallest {max(row) / min(row):.2f}")
     for name in list(layers)[1:]:
-        print(f"{name} is faster than global {crossing(times, name)}")
+        print(f"{name} is faster than global {crossing(times, name, args.lengths)}")
 
 
 def attender(layer, length: int, args):
@@ -82,10 +80,10 @@ def median_times(runs: dict, rounds: int) -> dict:
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def crossing(times: dict, name: str) -> str:
+def crossing(times: dict, name: str, lengths: list[int]) -> str:
     """From which length on a layer is faster than global attention."""
-    faster = [n for n in LENGTHS if times[name, n] < times["global", n]]
-    return f"from S = {faster[0]} on" if faster else f"nowhere up to S = {LENGTHS[-1]}"
+    faster = [n for n in lengths if times[name, n] < times["global", n]]
+    return f"from S = {faster[0]} on" if faster else f"nowhere up to S = {lengths[-1]}"
 
 
 def parse() -> argparse.Namespace:
@@ -93,6 +91,8 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--score", default="general")
     parser.add_argument("--window", type=int, default=10, help="D")
+    lengths = [100 * 2**i for i in range(7)]
+    parser.add_argument("--lengths", type=int, nargs="+", default=lengths, help="S")
     parser.add_argument("--units", type=int, default=256)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--queries", type=int, default=32, help="per sentence")

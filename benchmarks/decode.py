@@ -378,9 +378,9 @@ def parse() -> argparse.Namespace:
     )
     flag = parser.add_argument
     flag("--peer", help="the peer's Python; without it only ours is measured")
-    flag("--run_dir", help="a run of train_wmt.py: general score, input feeding")
+    flag("--run_dir", help="a trained run: general score, input feeding")
     flag("--sources", help="file to translate")
-    flag("--shortlist", help="what make_shortlist.py wrote, to measure with it too")
+    flag("--shortlist", help="of `keras-luong shortlist`, to measure with it too")
     flag("--shape", default="32,30,30,8000,512,512,2,5", help="B,S,T,V,E,H,L,K")
     flag("--beam_width", type=int, default=5)
     flag("--batch_size", type=int, default=32)

@@ -92,6 +92,8 @@ def main() -> None:
     args = parse_args()
     texts = args.texts.read_bytes().removesuffix(b"\n").split(b"\n")
     texts = texts[: args.sentences]
+    if len(texts) < 2:
+        sys.exit(f"There must be at least 2 sentences. Received: {len(texts)}")
     rounds: dict[Path, list] = {path: [] for path in args.exports}
     for _ in range(args.rounds):
         for path, found in rounds.items():

@@ -17,7 +17,6 @@ from compare_train import memory_of, run
 from train_step import products
 
 NAMES = "BSTVEHL"
-DOUBLED = "BTSVH"
 
 
 def main() -> None:
@@ -32,7 +31,7 @@ def main() -> None:
     )
     print(f"MB ({base['peak_mb'] - idle:,}) | grows | weights and states grow |")
     print("|---|---:|---:|---:|---:|---:|---:|")
-    for name in DOUBLED:
+    for name in args.doubled:
         larger = doubled(shape, name)
         line = measure(larger, args.steps)
         row = [
@@ -80,8 +79,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--shape", default="32,20,20,8000,256,256,2", help="B,S,T,V,E,H,L"
     )
+    parser.add_argument("--doubled", default="BTSVH", help="which of the sizes")
     parser.add_argument("--steps", type=int, default=8)
-    return parser.parse_args()
+    args = parser.parse_args()
+    if strange := set(args.doubled) - set(NAMES):
+        parser.error(f"--doubled must be of {NAMES}. Received: {', '.join(strange)}")
+    return args
 
 
 if __name__ == "__main__":

@@ -1,15 +1,16 @@
 """Trains a small model, exports it, and translates with the export alone.
 
 What `make demo` runs: some minutes on two cores. The model learns dates, times, prices
-and other phrases of the embedded corpus, English to German. Then a
-new process, which cannot import keras_luong, loads the SavedModel and translates the
-test sentences from raw strings (`export/evaluate.py`).
+and other phrases of the embedded corpus, English to German. Then a new process, which
+cannot import keras_luong, loads the SavedModel and translates the test sentences from
+raw strings (`export/evaluate.py`). `--epochs` and `--limit_examples` make it shorter.
 
     python examples/demo.py
 """
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
@@ -27,14 +28,14 @@ EVALUATE = Path(__file__).parent.parent / "export" / "evaluate.py"
 FLAGS = """
     --data phrases --vocab_size 2000 --preset small --units 128 --init_scale 0.25
     --dropout 0.1 --batch_tokens 600 --optimizer adam --learning_rate 0.002
-    --constant_epochs 3 --epochs 5 --eval_sentences 100
+    --constant_epochs 3 --eval_sentences 100
 """.split()
 SHOWN = 6
 
 
 def main() -> None:
     """Trains and exports here, then translates in a new process."""
-    keras_luong(["train", "--run_dir", str(RUN), *FLAGS])
+    keras_luong(["train", "--run_dir", str(RUN), *FLAGS, *size()])
     translator = load(RUN)
     exported = export_saved_model(translator, RUN / "saved_model", overwrite=True)
     sources, references = sentences(load_corpus("phrases", "en", "de"), "test")
@@ -48,6 +49,15 @@ def main() -> None:
     subprocess.run([sys.executable, *map(str, command)], check=True)
     print(f"\nSavedModel         {exported}")
     print(f"Attention picture  {picture}")
+
+
+def size() -> list[str]:
+    """Options of the training that say how long it takes."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--limit_examples", default="none", help="first pairs alone")
+    args = parser.parse_args()
+    return f"--epochs {args.epochs} --limit_examples {args.limit_examples}".split()
 
 
 def draw(translation) -> str:

@@ -1,0 +1,246 @@
+"""Every script, example and benchmark can be imported, and runs small, end to end.
+
+Each runs in a process of its own, with real input. What compares with TensorFlow Addons
+asks a stand-in (`stand_in_peer.py`), and Addons itself where `TFA_PYTHON` names the
+Python that has it.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from small_training import write_corpus
+from small_translator import word_translator, written_run
+
+from keras_luong.decoding import BeamSearch, Shortlist
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("examples", "export", "export/serving", "benchmarks", "benchmarks/peers")
+SCRIPTS = sorted(
+    path.relative_to(ROOT).as_posix()
+    for folder in FOLDERS
+    for path in (ROOT / folder).iterdir()
+    if path.suffix in (".py", ".sh")
+)
+PYTHON = [x for x in SCRIPTS if x.endswith(".py")]
+#: What runs in another file's tests, or is only imported by others.
+ELSEWHERE = {
+    "benchmarks/peers/tfa_beam.py": "by decode.py",
+    "benchmarks/peers/tfa_train.py": "by compare_train.py",
+    "examples/train_distilled.sh": "test_cli_distill.py",
+    "export/lines.py": "by evaluate.py",
+    "export/serving/c_client.py": "by verify.py; test_c_client.py",
+    "export/serving/grpc_client.py": "test_serving_clients.py",
+    "export/serving/load.py": "test_serving_clients.py",
+    "export/serving/rest_client.py": "test_serving_clients.py",
+}
+TINY = "--units 8 --num_layers 1 --tokenizer word --optimizer adam --batch_tokens 99"
+TINY = [*TINY.split(), "--epochs", "1", "--beam_width", "2"]
+
+
+def run(script, *arguments, cwd=None):
+    """What a script prints, with this checkout's code, whatever is installed."""
+    path = os.pathsep.join([str(ROOT), str(ROOT / "export" / "edge")])
+    done = subprocess.run(
+        [sys.executable, ROOT / script, *map(str, arguments)],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+def test_every_script_runs_somewhere():
+    here = Path(__file__).read_text()
+    left = [x for x in SCRIPTS if x not in ELSEWHERE and f'run("{x}"' not in here]
+    assert not left
+
+
+@pytest.mark.parametrize("script", [x for x in PYTHON if "/peers/" not in x])
+def test_import(script, monkeypatch):
+    if script == "export/serving/grpc_client.py":
+        pytest.importorskip("tensorflow_serving")
+    monkeypatch.syspath_prepend(ROOT / Path(script).parent)
+    # evaluate.py takes it away from its process.
+    monkeypatch.setitem(sys.modules, "keras_luong", sys.modules["keras_luong"])
+    spec = importlib.util.spec_from_file_location(f"a {script}", ROOT / script)
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+def names_of_ours(tree):
+    """(module, name) of all that a script takes from this library, wherever it does."""
+    packages = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and is_ours(node.module):
+            yield from ((node.module, alias.name) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            ours = [alias for alias in node.names if is_ours(alias.name)]
+            packages.update({alias.asname or alias.name: alias.name for alias in ours})
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            package, *names = ast.unparse(node).split(".")
+            if package in packages and all(map(str.isidentifier, names)):
+                yield packages[package], ".".join(names)
+
+
+def is_ours(module):
+    return (module or "").split(".")[0] in ("keras_luong", "keras_luong_edge")
+
+
+@pytest.mark.parametrize("script", PYTHON)
+def test_what_it_takes_from_the_library_is_there(script):
+    for module, names in names_of_ours(ast.parse((ROOT / script).read_text())):
+        found = importlib.import_module(module)
+        for name in names.split("."):
+            if not hasattr(found, name):  # a module that nothing has imported yet
+                importlib.import_module(f"{found.__name__}.{name}")
+            found = getattr(found, name)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run, as if it had been trained, texts that it knows, and a shortlist."""
+    path = tmp_path_factory.mktemp("trained")
+    written_run(path / "run", word_translator(BeamSearch(2, max_length=6)))
+    texts = ["the red dog", "the cat is red", "is", "dog is cat"]
+    (path / "in.txt").write_text("\n".join(texts) + "\n")
+    (path / "out.txt").write_text("der Hund\nist\nder\nHund ist\n")
+    Shortlist([4, 5], [[6]] * 9, 7).save(path / "shortlist.npz")
+    return path
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A corpus in text files, as options."""
+    path = tmp_path_factory.mktemp("data")
+    write_corpus(path, train=30, val=6, test=6)
+    return ["--data", path, "--source", "xx", "--target", "yy"]
+
+
+@pytest.fixture(params=["stand-in", "tfa"])
+def peer(request, tmp_path):
+    """The Python that has TensorFlow Addons, or seems to."""
+    if request.param == "tfa":
+        return os.environ.get("TFA_PYTHON") or pytest.skip("there is no TFA_PYTHON")
+    path = tmp_path / "python"
+    stand_in = Path(__file__).with_name("stand_in_peer.py")
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} {stand_in} "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+def test_attention_length():
+    size = "--lengths 30 60 --units 4 --batch 2 --queries 3 --rounds 1".split()
+    said = run("benchmarks/attention_length.py", *size)
+    table = [line.split() for line in said.splitlines()[2:5]]
+    assert [row[0] for row in table] == ["S", "30", "60"]
+    assert "local-p is faster than global" in said
+
+
+def test_train_step():
+    changes = '{"attention": "local-m", "window": 2}'
+    size = ["--shape", "2,3,4,20,5,6,1", "--steps", 2, "--changes", changes]
+    line = json.loads(run("benchmarks/train_step.py", *size).splitlines()[-1])
+    assert line["median_s"] > 0 and line["peak_mb"] > 0
+    assert line["target_tokens_per_s"] == pytest.approx(2 * 4 / line["median_s"])
+
+
+@pytest.mark.slow
+def test_scaling():
+    size = ["--shape", "2,3,4,20,5,6,1", "--steps", 2, "--doubled", "BV"]
+    *_, rows, values = run("benchmarks/scaling.py", *size).splitlines()
+    assert rows.startswith("| B |") and values.startswith("| V |")
+
+
+@pytest.mark.slow
+def test_compare_train(peer):
+    size = ["--shape", "2,3,4,20,5,6,1", "--steps", 2]
+    said = run("benchmarks/compare_train.py", "--peer", peer, *size)
+    assert "times Addons' speed" in said.splitlines()[-1]
+
+
+def test_decode_a_run(trained):
+    said = run(
+        "benchmarks/decode.py",
+        *("--run_dir", trained / "run", "--sources", trained / "in.txt"),
+        *("--batch_size", 2, "--max_length", 6, "--beam_width", 2, "--rounds", 1),
+    )
+    assert said.count("sentences/s") == 3 and "batches of 1:" in said
+
+
+@pytest.mark.slow
+def test_decode_a_run_with_a_peer(trained, peer):
+    said = run(
+        "benchmarks/decode.py",
+        *("--run_dir", trained / "run", "--sources", trained / "in.txt"),
+        *("--batch_size", 2, "--max_length", 6, "--beam_width", 2, "--rounds", 1),
+        *("--shortlist", trained / "shortlist.npz", "--peer", peer),
+    )
+    assert "best hypotheses: 4 of 4 the same" in said
+    assert "with the shortlist 100.0% of the translations are the same" in said
+
+
+@pytest.mark.slow
+def test_decode_random_weights_with_a_peer(peer):
+    shape = ["--shape", "2,3,4,20,6,6,1,2", "--rounds", 1]
+    said = run("benchmarks/decode.py", *shape, "--peer", peer)
+    assert "ours is" in said and "matrix products reach" in said
+
+
+def test_edge(tmp_path):
+    pytest.importorskip("ai_edge_litert.interpreter")
+    (tmp_path / "in.txt").write_text("the red dog\nthe cat\n")
+    model = ROOT / "export" / "edge" / "tests" / "format1" / "model.tflite"
+    said = run("benchmarks/edge.py", tmp_path / "in.txt", model, "--rounds", 1)
+    assert said.splitlines()[-1].startswith(f"| {model} | 0.1 |")
+
+
+@pytest.mark.slow
+def test_compare_attention(data, tmp_path):
+    pytest.importorskip("matplotlib")
+    given = [*data, *TINY, "--variants", "local-p (general)"]
+    said = run("benchmarks/compare_attention.py", "--out", tmp_path, *given)
+    assert said.splitlines()[-1].startswith("| local-p (general) |")
+
+
+@pytest.mark.slow
+def test_train_wmt(data, tmp_path):
+    given = [*data, *TINY, "--preset", "small", "--run_dir", tmp_path / "run"]
+    said = run("examples/train_wmt.py", *given)
+    assert (tmp_path / "run" / "saved_model" / "1" / "saved_model.pb").exists()
+    assert "SavedModel, for TensorFlow Serving" in said.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_demo(tmp_path):
+    pytest.importorskip("babel")
+    size = ["--epochs", 1, "--limit_examples", 200]
+    said = run("examples/demo.py", *size, cwd=tmp_path)
+    assert "from the SavedModel alone" in said and "BLEU" in said
+    assert "Attention picture  runs/demo/attention.png" in said
+
+
+@pytest.mark.slow
+def test_exports_agree(trained, tmp_path):
+    """What is exported by one script is what the others read."""
+    pytest.importorskip("ai_edge_litert.interpreter")
+    texts = [trained / "in.txt", trained / "out.txt"]
+    given = [trained / "run", tmp_path / "model", "--check", "the red dog"]
+    run("export/to_saved_model.py", *given)
+    given[1] = tmp_path / "x.tflite"
+    run("export/to_tflite.py", *given)
+    version = tmp_path / "model" / "1"
+    exports = ["--saved_model", version, "--tflite", tmp_path / "x.tflite"]
+    said = run("export/verify.py", trained / "run", texts[0], *exports)
+    assert "All agree." in said
+    assert "BLEU" in run("export/evaluate.py", version, *texts, "--tokenize", "none")
