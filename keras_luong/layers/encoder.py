@@ -169,9 +169,9 @@ class RecurrentEncoder(RecurrentLayers):
     ) -> tuple[keras.KerasTensor, ...]:
         """Shapes and dtypes of `call`'s results."""
         batch_size, source_length = inputs.shape[:2]
-        state = (batch_size, self.state_units)
-        shapes = [(batch_size, source_length, self.output_units)]
-        shapes += [state] * (self.num_layers * self.kind.num_states)
+        memory: Shape = (batch_size, source_length, self.output_units)
+        states: list[Shape] = [(batch_size, self.state_units)] * self.kind.num_states
+        shapes = [memory, *states * self.num_layers]
         return tuple(keras.KerasTensor(x, dtype=self.compute_dtype) for x in shapes)
 
     def get_config(self) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class MaxoutCell(DecoderCell):
 
     def split_inputs(self, z: Tensor) -> list[Tensor]:
         """What `project_inputs` joined: [..., gates x H] and [..., 2 O]."""
-        return ops.split(z, [self.gates * self.units], axis=-1)
+        return ops.split(z, [self.columns], axis=-1)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

@@ -207,7 +207,7 @@ def _per_token(weights, labels):
     return ops.cast(weights, "float32")
 
 
-def _takes_scores(metric) -> bool:
+def _takes_scores(metric: Any) -> bool:
     """Whether it can be computed from `TokenScores`, and not in a way of its own."""
     own = type(metric).update_state if isinstance(metric, TokenMean) else None
     return own is TokenMean.update_state

@@ -31,10 +31,10 @@ class TokenScores(NamedTuple):
 
 
 def linear_crossentropy(
-    features,
-    kernel,
-    labels,
-    weights,
+    features: tf.Tensor,
+    kernel: tf.Tensor | tf.Variable,
+    labels: tf.Tensor,
+    weights: tf.Tensor,
     label_smoothing: float = 0.0,
     transposed: bool = False,
     training: bool = True,
