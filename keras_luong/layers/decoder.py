@@ -132,7 +132,7 @@ class InputFeedingDecoderCell(DecoderCell):
             )
         self.input_feeding = check_flag("input_feeding", input_feeding)
         # Without input feeding nothing recurs through most attentions.
-        self.attends_in_loop = input_feeding or self.remembers
+        self.attends_in_loop = input_feeding or getattr(attention, "has_state", False)
         self.attentional_vector: Any = None
         if attention is not None:
             self.attentional_vector = AttentionalVector(
@@ -326,11 +326,9 @@ class InputFeedingDecoder(UncastLayer):
         given = arguments_of(self.call, args, kwargs)
         cell, source_length = self.cell, given["memory"].shape[1]
         lengths = given["inputs"].shape[:2]
-        shape = (*lengths, cell.output_units)
-        results = [keras.KerasTensor(shape, dtype=cell.compute_dtype)]
+        results = [keras.KerasTensor((*lengths, cell.output_units), cell.compute_dtype)]
         if given["return_attention_scores"]:
-            shape = (*lengths, source_length)
-            results.append(keras.KerasTensor(shape, dtype="float32"))
+            results.append(keras.KerasTensor((*lengths, source_length), "float32"))
         if given["return_state"]:
             spec = cell.state_spec(lengths[:1], source_length)
             results.extend(keras.tree.flatten(spec))

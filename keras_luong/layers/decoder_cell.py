@@ -120,11 +120,6 @@ class DecoderCell(RecurrentLayers, UncastLayer):
             initializer=self.kernel_initializer.clone(),
         )
 
-    @property
-    def remembers(self) -> bool:
-        """Whether the attention has a state."""
-        return self.attention is not None and self.attention.has_state
-
     def state_spec(
         self, shape: Shape = (None,), source_length: int | None = None
     ) -> CellStates:
@@ -135,7 +130,8 @@ class DecoderCell(RecurrentLayers, UncastLayer):
 
         recurrent = [[spec(self.units)] * self.kind.num_states] * self.num_layers
         fed = [] if self.fed_units is None else [spec(self.fed_units)]
-        attention = [spec(source_length, "float32")] * self.remembers
+        remembers = self.attention is not None and self.attention.has_state
+        attention = [spec(source_length, "float32")] * remembers
         return CellStates(recurrent, fed, attention, spec(1, "int32"))
 
     def pack(self, states: Sequence[Tensor]) -> CellStates:
@@ -184,11 +180,11 @@ class DecoderCell(RecurrentLayers, UncastLayer):
             ops.zeros((*shape, like.shape[-1]), dtype=like.dtype)
             for like in keras.tree.flatten(spec._replace(attention=[]))
         ]
-        *first, position = [*given, *zeros[len(given) :]]
+        states = given + zeros[len(given) :]
         if spec.attention:
             (state,) = self.attention.initial_state(memory, *shape[1:])
-            first.append(state[:, 0] if len(shape) == 1 else state)
-        return keras.tree.flatten(self.pack([*first, position]))
+            states.insert(-1, state[:, 0] if len(shape) == 1 else state)
+        return keras.tree.flatten(self.pack(states))
 
     def project_inputs(self, inputs: Tensor) -> Tensor:
         """The first layer's `x W + b`, without any state: -> [..., gates x H]."""
@@ -213,16 +209,15 @@ class DecoderCell(RecurrentLayers, UncastLayer):
         if not training:
             return INFERENCE
         batch_size, source_length = ops.shape(memory.mask)
-        shape: Any = (batch_size, self.units)
-        layers = range(self.num_layers)
+        shape, layers = (batch_size, self.units), range(self.num_layers)
         rate = self.dropout
         below = {i: self.draw_noise(shape, rate, training) for i in layers[1:]}
         rate = self.recurrent_dropout
         recurrent = {i: self.draw_noise(shape, rate, training) for i in layers}
         attention = None
         if self.attention is not None:
-            shape = (batch_size, queries, source_length)
-            attention = self.attention.draw_noise(shape, training)
+            each_query = (batch_size, queries, source_length)
+            attention = self.attention.draw_noise(each_query, training)
         return Mode(True, Noise(below, recurrent, attention))
 
     def step_layer(

@@ -71,9 +71,7 @@ class _Run(NamedTuple):
     results: tuple[tf.Tensor, ...]  # all outputs and final states
     saved: list[tf.Tensor]  # each product's inputs, of all steps
     sinks: list[tf.Tensor]
-    handles: dict[
-        Any, tf.Tensor
-    ]  # of variables that the step reads, in the loop's graph
+    handles: dict[Any, tf.Tensor]  # of the step's variables, in the loop's graph
 
 
 def fast_scan(

@@ -43,7 +43,7 @@ class MaxoutCell(DecoderCell):
         check_size("maxout_units", maxout_units, optional=True)
         self.maxout_units = self.output_units = maxout_units or max(1, units // 2)
 
-    def add_readout(self, name: str, rows: int) -> keras.Variable:
+    def add_readout(self, name: str, rows: Any) -> keras.Variable:
         """A weight matrix of the output, [rows, 2 O]."""
         return self.add_kernel(name, rows, 2 * self.maxout_units)
 
