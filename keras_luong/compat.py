@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
+import numpy as np
+from keras import ops
 from keras.src import backend
 
 
@@ -21,6 +23,29 @@ def get_keras_mask(tensor: Any) -> Any:
     tensor; a decoder has two.
     """
     return backend.get_keras_mask(tensor)
+
+
+class UncastLayer(keras.layers.Layer):
+    """A layer whose call gets its arguments in the dtypes that they have.
+
+    Keras casts every floating argument of a call to the layer's compute dtype. A
+    decoder gets the sum of its past alignments among its states, which is float32
+    under any policy: in bfloat16 it would soon stop growing.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._convert_input_args = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the layer; arrays become tensors of their own dtypes."""
+        args, kwargs = keras.tree.map_structure(_tensor, (args, kwargs))
+        return super().__call__(*args, **kwargs)
+
+
+def _tensor(x):
+    is_array = isinstance(x, np.ndarray) or hasattr(x, "assign")  # or a variable
+    return ops.convert_to_tensor(x) if is_array else x
 
 
 def flat_layers(model: keras.Model) -> Iterator[keras.layers.Layer]:

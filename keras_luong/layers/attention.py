@@ -241,7 +241,7 @@ class LuongAttention(keras.layers.Layer):
         positions: Tensor | None = None,
         state: Sequence[Tensor] = (),
         mode: Mode = INFERENCE,
-    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+    ) -> tuple[Tensor, Tensor, Sequence[Tensor]]:
         """Attends from every query to a prepared memory.
 
         Args:
@@ -298,8 +298,7 @@ class LuongAttention(keras.layers.Layer):
         With one row for all queries a whole recurrence shares it, as the recurrent
         layers of Keras share their dropout masks between steps.
         """
-        seed = self.seed_generator
-        return draw_noise(shape, self.dropout, training, seed, "float32")
+        return draw_noise(shape, self.dropout, training, self.seed_generator, "float32")
 
     def call(
         self,

@@ -47,16 +47,16 @@ class CellInput(NamedTuple):
     noise: Tensor | None = None
 
 
-def lstm(cell: Any, inputs: CellInput, states: States, project: Project) -> States:
+def lstm(cell: Any, x: CellInput, states: States, project: Project) -> States:
     """Hochreiter & Schmidhuber 1997, gates in the order i, f, g, o; -> [h, c]."""
     h, c = states
-    i, f, g, o = ops.split(_preactivation(cell, inputs, h, project), 4, axis=-1)
+    i, f, g, o = ops.split(_preactivation(cell, x, h, project), 4, axis=-1)
     c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
     return [ops.sigmoid(o) * ops.tanh(c), c]
 
 
 def layer_norm_lstm(
-    cell: Any, inputs: CellInput, states: States, project: Project
+    cell: Any, x: CellInput, states: States, project: Project
 ) -> States:
     """Ba et al. 2016 (arXiv:1607.06450), Eq. 20 to 22; -> [h, c].
 
@@ -64,7 +64,7 @@ def layer_norm_lstm(
     `LayerNormBasicLSTMCell` did, and not each of its parts.
     """
     h, c = states
-    z = _preactivation(cell, inputs, h, project)
+    z = _preactivation(cell, x, h, project)
     gates = ops.reshape(z, (*ops.shape(z)[:-1], 4, cell.units))
     gates = normalized(gates, cell.gamma, ops.reshape(cell.bias, (4, cell.units)))
     i, f, g, o = ops.unstack(gates, axis=-2)
@@ -83,36 +83,34 @@ def normalized(x: Tensor, gamma: Tensor, beta: Tensor | None = None) -> Tensor:
     return normal if beta is None else normal + ops.cast(beta, x.dtype)
 
 
-def gru(cell: Any, inputs: CellInput, states: States, project: Project) -> States:
+def gru(cell: Any, x: CellInput, states: States, project: Project) -> States:
     """Cho et al. 2014, with the reset after the product as in Keras and cuDNN; -> [h].
 
     Gates in the order z (update), r (reset), candidate.
     """
     (h,) = states
-    x = inputs.projected
-    if inputs.weights:
-        x = _total(project(inputs.weights, inputs.tensors, bias=inputs.bias), x)
-    u = project(cell.recurrent_kernel, dropped(h, inputs.noise), bias=cell.bias[1])
-    x_z, x_r, x_h = ops.split(x, 3, axis=-1)
-    u_z, u_r, u_h = ops.split(_total(u, inputs.beside), 3, axis=-1)
-    z = ops.sigmoid(x_z + u_z)
-    candidate = ops.tanh(x_h + ops.sigmoid(x_r + u_r) * u_h)
+    w = x.projected
+    if x.weights:
+        w = _total(project(x.weights, x.tensors, bias=x.bias), w)
+    u = project(cell.recurrent_kernel, dropped(h, x.noise), bias=cell.bias[1])
+    w_z, w_r, w_h = ops.split(w, 3, axis=-1)
+    u_z, u_r, u_h = ops.split(_total(u, x.beside), 3, axis=-1)
+    z = ops.sigmoid(w_z + u_z)
+    candidate = ops.tanh(w_h + ops.sigmoid(w_r + u_r) * u_h)
     return [z * h + (1 - z) * candidate]
 
 
-def simple_rnn(
-    cell: Any, inputs: CellInput, states: States, project: Project
-) -> States:
+def simple_rnn(cell: Any, x: CellInput, states: States, project: Project) -> States:
     """Elman 1990: `h = tanh(x W + h U + b)`; -> [h]."""
-    return [ops.tanh(_preactivation(cell, inputs, states[0], project))]
+    return [ops.tanh(_preactivation(cell, x, states[0], project))]
 
 
-def _preactivation(cell, inputs, h, project):
+def _preactivation(cell, x, h, project):
     """`x W + h U + b`: one product of all that is multiplied inside the loop."""
-    weights = (*inputs.weights, cell.recurrent_kernel)
-    tensors = (*inputs.tensors, dropped(h, inputs.noise))
-    product = project(weights, tensors, bias=inputs.bias)
-    return _total(product, inputs.projected, inputs.beside)
+    weights = (*x.weights, cell.recurrent_kernel)
+    tensors = (*x.tensors, dropped(h, x.noise))
+    product = project(weights, tensors, bias=x.bias)
+    return _total(product, x.projected, x.beside)
 
 
 def _total(*parts):
@@ -269,7 +267,7 @@ class CellType(NamedTuple):
 
     Attributes:
         layer: The layer whose cell holds the weights.
-        equations: `(cell, inputs, states, project) -> states`; the first of them is h.
+        equations: `(cell, x, states, project) -> states`; the first of them is h.
         num_states: How many states it has.
         input_bias: `cell -> bias` of the input's projection, or None.
     """

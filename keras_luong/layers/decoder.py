@@ -6,16 +6,17 @@ attentional units, Hv memory units.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
 from keras_luong.checks import check_axes, check_flag, check_size
-from keras_luong.compat import get_keras_mask
+from keras_luong.compat import UncastLayer, get_keras_mask
 from keras_luong.layers.attention import arguments_of, blanked
 from keras_luong.layers.cells import CellInput, dropped
-from keras_luong.layers.decoder_cell import CellStates, DecoderCell, UncastLayer
+from keras_luong.layers.decoder_cell import CellStates, DecoderCell
 from keras_luong.layers.recurrence import INFERENCE, Mode, scan
 from keras_luong.layers.scores import Project, matmul
 from keras_luong.types import Shape, Tensor
@@ -54,7 +55,7 @@ class AttentionalVector(keras.layers.Layer):
     def build(self, context_shape: Shape, query_shape: Shape) -> None:
         """Makes `kernel` [Hv + Hq, units]."""
         self.kernel = self.add_weight(
-            shape=(context_shape[-1] + query_shape[-1], self.units),
+            shape=((context_shape[-1] or 0) + (query_shape[-1] or 0), self.units),
             name="kernel",
             initializer=self.kernel_initializer,
         )
@@ -131,8 +132,8 @@ class InputFeedingDecoderCell(DecoderCell):
             )
         self.input_feeding = check_flag("input_feeding", input_feeding)
         # Without input feeding nothing recurs through most attentions.
-        self.attends_in_loop = input_feeding or self.remembers
-        self.attentional_vector = None
+        self.attends_in_loop = input_feeding or getattr(attention, "has_state", False)
+        self.attentional_vector: Any = None
         if attention is not None:
             self.attentional_vector = AttentionalVector(
                 self.attentional_units,
@@ -152,16 +153,15 @@ class InputFeedingDecoderCell(DecoderCell):
         if self.input_feeding:
             # Apart from the word's rows: what x contributes is computed before the
             # loop, what h̃ does inside it.
-            columns = self.gates * self.units
             self.feeding_kernel = self.add_kernel(
-                "feeding_kernel", self.attentional_units, columns
+                "feeding_kernel", self.attentional_units, self.columns
             )
         if self.attention is not None:
             self.attentional_vector.build((self.memory_units,), (self.units,))
 
     def attentional_output(
         self, h: Tensor, memory: Any, states: CellStates, mode: Mode
-    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+    ) -> tuple[Tensor, Tensor, Sequence[Tensor]]:
         """Eq. 7 and 5 for h [..., H]: -> h̃ [..., A], weights [..., S], their state."""
         if self.attention is None:
             return h, self.no_weights(h, memory), []
@@ -276,7 +276,8 @@ class InputFeedingDecoder(UncastLayer):
         outputs, *weights, final = run(
             inputs, prepared, cell.pack(states), mask, training, return_attention_scores
         )
-        results = [self._drop(outputs, cell.output_rate, training), *weights]
+        rate = cell.dropout if cell.output_dropout is None else cell.output_dropout
+        results = [self._drop(outputs, rate, training), *weights]
         if return_state:
             results.extend(keras.tree.flatten(final))
         return tuple(results) if len(results) > 1 else results[0]
@@ -325,11 +326,9 @@ class InputFeedingDecoder(UncastLayer):
         given = arguments_of(self.call, args, kwargs)
         cell, source_length = self.cell, given["memory"].shape[1]
         lengths = given["inputs"].shape[:2]
-        shape = (*lengths, cell.output_units)
-        results = [keras.KerasTensor(shape, dtype=cell.compute_dtype)]
+        results = [keras.KerasTensor((*lengths, cell.output_units), cell.compute_dtype)]
         if given["return_attention_scores"]:
-            shape = (*lengths, source_length)
-            results.append(keras.KerasTensor(shape, dtype="float32"))
+            results.append(keras.KerasTensor((*lengths, source_length), "float32"))
         if given["return_state"]:
             spec = cell.state_spec(lengths[:1], source_length)
             results.extend(keras.tree.flatten(spec))

@@ -11,37 +11,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_luong.checks import check_axes, check_rate
+from keras_luong.compat import UncastLayer
 from keras_luong.layers.attention import Memory, make_memory
 from keras_luong.layers.cells import CellInput, States, dropped
 from keras_luong.layers.recurrence import INFERENCE, Mode, Noise, RecurrentLayers
 from keras_luong.types import Shape, Tensor
-
-
-class UncastLayer(keras.layers.Layer):
-    """A layer whose call gets its arguments in the dtypes that they have.
-
-    Keras casts every floating argument of a call to the layer's compute dtype. A
-    decoder gets the sum of its past alignments among its states, which is float32
-    under any policy: in bfloat16 it would soon stop growing.
-    """
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self._convert_input_args = False
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the layer; arrays become tensors of their own dtypes."""
-        args, kwargs = keras.tree.map_structure(_tensor, (args, kwargs))
-        return super().__call__(*args, **kwargs)
-
-
-def _tensor(x):
-    is_array = isinstance(x, np.ndarray) or hasattr(x, "assign")  # or a variable
-    return ops.convert_to_tensor(x) if is_array else x
 
 
 class CellStates(NamedTuple):
@@ -54,9 +31,9 @@ class CellStates(NamedTuple):
         position: Target words so far, int32 [..., 1].
     """
 
-    recurrent: list[States]
-    fed: list[Tensor]
-    attention: list[Tensor]
+    recurrent: Sequence[States]
+    fed: Sequence[Tensor]
+    attention: Sequence[Tensor]
     position: Tensor
 
 
@@ -107,19 +84,14 @@ class DecoderCell(RecurrentLayers, UncastLayer):
         self.layers = self.make_layers(num_layers, "layer")
 
     @property
-    def output_rate(self) -> float:
-        """The rate of dropout on the output."""
-        return self.dropout if self.output_dropout is None else self.output_dropout
-
-    @property
     def fed_units(self) -> int | None:
         """Size of what the next step reads of this one, or None."""
         return None
 
     @property
-    def gates(self) -> int:
-        """Columns of a layer's kernel for each unit."""
-        return self.layers[0].cell.kernel.shape[-1] // self.units
+    def columns(self) -> int:
+        """Columns of every layer's kernel, gates x H."""
+        return self.layers[0].cell.kernel.shape[-1]
 
     def build(self, inputs_shape: Shape, memory_shape: Any) -> None:
         """Makes the weights for embedded words [..., E] and a memory [B, S, Hv]."""
@@ -148,11 +120,6 @@ class DecoderCell(RecurrentLayers, UncastLayer):
             initializer=self.kernel_initializer.clone(),
         )
 
-    @property
-    def remembers(self) -> bool:
-        """Whether the attention has a state."""
-        return self.attention is not None and self.attention.has_state
-
     def state_spec(
         self, shape: Shape = (None,), source_length: int | None = None
     ) -> CellStates:
@@ -163,7 +130,8 @@ class DecoderCell(RecurrentLayers, UncastLayer):
 
         recurrent = [[spec(self.units)] * self.kind.num_states] * self.num_layers
         fed = [] if self.fed_units is None else [spec(self.fed_units)]
-        attention = [spec(source_length, "float32")] * self.remembers
+        remembers = self.attention is not None and self.attention.has_state
+        attention = [spec(source_length, "float32")] * remembers
         return CellStates(recurrent, fed, attention, spec(1, "int32"))
 
     def pack(self, states: Sequence[Tensor]) -> CellStates:
@@ -193,13 +161,13 @@ class DecoderCell(RecurrentLayers, UncastLayer):
         Raises:
             ValueError: The number of states, or their shapes, do not fit.
         """
-        is_list = recurrent is None or isinstance(recurrent, (list, tuple))
-        given = list(recurrent or []) if is_list else [recurrent]
+        given: Any = [] if recurrent is None else keras.tree.flatten(recurrent)
         spec = self.state_spec()
-        complete, expected = (len(keras.tree.flatten(x)) for x in (spec, spec[0]))
+        complete = len(keras.tree.flatten(spec))
+        expected = len(keras.tree.flatten(spec.recurrent))
         if len(given) == complete:
             return keras.tree.flatten(self.pack(given))
-        if given and len(given) != expected:
+        if len(given) not in (0, expected):
             raise ValueError(
                 f"Expected {expected} initial states ({self.num_layers} layers of "
                 f'"{self.cell_type}"), or all {complete} that return_state gives. '
@@ -208,18 +176,15 @@ class DecoderCell(RecurrentLayers, UncastLayer):
         axes = [size if isinstance(size, int) else None for size in shape]
         named = {f"initial_state[{i}]": x for i, x in enumerate(given)}
         check_axes(**{name: (x, *axes, self.units) for name, x in named.items()})
-
-        def zeros(like):
-            return ops.zeros((*shape, like.shape[-1]), dtype=like.dtype)
-
-        first = keras.tree.map_structure(zeros, spec._replace(attention=[]))
+        zeros = [
+            ops.zeros((*shape, like.shape[-1]), dtype=like.dtype)
+            for like in keras.tree.flatten(spec._replace(attention=[]))
+        ]
+        states = given + zeros[len(given) :]
         if spec.attention:
-            state = self.attention.initial_state(memory, *shape[1:])
-            first = first._replace(
-                attention=[x[:, 0] for x in state] if len(shape) == 1 else state
-            )
-        flat = keras.tree.flatten(first)
-        return keras.tree.flatten(self.pack([*given, *flat[len(given) :]]))
+            (state,) = self.attention.initial_state(memory, *shape[1:])
+            states.insert(-1, state[:, 0] if len(shape) == 1 else state)
+        return keras.tree.flatten(self.pack(states))
 
     def project_inputs(self, inputs: Tensor) -> Tensor:
         """The first layer's `x W + b`, without any state: -> [..., gates x H]."""
@@ -244,19 +209,15 @@ class DecoderCell(RecurrentLayers, UncastLayer):
         if not training:
             return INFERENCE
         batch_size, source_length = ops.shape(memory.mask)
-
-        def of_layers(rate, first):
-            if not rate:
-                return {}
-            shape, layers = (batch_size, self.units), range(first, self.num_layers)
-            return {i: self.draw_noise(shape, rate, training) for i in layers}
-
-        below = of_layers(self.dropout, 1)
-        recurrent = of_layers(self.recurrent_dropout, 0)
+        shape, layers = (batch_size, self.units), range(self.num_layers)
+        rate = self.dropout
+        below = {i: self.draw_noise(shape, rate, training) for i in layers[1:]}
+        rate = self.recurrent_dropout
+        recurrent = {i: self.draw_noise(shape, rate, training) for i in layers}
         attention = None
         if self.attention is not None:
-            shape = (batch_size, queries, source_length)
-            attention = self.attention.draw_noise(shape, training)
+            each_query = (batch_size, queries, source_length)
+            attention = self.attention.draw_noise(each_query, training)
         return Mode(True, Noise(below, recurrent, attention))
 
     def step_layer(
@@ -290,7 +251,8 @@ class DecoderCell(RecurrentLayers, UncastLayer):
             x = dropped(h, mode.noise.below.get(i))
             pairs = [(layer.cell.kernel, x), *extra[i - 1 : i]]
             bias = self.kind.input_bias(layer.cell)
-            inputs = CellInput(None, *zip(*pairs, strict=True), bias=bias)
+            kernels, tensors = zip(*pairs, strict=True)
+            inputs = CellInput(None, kernels, tensors, bias)
             new = self.step_layer(i, inputs, states, mode)
             adds = self.residual and i >= self.first_residual
             h = new[0] + h if adds else new[0]
@@ -333,7 +295,7 @@ class DecoderCell(RecurrentLayers, UncastLayer):
 
     def attend(
         self, query: Tensor, memory: Memory, states: CellStates, mode: Mode
-    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+    ) -> tuple[Tensor, Tensor, Sequence[Tensor]]:
         """Attends from the queries of this step.
 
         Args:

@@ -87,23 +87,14 @@ class RecurrentEncoder(RecurrentLayers):
                 "A bidirectional encoder reads both ways already: go_backwards must be "
                 f"False. Received: go_backwards={go_backwards}"
             )
+        forward = 0 if go_backwards else num_layers
         backward = num_layers if bidirectional or go_backwards else 0
-        self.forward_layers = self.make_layers(
-            num_layers * (not go_backwards), "forward"
-        )
-        self.backward_layers = self.make_layers(
-            1 if bidirectional == "first" else backward, "backward"
-        )
-
-    @property
-    def output_units(self) -> int:
-        """Size N of the memory."""
-        return self.units * len(self._levels()[-1])
-
-    @property
-    def state_units(self) -> int:
-        """Size of every final state."""
-        return self.units * (2 if self.bidirectional is True else 1)
+        if bidirectional == "first":
+            backward = 1
+        self.forward_layers = self.make_layers(forward, "forward")
+        self.backward_layers = self.make_layers(backward, "backward")
+        self.output_units = self.units * len(self._levels()[-1])  # N, of the memory
+        self.state_units = self.units * (2 if bidirectional is True else 1)
 
     def _levels(self):
         """The layers by depth, each a list of (layer, reads backwards)."""
@@ -169,9 +160,9 @@ class RecurrentEncoder(RecurrentLayers):
     ) -> tuple[keras.KerasTensor, ...]:
         """Shapes and dtypes of `call`'s results."""
         batch_size, source_length = inputs.shape[:2]
-        state = (batch_size, self.state_units)
-        shapes = [(batch_size, source_length, self.output_units)]
-        shapes += [state] * (self.num_layers * self.kind.num_states)
+        memory: Shape = (batch_size, source_length, self.output_units)
+        states: list[Shape] = [(batch_size, self.state_units)] * self.kind.num_states
+        shapes = [memory, *states * self.num_layers]
         return tuple(keras.KerasTensor(x, dtype=self.compute_dtype) for x in shapes)
 
     def get_config(self) -> dict[str, Any]:

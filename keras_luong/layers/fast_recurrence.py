@@ -28,12 +28,12 @@ from keras_luong.layers.scores import matmul
 class _Trace(NamedTuple):
     """What one step does, learned by tracing it: its products and its outputs."""
 
-    weights: list  # one matrix a product: [n, m], or [B, n, m]
-    biases: list  # [m] or None
-    transposed: list  # whether the matrix is given as [B, m, n]
-    shapes: list  # of the input and of each product, `_Shape`
-    outputs: tuple
-    variables: tuple  # that have gradients
+    weights: list[tf.Tensor]  # one matrix a product: [n, m], or [B, n, m]
+    biases: list[tf.Tensor | None]  # [m]
+    transposed: list[bool]  # whether the matrix is given as [B, m, n]
+    shapes: list[_Shape]  # of the input and of each product
+    outputs: tuple[tf.Tensor, ...]
+    variables: tuple[tf.Variable, ...]  # that have gradients
 
 
 class _Shape(NamedTuple):
@@ -47,18 +47,18 @@ class _Given(NamedTuple):
     """All that the loop has gradients for."""
 
     inputs: tf.Tensor
-    states: list
+    states: list[tf.Tensor]
     constants: Any
-    weights: list
-    biases: list  # without None
+    weights: list[tf.Tensor]
+    biases: list[tf.Tensor]  # without None
 
     @property
-    def sunk(self):
+    def sunk(self) -> list[tf.Tensor]:
         """What has its gradient in a list: the inputs, and each product's dZ."""
         return [self.inputs, *self.weights]
 
     @property
-    def flowing(self):
+    def flowing(self) -> list[tf.Tensor]:
         """What has its gradient through the loop itself."""
         return tf.nest.flatten([self.states, self.constants])
 
@@ -68,10 +68,10 @@ class _Run(NamedTuple):
 
     given: _Given
     trace: _Trace
-    results: tuple  # all outputs and final states
-    saved: list  # each product's inputs, of all steps
-    sinks: list
-    handles: dict  # of the variables that the step reads, as the loop's graph has them
+    results: tuple[tf.Tensor, ...]  # all outputs and final states
+    saved: list[tf.Tensor]  # each product's inputs, of all steps
+    sinks: list[tf.Tensor]
+    handles: dict[Any, tf.Tensor]  # of the step's variables, in the loop's graph
 
 
 def fast_scan(
@@ -96,8 +96,8 @@ def fast_scan(
         # Tapes around this one need not look into the loop: for more than one of them
         # TensorFlow would keep what second derivatives need. And one tensor may stand
         # for two arguments (values that are their own keys).
-        flat = [tf.stop_gradient(x) for x in flat]
-        made = _run(step, mask, trace, tf.nest.pack_sequence_as(given, flat))
+        stopped = [tf.stop_gradient(x) for x in flat]
+        made = _run(step, mask, trace, tf.nest.pack_sequence_as(given, stopped))
 
         def gradient(*upstream, variables=None):
             of_given, of_variables = _gradients(made, upstream, variables or [])
@@ -122,7 +122,7 @@ def _masked(step):
     return masked
 
 
-def _run(step, mask, trace, given) -> _Run:
+def _run(step, mask, trace, given):
     sinks = _sinks(trace.shapes, given.sunk, tf.shape(given.inputs)[0])
     outputs, finals, saved = _loop(step, mask, trace, given, sinks)
     handles = {v.ref(): _here(v.handle) for v in trace.variables}
@@ -199,7 +199,7 @@ def _once(gradient):
     )
 
 
-def _trace(step, x, states, constants) -> _Trace:
+def _trace(step, x, states, constants):
     """Runs the step once, for its side effect on `project`; a graph drops the rest."""
     weights, biases, turned = [], [], []
     shapes = [_Shape(tf.shape(x), x.shape)]

@@ -206,7 +206,7 @@ class LocalAttention(LuongAttention):
         positions: Tensor | None = None,
         state: Sequence[Tensor] = (),
         mode: Mode = INFERENCE,
-    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+    ) -> tuple[Tensor, Tensor, Sequence[Tensor]]:
         """See `LuongAttention.attend`; `positions` are needed for local-m."""
         centres = self._centres(query, positions, memory.lengths, mode.project)
         window = window_around(centres, self.window, memory.mask)

@@ -43,7 +43,7 @@ class MaxoutCell(DecoderCell):
         check_size("maxout_units", maxout_units, optional=True)
         self.maxout_units = self.output_units = maxout_units or max(1, units // 2)
 
-    def add_readout(self, name: str, rows: int) -> keras.Variable:
+    def add_readout(self, name: str, rows: Any) -> keras.Variable:
         """A weight matrix of the output, [rows, 2 O]."""
         return self.add_kernel(name, rows, 2 * self.maxout_units)
 
@@ -59,7 +59,7 @@ class MaxoutCell(DecoderCell):
 
     def split_inputs(self, z: Tensor) -> list[Tensor]:
         """What `project_inputs` joined: [..., gates x H] and [..., 2 O]."""
-        return ops.split(z, [self.gates * self.units], axis=-1)
+        return ops.split(z, [self.columns], axis=-1)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

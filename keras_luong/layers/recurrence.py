@@ -102,9 +102,8 @@ def scan(
     loop = plain_scan
     if mode.training and _in_graph():
         from keras_luong.layers.fast_recurrence import fast_scan as loop
-    outputs, finals = loop(
-        flat_step, inputs, keras.tree.flatten(states), constants, mask
-    )
+    flat = keras.tree.flatten(states)
+    outputs, finals = loop(flat_step, inputs, flat, constants, mask)
     return outputs, keras.tree.pack_sequence_as(states, finals)
 
 

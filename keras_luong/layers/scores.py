@@ -26,10 +26,7 @@ Project: TypeAlias = Callable[..., Tensor]
 
 
 def matmul(
-    weights: Tensor | tuple[Tensor, ...],
-    inputs: Tensor | tuple[Tensor, ...],
-    transposed: bool = False,
-    bias: Tensor | None = None,
+    weights: Any, inputs: Any, transposed: bool = False, bias: Tensor | None = None
 ) -> Tensor:
     """`inputs @ weights + bias`: what a `project` does.
 
@@ -119,7 +116,7 @@ class Score(keras.layers.Layer):
         """Scores queries [B, Q, Hq] against prepared keys; [B, Q, S] or [B, Q, W]."""
         return dot(query, key, project)
 
-    def key_units(self, query_shape: Shape, key_shape: Shape) -> int | None:
+    def key_units(self, query_shape: Shape, key_shape: Shape) -> Any:
         """Size Hk of the keys that `prepare` makes."""
         return key_shape[-1]
 
@@ -179,7 +176,7 @@ def _unit_length(x):
 class _WeightedScore(Score):
     """Base of scores with weights: their initializer and width."""
 
-    _options = ("kernel_initializer",)
+    _options: tuple[str, ...] = ("kernel_initializer",)
 
     def __init__(
         self,
@@ -211,7 +208,7 @@ class GeneralScore(_WeightedScore):
         """Makes `kernel` [Hq, Hv]."""
         self.kernel = self._add_kernel("kernel", query_shape[-1], key_shape[-1])
 
-    def key_units(self, query_shape: Shape, key_shape: Shape) -> int | None:
+    def key_units(self, query_shape: Shape, key_shape: Shape) -> Any:
         """The query's size."""
         return query_shape[-1]
 
@@ -267,7 +264,7 @@ class ConcatScore(_TwoKernelScore):
         super().build(query_shape, key_shape)
         self.scale = self._add_kernel("scale", self.key_units(query_shape, key_shape))
 
-    def key_units(self, query_shape: Shape, key_shape: Shape) -> int | None:
+    def key_units(self, query_shape: Shape, key_shape: Shape) -> Any:
         """The width in which query and key are added."""
         return self.units or query_shape[-1]
 
@@ -319,10 +316,10 @@ class ReducedRankScore(_TwoKernelScore):
     half of the smaller of Hq and Hv.
     """
 
-    def key_units(self, query_shape: Shape, key_shape: Shape) -> int | None:
+    def key_units(self, query_shape: Shape, key_shape: Shape) -> Any:
         """The rank."""
-        sides = query_shape[-1], key_shape[-1]
-        return self.units or max(1, min(sides) // 2)
+        smaller = min(query_shape[-1] or 0, key_shape[-1] or 0)
+        return self.units or max(1, smaller // 2)
 
     def call(self, query: Tensor, key: Tensor, project: Project = matmul) -> Tensor:
         """Dot product in the reduced space."""

@@ -54,8 +54,8 @@ class BahdanauDecoderCell(MaxoutCell):
     def build_output(self) -> None:
         """Makes C of the first layer, and U_o, V_o and C_o."""
         super().build_output()
-        rows, columns = self.memory_units, self.gates * self.units
-        self.context_kernel = self.add_kernel("context_kernel", rows, columns)
+        rows = self.memory_units
+        self.context_kernel = self.add_kernel("context_kernel", rows, self.columns)
         self.context_readout = self.add_readout("context_readout", rows)
 
     def step(

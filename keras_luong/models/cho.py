@@ -71,12 +71,11 @@ class ChoDecoderCell(MaxoutCell):
     def build_output(self) -> None:
         """Makes V, V', C of the first layer, and O_h, O_y and O_c."""
         super().build_output()
-        rows, columns = self.memory_units, self.units
-        self.summary_kernel = self.add_kernel("summary_kernel", rows, columns)
-        self.start_kernel = self.add_kernel("start_kernel", self.units, columns)
-        columns = self.gates * self.units
-        self.context_kernel = self.add_kernel("context_kernel", self.units, columns)
-        self.context_readout = self.add_readout("context_readout", self.units)
+        rows, units = self.memory_units, self.units
+        self.summary_kernel = self.add_kernel("summary_kernel", rows, units)
+        self.start_kernel = self.add_kernel("start_kernel", units, units)
+        self.context_kernel = self.add_kernel("context_kernel", units, self.columns)
+        self.context_readout = self.add_readout("context_readout", units)
 
     def prepare(self, memory: Tensor, mask: Tensor | None = None) -> Summary:
         """The `Summary` of encoder states [B, S, Hv], padded on the right."""

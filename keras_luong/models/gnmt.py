@@ -59,9 +59,8 @@ class GNMTDecoderCell(DecoderCell):
 
     def build_output(self) -> None:
         """Makes the rows of every layer's kernel that belong to the context."""
-        columns = self.gates * self.units
         self.context_kernels = [
-            self.add_kernel(f"context_kernel_{i}", self.memory_units, columns)
+            self.add_kernel(f"context_kernel_{i}", self.memory_units, self.columns)
             for i in range(self.num_layers)
         ]
 

@@ -193,10 +193,7 @@ def initializers(config: Any) -> dict[str, Any]:
         return {"kernel_initializer": "glorot_uniform"}
     scale = config.init_scale
     uniform = keras.initializers.RandomUniform(-scale, scale)
-    return {
-        "kernel_initializer": uniform,
-        "recurrent_initializer": uniform.clone(),
-    }
+    return {"kernel_initializer": uniform, "recurrent_initializer": uniform.clone()}
 
 
 def recurrent_options(config: Any, dtype: Any) -> dict[str, Any]:

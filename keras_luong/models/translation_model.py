@@ -15,6 +15,7 @@ from keras import ops
 from keras_luong.checks import check_choice
 from keras_luong.compat import flat_layers
 from keras_luong.config.presets import PRESETS
+from keras_luong.models.restricted import Restricted, logits
 from keras_luong.training.fused_model import FusedModel
 from keras_luong.types import Tensor
 
@@ -233,72 +234,3 @@ class TranslationModel(FusedModel):
         for i in frozen:
             layers[i].trainable = False
         return model
-
-
-def logits(layers: Any, features: Tensor) -> Tensor:
-    """The scores of all words, by the output layer or, where tied, the embedding.
-
-    Args:
-        layers: A model, or a namespace with its `output_layer` and `target_embedding`.
-        features: [..., H], such as Luong's attentional vectors.
-
-    Returns:
-        [..., V]; the softmax is taken of them.
-    """
-    if layers.output_layer is None:
-        return layers.target_embedding(features, reverse=True)
-    return layers.output_layer(features)
-
-
-class Restricted:
-    """A model that scores a part of its target vocabulary, for one batch.
-
-    Args:
-        model: A `TranslationModel`.
-        ids: int [M], the words that are scored, in the order of the logits.
-        allowed: bool [B, M], which of them each sentence may use; the logits of others
-            are -inf.
-
-    Example:
-        >>> few = Restricted(model, [3, 17, 80], allowed)
-        >>> memory, state = few.encode(source)
-        >>> logits, state, weights = few.step(tokens, state, memory)
-        >>> logits.shape[-1]
-        3
-    """
-
-    def __init__(self, model: TranslationModel, ids: Tensor, allowed: Tensor) -> None:
-        self.model, self.allowed = model, allowed
-        # Gathered here and not in `step`, which runs in a loop.
-        self.kernel, self.bias = _output_weights(model, ids)
-
-    def encode(self, source: Tensor) -> tuple[Any, Any]:
-        """As the model; a sentence's words are part of its memory."""
-        memory, state = self.model.encode(source)
-        return (memory, self.allowed), state
-
-    def step(
-        self, tokens: Tensor, state: Any, memory: Any
-    ) -> tuple[Tensor, Any, Tensor]:
-        """As the model, with logits [B, K, M]. The tokens are ids of all words."""
-        memory, allowed = memory
-        features, state, weights = self.model.step_features(tokens, state, memory)
-        scores = ops.matmul(ops.cast(features, self.kernel.dtype), self.kernel)
-        if self.bias is not None:
-            scores = scores + self.bias
-        scores = ops.cast(scores, "float32")
-        scores = ops.where(ops.expand_dims(allowed, 1), scores, float("-inf"))
-        return scores, state, weights
-
-
-def _output_weights(model, ids):
-    """The kernel [H, M] and the bias [M] or None of some words' scores."""
-    layer = model.output_layer
-    if layer is None:
-        layer = model.target_embedding
-        kernel, bias = ops.transpose(ops.take(layer.embeddings, ids, axis=0)), None
-    else:
-        kernel = ops.take(layer.kernel, ids, axis=1)
-        bias = ops.take(layer.bias, ids) if layer.use_bias else None
-    dtype = layer.compute_dtype
-    return ops.cast(kernel, dtype), None if bias is None else ops.cast(bias, dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import keras
 from keras import ops
@@ -11,6 +12,7 @@ from keras_luong.compat import flat_layers
 from keras_luong.layers import cudnn
 from keras_luong.training.losses import SequenceCrossentropy
 from keras_luong.training.metrics import TokenMean
+from keras_luong.types import Tensor
 
 
 class FusedModel(keras.Model):
@@ -19,8 +21,8 @@ class FusedModel(keras.Model):
     On TensorFlow, compiled with a `SequenceCrossentropy` and no metrics but this
     library's, `fit` and `evaluate` compute the output layer and the loss together, see
     `keras_luong.training.linear_crossentropy`. With any other loss, metric or backend,
-    and where XLA compiles the step (it wants to know how many chunks there are), they
-    are Keras's own, and mean the same; but R-Drop is refused there.
+    and where XLA compiles the step (it would have to know how many chunks there are),
+    they are Keras's own, with the same results; but R-Drop is refused there.
 
     Args:
         inputs: Inputs of a functional model.
@@ -31,27 +33,28 @@ class FusedModel(keras.Model):
     A subclass has `output_weights`.
     """
 
-    def __init__(self, inputs, features, outputs, **kwargs):
+    def __init__(self, inputs: Any, features: Any, outputs: Any, **kwargs: Any) -> None:
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
-        # The model without its output layer; as a method, for its layers are here.
+        # The model without its output layer. A method, so that Keras does not track its
+        # layers a second time.
         self._compute_features = keras.Model(inputs, features).__call__
 
-    def output_weights(self):
+    def output_weights(self) -> tuple[Tensor, bool]:
         """The output layer's matrix, and whether it is an embedding [V, H]."""
         raise TypeError(f"{type(self).__name__} must say: def output_weights")
 
     def compile(
         self,
-        optimizer="rmsprop",
-        loss=None,
+        optimizer: Any = "rmsprop",
+        loss: Any = None,
         *,
-        metrics=None,
-        jit_compile="auto",
-        **kwargs,
-    ):
-        """As `keras.Model.compile`, but TensorFlow takes XLA only if it is told to.
+        metrics: Any = None,
+        jit_compile: bool | str = "auto",
+        **kwargs: Any,
+    ) -> None:
+        """As `keras.Model.compile`, but TensorFlow uses XLA only if it is told to.
 
-        It would compile a step for every length that a batch has.
+        XLA would compile a step for every length that a batch has.
 
         Raises:
             ValueError: The loss has an `r_drop`, and would be computed by Keras.
@@ -60,28 +63,18 @@ class FusedModel(keras.Model):
             jit_compile = False
         if jit_compile is True:
             cudnn.renounce(flat_layers(self))
-        given = metrics or []
-        fused = (
-            keras.backend.backend() == "tensorflow"
-            and isinstance(loss, SequenceCrossentropy)
-            and loss.chunk is not None
-            and loss.reduction == "sum"
-            and isinstance(given, (list, tuple))
-            and all(map(_takes_scores, given))
-            and not kwargs.get("weighted_metrics")
-            and not kwargs.get("loss_weights")
-        )
+        fused = _is_fused(loss, metrics or [], kwargs)
         if jit_compile or not fused:
             _refuse_r_drop(loss, f"jit_compile={jit_compile}, metrics={metrics}")
         options = {"metrics": metrics, "jit_compile": jit_compile, **kwargs}
         super().compile(optimizer=optimizer, loss=loss, **options)
         self._fused = fused
 
-    def compile_from_config(self, config):
-        """As in Keras, which leaves it to models that have a `compile` of their own.
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compiles a loaded model as it was.
 
-        A model that was trained with R-Drop stays uncompiled where that cannot be, and
-        a warning says so: to translate it needs no loss.
+        Where a loss with R-Drop cannot be computed, the model stays uncompiled, with a
+        warning: it needs no loss to translate.
         """
         options = keras.saving.deserialize_keras_object(config)
         try:
@@ -92,8 +85,11 @@ class FusedModel(keras.Model):
         if self.optimizer is not None and self.built:
             self.optimizer.build(self.trainable_variables)
 
-    def make_train_function(self, force=False):
-        """As in Keras; variables that are there before spare it a second tracing."""
+    def make_train_function(self, force: bool = False) -> Any:
+        """As in Keras; but makes the optimizer's variables first.
+
+        TensorFlow would trace the function a second time after it has made them.
+        """
         optimizer = self.optimizer
         is_tensorflow = keras.backend.backend() == "tensorflow"
         if is_tensorflow and optimizer is not None and not optimizer.built:
@@ -101,7 +97,7 @@ class FusedModel(keras.Model):
                 optimizer.build(self.trainable_variables)
         return super().make_train_function(force)
 
-    def train_step(self, *args):
+    def train_step(self, *args: Any) -> dict[str, Tensor]:
         """One step of `fit`."""
         if not self._fused or self.jit_compile:
             return super().train_step(*args)
@@ -117,7 +113,7 @@ class FusedModel(keras.Model):
         self.optimizer.apply_gradients(zip(gradients, weights, strict=True))
         return self._report(loss, scores, y)
 
-    def test_step(self, *args):
+    def test_step(self, *args: Any) -> dict[str, Tensor]:
         """One step of `evaluate`."""
         if not self._fused or self.jit_compile:
             return super().test_step(*args)
@@ -131,7 +127,7 @@ class FusedModel(keras.Model):
         return self._loss_of(features, y, sample_weight, training=True)
 
     def _loss_of_two(self, x, y, sample_weight):
-        """R-Drop: every sentence twice, its two predictions of a word side by side."""
+        """R-Drop: each sentence twice, both predictions of a word in adjacent rows."""
         import tensorflow as tf
 
         twice = tf.nest.map_structure(lambda ids: ops.repeat(ids, 2, axis=0), x)
@@ -161,16 +157,16 @@ class FusedModel(keras.Model):
             self.loss.chunk,
             self.loss.r_drop if training else 0.0,
         )
-        # What layers add is the same on every replica, and the replicas are summed.
+        # Replicas are summed, and each has all of the losses that layers add.
         return loss + sum(self.losses) / _replicas(), scores
 
     def _report(self, loss, scores, y):
-        """Adds a batch to what `fit` reports: -> that by name."""
+        """Adds a batch to what `fit` reports: -> figures by name."""
         import tensorflow as tf
 
-        # A replica's loss is its part of the batch's, and is weighed by the rows of the
-        # whole batch: Keras weighs it by its own, and so reports another loss on two
-        # replicas than on one.
+        # A replica's loss is its part of the batch's, so its weight is the rows of the
+        # whole batch. With Keras's weight, the replica's own rows, two replicas would
+        # report another loss than one.
         rows = tf.cast(tf.shape(y)[0], tf.float32)
         replicas = _replicas()
         if replicas > 1:
@@ -185,6 +181,20 @@ class FusedModel(keras.Model):
                 values = ops.reshape(getattr(scores, metric.score), ops.shape(y))
                 metric.add(values, y)
         return self.get_metrics_result()
+
+
+def _is_fused(loss, metrics, options):
+    """Whether the output layer and the loss can be computed together."""
+    return (
+        keras.backend.backend() == "tensorflow"
+        and isinstance(loss, SequenceCrossentropy)
+        and loss.chunk is not None
+        and loss.reduction == "sum"
+        and isinstance(metrics, (list, tuple))
+        and all(map(_takes_scores, metrics))
+        and not options.get("weighted_metrics")
+        and not options.get("loss_weights")
+    )
 
 
 def _refuse_r_drop(losses, options):
@@ -207,8 +217,8 @@ def _per_token(weights, labels):
     return ops.cast(weights, "float32")
 
 
-def _takes_scores(metric) -> bool:
-    """Whether it can be computed from `TokenScores`, and not in a way of its own."""
+def _takes_scores(metric):
+    """Whether a metric is computed from `TokenScores`, and not in a way of its own."""
     own = type(metric).update_state if isinstance(metric, TokenMean) else None
     return own is TokenMean.update_state
 

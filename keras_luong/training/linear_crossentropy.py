@@ -16,11 +16,11 @@ import tensorflow as tf
 
 
 class TokenScores(NamedTuple):
-    """What is worth knowing of logits, once the labels are known.
+    """What losses and metrics need of logits, once the labels are known.
 
     Attributes:
-        loss: The cross-entropy with label smoothing, float32; with R-Drop, and its part
-            of the divergence.
+        loss: The cross-entropy with label smoothing, float32; with R-Drop, plus its
+            part of the divergence.
         nll: Negative log-likelihood, float32.
         is_right: 1 where the label has the highest logit, else 0, float32.
     """
@@ -31,10 +31,10 @@ class TokenScores(NamedTuple):
 
 
 def linear_crossentropy(
-    features,
-    kernel,
-    labels,
-    weights,
+    features: tf.Tensor,
+    kernel: tf.Tensor | tf.Variable,
+    labels: tf.Tensor,
+    weights: tf.Tensor,
     label_smoothing: float = 0.0,
     transposed: bool = False,
     training: bool = True,
@@ -47,7 +47,7 @@ def linear_crossentropy(
         features: [N, H].
         kernel: [H, V]; or [V, H], an embedding, where `transposed`.
         labels: int32 [N].
-        weights: float32 [N], by which the rows enter the sum; they have no gradient.
+        weights: Of the rows in the sum, float32 [N]; they have no gradient.
         label_smoothing: ε of `keras_luong.training.losses.token_nll`.
         transposed: Whether the kernel is an embedding.
         training: Whether gradients of the sum will be asked for.
@@ -64,8 +64,8 @@ def linear_crossentropy(
         >>> perplexity = tf.exp(tf.reduce_mean(scores.nll))
     """
     weights = tf.convert_to_tensor(weights, tf.float32)
-    # Half precision would lose gradients as small as weights are: rows enter with
-    # weights up to 1, and what is common comes last.
+    # Half precision would lose gradients as small as the weights make them: inside, the
+    # largest weight is 1, and its factor is multiplied in last.
     largest = tf.maximum(tf.reduce_max(tf.abs(weights)), 0.0)  # of no row: -inf
     relative = tf.math.divide_no_nan(weights, largest)
 
@@ -117,15 +117,15 @@ def _in_chunks(rows, kernel, label_smoothing, transposed, training, chunk, r_dro
             label_smoothing,
             r_drop,
         )
-        made = [*scores]
+        found = [*scores]
         if training:
             dz = tf.cast(backprop * part.weights[:, None], kernel.dtype)
-            made.append(tf.matmul(dz, kernel, transpose_b=not transposed))
+            found.append(tf.matmul(dz, kernel, transpose_b=not transposed))
             pair = (dz, part.features) if transposed else (part.features, dz)
             product = tf.matmul(*pair, transpose_a=True)
             kernel_gradient += tf.cast(product, tf.float32)
-        arrays = [a.write(i, x) for a, x in zip(arrays, made, strict=True)]
-        return i + 1, kernel_gradient, *arrays
+        written = [a.write(i, x) for a, x in zip(arrays, found, strict=True)]
+        return i + 1, kernel_gradient, *written
 
     arrays = [tf.TensorArray(tf.float32, chunks, infer_shape=False) for _ in range(3)]
     if training:
