@@ -61,11 +61,12 @@ def word_translator(search=None, **config):
     return Translator(model, pair, search, max_source_length=10)
 
 
-def written_run(path, translator):
+def written_run(path, translator, settings=None):
     """A run directory that holds a translator, as if it had been trained."""
     run = RunDirectory(path)
     model, search = translator.model, translator.search
-    write_record(run.path, model, search, translator.max_source_length, {"epochs": 3})
+    settings = {"epochs": 3} if settings is None else settings
+    write_record(run.path, model, search, translator.max_source_length, settings)
     tokenizers = translator.tokenizers
     if not isinstance(tokenizers, TokenizerPair):
         tokenizers = TokenizerPair(tokenizers, tokenizers)

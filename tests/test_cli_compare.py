@@ -1,21 +1,16 @@
-"""The script that prints a table of runs."""
+"""The table of runs."""
 
-import importlib.util
 import json
 import shutil
-from pathlib import Path
 
 import pytest
+from commands import run
 
 from keras_luong import BeamSearch, Seq2Seq, Seq2SeqConfig
+from keras_luong.cli.compare import HEADER
 from keras_luong.files import write_json
 from keras_luong.runs.directory import RunDirectory
 from keras_luong.runs.record import write_record
-
-PATH = Path(__file__).parents[1] / "examples" / "compare_runs.py"
-SPEC = importlib.util.spec_from_file_location("compare_runs", PATH)
-compare_runs = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(compare_runs)
 
 EPOCHS = [
     {"seconds": 90.0, "val_perplexity": 5.0, "val_bleu": 31.0},
@@ -46,17 +41,17 @@ def cells(line):
 
 
 def test_shows_what_differs_and_what_was_reached(runs, capsys):
-    text = compare_runs.main([str(runs / name) for name in "acb"])
+    text = run("compare", *(runs / name for name in "acb"))
     assert capsys.readouterr().out == text + "\n"
     header, _, first, second = text.splitlines()
-    assert cells(header) == list(compare_runs.HEADER)
+    assert cells(header) == list(HEADER)
     assert cells(first) == ["b", "attention none", "1", "2", "5.00", "31.00", ""]
     assert cells(second) == ["a", "dropout 0.1", "2", "2", "5.00", "33.25", "35.50"]
     assert "99" not in text  # never the test set
 
 
-def test_shows_the_flags_that_are_asked_for(runs):
-    text = compare_runs.main([str(runs / "a"), "--flags", "seed", "dropout"])
+def test_shows_the_settings_that_are_asked_for(runs):
+    text = run("compare", runs / "a", "--flags", "seed", "dropout")
     assert cells(text.splitlines()[2])[1] == "seed 1, dropout 0.1"
 
 
@@ -66,14 +61,14 @@ def test_passes_over_what_is_no_run_and_infinities(runs, tmp_path):
     (tmp_path / "b" / "history.jsonl").write_text(
         json.dumps({**EPOCHS[0], "val_perplexity": None}) + "\n"
     )
-    text = compare_runs.main([str(tmp_path / "notes"), str(tmp_path / "b")])
+    text = run("compare", tmp_path / "notes", tmp_path / "b")
     assert cells(text.splitlines()[2])[4] == "inf"
 
 
 def test_says_when_there_is_nothing_yet(runs):
-    with pytest.raises(SystemExit, match="finished an epoch"):
-        compare_runs.main([str(runs / "c")])
+    with pytest.raises(ValueError, match="finished an epoch"):
+        run("compare", runs / "c")
     with pytest.raises(FileNotFoundError, match="nowhere"):
-        compare_runs.main([str(runs / "nowhere")])
-    with pytest.raises(SystemExit, match="drop_out"):
-        compare_runs.main([str(runs / "a"), "--flags", "seed", "drop_out"])
+        run("compare", runs / "nowhere")
+    with pytest.raises(ValueError, match="No run has a setting drop_out"):
+        run("compare", runs / "a", "--flags", "seed", "drop_out")

@@ -91,6 +91,10 @@ def read(capsys, *argv):
         ("translate x --n_best 0", "--n_best must be at least 1. Received: 0"),
         ("translate x --precision half", "--precision must be float32, .*half"),
         ("average x --last 3 --weights a", "At most one of --last, --weights"),
+        ("average x --weights", "--weights needs a value"),
+        ("tune x --beam_widths 4 1.5", "--beam_widths must be a whole number.*1.5"),
+        ("tune x --beam_widths 4 0", "--beam_widths must be at least 1.*0"),
+        ("tune x --length_penalties -1", "--length_penalties must be finite.*-1"),
         ("score x y", "TARGET is missing"),
         ("distill a b", "--out is missing"),
         ("export x", "OUT is missing"),
@@ -104,6 +108,8 @@ def test_options_become_their_dataclass():
     name, options = parse(["translate", "x", "--ensemble", "a", "b", "--n_best=3"])
     assert name == "translate" and options.n_best == 3
     assert [str(path) for path in (options.run_dir, *options.ensemble)] == list("xab")
+    _, again = parse("translate x --ensemble a --ensemble b --n_best 3".split())
+    assert again == options
     _, options = parse(["distill", "a", "b", "c", "--out", "d"])
     assert [str(path) for path in options.run_dirs] == list("abc")
     _, options = parse("tune x --length_penalties 0 1.5 --beam_widths 1 4".split())

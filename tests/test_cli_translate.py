@@ -2,63 +2,63 @@
 
 from __future__ import annotations
 
-import dataclasses
+import codecs
 import gzip
-import importlib.util
 import io
 import os
 import sys
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from commands import options, run
+from small_translator import written_run
 
-from keras_luong import BeamSearch, Seq2Seq, Seq2SeqConfig, TokenizerPair, WordTokenizer
+from keras_luong import (
+    BeamSearch,
+    Seq2Seq,
+    Seq2SeqConfig,
+    TokenizerPair,
+    Translator,
+    WordTokenizer,
+)
+from keras_luong.cli import translate
+from keras_luong.cli.translators import load_translator
 from keras_luong.models import build
-from keras_luong.runs.directory import RunDirectory
-from keras_luong.runs.loading import load
-from keras_luong.runs.record import write_record
-
-SCRIPT = Path(__file__).parent.parent / "examples" / "translate.py"
-SPEC = importlib.util.spec_from_file_location("translate", SCRIPT)
-script = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(script)
 
 LINES = [b"a b", b"", b"  ", b"c \xff d", b"b\r", b"a" * 5000, b"d d d d d d d d d d d"]
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def path(tmp_path_factory):
     """A run directory of random weights, large enough to say different things."""
-    path = tmp_path_factory.mktemp("run")
     model = Seq2Seq(Seq2SeqConfig(8, 9, units=8))
     for weight in model.trainable_variables:
         weight.assign(4.0 * weight)
-    write_record(path, model, BeamSearch(2, max_length=6), 10, {})
-    source, target = WordTokenizer(list("abcd")), WordTokenizer(list("ABCDE"))
-    TokenizerPair(source, target).save(RunDirectory(path).tokenizer)
-    model.save_weights(RunDirectory(path).best_weights)
-    return path
+    words = TokenizerPair(WordTokenizer(list("abcd")), WordTokenizer(list("ABCDE")))
+    search = BeamSearch(2, max_length=6)
+    directory = tmp_path_factory.mktemp("run")
+    return written_run(directory, Translator(model, words, search, 10)).path
 
 
 @pytest.fixture(scope="module")
-def loaded(run):
-    """The run's translator, as the script makes it; its trace is what takes long."""
-    return script.make_translator(script.parse([str(run)]))
+def loaded(path):
+    """The run's translator, as the command makes it; its trace is what takes long."""
+    return load_translator(options("translate", path))
 
 
 @pytest.fixture
 def traced(loaded, monkeypatch):
-    """Gives the script a translator that need not be traced."""
-    monkeypatch.setattr(script, "make_translator", lambda args: loaded)
+    """Gives the command a translator that need not be traced."""
+    ready = SimpleNamespace(with_search=lambda n_best: loaded)
+    monkeypatch.setattr(translate, "load_translator", lambda options: ready)
     return loaded
 
 
-def translated(run, capfdbinary, monkeypatch, content, *flags):
+def translated(path, capfdbinary, monkeypatch, content, *words):
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
-    script.main([str(run), *flags])
+    run("translate", path, *words)
     return capfdbinary.readouterr().out.decode().split("\n")
 
 
@@ -66,10 +66,10 @@ def translated(run, capfdbinary, monkeypatch, content, *flags):
     "window", ["3", *(pytest.param(x, marks=pytest.mark.slow) for x in ("1", "1024"))]
 )
 @pytest.mark.filterwarnings("ignore:.*max_source_length")
-def test_one_line_in_is_one_line_out(run, loaded, capfdbinary, monkeypatch, window):
+def test_one_line_in_is_one_line_out(path, loaded, capfdbinary, monkeypatch, window):
     content = b"\n".join(LINES) + b"\n"
-    flags = ("--window", window, "--batch_size", "2")
-    *lines, rest = translated(run, capfdbinary, monkeypatch, content, *flags)
+    words = ("--window", window, "--batch_size", "2")
+    *lines, rest = translated(path, capfdbinary, monkeypatch, content, *words)
     clean = [line.rstrip(b"\r") for line in LINES]
     assert lines == [t.text for t in loaded.translate(clean)] and rest == ""
     assert lines[1] == lines[2] == ""
@@ -77,21 +77,25 @@ def test_one_line_in_is_one_line_out(run, loaded, capfdbinary, monkeypatch, wind
 
 @pytest.mark.parametrize("content, lines", [(b"", 0), (b"a", 1), (b"\n\n", 2)])
 @pytest.mark.usefixtures("traced")
-def test_ends_of_files(run, capfdbinary, monkeypatch, content, lines):
-    assert len(translated(run, capfdbinary, monkeypatch, content)) == lines + 1
+def test_ends_of_files(path, capfdbinary, monkeypatch, content, lines):
+    assert len(translated(path, capfdbinary, monkeypatch, content)) == lines + 1
 
 
-def test_files_plain_and_gzip(run, traced, tmp_path):
-    source, target = tmp_path / "in.gz", tmp_path / "out.txt"
-    source.write_bytes(gzip.compress(b"a b\nc\n"))
-    script.main([str(run), "--input", str(source), "--output", str(target)])
+def test_files_plain_and_gzip(path, traced, tmp_path):
     texts = [t.text for t in traced.translate(["a b", "c"])]
-    assert target.read_text().splitlines() == texts
+    packed, plain = tmp_path / "in.gz", tmp_path / "out.txt"
+    packed.write_bytes(gzip.compress(codecs.BOM_UTF8 + b"a b\r\nc\r\n"))
+    run("translate", path, "--input", packed, "--output", plain)
+    assert plain.read_text().splitlines() == texts
+    source, target = tmp_path / "in.txt", tmp_path / "out.gz"
+    source.write_bytes(b"a b\nc")
+    run("translate", path, "--input", source, "--output", target)
+    assert gzip.decompress(target.read_bytes()).decode().splitlines() == texts
 
 
-def test_columns(run, capfdbinary, monkeypatch):
-    flags = ("--n_best", "2", "--alignments")
-    *lines, _ = translated(run, capfdbinary, monkeypatch, b"a b\n\nc d\n", *flags)
+def test_columns(path, capfdbinary, monkeypatch):
+    words = ("--n_best", "2", "--alignments")
+    *lines, _ = translated(path, capfdbinary, monkeypatch, b"a b\n\nc d\n", *words)
     fields = [line.split(" ||| ") for line in lines]
     assert [row[0] for row in fields] == ["0", "0", "1", "2", "2"]
     assert all(len(row) == 4 for row in fields)
@@ -102,134 +106,140 @@ def test_columns(run, capfdbinary, monkeypatch):
 
 
 @pytest.mark.usefixtures("traced")
-def test_pictures_of_lines_that_have_words(run, capfdbinary, monkeypatch, tmp_path):
+def test_pictures_of_lines_that_have_words(path, capfdbinary, monkeypatch, tmp_path):
     pytest.importorskip("matplotlib")
     folder = tmp_path / "new" / "pictures"
-    flags = ("--pictures", str(folder))
-    translated(run, capfdbinary, monkeypatch, b"a b\n\nc d\n", *flags)
+    words = ("--pictures", folder)
+    translated(path, capfdbinary, monkeypatch, b"a b\n\nc d\n", *words)
     pictures = {path.name: path.read_bytes()[1:4] for path in folder.iterdir()}
     assert pictures == {"1.png": b"PNG", "3.png": b"PNG"}
 
 
-def test_no_pictures_without_attention(run, monkeypatch, tmp_path):
+def test_no_pictures_without_attention(path, loaded, monkeypatch, tmp_path):
     pytest.importorskip("matplotlib")
-    translator = load(run)
-    model = build("sutskever2014", 9, 9, units=4, num_layers=1)
-    monkeypatch.setattr(translator, "model", model)
-    monkeypatch.setattr(script, "make_translator", lambda args: translator)
-    with pytest.raises(SystemExit, match="--pictures needs a model with attention"):
-        script.main([str(run), "--pictures", str(tmp_path / "pictures")])
+    model = build("sutskever2014", 8, 9, units=4, num_layers=1)
+    other = Translator(model, loaded.tokenizers, loaded.search)
+    monkeypatch.setattr(translate, "load_translator", lambda options: other)
+    with pytest.raises(ValueError, match="--pictures needs a model with attention"):
+        run("translate", path, "--pictures", tmp_path / "pictures")
     assert not (tmp_path / "pictures").exists()
 
 
-def test_the_search_is_the_runs_with_what_flags_change(run):
-    args = script.parse([str(run)])
-    assert script.make_translator(args).search == BeamSearch(2, max_length=6)
-    flags = "--beam_width 3 --average 0.7 --no_unknown --coverage_penalty 0.2"
-    search = script.make_translator(script.parse([str(run), *flags.split()])).search
-    assert (search.beam_width, search.forbidden) == (3, (1,))
-    assert search.length_penalty.kind == "average" and search.coverage_penalty == 0.2
+@pytest.mark.usefixtures("traced")
+def test_pictures_need_a_folder(path, tmp_path):
+    pytest.importorskip("matplotlib")
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="--pictures must be a folder.*file"):
+        run("translate", path, "--pictures", tmp_path / "file")
 
 
-def test_a_missing_file_is_named(run, capsys):
-    with pytest.raises(SystemExit):
-        script.parse([str(run), "--input", "nowhere.txt"])
-    assert "nowhere.txt" in capsys.readouterr().err
+def test_a_missing_file_is_named():
+    with pytest.raises(FileNotFoundError, match="no file nowhere.txt"):
+        run("translate", "no/run", "--input", "nowhere.txt")
 
 
-@pytest.mark.parametrize("flag", ["n_best", "batch_size", "window"])
-def test_sizes_below_one_are_named(run, capsys, flag, tmp_path):
+@pytest.mark.parametrize("option", ["n_best", "batch_size", "window"])
+def test_sizes_below_one_are_named(path, capsys, option, tmp_path):
     output = tmp_path / "out"
     output.write_bytes(b"kept\n")
     with pytest.raises(SystemExit):
-        script.main([str(run), f"--{flag}", "0", "--output", str(output)])
-    assert f"--{flag} must be at least 1. Received: 0" in capsys.readouterr().err
+        run("translate", path, f"--{option}", "0", "--output", output)
+    assert f"--{option} must be at least 1. Received: 0" in capsys.readouterr().err
     assert output.read_bytes() == b"kept\n"
 
 
-def test_more_translations_than_beams(run):
-    with pytest.raises(SystemExit, match="n_best must be at most beam_width.*9"):
-        script.main([str(run), "--n_best", "9"])
+def test_more_translations_than_beams(path, tmp_path):
+    output = tmp_path / "out"
+    output.write_bytes(b"kept\n")
+    with pytest.raises(ValueError, match="n_best must be at most beam_width.*9"):
+        run("translate", path, "--n_best", "9", "--output", output)
+    assert output.read_bytes() == b"kept\n"
 
 
 @pytest.mark.usefixtures("traced")
-def test_a_pipe_is_a_file_too(run, tmp_path):
+def test_a_pipe_is_a_file_too(path, tmp_path):
     pipe, output = tmp_path / "pipe", tmp_path / "out"
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_bytes, args=(b"a b\nc\n",))
     writer.start()
-    script.main([str(run), "--input", str(pipe), "--output", str(output), "--progress"])
+    run("translate", path, "--input", pipe, "--output", output)
     writer.join()
     assert output.read_bytes().count(b"\n") == 2
 
 
 @pytest.mark.usefixtures("traced")
-def test_files_need_no_standard_streams(run, tmp_path, monkeypatch, capsys):
+def test_files_need_no_standard_streams(path, tmp_path, monkeypatch):
     source, output = tmp_path / "in", tmp_path / "out"
     source.write_bytes(b"a b\nc\n")
-    monkeypatch.setattr(sys, "stdin", None)
-    script.main([str(run), "--input", str(source), "--output", str(output)])
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    run("translate", path, "--input", source, "--output", output)
     assert output.read_bytes().count(b"\n") == 2
-    with pytest.raises(SystemExit):
-        script.main([str(run)])
-    assert "--input is needed" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="--input is needed"):
+        run("translate", "no/run", "--output", output)
+    with pytest.raises(ValueError, match="--output is needed"):
+        run("translate", "no/run", "--input", source)
 
 
-@pytest.mark.usefixtures("traced")
-def test_a_bar_on_standard_error(run, capfdbinary, monkeypatch):
-    content = b"a\nb\n"
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
-    script.main([str(run), "--progress"])
-    out, err = capfdbinary.readouterr()
-    assert out.count(b"\n") == 2 and b"line" in err
-
-
-def test_the_input_is_not_overwritten(run, tmp_path, capsys):
+def test_the_input_is_not_overwritten(tmp_path):
     path = tmp_path / "text"
     path.write_bytes(b"a b\n")
-    with pytest.raises(SystemExit):
-        script.main([str(run), "--input", str(path), "--output", str(path)])
-    assert "overwrite" in capsys.readouterr().err
+    (tmp_path / "link").symlink_to(path)
+    with pytest.raises(ValueError, match="overwrite"):
+        run("translate", "no/run", "--input", path, "--output", tmp_path / "link")
     assert path.read_bytes() == b"a b\n"
 
 
-def test_only_one_length_penalty(run, capsys):
-    with pytest.raises(SystemExit):
-        script.parse([str(run), "--average", "1", "--length_penalty", "1"])
-    assert "not allowed with" in capsys.readouterr().err
+@pytest.mark.usefixtures("traced")
+def test_who_reads_may_have_read_enough(path, monkeypatch):
+    """As `head` does; what is left to write goes nowhere."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    out = SimpleNamespace(buffer=open(writer, "wb"), fileno=lambda: writer)
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"a\nb\n")))
+    run("translate", path)
+    out.buffer.close()
 
 
-def test_what_is_ready_is_written_before_the_next_window_is_read(run, loaded):
+class Slow(io.RawIOBase):
+    """Has one line at a time, and remembers what was written before each."""
+
+    def __init__(self, lines, written):
+        self.lines, self.written, self.seen = list(lines), written, []
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        self.seen.append(self.written.getvalue().count(b"\n"))
+        line = self.lines.pop(0) if self.lines else b""
+        buffer[: len(line)] = line
+        return len(line)
+
+
+@pytest.mark.usefixtures("traced")
+def test_what_is_ready_is_written_before_the_next_window_is_read(path, monkeypatch):
     """As somebody who writes a line and waits for its translation expects."""
-    seen, out = [], io.BufferedWriter(raw := io.BytesIO(), 1 << 16)
-
-    def lines():
-        for _ in range(3):
-            seen.append(raw.getvalue().count(b"\n"))
-            yield b"a b\n"
-
-    args = script.parse([str(run), "--window", "1"])
-    script.write(loaded, lines(), out, args)
-    assert seen == [0, 1, 2]
+    slow = Slow([b"a b\n"] * 3, raw := io.BytesIO())
+    out = io.BufferedWriter(raw, 1 << 16)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=slow))
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=out))
+    run("translate", path, "--window", "1")
+    assert slow.seen[:4] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("ended", [True, False])
 def test_the_last_word_of_a_cut_translation_keeps_its_link(ended):
     tokens = ["A", "B", *["</s>"] * ended]
     translation = SimpleNamespace(
-        text="A B",
+        text="A\u2028 B",
         score=-1.0,
         tokens=tokens,
         source_tokens=["a", "b", "</s>"],
         alignment=np.eye(len(tokens), 3),
     )
-    args = SimpleNamespace(scores=False, n_best=1, alignments=True)
-    assert list(script.columns(translation, args)) == ["A B", "0-0 1-1"]
-
-
-def test_no_unknown_adds_to_what_is_forbidden(run, monkeypatch):
-    translator = load(run)
-    translator.search = dataclasses.replace(translator.search, forbidden=(7,))
-    monkeypatch.setattr(script.run_directory, "load", lambda path: translator)
-    made = script.make_translator(script.parse([str(run), "--no_unknown"]))
-    assert set(made.search.forbidden) == {7, 1}
+    asked = options("translate", "x", "--alignments")
+    assert list(translate.columns(translation, asked)) == ["A  B", "0-0 1-1"]
+    asked = options("translate", "x", "--scores")
+    assert list(translate.columns(translation, asked)) == ["A  B", "-1.0000"]

@@ -52,6 +52,8 @@ def signature(
             about = cyclopts.Parameter(
                 help=texts[name],
                 negative=None if complete else "",
+                # At least one where there are several; none at all is not the default.
+                consume_multiple=0 if type(None) in kinds_of(hint) else 1,
                 group=(panel, exclude) if name in exclusive else panel,
                 converter=_converter(hint),
                 show_default=_shown if complete else _shown_unless_none,
@@ -139,21 +141,26 @@ def in_words(hint: Any) -> str:
 def _converter(hint: Any) -> Callable[[Any, Sequence[Any]], Any] | None:
     """Stricter than cyclopts: 1.5 is no int, and none is no path; None for its own."""
     kinds = kinds_of(_plain(hint))
-    if bool in kinds or any(typing.get_origin(kind) is tuple for kind in kinds):
+    if bool in kinds:
         return None
+    for kind in kinds:
+        if typing.get_origin(kind) is tuple:
+            element = typing.get_args(kind)[0]
+            return lambda _, tokens: tuple(_read(x.value, element) for x in tokens)
+    return lambda _, tokens: _read(tokens[0].value, hint)
 
-    def convert(_: Any, tokens: Sequence[Any]) -> Any:
-        word = tokens[0].value
-        if type(None) in kinds and word.lower() == "none":
-            return None
-        if word in choices_of(hint):
-            return word
-        for kind in kinds:
-            try:
-                if kind in WORDS:
-                    return kind(word)
-            except ValueError:
-                pass
-        raise ValueError(f"must be {in_words(hint)}. Received: {word}")
 
-    return convert
+def _read(word: str, hint: Any) -> Any:
+    """The value that a word of the command line stands for."""
+    kinds = kinds_of(_plain(hint))
+    if type(None) in kinds and word.lower() == "none":
+        return None
+    if word in choices_of(hint):
+        return word
+    for kind in kinds:
+        try:
+            if kind in WORDS:
+                return kind(word)
+        except ValueError:
+            pass
+    raise ValueError(f"must be {in_words(hint)}. Received: {word}")

@@ -270,7 +270,7 @@ class TuneOptions(CorpusOptions):
 
     run_dir: Path
     beam_widths: tuple[int, ...] = ()
-    length_penalties: tuple[float, ...] = (0.0, 0.4, 0.8, 1.0, 1.2, 1.4, 1.6)
+    length_penalties: tuple[NotNegative, ...] = (0.0, 0.4, 0.8, 1.0, 1.2, 1.4, 1.6)
     bleu_tokenize: str | None = None
 
 

@@ -17,7 +17,7 @@ from keras_luong.runs.record import read_record
 from keras_luong.text.corpus import sentences
 from keras_luong.translation.translator import Translator
 
-OF_SAVED_MODELS = ("version", "max_batch_size", "warmup")
+OF_SAVED_MODELS = ("version", "max_batch_size", "warmup", "precision")
 OF_TFLITE = ("quantize", "source_length", "hypotheses")
 
 
@@ -61,6 +61,8 @@ def _to_saved_model(options: ExportOptions) -> Path:
 
 def _to_tflite(options: ExportOptions) -> Path:
     translator = load_translator(options, "float32")  # as the file computes
+    can_run = importlib.util.find_spec("keras_luong_edge") is not None
+    text = check_text(options) if can_run else ""
     if options.hypotheses is not None:
         translator = translator.with_search(n_best=options.hypotheses)
     path = export_tflite(
@@ -71,12 +73,11 @@ def _to_tflite(options: ExportOptions) -> Path:
         metadata=origin(options, "float32"),
     )
     about = f"{path}, {path.stat().st_size / 1e6:.1f} MB"
-    if importlib.util.find_spec("keras_luong_edge") is None:
+    if not can_run:
         print(f"{about}. It was not tried out, which needs keras-luong-edge.")
     else:
         from keras_luong_edge import EdgeTranslator  # a distribution of its own
 
-        text = check_text(options)
         found = EdgeTranslator(path).translate([text])[0].text
         _compare(path, translator, text, found, exact=options.quantize is None)
         print(f"{about}: {text!r} -> {found!r}")

@@ -133,7 +133,6 @@ def _app(prog: str) -> cyclopts.App:
         default_parameter=cyclopts.Parameter(
             name_transform=lambda name: name,  # learning_rate, not learning-rate
             negative_iterable=(),  # no --empty-ensemble
-            consume_multiple=True,  # --ensemble A B
         ),
     )
 
@@ -230,8 +229,8 @@ def _reworded(error: cyclopts.CycloptsError, argv: Sequence[str], prog: str) -> 
     match error:
         case cyclopts.UnknownCommandError():
             return f"There is no command {argv[0]}. {_suggestion(argv[0], COMMANDS)}"
-        case cyclopts.CoercionError(token=token) if token and error.msg:
-            return f"{token.keyword or place} {error.msg}"
+        case cyclopts.CoercionError(argument=argument) if argument and error.msg:
+            return f"{argument.name} {error.msg}"
         case cyclopts.RepeatArgumentError(token=token):
             return f"{token.keyword} was given twice."
         case cyclopts.MissingArgumentError():

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 import sys
-from typing import IO
 
+from keras_luong.checks import check_file
 from keras_luong.cli.commands import ScoreOptions
-from keras_luong.cli.translate import word_links
+from keras_luong.cli.translate import check_output, opened_output, word_links
 from keras_luong.cli.translators import load_translator
-from keras_luong.files import (
-    check_as_many_lines,
-    count_lines,
-    opened_to_write,
-    read_raw_lines,
-)
+from keras_luong.files import check_as_many_lines, count_lines, read_raw_lines
 from keras_luong.progress import Progress
 
 
@@ -25,17 +19,15 @@ def run(options: ScoreOptions) -> None:
 
     A line is "-12.3456", and with --alignments "-12.3456 ||| 0-0 1-1".
     """
-    files = options.source, options.target
+    files = [check_file("file", path) for path in (options.source, options.target)]
+    check_output(options.output, *files)
     total, others = map(count_lines, files)
     check_as_many_lines(files[0], total, files[1], others)
     translator = load_translator(options)
     progress = Progress(total, "line")
     pairs = zip(*map(read_raw_lines, files), strict=True)
     log_prob, tokens = 0.0, 0
-    with contextlib.ExitStack() as stack:
-        out: IO[bytes] = sys.stdout.buffer
-        if options.output is not None:
-            out = stack.enter_context(opened_to_write(options.output))
+    with opened_output(options.output) as out:
         while some := list(itertools.islice(pairs, options.window)):
             sources, targets = zip(*some, strict=True)
             for t in translator.score(sources, targets, options.batch_size):

@@ -27,29 +27,46 @@ from keras_luong.translation.translator import Translator
 
 def run(options: TranslateOptions) -> None:
     """Translates what the command line says."""
-    _check(options)
+    source = options.input or _standard("input").buffer
+    check_output(options.output, options.input)
     translator = load_translator(options).with_search(n_best=options.n_best)
     if options.pictures is not None:
         _check_pictures(translator, options.pictures)
-    with contextlib.ExitStack() as files:
-        lines = read_raw_lines(options.input or _standard("input").buffer)
-        if options.output is None:
-            out: IO[bytes] = _standard("output").buffer
-        else:
-            out = files.enter_context(opened_to_write(options.output))
-        try:
-            _write(translator, lines, out, options)
-        except BrokenPipeError:  # who reads has read enough, as `head` does
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with opened_output(options.output) as out:
+        _write(translator, read_raw_lines(source), out, options)
 
 
-def _check(options: TranslateOptions) -> None:
-    """Refuses, before any work, what cannot be."""
-    source, target = options.input, options.output
-    if source is not None and (not source.exists() or source.is_dir()):
-        raise FileNotFoundError(f"There is no file {source}")
-    if source and target and target.exists() and target.samefile(source):
-        raise ValueError(f"--output would overwrite the input, {source}")
+def check_output(output: Path | None, *inputs: Path | None) -> None:
+    """Refuses, before any work, inputs that are missing or would be overwritten.
+
+    Args:
+        output: The file to write; None for standard output.
+        *inputs: The files to read; None for standard input.
+
+    Raises:
+        FileNotFoundError: An input is no file.
+        ValueError: The output is an input, or is closed.
+    """
+    for path in filter(None, inputs):
+        if not path.exists() or path.is_dir():
+            raise FileNotFoundError(f"There is no file {path}")
+        if output and output.exists() and output.samefile(path):
+            raise ValueError(f"--output would overwrite the input, {path}")
+    if output is None:
+        _standard("output")
+
+
+@contextlib.contextmanager
+def opened_output(path: Path | None) -> Iterator[IO[bytes]]:
+    """Opens the file to write; None is standard output, whose reader may stop early."""
+    if path is not None:
+        with opened_to_write(path) as file:
+            yield file
+        return
+    try:
+        yield _standard("output").buffer
+    except BrokenPipeError:  # who reads has read enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _standard(name: str) -> TextIO:

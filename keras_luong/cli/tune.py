@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from typing import Any, NamedTuple
 
-from keras_luong.checks import check_not_negative
 from keras_luong.cli.commands import TuneOptions
 from keras_luong.cli.translators import corpus_of
 from keras_luong.evaluation.bleu import bleu, check_tokenize
@@ -33,8 +32,6 @@ def run(options: TuneOptions) -> Trial:
     record = read_record(options.run_dir)
     tokenize = options.bleu_tokenize or record["settings"].get("bleu_tokenize", "13a")
     check_tokenize("--bleu_tokenize", tokenize)
-    for penalty in options.length_penalties:
-        check_not_negative("--length_penalties", penalty)
     corpus = corpus_of(options, options.run_dir)
     sources, references = sentences(corpus, "validation")
     translator = load(options.run_dir)

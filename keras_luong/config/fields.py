@@ -100,6 +100,9 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
     if numbers:
         return typing.get_args(numbers[0])[1](name, value)
     for kind in kinds:
+        if typing.get_origin(kind) is tuple:
+            element = typing.get_args(kind)[0]
+            return tuple(_checked(name, item, element) for item in value)
         if kind in _CHECKS:
             return _CHECKS[kind](name, value)
     optional = (None,) if type(None) in kinds else ()
