@@ -60,9 +60,9 @@ def _force(model, source_ids, target_ids):
         written = written.write(time, now, tf.cast(weights, tf.float32), total)
         return time + 1, keep_shapes(new_state, state), total, written
 
-    B, S = source_ids.shape
+    shape = [source_ids.shape[0], 1, source_ids.shape[1]]  # also of an unknown rank
     total = tf.zeros([tf.shape(source_ids)[0], 1])
-    start = tf.constant(0), state, total, Written.empty([B, 1, S], length)
+    start = tf.constant(0), state, total, Written.empty(shape, length)
     end = tf.while_loop(lambda time, *_: time < length, read, start)
     _, _, total, written = end
     lengths = token_counts(target_ids)[:, tf.newaxis]

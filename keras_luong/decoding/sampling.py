@@ -147,7 +147,7 @@ class RandomSampling:
         return follow(hypotheses, order)
 
     def _start(self, source_ids, state):
-        """Every sample open, nothing written; the state is still that of one."""
+        """Opens every sample, with nothing written; the state is still that of one."""
         batch = tf.shape(source_ids)[0]
         shape = [batch, self.num_samples]
         samples = Samples(
@@ -157,12 +157,11 @@ class RandomSampling:
             is_open=tf.fill(shape, True),
             state=state,
         )
-        B, S = source_ids.shape
-        written = Written.empty([B, self.num_samples, S], self._longest(source_ids))
-        return samples, written
+        shape = [source_ids.shape[0], self.num_samples, source_ids.shape[1]]
+        return samples, Written.empty(shape, self._longest(source_ids))
 
     def _step(self, model, samples, memory):
-        """The model's step for each sample; the first step once for all of them."""
+        """Takes the model's step for each sample; the first one once for all."""
         logits, state, weights = model.step(samples.tokens, samples.state, memory)
         outputs = logits, keep_shapes(state, samples.state), weights
         if samples.tokens.shape[1] == self.num_samples:

@@ -160,7 +160,7 @@ def split_log_softmax(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 def token_counts(ids: tf.Tensor) -> tf.Tensor:
     """Returns how many tokens each row of `ids [B, T]` has without padding, `[B]`."""
-    return tf.math.count_nonzero(ids != PAD_ID, axis=1, dtype=tf.int32)
+    return tf.reduce_sum(tf.cast(ids != PAD_ID, tf.int32), axis=1)
 
 
 def length_limits(source_ids: tf.Tensor, max_length: int | None) -> tf.Tensor:
