@@ -147,7 +147,9 @@ class TestCorpus:
         assert pair["source"].isupper() and not pair["target"].isupper()
 
     def test_a_run_that_does_not_say(self, data, tmp_path):
-        with pytest.raises(ValueError, match="not name its data: give --data, --target"):
+        with pytest.raises(
+            ValueError, match="not name its data: give --data, --target"
+        ):
             self.corpus_of(tmp_path, {"source": "xx"})
         words = ["--data", data, "--target", "yy"]
         assert self.corpus_of(tmp_path, {"source": "xx"}, *words).name == "data"
