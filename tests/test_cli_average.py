@@ -16,7 +16,7 @@ from keras_luong.runs.record import read_record
 
 @pytest.fixture(params=[6], ids="{} epochs".format)
 def path(tmp_path, request):
-    """A run of some epochs; after each, all weights are 2 to the power of its number."""
+    """A run of some epochs; after each, all weights are 2 to the power of it."""
     translator = word_translator(BeamSearch(3, max_length=7))
     written = written_run(tmp_path / "runs" / "m", translator)
     written.epochs.mkdir()

@@ -20,7 +20,8 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = (
-    "train translate evaluate score export verify average tune shortlist distill compare"
+    "train translate evaluate score export verify average tune shortlist distill "
+    "compare"
 ).split()
 PAIRS = [
     ("It is half past two.", "Es ist halb drei."),
