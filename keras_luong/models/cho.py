@@ -41,9 +41,9 @@ class ChoDecoderCell(MaxoutCell):
     """A decoder step that reads the source's summary c beside the previous word y.
 
     `c = tanh(V h_S)` of the encoder's last state, `h_0 = tanh(V' c)`, and the output is
-    `maxout(O_h h_t + O_y y + O_c c)` (appendix A.1). As in the paper, a GRU's reset gate
-    also multiplies what the summary adds: `r (U h + C c)`; as in Keras, it comes after
-    the product.
+    `maxout(O_h h_t + O_y y + O_c c)` (appendix A.1). As in the paper, a GRU's reset
+    gate also multiplies what the summary adds: `r (U h + C c)`; as in Keras, it comes
+    after the product.
 
     Args:
         units: Size H of every recurrent layer and of c.
