@@ -1,5 +1,9 @@
+import ast
+import io
 import subprocess
 import sys
+import tokenize
+from pathlib import Path
 
 import pytest
 
@@ -47,3 +51,73 @@ def test_importing_is_as_quiet_as_tensorflow():
         return len((result.stdout + result.stderr).splitlines())
 
     assert lines_of("keras_luong") <= lines_of("sys")
+
+
+PACKAGE = Path(keras_luong.__file__).parent
+
+# Scores to model: what somebody reads who wants to know how it all works ...
+READ_THROUGH = (
+    "layers/scores layers/attention layers/local_attention layers/cells "
+    "layers/decoder_cell layers/decoder layers/encoder models/seq2seq"
+).split()
+
+# ... and what these import that nobody need open on the way, and why.
+NEED_NOT_BE_OPENED = {
+    "layers/fast_recurrence": "computes what plain_scan does, faster, on TensorFlow",
+    "layers/cudnn": "computes what RecurrentLayers.scan_layer does, faster, on a GPU",
+    "layers/monotonic_attention": "an option, off by default: made, not built upon",
+    "layers/coverage_loss": "an option, off by default: made, not built upon",
+    "models/restricted": "an option of searches: made, not built upon",
+    "training/fused_model": "what fit does; to its subclasses it is a keras.Model",
+    "config/presets": "the papers' figures, a table",
+    "config/fields": "types such as Rate, which say what they check",
+    "checks": "functions such as check_rate, likewise",
+    "compat": "functions such as get_keras_mask, which say what they do",
+    "special_ids": "four numbers",
+    "types": "names for Any",
+}
+
+
+def imported_by(path):
+    """The files of this package that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith(
+            "keras_luong"
+        ):
+            module = PACKAGE.parent / node.module.replace(".", "/")
+            names = [f"{module / alias.name}.py" for alias in node.names]
+            for name in (f"{module}.py", *names):
+                if Path(name).exists():
+                    yield Path(name)
+
+
+def lines_of_code(path):
+    """How many lines have code: no comments, docstrings, blanks."""
+    text = path.read_text("utf-8")
+    nothing = ast.Module, ast.ClassDef, ast.FunctionDef
+    documented = [x for x in ast.walk(ast.parse(text)) if isinstance(x, nothing)]
+    docstrings = {
+        line
+        for node in documented
+        if ast.get_docstring(node) is not None
+        for line in range(node.body[0].lineno, node.body[0].end_lineno + 1)
+    }
+    lines = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.string.strip() and token.type != tokenize.COMMENT:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return len(lines - docstrings)
+
+
+def test_the_way_from_scores_to_model_is_short():
+    """At most 14 files and 1,900 lines of code, with all that one must open."""
+    skipped = {PACKAGE / f"{name}.py" for name in NEED_NOT_BE_OPENED}
+    assert all(path.exists() for path in skipped)
+    found, left = set(), [PACKAGE / f"{name}.py" for name in READ_THROUGH]
+    while left:
+        path = left.pop()
+        if path not in found | skipped:
+            found.add(path)
+            left += imported_by(path)
+    lines = {str(path.relative_to(PACKAGE)): lines_of_code(path) for path in found}
+    assert len(lines) <= 14 and sum(lines.values()) <= 1900, lines

@@ -1,4 +1,4 @@
-"""Global attention: a function of a query batch and a prepared memory (Eq. 5 and 7).
+"""Global attention: a function of a query batch and a prepared memory (Eq. 7).
 
 Shapes: B batch, Q queries, S source positions, Hq/Hv query/value units. Q is the target
 length when a whole sequence is attended at once, 1 inside a recurrence and the beam

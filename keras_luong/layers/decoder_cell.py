@@ -1,8 +1,7 @@
-"""One step of a recurrent decoder: its base, and the paper's with input feeding.
+"""One step of a recurrent decoder: what the steps of all of them have in common.
 
-Shapes: B batch, K beam (1 in training), E embedding, H units, A attentional units, S
-source positions. States are [..., n]; in a training loop the leading axes are [B], in
-search [B, K].
+Shapes: B batch, K beam (1 in training), E embedding, H units, S source positions.
+States are [..., n]; in a training loop the leading axes are [B], in search [B, K].
 """
 
 from __future__ import annotations
@@ -114,11 +113,8 @@ class DecoderCell(RecurrentLayers, UncastLayer):
 
     def add_kernel(self, name: str, rows: int, columns: int) -> keras.Variable:
         """A weight matrix [rows, columns]."""
-        return self.add_weight(
-            shape=(rows, columns),
-            name=name,
-            initializer=self.kernel_initializer.clone(),
-        )
+        initializer = self.kernel_initializer.clone()
+        return self.add_weight((rows, columns), initializer, name=name)
 
     def state_spec(
         self, shape: Shape = (None,), source_length: int | None = None
@@ -280,14 +276,11 @@ class DecoderCell(RecurrentLayers, UncastLayer):
         Returns:
             The top layer's h [T, B, H]; the final states of all layers.
         """
-        noise, finals = mode.noise, []
-        for i, (layer, old) in enumerate(
-            zip(self.layers, states.recurrent, strict=True)
-        ):
-            below, x = x, dropped(x, noise.below.get(i))
-            x, new = self.scan_layer(
-                layer, x, old, mask, noise.recurrent.get(i), mode.training
-            )
+        finals = []
+        for i, layer in enumerate(self.layers):
+            below, x = x, dropped(x, mode.noise.below.get(i))
+            old, noise = states.recurrent[i], mode.noise.recurrent.get(i)
+            x, new = self.scan_layer(layer, x, old, mask, noise, mode.training)
             if self.residual and i >= self.first_residual:
                 x = x + below
             finals.append(new)
@@ -301,8 +294,8 @@ class DecoderCell(RecurrentLayers, UncastLayer):
         Args:
             query: [B, H] in a loop, [B, K, H] in search.
             memory: What `prepare` returned.
-            states: Of the step.
-            mode: How to compute the step.
+            states: Those before the step.
+            mode: How to compute it.
 
         Returns:
             Context [..., Hv], weights float32 [..., S], the attention's new state.

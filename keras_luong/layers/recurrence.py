@@ -1,12 +1,12 @@
 """Recurrences: a step, or a recurrent layer, run over time; the same on every backend.
 
-Shapes: T steps, B batch, n inputs, H units, S source positions. Sequences are
-time-major: [T, B, ...].
+Shapes: T steps, B batch, n inputs, H units, Q queries, S source positions. Sequences
+are time-major: [T, B, ...].
 
-A step multiplies by weight matrices only through the `project` that it is handed. The
-plain loop hands it a matmul; the one for training on TensorFlow
-(`keras_luong.layers.fast_recurrence`) one that takes the weights' gradients out of the
-loop. Tests hold the two equal in outputs and gradients.
+A step multiplies by weight matrices only through the `project` that the loop gives it.
+In the plain loop that is a matmul. In the loop for training on TensorFlow
+(`keras_luong.layers.fast_recurrence`) it takes the weights' gradients out of the loop.
+Tests hold the two equal in outputs and gradients.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ from keras_luong.types import Tensor
 
 
 class Noise(NamedTuple):
-    """Dropout multipliers, the same at all steps of a sequence; absent where none are.
+    """Dropout multipliers of a sequence, the same at all its steps.
+
+    They are None, or not there, where nothing is dropped.
 
     Attributes:
-        below: For a layer's index, those of what enters it from below: [B, H].
-        recurrent: For a layer's index, those of its recurrent h: [B, H].
-        attention: Those of the attention's weights, [B, Q or 1, S], or None.
+        below: By a layer's index, those of what enters it from below: [B, H].
+        recurrent: By a layer's index, those of its recurrent h: [B, H].
+        attention: Those of the attention's weights: [B, Q or 1, S].
     """
 
     below: Mapping[int, Tensor] = {}
@@ -150,9 +152,8 @@ def plain_scan(
     outputs = ops.swapaxes(outputs, 0, 1)
     # The last output's size may be dynamic (alignments): it takes what remains.
     starts = [*itertools.accumulate(cell.sizes[:-1], initial=0)]
-    parts = [
-        outputs[..., a:b] for a, b in zip(starts, [*starts[1:], None], strict=True)
-    ]
+    ends = [*starts[1:], None]
+    parts = [outputs[..., a:b] for a, b in zip(starts, ends, strict=True)]
     return tuple(
         ops.cast(_sized(part, size), dtype)
         for part, size, dtype in zip(parts, cell.sizes, cell.dtypes, strict=True)

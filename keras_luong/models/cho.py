@@ -1,4 +1,4 @@
-"""Cho et al. 2014 (arXiv:1406.1078): one vector says it all, at every step.
+"""Cho et al. 2014 (arXiv:1406.1078): every step reads the source as one vector.
 
 Shapes: B batch, K beam, H units, O maxout units, S source positions.
 """
@@ -21,7 +21,7 @@ from keras_luong.types import Tensor
 
 
 class Summary(NamedTuple):
-    """A source in one vector c, multiplied already by what it will be multiplied by.
+    """A source in one vector c: the products of it that every step needs.
 
     Attributes:
         start: `tanh(V' c)`, the first state: [B, H].
@@ -41,9 +41,9 @@ class ChoDecoderCell(MaxoutCell):
     """A decoder step that reads the source's summary c beside the previous word y.
 
     `c = tanh(V h_S)` of the encoder's last state, `h_0 = tanh(V' c)`, and the output is
-    `maxout(O_h h_t + O_y y + O_c c)` (appendix A.1). A GRU's reset gate goes over what
-    the summary adds too, `r (U h + C c)`, as theirs does; as in Keras, it comes after
-    the product.
+    `maxout(O_h h_t + O_y y + O_c c)` (appendix A.1). As in the paper, a GRU's reset
+    gate also multiplies what the summary adds: `r (U h + C c)`; as in Keras, it comes
+    after the product.
 
     Args:
         units: Size H of every recurrent layer and of c.
@@ -122,7 +122,7 @@ class ChoDecoderCell(MaxoutCell):
 
 @keras.saving.register_keras_serializable(package="keras_luong")
 class Cho2014(Seq2Seq):
-    """The RNN encoder-decoder: what it knows of the source is one vector.
+    """The RNN encoder-decoder: one vector is all that the decoder sees of the source.
 
     Args:
         config: A `Seq2SeqConfig` with `attention=None`, `bidirectional=False` and

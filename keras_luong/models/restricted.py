@@ -12,21 +12,6 @@ from keras import ops
 from keras_luong.types import Tensor
 
 
-def logits(layers: Any, features: Tensor) -> Tensor:
-    """The scores of all words, by the output layer or, where tied, the embedding.
-
-    Args:
-        layers: A model, or a namespace with its `output_layer` and `target_embedding`.
-        features: [..., H], such as Luong's attentional vectors.
-
-    Returns:
-        [..., V]; the softmax is taken of them.
-    """
-    if layers.output_layer is None:
-        return layers.target_embedding(features, reverse=True)
-    return layers.output_layer(features)
-
-
 class Restricted:
     """A model that scores a part of its target vocabulary, for one batch.
 

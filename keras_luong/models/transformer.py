@@ -50,29 +50,16 @@ class Transformer(TranslationModel):
     """The translation model of Vaswani et al. 2017, normalised before each sub-layer.
 
     A sub-layer computes `x + Dropout(SubLayer(LayerNorm(x)))`, and both stacks end with
-    a normalisation: unlike the paper's `LayerNorm(x + SubLayer(x))` it trains without
-    care (Xiong et al. 2020, arXiv:2002.04745). Attention has no biases, as in the
-    paper. A source without any word gives zeros for contexts and alignments.
-
-    Called on ids, it is a teacher-forced functional model for `fit`. `encode` and
-    `step` run it a word at a time, which is all that a search needs.
+    a normalisation: unlike the paper's `LayerNorm(x + SubLayer(x))`, this needs no
+    careful warm-up (Xiong et al. 2020, arXiv:2002.04745). Attention has no biases, as
+    in the paper. A source without any word gives zeros for contexts and alignments.
 
     Args:
         config: A `TransformerConfig`.
-        dtype: Dtype policy of all layers, such as "mixed_bfloat16"; Keras's global
-            policy by default.
-        **kwargs: `name` and other arguments of `keras.Model`.
+        dtype: As in `Seq2Seq`.
+        **kwargs: As in `Seq2Seq`.
 
-    To copy a model, use `Transformer.from_config(model.get_config())`:
-    `keras.models.clone_model` makes a plain functional model, which cannot step.
-
-    Call arguments:
-        inputs: {"source": int [B, S], "target": int [B, T]}. Sources end with the end
-            id and are padded with 0. Targets are what the decoder reads: the begin id,
-            then all words but the end.
-
-    Returns:
-        Logits [B, T, V] of the word that follows each target position.
+    Call arguments, returns: As `Seq2Seq`; it is called, steps and is copied like that.
 
     Example:
         >>> model = Transformer(TransformerConfig(8000, 8000))

@@ -15,7 +15,7 @@ from keras import ops
 from keras_luong.checks import check_choice
 from keras_luong.compat import flat_layers
 from keras_luong.config.presets import PRESETS
-from keras_luong.models.restricted import Restricted, logits
+from keras_luong.models.restricted import Restricted
 from keras_luong.training.fused_model import FusedModel
 from keras_luong.types import Tensor
 
@@ -31,10 +31,10 @@ class TranslationModel(FusedModel):
 
     A subclass sets `config_class` and says
 
-    * which layers it has between embeddings and output layer: `make_stacks`; and how
-      those two begin: `word_initializer` and `output_initializer`;
-    * how they make features [B, T, H] of whole sentences, of which the output layer
-      makes logits: `teacher_forced`;
+    * which layers are between the embeddings and the output layer: `make_stacks`; and
+      the initial values of those two: `word_initializer`, `output_initializer`;
+    * how the layers make features [B, T, H] of whole sentences, which the output layer
+      turns into logits: `teacher_forced`;
     * how they do so word by word: `encode`, see `keras_luong.decoding.StepModel`, and
       `step_features`, which is `step` up to the output layer.
 
@@ -234,3 +234,18 @@ class TranslationModel(FusedModel):
         for i in frozen:
             layers[i].trainable = False
         return model
+
+
+def logits(layers: Any, features: Tensor) -> Tensor:
+    """The scores of all words, by the output layer or, where tied, the embedding.
+
+    Args:
+        layers: A model, or a namespace with its `output_layer` and `target_embedding`.
+        features: [..., H], such as Luong's attentional vectors.
+
+    Returns:
+        [..., V]; the softmax is taken of them.
+    """
+    if layers.output_layer is None:
+        return layers.target_embedding(features, reverse=True)
+    return layers.output_layer(features)

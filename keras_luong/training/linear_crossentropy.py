@@ -111,21 +111,11 @@ def _in_chunks(rows, kernel, label_smoothing, transposed, training, chunk, r_dro
 
     def body(i, kernel_gradient, *arrays):
         part = tf.nest.map_structure(lambda x: x[i * height : (i + 1) * height], rows)
-        scores, backprop = _of_logits(
-            tf.matmul(part.features, kernel, transpose_b=transposed),
-            part.labels,
-            label_smoothing,
-            r_drop,
+        found, of_kernel = _of_chunk(
+            part, kernel, label_smoothing, transposed, training, r_drop
         )
-        found = [*scores]
-        if training:
-            dz = tf.cast(backprop * part.weights[:, None], kernel.dtype)
-            found.append(tf.matmul(dz, kernel, transpose_b=not transposed))
-            pair = (dz, part.features) if transposed else (part.features, dz)
-            product = tf.matmul(*pair, transpose_a=True)
-            kernel_gradient += tf.cast(product, tf.float32)
         written = [a.write(i, x) for a, x in zip(arrays, found, strict=True)]
-        return i + 1, kernel_gradient, *written
+        return i + 1, kernel_gradient + of_kernel, *written
 
     arrays = [tf.TensorArray(tf.float32, chunks, infer_shape=False) for _ in range(3)]
     if training:
@@ -141,6 +131,19 @@ def _in_chunks(rows, kernel, label_smoothing, transposed, training, chunk, r_dro
         return scores, ()
     features_gradient = tf.ensure_shape(made[3], rows.features.shape)
     return scores, (tf.cast(features_gradient, tf.float32), kernel_gradient)
+
+
+def _of_chunk(rows, kernel, label_smoothing, transposed, training, r_drop):
+    """-> [scores, and in training the features' gradient]; the kernel's gradient."""
+    logits = tf.matmul(rows.features, kernel, transpose_b=transposed)
+    scores, backprop = _of_logits(logits, rows.labels, label_smoothing, r_drop)
+    if not training:
+        return [*scores], 0.0
+    dz = tf.cast(backprop * rows.weights[:, None], kernel.dtype)
+    of_features = tf.matmul(dz, kernel, transpose_b=not transposed)
+    pair = (dz, rows.features) if transposed else (rows.features, dz)
+    of_kernel = tf.cast(tf.matmul(*pair, transpose_a=True), tf.float32)
+    return [*scores, of_features], of_kernel
 
 
 def _of_logits(logits, labels, label_smoothing, r_drop):
