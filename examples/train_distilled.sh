@@ -27,7 +27,7 @@ for argument in "$@"; do
     case $argument in
     -h | --help) echo "$usage" && exit ;;
     --data | --data=*) data=given ;;
-    --run_dir* | --limit_examples*) refuse "Not for these trainings: $argument" ;;
+    --run_dir* | --preset* | --limit_examples*) refuse "Not for these trainings: $argument" ;;
     esac
 done
 [[ ${1:--} != -* ]] || refuse "OUT must come first. Received: ${1:-nothing}"
@@ -36,12 +36,31 @@ command -v "$command" > /dev/null || refuse "There is no $command: run make, or 
 out=${1%/}
 shift
 
+# Leaves in `rest` all options but one, which is given here; no option may come twice.
+but() {
+    local name=$1 skip='' word
+    rest=()
+    for word in "${@:2}"; do
+        if [[ $skip ]]; then # the value
+            skip=
+        elif [[ $word == "$name" ]]; then
+            skip=yes
+        elif [[ $word != "$name"=* ]]; then
+            rest+=("$word")
+        fi
+    done
+}
+
+but --seed "$@"
 for seed in 1 2 3; do
-    "$command" train --preset multi30k-small "$@" \
+    "$command" train --preset multi30k-small "${rest[@]}" \
         --run_dir "$out/teacher$seed" --seed $seed
 done
 if [[ ! -e $out/corpus ]]; then
     "$command" distill "$out"/teacher{1,2,3} --out "$out/corpus"
 fi
-"$command" train --preset multi30k --constant_epochs 8 --epochs 12 "$@" \
+but --data "$@"
+[[ " $* " == *" --constant_epochs"[\ =]* ]] || rest+=(--constant_epochs 8)
+[[ " $* " == *" --epochs"[\ =]* ]] || rest+=(--epochs 12)
+"$command" train --preset multi30k "${rest[@]}" \
     --run_dir "$out/student" --data "$out/corpus"

@@ -7,7 +7,12 @@ import typing
 import pytest
 
 from keras_luong.config.presets import PRESETS
-from keras_luong.config.seq2seq import CellType, MonotonicMode, ScoreMode
+from keras_luong.config.seq2seq import (
+    CellType,
+    MonotonicMode,
+    ScoreMode,
+    Seq2SeqConfig,
+)
 from keras_luong.config.training import (
     TrainingConfig,
     defaults,
@@ -115,6 +120,12 @@ def test_settings_are_json_of_one_level():
     assert json.loads(json.dumps(settings)) == settings
     assert settings["units"] == 384 and settings["attention"] is None
     assert settings["vocab_size"] == 4000 and "model" not in settings
+
+
+def test_what_is_implied_is_the_presets():
+    config = make("small", units=16, num_layers=3, vocab_size=50)
+    assert config.implied == make("small", vocab_size=50).implied
+    assert config.implied == dataclasses.asdict(Seq2SeqConfig(50, 50))
 
 
 @pytest.mark.parametrize("name", ["r_drop", "weight_decay", "subword_sampling"])

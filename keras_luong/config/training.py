@@ -215,6 +215,13 @@ class TrainingConfig(EvaluationConfig, OptimizationConfig, DataConfig):
         return model_config_class(self.preset).preset(self.preset, *sizes, **self.model)
 
     @property
+    def implied(self) -> dict[str, Any]:
+        """The preset's hyperparameters: what `settings` need not name."""
+        sizes = self.vocab_size, self.vocab_size
+        config = model_config_class(self.preset).preset(self.preset, *sizes)
+        return dataclasses.asdict(config)
+
+    @property
     def free(self) -> frozenset[str]:
         """The settings that may have other values when a run goes on."""
         return FREE if self.monitor == "val_bleu" else FREE | OF_BLEU

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import sys
 import warnings
 from collections.abc import Iterator
@@ -145,8 +144,7 @@ def opened(config: TrainingConfig, path: Path) -> Iterator[Run]:
             f"weights from bad. Received splits: {corpus.splits}"
         )
     with owned(path):
-        implied = dataclasses.asdict(config.model_config(*[config.vocab_size] * 2))
-        resuming = check_settings(path, config.settings(), config.free, implied)
+        resuming = check_settings(path, config.settings(), config.free, config.implied)
         if resuming:
             _tell_changes(config, path)
         elif config.batch_tokens == "auto" and config.strategy == "multiworker":

@@ -1,0 +1,94 @@
+"""Each private name of Keras and TensorFlow does what it is there for."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_luong import compat
+
+
+def test_a_tensors_mask():
+    embedded = keras.layers.Embedding(5, 2, mask_zero=True)(np.array([[3, 0]]))
+    np.testing.assert_array_equal(compat.get_keras_mask(embedded), [[True, False]])
+    assert compat.get_keras_mask(keras.ops.zeros([1, 2])) is None
+
+
+def test_all_layers_each_before_its_parts():
+    inner = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3, name="deep")])
+    inputs = keras.Input((2,))
+    wrapped = keras.layers.TimeDistributed(keras.layers.Dense(1, name="wrapped"))
+    outputs = wrapped(keras.layers.Reshape((1, 3))(inner(inputs)))
+    model = keras.Model(inputs, outputs)
+    names = [layer.name for layer in compat.flat_layers(model)]
+    assert names.index(inner.name) < names.index("deep")
+    assert names.index(wrapped.name) < names.index("wrapped")
+    assert "deep" not in [layer.name for layer in model.layers]
+
+
+@pytest.mark.tensorflow
+def test_gradients_of_another_graph():
+    """What the fast recurrence needs: its gradient is a function of its own."""
+
+    @tf.custom_gradient
+    def doubled(x):
+        total = tf.while_loop(
+            lambda i, _: i < 3, lambda i, y: (i + 1, y * x), (0, tf.ones_like(x))
+        )[1]
+        apart = tf.identity(x)
+
+        def grad(upstream):
+            targets, sources = [total], [x, apart]
+            found = compat.gradients_across_graphs(targets, sources, [upstream])
+            np.testing.assert_array_equal(found[1].shape, [2])
+            return found[0] + found[1]  # zeros
+
+        return total, grad
+
+    @tf.function
+    def gradient(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = doubled(x)
+        return y, tape.gradient(y, x)
+
+    y, dx = gradient(tf.constant([2.0, 3.0]))
+    np.testing.assert_allclose(y, [8, 27])
+    np.testing.assert_allclose(dx, [12, 27])
+
+
+@pytest.mark.tensorflow
+def test_frozen_functions_keep_their_loops():
+    weight = tf.Variable([2.0, 3.0])
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
+    def power(n):
+        start = (0, tf.ones_like(weight))
+        return tf.while_loop(lambda i, _: i < n, lambda i, y: (i + 1, y * weight), start)
+
+    constant = compat.frozen(power.get_concrete_function())
+    assert not constant.variables and len(constant.inputs) == 1
+    nodes = {node.op for node in constant.graph.as_graph_def().node}
+    assert nodes & {"While", "StatelessWhile"} and "Switch" not in nodes
+    weight.assign([0.0, 0.0])  # which it does not notice
+    np.testing.assert_allclose(constant(tf.constant(3))[-1], [8, 27])
+
+
+@pytest.mark.tensorflow
+def test_a_sentencepiece_model_of_ones_own():
+    """A named one outlives what drops the resources of eager kernels."""
+    text = pytest.importorskip("tensorflow_text")
+    from keras_luong import SentencePieceTokenizer
+
+    model = SentencePieceTokenizer.train(["the red dog", "a cat"], vocab_size=20).model
+    tokenizer = text.SentencepieceTokenizer(model)
+    expected = tokenizer.tokenize("the dog").numpy()
+
+    class Named:
+        resource_handle = compat.sentencepiece_op()(model=model, shared_name="test")
+
+    compat.set_sentencepiece_model(tokenizer, Named)
+    tf.random.set_seed(1)
+    np.testing.assert_array_equal(tokenizer.tokenize("the dog"), expected)

@@ -1,0 +1,275 @@
+"""Training: a directory that has all of it, and that goes on where it stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+
+import numpy as np
+import pytest
+from commands import options, run
+from small_training import train_words, write_corpus
+
+from keras_luong.runs import train
+from keras_luong.runs.directory import RunDirectory, read_history
+from keras_luong.runs.loading import load
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Text files in which the translation is the source, upper-cased."""
+    directory = tmp_path_factory.mktemp("data")
+    write_corpus(directory, train=40, val=8, test_2020=6)
+    return directory
+
+
+def trained(data, run_dir, **changes):
+    """Trains as the command does: -> the results."""
+    config, path = options("train", *train_words(data, run_dir, **changes))
+    return train.train(config, path)
+
+
+@pytest.fixture(scope="module")
+def whole(data, tmp_path_factory):
+    """A whole training: its results and its run directory."""
+    path = tmp_path_factory.mktemp("runs") / "whole"
+    return trained(data, path), RunDirectory(path)
+
+
+def test_leaves_all_that_a_run_directory_has(whole):
+    results, whole = whole
+    for part in ("record", "best_weights", "last_weights", "history", "results"):
+        assert getattr(whole, part).is_file(), part
+    assert json.loads(whole.results.read_text()) == results
+    assert list(results) == ["validation", "test_2020"]
+    assert results["test_2020"]["sentences"] == 6
+    assert [results["test_2020"][x] for x in ("beam_width", "length_penalty")] == [2, 0]
+    assert "tok:13a" in results["test_2020"]["signature"]
+    assert any(whole.logs.rglob("events.*"))
+    expected = {"loss", "perplexity", "token_accuracy", "val_bleu", "learning_rate"}
+    expected |= {"val_loss", "val_perplexity", "seconds", "target_tokens_per_second"}
+    assert all(expected <= line.keys() for line in read_history(whole.path))
+    assert load(whole.path).translate(["a b c"])[0].text.isupper()
+
+
+def test_validation_is_of_the_best_weights(whole):
+    results, whole = whole
+    best = min(line["val_perplexity"] for line in read_history(whole.path))
+    assert results["validation"]["perplexity"] == pytest.approx(best, rel=1e-4)
+
+
+@pytest.mark.slow
+def test_going_on_equals_never_stopping(whole, data, tmp_path):
+    parts = tmp_path / "parts"
+    trained(data, parts, epochs=1)
+    first = read_history(parts)
+    trained(data, parts, eval_sentences=3)
+    assert [line["epoch"] for line in read_history(parts)] == [1, 2]
+    assert read_history(parts)[0] == first[0]
+    assert json.loads((parts / "results.json").read_text()) == whole[0]
+    weights = [load(path, "last").model.get_weights() for path in (whole[1].path, parts)]
+    for a, b in zip(*weights, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+OPTIONS = {
+    "tokenizer": "sentencepiece",
+    "vocab_size": 30,
+    "subword_sampling": 0.2,
+    "batch_tokens": "auto",
+    "gradient_accumulation_steps": 2,
+    "ema_momentum": 0.9,
+    "schedule": "plateau",
+    "patience": 1,
+    "precision": "mixed_float16",
+    "monitor": "val_bleu",
+    "r_drop": 2.0,
+    "weight_decay": 0.01,
+    "beta_2": 0.98,
+    "word_dropout": 0.1,
+    "memory_dropout": 0.1,
+    "recurrent_dropout": 0.1,
+    "output_dropout": 0.4,
+    "cell_type": "layer_norm_lstm",
+}
+
+
+@pytest.mark.slow
+def test_going_on_with_every_option(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(train, "largest_batch_tokens", lambda model, length: 64)
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    trained(data, whole, **OPTIONS, epochs=3)
+    trained(data, parts, **OPTIONS, epochs=1)
+    monkeypatch.delattr(train, "largest_batch_tokens")  # the run knows its size
+    trained(data, parts, **OPTIONS, epochs=3)
+    for one, other in zip(read_history(whole), read_history(parts), strict=True):
+        for name in ("loss", "val_loss", "val_bleu", "learning_rate", "gradient_norm"):
+            assert one[name] == pytest.approx(other[name], rel=1e-3), name
+    settings = json.loads((parts / "run.json").read_text())["settings"]
+    assert settings["chosen_batch_tokens"] == 64
+
+
+@contextlib.contextmanager
+def opened(data, run_dir, **changes):
+    """The run as it is before anything is trained."""
+    config, path = options("train", *train_words(data, run_dir, **changes))
+    with train.opened(config, path) as run:
+        yield run
+
+
+def recorded(whole, path, change):
+    """A run directory that has but the record of a run, with other settings."""
+    record = json.loads(whole[1].record.read_text())
+    change(record["settings"])
+    path.mkdir(exist_ok=True)
+    (path / "run.json").write_text(json.dumps(record))
+    return path
+
+
+def test_a_run_goes_on_that_knows_nothing_of_new_options(whole, data, tmp_path):
+    """What a new option is by default is what was done before there was one."""
+
+    def forget(settings):
+        for name in ("r_drop", "weight_decay", "beta_2"):
+            del settings[name]
+
+    path = recorded(whole, tmp_path, forget)
+    with opened(data, path) as run:
+        assert run.resuming
+    with pytest.raises(ValueError, match="weight_decay: None there, 0.01 now"):
+        with opened(data, path, weight_decay=0.01):
+            pass
+
+
+def test_what_the_preset_says_may_be_said_again(whole, data, tmp_path):
+    """And what was said may be left to the preset."""
+    path = whole[1].path
+    with opened(data, path, num_layers=1, input_feeding=True) as run:
+        assert run.resuming
+    for changes in ({"num_layers": 2}, {"input_feeding": False}):
+        with pytest.raises(ValueError, match=f"other settings.*{[*changes][0]}: "):
+            with opened(data, path, **changes):
+                pass
+    path = recorded(whole, tmp_path, lambda settings: settings.update(num_layers=1))
+    with opened(data, path) as run:
+        assert run.resuming
+    with pytest.raises(ValueError, match="num_layers: 1 there, 2 now"):
+        with opened(data, path, num_layers=2):
+            pass
+
+
+def test_other_settings_are_refused(whole, data):
+    with pytest.raises(ValueError, match="units: 8 there, 16 now"):
+        trained(data, whole[1].path, units=16)
+
+
+def test_another_model_is_refused(whole, data, tmp_path):
+    """As if the preset had changed since."""
+    path = recorded(whole, tmp_path, lambda settings: None)
+    record = json.loads((path / "run.json").read_text())
+    record["model"]["config"]["config"]["score_mode"] = "dot"
+    (path / "run.json").write_text(json.dumps(record))
+    (path / "tokenizer").symlink_to(whole[1].tokenizer)
+    with pytest.raises(ValueError, match="options of the model.*score_mode: 'dot'"):
+        trained(data, path)
+
+
+def test_several_machines_need_a_number_of_tokens(data, tmp_path):
+    auto = {"batch_tokens": "auto", "strategy": "multiworker"}
+    with pytest.raises(ValueError, match="give a number.*batch_tokens='auto'"):
+        with opened(data, tmp_path / "run", **auto):
+            pass
+    assert {path.name for path in (tmp_path / "run").iterdir()} <= {".lock"}
+
+
+def test_a_run_that_knows_its_size_goes_on_with_several_machines(
+    whole, data, tmp_path
+):
+    path = recorded(whole, tmp_path, lambda x: x.update(batch_tokens="auto"))
+    auto = {"batch_tokens": "auto", "strategy": "multiworker"}
+    with opened(data, path, **auto) as run:
+        assert run.resuming
+
+
+def test_needs_a_validation_split(tmp_path):
+    for side in ("xx", "yy"):
+        (tmp_path / f"train.{side}").write_text("a b c\n")
+    with pytest.raises(ValueError, match="no validation split.*'train'"):
+        trained(tmp_path, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_at_a_time(data, tmp_path):
+    with opened(data, tmp_path / "run"):
+        with pytest.raises(OSError, match="Another process, .*, trains in"):
+            trained(data, tmp_path / "run")
+
+
+@pytest.mark.parametrize("worker, path", [(0, "r"), (2, "r/workers/2")])
+def test_each_machine_has_a_directory_of_its_own(worker, path, monkeypatch):
+    monkeypatch.setattr(train, "worker_index", lambda strategy: worker)
+    assert str(train.own_directory("r", None)) == path
+
+
+def test_ctrl_c_says_how_to_go_on(data, tmp_path, monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train, "get_tokenizers", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        trained(data, tmp_path / "run")
+    assert "The same command again goes on from here" in capsys.readouterr().out
+    with opened(data, tmp_path / "run") as run:  # the lock is free
+        assert not run.resuming
+
+
+@pytest.mark.slow
+def test_the_command_says_what_to_do_next(data, tmp_path, capsys):
+    path = tmp_path / "my run"
+    run("train", *train_words(data, path, epochs=1))
+    out = capsys.readouterr().out
+    assert "corpus       data, xx → yy: train 40, validation 8, test_2020 6 pairs" in (
+        re.sub("data[0-9]+", "data", out)
+    )
+    assert f"keras-luong translate '{path}' < in.txt" in out
+    assert f"keras-luong export '{path}' 'models/my run'" in out
+    run("train", *train_words(data, path, epochs=1))  # nothing is left to train
+    assert "going on after epoch 1" in capsys.readouterr().out
+    assert len(read_history(path)) == 1 and RunDirectory(path).results.exists()
+
+
+@pytest.mark.slow
+def test_goes_on_with_another_learning_rate(data, tmp_path, monkeypatch, capsys):
+    trained(data, tmp_path / "run", epochs=1)
+    with monkeypatch.context() as stopped:
+        stopped.setattr(train, "evaluate", lambda run, batch_tokens: {})
+        trained(data, tmp_path / "run", learning_rate=0.5, beam_width=3)
+    said = capsys.readouterr().out
+    assert "learning_rate was 0.01, and is 0.5 from here on" in said
+    assert "beam_width was 2, and is 3 from here on" in said
+    assert not (tmp_path / "run" / "results.json").exists()  # it was of one epoch
+    rates = [line["learning_rate"] for line in read_history(tmp_path / "run")]
+    np.testing.assert_allclose(rates, [0.01, 0.5])
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"batch_tokens": 0}, "--batch_tokens must be at least 1.*Received: 0"),
+        ({"limit_examples": -5}, "--limit_examples must be .*Received: -5"),
+        ({"eval_sentences": 0}, "--eval_sentences must be .*Received: 0"),
+        ({"subword_sampling": 0.1}, "--subword_sampling needs .*Received: 'word'"),
+        ({"bleu_tokenize": "foo"}, "bleu_tokenize.*'13a'.*'foo'"),
+        ({"preset": "gnmt", "bidirectional": True}, "GNMT needs bidirectional=False"),
+        ({"preset": "bahdanau2015", "attention": "none"}, "needs attention.*None"),
+        ({"preset": "cho2014", "memory_dropout": 0.5}, "memory_dropout needs.*0.5"),
+    ],
+)
+def test_options_are_checked_before_anything_is_written(
+    data, tmp_path, changes, message, capsys
+):
+    with pytest.raises((SystemExit, ValueError)) as stopped:
+        trained(data, tmp_path / "run", **changes)
+    assert re.search(message, f"{stopped.value} {capsys.readouterr().err}")
+    assert not (tmp_path / "run").exists()
