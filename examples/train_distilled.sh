@@ -36,6 +36,33 @@ command -v "$command" > /dev/null || refuse "There is no $command: run make, or 
 out=${1%/}
 shift
 
+but --seed is the student's
+(the teachers have the seeds 1, 2 and 3). The same command again goes on where a training
+stopped; the corpus is translated in one go, and then stays. The command is .venv's, or
+KERAS_LUONG."
+
+here=$(dirname "$0")
+command=${KERAS_LUONG:-$here/../.venv/bin/keras-luong}
+
+refuse() {
+    printf '%s\n\n%s\n' "$1" "$usage" >&2
+    exit 2
+}
+
+data=
+for argument in "$@"; do
+    case $argument in
+    -h | --help) echo "$usage" && exit ;;
+    --data | --data=*) data=given ;;
+    --run_dir* | --preset* | --limit_examples*) refuse "Not for these trainings: $argument" ;;
+    esac
+done
+[[ ${1:--} != -* ]] || refuse "OUT must come first. Received: ${1:-nothing}"
+[[ $data ]] || refuse "There must be --data."
+command -v "$command" > /dev/null || refuse "There is no $command: run make, or set KERAS_LUONG."
+out=${1%/}
+shift
+
 # Leaves in `rest` all options but one, which is given here; no option may come twice.
 but() {
     local name=$1 skip='' word
@@ -51,16 +78,12 @@ but() {
     done
 }
 
-but --seed "$@"
 for seed in 1 2 3; do
-    "$command" train --preset multi30k-small "${rest[@]}" \
+    "$command" train --preset multi30k-small "$@" \
         --run_dir "$out/teacher$seed" --seed $seed
 done
 if [[ ! -e $out/corpus ]]; then
     "$command" distill "$out"/teacher{1,2,3} --out "$out/corpus"
 fi
-but --data "$@"
-[[ " $* " == *" --constant_epochs"[\ =]* ]] || rest+=(--constant_epochs 8)
-[[ " $* " == *" --epochs"[\ =]* ]] || rest+=(--epochs 12)
-"$command" train --preset multi30k "${rest[@]}" \
+"$command" train --preset multi30k --constant_epochs 8 --epochs 12 "$@" \
     --run_dir "$out/student" --data "$out/corpus"

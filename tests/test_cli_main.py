@@ -83,7 +83,6 @@ def read(capsys, *argv):
         ("train --run_dir x --preset smal", "no preset smal. Did you mean small?"),
         ("train --run_dir x --cell_type lsmt", "--cell_type must be lstm, .*lsmt"),
         ("train --run_dir x --preset gnmt --num_heads 2", "no option --num_heads"),
-        ("train --run_dir x --seed 1 --seed 2", "--seed was given twice"),
         ("train --run_dir x y", "Nothing takes y"),
         ("train --run_dir x --beta_2 0.9", "--beta_2 needs optimizer"),
         ("translate", "RUN_DIR is missing"),
@@ -125,6 +124,9 @@ def test_a_training_is_a_configuration():
     )
     _, (config, _) = parse("train --run_dir r --learning_rate 1e-3 --seed -1".split())
     assert (config.learning_rate, config.seed, config.vocab_size) == (1e-3, -1, 50000)
+    twice = "train --run_dir r --preset gnmt --seed 1 --preset=small --seed 2"
+    _, (config, _) = parse(twice.split())  # the last one counts
+    assert (config.preset, config.seed) == ("small", 2)
 
 
 @pytest.mark.parametrize(

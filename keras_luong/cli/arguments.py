@@ -52,6 +52,8 @@ def signature(
             about = cyclopts.Parameter(
                 help=texts[name],
                 negative=None if complete else "",
+                # The last one counts, so that aliases and scripts can be overruled.
+                allow_repeating=True,
                 # At least one where there are several; none at all is not the default.
                 consume_multiple=0 if type(None) in kinds_of(hint) else 1,
                 group=(panel, exclude) if name in exclusive else panel,

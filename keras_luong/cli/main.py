@@ -209,16 +209,15 @@ def training_options(given: Mapping[str, Any]) -> tuple[TrainingConfig, Any]:
 
 def _preset_of(argv: Sequence[str]) -> str:
     """The preset that the command line names; of another one there is no help."""
-    words = iter(argv)
+    preset, words = TrainOptions.preset, iter(argv)
     for word in words:
-        name = next(words, "") if word == "--preset" else word.partition("=")[2]
         if word == "--preset" or word.startswith("--preset="):
-            if name not in PRESETS:
-                hint = _suggestion(name, PRESETS)
-                message = f"There is no preset {name or '(none given)'}. {hint}"
-                raise cyclopts.CycloptsError(msg=message)
-            return name
-    return TrainOptions.preset
+            preset = word.partition("=")[2] or next(words, "")
+    if preset not in PRESETS:
+        hint = _suggestion(preset, PRESETS)
+        message = f"There is no preset {preset or '(none given)'}. {hint}"
+        raise cyclopts.CycloptsError(msg=message)
+    return preset
 
 
 def _reworded(error: cyclopts.CycloptsError, argv: Sequence[str], prog: str) -> str:
@@ -231,8 +230,6 @@ def _reworded(error: cyclopts.CycloptsError, argv: Sequence[str], prog: str) -> 
             return f"There is no command {argv[0]}. {_suggestion(argv[0], COMMANDS)}"
         case cyclopts.CoercionError(argument=argument) if argument and error.msg:
             return f"{argument.name} {error.msg}"
-        case cyclopts.RepeatArgumentError(token=token):
-            return f"{token.keyword} was given twice."
         case cyclopts.MissingArgumentError():
             given = error.keyword or (error.argument and error.argument.tokens)
             wanting = "needs a value" if given else "is missing"
