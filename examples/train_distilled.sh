@@ -36,7 +36,6 @@ command -v "$command" > /dev/null || refuse "There is no $command: run make, or 
 out=${1%/}
 shift
 
-but --seed is the student's
 (the teachers have the seeds 1, 2 and 3). The same command again goes on where a training
 stopped; the corpus is translated in one go, and then stays. The command is .venv's, or
 KERAS_LUONG."

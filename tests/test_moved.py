@@ -14,6 +14,13 @@ from keras_luong.moved import MOVED, moved_names
 #: Something of each old module, by the name that it had there.
 CONTENTS = {
     "keras_luong.api": "Translator",
+    "keras_luong.layers.attentional_vector": "AttentionalVector",
+    "keras_luong.layers.cell_input": "CellInput",
+    "keras_luong.layers.input_feeding_cell": "InputFeedingDecoderCell",
+    "keras_luong.layers.layer_norm_lstm": "LayerNormLSTM",
+    "keras_luong.layers.memory": "Memory",
+    "keras_luong.layers.readout": "MaxoutCell",
+    "keras_luong.layers.recurrent_layer": "scan_layer",
     "keras_luong.models.config": "Seq2SeqConfig",
     "keras_luong.models.presets": "PRESETS",
     "keras_luong.serving": "export_saved_model",
