@@ -8,8 +8,7 @@ from leave_slow import slow_but
 
 from keras_luong import InputFeedingDecoder, InputFeedingDecoderCell, LuongAttention
 from keras_luong.layers import RecurrentEncoder, cudnn
-from keras_luong.layers.cells import get_cell_type
-from keras_luong.layers.recurrence import scan_layer
+from keras_luong.layers.recurrence import RecurrentLayers
 from keras_luong.models import build
 
 pytestmark = pytest.mark.tensorflow
@@ -19,11 +18,12 @@ EMPTY = np.arange(STEPS)[:, None] < [5, 3, 0]
 
 
 def make(cell_type):
-    layer = get_cell_type(cell_type).layer(UNITS, return_sequences=True)
+    base = RecurrentLayers(UNITS, cell_type=cell_type)
+    (layer,) = base.make_layers(1, "layer")
     layer.build((None, None, WIDTH))
     for variable in layer.weights:
         variable.assign(np.random.default_rng(1).normal(size=variable.shape))
-    return layer
+    return base, layer
 
 
 def both_ways(monkeypatch, compute):
@@ -55,10 +55,10 @@ def both_ways(monkeypatch, compute):
 )
 @pytest.mark.parametrize("cell_type", slow_but(["lstm", "gru"], "lstm"))
 def test_keras_computes_what_the_loop_does(cell_type, backwards, mask, monkeypatch):
-    layer, kind = make(cell_type), get_cell_type(cell_type)
+    base, layer = make(cell_type)
     rng = np.random.default_rng(0)
     x = tf.constant(rng.normal(size=(STEPS, BATCH, WIDTH)), tf.float32)
-    starts = rng.normal(size=(kind.num_states, BATCH, UNITS))
+    starts = rng.normal(size=(base.kind.num_states, BATCH, UNITS))
     starts = [tf.constant(state, tf.float32) for state in starts]
     scale = tf.constant(rng.normal(size=(STEPS, BATCH, UNITS)), tf.float32)
 
@@ -67,8 +67,8 @@ def test_keras_computes_what_the_loop_does(cell_type, backwards, mask, monkeypat
     def compute():
         with tf.GradientTape() as tape:
             tape.watch([x, *starts])
-            y, states = scan_layer(
-                kind, layer, x, starts, keep, training=True, backwards=backwards
+            y, states = base.scan_layer(
+                layer, x, starts, keep, training=True, backwards=backwards
             )
             loss = tf.reduce_sum(y * scale) + sum(tf.reduce_sum(h**2) for h in states)
         return y, *states, *tape.gradient(loss, [x, *starts, *layer.weights])
@@ -109,7 +109,7 @@ def test_a_model_without_input_feeding_is_all_kerass(changes, monkeypatch):
 
 def test_who_may_not(monkeypatch):
     """Inference, which is exported; recurrent dropout; simple RNNs."""
-    lstm, simple = make("lstm"), make("simple_rnn")
+    (base, lstm), (_, simple) = make("lstm"), make("simple_rnn")
     assert not cudnn.runs(lstm)  # no test has a GPU
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [kind])
     assert cudnn.runs(lstm) and not cudnn.runs(simple)
@@ -120,15 +120,15 @@ def test_who_may_not(monkeypatch):
         "inner_loop",
         lambda *args, **options: ran.append(args) or inner(*args, **options),
     )
-    x, kind = tf.ones([STEPS, BATCH, WIDTH]), get_cell_type("lstm")
+    x = tf.ones([STEPS, BATCH, WIDTH])
     states = [tf.ones([BATCH, UNITS])] * 2
-    scan_layer(kind, lstm, x, states)
-    scan_layer(kind, lstm, x, states, noise=tf.ones([BATCH, UNITS]), training=True)
+    base.scan_layer(lstm, x, states)
+    base.scan_layer(lstm, x, states, noise=tf.ones([BATCH, UNITS]), training=True)
     lstm.use_cudnn = False
-    scan_layer(kind, lstm, x, states, training=True)
+    base.scan_layer(lstm, x, states, training=True)
     assert not ran
     lstm.use_cudnn = "auto"
-    scan_layer(kind, lstm, x, states, training=True)
+    base.scan_layer(lstm, x, states, training=True)
     assert ran
 
 
