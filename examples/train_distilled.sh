@@ -27,55 +27,17 @@ for argument in "$@"; do
     case $argument in
     -h | --help) echo "$usage" && exit ;;
     --data | --data=*) data=given ;;
-    --run_dir* | --preset* | --limit_examples*) refuse "Not for these trainings: $argument" ;;
+    --run_dir* | --preset* | --limit_examples*)
+        refuse "Not for these trainings: $argument"
+        ;;
     esac
 done
 [[ ${1:--} != -* ]] || refuse "OUT must come first. Received: ${1:-nothing}"
 [[ $data ]] || refuse "There must be --data."
-command -v "$command" > /dev/null || refuse "There is no $command: run make, or set KERAS_LUONG."
+command -v "$command" > /dev/null ||
+    refuse "There is no $command: run make, or set KERAS_LUONG."
 out=${1%/}
 shift
-
-(the teachers have the seeds 1, 2 and 3). The same command again goes on where a training
-stopped; the corpus is translated in one go, and then stays. The command is .venv's, or
-KERAS_LUONG."
-
-here=$(dirname "$0")
-command=${KERAS_LUONG:-$here/../.venv/bin/keras-luong}
-
-refuse() {
-    printf '%s\n\n%s\n' "$1" "$usage" >&2
-    exit 2
-}
-
-data=
-for argument in "$@"; do
-    case $argument in
-    -h | --help) echo "$usage" && exit ;;
-    --data | --data=*) data=given ;;
-    --run_dir* | --preset* | --limit_examples*) refuse "Not for these trainings: $argument" ;;
-    esac
-done
-[[ ${1:--} != -* ]] || refuse "OUT must come first. Received: ${1:-nothing}"
-[[ $data ]] || refuse "There must be --data."
-command -v "$command" > /dev/null || refuse "There is no $command: run make, or set KERAS_LUONG."
-out=${1%/}
-shift
-
-# Leaves in `rest` all options but one, which is given here; no option may come twice.
-but() {
-    local name=$1 skip='' word
-    rest=()
-    for word in "${@:2}"; do
-        if [[ $skip ]]; then # the value
-            skip=
-        elif [[ $word == "$name" ]]; then
-            skip=yes
-        elif [[ $word != "$name"=* ]]; then
-            rest+=("$word")
-        fi
-    done
-}
 
 for seed in 1 2 3; do
     "$command" train --preset multi30k-small "$@" \

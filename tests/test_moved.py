@@ -20,7 +20,7 @@ CONTENTS = {
     "keras_luong.layers.layer_norm_lstm": "LayerNormLSTM",
     "keras_luong.layers.memory": "Memory",
     "keras_luong.layers.readout": "MaxoutCell",
-    "keras_luong.layers.recurrent_layer": "scan_layer",
+    "keras_luong.layers.recurrent_layer": "RecurrentLayers",
     "keras_luong.models.config": "Seq2SeqConfig",
     "keras_luong.models.presets": "PRESETS",
     "keras_luong.serving": "export_saved_model",
