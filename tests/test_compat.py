@@ -66,7 +66,9 @@ def test_frozen_functions_keep_their_loops():
     @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
     def power(n):
         start = (0, tf.ones_like(weight))
-        return tf.while_loop(lambda i, _: i < n, lambda i, y: (i + 1, y * weight), start)
+        return tf.while_loop(
+            lambda i, _: i < n, lambda i, y: (i + 1, y * weight), start
+        )
 
     constant = compat.frozen(power.get_concrete_function())
     assert not constant.variables and len(constant.inputs) == 1

@@ -68,7 +68,9 @@ def test_going_on_equals_never_stopping(whole, data, tmp_path):
     assert [line["epoch"] for line in read_history(parts)] == [1, 2]
     assert read_history(parts)[0] == first[0]
     assert json.loads((parts / "results.json").read_text()) == whole[0]
-    weights = [load(path, "last").model.get_weights() for path in (whole[1].path, parts)]
+    weights = [
+        load(path, "last").model.get_weights() for path in (whole[1].path, parts)
+    ]
     for a, b in zip(*weights, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
@@ -183,9 +185,7 @@ def test_several_machines_need_a_number_of_tokens(data, tmp_path):
     assert {path.name for path in (tmp_path / "run").iterdir()} <= {".lock"}
 
 
-def test_a_run_that_knows_its_size_goes_on_with_several_machines(
-    whole, data, tmp_path
-):
+def test_a_run_that_knows_its_size_goes_on_with_several_machines(whole, data, tmp_path):
     path = recorded(whole, tmp_path, lambda x: x.update(batch_tokens="auto"))
     auto = {"batch_tokens": "auto", "strategy": "multiworker"}
     with opened(data, path, **auto) as run:
