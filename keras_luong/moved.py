@@ -16,16 +16,17 @@ from typing import Any
 
 MOVED = {
     "keras_luong.api": "keras_luong",
+    "keras_luong.edge": "keras_luong_edge",  # a distribution of its own
     "keras_luong.layers.attentional_vector": "keras_luong.layers.decoder",
     "keras_luong.layers.cell_input": "keras_luong.layers.cells",
     "keras_luong.layers.input_feeding_cell": "keras_luong.layers.decoder",
     "keras_luong.layers.layer_norm_lstm": "keras_luong.layers.cells",
     "keras_luong.layers.memory": "keras_luong.layers.attention",
     "keras_luong.layers.readout": "keras_luong.layers.maxout_cell",
-    "keras_luong.layers.recurrent_layer": "keras_luong.layers.recurrence",
     "keras_luong.models.config": "keras_luong.config.seq2seq",
     "keras_luong.models.presets": "keras_luong.models",
     "keras_luong.serving": "keras_luong",
+    "keras_luong.serving.edge": "keras_luong_edge",
     "keras_luong.serving.graph": "keras_luong.translation.graph",
     "keras_luong.serving.saved_model": "keras_luong.export.saved_model",
     "keras_luong.serving.signatures": "keras_luong.export.signatures",

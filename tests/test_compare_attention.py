@@ -16,7 +16,7 @@ from keras_luong import Translation, files
 from keras_luong.cli import flags as training_flags
 
 pytest.importorskip("matplotlib")
-SCRIPT = Path(__file__).parent.parent / "examples" / "compare_attention.py"
+SCRIPT = Path(__file__).parents[1] / "benchmarks" / "compare_attention.py"
 sys.path.append(str(SCRIPT.parent))
 compare = importlib.import_module(SCRIPT.stem)
 
@@ -102,12 +102,12 @@ def trained(monkeypatch):
 
     def run(command, check):
         commands.append(command)
-        args = training_flags.parse(command[2:])
-        settings = training_flags.settings_of(args)
-        args.run_dir.mkdir(parents=True, exist_ok=True)
+        _, (config, path) = parse(command[3:])
+        path.mkdir(parents=True, exist_ok=True)
         parts = {"format": 1, "model": {}, "search": {}, "max_source_length": 9}
-        files.write_json(args.run_dir / "run.json", parts | {"settings": settings})
-        files.write_json(args.run_dir / "results.json", {})
+        settings = {"settings": config.settings()}
+        files.write_json(path / "run.json", parts | settings)
+        files.write_json(path / "results.json", {})
 
     def measure(run, corpus, split, tokenize):
         number = len(measured)
@@ -161,6 +161,23 @@ def test_refuses_a_variant_that_was_trained_otherwise(corpus, trained, tmp_path)
     assert len(trained.commands) == 1 and result.exists()
     compare.main([*corpus, "--units", "8", "--variants", "none"])
     assert len(trained.commands) == len(trained.measured) == 1
+
+
+def test_what_its_preset_says_may_be_said_of_a_variant(corpus, trained, tmp_path):
+    corpus += ["--variants", "none"]
+    compare.main(corpus)
+    layers = str(PRESETS["luong2015-dropout"].fields["num_layers"])
+    compare.main([*corpus, "--num_layers", layers])
+    assert trained.commands[1][-2:] == ["--num_layers", layers]
+    with pytest.raises(ValueError, match=f"num_layers: {layers} there, 9 now"):
+        compare.main([*corpus, "--num_layers", "9"])
+
+
+def test_mistakes_are_found_before_anything_is_trained(corpus, trained, capsys):
+    with pytest.raises(SystemExit):
+        compare.main([*corpus, "--unit", "8"])
+    assert "no option --unit. Did you mean --units?" in capsys.readouterr().err
+    assert not trained.commands
 
 
 def test_goes_on_with_a_variant_for_more_epochs(corpus, trained, tmp_path):

@@ -62,6 +62,7 @@ def _answers(
     texts: list[str], options: VerifyOptions, more: Mapping[str, Runtime]
 ) -> Iterator[Answers]:
     """Those of everything that was asked for, Keras's first."""
+    on_edge = [_by_tflite(path) for path in options.tflite]  # what is missing is told
     translator = load_translator(options)
 
     def by_keras(texts: list[str]) -> list[str]:
@@ -74,8 +75,7 @@ def _answers(
         yield _timed("SavedModel, Python", served, texts)
     for name, runtime in more.items():
         yield _timed(name, runtime, texts)
-    for path in options.tflite:
-        runtime, exact = _by_tflite(path)
+    for path, (runtime, exact) in zip(options.tflite, on_edge, strict=True):
         yield _timed(f"{path.name}, LiteRT", runtime, texts)._replace(exact=exact)
 
 
