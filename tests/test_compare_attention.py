@@ -13,7 +13,6 @@ import pytest
 from keras_luong.models.presets import PRESETS
 
 from keras_luong import Translation, files
-from keras_luong.cli import flags as training_flags
 
 pytest.importorskip("matplotlib")
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "compare_attention.py"
