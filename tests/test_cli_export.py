@@ -41,7 +41,7 @@ class Exported(Exception):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """What is asked for of an export, which then is not made: -> (translator, kwargs)."""
+    """What is asked of an export, which then is not made: -> (translator, kwargs)."""
 
     def stop(translator, path, **arguments):
         raise Exported(translator, arguments)

@@ -10,9 +10,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from keras_luong.models.presets import PRESETS
 
 from keras_luong import Translation, files
+from keras_luong.cli.main import parse
+from keras_luong.config.presets import PRESETS
 
 pytest.importorskip("matplotlib")
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "compare_attention.py"
