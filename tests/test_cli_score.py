@@ -85,7 +85,7 @@ def test_the_command_loads_the_run(path, files, tmp_path, loaded, capsys):
         codecs.BOM_UTF8 + b"the red dog\ncat\n",
         b"the red dog\r\ncat\r\n",
         b"the red dog\ncat",
-        gzip.compress(codecs.BOM_UTF8 + b"the red dog\r\ncat"),
+        gzip.compress(codecs.BOM_UTF8 + b"the red dog\r\ncat", mtime=0),
     ],
 )
 def test_files_however_they_were_written(path, traced, tmp_path, capsys, content):

@@ -20,8 +20,8 @@ from keras_luong import (
     WordTokenizer,
     export_saved_model,
 )
+from keras_luong.config.presets import PRESETS
 from keras_luong.models.transformer import (
-    PRESETS,
     CachedMultiHeadAttention,
     SinusoidalPositions,
     Transformer,
@@ -521,7 +521,7 @@ def test_other_configurations_are_refused():
 )
 def test_presets_have_the_papers_sizes(size, millions):
     """Table 3, trained with about 37,000 sub-words for both languages."""
-    fields = {**PRESETS[f"vaswani2017-{size}"], "tie_embeddings": "all"}
+    fields = {**PRESETS[f"vaswani2017-{size}"].fields, "tie_embeddings": "all"}
     assert Transformer.config_class is TransformerConfig
     config = TransformerConfig(37_000, 37_000, **fields)
     with keras.StatelessScope():  # counts the weights without making them
