@@ -55,6 +55,9 @@ def test_only_line_feeds_end_a_line(content, lines, name, tmp_path):
         assert not stream.closed
 
 
+PACKED = gzip.compress(b"a\n" * 1000, mtime=0)
+
+
 @pytest.mark.parametrize("content", [b"a\nb", gzip.compress(b"a\nb", mtime=0)])
 def test_a_stream_that_cannot_be_rewound(content):
     reader, writer = os.pipe()
