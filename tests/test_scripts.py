@@ -210,7 +210,7 @@ def test_compare_attention(data, tmp_path):
     pytest.importorskip("matplotlib")
     given = [*data, *TINY, "--variants", "local-p (general)"]
     said = run("benchmarks/compare_attention.py", "--out", tmp_path, *given)
-    assert said.splitlines()[-1].startswith("| local-p (general) |")
+    assert said.strip().splitlines()[-1].startswith("| local-p (general) |")
 
 
 @pytest.mark.slow
