@@ -11,6 +11,7 @@ import pytest
 from commands import options, run
 from small_training import train_words, write_corpus
 
+from keras_luong.cli.export import check_text
 from keras_luong.runs import train
 from keras_luong.runs.directory import RunDirectory, read_history
 from keras_luong.runs.loading import load
@@ -51,6 +52,12 @@ def test_leaves_all_that_a_run_directory_has(whole):
     expected |= {"val_loss", "val_perplexity", "seconds", "target_tokens_per_second"}
     assert all(expected <= line.keys() for line in read_history(whole.path))
     assert load(whole.path).translate(["a b c"])[0].text.isupper()
+
+
+def test_keeps_a_sentence_for_whoever_tries_an_export_out(whole, data):
+    sample = json.loads(whole[1].record.read_text())["sample"]
+    assert sample == (data / "val.xx").read_text().splitlines()[0]
+    assert check_text(options("export", whole[1].path, "out")) == sample
 
 
 def test_validation_is_of_the_best_weights(whole):

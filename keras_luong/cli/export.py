@@ -90,7 +90,9 @@ def check_text(options: ExportOptions) -> str:
     """The text that is tried out: given, or of the run's own validation data."""
     if options.check is not None:
         return options.check
-    try:
+    if sample := read_record(options.run_dir).get("sample"):
+        return str(sample)
+    try:  # a run that was begun before samples were kept
         corpus = corpus_of(CorpusOptions(), options.run_dir)
         return sentences(corpus, "validation", 1)[0][0]
     except (ValueError, OSError) as error:

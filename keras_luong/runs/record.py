@@ -27,6 +27,7 @@ def write_record(
     search: BeamSearch,
     max_source_length: int,
     settings: Mapping[str, Any],
+    sample: str | None = None,
 ) -> None:
     """Writes `run.json`: with the tokenizers and weights, all that `load` needs.
 
@@ -37,6 +38,7 @@ def write_record(
         search: How the run translates; a shortlist has a file of its own.
         max_source_length: Longer source sentences are cut there.
         settings: Name → value, for `check_settings` and for people.
+        sample: A sentence of the run's language, for whoever tries an export out.
 
     Raises:
         TypeError: If JSON cannot write a setting or a part of the search.
@@ -63,6 +65,7 @@ def write_record(
             "search": dataclasses.asdict(search),
             "max_source_length": max_source_length,
             "settings": dict(settings),
+            "sample": sample,
         },
     )
 

@@ -245,7 +245,9 @@ def record(run: Run, model: TranslationModel) -> int:
         config.beam_width, max_length=None, length_penalty=config.length_penalty
     )
     settings = {**config.settings(), "chosen_batch_tokens": batch_tokens}
-    write_record(run.path, model, search, longest_source(config, model), settings)
+    longest = longest_source(config, model)
+    sample = sentences(run.corpus, "validation", 1)[0][0]
+    write_record(run.path, model, search, longest, settings, sample)
     return int(batch_tokens)
 
 

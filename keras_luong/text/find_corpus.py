@@ -58,3 +58,6 @@ def load_corpus(
             f"Found no corpus {str(data)!r}. Tried: the embedded corpus (it is called "
             f"'phrases'); a directory (there is none); tensorflow-datasets ({error})"
         ) from error
+
+
+load = load_corpus  # its name in `keras_luong.text.corpora`
