@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, and elsewhere a line now and then."""
+"""Progress of long work: a bar on a terminal or in a notebook, else a line now and then."""
 
 from __future__ import annotations
 
@@ -30,12 +30,9 @@ class Progress:
     ):
         self.total, self.unit, self.done = total, unit, 0
         self.stream = sys.stderr if stream is None else stream
-        self._bar = keras.utils.Progbar(total, unit_name=unit) if self._is_tty else None
+        can_be_seen = _is_terminal(self.stream) or "ipykernel" in sys.modules
+        self._bar = keras.utils.Progbar(total, unit_name=unit) if can_be_seen else None
         self._start = self._told = time.monotonic()
-
-    @property
-    def _is_tty(self) -> bool:
-        return self.stream is not None and self.stream.isatty()
 
     def add(self, count: int = 1) -> None:
         """So many more are done."""
@@ -58,3 +55,7 @@ class Progress:
         if self._bar is not None and self.total is None and self.done:
             with contextlib.redirect_stdout(self.stream):
                 self._bar.update(self.done, finalize=True)
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()
