@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal or in a notebook, else a line now and then."""
+"""Progress of long work: a bar where it can be seen, else a line now and then."""
 
 from __future__ import annotations
 
