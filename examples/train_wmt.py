@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 import keras_luong as kl
-from keras_luong.cli.main import parse, run_carefully
+from keras_luong.cli.main import main as run_command
 from keras_luong.config.training import TrainingConfig
 from keras_luong.runs import train
 from keras_luong.training.strategies import make_strategy
@@ -26,9 +26,7 @@ from keras_luong.training.strategies import make_strategy
 def main(argv: list[str] | None = None) -> None:
     """Reads the command line, and trains."""
     words = sys.argv[1:] if argv is None else argv
-    if parsed := parse(["train", *words]):
-        config, run_dir = parsed[1]
-        run_carefully(lambda: train_translator(config, run_dir))
+    run_command(["train", *words], run=lambda options: train_translator(*options))
 
 
 def train_translator(config: TrainingConfig, run_dir: Path) -> kl.Translator:

@@ -19,7 +19,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from serving import c_client  # noqa: E402
 
 from keras_luong.cli import verify  # noqa: E402
-from keras_luong.cli.main import parse, run_carefully  # noqa: E402
+from keras_luong.cli.commands import VerifyOptions  # noqa: E402
+from keras_luong.cli.main import main  # noqa: E402
 
 
 def by_c(version: Path, texts: list[str]) -> list[str]:
@@ -32,14 +33,13 @@ def by_c(version: Path, texts: list[str]) -> list[str]:
     return [text.decode() for text in said]
 
 
-def main(argv: list[str]) -> None:
+def run(options: VerifyOptions) -> None:
     """Translates, compares, and says by its exit code whether all agree."""
-    if parsed := parse(["verify", *argv]):
-        options, more = parsed[1], {}
-        if options.saved_model and c_client.compiler():
-            more["SavedModel, C"] = functools.partial(by_c, options.saved_model)
-        run_carefully(lambda: verify.run(options, more))
+    more = {}
+    if options.saved_model and c_client.compiler():
+        more["SavedModel, C"] = functools.partial(by_c, options.saved_model)
+    verify.run(options, more)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(["verify", *sys.argv[1:]], run=run)

@@ -1,7 +1,7 @@
 """The one way to read lines, and the one way to write a file or a directory.
 
-Whatever is written is written beside its target and then renamed, so that nobody ever
-sees half of it.
+What is written is written beside its target and then renamed, so that nobody ever sees
+half of it; but `opened_to_write` is for what others may read as it grows.
 """
 
 from __future__ import annotations
@@ -177,10 +177,12 @@ def opened_to_write(path: str | Path) -> IO[bytes]:
 
     Args:
         path: The file, gzip if its name ends in `.gz`; what was there before is lost.
+            Its directory is made if there is none.
 
     Returns:
         A stream of bytes.
     """
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     if str(path).endswith(".gz"):
         return cast(IO[bytes], gzip.open(path, "wb"))
     return open(path, "wb")

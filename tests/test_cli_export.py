@@ -111,7 +111,7 @@ def test_options_of_a_tflite_file(path, asked, tmp_path):
     assert given.pop("metadata")["precision"] == "float32"
     assert given == {"quantize": None, "source_length": None}
     assert translator.search.n_best == 3  # the run's
-    words = "--quantize int8 --source_length 9 --hypotheses 1 --max_source_length 8"
+    words = "--quantize int8 --source_length 9 --n_best 1 --max_source_length 8"
     translator, given = asked(path, out, *words.split())
     del given["metadata"]
     assert given == {"quantize": "int8", "source_length": 9}
@@ -127,7 +127,7 @@ def test_options_of_a_tflite_file(path, asked, tmp_path):
         ("x.tflite --precision float32", "--precision is for a SavedModel.*float32"),
         ("x --quantize int8", "--quantize is for a .tflite file. Received: int8, x"),
         ("x --source_length 9", "--source_length is for a .tflite file"),
-        ("x --hypotheses 2", "--hypotheses is for a .tflite file"),
+        ("x --n_best 2", "--n_best is for a .tflite file"),
     ],
 )
 def test_options_of_the_other_kind(words, message):
@@ -142,7 +142,7 @@ def test_wrong_options(path, tmp_path, capsys):
         said = capsys.readouterr().err
         assert "--max_source_length must be at least 1. Received: 0" in said
         with pytest.raises(ValueError, match="n_best must be at most beam_width"):
-            run("export", path, "x.tflite", "--hypotheses", "4", "--check", "cat")
+            run("export", path, "x.tflite", "--n_best", "4", "--check", "cat")
     assert not list(tmp_path.iterdir())
 
 

@@ -9,8 +9,10 @@ import sys
 
 import pytest
 
+import keras_luong
+from keras_luong.checks import check_size
 from keras_luong.cli.commands import COMMANDS, TRAINING
-from keras_luong.cli.main import parse, run_carefully
+from keras_luong.cli.main import main, parse, run_carefully
 from keras_luong.config.presets import PRESETS
 from keras_luong.config.seq2seq import Seq2SeqConfig
 from keras_luong.config.training import TrainingConfig
@@ -87,6 +89,10 @@ def read(capsys, *argv):
         ("train --run_dir x --beta_2 0.9", "--beta_2 needs optimizer"),
         ("translate", "RUN_DIR is missing"),
         ("translate x --length_penalty 1 --average 1", "At most one of"),
+        ("train --run_dir x --seed -1", "--seed must be at least 0. Received: -1"),
+        ("evaluate --test a b", "RUN_DIR is missing"),
+        ("evaluate x --test a", "--test needs a value"),
+        ("compare --flags a b", "RUN_DIRS is missing .it comes before"),
         ("translate x --n_best 0", "--n_best must be at least 1. Received: 0"),
         ("translate x --precision half", "--precision must be float32, .*half"),
         ("average x --last 3 --weights a", "At most one of --last, --weights"),
@@ -104,7 +110,7 @@ def test_mistakes_are_told_in_a_sentence(capsys, argv, message):
 
 
 def test_options_become_their_dataclass():
-    name, options = parse(["translate", "x", "--ensemble", "a", "b", "--n_best=3"])
+    name, options = parse("translate --ensemble a --ensemble=b x --n_best=3".split())
     assert name == "translate" and options.n_best == 3
     assert [str(path) for path in (options.run_dir, *options.ensemble)] == list("xab")
     _, again = parse("translate x --ensemble a --ensemble b --n_best 3".split())
@@ -122,8 +128,8 @@ def test_a_training_is_a_configuration():
     assert config == TrainingConfig.from_preset(
         "multi30k-small", units=12, attention=None, input_feeding=False, epochs=3
     )
-    _, (config, _) = parse("train --run_dir r --learning_rate 1e-3 --seed -1".split())
-    assert (config.learning_rate, config.seed, config.vocab_size) == (1e-3, -1, 50000)
+    _, (config, _) = parse("train --run_dir r --learning_rate 1e-3 --seed 7".split())
+    assert (config.learning_rate, config.seed, config.vocab_size) == (1e-3, 7, 50000)
     twice = "train --run_dir r --preset gnmt --seed 1 --preset=small --seed 2"
     _, (config, _) = parse(twice.split())  # the last one counts
     assert (config.preset, config.seed) == ("small", 2)
@@ -132,7 +138,7 @@ def test_a_training_is_a_configuration():
 @pytest.mark.parametrize(
     "error, code",
     [
-        (ValueError("one\n two"), 2),
+        (ValueError("of some other library\n two"), 1),
         (FileNotFoundError(2, "No such file", "x"), 2),
         (RuntimeError("they differ"), 1),
         (KeyboardInterrupt(), 130),
@@ -150,6 +156,39 @@ def test_errors_of_a_command(capsys, error, code):
     if not isinstance(error, KeyboardInterrupt):
         with pytest.raises(type(error)):
             run_carefully(fail, debug=True)
+
+
+def test_what_the_library_refuses_is_a_mistake(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        run_carefully(lambda: check_size("units", 0))
+    assert stopped.value.code == 2
+    said = capsys.readouterr().err
+    assert said == "keras-luong: units must be at least 1. Received: 0\n"
+
+
+def test_what_goes_wrong_while_importing_is_told_too(capsys):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    def broken():
+        raise ImportError("no libcudart")
+
+    for ready, code in ((interrupted, 130), (broken, 1)):
+        with pytest.raises(SystemExit) as stopped:
+            main(["average", "x"], ready=ready)
+        assert stopped.value.code == code
+    assert "no libcudart (--debug shows where.)" in capsys.readouterr().err
+
+
+def test_another_function_may_run_a_command():
+    seen = []
+    main(["average", "x", "--debug"], run=seen.append)
+    assert str(seen[0].run_dir) == "x"
+
+
+def test_version(capsys):
+    assert parse(["--version"]) is None
+    assert capsys.readouterr().out.strip() == keras_luong.__version__
 
 
 def test_debug_shows_the_traceback():

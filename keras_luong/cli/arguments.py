@@ -31,6 +31,7 @@ def signature(
     defaults: Mapping[str, Any] | None = None,
     positional: Sequence[str] = (),
     exclusive: Sequence[str] = (),
+    repeated: Sequence[str] = (),
     complete: bool = True,
 ) -> inspect.Signature:
     """The signature whose arguments are the fields of some dataclasses.
@@ -40,6 +41,7 @@ def signature(
         defaults: Other defaults than the dataclasses', by field.
         positional: Fields that are given by their place.
         exclusive: Fields of which one at most can be given.
+        repeated: Lists that take one value each time that they are given.
         complete: Whether defaults are what counts where nothing is given, so that flags
             have an opposite, as --no-shared, and help says none.
     """
@@ -58,7 +60,7 @@ def signature(
                 # The last one counts, so that aliases and scripts can be overruled.
                 allow_repeating=True,
                 # At least one where there are several; none at all is not the default.
-                consume_multiple=0 if type(None) in kinds_of(hint) else 1,
+                consume_multiple=_consumed(hint, name in repeated),
                 group=(panel, exclude) if name in exclusive else panel,
                 converter=_converter(hint),
                 show_default=_shown if complete else _shown_unless_none,
@@ -89,7 +91,7 @@ def _shown(value: Any) -> Any:
 
 
 def _shown_unless_none(value: Any) -> Any:
-    return "" if value in (None, False) else _shown(value)
+    return "" if value is None or value is False else _shown(value)
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
@@ -113,6 +115,11 @@ def _plain(hint: Any) -> Any:
     return typing.Union[tuple(kinds)]  # noqa: UP007 (of a list)
 
 
+def _consumed(hint: Any, is_repeated: bool) -> Any:
+    """How many values a list takes at once: any number, but not none by mistake."""
+    return False if is_repeated else 0 if type(None) in kinds_of(hint) else 1
+
+
 def metavar(hint: Any) -> str:
     """What help shows for a value: "INT|none"; nothing for a flag.
 
@@ -121,14 +128,16 @@ def metavar(hint: Any) -> str:
         'INT|none'
     """
     names: list[str] = []
-    for kind in kinds_of(hint):
+    for kind in kinds_of(_plain(hint)):
         if typing.get_origin(kind) is Literal:
             choices = typing.get_args(kind)
             names += choices if len(choices) == 1 else ["NAME"]
         elif kind is bool:
             return ""
         elif typing.get_origin(kind) is tuple:
-            names.append(f"{metavar(typing.get_args(kind)[0])}...")
+            first, *rest = typing.get_args(kind)
+            several = "..." if Ellipsis in rest else f" {metavar(first)}" * len(rest)
+            names.append(f"{metavar(first)}{several}")
         else:
             names.append("none" if kind is type(None) else kind.__name__.upper())
     return "|".join(names)

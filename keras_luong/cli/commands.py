@@ -28,6 +28,8 @@ class Options:
     positional: ClassVar[tuple[str, ...]] = ("run_dir",)
     #: Options of which one at most can be given.
     exclusive: ClassVar[tuple[str, ...]] = ()
+    #: Lists that take one value each time that they are given.
+    repeated: ClassVar[tuple[str, ...]] = ("ensemble",)
 
     def __post_init__(self) -> None:
         """Checks all fields."""
@@ -40,7 +42,8 @@ class RunOptions(Options):
 
     Args:
         run_dir: A run directory, as `keras-luong train` writes it.
-        ensemble: More runs with the same tokenizers, to translate together with.
+        ensemble: Another run with the same tokenizers, to translate together with; may
+            be given several times.
         precision: What the models compute in; by default what they were trained in.
     """
 
@@ -149,7 +152,7 @@ class EvaluateOptions(CorpusOptions, SearchOptions, RunOptions):
         batch_size: Sentences that are translated at once.
     """
 
-    test: tuple[Path, ...] = ()
+    test: tuple[Path, Path] | None = None
     bleu_tokenize: str | None = None
     output: Path | None = None
     show: Count = 0
@@ -188,16 +191,17 @@ class ExportOptions(SearchOptions, RunOptions):
             a file whose name ends in .tflite.
         check: A text that run and export translate, to be compared; by default a
             sentence of the run's validation data.
-        version: Of a SavedModel; servers load the highest.
+        version: Of a SavedModel, 1 by default; servers load the highest.
         overwrite: Whether to replace a version that is there.
-        max_batch_size: More texts in one request are refused (SavedModel).
+        max_batch_size: More texts in one request are refused; by default 256
+            (SavedModel).
         warmup: Texts that a server translates before it takes requests; by default the
             check text, if tensorflow-serving-api is installed (SavedModel).
         quantize: A half or a quarter of the size (.tflite).
         source_length: Source tokens, where every shape must be known, as in LiteRT.js;
             by default any (.tflite).
-        hypotheses: Hypotheses that are found for a text; the run's by default
-            (.tflite).
+        n_best: Hypotheses that are found for a text; the run's by default (.tflite; a
+            SavedModel has a signature for all).
     """
 
     positional = ("run_dir", "out")
@@ -210,7 +214,7 @@ class ExportOptions(SearchOptions, RunOptions):
     warmup: tuple[str, ...] | None = None
     quantize: Literal["float16", "int8"] | None = None
     source_length: int | None = None
-    hypotheses: int | None = None
+    n_best: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

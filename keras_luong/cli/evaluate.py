@@ -27,11 +27,6 @@ def run(options: EvaluateOptions) -> None:
     record = read_record(options.run_dir)
     tokenize = options.bleu_tokenize or record["settings"].get("bleu_tokenize", "13a")
     check_tokenize("--bleu_tokenize", tokenize)
-    if options.test and len(options.test) != 2:
-        raise ValueError(
-            "--test needs two files, sources and references. Received: "
-            f"{' '.join(map(str, options.test))}"
-        )
     tests = list(_test_sets(options))
     translator = load_translator(options)
     for test in tests:

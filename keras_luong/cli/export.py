@@ -18,12 +18,12 @@ from keras_luong.text.corpus import sentences
 from keras_luong.translation.translator import Translator
 
 OF_SAVED_MODELS = ("version", "max_batch_size", "warmup", "precision")
-OF_TFLITE = ("quantize", "source_length", "hypotheses")
+OF_TFLITE = ("quantize", "source_length", "n_best")
 
 
 def run(options: ExportOptions) -> Path:
     """Exports, compares the export with the run on a text, says how to use it."""
-    is_tflite = options.out.suffix == ".tflite"
+    is_tflite = options.out.suffix.lower() == ".tflite"
     what = "a SavedModel" if is_tflite else "a .tflite file"
     for name in OF_SAVED_MODELS if is_tflite else OF_TFLITE:
         if (value := getattr(options, name)) is not None:
@@ -63,8 +63,8 @@ def _to_tflite(options: ExportOptions) -> Path:
     translator = load_translator(options, "float32")  # as the file computes
     can_run = importlib.util.find_spec("keras_luong_edge") is not None
     text = check_text(options) if can_run else ""
-    if options.hypotheses is not None:
-        translator = translator.with_search(n_best=options.hypotheses)
+    if options.n_best is not None:
+        translator = translator.with_search(n_best=options.n_best)
     path = export_tflite(
         translator,
         options.out,

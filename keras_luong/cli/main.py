@@ -6,9 +6,12 @@ import difflib
 import importlib
 import inspect
 import itertools
+import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import metadata
 from typing import Any, NoReturn
 
 import cyclopts
@@ -69,7 +72,11 @@ def parse(argv: Sequence[str], prog: str = PROG) -> Parsed | None:
     return (name, found) if isinstance(found, (Options, tuple)) else None
 
 
-def main(argv: Sequence[str] | None = None, ready: Callable[[], Any] = int) -> None:
+def main(
+    argv: Sequence[str] | None = None,
+    run: Callable[[Any], Any] | None = None,
+    ready: Callable[[], Any] = int,
+) -> None:
     """Runs a command line.
 
     A mistake is a sentence or two on standard error, and exit code 2; `--debug` shows
@@ -77,6 +84,7 @@ def main(argv: Sequence[str] | None = None, ready: Callable[[], Any] = int) -> N
 
     Args:
         argv: The words after the program's name; by default the process's.
+        run: What to do with the options; by default what the command does.
         ready: Is called before what the command needs is imported.
     """
     words = list(sys.argv[1:] if argv is None else argv)
@@ -84,10 +92,17 @@ def main(argv: Sequence[str] | None = None, ready: Callable[[], Any] = int) -> N
     parsed = parse([word for word in words if word != "--debug"])
     if parsed is None:
         return
-    ready()
     name, options = parsed
-    run = importlib.import_module(f"keras_luong.cli.{name}").run
-    run_carefully(lambda: run(options), debug)
+
+    def work() -> None:
+        ready()
+        command = run or importlib.import_module(f"keras_luong.cli.{name}").run
+        command(options)
+
+    if not debug:
+        # What TensorFlow says of the machine would hide what we say of a mistake.
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    run_carefully(work, debug)
 
 
 def run_carefully(run: Callable[[], Any], debug: bool = False, prog: str = PROG) -> Any:
@@ -109,11 +124,23 @@ def run_carefully(run: Callable[[], Any], debug: bool = False, prog: str = PROG)
         return run()
     except KeyboardInterrupt as error:
         raise SystemExit(130) from error
+    except BrokenPipeError:  # who reads has read enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (*MISTAKES, RuntimeError) as error:
         if debug:
             raise
-        code = 2 if isinstance(error, MISTAKES) else 1
-        _fail(prog, " ".join(str(error).split()) or type(error).__name__, code)
+        code = 2 if isinstance(error, MISTAKES) and _is_ours(error) else 1
+        hint = " (--debug shows where.)" if code == 1 else ""
+        message = " ".join(str(error).split()) or type(error).__name__
+        _fail(prog, f"{message}{hint}", code)
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether the library refused something, and not what it is made of."""
+    if isinstance(error, OSError):
+        return True
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return str(frames[-1].f_globals.get("__name__", "")).startswith("keras_luong")
 
 
 def _fail(prog: str, message: str, code: int = 2) -> NoReturn:
@@ -128,7 +155,8 @@ def _app(prog: str) -> cyclopts.App:
         help="Translators with Luong's attention, from two text files to a server. Any "
         "command takes --debug, which shows the traceback of an error.",
         help_format="plaintext",
-        version_flags=(),
+        version=lambda: metadata.version("keras_luong"),
+        version_flags=("--version",),
         help_formatter=Formatter(),
         default_parameter=cyclopts.Parameter(
             name_transform=lambda name: name,  # learning_rate, not learning-rate
@@ -168,6 +196,7 @@ def _signature(options: type[Options]) -> inspect.Signature:
         {(cls.__doc__ or "").split(".\n")[0]: cls for cls in classes},
         positional=options.positional,
         exclusive=options.exclusive,
+        repeated=options.repeated,
         complete=False,
     )
 
@@ -233,6 +262,8 @@ def _reworded(error: cyclopts.CycloptsError, argv: Sequence[str], prog: str) -> 
         case cyclopts.MissingArgumentError():
             given = error.keyword or (error.argument and error.argument.tokens)
             wanting = "needs a value" if given else "is missing"
+            if not given and place.isupper():
+                wanting += " (it comes before options that take several values)"
             return f"{error.keyword or place} {wanting}: {more}."
         case cyclopts.ValidationError(group=group) if group:
             names = re.findall(r"--\w+", error.exception_message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import types
 import typing
 from pathlib import Path
@@ -23,6 +24,10 @@ def _check_count(name: str, value: Any) -> int:
     return check_size(name, value, smallest=0)
 
 
+def _check_seed(name: str, value: Any) -> int:
+    return check_size(name, value, smallest=0, largest=2**32 - 1)
+
+
 def _check_number(name: str, value: Any) -> float:
     return check_above(name, value, float("-inf"))
 
@@ -32,14 +37,14 @@ def _check_positive(name: str, value: Any) -> float:
 
 
 def _check_text(name: str, value: Any) -> str:
-    if not isinstance(value, str):
+    if not isinstance(value, (str, os.PathLike)):
         raise TypeError(f"{name} must be a string. Received: {value!r}")
-    return value
+    return os.fspath(value)
 
 
 #: Numbers that say what they may be; a plain `int` is at least 1.
 Count = Annotated[int, _check_count]  # 0 or more
-Integer = Annotated[int, lambda name, value: value]
+Seed = Annotated[int, _check_seed]
 Number = Annotated[float, _check_number]
 Rate = Annotated[float, check_rate]  # in [0, 1)
 NotNegative = Annotated[float, check_not_negative]

@@ -9,11 +9,12 @@ from typing import Any, Literal
 from keras_luong.checks import check_choice
 from keras_luong.config.fields import (
     Count,
-    Integer,
     NotNegative,
     Positive,
     Rate,
+    Seed,
     check_fields,
+    hints_of,
 )
 from keras_luong.config.model import ModelConfig
 from keras_luong.config.presets import PRESETS
@@ -29,6 +30,9 @@ FREE = frozenset(
     "epochs strategy early_stopping keep_epochs beam_width length_penalty jit_compile "
     "save_steps chosen_batch_tokens learning_rate clip_norm".split()
 )
+#: What follows from the data, or holds what is chosen.
+NOT_CHOSEN = {"source_vocab_size", "target_vocab_size", "model"}
+
 #: What each epoch's BLEU is of: the same, if the best weights are judged by it.
 OF_BLEU = frozenset(["eval_sentences", "bleu_tokenize"])
 
@@ -88,7 +92,7 @@ class OptimizationConfig:
             several.
         precision: What the model computes in.
         jit_compile: Whether XLA compiles the step.
-        seed: Of everything that is random.
+        seed: Seed of everything that is random.
         save_steps: Steps between checkpoints.
         keep_epochs: Epochs whose weights are kept, to be averaged.
     """
@@ -112,7 +116,7 @@ class OptimizationConfig:
     strategy: Literal["auto", "one", "mirrored", "multiworker"] = "auto"
     precision: Precision = "float32"
     jit_compile: bool = False
-    seed: Integer = 1
+    seed: Seed = 1
     save_steps: int = 500
     keep_epochs: Count = 5
 
@@ -207,7 +211,11 @@ class TrainingConfig(EvaluationConfig, OptimizationConfig, DataConfig):
         Raises:
             TypeError, ValueError: As of the class.
         """
-        return cls(**{**defaults(preset, changes.get("optimizer")), **_split(changes)})
+        base = defaults(preset, changes.get("optimizer"))  # there is such a preset
+        known = {*hints_of(cls), *hints_of(model_config_class(preset))} - NOT_CHOSEN
+        for name in changes.keys() - known:
+            check_choice("A setting", name, sorted(known))
+        return cls(**{**base, **_split(changes)})
 
     def model_config(self, source_vocab_size: int, target_vocab_size: int) -> Any:
         """The configuration of the model, once the vocabularies are known."""

@@ -18,6 +18,7 @@ import tensorflow as tf
 from keras_luong.checks import check_same, check_size
 from keras_luong.decoding.forced import force
 from keras_luong.decoding.stepping import StepModel, restricted, vocab_size_of
+from keras_luong.files import saved_beside
 from keras_luong.progress import Progress
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
@@ -189,7 +190,7 @@ class Shortlist:
             path: Usually ends with ".npz".
         """
         arrays = {name: getattr(self, name) for name in _ARRAYS}
-        with open(path, "wb") as file:
+        with saved_beside(path) as beside, beside.open("wb") as file:
             np.savez_compressed(file, **arrays)
 
     @classmethod

@@ -1,6 +1,6 @@
 """Trains a translator: the parts in the order in which they come, and `train`.
 
-`keras-luong train` composes the same parts one by one.
+`examples/train_wmt.py` composes the same parts one by one.
 """
 
 from __future__ import annotations
