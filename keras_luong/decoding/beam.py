@@ -1,7 +1,7 @@
 """Beam search: the `K` most probable open hypotheses, and a pool of finished ones.
 
-Shapes: `B` sentences, `A` of them not decided yet, `S` source length, `K` beam width,
-`N` hypotheses kept per sentence, `V` vocabulary, `T` longest hypothesis, `P` longest
+Shapes: B sentences, A of them not decided yet, S source length, K beam width,
+N hypotheses kept per sentence, V vocabulary, T longest hypothesis, P longest
 prefix.
 """
 
@@ -157,8 +157,8 @@ class BeamSearch:
 
         Args:
             model: A `StepModel`.
-            source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
-            prefix_ids: int32 `[B, P]`, how each sentence's hypotheses must begin,
+            source_ids: int32 [B, S], right-padded with `PAD_ID`.
+            prefix_ids: int32 [B, P], how each sentence's hypotheses must begin,
                 right-padded with `PAD_ID`; or None. A prefix may hold what is
                 forbidden, and the maximum length is at least one token beyond it.
 
@@ -286,11 +286,11 @@ class BeamSearch:
 
         Args:
             now: What is known before this step.
-            logits: `[A, K, V]`, or `[A, K, M]` of the shortlisted words.
-            ids: int32 `[M]`, these words, or None.
+            logits: [A, K, V], or [A, K, M] of the shortlisted words.
+            ids: int32 [M], these words, or None.
 
         Returns:
-            Log-probabilities of the longer hypotheses `[A, K, n]`, -inf for what cannot
+            Log-probabilities of the longer hypotheses [A, K, n], -inf for what cannot
             be, and their last tokens.
         """
         normalisers, possible = split_log_softmax(logits)
@@ -377,7 +377,7 @@ class BeamSearch:
         return beams._replace(log_probs=log_probs), pool
 
     def _pool_of(self, log_probs, length, bonus):
-        """Returns the beams `[A, K]` as pool entries of one length."""
+        """Returns the beams [A, K] as pool entries of one length."""
         scores = length_penalty_of(self.length_penalty).score(log_probs, length)
         # In TFLite -inf is the lowest finite number, which a penalty may divide.
         scores = tf.where(log_probs > IMPOSSIBLE, sum(bonus, scores), IMPOSSIBLE)

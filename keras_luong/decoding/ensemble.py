@@ -1,6 +1,6 @@
 """Ensembles: several models that choose each token together.
 
-Shapes: `B` batch, `S` source length, `K` beam, `V` target vocabulary.
+Shapes: B batch, S source length, K beam, V target vocabulary.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Ensemble:
         """Lets every model read the source.
 
         Args:
-            source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
+            source_ids: int32 [B, S], right-padded with `PAD_ID`.
 
         Returns:
             The models' memories, and their states.
@@ -88,13 +88,13 @@ class Ensemble:
         """Lets every model read one token per beam, and averages their answers.
 
         Args:
-            tokens: int32 `[B, K]`.
+            tokens: int32 [B, K].
             state: The models' states.
             memory: The models' memories.
 
         Returns:
-            Log-probabilities of the next token, float32 `[B, K, V]`; the new states;
-            and the mean of the models' attention, float32 `[B, K, S]`. A model without
+            Log-probabilities of the next token, float32 [B, K, V]; the new states;
+            and the mean of the models' attention, float32 [B, K, S]. A model without
             attention contributes the zeros that it returns.
         """
         members = zip(self.models, state, memory, strict=True)
@@ -111,11 +111,11 @@ class Ensemble:
         """Returns the ensemble of its models, each with a part of the vocabulary.
 
         Args:
-            ids: int32 `[M]`, the words that are scored.
-            allowed: bool `[B, M]`, which of them each sentence may use.
+            ids: int32 [M], the words that are scored.
+            allowed: bool [B, M], which of them each sentence may use.
 
         Returns:
-            An `Ensemble`, whose `step` returns log-probabilities `[B, K, M]`. Each
+            An `Ensemble`, whose `step` returns log-probabilities [B, K, M]. Each
             model's probabilities are those among the words that are left, and so is
             their mean. The arithmetic mean therefore differs a little from what the
             whole ensemble says of these words.
@@ -134,10 +134,10 @@ def geometric_mean(logits: tf.Tensor) -> tf.Tensor:
     mean of the logits is normalised once.
 
     Args:
-        logits: float32 `[M, ..., V]` of `M` models.
+        logits: float32 [M, ..., V] of `M` models.
 
     Returns:
-        Log-probabilities, float32 `[..., V]`.
+        Log-probabilities, float32 [..., V].
     """
     return tf.nn.log_softmax(tf.reduce_mean(logits, axis=0))
 
@@ -146,10 +146,10 @@ def arithmetic_mean(logits: tf.Tensor) -> tf.Tensor:
     """Returns the arithmetic mean of several models' probabilities.
 
     Args:
-        logits: float32 `[M, ..., V]` of `M` models.
+        logits: float32 [M, ..., V] of `M` models.
 
     Returns:
-        Log-probabilities, float32 `[..., V]`.
+        Log-probabilities, float32 [..., V].
     """
     count = tf.cast(tf.shape(logits)[0], tf.float32)
     total = tf.reduce_logsumexp(tf.nn.log_softmax(logits), axis=0)

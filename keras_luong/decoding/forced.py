@@ -1,6 +1,6 @@
 """Forced decoding: what a model thinks of targets that are given.
 
-Shapes: `B` batch, `S` source length, `T` target length, `V` vocabulary.
+Shapes: B batch, S source length, T target length, V vocabulary.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def force(model: StepModel, source_ids: tf.Tensor, target_ids: tf.Tensor) -> Hyp
 
     Args:
         model: A `StepModel`.
-        source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
-        target_ids: int32 `[B, T]`, `T >= 1`, without the begin token, usually up to and
+        source_ids: int32 [B, S], right-padded with `PAD_ID`.
+        target_ids: int32 [B, T], `T >= 1`, without the begin token, usually up to and
             with the end token, right-padded with `PAD_ID`.
 
     Returns:
@@ -70,6 +70,6 @@ def _force(model, source_ids, target_ids):
 
 
 def _log_prob(logits: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
-    """Returns the log-probability of tokens `[B, 1]` by logits `[B, 1, V]`."""
+    """Returns the log-probability of tokens [B, 1] by logits [B, 1, V]."""
     normalisers, _ = split_log_softmax(logits)
     return tf.gather(logits, tokens, batch_dims=2) - tf.squeeze(normalisers, axis=-1)

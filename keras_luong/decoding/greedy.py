@@ -45,6 +45,6 @@ class GreedySearch:
 
         Args:
             model: A `StepModel`.
-            source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
+            source_ids: int32 [B, S], right-padded with `PAD_ID`.
         """
         return self.as_beam_search()(model, source_ids)

@@ -1,7 +1,7 @@
 """What a beam search chose, step by step, and how its hypotheses are read off that.
 
-Shapes: `B` sentences, `A` of them not decided yet, `K` beam width, `N` hypotheses kept
-per sentence, `S` source length, `T` steps taken.
+Shapes: B sentences, A of them not decided yet, K beam width, N hypotheses kept
+per sentence, S source length, T steps taken.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def record(
     Args:
         history: What was chosen so far.
         time: int32, which step it is.
-        chosen: Tensors `[A, K, ...]`: ids, weights, log-probabilities, parents.
-        rows: int32 `[A]`, the sentences' places in the whole batch; None if all of it
+        chosen: Tensors [A, K, ...]: ids, weights, log-probabilities, parents.
+        rows: int32 [A], the sentences' places in the whole batch; None if all of it
             are there.
         count: int32, how many sentences the batch has.
     """

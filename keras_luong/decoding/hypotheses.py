@@ -1,6 +1,6 @@
 """What a search returns, and how it is written down step by step.
 
-Shapes: `B` batch, `S` source length, `N` hypotheses of a sentence, `T` length of the
+Shapes: B batch, S source length, N hypotheses of a sentence, T length of the
 longest of them.
 """
 
@@ -19,14 +19,14 @@ class Hypotheses(NamedTuple):
     """What a search returns, the best hypothesis of each sentence first.
 
     Attributes:
-        ids: int32 `[B, N, T]`, without the begin token, up to and with the end token
+        ids: int32 [B, N, T], without the begin token, up to and with the end token
             (absent if the maximum length cut the hypothesis), then `PAD_ID`.
-        lengths: int32 `[B, N]`, counting the end token. 0 where the sentence has no
+        lengths: int32 [B, N], counting the end token. 0 where the sentence has no
             such hypothesis: the search found no more of a probability above zero.
-        scores: float32 `[B, N]`, by which they are ranked; -inf where there is none.
-        log_probs: float32 `[B, N]`, the sum over the tokens.
-        weights: float32 `[B, N, T, S]`, the attention at each token, 0 after the end.
-        token_log_probs: float32 `[B, N, T]`, of each token, 0 after the end.
+        scores: float32 [B, N], by which they are ranked; -inf where there is none.
+        log_probs: float32 [B, N], the sum over the tokens.
+        weights: float32 [B, N, T, S], the attention at each token, 0 after the end.
+        token_log_probs: float32 [B, N, T], of each token, 0 after the end.
     """
 
     ids: tf.Tensor
@@ -49,7 +49,7 @@ class Written(NamedTuple):
         """Returns arrays for so many steps.
 
         Args:
-            shape: `[B, N, S]`, None where a size is not known.
+            shape: [B, N, S], None where a size is not known.
             steps: int32, at least as many as will be written.
         """
 
@@ -80,12 +80,12 @@ def collect(
     """Makes `Hypotheses` of what a search wrote.
 
     Args:
-        ids: int32 `[T, B, N]` of at least one step. What follows the end of a
+        ids: int32 [T, B, N] of at least one step. What follows the end of a
             hypothesis is ignored, and so is all of one whose score is -inf.
-        weights: float32 `[T, B, N, S]`.
-        log_probs: float32 `[T, B, N]`, of the hypothesis up to there.
-        lengths: int32 `[B, N]`.
-        scores: float32 `[B, N]`.
+        weights: float32 [T, B, N, S].
+        log_probs: float32 [T, B, N], of the hypothesis up to there.
+        lengths: int32 [B, N].
+        scores: float32 [B, N].
 
     Returns:
         `Hypotheses`, as long as the longest of them, and at least one token.

@@ -4,7 +4,7 @@ A search ranks *finished* hypotheses by a length penalty's `score` plus a covera
 penalty's, and stops by their `bound`s. It needs nothing else, so a penalty of your own
 is any object with these two methods.
 
-Shapes: `...` sentences and beams, `S` source length.
+Shapes: ... sentences and beams, S source length.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ class CoveragePenalty(Protocol):
         """Returns what to add to a finished hypothesis's score.
 
         Args:
-            coverage: float32 `[..., S]`, the attention that each source word had.
+            coverage: float32 [..., S], the attention that each source word had.
             mask: bool, broadcastable to `coverage`: which are words.
 
         Returns:
-            float32 `[...]`, never positive.
+            float32 [...], never positive.
         """
 
     def bound(
@@ -72,13 +72,13 @@ class CoveragePenalty(Protocol):
         """Bounds the score of everything that an open hypothesis can still become.
 
         Args:
-            coverage: float32 `[..., S]`, of open hypotheses.
+            coverage: float32 [..., S], of open hypotheses.
             mask: bool, broadcastable to `coverage`.
-            steps: int32, broadcastable to `[...]`: the most tokens that may follow,
+            steps: int32, broadcastable to [...]: the most tokens that may follow,
                 each of which adds at most 1 to the coverage of a word.
 
         Returns:
-            float32 `[...]`: no continuation gets more.
+            float32 [...]: no continuation gets more.
         """
 
 

@@ -1,6 +1,6 @@
 """The pool of a search's finished hypotheses, which never change again.
 
-Shapes: `B` sentences, `A` of them not decided yet, `K` beam width, `N` hypotheses kept
+Shapes: B sentences, A of them not decided yet, K beam width, N hypotheses kept
 per sentence.
 """
 
@@ -34,7 +34,7 @@ def offer(pool: Pool, others: Pool) -> Pool:
 
     Args:
         pool: `N` hypotheses per sentence.
-        others: Others, `[A, K]`, in any order.
+        others: Others, [A, K], in any order.
     """
     both = tf.nest.map_structure(lambda *x: tf.concat(x, axis=1), pool, others)
     size = pool.scores.shape[1]
@@ -56,12 +56,12 @@ def fill(pool: Pool, others: Pool) -> Pool:
 
 
 def scattered(whole: Pool, rows: tf.Tensor, part: Pool) -> Pool:
-    """Returns the pools `[B, N]` with those of some sentences replaced.
+    """Returns the pools [B, N] with those of some sentences replaced.
 
     Args:
         whole: The pools of all sentences.
-        rows: int32 `[A]`, which sentences to replace.
-        part: Their pools, `[A, N]`.
+        rows: int32 [A], which sentences to replace.
+        part: Their pools, [A, N].
     """
     return tf.nest.map_structure(
         lambda x, y: tf.tensor_scatter_nd_update(x, rows[:, None], y), whole, part

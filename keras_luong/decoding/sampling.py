@@ -1,6 +1,6 @@
 """Sampling: each next token drawn from the model's distribution, or its best part.
 
-Shapes: `B` batch, `S` source length, `N` samples of a sentence, `V` vocabulary, `T`
+Shapes: B batch, S source length, N samples of a sentence, V vocabulary, T
 longest that a sample may grow.
 """
 
@@ -109,7 +109,7 @@ class RandomSampling:
 
         Args:
             model: A `StepModel`.
-            source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
+            source_ids: int32 [B, S], right-padded with `PAD_ID`.
 
         Raises:
             ValueError: If the ids are not of this shape.
@@ -169,7 +169,7 @@ class RandomSampling:
         return follow(outputs, tf.zeros_like(samples.lengths))
 
     def _draw(self, logits, uniforms):
-        """Returns tokens `[B, N]` and their log-probabilities."""
+        """Returns tokens [B, N] and their log-probabilities."""
         logits = tf.cast(logits, tf.float32)
         normalisers, possible = split_log_softmax(logits)
         ids = tf.range(tf.shape(logits)[-1])
@@ -186,7 +186,7 @@ class RandomSampling:
         return self.max_length or 2 * tf.shape(source_ids)[1] + 10
 
     def _uniforms(self, source_ids, limits):
-        """Returns all random numbers of the search, float64 `[B, T, N]` in [0, 1).
+        """Returns all random numbers of the search, float64 [B, T, N] in [0, 1).
 
         A sentence has numbers up to its own limit, drawn apart from the others'.
         """
@@ -206,7 +206,7 @@ class RandomSampling:
         return tf.map_fn(of_sentence, rows, fn_output_signature=signature)[:-1]
 
     def _keys(self, source_ids):
-        """Returns seeds of stateless random ops, one per sentence: int64 `[B, 2]`."""
+        """Returns seeds of stateless random ops, one per sentence: int64 [B, 2]."""
         batch = tf.shape(source_ids)[0]
         if self.seed is None:
             # Not tf.random.uniform, which would write the global seed into the graph.
@@ -237,14 +237,14 @@ def draw(
     `top_p` keep the lower ids.
 
     Args:
-        logits: float32 `[B, N, V]`, -inf where a token is impossible.
-        uniforms: float64 `[B, N]` in [0, 1).
+        logits: float32 [B, N, V], -inf where a token is impossible.
+        uniforms: float64 [B, N] in [0, 1).
         temperature: See `RandomSampling`.
         top_k: See `RandomSampling`.
         top_p: See `RandomSampling`.
 
     Returns:
-        int32 `[B, N]`. Impossible tokens are drawn only where there are no others.
+        int32 [B, N]. Impossible tokens are drawn only where there are no others.
 
     Example:
         >>> draw(tf.math.log([[[0.25, 0.75]]]), tf.constant([[0.3]], tf.float64))
@@ -286,7 +286,7 @@ def _sort(logits, masses_of, enough):
 
 
 def _first_beyond(masses, uniforms):
-    """Returns the index `[B, N]` of the mass, laid end to end, that a number hits."""
+    """Returns the index [B, N] of the mass, laid end to end, that a number hits."""
     # What has no mass has no place, so that no rounding can let it be drawn.
     ends = tf.where(masses > 0, tf.cumsum(masses, axis=-1), 0.0)
     places = uniforms[..., tf.newaxis] * tf.reduce_max(ends, axis=-1, keepdims=True)

@@ -1,7 +1,7 @@
 """What a beam search knows between two steps, and how decided sentences leave it.
 
-Shapes: `B` sentences, `A` of them not decided yet, `S` source length, `K` beam width,
-`N` hypotheses kept per sentence, `T` longest hypothesis, `P` longest prefix.
+Shapes: B sentences, A of them not decided yet, S source length, K beam width,
+N hypotheses kept per sentence, T longest hypothesis, P longest prefix.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Beams(NamedTuple):
 
 
 class SearchState(NamedTuple):
-    """All that a step changes, and the pools `[B, N]` of the sentences that left."""
+    """All that a step changes, and the pools [B, N] of the sentences that left."""
 
     time: tf.Tensor
     sentences: Sentences

@@ -1,6 +1,6 @@
 """Shortlists: the few target words that a sentence's translation may be made of.
 
-Shapes: `B` sentences, `S` source length, `P` prefix length, `V` target vocabulary, `M`
+Shapes: B sentences, S source length, P prefix length, V target vocabulary, M
 words that the batch's shortlists have together.
 """
 
@@ -44,8 +44,8 @@ class Shortlist:
     words on the list the result is the same as without.
 
     Args:
-        frequent: Integers `[F]`, target ids that every sentence may use.
-        lexicon: Integers `[source vocabulary, C]`, each source word's translations,
+        frequent: Integers [F], target ids that every sentence may use.
+        lexicon: Integers [source vocabulary, C], each source word's translations,
             filled up with `PAD_ID`.
         vocab_size: `V`.
 
@@ -85,8 +85,8 @@ class Shortlist:
         """Returns the words that a batch's hypotheses may be made of.
 
         Args:
-            source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
-            prefix_ids: int32 `[B, P]`, likewise; a prefix's words are allowed too.
+            source_ids: int32 [B, S], right-padded with `PAD_ID`.
+            prefix_ids: int32 [B, P], likewise; a prefix's words are allowed too.
             at_least: The least `M`, filled up with padding that is not allowed.
         """
         B, S = tf.unstack(tf.shape(source_ids))
@@ -117,12 +117,12 @@ class Shortlist:
 
         Args:
             model: A `StepModel` with a method `restricted`, as keras_luong's have.
-            source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
-            prefix_ids: int32 `[B, P]`, likewise.
+            source_ids: int32 [B, S], right-padded with `PAD_ID`.
+            prefix_ids: int32 [B, P], likewise.
             at_least: The least number of words.
 
         Returns:
-            int32 `[M]`, and a `StepModel` whose logits are `[B, K, M]`.
+            int32 [M], and a `StepModel` whose logits are [B, K, M].
 
         Raises:
             TypeError: If the model has no such method.
@@ -233,7 +233,7 @@ def _lexicon(links: Counter[int], sizes: tuple[int, int], per_word: int) -> np.n
 
 
 def _attended(model, source, target):
-    """Returns the source word that each target word attends to most, all `[B, T]`.
+    """Returns the source word that each target word attends to most, all [B, T].
 
     Returns these words, the target, and whether the one translates the other: neither
     an end nor padding counts, nor does attention to nothing.

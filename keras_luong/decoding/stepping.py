@@ -1,6 +1,6 @@
 """The seam between models and searches: `encode` once, then `step` by step.
 
-Shapes: `B` batch, `S` source length, `T` target length, `K` beam, `V` vocabulary.
+Shapes: B batch, S source length, T target length, K beam, V vocabulary.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class StepModel(Protocol):
         """Reads the source.
 
         Args:
-            source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
+            source_ids: int32 [B, S], right-padded with `PAD_ID`.
 
         Returns:
-            `(memory, state)`: nests of tensors. The memory, with leaves `[B, ...]`, is
-            handed to every step unchanged; the state, with leaves `[B, 1, ...]`,
+            `(memory, state)`: nests of tensors. The memory, with leaves [B, ...], is
+            handed to every step unchanged; the state, with leaves [B, 1, ...],
             follows the beams.
         """
 
@@ -45,8 +45,8 @@ class StepModel(Protocol):
         """Reads one token per beam and scores the next.
 
         Args:
-            tokens: int32 `[B, K]`.
-            state: A nest with leaves `[B, K, ...]`, whose shapes stay the same.
+            tokens: int32 [B, K].
+            state: A nest with leaves [B, K, ...], whose shapes stay the same.
             memory: What `encode` returned.
 
         Returns:
@@ -62,7 +62,7 @@ class Search(Protocol):
 
         Args:
             model: A `StepModel`.
-            source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
+            source_ids: int32 [B, S], right-padded with `PAD_ID`.
 
         Returns:
             `Hypotheses`.
@@ -93,8 +93,8 @@ def restricted(model: Any, ids: tf.Tensor, allowed: tf.Tensor) -> StepModel:
 
     Args:
         model: A `StepModel` with a method `restricted`, as those of keras_luong have.
-        ids: int32 `[M]`, the words that are scored.
-        allowed: bool `[B, M]`, which of them each sentence may use.
+        ids: int32 [M], the words that are scored.
+        allowed: bool [B, M], which of them each sentence may use.
 
     Raises:
         TypeError: If the model has no such method.
@@ -108,7 +108,7 @@ def restricted(model: Any, ids: tf.Tensor, allowed: tf.Tensor) -> StepModel:
 
 
 def check_source_ids(source_ids: tf.Tensor) -> tf.Tensor:
-    """Returns the ids as int32 `[B, S]`; raises ValueError for another shape."""
+    """Returns the ids as int32 [B, S]; raises ValueError for another shape."""
     source_ids = tf.cast(tf.convert_to_tensor(source_ids), tf.int32)
     if source_ids.shape.rank not in (2, None) or source_ids.shape[1] == 0:
         raise ValueError(
@@ -123,8 +123,8 @@ def check_target_ids(name: str, ids: tf.Tensor, source_ids: tf.Tensor) -> tf.Ten
 
     Args:
         name: What the user calls the ids, such as "prefix_ids".
-        ids: Integers `[B, any]`.
-        source_ids: int32 `[B, S]`.
+        ids: Integers [B, any].
+        source_ids: int32 [B, S].
 
     Raises:
         ValueError: If the ids are of another shape.
@@ -147,11 +147,11 @@ def split_log_softmax(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     its share of the probability, so that a score is the model's own.
 
     Args:
-        logits: float32 `[..., V]`.
+        logits: float32 [..., V].
 
     Returns:
-        The normalisers `log Σ exp(logits)`, float32 `[..., 1]`, and whether they are
-        finite, bool `[..., 1]`. They are not where all logits are -inf, or one of them
+        The normalisers `log Σ exp(logits)`, float32 [..., 1], and whether they are
+        finite, bool [..., 1]. They are not where all logits are -inf, or one of them
         is NaN or +inf: no token is possible there.
     """
     normalisers = tf.reduce_logsumexp(logits, axis=-1, keepdims=True)
@@ -159,15 +159,15 @@ def split_log_softmax(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def token_counts(ids: tf.Tensor) -> tf.Tensor:
-    """Returns how many tokens each row of `ids [B, T]` has without padding, `[B]`."""
+    """Returns how many tokens each row of `ids` [B, T] has without padding, [B]."""
     return tf.reduce_sum(tf.cast(ids != PAD_ID, tf.int32), axis=1)
 
 
 def length_limits(source_ids: tf.Tensor, max_length: int | None) -> tf.Tensor:
-    """Returns the longest that each sentence's hypotheses may grow, int32 `[B]`.
+    """Returns the longest that each sentence's hypotheses may grow, int32 [B].
 
     Args:
-        source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
+        source_ids: int32 [B, S], right-padded with `PAD_ID`.
         max_length: The limit of all, or None for twice the sentence's own length
             (without padding, so that its neighbours do not matter) and 10.
     """
@@ -180,11 +180,11 @@ def follow(nest: Any, parents: tf.Tensor) -> Any:
     """Lets every tensor follow the beams: `out[b, k] = x[b, parents[b, k]]`.
 
     Args:
-        nest: Tensors `[B, K, ...]`.
-        parents: int32 `[B, K']`.
+        nest: Tensors [B, K, ...].
+        parents: int32 [B, K'].
 
     Returns:
-        The same nest of tensors `[B, K', ...]`.
+        The same nest of tensors [B, K', ...].
     """
     return tf.nest.map_structure(lambda x: tf.gather(x, parents, batch_dims=1), nest)
 

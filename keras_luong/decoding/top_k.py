@@ -21,11 +21,11 @@ def top_k(x: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
     put back in the order of their indices, so that lower ones come first at ties.
 
     Args:
-        x: Floats `[..., n]` without NaN; `n` must be static for two stages.
+        x: Floats [..., n] without NaN; `n` must be static for two stages.
         k: At most `n`.
 
     Returns:
-        The `k` largest entries, largest first, and their int32 indices, `[..., k]`;
+        The `k` largest entries, largest first, and their int32 indices, [..., k];
         among equals lower indices come first.
     """
     n = x.shape[-1]

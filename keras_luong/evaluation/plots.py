@@ -62,7 +62,7 @@ def attention_figure(
     left to right. Sentences themselves always run from left to right and downwards.
 
     Args:
-        weights: Attention weights `[T, S]`, 0 to 1; anything NumPy can read.
+        weights: Attention weights [T, S], 0 to 1; anything NumPy can read.
         source_tokens: The `S` source tokens, drawn along the top.
         target_tokens: The `T` target tokens, drawn down the left side.
         title: Optional line above the picture.
@@ -72,7 +72,7 @@ def attention_figure(
 
     Raises:
         ImportError: If matplotlib is not installed.
-        ValueError: If `weights` is not `[T, S]`, is empty, or is not finite.
+        ValueError: If `weights` is not [T, S], is empty, or is not finite.
         TypeError: If one string is given in place of a list of tokens.
 
     Example:
@@ -125,14 +125,14 @@ def save_attention(
         path: Where to; the ending (`.png`, `.pdf`, `.svg`) gives the format. An SVG
             holds outlines instead of letters, so it looks the same on machines that
             lack the fonts (unless `rcParams["svg.fonttype"]` has been changed).
-        weights: Attention weights `[T, S]`.
+        weights: Attention weights [T, S].
         source_tokens: The `S` source tokens.
         target_tokens: The `T` target tokens.
         title: Optional line above the picture.
 
     Raises:
         ImportError: If matplotlib is not installed.
-        ValueError: If `weights` is not `[T, S]`, is empty, or is not finite.
+        ValueError: If `weights` is not [T, S], is empty, or is not finite.
         TypeError: If one string is given in place of a list of tokens.
 
     Example:

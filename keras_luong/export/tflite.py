@@ -10,7 +10,7 @@ source.spm           the tokenizers (.txt if they are of words)
 target.spm
 ```
 
-Shapes: `S` source tokens, `N` hypotheses, `T` target tokens, ends counted.
+Shapes: S source tokens, N hypotheses, T target tokens, ends counted.
 """
 
 from __future__ import annotations

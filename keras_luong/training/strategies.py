@@ -123,10 +123,10 @@ def gather_rows(strategy: tf.distribute.Strategy, row: np.ndarray) -> np.ndarray
 
     Args:
         strategy: From `make_strategy`.
-        row: What this machine has, `[1, N]`; `N` must be the same on all machines.
+        row: What this machine has, [1, N]; `N` must be the same on all machines.
 
     Returns:
-        `[R, N]`, a row for each replica; the replicas of one machine have the same.
+        [R, N], a row for each replica; the replicas of one machine have the same.
 
     Example:
         >>> gather_rows(make_strategy("one"), np.array([[3, 4]]))

@@ -1,7 +1,7 @@
 """Links between words: read off attention, compared with an annotator's.
 
-An alignment is a set of links (source index, target index), counted from 0. Shapes: `T`
-target tokens, `S` source tokens.
+An alignment is a set of links (source index, target index), counted from 0. Shapes: T
+target tokens, S source tokens.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def hard_alignment(
     better depends on the model: measure both.
 
     Args:
-        weights: Attention weights `[T, S]`; anything NumPy can read.
+        weights: Attention weights [T, S]; anything NumPy can read.
         shift: 0 for the step that predicts a token, 1 for the one that reads it.
         source_end: Whether the last column is an end token. A target token that attends
             to it most has no link.
@@ -63,7 +63,7 @@ def hard_alignment(
         weight above 0 gives no link.
 
     Raises:
-        ValueError: If `weights` is not `[T, S]` or not finite, or `shift` is not 0 or
+        ValueError: If `weights` is not [T, S] or not finite, or `shift` is not 0 or
             1.
 
     Example:
@@ -142,7 +142,7 @@ def matrix(
     source: Sequence[str] | None = None,
     target: Sequence[str] | None = None,
 ) -> np.ndarray:
-    """Returns weights as a finite matrix `[T, S]`, of the tokens if these are given.
+    """Returns weights as a finite matrix [T, S], of the tokens if these are given.
 
     Integers become floats, and half precision becomes single.
     """

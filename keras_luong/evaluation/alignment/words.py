@@ -1,6 +1,6 @@
 """From pieces of words to words: alignments merged, unknown words replaced.
 
-Shapes: `T` target tokens, `S` source tokens.
+Shapes: T target tokens, S source tokens.
 """
 
 from __future__ import annotations
@@ -77,15 +77,15 @@ def merge_weights(
     `weights[1:]` and `target_tokens[:-1]`.
 
     Args:
-        weights: Attention weights `[T, S]`.
+        weights: Attention weights [T, S].
         source_tokens: The `S` source tokens.
         target_tokens: The `T` target tokens.
 
     Returns:
-        Weights `[target words, source words]`, words as `words_of` has them.
+        Weights [target words, source words], words as `words_of` has them.
 
     Raises:
-        ValueError: If `weights` is not `[T, S]` or not finite.
+        ValueError: If `weights` is not [T, S] or not finite.
 
     Example:
         >>> merge_weights([[0.5, 0.3, 0.2]], ["▁Hun", "de", "▁!"], ["▁dogs"])
@@ -153,7 +153,7 @@ def replace_unknowns(
         source_tokens: The `S` source words, as they were written: a vocabulary's
             `<unk>` here could only be copied. Padding, begin and end tokens are never
             attended to.
-        weights: Attention weights `[T, S]`.
+        weights: Attention weights [T, S].
         dictionary: Target words by source word.
         unknown: What an unknown word reads.
 
@@ -161,7 +161,7 @@ def replace_unknowns(
         The target words. One without attention to any word stays unknown.
 
     Raises:
-        ValueError: If `weights` is not `[T, S]` or not finite.
+        ValueError: If `weights` is not [T, S] or not finite.
 
     Example:
         >>> replace_unknowns(["Herr", "<unk>"], ["Mr", "Ng"], [[1, 0], [0.2, 0.8]])
@@ -180,7 +180,7 @@ def replace_unknowns(
 
 
 def _membership(words: list[Word], dtype: DTypeLike) -> np.ndarray:
-    """Matrix `[tokens, words]`, 1 where a token belongs to a word."""
+    """Matrix [tokens, words], 1 where a token belongs to a word."""
     owners = [n for n, word in enumerate(words) for _ in word.tokens]
     return np.eye(len(words), dtype=dtype)[np.array(owners, int)]
 
