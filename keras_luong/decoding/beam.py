@@ -1,4 +1,4 @@
-"""Beam search: the `K` most probable open hypotheses, and a pool of finished ones.
+"""Beam search: the K most probable open hypotheses, and a pool of finished ones.
 
 Shapes: B sentences, A of them not decided yet, S source length, K beam width,
 N hypotheses kept per sentence, V vocabulary, T longest hypothesis, P longest
@@ -93,8 +93,8 @@ class BeamSearch:
     a tie.
 
     Args:
-        beam_width: `K`.
-        n_best: `N`, at most `beam_width`.
+        beam_width: K.
+        n_best: N, at most `beam_width`.
         max_length: Counts the end token. None for twice the sentence's source length
             and 10, unless `max_length_ratio` is given.
         length_penalty: The alpha of GNMT's `((5 + length) / 6) ** alpha`, 0 for none;

@@ -19,7 +19,7 @@ def repeats(
         written: int32 [B, K, T], the tokens so far.
         time: int32, how many there are.
         size: The n of the n-grams.
-        vocab_size: `V`.
+        vocab_size: V.
     """
     B, K, T = tf.unstack(tf.shape(written))
     windows = tf.maximum(T - size + 1, 0)  # the places where an n-gram may begin

@@ -134,7 +134,7 @@ def geometric_mean(logits: tf.Tensor) -> tf.Tensor:
     mean of the logits is normalised once.
 
     Args:
-        logits: float32 [M, ..., V] of `M` models.
+        logits: float32 [M, ..., V] of M models.
 
     Returns:
         Log-probabilities, float32 [..., V].
@@ -146,7 +146,7 @@ def arithmetic_mean(logits: tf.Tensor) -> tf.Tensor:
     """Returns the arithmetic mean of several models' probabilities.
 
     Args:
-        logits: float32 [M, ..., V] of `M` models.
+        logits: float32 [M, ..., V] of M models.
 
     Returns:
         Log-probabilities, float32 [..., V].

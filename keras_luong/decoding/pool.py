@@ -15,7 +15,7 @@ from keras_luong.decoding.stepping import follow
 
 
 class Pool(NamedTuple):
-    """A sentence's `N` best finished hypotheses, best first; empty places score -inf.
+    """A sentence's N best finished hypotheses, best first; empty places score -inf.
 
     The pool holds where a hypothesis's last token is found; the history knows the rest.
     """
@@ -33,7 +33,7 @@ def offer(pool: Pool, others: Pool) -> Pool:
     behind the finished ones whatever their scores, see `fill`.
 
     Args:
-        pool: `N` hypotheses per sentence.
+        pool: N hypotheses per sentence.
         others: Others, [A, K], in any order.
     """
     both = tf.nest.map_structure(lambda *x: tf.concat(x, axis=1), pool, others)

@@ -78,7 +78,7 @@ class RandomSampling:
         temperature: Positive; below 1 nearer to greedy search, above 1 wilder.
         top_k: The number of most probable tokens to draw from; None for all.
         top_p: Their share of the probability, in (0, 1]; None for all tokens.
-        num_samples: `N`.
+        num_samples: N.
         max_length: Counts the end token; None for twice the sentence's source length
             and 10.
         seed: In [0, 2**63), or None.
@@ -182,7 +182,7 @@ class RandomSampling:
         return tokens, chosen - tf.squeeze(normalisers, axis=-1)
 
     def _longest(self, source_ids):
-        """Returns `T`, an int or a scalar tensor."""
+        """Returns T, an int or a scalar tensor."""
         return self.max_length or 2 * tf.shape(source_ids)[1] + 10
 
     def _uniforms(self, source_ids, limits):

@@ -71,7 +71,7 @@ def compacted(now: SearchState) -> SearchState:
 
 
 def loop_shapes(now: SearchState) -> SearchState:
-    """Returns the shapes of a loop that sentences leave: those of now, for any `A`."""
+    """Returns the shapes of a loop that sentences leave: those of now, for any A."""
 
     def any_rows(x):
         return tf.TensorShape([None, *x.shape[1:]])

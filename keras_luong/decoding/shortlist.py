@@ -47,7 +47,7 @@ class Shortlist:
         frequent: Integers [F], target ids that every sentence may use.
         lexicon: Integers [source vocabulary, C], each source word's translations,
             filled up with `PAD_ID`.
-        vocab_size: `V`.
+        vocab_size: V.
 
     Raises:
         TypeError: If an argument does not hold integers.
@@ -87,7 +87,7 @@ class Shortlist:
         Args:
             source_ids: int32 [B, S], right-padded with `PAD_ID`.
             prefix_ids: int32 [B, P], likewise; a prefix's words are allowed too.
-            at_least: The least `M`, filled up with padding that is not allowed.
+            at_least: The least M, filled up with padding that is not allowed.
         """
         B, S = tf.unstack(tf.shape(source_ids))
         V, width = self.vocab_size, self.lexicon.shape[1]
@@ -153,8 +153,8 @@ class Shortlist:
         Args:
             model: A `StepModel` with a `config` that has its vocabularies' sizes.
             batches: What `evaluation_batches` returns, of training data.
-            per_word: Translations of each source word, `C`.
-            frequent: Words that are on every list, `F`.
+            per_word: Translations of each source word, C.
+            frequent: Words that are on every list, F.
             progress: Whether to show progress on standard error.
 
         Raises:

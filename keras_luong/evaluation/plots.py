@@ -63,8 +63,8 @@ def attention_figure(
 
     Args:
         weights: Attention weights [T, S], 0 to 1; anything NumPy can read.
-        source_tokens: The `S` source tokens, drawn along the top.
-        target_tokens: The `T` target tokens, drawn down the left side.
+        source_tokens: The S source tokens, drawn along the top.
+        target_tokens: The T target tokens, drawn down the left side.
         title: Optional line above the picture.
 
     Returns:
@@ -126,8 +126,8 @@ def save_attention(
             holds outlines instead of letters, so it looks the same on machines that
             lack the fonts (unless `rcParams["svg.fonttype"]` has been changed).
         weights: Attention weights [T, S].
-        source_tokens: The `S` source tokens.
-        target_tokens: The `T` target tokens.
+        source_tokens: The S source tokens.
+        target_tokens: The T target tokens.
         title: Optional line above the picture.
 
     Raises:

@@ -78,8 +78,8 @@ def merge_weights(
 
     Args:
         weights: Attention weights [T, S].
-        source_tokens: The `S` source tokens.
-        target_tokens: The `T` target tokens.
+        source_tokens: The S source tokens.
+        target_tokens: The T target tokens.
 
     Returns:
         Weights [target words, source words], words as `words_of` has them.
@@ -149,8 +149,8 @@ def replace_unknowns(
     Large Target Vocabulary).
 
     Args:
-        tokens: The `T` target words.
-        source_tokens: The `S` source words, as they were written: a vocabulary's
+        tokens: The T target words.
+        source_tokens: The S source words, as they were written: a vocabulary's
             `<unk>` here could only be copied. Padding, begin and end tokens are never
             attended to.
         weights: Attention weights [T, S].
