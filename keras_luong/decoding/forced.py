@@ -1,4 +1,4 @@
-"""Forced decoding: what a model thinks of targets that are given.
+"""Forced decoding: how probable a model finds given targets.
 
 Shapes: B batch, S source length, T target length, V vocabulary.
 """
@@ -21,7 +21,7 @@ from keras_luong.special_ids import BOS_ID, PAD_ID
 
 
 def force(model: StepModel, source_ids: tf.Tensor, target_ids: tf.Tensor) -> Hypotheses:
-    """Reads a target for each source, through the same `step` as every search.
+    """Scores a given target for each source, by the same `step` as every search.
 
     Args:
         model: A `StepModel`.
@@ -60,7 +60,7 @@ def _force(model, source_ids, target_ids):
         written = written.write(time, now, tf.cast(weights, tf.float32), total)
         return time + 1, keep_shapes(new_state, state), total, written
 
-    shape = [source_ids.shape[0], 1, source_ids.shape[1]]  # also of an unknown rank
+    shape = [source_ids.shape[0], 1, source_ids.shape[1]]  # of unknown rank too
     total = tf.zeros([tf.shape(source_ids)[0], 1])
     start = tf.constant(0), state, total, Written.empty(shape, length)
     end = tf.while_loop(lambda time, *_: time < length, read, start)
