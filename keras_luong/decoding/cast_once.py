@@ -21,9 +21,9 @@ def cast_once(model: StepModel) -> Iterator[None]:
     would cast all weights of the decoder and of the output layer.
 
     Args:
-        model: A `StepModel`. If it has a method `cast_weights`, this returns a pair of a
-            Keras variable and the tensor to read in its place, for every variable that
-            the model reads. A `keras.StatelessScope` around this context is ignored.
+        model: A `StepModel`. Its method `cast_weights`, if it has one, returns a pair
+            of a Keras variable and the tensor to read in its place, for every variable
+            that the model reads. A `keras.StatelessScope` around this context is ignored.
 
     Example:
         >>> with cast_once(model):
@@ -35,7 +35,7 @@ def cast_once(model: StepModel) -> Iterator[None]:
         yield
         return
     scope = keras.StatelessScope()
-    for pair in pairs:  # a mapping given to the constructor would be cast back
+    for pair in pairs:  # given to the constructor, they would be cast back
         scope.add_update(pair)
     with scope:
         yield

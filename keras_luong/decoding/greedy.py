@@ -14,8 +14,8 @@ from keras_luong.decoding.stepping import Hypotheses, StepModel
 class GreedySearch:
     """A search that takes the most probable token at every step.
 
-    At a tie it takes the lower id. It is `BeamSearch(beam_width=1)` without its options.
-    A hypothesis ends with the end token, or is cut off at the maximum length.
+    At a tie it takes the lower id. It is a `BeamSearch(beam_width=1)` with no other
+    options. A hypothesis ends with the end token, or is cut off at the maximum length.
 
     Args:
         max_length: Longest hypothesis, the end token included; None for twice the

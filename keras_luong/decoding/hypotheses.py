@@ -61,7 +61,7 @@ class Written(NamedTuple):
         return cls(ids, array(tf.float32, shape), log_probs)
 
     def write(self, time: tf.Tensor, *chosen: tf.Tensor) -> Written:
-        """Returns the arrays with one more step; `chosen` has a tensor for each array."""
+        """Returns the arrays with one more step, a tensor for each array."""
         pairs = zip(self, chosen, strict=True)
         return Written(*(array.write(time, x) for array, x in pairs))
 
