@@ -1,7 +1,7 @@
-"""All that one can say to `keras-luong`, as data: its commands and their options.
+"""The commands of `keras-luong` and their options, as data.
 
-Nothing here imports Keras or TensorFlow: help must not wait for them. What a command
-does is in the module of its name, which is imported when it runs.
+Nothing here imports Keras or TensorFlow, so that help appears at once. Each command is
+implemented in the module of its name, which is imported when the command runs.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from keras_luong.config.training import (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of a command; they are checked by their types."""
+    """Options of a command, checked against their types."""
 
-    #: Options that are given by their place.
+    #: Options that are given by position.
     positional: ClassVar[tuple[str, ...]] = ("run_dir",)
-    #: Options of which one at most can be given.
+    #: Options of which at most one can be given.
     exclusive: ClassVar[tuple[str, ...]] = ()
     #: Lists that take one value each time that they are given.
     repeated: ClassVar[tuple[str, ...]] = ("ensemble",)
@@ -42,9 +42,14 @@ class RunOptions(Options):
 
     Args:
         run_dir: A run directory, as `keras-luong train` writes it.
+    <<<<<<< HEAD
         ensemble: Another run with the same tokenizers, to translate together with; may
             be given several times.
         precision: What the models compute in; by default what they were trained in.
+    =======
+        ensemble: More runs with the same tokenizers, used together as an ensemble.
+        precision: Precision that the models compute in; by default as in training.
+    >>>>>>> prose
     """
 
     run_dir: Path
@@ -54,19 +59,22 @@ class RunOptions(Options):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchOptions(Options):
-    """Search (what is not given is the run's).
+    """Search (by default as in the run).
 
     Args:
-        beam_width: Hypotheses that are followed at once; 1 is greedy search.
-        length_penalty: Alpha of GNMT's (Wu et al. 2016).
-        average: Or divide the log-probability by length ** ALPHA.
-        coverage_penalty: Beta of GNMT's.
+        beam_width: Hypotheses that the search keeps at each step; 1 is greedy search.
+        length_penalty: Favours longer translations: GNMT's alpha (Wu et al. 2016),
+            such as 1; 0 for none.
+        average: Divides scores by length to this power, instead of --length_penalty.
+        coverage_penalty: Penalizes source words with little attention: GNMT's beta,
+            such as 0.2; 0 for none.
         max_length: Longest translation, in tokens.
         min_length: Shortest translation, in tokens.
-        no_repeat_ngram: No n-gram of this size comes twice.
-        no_unknown: Whether `<unk>` is never said.
-        shortlist: What `keras-luong shortlist` wrote: faster; not in .tflite files.
-        max_source_length: Longest source that is read, in tokens.
+        no_repeat_ngram: Lets no n-gram of this size occur twice in a translation.
+        no_unknown: Whether `<unk>` is excluded from translations.
+        shortlist: File from `keras-luong shortlist`, for a faster search; not for
+            .tflite files.
+        max_source_length: Most tokens that are read of a source sentence.
     """
 
     exclusive = ("length_penalty", "average")
@@ -85,12 +93,12 @@ class SearchOptions(Options):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusOptions(Options):
-    """Data (what is not given is the run's).
+    """Data (by default as in the run).
 
     Args:
         data: A folder of text files, a name in tensorflow-datasets, or "phrases".
-        source: Source language.
-        target: Target language.
+        source: Language to translate from.
+        target: Language to translate into.
     """
 
     data: str | None = None
@@ -103,9 +111,9 @@ class TrainOptions(Options):
     """Run.
 
     Args:
-        run_dir: Where everything is written; a run that is there already goes on.
-        preset: The model, and for a recipe (multi30k, multi30k-small, wu2021-tiny) how
-            it is trained: what is not given on the command line.
+        run_dir: Directory for all results; an existing run is resumed.
+        preset: The model and its hyperparameters; a recipe (multi30k, multi30k-small,
+            wu2021-tiny) also says how to train it. Options given here go first.
     """
 
     positional = ()
@@ -116,17 +124,18 @@ class TrainOptions(Options):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TranslateOptions(SearchOptions, RunOptions):
-    """Files and what is written.
+    """Files and output.
 
     Args:
         input: File to translate, plain or gzip; standard input by default.
         output: File to write, gzip if its name ends in .gz; standard output by default.
-        n_best: Hypotheses of each line, as "number ||| translation ||| score".
+        n_best: Translations of each line; several are written as "number |||
+            translation ||| score".
         scores: Whether scores are written too.
         alignments: Whether word alignments are written too.
         pictures: Folder for a picture of each line's attention.
-        batch_size: Lines that are translated at once.
-        window: Lines that are read ahead, to be sorted by length.
+        batch_size: Lines to translate at once.
+        window: Lines to read ahead and sort by length.
     """
 
     input: Path | None = None
@@ -147,9 +156,9 @@ class EvaluateOptions(CorpusOptions, SearchOptions, RunOptions):
         test: A source file and its reference; by default the held-out splits of the
             run's data.
         bleu_tokenize: sacrebleu's tokenisation; by default the run's.
-        output: Folder for the translations.
-        show: Sentences to print.
-        batch_size: Sentences that are translated at once.
+        output: Folder to write the translations to.
+        show: Number of translations to print.
+        batch_size: Sentences to translate at once.
     """
 
     test: tuple[Path, Path] | None = None
@@ -161,15 +170,15 @@ class EvaluateOptions(CorpusOptions, SearchOptions, RunOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScoreOptions(RunOptions):
-    """Files and what is written.
+    """Files and output.
 
     Args:
         source: File of source sentences, plain or gzip.
         target: File of their translations.
         output: File to write; standard output by default.
         alignments: Whether word alignments are written too.
-        batch_size: Pairs that are scored at once.
-        window: Lines that are read ahead, to be sorted by length.
+        batch_size: Pairs to score at once.
+        window: Lines to read ahead and sort by length.
     """
 
     positional = ("run_dir", "source", "target")
@@ -187,6 +196,7 @@ class ExportOptions(SearchOptions, RunOptions):
     """Export.
 
     Args:
+    <<<<<<< HEAD
         out: A model's directory, which gets a SavedModel as its directory VERSION/; or
             a file whose name ends in .tflite.
         check: A text that run and export translate, to be compared; by default a
@@ -202,6 +212,23 @@ class ExportOptions(SearchOptions, RunOptions):
             by default any (.tflite).
         n_best: Hypotheses that are found for a text; the run's by default (.tflite; a
             SavedModel has a signature for all).
+    =======
+        out: The model's directory, in which the SavedModel is written to VERSION/; or a
+            file whose name ends in .tflite.
+        check: Text to translate with the run and the export, to compare them; by
+            default a sentence of the run's validation data.
+        version: Version number of the SavedModel; servers load the highest.
+        overwrite: Whether to replace an existing version.
+        max_batch_size: Most texts in one request; larger ones fail (SavedModel).
+        warmup: Texts that a server translates before it takes requests; by default the
+            check text, if tensorflow-serving-api is installed (SavedModel).
+        quantize: Stores weights in 16 or 8 bits: half or a quarter of the size
+            (.tflite).
+        source_length: Fixed number of source tokens, for runtimes that need fixed
+            shapes, such as LiteRT.js; by default any length (.tflite).
+        hypotheses: Translations to return for each text; by default as in the run
+            (.tflite).
+    >>>>>>> prose
     """
 
     positional = ("run_dir", "out")
@@ -222,13 +249,13 @@ class VerifyOptions(SearchOptions, RunOptions):
     """Verification.
 
     Args:
-        source: Sentences, one a line.
-        reference: Their translations, for BLEU.
+        source: File of source sentences, one a line.
+        reference: File of their reference translations, for BLEU.
         bleu_tokenize: sacrebleu's tokenisation.
-        saved_model: The directory of an exported version.
+        saved_model: Directory of an exported version, such as MODEL/1.
         tflite: Exported .tflite files; needs keras-luong-edge.
-        batch_size: Sentences that are translated at once, where they can be.
-        show: Differing lines to print, of each export.
+        batch_size: Sentences to translate at once (.tflite files take one).
+        show: Differing lines to print for each export.
     """
 
     positional = ("run_dir", "source")
@@ -247,10 +274,10 @@ class AverageOptions(Options):
     """Run.
 
     Args:
-        run_dir: A run directory that has kept the weights of its epochs.
-        out: A new run directory; by default RUN_DIR-average.
-        last: Epochs to average, from the end; by default up to 5.
-        weights: Files of weights to average instead.
+        run_dir: A run directory that kept the weights of its epochs.
+        out: New run directory; by default RUN_DIR-average.
+        last: Number of last epochs to average; by default up to 5.
+        weights: Weight files to average instead.
     """
 
     exclusive = ("last", "weights")
@@ -263,12 +290,12 @@ class AverageOptions(Options):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TuneOptions(CorpusOptions):
-    """Run and what is tried.
+    """Run and values to try.
 
     Args:
-        run_dir: A run directory; the best becomes its search.
+        run_dir: A run directory; the best values become its search settings.
         beam_widths: Beam widths to try; by default the run's.
-        length_penalties: Length penalties to try, GNMT's alpha.
+        length_penalties: Length penalties to try (GNMT's alpha).
         bleu_tokenize: sacrebleu's tokenisation; by default the run's.
     """
 
@@ -285,9 +312,9 @@ class ShortlistOptions(CorpusOptions):
     Args:
         run_dir: A run directory.
         out: File to write; by default RUN_DIR/shortlist.npz.
-        per_word: Target words that are kept of a source word.
-        frequent: Words that every sentence may use.
-        limit_examples: Pairs to learn from; by default all.
+        per_word: Likely translations to keep for each source word.
+        frequent: Number of most frequent target words that every sentence may use.
+        limit_examples: Number of pairs to learn from; by default all.
     """
 
     run_dir: Path
@@ -302,10 +329,10 @@ class DistillOptions(CorpusOptions):
     """Runs and distillation.
 
     Args:
-        run_dirs: Run directories with the same tokenizers, which translate together;
-            the first one's search translates.
-        out: A new directory, for text files.
-        precision: What the models compute in.
+        run_dirs: Run directories with the same tokenizers, used together as an
+            ensemble with the first run's search.
+        out: New directory for the text files.
+        precision: Precision that the models compute in.
     """
 
     positional = ("run_dirs",)
@@ -331,12 +358,12 @@ class CompareOptions(Options):
 
 
 class Command(NamedTuple):
-    """A command.
+    """A command of `keras-luong`.
 
     Attributes:
         options: The dataclass of its options.
         about: What it does, in one sentence.
-        more: What else its help says.
+        more: Further sentences for its help.
     """
 
     options: type[Options]
@@ -379,7 +406,7 @@ COMMANDS = {
     ),
 }
 
-#: The configurations that `train` has options for, beside `TrainOptions`.
+#: The configurations whose fields are options of `train`, beside `TrainOptions`.
 TRAINING = {
     "Data": DataConfig,
     "Training": OptimizationConfig,

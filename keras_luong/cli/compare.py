@@ -1,9 +1,9 @@
 """`keras-luong compare`: a table of runs, what they differ in, and what they reached.
 
-As Markdown, the best at the end; those that are not finished come first, those without
-an epoch not at all. Perplexity and BLEU (by greedy search) are each the best after any
-epoch; of an epoch that was stopped and went on, minutes count the last part only.
-Nothing but validation data is looked at, so that the table may choose.
+The table is in Markdown. Unfinished runs come first and the best run last; runs without
+a finished epoch are left out. Perplexity and BLEU (by greedy search) are each the best
+of all epochs. Minutes count only the last part of an epoch that was interrupted. All
+results are of validation data, so the table may be used to choose a model.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from keras_luong.config.training import model_config_class
 from keras_luong.runs.directory import RunDirectory, read_history, read_results
 from keras_luong.runs.record import read_record
 
-#: What says nothing of the model, or has a column of its own.
+#: Settings that do not affect the model, or that have a column of their own.
 HIDDEN = set("epochs strategy save_steps keep_epochs chosen_batch_tokens".split())
 HEADER = ("run", "settings", "epochs", "minutes", "perplexity", "BLEU", "beam BLEU")
 #: Hyperparameters of all models.
@@ -32,7 +32,7 @@ HYPERPARAMETERS = {
 
 
 class Run(NamedTuple):
-    """What is known of a run."""
+    """A run, as the table shows it."""
 
     name: str
     settings: dict[str, Any]
@@ -59,9 +59,9 @@ def run(options: CompareOptions) -> str:
 
 
 def read(path: Path) -> Run | None:
-    """What a run directory says; None if it is none, or no epoch is finished."""
+    """Reads a run directory; returns None if it is none or has no finished epoch."""
     if path.exists() and not RunDirectory(path).record.exists():
-        return None  # something else, that a * has found
+        return None  # another file, matched by a * of the shell
     record, history = read_record(path), read_history(path)
     if not history:
         return None
@@ -78,15 +78,15 @@ def read(path: Path) -> Run | None:
 
 
 def differing(runs: Sequence[Run]) -> set[str]:
-    """The settings that not all runs have the same of."""
+    """Returns the names of the settings whose values differ between the runs."""
     names = {name for run in runs for name in run.settings}
     return {name for name in names if len({given(run, name) for run in runs}) > 1}
 
 
 def given(run: Run, name: str) -> str | None:
-    """A setting's value as one would give it; None where there is nothing to give.
+    """Returns a setting's value as on the command line, or None if it has none.
 
-    A hyperparameter that a run does not have is its preset's.
+    A hyperparameter that a run does not record has its preset's value.
     """
     value = run.settings.get(name)
     if value is None:
@@ -96,7 +96,7 @@ def given(run: Run, name: str) -> str | None:
 
 
 def row(run: Run, flags: Sequence[str]) -> tuple[str, ...]:
-    """A row of the table."""
+    """Returns a run's row of the table."""
     values = [(name, given(run, name)) for name in flags]
     shown = [f"{name} {value}" for name, value in values if value is not None]
     beam = "" if run.beam_bleu is None else f"{run.beam_bleu:.2f}"
@@ -112,7 +112,7 @@ def row(run: Run, flags: Sequence[str]) -> tuple[str, ...]:
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> str:
-    """Markdown, in columns for who reads it as it is."""
+    """Returns a Markdown table, padded so that its source is readable too."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         " | ".join(text.ljust(width) for text, width in zip(row, widths, strict=True))

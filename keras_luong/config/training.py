@@ -1,4 +1,4 @@
-"""How a translator is trained, as data: all that it takes to train it again."""
+"""How a translator is trained: all settings that it takes to train it again."""
 
 from __future__ import annotations
 
@@ -25,35 +25,40 @@ Monitor = Literal["val_perplexity", "val_token_accuracy", "val_bleu", "val_loss"
 Precision = Literal["float32", "mixed_bfloat16", "mixed_float16"]
 LEARNING_RATES = {"sgd": 1.0, "adam": 1e-3}
 
-#: What may differ when a run goes on; everything else would make it another run.
+#: Settings that may change when a run is resumed. Others would make it another run.
 FREE = frozenset(
     "epochs strategy early_stopping keep_epochs beam_width length_penalty jit_compile "
     "save_steps chosen_batch_tokens learning_rate clip_norm".split()
 )
+<<<<<<< HEAD
 #: What follows from the data, or holds what is chosen.
 NOT_CHOSEN = {"source_vocab_size", "target_vocab_size", "model"}
 
 #: What each epoch's BLEU is of: the same, if the best weights are judged by it.
+=======
+#: How each epoch's BLEU is computed; must not change if BLEU chooses the best weights.
+>>>>>>> prose
 OF_BLEU = frozenset(["eval_sentences", "bleu_tokenize"])
 
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-    """What to learn from, and in which pieces.
+    """The training data, and how it is tokenized and batched.
 
     Args:
         data: A folder of text files, a name in tensorflow-datasets, or "phrases" (the
             embedded corpus).
-        source: Source language.
-        target: Target language.
-        limit_examples: Use only so many of the first pairs.
-        tokenizer: Pieces of words (unigrams, Kudo 2018), or words.
-        vocab_size: Tokens of each side's vocabulary, at most.
-        shared: Whether both sides have one vocabulary.
-        subword_sampling: Alpha of random splits (Kudo 2018), such as 0.1.
-        max_length: Train on sentences of up to so many tokens.
-        batch_tokens: Padded tokens of a batch; auto: the largest that fits into the
-            memory, up to 65536.
+        source: Language to translate from.
+        target: Language to translate into.
+        limit_examples: Train on this many pairs only, the first ones.
+        tokenizer: Whether tokens are pieces of words (unigrams, Kudo 2018) or words.
+        vocab_size: Most tokens in each language's vocabulary.
+        shared: Whether both languages share one vocabulary.
+        subword_sampling: Splits words at random in training; the alpha of Kudo (2018),
+            such as 0.1.
+        max_length: Longest sentences to train on, in tokens.
+        batch_tokens: Tokens in a batch, padding included; auto finds the largest batch
+            that fits into the memory, up to 65536.
     """
 
     data: str = "wmt14_translate/de-en"
@@ -70,31 +75,44 @@ class DataConfig:
 
 @dataclasses.dataclass(frozen=True)
 class OptimizationConfig:
-    """How to learn. The defaults are the paper's.
+    """The optimization. Its defaults are the paper's.
 
     Args:
-        epochs: How often to go through the training data.
-        optimizer: What makes steps of gradients.
-        learning_rate: Its first; by default 1.0 for sgd and 0.001 for adam.
-        schedule: What becomes of the learning rate.
-        constant_epochs: Epochs before the halving.
-        warmup_steps: Steps with a rising rate, for inverse_sqrt.
-        patience: Stale epochs at which plateau halves.
-        label_smoothing: Share of the reference's probability that is spread over all
-            words (Szegedy et al. 2016), such as 0.1.
-        beta_2: Of Adam; by default 0.999.
-        r_drop: Alpha of R-Drop (Liang et al. 2021), such as 1.
-        weight_decay: Of matrices, such as 0.01.
-        clip_norm: Largest norm of a gradient; 0 for any.
-        gradient_accumulation_steps: Batches that make one step.
-        ema_momentum: Of the moving average of the weights, by batches; 0 for none.
-        strategy: Which devices train; auto: all GPUs of this machine, if it has
+        epochs: Number of passes over the training data.
+        optimizer: Optimizer that updates the weights.
+        learning_rate: First learning rate, or the peak of inverse_sqrt; by default 1.0
+            for sgd and 0.001 for adam.
+        schedule: How the learning rate changes during training.
+        constant_epochs: Epochs before the halving schedule begins to halve the rate.
+        warmup_steps: Steps in which the inverse_sqrt schedule raises the rate.
+        patience: Epochs without a better result after which the plateau schedule
+            halves the rate.
+        label_smoothing: Share of the target probability that is spread over all words
+            (Szegedy et al. 2016), such as 0.1.
+        beta_2: Decay rate of Adam's mean of squared gradients; by default 0.999.
+        r_drop: Weight of the R-Drop loss, which compares two passes with different
+            dropout (alpha in Liang et al. 2021), such as 1.
+        weight_decay: Shrinks matrices at each step by this times the learning rate,
+            such as 0.01.
+        clip_norm: Scales gradients down to this global norm; 0 for no clipping.
+        gradient_accumulation_steps: Batches whose mean gradient makes one step.
+        ema_momentum: Momentum of a moving average of the weights, updated after every
+            batch; 0 for no average.
+        strategy: Devices to train on; auto takes all GPUs of this machine if it has
             several.
+<<<<<<< HEAD
         precision: What the model computes in.
         jit_compile: Whether XLA compiles the step.
         seed: Seed of everything that is random.
         save_steps: Steps between checkpoints.
         keep_epochs: Epochs whose weights are kept, to be averaged.
+=======
+        precision: Precision that the model computes in.
+        jit_compile: Whether XLA compiles the training step.
+        seed: Seed of all random numbers.
+        save_steps: Steps between two checkpoints.
+        keep_epochs: How many of the last epochs' weights are kept, to average them.
+>>>>>>> prose
     """
 
     epochs: int = 12
@@ -123,15 +141,17 @@ class OptimizationConfig:
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationConfig:
-    """How to judge what was learned.
+    """The evaluation during and after the training.
 
     Args:
-        monitor: What the best weights are judged by.
-        early_stopping: Epochs to wait for better ones; 0 to the end.
-        eval_sentences: Validation sentences that are translated after each epoch.
+        monitor: Validation result that decides which weights are the best.
+        early_stopping: Stops after this many epochs without a better result; 0 never
+            stops early.
+        eval_sentences: Validation sentences to translate after each epoch, for BLEU.
         bleu_tokenize: sacrebleu's tokenisation; none for text that is tokenised.
-        beam_width: Of the final evaluation.
-        length_penalty: Alpha of GNMT's (Wu et al. 2016), of the final evaluation.
+        beam_width: Beam width of the final evaluation.
+        length_penalty: Length penalty of the final evaluation: GNMT's alpha (Wu et al.
+            2016).
     """
 
     monitor: Monitor = "val_perplexity"
@@ -144,15 +164,16 @@ class EvaluationConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig(EvaluationConfig, OptimizationConfig, DataConfig):
-    """How a translator is trained; see the classes above for the other fields.
+    """All settings of a training; the classes above describe the other fields.
 
     Args:
-        preset: The model, and for a recipe how it is trained.
-        model: What of the model's configuration differs from the preset's.
+        preset: Name of the model, or of a recipe, which also says how to train it.
+        model: Hyperparameters of the model that differ from the preset's.
 
     Raises:
-        TypeError, ValueError: A value that cannot be, or two that do not fit together;
-            it names the field.
+        TypeError: If a value has the wrong type; the message names the field.
+        ValueError: If a value is out of range, or two do not fit together; the message
+            names the field.
 
     Example:
         >>> config = TrainingConfig.from_preset("multi30k-small", data="my/corpus",
@@ -170,7 +191,7 @@ class TrainingConfig(EvaluationConfig, OptimizationConfig, DataConfig):
         if self.learning_rate is None:
             fill(self, "learning_rate", LEARNING_RATES[self.optimizer])
         for name in ("r_drop", "weight_decay", "subword_sampling"):
-            fill(self, name, getattr(self, name) or None)  # 0 says: none of it
+            fill(self, name, getattr(self, name) or None)  # 0 turns it off
         self._check_together()
 
     def _check_together(self) -> None:
@@ -198,18 +219,17 @@ class TrainingConfig(EvaluationConfig, OptimizationConfig, DataConfig):
 
     @classmethod
     def from_preset(cls, preset: str, **changes: Any) -> TrainingConfig:
-        """A preset's, or recipe's, with changes.
+        """Returns a preset's or recipe's configuration, with changes.
 
         Args:
             preset: A name in `keras_luong.config.presets.PRESETS`.
-            **changes: Fields of this class, and hyperparameters of the model. Another
-                optimizer than the recipe's has its own learning rate and moments.
-
-        Returns:
-            A `TrainingConfig`.
+            **changes: Fields of this class, and hyperparameters of the model. If the
+                optimizer is not the recipe's, the recipe's learning rate and `beta_2`
+                are not used.
 
         Raises:
-            TypeError, ValueError: As of the class.
+            TypeError: If a value has the wrong type.
+            ValueError: If a value is out of range, or two do not fit together.
         """
         base = defaults(preset, changes.get("optimizer"))  # there is such a preset
         known = {*hints_of(cls), *hints_of(model_config_class(preset))} - NOT_CHOSEN
@@ -218,41 +238,42 @@ class TrainingConfig(EvaluationConfig, OptimizationConfig, DataConfig):
         return cls(**{**base, **_split(changes)})
 
     def model_config(self, source_vocab_size: int, target_vocab_size: int) -> Any:
-        """The configuration of the model, once the vocabularies are known."""
+        """Returns the model's configuration for vocabularies of these sizes."""
         sizes = source_vocab_size, target_vocab_size
         return model_config_class(self.preset).preset(self.preset, *sizes, **self.model)
 
     @property
     def implied(self) -> dict[str, Any]:
-        """The preset's hyperparameters: what `settings` need not name."""
+        """The preset's hyperparameters, which `settings` need not repeat."""
         sizes = self.vocab_size, self.vocab_size
         config = model_config_class(self.preset).preset(self.preset, *sizes)
         return dataclasses.asdict(config)
 
     @property
     def free(self) -> frozenset[str]:
-        """The settings that may have other values when a run goes on."""
+        """The names of the settings that may change when a run is resumed."""
         return FREE if self.monitor == "val_bleu" else FREE | OF_BLEU
 
     def settings(self) -> dict[str, Any]:
-        """All of it as `run.json` has it: one level of names, no two alike."""
+        """Returns all settings in one flat dictionary, as `run.json` has them."""
         fields = dataclasses.asdict(self)
         model = fields.pop("model")
         return {**fields, **model}
 
 
 def model_config_class(preset: str) -> type[ModelConfig]:
-    """The class of the configuration of a preset's model."""
+    """Returns the class of the configuration of a preset's model."""
     is_transformer = PRESETS[preset].model == "Transformer"
     return TransformerConfig if is_transformer else Seq2SeqConfig
 
 
 def defaults(preset: str, optimizer: str | None = None) -> dict[str, Any]:
-    """What a preset says of a training, where it is no default of `TrainingConfig`.
+    """Returns the fields of `TrainingConfig` that a preset sets.
 
     Args:
         preset: A name in `keras_luong.config.presets.PRESETS`.
-        optimizer: Another one than the recipe's has its own learning rate and moments.
+        optimizer: If it is not the recipe's, the recipe's learning rate and `beta_2`
+            are left out.
 
     Returns:
         Values by field.
@@ -264,14 +285,14 @@ def defaults(preset: str, optimizer: str | None = None) -> dict[str, Any]:
 
 
 def _split(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The changes as arguments of `TrainingConfig`, the model's apart."""
+    """Returns changes as arguments of `TrainingConfig`, with the model's in `model`."""
     own = {field.name for field in dataclasses.fields(TrainingConfig)} - {"model"}
     model = {name: changes[name] for name in changes if name not in own}
     return {**{name: changes[name] for name in changes if name in own}, "model": model}
 
 
 def _has_noise(config: ModelConfig) -> bool:
-    """Whether two passes of a batch in training differ."""
+    """Tells whether two training passes over a batch differ."""
     rates = dataclasses.asdict(config).items()
     return any(
         rate for name, rate in rates if name.endswith(("dropout", "sigmoid_noise"))

@@ -1,4 +1,4 @@
-"""Search for the most probable target sequence, given nothing but a model's step."""
+"""Searches for target sequences that need nothing of a model but its `step`."""
 
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.ensemble import Ensemble

@@ -1,7 +1,7 @@
-"""Beam search: the `K` most probable open hypotheses, and a pool of finished ones.
+"""Beam search: the K most probable open hypotheses, and a pool of finished ones.
 
-Shapes: `B` sentences, `A` of them not decided yet, `S` source length, `K` beam width,
-`N` hypotheses kept per sentence, `V` vocabulary, `T` longest hypothesis, `P` longest
+Shapes: B sentences, A of them undecided, S source length, K beam width,
+N hypotheses kept per sentence, V vocabulary, T longest hypothesis, P longest
 prefix.
 """
 
@@ -53,20 +53,19 @@ from keras_luong.decoding.stepping import (
 from keras_luong.decoding.top_k import top_k
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID
 
-FEW = 16  # forbidden ids; if there are more, the whole vocabulary is masked
+FEW = 16  # if more ids are forbidden, the whole vocabulary is masked
 
 
 @dataclasses.dataclass(frozen=True)
 class BeamSearch:
-    """Searches for the best target sequences with a model's `step`.
+    """A search for the best target sequences, by a model's `step`.
 
     Each step extends every open hypothesis by every token and keeps the `beam_width`
-    most probable results. Those of them that end with the end token leave the beam for
-    the sentence's pool of its `n_best` finished hypotheses, where they compete by score
-    and never change again; the others stay open. So a beam of one is greedy search, and
-    a beam as wide as the space is exhaustive search. The score is the log-probability
-    after the length penalty (the length counts the end token), plus the coverage
-    penalty.
+    most probable results. Those that end with the end token are finished: they move to
+    the sentence's pool, which keeps the `n_best` finished hypotheses by score. The
+    others stay open. A beam of one is greedy search; a beam as wide as the search space
+    is exhaustive search. The score is the log-probability after the length penalty (the
+    length counts the end token), plus the coverage penalty.
 
     **When a sentence stops.** With `early_stopping=True` it stops exactly when no open
     hypothesis can still enter its pool. Write `L <= 0` for the log-probability of an
@@ -76,42 +75,45 @@ class BeamSearch:
     scores above its worst (at a tie the earlier one stays). So once the pool is full
     and no bound is above its worst, nothing can change it. As long as one is above, or
     a place is empty, a continuation of probability one could still enter: no rule that
-    knows only what the model has said so far can stop earlier. (The bound of a coverage
-    penalty lets every source word get all of the attention to come, which no
-    continuation can do, so the search may go on longer than necessary.) With `False` a
-    sentence goes on until all hypotheses have ended or are too long, with the same
-    result; with "first" it stops when the pool is full, which is faster and may miss
-    better hypotheses.
+    knows only the model's outputs so far can stop earlier. (The bound of a coverage
+    penalty assumes that every source word gets all of the remaining attention, which is
+    impossible, so the search may go on longer than necessary.) With `False` a sentence
+    goes on until all hypotheses have ended or are too long, with the same result; with
+    "first" it stops when the pool is full, which is faster and may miss better
+    hypotheses.
 
     **At the maximum length** the open hypotheses are closed as they are, without an end
-    token. They only fill the places that the sentence's pool has left, ranked by score
-    after every finished one: half a sentence never displaces a whole one.
+    token. They only fill the places that are still empty in the sentence's pool, ranked
+    by score behind all finished ones: they never displace a finished one.
 
     **Ties** go to the lower beam, then to the lower id. A sentence's result does not
-    depend on its neighbours in the batch, except for the rounding of the last bit (a
-    matrix product may round differently with another number of rows), which may decide
-    a tie.
+    depend on the other sentences in the batch, except through rounding: a matrix
+    product may differ in the last bit with another number of rows, which may decide a
+    tie.
 
     Args:
-        beam_width: `K`.
-        n_best: `N`, at most `beam_width`.
-        max_length: Counts the end token. None for twice the sentence's source length
-            and 10, unless `max_length_ratio` is given.
+        beam_width: K.
+        n_best: N, at most `beam_width`.
+        max_length: Longest hypothesis, the end token included. None for twice the
+            sentence's source length plus 10, unless `max_length_ratio` is given.
         length_penalty: The alpha of GNMT's `((5 + length) / 6) ** alpha`, 0 for none;
-            or `AverageLengthPenalty`, `WordReward` or a `LengthPenalty` of yours.
-        coverage_penalty: The beta of GNMT's, 0 for none; or `SummaryCoveragePenalty`
-            or a `CoveragePenalty` of yours.
-        min_length: Counts the end token. Where it is above the maximum, the maximum
-            counts.
-        min_length_ratio: The minimum relative to the source's length (its end token
-            counted), rounded up; the larger minimum counts.
-        max_length_ratio: The maximum likewise, or None; the smaller maximum counts.
-        no_repeat_ngram: n: no n-gram occurs twice in a hypothesis; 0 allows all.
-        forbidden: Ids that are never generated, such as `(1,)` for the unknown one;
-            padding and the begin id never are.
+            or `AverageLengthPenalty`, `WordReward` or your own `LengthPenalty`.
+        coverage_penalty: The beta of GNMT's coverage penalty, 0 for none; or
+            `SummaryCoveragePenalty` or your own `CoveragePenalty`.
+        min_length: Shortest hypothesis, the end token included, but never above the
+            longest.
+        min_length_ratio: Shortest hypothesis relative to the source's length (its end
+            token included), rounded up; the larger of the two minima applies.
+        max_length_ratio: Longest hypothesis likewise, or None; the smaller of the two
+            maxima applies.
+        no_repeat_ngram: Size of the n-grams that must not occur twice in a hypothesis;
+            0 allows all.
+        forbidden: Ids that are never generated, such as `(1,)` for the unknown id.
+            Padding and the begin id never are.
         shortlist: A `Shortlist`, or None for the whole vocabulary.
         early_stopping: True, False or "first", see above.
-        compact: Whether sentences that stopped leave the batch. It changes no result.
+        compact: Whether sentences that stopped leave the batch, which makes the search
+            faster and does not change its results.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -139,7 +141,7 @@ class BeamSearch:
     compact: bool = True
 
     def __post_init__(self) -> None:
-        """Refuses impossible settings; makes Python's own numbers of NumPy's."""
+        """Checks the settings, and converts NumPy numbers to Python's."""
         check_fields(self, _CHECKS)
         if self.n_best > self.beam_width:
             raise ValueError(
@@ -157,8 +159,8 @@ class BeamSearch:
 
         Args:
             model: A `StepModel`.
-            source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
-            prefix_ids: int32 `[B, P]`, how each sentence's hypotheses must begin,
+            source_ids: int32 [B, S], right-padded with `PAD_ID`.
+            prefix_ids: int32 [B, P], how each sentence's hypotheses must begin,
                 right-padded with `PAD_ID`; or None. A prefix may hold what is
                 forbidden, and the maximum length is at least one token beyond it.
 
@@ -167,7 +169,7 @@ class BeamSearch:
             ValueError: If the ids are not of these shapes.
         """
         source_ids = check_source_ids(source_ids)
-        if self.compact and source_ids.shape[0] == 1:  # no other goes on without it
+        if self.compact and source_ids.shape[0] == 1:  # there is nothing to compact
             search = dataclasses.replace(self, compact=False)
             return search(model, source_ids, prefix_ids)
         if prefix_ids is None:
@@ -194,7 +196,7 @@ class BeamSearch:
         def any_open(now):
             return tf.reduce_any(now.beams.log_probs > IMPOSSIBLE)
 
-        # The first step has one beam: the memory and the state are not tiled for it.
+        # The first step has one beam, so the memory and the state need no tiling.
         first = self._take_step(model, ids, self._start(source_ids, sentences, state))
         first = self._without_decided(first)
         shapes = [loop_shapes(first)] if self.compact else None
@@ -209,7 +211,7 @@ class BeamSearch:
         beams, sentences, time = now.beams, now.sentences, now.time
         logits, state, weights = model.step(beams.tokens, beams.state, sentences.memory)
         state = keep_shapes(state, beams.state)
-        # A model that was loaded may not know how many beams it was given.
+        # The graph of a loaded model may have lost the number of beams.
         shape = [None, beams.tokens.shape[1], None]
         logits = ensure_shape(tf.cast(logits, tf.float32), shape)
         weights = ensure_shape(tf.cast(weights, tf.float32), shape)
@@ -228,7 +230,7 @@ class BeamSearch:
         return compacted(now) if self.compact else now
 
     def _sentences(self, source_ids, prefix_ids, memory):
-        """Returns what is known of each sentence before the first step."""
+        """Returns the limits, prefix, mask and memory of each sentence."""
         lengths = token_counts(source_ids)
         limits = length_limits(source_ids, self.max_length)
         if self.max_length_ratio is not None:
@@ -244,7 +246,7 @@ class BeamSearch:
         return Sentences(rows, limits, least, prefix_ids, mask, memory)
 
     def _start(self, source_ids, sentences, state):
-        """Makes one open hypothesis per sentence, empty pools, no history."""
+        """Returns a state with one open hypothesis per sentence and empty pools."""
         one = [tf.shape(source_ids)[0], 1]
         size = tf.maximum(1, tf.reduce_max(sentences.limits))
         zeros = tf.zeros([*one, tf.shape(source_ids)[1]])
@@ -268,30 +270,29 @@ class BeamSearch:
 
     @property
     def _never(self) -> set[int]:
-        """The ids that are recognised among the proposals, and not generated."""
+        """The forbidden ids that are looked for among the proposals only."""
         few = len(self.forbidden) <= FEW
         return {PAD_ID, BOS_ID, *(self.forbidden if few else ())}
 
     @property
     def _proposals(self) -> int:
-        """The number of best tokens of a beam that hold its best allowed ones.
+        """The number of tokens that each beam proposes.
 
-        There must be `beam_width` allowed ones among them, whatever is in `_never`,
-        and where the end token is not allowed yet.
+        Even without those in `_never` and the end token, `beam_width` remain.
         """
         return self.beam_width + len(self._never) + 1
 
     def _propose(self, now, logits, ids):
-        """Finds each beam's own best tokens, so that few are merged.
+        """Finds the best tokens of each beam, of which `_choose` takes the best.
 
         Args:
-            now: What is known before this step.
-            logits: `[A, K, V]`, or `[A, K, M]` of the shortlisted words.
-            ids: int32 `[M]`, these words, or None.
+            now: The state before this step.
+            logits: [A, K, V], or [A, K, M] of the shortlisted words.
+            ids: int32 [M], these words, or None.
 
         Returns:
-            Log-probabilities of the longer hypotheses `[A, K, n]`, -inf for what cannot
-            be, and their last tokens.
+            Log-probabilities of the extended hypotheses [A, K, n], -inf for impossible
+            ones, and their last tokens.
         """
         normalisers, possible = split_log_softmax(logits)
         forced = None
@@ -313,7 +314,7 @@ class BeamSearch:
         return tf.where(possible & ~bad, totals, IMPOSSIBLE), tokens
 
     def _constrained(self, now, logits, forced, ids):
-        """Returns the logits, -inf where constraints forbid more than a few ids."""
+        """Returns the logits, with -inf where constraints forbid many ids."""
         masks: list[Any] = []
         size = logits.shape[-1] if self.shortlist is None else self.shortlist.vocab_size
         if len(self.forbidden) > FEW:
@@ -330,9 +331,9 @@ class BeamSearch:
         return logits if banned is False else tf.where(banned, IMPOSSIBLE, logits)
 
     def _choose(self, beams, totals, tokens, state, time):
-        """Returns the best `beam_width` of all proposals, and which beam each is of."""
+        """Returns the best `beam_width` proposals, and the beam that each extends."""
         old, proposals = totals.shape[1:3]
-        # One beam alone proposes less than `beam_width` if the vocabulary is smaller.
+        # One beam may propose fewer than `beam_width`, if the vocabulary is small.
         missing = [[0, 0], [0, max(0, self.beam_width - old * proposals)]]
         flat = [-1, old * proposals]
         totals = tf.pad(tf.reshape(totals, flat), missing, constant_values=IMPOSSIBLE)
@@ -349,16 +350,17 @@ class BeamSearch:
         return Beams(tokens, totals, state, coverage, written), parents
 
     def _finish(self, beams, pool, length, sentences):
-        """Moves what ended to the pool, closes what is too long, stops what is decided.
+        """Moves finished hypotheses to the pool, and stops decided sentences.
 
-        A sentence stops by losing its open hypotheses.
+        Hypotheses at the maximum length are closed. A sentence stops when it has no
+        open hypotheses left.
         """
         limits = sentences.limits[:, None]
         ended = beams.tokens == EOS_ID
         finished = tf.where(ended, beams.log_probs, IMPOSSIBLE)
         unfinished = tf.where(ended, IMPOSSIBLE, beams.log_probs)
         at_limit = length >= limits
-        penalty: Any = self._coverage_penalty  # None where there is no coverage
+        penalty: Any = self._coverage_penalty  # None if `coverage` is empty
         mask = sentences.mask[:, None]
         bonus = [penalty.score(c, mask) for c in beams.coverage]
         pool = offer(pool, self._pool_of(finished, length, bonus))
@@ -377,9 +379,9 @@ class BeamSearch:
         return beams._replace(log_probs=log_probs), pool
 
     def _pool_of(self, log_probs, length, bonus):
-        """Returns the beams `[A, K]` as pool entries of one length."""
+        """Returns the beams [A, K] as pool entries of one length."""
         scores = length_penalty_of(self.length_penalty).score(log_probs, length)
-        # In TFLite -inf is the lowest finite number, which a penalty may divide.
+        # In TFLite -inf becomes the lowest finite number, which a penalty may divide.
         scores = tf.where(log_probs > IMPOSSIBLE, sum(bonus, scores), IMPOSSIBLE)
         return Pool(
             scores=scores,
@@ -390,7 +392,7 @@ class BeamSearch:
 
 
 def _share_of(lengths: tf.Tensor, ratio: float) -> tf.Tensor:
-    """Returns a share of the lengths, rounded up, int32 like them."""
+    """Returns the lengths times the ratio, rounded up, as int32."""
     product = tf.minimum(tf.cast(lengths, tf.float32) * ratio, float(LONGEST))
     # 0.1 * 30 is a little above 3 in floating point.
     return tf.cast(tf.math.ceil(product - 1e-4), tf.int32)
@@ -401,10 +403,10 @@ def _size(smallest: int, **options: Any) -> Check:
 
 
 def _penalty(read: Callable[[Any], Any]) -> Check:
-    """Returns a check of a penalty: numbers stay numbers, mappings become objects."""
+    """Returns a check of a penalty that keeps numbers and makes objects of mappings."""
 
     def check(name: str, given: Any) -> Any:
-        del name  # `read` knows it
+        del name  # `read` has it
         penalty = read(given)
         return float(given) if isinstance(given, numbers.Real) else penalty
 
@@ -414,7 +416,7 @@ def _penalty(read: Callable[[Any], Any]) -> Check:
 def _check_forbidden(name: str, given: Any) -> tuple[int, ...]:
     if not isinstance(given, Iterable):
         raise TypeError(f"{name} must be ids, such as (1,). Received: {given!r}")
-    # A list in a file; a tuple here, so that a search can be a dictionary's key.
+    # Files hold a list. A tuple makes the search hashable.
     ids = tuple(check_size(f"an id in {name}", x, smallest=0) for x in given)
     if EOS_ID in ids:
         raise ValueError(

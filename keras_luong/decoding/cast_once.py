@@ -1,4 +1,4 @@
-"""Mixed precision in a search's loop: weights are cast before it, not in every step."""
+"""Mixed precision in a search: weights are cast before the loop, not in every step."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from keras_luong.decoding.stepping import StepModel
 
 @contextlib.contextmanager
 def cast_once(model: StepModel) -> Iterator[None]:
-    """Lets a model read weights that are in its compute dtype already.
+    """Makes a model read weights that are already cast to its compute dtype.
 
-    Under mixed precision Keras casts a weight wherever it is read. A loop body is such
-    a place, and TensorFlow does not move it out: each step of a search would cast all
-    of the decoder and of the output layer.
+    Under mixed precision Keras casts a weight wherever it is read, in a loop's body
+    too, and TensorFlow does not move the cast out of the loop. So each step of a search
+    would cast all weights of the decoder and of the output layer.
 
     Args:
-        model: A `StepModel`. If it has a method `cast_weights`, that returns pairs of a
-            Keras variable and the tensor to read in its place, for all variables that
-            it reads. A `keras.StatelessScope` around this one is ignored meanwhile.
+        model: A `StepModel`. Its method `cast_weights`, if it has one, returns a pair
+            of a Keras variable and the tensor to read in its place, for every variable
+            that the model reads. A `keras.StatelessScope` around this context is ignored.
 
     Example:
         >>> with cast_once(model):
@@ -35,12 +35,12 @@ def cast_once(model: StepModel) -> Iterator[None]:
         yield
         return
     scope = keras.StatelessScope()
-    for pair in pairs:  # a mapping given at once would be cast back
+    for pair in pairs:  # given to the constructor, they would be cast back
         scope.add_update(pair)
     with scope:
         yield
 
 
 def cast_weights(model: Any) -> list[tuple[keras.Variable, tf.Tensor]]:
-    """Returns the model's pairs of a variable and its cast; none if it offers none."""
+    """Returns the model's pairs of a variable and its cast, or an empty list."""
     return model.cast_weights() if hasattr(model, "cast_weights") else []

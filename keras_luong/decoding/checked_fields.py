@@ -1,4 +1,4 @@
-"""Checks of a frozen dataclass's fields, field → check, as its `__post_init__` runs."""
+"""Checks of a dataclass's fields, to be run by its `__post_init__`."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 Check: TypeAlias = Callable[[str, Any], Any]
-"""Takes a field's name and value; returns what to keep, or raises."""
+"""A function of a field's name and value that returns the value to keep, or raises."""
 
 
 def check_fields(settings: Any, checks: Mapping[str, Check]) -> None:
-    """Replaces fields by what their checks return.
+    """Checks fields, and replaces them by the values that the checks return.
 
     Args:
-        settings: A dataclass, also a frozen one, that is being made.
+        settings: An instance of a dataclass, frozen or not.
         checks: Field → check.
     """
     for name, check in checks.items():
-        # Frozen for its users, not for its own making.
+        # Works for frozen ones too.
         object.__setattr__(settings, name, check(name, getattr(settings, name)))
 
 

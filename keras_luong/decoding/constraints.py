@@ -1,6 +1,6 @@
-"""Constraints: which tokens a hypothesis must not, or must, go on with.
+"""Constraints: which tokens may or must come next in a hypothesis.
 
-Shapes: `B` sentences, `K` beams, `V` vocabulary, `T` longest hypothesis, `P` prefix.
+Shapes: B sentences, K beams, V vocabulary, T longest hypothesis, P prefix.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from keras_luong.special_ids import PAD_ID
 def repeats(
     written: tf.Tensor, time: tf.Tensor, size: int, vocab_size: int
 ) -> tf.Tensor:
-    """Returns which tokens would repeat an n-gram of the hypothesis, bool `[B, K, V]`.
+    """Returns which tokens would repeat an n-gram of the hypothesis, bool [B, K, V].
 
     Args:
-        written: int32 `[B, K, T]`, the tokens so far.
-        time: int32, how many there are.
+        written: int32 [B, K, T], the tokens so far.
+        time: int32, the number of tokens so far.
         size: The n of the n-grams.
-        vocab_size: `V`.
+        vocab_size: V.
     """
     B, K, T = tf.unstack(tf.shape(written))
     windows = tf.maximum(T - size + 1, 0)  # the places where an n-gram may begin
@@ -33,7 +33,7 @@ def repeats(
 
 
 def _any_of(tokens: tf.Tensor, chosen: tf.Tensor, vocab_size: int) -> tf.Tensor:
-    """Returns which ids of the vocabulary are among the chosen tokens `[B, K, n]`."""
+    """Returns which ids are among the chosen tokens [B, K, n], bool [B, K, V]."""
     shape = tf.shape(tokens)
     rows = tf.reshape(tf.range(shape[0] * shape[1]), [shape[0], shape[1], 1])
     places = rows * vocab_size + tokens
@@ -46,14 +46,14 @@ def _any_of(tokens: tf.Tensor, chosen: tf.Tensor, vocab_size: int) -> tf.Tensor:
 
 
 def forced_tokens(prefix: tf.Tensor, time: tf.Tensor) -> tf.Tensor:
-    """Returns the token that each sentence's hypotheses must go on with, int32 `[B]`.
+    """Returns the token that must come next in each sentence's hypotheses.
 
     Args:
-        prefix: int32 `[B, P]`, right-padded with `PAD_ID`.
-        time: int32, how many tokens there are.
+        prefix: int32 [B, P], right-padded with `PAD_ID`.
+        time: int32, the number of tokens so far.
 
     Returns:
-        `PAD_ID` where any token is allowed.
+        int32 [B], `PAD_ID` where any token is allowed.
     """
     open_end = tf.pad(prefix, [[0, 0], [0, 1]], constant_values=PAD_ID)
     return open_end[:, tf.minimum(time, tf.shape(prefix)[1])]

@@ -1,6 +1,7 @@
 """Ensembles: several models that choose each token together.
 
-Shapes: `B` batch, `S` source length, `K` beam, `V` target vocabulary.
+Shapes: B batch, S source length, K beam, V target vocabulary, M models or, in a
+restricted ensemble, words.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from keras_luong.decoding.stepping import (
 
 @dataclasses.dataclass(frozen=True)
 class EnsembleConfig:
-    """What all models of an ensemble share; None where none of them says.
+    """What all models of an ensemble have in common; None where it is unknown.
 
     Args:
         source_vocab_size: Number of source ids.
@@ -36,10 +37,10 @@ class EnsembleConfig:
 
 
 class Ensemble:
-    """Several models as one, whose next token has their mean probability.
+    """Several models as one, which gives each token their mean probability.
 
-    It is a `StepModel` itself, so every search, `force`, `Translator` and export takes
-    it like a model. The models can be of any architectures, and ensembles too; they
+    It is a `StepModel`, so every search, `force`, `Translator` and export takes it like
+    a model. The models can have any architectures, or be ensembles themselves; they
     must have been trained with the same tokenizers.
 
     The geometric mean, renormalised (a product of experts, Hinton 2002), prefers
@@ -70,10 +71,10 @@ class Ensemble:
         )
 
     def encode(self, source_ids: tf.Tensor) -> tuple[Any, Any]:
-        """Lets every model read the source.
+        """Encodes the source with every model.
 
         Args:
-            source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
+            source_ids: int32 [B, S], right-padded with `PAD_ID`.
 
         Returns:
             The models' memories, and their states.
@@ -85,16 +86,16 @@ class Ensemble:
     def step(
         self, tokens: tf.Tensor, state: Any, memory: Any
     ) -> tuple[tf.Tensor, Any, tf.Tensor]:
-        """Lets every model read one token per beam, and averages their answers.
+        """Takes a step with every model, and averages their probabilities.
 
         Args:
-            tokens: int32 `[B, K]`.
+            tokens: int32 [B, K].
             state: The models' states.
             memory: The models' memories.
 
         Returns:
-            Log-probabilities of the next token, float32 `[B, K, V]`; the new states;
-            and the mean of the models' attention, float32 `[B, K, S]`. A model without
+            Log-probabilities of the next token, float32 [B, K, V]; the new states;
+            and the mean of the models' attention, float32 [B, K, S]. A model without
             attention contributes the zeros that it returns.
         """
         members = zip(self.models, state, memory, strict=True)
@@ -104,21 +105,21 @@ class Ensemble:
         return log_probs, states, tf.reduce_mean(_stack(weights), axis=0)
 
     def cast_weights(self) -> list[tuple[keras.Variable, tf.Tensor]]:
-        """Returns those of its models; see `keras_luong.decoding.cast_once`."""
+        """Returns the models' cast weights, see `keras_luong.decoding.cast_once`."""
         return [pair for model in self.models for pair in cast_weights(model)]
 
     def restricted(self, ids: tf.Tensor, allowed: tf.Tensor) -> Ensemble:
-        """Returns the ensemble of its models, each with a part of the vocabulary.
+        """Returns the ensemble with a part of its vocabulary.
 
         Args:
-            ids: int32 `[M]`, the words that are scored.
-            allowed: bool `[B, M]`, which of them each sentence may use.
+            ids: int32 [M], the words that are scored.
+            allowed: bool [B, M], which of them each sentence may use.
 
         Returns:
-            An `Ensemble`, whose `step` returns log-probabilities `[B, K, M]`. Each
-            model's probabilities are those among the words that are left, and so is
-            their mean. The arithmetic mean therefore differs a little from what the
-            whole ensemble says of these words.
+            An `Ensemble` whose `step` returns log-probabilities [B, K, M]. Each model's
+            probabilities are normalised over the remaining words, and so is their mean.
+            Therefore the arithmetic mean differs a little from that of the whole
+            vocabulary.
 
         Raises:
             TypeError: If a model has no method `restricted`.
@@ -130,14 +131,14 @@ class Ensemble:
 def geometric_mean(logits: tf.Tensor) -> tf.Tensor:
     """Returns the normalised geometric mean of several models' probabilities.
 
-    A model's own normaliser is the same for all tokens, so it makes no difference: the
-    mean of the logits is normalised once.
+    A model's normaliser is the same for all tokens, so it suffices to normalise the
+    mean of the logits once.
 
     Args:
-        logits: float32 `[M, ..., V]` of `M` models.
+        logits: float32 [M, ..., V] of M models.
 
     Returns:
-        Log-probabilities, float32 `[..., V]`.
+        Log-probabilities, float32 [..., V].
     """
     return tf.nn.log_softmax(tf.reduce_mean(logits, axis=0))
 
@@ -146,10 +147,10 @@ def arithmetic_mean(logits: tf.Tensor) -> tf.Tensor:
     """Returns the arithmetic mean of several models' probabilities.
 
     Args:
-        logits: float32 `[M, ..., V]` of `M` models.
+        logits: float32 [M, ..., V] of M models.
 
     Returns:
-        Log-probabilities, float32 `[..., V]`.
+        Log-probabilities, float32 [..., V].
     """
     count = tf.cast(tf.shape(logits)[0], tf.float32)
     total = tf.reduce_logsumexp(tf.nn.log_softmax(logits), axis=0)
@@ -174,7 +175,7 @@ def _check_models(models: Any) -> tuple[StepModel, ...]:
 
 
 def _common_vocab_size(models: Sequence[StepModel], side: str) -> int | None:
-    """Returns what all models that have a config say of a vocabulary."""
+    """Returns a vocabulary's size in the models' configs, or None without any."""
     sizes = {f"models[{i}]": vocab_size_of(x, side) for i, x in enumerate(models)}
     check_same(f"{side}_vocab_size of models in an ensemble", **sizes)
     return next((size for size in sizes.values() if size is not None), None)

@@ -1,6 +1,6 @@
-"""Forced decoding: what a model thinks of targets that are given.
+"""Forced decoding: how probable a model finds given targets.
 
-Shapes: `B` batch, `S` source length, `T` target length, `V` vocabulary.
+Shapes: B batch, S source length, T target length, V vocabulary.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from keras_luong.special_ids import BOS_ID, PAD_ID
 
 
 def force(model: StepModel, source_ids: tf.Tensor, target_ids: tf.Tensor) -> Hypotheses:
-    """Reads a target for each source, through the same `step` as every search.
+    """Scores a given target for each source, by the same `step` as every search.
 
     Args:
         model: A `StepModel`.
-        source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
-        target_ids: int32 `[B, T]`, `T >= 1`, without the begin token, usually up to and
+        source_ids: int32 [B, S], right-padded with `PAD_ID`.
+        target_ids: int32 [B, T], `T >= 1`, without the begin token, usually up to and
             with the end token, right-padded with `PAD_ID`.
 
     Returns:
@@ -60,7 +60,7 @@ def _force(model, source_ids, target_ids):
         written = written.write(time, now, tf.cast(weights, tf.float32), total)
         return time + 1, keep_shapes(new_state, state), total, written
 
-    shape = [source_ids.shape[0], 1, source_ids.shape[1]]  # also of an unknown rank
+    shape = [source_ids.shape[0], 1, source_ids.shape[1]]  # of unknown rank too
     total = tf.zeros([tf.shape(source_ids)[0], 1])
     start = tf.constant(0), state, total, Written.empty(shape, length)
     end = tf.while_loop(lambda time, *_: time < length, read, start)
@@ -70,6 +70,6 @@ def _force(model, source_ids, target_ids):
 
 
 def _log_prob(logits: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
-    """Returns the log-probability of tokens `[B, 1]` by logits `[B, 1, V]`."""
+    """Returns the log-probability of tokens [B, 1] by logits [B, 1, V]."""
     normalisers, _ = split_log_softmax(logits)
     return tf.gather(logits, tokens, batch_dims=2) - tf.squeeze(normalisers, axis=-1)

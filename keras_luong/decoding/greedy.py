@@ -12,14 +12,14 @@ from keras_luong.decoding.stepping import Hypotheses, StepModel
 
 @dataclasses.dataclass(frozen=True)
 class GreedySearch:
-    """Takes the most probable token at every step, the lower id at a tie.
+    """A search that takes the most probable token at every step.
 
-    It is `BeamSearch(beam_width=1)` without its options. A sentence ends with the end
-    token, or at the maximum length as it is.
+    At a tie it takes the lower id. It is a `BeamSearch(beam_width=1)` with no other
+    options. A hypothesis ends with the end token, or is cut off at the maximum length.
 
     Args:
-        max_length: Counts the end token; None for twice the sentence's source length
-            and 10.
+        max_length: Longest hypothesis, the end token included; None for twice the
+            sentence's source length plus 10.
 
     Raises:
         TypeError: If `max_length` is not an integer.
@@ -33,18 +33,18 @@ class GreedySearch:
     max_length: int | None = 100
 
     def __post_init__(self) -> None:
-        """Checks the length; NumPy's integer becomes Python's."""
+        """Checks the length, and converts a NumPy integer to Python's."""
         object.__setattr__(self, "max_length", self.as_beam_search().max_length)
 
     def as_beam_search(self) -> BeamSearch:
-        """Returns the beam search that does the same."""
+        """Returns the equivalent beam search."""
         return BeamSearch(beam_width=1, max_length=self.max_length)
 
     def __call__(self, model: StepModel, source_ids: tf.Tensor) -> Hypotheses:
-        """Finds one hypothesis per sentence; its score is its log-probability.
+        """Finds one hypothesis per sentence, scored by its log-probability.
 
         Args:
             model: A `StepModel`.
-            source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
+            source_ids: int32 [B, S], right-padded with `PAD_ID`.
         """
         return self.as_beam_search()(model, source_ids)

@@ -1,7 +1,7 @@
-"""What a beam search chose, step by step, and how its hypotheses are read off that.
+"""The choices of a beam search at each step, and the hypotheses that follow from them.
 
-Shapes: `B` sentences, `A` of them not decided yet, `K` beam width, `N` hypotheses kept
-per sentence, `S` source length, `T` steps taken.
+Shapes: B sentences, A of them undecided, K beam width, N hypotheses kept
+per sentence, S source length, T steps taken.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from keras_luong.decoding.stepping import follow
 
 
 class History(NamedTuple):
-    """What every step chose: a tree, of which a hypothesis is a path to the root.
+    """The choices of every step: a tree, in which a hypothesis is a path to the root.
 
-    Tokens and attention are written once and never moved as the beams change places.
+    Tokens and attention are written once, and not moved when the beams change places.
     """
 
     written: Written  # of N = K
@@ -26,7 +26,7 @@ class History(NamedTuple):
 
     @classmethod
     def empty(cls, shape: list[int | None], steps: tf.Tensor) -> History:
-        """Returns a history of no step yet; see `Written.empty`."""
+        """Returns a history without steps; see `Written.empty`."""
         parents = tf.TensorArray(tf.int32, steps, element_shape=shape[:2])
         return cls(Written.empty(shape, steps), parents)
 
@@ -41,12 +41,12 @@ def record(
     """Returns the history with one more step.
 
     Args:
-        history: What was chosen so far.
-        time: int32, which step it is.
-        chosen: Tensors `[A, K, ...]`: ids, weights, log-probabilities, parents.
-        rows: int32 `[A]`, the sentences' places in the whole batch; None if all of it
-            are there.
-        count: int32, how many sentences the batch has.
+        history: The choices so far.
+        time: int32, the number of the step.
+        chosen: Tensors [A, K, ...]: ids, weights, log-probabilities, parents.
+        rows: int32 [A], the sentences' places in the whole batch; None if no sentence
+            has left it.
+        count: int32, the number of sentences in the whole batch.
     """
     if rows is not None:
         shapes = (tf.concat([[count], tf.shape(x)[1:]], axis=0) for x in chosen)
@@ -59,7 +59,7 @@ def record(
 
 
 def trace_back(pool: Pool, history: History, steps: tf.Tensor) -> Hypotheses:
-    """Reads the pool's hypotheses off the history, from last token to first."""
+    """Reads the pool's hypotheses from the history, from last token to first."""
 
     def read(time, slots, written):
         time -= 1

@@ -1,6 +1,6 @@
-"""What a search returns, and how it is written down step by step.
+"""The results of a search, and how they are recorded step by step.
 
-Shapes: `B` batch, `S` source length, `N` hypotheses of a sentence, `T` length of the
+Shapes: B batch, S source length, N hypotheses of a sentence, T length of the
 longest of them.
 """
 
@@ -16,17 +16,18 @@ IMPOSSIBLE = float("-inf")
 
 
 class Hypotheses(NamedTuple):
-    """What a search returns, the best hypothesis of each sentence first.
+    """The results of a search, the best hypothesis of each sentence first.
 
     Attributes:
-        ids: int32 `[B, N, T]`, without the begin token, up to and with the end token
+        ids: int32 [B, N, T], without the begin token, up to and with the end token
             (absent if the maximum length cut the hypothesis), then `PAD_ID`.
-        lengths: int32 `[B, N]`, counting the end token. 0 where the sentence has no
-            such hypothesis: the search found no more of a probability above zero.
-        scores: float32 `[B, N]`, by which they are ranked; -inf where there is none.
-        log_probs: float32 `[B, N]`, the sum over the tokens.
-        weights: float32 `[B, N, T, S]`, the attention at each token, 0 after the end.
-        token_log_probs: float32 `[B, N, T]`, of each token, 0 after the end.
+        lengths: int32 [B, N], the end token included. 0 where the search found fewer
+            than N hypotheses of non-zero probability.
+        scores: float32 [B, N], by which they are ranked; -inf where there is none.
+        log_probs: float32 [B, N], the sum over the tokens.
+        weights: float32 [B, N, T, S], the attention at each token, 0 after the end.
+        token_log_probs: float32 [B, N, T], log-probability of each token, 0 after the
+            end.
     """
 
     ids: tf.Tensor
@@ -38,7 +39,7 @@ class Hypotheses(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What was chosen at each step: an array of tensors for each of its parts."""
+    """Arrays of the tokens, attention and log-probabilities of each step."""
 
     ids: tf.TensorArray  # T x [B, N]
     weights: tf.TensorArray  # T x [B, N, S]
@@ -46,11 +47,11 @@ class Written(NamedTuple):
 
     @classmethod
     def empty(cls, shape: list[int | None], steps: int | tf.Tensor) -> Written:
-        """Returns arrays for so many steps.
+        """Returns empty arrays.
 
         Args:
-            shape: `[B, N, S]`, None where a size is not known.
-            steps: int32, at least as many as will be written.
+            shape: The sizes [B, N, S], None for an unknown one.
+            steps: int32, at least the number of steps that will be written.
         """
 
         def array(dtype: tf.DType, shape: list[int | None]) -> tf.TensorArray:
@@ -60,12 +61,12 @@ class Written(NamedTuple):
         return cls(ids, array(tf.float32, shape), log_probs)
 
     def write(self, time: tf.Tensor, *chosen: tf.Tensor) -> Written:
-        """Returns the arrays with one more step, given in their order."""
+        """Returns the arrays with one more step, a tensor for each array."""
         pairs = zip(self, chosen, strict=True)
         return Written(*(array.write(time, x) for array, x in pairs))
 
     def first(self, steps: tf.Tensor) -> list[tf.Tensor]:
-        """Reads the first steps; what was never written has no shape yet."""
+        """Returns the first steps only, as unwritten ones have no shape."""
         return [array.gather(tf.range(steps)) for array in self]
 
 
@@ -77,18 +78,18 @@ def collect(
     lengths: tf.Tensor,
     scores: tf.Tensor,
 ) -> Hypotheses:
-    """Makes `Hypotheses` of what a search wrote.
+    """Makes `Hypotheses` of the steps that a search recorded.
 
     Args:
-        ids: int32 `[T, B, N]` of at least one step. What follows the end of a
-            hypothesis is ignored, and so is all of one whose score is -inf.
-        weights: float32 `[T, B, N, S]`.
-        log_probs: float32 `[T, B, N]`, of the hypothesis up to there.
-        lengths: int32 `[B, N]`.
-        scores: float32 `[B, N]`.
+        ids: int32 [T, B, N] of at least one step. Ids after the end of a hypothesis are
+            ignored, and so are hypotheses whose score is -inf.
+        weights: float32 [T, B, N, S].
+        log_probs: float32 [T, B, N], of the hypothesis up to each step.
+        lengths: int32 [B, N].
+        scores: float32 [B, N].
 
     Returns:
-        `Hypotheses`, as long as the longest of them, and at least one token.
+        `Hypotheses` with T the length of the longest of them, at least 1.
     """
     there = scores > IMPOSSIBLE
     lengths = tf.where(there, lengths, 0)

@@ -1,10 +1,10 @@
-"""Penalties: how the log-probabilities of hypotheses of unequal length compare.
+"""Penalties: scores that make hypotheses of different lengths comparable.
 
 A search ranks *finished* hypotheses by a length penalty's `score` plus a coverage
-penalty's, and stops by their `bound`s. It needs nothing else, so a penalty of your own
-is any object with these two methods.
+penalty's, and stops by their `bound`s. Any object with these two methods can be used
+as a penalty.
 
-Shapes: `...` sentences and beams, `S` source length.
+Shapes: ... sentences and beams, S source length.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ import tensorflow as tf
 from keras_luong.checks import check_not_negative
 from keras_luong.decoding.checked_fields import check_fields
 
-LEAST_COVERAGE = 1e-6  # what a word without any attention counts as: its log is finite
+LEAST_COVERAGE = 1e-6  # at least this, so that its logarithm is finite
 
 
 @runtime_checkable
 class LengthPenalty(Protocol):
-    """What a search needs of a length penalty."""
+    """The methods of a length penalty."""
 
     def score(self, log_probs: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
         """Scores finished hypotheses; higher is better.
 
         Args:
             log_probs: float32 of any shape; never positive, -inf for "impossible".
-            lengths: int32, broadcastable to `log_probs`, at least 1; counts the
-                end token.
+            lengths: int32, broadcastable to `log_probs`, at least 1; the end token is
+                included.
 
         Returns:
             float32 in the shape of `log_probs`; -inf wherever `log_probs` is, and
@@ -40,11 +40,11 @@ class LengthPenalty(Protocol):
         """
 
     def bound(self, log_probs: tf.Tensor, limits: tf.Tensor) -> tf.Tensor:
-        """Bounds the score of everything that an open hypothesis can still become.
+        """Bounds the scores of all continuations of open hypotheses.
 
         Args:
             log_probs: float32, the open hypotheses' log-probabilities so far.
-            limits: int32, broadcastable to `log_probs`: the longest they may grow.
+            limits: int32, broadcastable to `log_probs`: their maximum lengths.
 
         Returns:
             float32 in the shape of `log_probs`: no finished continuation scores more.
@@ -53,38 +53,38 @@ class LengthPenalty(Protocol):
 
 @runtime_checkable
 class CoveragePenalty(Protocol):
-    """What a search needs of a coverage penalty."""
+    """The methods of a coverage penalty."""
 
     def score(self, coverage: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        """Returns what to add to a finished hypothesis's score.
+        """Returns the term to add to a finished hypothesis's score.
 
         Args:
-            coverage: float32 `[..., S]`, the attention that each source word had.
-            mask: bool, broadcastable to `coverage`: which are words.
+            coverage: float32 [..., S], the attention that each source word had.
+            mask: bool, broadcastable to `coverage`: True for words, False for padding.
 
         Returns:
-            float32 `[...]`, never positive.
+            float32 [...], never positive.
         """
 
     def bound(
         self, coverage: tf.Tensor, mask: tf.Tensor, steps: tf.Tensor
     ) -> tf.Tensor:
-        """Bounds the score of everything that an open hypothesis can still become.
+        """Bounds the terms of all continuations of open hypotheses.
 
         Args:
-            coverage: float32 `[..., S]`, of open hypotheses.
+            coverage: float32 [..., S], of open hypotheses.
             mask: bool, broadcastable to `coverage`.
-            steps: int32, broadcastable to `[...]`: the most tokens that may follow,
+            steps: int32, broadcastable to [...]: the most tokens that may follow,
                 each of which adds at most 1 to the coverage of a word.
 
         Returns:
-            float32 `[...]`: no continuation gets more.
+            float32 [...]: no continuation has a larger term.
         """
 
 
 @dataclasses.dataclass(frozen=True)
 class _Weighted:
-    """A penalty with one number, its weight, which is finite and not negative."""
+    """A penalty with a single number, which is finite and not negative."""
 
     def __post_init__(self) -> None:
         """Checks the number."""
@@ -94,10 +94,10 @@ class _Weighted:
 
 @dataclasses.dataclass(frozen=True)
 class _WeightedLengthPenalty(_Weighted, LengthPenalty):
-    """A length penalty whose `score` grows with both of its arguments."""
+    """A length penalty whose `score` increases with both of its arguments."""
 
     def bound(self, log_probs: tf.Tensor, limits: tf.Tensor) -> tf.Tensor:
-        """Bounds what open hypotheses can become; see `LengthPenalty.bound`.
+        """Bounds the score of all continuations; see `LengthPenalty.bound`.
 
         A continuation's log-probability is at most today's, `L' <= L <= 0`, since
         every further token adds the logarithm of a probability; its length is at most
@@ -110,10 +110,10 @@ class _WeightedLengthPenalty(_Weighted, LengthPenalty):
 
 @dataclasses.dataclass(frozen=True)
 class GNMTLengthPenalty(_WeightedLengthPenalty):
-    """Divides a log-probability by `((5 + length) / 6) ** alpha` (Wu et al. 2016).
+    """The log-probability divided by `((5 + length) / 6) ** alpha` (Wu et al. 2016).
 
-    `alpha=0` divides by one: plain log-probabilities. The score grows with the length:
-    dividing a number that is not positive by more brings it nearer to zero.
+    With `alpha=0` scores are plain log-probabilities. The score increases with the
+    length, as dividing a negative number by more brings it nearer to zero.
 
     Args:
         alpha: Not negative; 0.6 to 1 are usual.
@@ -138,7 +138,7 @@ class GNMTLengthPenalty(_WeightedLengthPenalty):
 
 @dataclasses.dataclass(frozen=True)
 class AverageLengthPenalty(_WeightedLengthPenalty):
-    """Divides a log-probability by `length ** alpha`: with 1, the mean per token.
+    """The log-probability divided by `length ** alpha`: with 1, the mean per token.
 
     Args:
         alpha: Not negative.
@@ -163,7 +163,7 @@ class AverageLengthPenalty(_WeightedLengthPenalty):
 
 @dataclasses.dataclass(frozen=True)
 class WordReward(_WeightedLengthPenalty):
-    """Adds `reward` to a log-probability for every token (He et al. 2016).
+    """The log-probability plus `reward` for every token (He et al. 2016).
 
     Args:
         reward: Not negative.
@@ -187,10 +187,10 @@ class WordReward(_WeightedLengthPenalty):
 
 @dataclasses.dataclass(frozen=True)
 class GNMTCoveragePenalty(_Weighted):
-    """Adds `beta Σ_s log(min(coverage_s, 1))` (Wu et al. 2016, Eq. 14).
+    """The term `beta Σ_s log(min(coverage_s, 1))` (Wu et al. 2016, Eq. 14).
 
-    It punishes source words that had little attention; what is below `LEAST_COVERAGE`
-    counts as that.
+    It penalizes source words that had little attention. Coverage below `LEAST_COVERAGE`
+    is raised to that.
 
     Args:
         beta: Not negative; 0.2 in the paper.
@@ -209,14 +209,14 @@ class GNMTCoveragePenalty(_Weighted):
     kind: str = dataclasses.field(default="gnmt", init=False)
 
     def score(self, coverage: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        """Returns what to add; see `CoveragePenalty.score`."""
+        """Returns the term to add; see `CoveragePenalty.score`."""
         logs = tf.math.log(tf.clip_by_value(coverage, LEAST_COVERAGE, 1.0))
         return self.beta * tf.reduce_sum(tf.where(mask, logs, 0.0), axis=-1)
 
     def bound(
         self, coverage: tf.Tensor, mask: tf.Tensor, steps: tf.Tensor
     ) -> tf.Tensor:
-        """Bounds what it can become; see `CoveragePenalty.bound`.
+        """Bounds the term of all continuations; see `CoveragePenalty.bound`.
 
         A word's coverage grows by at most 1 a step, and the penalty grows with it.
         """
@@ -226,9 +226,9 @@ class GNMTCoveragePenalty(_Weighted):
 
 @dataclasses.dataclass(frozen=True)
 class SummaryCoveragePenalty(_Weighted):
-    """Subtracts `beta Σ_s max(coverage_s - 1, 0)`, as OpenNMT's "summary" does.
+    """The term `-beta Σ_s max(coverage_s - 1, 0)`, OpenNMT's "summary" penalty.
 
-    It punishes source words that had attention more than once.
+    It penalizes source words that had attention more than once.
 
     Args:
         beta: Not negative; 5 is usual for summaries.
@@ -247,14 +247,14 @@ class SummaryCoveragePenalty(_Weighted):
     kind: str = dataclasses.field(default="summary", init=False)
 
     def score(self, coverage: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        """Returns what to add; see `CoveragePenalty.score`."""
+        """Returns the term to add; see `CoveragePenalty.score`."""
         excess = tf.where(mask, tf.maximum(coverage - 1.0, 0.0), 0.0)
         return -self.beta * tf.reduce_sum(excess, axis=-1)
 
     def bound(
         self, coverage: tf.Tensor, mask: tf.Tensor, steps: tf.Tensor
     ) -> tf.Tensor:
-        """Bounds what it can become; see `CoveragePenalty.bound`.
+        """Bounds the term of all continuations; see `CoveragePenalty.bound`.
 
         Coverage never shrinks, so the penalty never does: it is at most today's.
         """
@@ -272,8 +272,8 @@ def length_penalty_of(
     """Reads a search's `length_penalty` argument.
 
     Args:
-        value: GNMT's alpha (0 for none); an object with `score` and `bound`; or what
-            `dataclasses.asdict` made of one of the penalties here, as in a file.
+        value: GNMT's alpha (0 for none); an object with `score` and `bound`; or the
+            `dataclasses.asdict` of one of the penalties here, as in a file.
 
     Raises:
         TypeError: If it is none of these.
@@ -291,11 +291,11 @@ def length_penalty_of(
 def coverage_penalty_of(
     value: float | Mapping[str, Any] | CoveragePenalty,
 ) -> CoveragePenalty | None:
-    """Reads a search's `coverage_penalty` argument; 0 is None.
+    """Reads a search's `coverage_penalty` argument; returns None for 0.
 
     Args:
-        value: GNMT's beta (0 for none); an object with `score` and `bound`; or what
-            `dataclasses.asdict` made of one of the penalties here, as in a file.
+        value: GNMT's beta (0 for none); an object with `score` and `bound`; or the
+            `dataclasses.asdict` of one of the penalties here, as in a file.
 
     Raises:
         TypeError: If it is none of these.

@@ -1,6 +1,6 @@
-"""The pool of a search's finished hypotheses, which never change again.
+"""The pool of a search's best finished hypotheses.
 
-Shapes: `B` sentences, `A` of them not decided yet, `K` beam width, `N` hypotheses kept
+Shapes: B sentences, A of them undecided, K beam width, N hypotheses kept
 per sentence.
 """
 
@@ -15,9 +15,9 @@ from keras_luong.decoding.stepping import follow
 
 
 class Pool(NamedTuple):
-    """A sentence's `N` best finished hypotheses, best first; empty places score -inf.
+    """A sentence's N best finished hypotheses, best first; empty places score -inf.
 
-    The pool holds where a hypothesis's last token is found; the history knows the rest.
+    The pool only has the place of a hypothesis's last token; the history has the rest.
     """
 
     scores: tf.Tensor  # [A, N]
@@ -27,14 +27,14 @@ class Pool(NamedTuple):
 
 
 def offer(pool: Pool, others: Pool) -> Pool:
-    """Keeps the best of both by score; at a tie, the pool's own.
+    """Returns the best of both by score; at a tie, the pool's own.
 
-    A pool that is offered nothing keeps its order: hypotheses that were too long stand
-    behind the finished ones whatever their scores, see `fill`.
+    A pool that is offered nothing keeps its order, since unfinished hypotheses come
+    after the finished ones whatever their scores, see `fill`.
 
     Args:
-        pool: `N` hypotheses per sentence.
-        others: Others, `[A, K]`, in any order.
+        pool: N hypotheses per sentence.
+        others: K other hypotheses per sentence, in any order.
     """
     both = tf.nest.map_structure(lambda *x: tf.concat(x, axis=1), pool, others)
     size = pool.scores.shape[1]
@@ -56,12 +56,12 @@ def fill(pool: Pool, others: Pool) -> Pool:
 
 
 def scattered(whole: Pool, rows: tf.Tensor, part: Pool) -> Pool:
-    """Returns the pools `[B, N]` with those of some sentences replaced.
+    """Returns the pools [B, N] with those of some sentences replaced.
 
     Args:
         whole: The pools of all sentences.
-        rows: int32 `[A]`, which sentences to replace.
-        part: Their pools, `[A, N]`.
+        rows: int32 [A], the sentences whose pools are replaced.
+        part: Their new pools, [A, N].
     """
     return tf.nest.map_structure(
         lambda x, y: tf.tensor_scatter_nd_update(x, rows[:, None], y), whole, part

@@ -1,7 +1,7 @@
-"""Sampling: each next token drawn from the model's distribution, or its best part.
+"""Sampling: each next token is drawn from the model's distribution, or part of it.
 
-Shapes: `B` batch, `S` source length, `N` samples of a sentence, `V` vocabulary, `T`
-longest that a sample may grow.
+Shapes: B batch, S source length, N samples of a sentence, V vocabulary, T
+longest sample allowed.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from keras_luong.decoding.stepping import (
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID
 
 SEEDS = 2**63  # a seed is an int64
-FEW = 256  # tokens to sort first, in the hope that these are enough for `top_p`
+FEW = 256  # tokens to sort first, as they are usually enough for `top_p`
 
 
 class Samples(NamedTuple):
-    """The samples of each sentence, as far as they are drawn."""
+    """The samples of each sentence so far."""
 
     tokens: tf.Tensor  # [B, N] the last ones; [B, 1] before the first step
     log_probs: tf.Tensor  # [B, N]
@@ -46,41 +46,41 @@ class Samples(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RandomSampling:
-    """Draws every next token at random, each as often as the model finds it probable.
+    """A search that draws each next token from the model's distribution.
 
-    With its defaults this is ancestral sampling: a sequence is drawn as often as it is
-    probable (padding and the begin token are never drawn and leave their share to the
+    With its defaults this is ancestral sampling: each sequence is drawn with its
+    probability (padding and the begin token are never drawn; their share goes to the
     others). `temperature` sharpens or flattens the distribution of each token
     (`logits / temperature`); then `top_k` keeps the most probable tokens (Fan et al.
-    2018, arXiv:1805.04833); then `top_p` keeps of those the fewest most probable whose
-    share reaches `top_p`, the one that crosses it included (nucleus sampling, Holtzman
-    et al. 2020, arXiv:1904.09751). What is left is drawn in proportion. The log-
-    probabilities of the answer are the model's own, at temperature 1, nothing cut off.
+    2018, arXiv:1805.04833); then `top_p` keeps the most probable of those, until
+    their share reaches `top_p` (nucleus sampling, Holtzman et al. 2020,
+    arXiv:1904.09751). Tokens are drawn from the rest in proportion. The returned
+    log-probabilities are the model's own, without temperature, `top_k` and `top_p`.
 
     Samples of a sentence are drawn independently, so some may be equal. They are sorted
-    by log-probability: the first of several is the most probable of them, and only with
-    `num_samples=1` is it an unbiased sample.
+    by log-probability, so the first one is an unbiased sample only with
+    `num_samples=1`.
 
-    **With a seed** the random numbers of a sentence follow from the seed and its own
-    ids (padding not counted): one for every step and sample. So it gets the same
-    samples each time, eagerly, in a `tf.function` and in a SavedModel, whatever its
-    neighbours in the batch are. A sentence that stands there twice gets the same twice:
-    use `num_samples`.
+    **With a seed** the random numbers of a sentence, one for each step and sample,
+    depend only on the seed and the sentence's ids without padding. So it gets the same
+    samples each time, eagerly, in a `tf.function` and in a SavedModel, whatever the
+    other sentences in the batch are. Two equal sentences in a batch get the same
+    samples; use `num_samples` for different ones.
 
-    **Without a seed** each row of each call draws its seed from an op that seeds itself
-    from the machine's entropy when it first runs in a process, and keeps its state
-    from call to call. It is run, not traced into a constant, so a `tf.function` and a
-    SavedModel draw anew at every call and in every process too. `tf.random.set_seed`
-    has no effect: a seed set while exporting would be every server's. Where TensorFlow
-    is told to be deterministic (`enable_op_determinism`), give a seed.
+    **Without a seed** each row of each call gets a seed from an op that is initialised
+    from the machine's entropy once per process, and keeps its state between calls. The
+    seed is not traced into a constant, so a `tf.function` and a SavedModel also draw
+    new samples at every call and in every process. `tf.random.set_seed` has no effect:
+    otherwise a seed set while exporting would be the same on every server. With
+    `enable_op_determinism`, TensorFlow needs a seed here.
 
     Args:
-        temperature: Positive; below 1 nearer to greedy search, above 1 wilder.
-        top_k: The number of most probable tokens to draw from; None for all.
-        top_p: Their share of the probability, in (0, 1]; None for all tokens.
-        num_samples: `N`.
-        max_length: Counts the end token; None for twice the sentence's source length
-            and 10.
+        temperature: Positive; below 1 samples are more alike, above 1 more varied.
+        top_k: Number of most probable tokens to draw from; None for all.
+        top_p: Share of the probability to draw from, in (0, 1]; None for all tokens.
+        num_samples: N.
+        max_length: Longest sample, the end token included; None for twice the
+            sentence's source length plus 10.
         seed: In [0, 2**63), or None.
 
     Raises:
@@ -101,15 +101,15 @@ class RandomSampling:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuses impossible settings; makes Python's own numbers of NumPy's."""
+        """Checks the settings, and converts NumPy numbers to Python's."""
         check_fields(self, _CHECKS)
 
     def __call__(self, model: StepModel, source_ids: tf.Tensor) -> Hypotheses:
-        """Draws `num_samples` hypotheses per sentence; scores are log-probabilities.
+        """Draws `num_samples` hypotheses per sentence, scored by log-probability.
 
         Args:
             model: A `StepModel`.
-            source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
+            source_ids: int32 [B, S], right-padded with `PAD_ID`.
 
         Raises:
             ValueError: If the ids are not of this shape.
@@ -147,7 +147,7 @@ class RandomSampling:
         return follow(hypotheses, order)
 
     def _start(self, source_ids, state):
-        """Opens every sample, with nothing written; the state is still that of one."""
+        """Returns empty samples and records; the state still has one beam."""
         batch = tf.shape(source_ids)[0]
         shape = [batch, self.num_samples]
         samples = Samples(
@@ -161,7 +161,7 @@ class RandomSampling:
         return samples, Written.empty(shape, self._longest(source_ids))
 
     def _step(self, model, samples, memory):
-        """Takes the model's step for each sample; the first one once for all."""
+        """Takes the model's step for each sample; the first step is the same for all."""
         logits, state, weights = model.step(samples.tokens, samples.state, memory)
         outputs = logits, keep_shapes(state, samples.state), weights
         if samples.tokens.shape[1] == self.num_samples:
@@ -169,26 +169,26 @@ class RandomSampling:
         return follow(outputs, tf.zeros_like(samples.lengths))
 
     def _draw(self, logits, uniforms):
-        """Returns tokens `[B, N]` and their log-probabilities."""
+        """Returns tokens [B, N] and their log-probabilities."""
         logits = tf.cast(logits, tf.float32)
         normalisers, possible = split_log_softmax(logits)
         ids = tf.range(tf.shape(logits)[-1])
         never = (ids == PAD_ID) | (ids == BOS_ID)
         ranked = tf.where(possible & ~never, logits, IMPOSSIBLE)
         tokens = draw(ranked, uniforms, self.temperature, self.top_k, self.top_p)
-        # Where nothing is possible, -inf - inf is -inf, and -inf - -inf would be NaN.
+        # If nothing is possible: -inf - inf is -inf, whereas -inf - -inf would be NaN.
         normalisers = tf.where(possible, normalisers, math.inf)
         chosen = tf.gather(ranked, tokens, batch_dims=2)
         return tokens, chosen - tf.squeeze(normalisers, axis=-1)
 
     def _longest(self, source_ids):
-        """Returns `T`, an int or a scalar tensor."""
+        """Returns T, an int or a scalar tensor."""
         return self.max_length or 2 * tf.shape(source_ids)[1] + 10
 
     def _uniforms(self, source_ids, limits):
-        """Returns all random numbers of the search, float64 `[B, T, N]` in [0, 1).
+        """Returns all random numbers of the search, float64 [B, T, N] in [0, 1).
 
-        A sentence has numbers up to its own limit, drawn apart from the others'.
+        Each sentence has its own stream of numbers, as many as it can need.
         """
         longest = self._longest(source_ids)
 
@@ -199,17 +199,17 @@ class RandomSampling:
             )
             return tf.pad(uniforms, [[0, longest - limit], [0, 0]])
 
-        # One row more: `map_fn` does not know the shape of what it maps nothing to.
+        # One row more, as `map_fn` does not know the shape of its output without rows.
         keys = tf.pad(self._keys(source_ids), [[0, 1], [0, 0]])
         rows = keys, tf.pad(limits, [[0, 1]])
         signature = tf.TensorSpec([self.max_length, self.num_samples], tf.float64)
         return tf.map_fn(of_sentence, rows, fn_output_signature=signature)[:-1]
 
     def _keys(self, source_ids):
-        """Returns seeds of stateless random ops, one per sentence: int64 `[B, 2]`."""
+        """Returns seeds of stateless random ops, one per sentence: int64 [B, 2]."""
         batch = tf.shape(source_ids)[0]
         if self.seed is None:
-            # Not tf.random.uniform, which would write the global seed into the graph.
+            # tf.random.uniform would write the global seed into the graph.
             bounds = tf.constant([tf.int64.min, tf.int64.max], tf.int64)
             return tf.raw_ops.RandomUniformInt(
                 shape=[batch, 2], minval=bounds[0], maxval=bounds[1]
@@ -229,28 +229,28 @@ def draw(
     top_k: int | None = None,
     top_p: float | None = None,
 ) -> tf.Tensor:
-    """Turns uniform random numbers into tokens, by inverting their distribution.
+    """Draws tokens by given random numbers, by inverting their distribution.
 
-    The tokens lie side by side on [0, 1), each as wide as it is probable: in the order
-    of their ids, or from the most to the least probable if `top_k` or `top_p` is given.
-    The token on which the number falls is drawn. Of equally probable tokens `top_k` and
-    `top_p` keep the lower ids.
+    Each token has an interval in [0, 1), whose width is its probability. The intervals
+    are in the order of the ids, or of falling probability if `top_k` or `top_p` is
+    given. The token in whose interval the number lies is drawn. Of equally probable
+    tokens `top_k` and `top_p` keep the lower ids.
 
     Args:
-        logits: float32 `[B, N, V]`, -inf where a token is impossible.
-        uniforms: float64 `[B, N]` in [0, 1).
+        logits: float32 [B, N, V], -inf where a token is impossible.
+        uniforms: float64 [B, N] in [0, 1).
         temperature: See `RandomSampling`.
         top_k: See `RandomSampling`.
         top_p: See `RandomSampling`.
 
     Returns:
-        int32 `[B, N]`. Impossible tokens are drawn only where there are no others.
+        int32 [B, N]. Impossible tokens are drawn only if there are no others.
 
     Example:
         >>> draw(tf.math.log([[[0.25, 0.75]]]), tf.constant([[0.3]], tf.float64))
         <tf.Tensor: shape=(1, 1), dtype=int32, numpy=array([[1]], dtype=int32)>
     """
-    # In float64: added up in float32, improbable tokens of a large vocabulary vanish.
+    # In float64: in float32 sums lose the improbable tokens of a large vocabulary.
     best = tf.cast(tf.reduce_max(logits, axis=-1, keepdims=True), tf.float64)
 
     def masses_of(logits):
@@ -271,9 +271,9 @@ def draw(
 
 
 def _sort(logits, masses_of, enough):
-    """Returns logits and ids, the most probable first: all, or a few if these do.
+    """Returns logits and ids, most probable first: a few if these suffice, or all.
 
-    Sorting a whole vocabulary takes longer than most models' step.
+    Sorting a whole vocabulary takes longer than a step of most models.
     """
     size = logits.shape[-1]
     first = tf.math.top_k(logits, min(FEW, size))
@@ -286,8 +286,8 @@ def _sort(logits, masses_of, enough):
 
 
 def _first_beyond(masses, uniforms):
-    """Returns the index `[B, N]` of the mass, laid end to end, that a number hits."""
-    # What has no mass has no place, so that no rounding can let it be drawn.
+    """Returns the index [B, N] of the interval that contains each number."""
+    # Without mass there is no interval, whatever the rounding.
     ends = tf.where(masses > 0, tf.cumsum(masses, axis=-1), 0.0)
     places = uniforms[..., tf.newaxis] * tf.reduce_max(ends, axis=-1, keepdims=True)
     beyond = tf.cast(ends > places, tf.int32)
@@ -295,7 +295,7 @@ def _first_beyond(masses, uniforms):
 
 
 def _extend(samples, tokens, gains, state, limits):
-    """Adds a token to the samples that are still open."""
+    """Extends the samples that are still open by a token."""
     log_probs = samples.log_probs + tf.where(samples.is_open, gains, 0.0)
     lengths = samples.lengths + tf.cast(samples.is_open, tf.int32)
     goes_on = (tokens != EOS_ID) & (lengths < limits) & (log_probs > IMPOSSIBLE)
@@ -303,7 +303,7 @@ def _extend(samples, tokens, gains, state, limits):
 
 
 def _check_number(name: str, value: Any, above: float, what: str) -> float:
-    """Returns the number if it is in (0, above) and not denormal, which acts as 0."""
+    """Returns the number if it is in (0, above) and not denormal (treated as 0)."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number. Received: {value!r}")
     if not sys.float_info.min <= float(value) < above:

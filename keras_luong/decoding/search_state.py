@@ -1,7 +1,7 @@
-"""What a beam search knows between two steps, and how decided sentences leave it.
+"""The state of a beam search between two steps, and how decided sentences leave it.
 
-Shapes: `B` sentences, `A` of them not decided yet, `S` source length, `K` beam width,
-`N` hypotheses kept per sentence, `T` longest hypothesis, `P` longest prefix.
+Shapes: B sentences, A of them undecided, S source length, K beam width,
+N hypotheses kept per sentence, T longest hypothesis, P longest prefix.
 """
 
 from __future__ import annotations
@@ -14,22 +14,24 @@ from keras_luong.decoding.history import History
 from keras_luong.decoding.hypotheses import IMPOSSIBLE
 from keras_luong.decoding.pool import Pool, scattered
 
-SHRINK_BELOW = 0.75  # of a batch undecided: then the decided sentences leave it
+SHRINK_BELOW = (
+    0.75  # share of undecided sentences below which the decided ones leave the batch
+)
 
 
 class Sentences(NamedTuple):
-    """What no step changes, for the sentences that are not decided yet."""
+    """The undecided sentences: all that does not change from step to step."""
 
-    rows: tf.Tensor  # [A] which sentences of the batch they are
-    limits: tf.Tensor  # [A] the longest that their hypotheses may grow
-    least: tf.Tensor  # [A] the shortest that they may be
-    prefix: tf.Tensor  # [A, P] how they must begin
+    rows: tf.Tensor  # [A] their places in the whole batch
+    limits: tf.Tensor  # [A] maximum lengths of their hypotheses
+    least: tf.Tensor  # [A] minimum lengths
+    prefix: tf.Tensor  # [A, P] their required first tokens
     mask: tf.Tensor  # [A, S] source words
     memory: Any  # nest of [A, ...]
 
 
 class Beams(NamedTuple):
-    """The open hypotheses. A log-probability of -inf marks one that is not there."""
+    """The open hypotheses; one with a log-probability of -inf is an empty place."""
 
     tokens: tf.Tensor  # [A, K] the last one of each
     log_probs: tf.Tensor  # [A, K]
@@ -39,7 +41,7 @@ class Beams(NamedTuple):
 
 
 class SearchState(NamedTuple):
-    """All that a step changes, and the pools `[B, N]` of the sentences that left."""
+    """The whole state; `decided` has the pools [B, N] of sentences that left."""
 
     time: tf.Tensor
     sentences: Sentences
@@ -50,7 +52,7 @@ class SearchState(NamedTuple):
 
 
 def compacted(now: SearchState) -> SearchState:
-    """Lets the decided sentences leave, once there are enough of them."""
+    """Removes the decided sentences once there are enough of them."""
     is_open = tf.reduce_any(now.beams.log_probs > IMPOSSIBLE, axis=1)
     open_count = tf.math.count_nonzero(is_open, dtype=tf.int32)
     enough = tf.cast(tf.size(is_open), tf.float32) * SHRINK_BELOW
@@ -71,7 +73,7 @@ def compacted(now: SearchState) -> SearchState:
 
 
 def loop_shapes(now: SearchState) -> SearchState:
-    """Returns the shapes of a loop that sentences leave: those of now, for any `A`."""
+    """Returns the shapes of a loop whose number of sentences A changes."""
 
     def any_rows(x):
         return tf.TensorShape([None, *x.shape[1:]])

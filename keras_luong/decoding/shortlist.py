@@ -1,7 +1,7 @@
 """Shortlists: the few target words that a sentence's translation may be made of.
 
-Shapes: `B` sentences, `S` source length, `P` prefix length, `V` target vocabulary, `M`
-words that the batch's shortlists have together.
+Shapes: B sentences, S source length, P prefix length, K beam, V target vocabulary, M
+words on all shortlists of the batch, F frequent words, C translations of a word.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from keras_luong.files import saved_beside
 from keras_luong.progress import Progress
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
-# On every list. Without the end token nothing ends. The others are never generated, but
-# have their share of the probability, as in a search without a shortlist.
+# On every list. Without the end token nothing ends. The others are not generated, but
+# keep their share of the probability, as in a search without a shortlist.
 ALWAYS = (PAD_ID, UNK_ID, BOS_ID, EOS_ID)
-_ARRAYS = ("frequent", "lexicon", "vocab_size")  # of a file
+_ARRAYS = ("frequent", "lexicon", "vocab_size")  # in a file
 
 
 class Words(NamedTuple):
@@ -38,21 +38,21 @@ class Words(NamedTuple):
 class Shortlist:
     """The frequent target words, and for each source word its likely translations.
 
-    A search that has one scores the words of the batch's shortlists only (Jean et al.
-    2015, arXiv:1412.2007, section 3.3), and a sentence chooses from its own: its
-    translation does not depend on its neighbours. Probabilities are those among the
-    sentence's words, so scores are a little higher than without a shortlist. With all
-    words on the list the result is the same as without.
+    With a shortlist a search scores only the words that are on the lists of the batch's
+    sentences (Jean et al. 2015, arXiv:1412.2007, section 3.3). Each sentence uses only
+    the words on its own list, so its translation does not depend on the other
+    sentences. Probabilities are normalised over the list, so scores are a little higher
+    than without it. A list of all words changes nothing.
 
     Args:
-        frequent: Integers `[F]`, target ids that every sentence may use.
-        lexicon: Integers `[source vocabulary, C]`, each source word's translations,
-            filled up with `PAD_ID`.
-        vocab_size: `V`.
+        frequent: Integers [F], target ids that every sentence may use.
+        lexicon: Integers [source vocabulary, C], each source word's translations,
+            padded with `PAD_ID`.
+        vocab_size: V.
 
     Raises:
         TypeError: If an argument does not hold integers.
-        ValueError: If an id is not below `vocab_size`, or a shape is another.
+        ValueError: If an id is not below `vocab_size`, or a shape is wrong.
 
     Example:
         >>> shortlist = Shortlist.learn(model, batches, per_word=50, frequent=400)
@@ -67,7 +67,7 @@ class Shortlist:
 
     def _ids(self, name: str, value: Any, rank: int) -> np.ndarray:
         ids = np.asarray(value)
-        if not ids.size:  # of no type yet
+        if not ids.size:  # its type is arbitrary
             ids = ids.astype("int32")
         if not np.issubdtype(ids.dtype, np.integer):
             raise TypeError(f"{name} must hold integers. Received: {value!r:.60}")
@@ -86,9 +86,9 @@ class Shortlist:
         """Returns the words that a batch's hypotheses may be made of.
 
         Args:
-            source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
-            prefix_ids: int32 `[B, P]`, likewise; a prefix's words are allowed too.
-            at_least: The least `M`, filled up with padding that is not allowed.
+            source_ids: int32 [B, S], right-padded with `PAD_ID`.
+            prefix_ids: int32 [B, P], likewise; a prefix's words are allowed too.
+            at_least: Smallest M; missing words are padding, which no sentence may use.
         """
         B, S = tf.unstack(tf.shape(source_ids))
         V, width = self.vocab_size, self.lexicon.shape[1]
@@ -101,7 +101,7 @@ class Shortlist:
         counts = tf.scatter_nd(places, tf.ones_like(ids), [B, V])
         always = np.isin(np.arange(V), [*ALWAYS, *self.frequent])
         listed = (counts > 0) | always
-        # What is always listed is so even in a batch without a sentence.
+        # Those always listed are so even in an empty batch.
         ids = tf.where(tf.reduce_any(listed, axis=0) | always)[:, 0]
         rest = tf.maximum(0, at_least - tf.shape(ids)[0])
         allowed = tf.pad(tf.gather(listed, ids, axis=1), [[0, 0], [0, rest]])
@@ -114,19 +114,19 @@ class Shortlist:
         prefix_ids: tf.Tensor,
         at_least: int = 0,
     ) -> tuple[tf.Tensor, StepModel]:
-        """Returns the ids of a batch's words, and the model that scores these alone.
+        """Returns the ids of a batch's words, and the model restricted to them.
 
         Args:
             model: A `StepModel` with a method `restricted`, as keras_luong's have.
-            source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
-            prefix_ids: int32 `[B, P]`, likewise.
-            at_least: The least number of words.
+            source_ids: int32 [B, S], right-padded with `PAD_ID`.
+            prefix_ids: int32 [B, P], likewise.
+            at_least: Smallest number of words.
 
         Returns:
-            int32 `[M]`, and a `StepModel` whose logits are `[B, K, M]`.
+            int32 [M], and a `StepModel` whose logits are [B, K, M].
 
         Raises:
-            TypeError: If the model has no such method.
+            TypeError: If the model has no method `restricted`.
             ValueError: If its vocabularies are not the shortlist's.
         """
         own = {"source": len(self.lexicon), "target": self.vocab_size}
@@ -147,15 +147,15 @@ class Shortlist:
     ) -> Shortlist:
         """Learns a shortlist from training data, by the model's own attention.
 
-        Each target word counts as a translation of the source word that the model
-        attends to most when it is made to say it. A model without attention gets the
-        frequent words only; give it many of them.
+        Each target word of the data counts as a translation of the source word that the
+        model attends to most when it predicts the word. A model without attention gets
+        the frequent words only, and needs many of them.
 
         Args:
             model: A `StepModel` with a `config` that has its vocabularies' sizes.
-            batches: What `evaluation_batches` returns, of training data.
-            per_word: Translations of each source word, `C`.
-            frequent: Words that are on every list, `F`.
+            batches: Training data, as `evaluation_batches` returns it.
+            per_word: Translations of each source word, C.
+            frequent: Words that are on every list, F.
             progress: Whether to show progress on standard error.
 
         Raises:
@@ -184,10 +184,10 @@ class Shortlist:
         return cls(best[words[best] > 0], _lexicon(links, sizes, per_word), sizes[1])
 
     def save(self, path: str | Path) -> None:
-        """Writes the shortlist to a file of NumPy's.
+        """Writes the shortlist to a NumPy file.
 
         Args:
-            path: Usually ends with ".npz".
+            path: The file, usually with the suffix ".npz".
         """
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         with saved_beside(path) as beside, beside.open("wb") as file:
@@ -198,22 +198,22 @@ class Shortlist:
         """Reads a shortlist from a file.
 
         Args:
-            path: What `save` wrote.
+            path: A file that `save` wrote.
 
         Raises:
             FileNotFoundError: If there is no such file.
-            ValueError: If the file is something else.
+            ValueError: If the file is not a shortlist.
         """
-        Path(path).stat()  # a file that is not there is no damaged one
+        Path(path).stat()  # a missing file is not a damaged one
         try:
             with np.load(path) as arrays:
                 frequent, lexicon, vocab_size = (arrays[name] for name in _ARRAYS)
                 return cls(frequent, lexicon, int(vocab_size))
-        except Exception as error:  # there are many ways of being damaged
+        except Exception as error:  # damaged files raise many kinds of errors
             raise ValueError(f"{path} is not a shortlist: {error}") from error
 
     def __repr__(self) -> str:
-        """Says how large the shortlist is."""
+        """Returns a description with the numbers of words."""
         return (
             f"Shortlist({len(self.frequent)} frequent words, {self.lexicon.shape[1]} "
             f"per source word, of {self.vocab_size})"
@@ -221,10 +221,16 @@ class Shortlist:
 
 
 def _lexicon(links: Counter[int], sizes: tuple[int, int], per_word: int) -> np.ndarray:
-    """Returns each source word's most frequent translations, of counts of `s V + t`."""
+    """Returns each source word's most frequent translations.
+
+    Args:
+        links: Number of links between source word s and target word t, by `s V + t`.
+        sizes: The sizes of the source and the target vocabulary.
+        per_word: Translations of each word, C.
+    """
     lexicon = np.full([sizes[0], per_word], PAD_ID, "int32")
     places = np.zeros(sizes[0], int)
-    # At a tie the lower id, whatever the order of the data.
+    # At a tie the lower id comes first, whatever the order of the data.
     for link, _ in sorted(links.items(), key=lambda item: (-item[1], item[0])):
         s, t = divmod(int(link), sizes[1])
         if places[s] < per_word:
@@ -234,10 +240,10 @@ def _lexicon(links: Counter[int], sizes: tuple[int, int], per_word: int) -> np.n
 
 
 def _attended(model, source, target):
-    """Returns the source word that each target word attends to most, all `[B, T]`.
+    """Finds the source word that each target word attends to most.
 
-    Returns these words, the target, and whether the one translates the other: neither
-    an end nor padding counts, nor does attention to nothing.
+    Returns these source words, the target words, and whether they count as a pair, all
+    [B, T]. Ends, padding and target words without attention do not count.
     """
     found = force(model, source, target)
     weights = found.weights[:, 0]

@@ -1,6 +1,6 @@
-"""The seam between models and searches: `encode` once, then `step` by step.
+"""The interface between models and searches: `encode` once, then `step` by step.
 
-Shapes: `B` batch, `S` source length, `T` target length, `K` beam, `V` vocabulary.
+Shapes: B batch, S source length, T target length, K beam, V vocabulary.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LONGEST = 2**20  # tokens: far beyond any sentence, far from overflow
 
 
 class StepModel(Protocol):
-    """All that a search needs of a model.
+    """The interface of a model that a search needs.
 
     A nest is any `tf.nest` structure: a tuple, list, dict or named tuple of tensors.
 
@@ -31,12 +31,12 @@ class StepModel(Protocol):
         """Reads the source.
 
         Args:
-            source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
+            source_ids: int32 [B, S], right-padded with `PAD_ID`.
 
         Returns:
-            `(memory, state)`: nests of tensors. The memory, with leaves `[B, ...]`, is
-            handed to every step unchanged; the state, with leaves `[B, 1, ...]`,
-            follows the beams.
+            `(memory, state)`: nests of tensors. The memory, with leaves [B, ...], is
+            passed to every step unchanged. The state, with leaves [B, 1, ...], is
+            gathered as the beams change places.
         """
 
     def step(
@@ -45,9 +45,9 @@ class StepModel(Protocol):
         """Reads one token per beam and scores the next.
 
         Args:
-            tokens: int32 `[B, K]`.
-            state: A nest with leaves `[B, K, ...]`, whose shapes stay the same.
-            memory: What `encode` returned.
+            tokens: int32 [B, K].
+            state: A nest with leaves [B, K, ...], whose shapes stay the same.
+            memory: The memory that `encode` returned.
 
         Returns:
             `(logits [B, K, V], state, weights [B, K, S])`.
@@ -55,14 +55,14 @@ class StepModel(Protocol):
 
 
 class Search(Protocol):
-    """All that a `Translator` needs of a search."""
+    """The interface of a search that a `Translator` needs."""
 
     def __call__(self, model: StepModel, source_ids: tf.Tensor) -> Hypotheses:
         """Finds target sequences.
 
         Args:
             model: A `StepModel`.
-            source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
+            source_ids: int32 [B, S], right-padded with `PAD_ID`.
 
         Returns:
             `Hypotheses`.
@@ -79,7 +79,7 @@ def check_step_model(name: str, model: Any) -> None:
 
 
 def vocab_size_of(model: Any, side: str) -> int | None:
-    """Returns what a model's config says of a vocabulary, or None if it says nothing.
+    """Returns the size of a vocabulary by the model's config, or None if unknown.
 
     Args:
         model: A `StepModel`, with or without a `config`.
@@ -93,11 +93,11 @@ def restricted(model: Any, ids: tf.Tensor, allowed: tf.Tensor) -> StepModel:
 
     Args:
         model: A `StepModel` with a method `restricted`, as those of keras_luong have.
-        ids: int32 `[M]`, the words that are scored.
-        allowed: bool `[B, M]`, which of them each sentence may use.
+        ids: int32 [M], the ids of the words to score.
+        allowed: bool [B, M], which of them each sentence may use.
 
     Raises:
-        TypeError: If the model has no such method.
+        TypeError: If the model has no method `restricted`.
     """
     if not hasattr(model, "restricted"):
         raise TypeError(
@@ -108,7 +108,7 @@ def restricted(model: Any, ids: tf.Tensor, allowed: tf.Tensor) -> StepModel:
 
 
 def check_source_ids(source_ids: tf.Tensor) -> tf.Tensor:
-    """Returns the ids as int32 `[B, S]`; raises ValueError for another shape."""
+    """Returns the ids as int32 [B, S]; raises ValueError for another shape."""
     source_ids = tf.cast(tf.convert_to_tensor(source_ids), tf.int32)
     if source_ids.shape.rank not in (2, None) or source_ids.shape[1] == 0:
         raise ValueError(
@@ -122,9 +122,9 @@ def check_target_ids(name: str, ids: tf.Tensor, source_ids: tf.Tensor) -> tf.Ten
     """Returns ids of the target language as int32, a row for each source.
 
     Args:
-        name: What the user calls the ids, such as "prefix_ids".
-        ids: Integers `[B, any]`.
-        source_ids: int32 `[B, S]`.
+        name: Name of the argument, such as "prefix_ids", for the error message.
+        ids: Integers [B, any].
+        source_ids: int32 [B, S].
 
     Raises:
         ValueError: If the ids are of another shape.
@@ -143,33 +143,33 @@ def split_log_softmax(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Splits a log-softmax: the logits rank the tokens, the normaliser is the rest.
 
     A search needs the log-probabilities of a few tokens only, so it ranks the logits
-    and subtracts the normaliser from the few that it keeps. What it forbids still has
-    its share of the probability, so that a score is the model's own.
+    and subtracts the normaliser from the few that it keeps. Forbidden tokens keep their
+    share of the probability, so scores are the model's own.
 
     Args:
-        logits: float32 `[..., V]`.
+        logits: float32 [..., V].
 
     Returns:
-        The normalisers `log Σ exp(logits)`, float32 `[..., 1]`, and whether they are
-        finite, bool `[..., 1]`. They are not where all logits are -inf, or one of them
-        is NaN or +inf: no token is possible there.
+        The normalisers `log Σ exp(logits)`, float32 [..., 1], and whether they are
+        finite, bool [..., 1]. They are not finite if all logits are -inf, or one of
+        them is NaN or +inf; then no token is possible.
     """
     normalisers = tf.reduce_logsumexp(logits, axis=-1, keepdims=True)
     return normalisers, tf.math.is_finite(normalisers)
 
 
 def token_counts(ids: tf.Tensor) -> tf.Tensor:
-    """Returns how many tokens each row of `ids [B, T]` has without padding, `[B]`."""
+    """Returns the number of tokens without padding in each row [B, T], int32 [B]."""
     return tf.reduce_sum(tf.cast(ids != PAD_ID, tf.int32), axis=1)
 
 
 def length_limits(source_ids: tf.Tensor, max_length: int | None) -> tf.Tensor:
-    """Returns the longest that each sentence's hypotheses may grow, int32 `[B]`.
+    """Returns the maximum length of each sentence's hypotheses, int32 [B].
 
     Args:
-        source_ids: int32 `[B, S]`, right-padded with `PAD_ID`.
-        max_length: The limit of all, or None for twice the sentence's own length
-            (without padding, so that its neighbours do not matter) and 10.
+        source_ids: int32 [B, S], right-padded with `PAD_ID`.
+        max_length: The maximum of all, or None for twice the sentence's own length
+            (without padding, so it does not depend on other sentences) plus 10.
     """
     if max_length is not None:
         return tf.fill(tf.shape(source_ids)[:1], max_length)
@@ -177,24 +177,24 @@ def length_limits(source_ids: tf.Tensor, max_length: int | None) -> tf.Tensor:
 
 
 def follow(nest: Any, parents: tf.Tensor) -> Any:
-    """Lets every tensor follow the beams: `out[b, k] = x[b, parents[b, k]]`.
+    """Gathers tensors by beams: `out[b, k] = x[b, parents[b, k]]`.
 
     Args:
-        nest: Tensors `[B, K, ...]`.
-        parents: int32 `[B, K']`.
+        nest: Tensors [B, K, ...].
+        parents: int32 [B, K'].
 
     Returns:
-        The same nest of tensors `[B, K', ...]`.
+        The same nest of tensors [B, K', ...].
     """
     return tf.nest.map_structure(lambda x: tf.gather(x, parents, batch_dims=1), nest)
 
 
 def keep_shapes(nest: Any, like: Any) -> Any:
-    """Restores static shapes that a model's reshapes lost; loops insist on them.
+    """Restores static shapes that a model's reshapes lost, as loops need them.
 
     Args:
         nest: Tensors.
-        like: The same nest of tensors whose shapes they have.
+        like: The same nest, of tensors with these static shapes.
 
     Returns:
         `nest`.
@@ -204,7 +204,7 @@ def keep_shapes(nest: Any, like: Any) -> Any:
 
 
 def ensure_shape(x: tf.Tensor, shape: Any) -> tf.Tensor:
-    """Does what `tf.ensure_shape` does, without an op if the shape is known already.
+    """Does the same as `tf.ensure_shape`, without an op if the shape is known.
 
     Args:
         x: A tensor.

@@ -1,31 +1,31 @@
-"""The best few of a whole vocabulary, found faster than by `tf.math.top_k` alone."""
+"""The best few tokens of a vocabulary, found faster than by `tf.math.top_k` alone."""
 
 from __future__ import annotations
 
 import tensorflow as tf
 
-GROUP = 64  # about so many neighbours are a group; measured
+GROUP = 64  # size of a group, about; measured
 GROUPS = sorted(range(GROUP // 2, 2 * GROUP), key=lambda size: abs(size - GROUP))
-LONG = 4  # times what the second stage reads: in shorter rows one stage is as fast
+LONG = 4  # times the size of the second stage: for shorter rows one stage is as fast
 
 
 def top_k(x: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns what `tf.math.top_k` returns, ties included; long rows in two stages.
+    """Returns the same as `tf.math.top_k`, ties included, faster for long rows.
 
-    On a CPU `tf.math.top_k` offers every entry to a heap, which takes several times as
-    long as a maximum. So the entries are grouped, the `k` groups of the largest maxima
-    are found, and the best entries are looked for in these groups alone.
+    On a CPU `tf.math.top_k` pushes every entry to a heap, which takes several times as
+    long as a maximum. So the entries are grouped, the `k` groups with the largest
+    maxima are found, and the best entries are searched for in these groups only.
 
-    They are there: an entry of any other group has `k` groups before its own, and the
-    maximum of each of these is larger, or as large and at a lower index. The groups are
-    put back in the order of their indices, so that lower ones come first at ties.
+    No other entry can be among the best `k`: the maxima of `k` groups are larger, or as
+    large and at a lower index. The groups are then sorted by index, so that lower
+    indices come first at ties.
 
     Args:
-        x: Floats `[..., n]` without NaN; `n` must be static for two stages.
+        x: Floats [..., n] without NaN; `n` must be static for two stages.
         k: At most `n`.
 
     Returns:
-        The `k` largest entries, largest first, and their int32 indices, `[..., k]`;
+        The `k` largest entries, largest first, and their int32 indices, [..., k];
         among equals lower indices come first.
     """
     n = x.shape[-1]
@@ -33,7 +33,7 @@ def top_k(x: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
         return tf.math.top_k(x, k)
     size = next((size for size in GROUPS if n % size == 0), GROUP)
     rows = tf.reshape(x, [-1, n])
-    if n % size:  # filled up with -inf, which loses even ties: it is at the end
+    if n % size:  # padded with -inf at the end, which loses ties
         rest = [[0, 0], [0, -n % size]]
         rows = tf.pad(rows, rest, constant_values=float("-inf"))
     groups = tf.reshape(rows, [tf.shape(rows)[0], -(-n // size), size])

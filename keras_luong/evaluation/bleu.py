@@ -1,4 +1,4 @@
-"""Corpus BLEU by sacrebleu, always with its signature."""
+"""Corpus BLEU, computed by sacrebleu and returned with its signature."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from keras_luong.checks import check_choice, check_strings
 
 
 class BleuScore(NamedTuple):
-    """A BLEU score and what it takes to compare it with another.
+    """A BLEU score with the signature that makes it comparable.
 
     Attributes:
         score: BLEU, 0 to 100.
@@ -21,7 +21,7 @@ class BleuScore(NamedTuple):
     signature: str
 
     def __str__(self) -> str:
-        """Both, for people."""
+        """Returns the score and its signature as text."""
         return f"BLEU {self.score:.2f} ({self.signature})"
 
 
@@ -31,7 +31,7 @@ def bleu(
     tokenize: str = "13a",
     lowercase: bool = False,
 ) -> BleuScore:
-    """Corpus BLEU of translations against one reference each.
+    """Computes the corpus BLEU of translations, with one reference each.
 
     Args:
         hypotheses: The translations.
@@ -63,7 +63,7 @@ def bleu(
     if not hypotheses:
         raise ValueError("BLEU needs at least one hypothesis. Received none")
     check_tokenize("tokenize", tokenize)
-    tokenized = tokenize == "none"  # then sacrebleu needn't warn that it is
+    tokenized = tokenize == "none"  # silences sacrebleu's warning about it
     metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenized)
     score = metric.corpus_score(list(hypotheses), [list(references)])
     return BleuScore(score.score, str(metric.get_signature()))
@@ -73,7 +73,7 @@ def check_tokenize(name: str, tokenize: str) -> str:
     """Returns `tokenize` if it is one of sacrebleu's tokenisations.
 
     Args:
-        name: What the error calls it.
+        name: Name of the argument, for the error message.
         tokenize: The tokenisation.
 
     Raises:

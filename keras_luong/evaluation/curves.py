@@ -48,8 +48,8 @@ def bleu_by_length_figure(scores: Mapping[str, Mapping[str, float]]) -> Figure:
     """Draws BLEU by the length of the source (Luong et al. 2015, Figure 6).
 
     Args:
-        scores: For each system, the BLEU of each group of sentences, by the group's
-            most words; "inf" for the group of all longer ones.
+        scores: For each system, the BLEU of each group of sentences. A group's key is
+            the length of its longest sources in words, "inf" for all longer ones.
 
     Returns:
         A figure; the groups are evenly spaced, the shortest first.
@@ -74,7 +74,7 @@ def bleu_by_length_figure(scores: Mapping[str, Mapping[str, float]]) -> Figure:
 
 
 def _lines(points: Mapping[str, Points], x: str, y: str) -> tuple[Figure, Axes]:
-    """Draws one line a system, told apart by colour and dash."""
+    """Draws a line for each system, each with its own colour and dashes."""
     from matplotlib.figure import Figure
 
     if not points:

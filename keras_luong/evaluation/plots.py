@@ -1,6 +1,8 @@
-"""Pictures of attention: which source tokens each target token looked at.
+"""Pictures of attention: which source tokens each target token attended to.
 
-A cluster is a character with the marks that it is drawn with, which need one font.
+Shapes: T target tokens, S source tokens.
+
+A cluster is a character with its combining marks, which must be drawn in one font.
 """
 
 from __future__ import annotations
@@ -24,15 +26,15 @@ if TYPE_CHECKING:
 
 PER_TOKEN = 0.34  # inches
 SMALLEST_SIDE = 1.6  # inches, of one-token sentences
-MOST_CODES = 6  # code points spelled out in a row
-JOINERS = "\u200c\u200d"  # part or join what is beside them
-EMOJI_STYLES = "\ufe0e\ufe0f"  # black or in colour: no difference to matplotlib
+MOST_CODES = 6  # of neighbouring code points that are spelled out
+JOINERS = "\u200c\u200d"  # separate or join their neighbours
+EMOJI_STYLES = "\ufe0e\ufe0f"  # black or coloured; matplotlib ignores them
 UNSEEN = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")  # controls, formats, private use
-BOXES = ("lastresort", "fallback", "notdef")  # fonts that have a box for everything
+BOXES = ("lastresort", "fallback", "notdef")  # fonts that draw every character as a box
 
 
 def check_matplotlib() -> None:
-    """Raises ImportError, and says what to install, if there is no matplotlib."""
+    """Raises ImportError that says what to install if matplotlib is missing."""
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
@@ -50,29 +52,30 @@ def attention_figure(
 ) -> Figure:
     """Draws the attention weights of one translation as a heat map.
 
-    One row a target token, one column a source token; white is 0, dark blue is 1.
-    The figure belongs to no window and no pyplot state, so it is safe in servers,
-    threads and notebooks.
+    There is a row for each target token and a column for each source token; white is 0,
+    dark blue is 1. The figure does not use pyplot, so it is safe in servers, threads
+    and notebooks.
 
     Tokens are drawn in matplotlib's default font (`rcParams["font.family"]`) and, where
-    that lacks a character, in any installed font that has it. A character that none
-    has, or that can't be seen, is drawn as its code point, such as `<U+4E2D>`, and a
-    warning says once what to install. Right-to-left scripts and those that join letters
-    look right from matplotlib 3.11 on; 3.10 and before draw letters unjoined and from
-    left to right. Sentences themselves always run from left to right and downwards.
+    that lacks a character, in any installed font that has it. A character that no font
+    has, or that is invisible, is drawn as its code point, such as `<U+4E2D>`; for
+    missing fonts a warning says once what to install. Right-to-left scripts and those
+    that join letters look right with matplotlib 3.11 or later; earlier versions draw
+    letters unjoined and from left to right. The order of the tokens is always from left
+    to right and from top to bottom.
 
     Args:
-        weights: Attention weights `[T, S]`, 0 to 1; anything NumPy can read.
-        source_tokens: The `S` source tokens, drawn along the top.
-        target_tokens: The `T` target tokens, drawn down the left side.
+        weights: Attention weights [T, S], 0 to 1; anything NumPy can read.
+        source_tokens: The S source tokens, drawn along the top.
+        target_tokens: The T target tokens, drawn down the left side.
         title: Optional line above the picture.
 
     Returns:
-        A figure, whose size follows the number of tokens.
+        A figure, whose size depends on the number of tokens.
 
     Raises:
         ImportError: If matplotlib is not installed.
-        ValueError: If `weights` is not `[T, S]`, is empty, or is not finite.
+        ValueError: If `weights` is not [T, S], is empty, or is not finite.
         TypeError: If one string is given in place of a list of tokens.
 
     Example:
@@ -122,17 +125,17 @@ def save_attention(
     """Draws `attention_figure` into a file.
 
     Args:
-        path: Where to; the ending (`.png`, `.pdf`, `.svg`) gives the format. An SVG
+        path: The file; its suffix (`.png`, `.pdf`, `.svg`) gives the format. An SVG
             holds outlines instead of letters, so it looks the same on machines that
             lack the fonts (unless `rcParams["svg.fonttype"]` has been changed).
-        weights: Attention weights `[T, S]`.
-        source_tokens: The `S` source tokens.
-        target_tokens: The `T` target tokens.
+        weights: Attention weights [T, S].
+        source_tokens: The S source tokens.
+        target_tokens: The T target tokens.
         title: Optional line above the picture.
 
     Raises:
         ImportError: If matplotlib is not installed.
-        ValueError: If `weights` is not `[T, S]`, is empty, or is not finite.
+        ValueError: If `weights` is not [T, S], is empty, or is not finite.
         TypeError: If one string is given in place of a list of tokens.
 
     Example:
@@ -144,15 +147,15 @@ def save_attention(
 
 
 def _readable(token: str) -> str:
-    """Without SentencePiece's word-start sign; white space by itself shows."""
+    """Returns a token without SentencePiece's "▁", with a blank one as "␣"."""
     return " ".join(token.replace("▁", " ").split()) or "␣"
 
 
 def _size(down: list[str], along: list[str]) -> tuple[float, float]:
-    """Width and height in inches, with room for the longest labels."""
+    """Returns width and height in inches, with room for the longest labels."""
     rows, columns = (max(SMALLEST_SIDE, PER_TOKEN * len(x)) for x in (down, along))
     left = max(_length(label) for label in down)
-    # Labels at 60 degrees, the last of which lean over the right edge.
+    # Labels are at 60 degrees, and the last ones lean over the right edge.
     up = max(0.87 * _length(label) for label in along)
     right = max(
         0.5 * _length(label) - PER_TOKEN * place
@@ -162,12 +165,12 @@ def _size(down: list[str], along: list[str]) -> tuple[float, float]:
 
 
 def _length(label: str) -> float:
-    """About how long it is in inches; East Asian characters are twice as wide."""
+    """Estimates a label's length in inches; East Asian characters count double."""
     return 0.085 * sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in label)
 
 
 def _drawable(texts: list[str]) -> tuple[list[str], list[str]]:
-    """Texts in which nothing is a box, and the font families to draw them in."""
+    """Returns texts that the fonts can draw, and the families of these fonts."""
     rows = [_clusters(text) for text in texts]
     clusters = {cluster for row in rows for cluster in row if cluster != " "}
     unseen = {c for c in clusters if unicodedata.category(c[0]) in UNSEEN}
@@ -177,7 +180,7 @@ def _drawable(texts: list[str]) -> tuple[list[str], list[str]]:
     return [_spelled(row, unseen | missing) for row in rows], families
 
 
-@functools.cache  # once a process; Python forgets what it has said at every picture
+@functools.cache  # once a process; Python itself would warn at every picture
 def _warn_of_missing_fonts() -> None:
     import matplotlib
 
@@ -191,7 +194,7 @@ def _warn_of_missing_fonts() -> None:
 
 
 def _clusters(text: str) -> list[str]:
-    """Takes a text apart into characters, each with the marks that it is drawn with."""
+    """Splits a text into characters, each with its combining marks."""
     clusters: list[str] = []
     for character in text:
         if not clusters or not _continues(clusters[-1], character):
@@ -202,7 +205,7 @@ def _clusters(text: str) -> list[str]:
 
 
 def _continues(cluster: str, character: str) -> bool:
-    """Whether a character merges with those before it."""
+    """Tells whether a character is drawn together with those before it."""
     return (
         unicodedata.category(character).startswith("M")
         or character in JOINERS
@@ -212,7 +215,7 @@ def _continues(cluster: str, character: str) -> bool:
 
 
 def _spelled(clusters: list[str], undrawable: set[str]) -> str:
-    """The text, with the code points of what can't be drawn."""
+    """Joins the clusters, with code points in place of those that can't be drawn."""
     parts = []
     for spell, group in groupby(clusters, undrawable.__contains__):
         part = "".join(group)
@@ -225,9 +228,10 @@ def _spelled(clusters: list[str], undrawable: set[str]) -> str:
 
 
 def _fonts(clusters: set[str]) -> tuple[list[str], set[str]]:
-    """The default families, those that have what they lack, and what none has.
+    """Returns the font families to use, and the clusters that no font has.
 
-    matplotlib itself tries one family of a list after the other, but only those listed.
+    The families are the default ones and others that have what these lack. matplotlib
+    tries the families of a list one after the other, but no others.
     """
     from matplotlib.font_manager import FontProperties
 
@@ -235,7 +239,7 @@ def _fonts(clusters: set[str]) -> tuple[list[str], set[str]]:
     missing = {c for c in clusters if not any(_has(f, c) for f in families)}
     faces = _plainest_faces() if missing else {}
     found = {name: {c for c in missing if _draws(faces[name], c)} for name in faces}
-    # As few families as possible, so that a text looks uniform; the plainer of equals.
+    # As few families as possible, for a uniform look; among equals the plainer one.
     while any(found.values()):
         best = max(found, key=lambda name: len(found[name]))
         families.append(best)
@@ -246,7 +250,7 @@ def _fonts(clusters: set[str]) -> tuple[list[str], set[str]]:
 
 
 def _plainest_faces() -> dict[str, str]:
-    """The file of each installed family's plainest face, plain families first."""
+    """Returns the file of each family's plainest face, plain families first."""
     from matplotlib.font_manager import fontManager
 
     faces: dict[str, str] = {}
@@ -262,26 +266,26 @@ def _plainness(face: FontEntry) -> tuple[bool, bool, bool, str]:
 
 
 def _has(family: str, cluster: str) -> bool:
-    """Whether the face that matplotlib takes of a family draws a cluster."""
+    """Tells whether the face that matplotlib chooses of a family draws a cluster."""
     from matplotlib.font_manager import FontProperties, findfont
 
     try:
         path = findfont(FontProperties(family=[family]), fallback_to_default=False)
-    except ValueError:  # it is not installed: matplotlib goes on to the next
+    except ValueError:  # not installed: matplotlib tries the next family
         return False
     return _draws(path, cluster)
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def _draws(path: str, cluster: str) -> bool:
-    """Whether a font file has a cluster's characters, the first one not blank."""
+    """Tells whether a font file has all characters of a cluster, not as blanks."""
     from matplotlib.font_manager import get_font
 
     try:
         font = get_font(path)
         return (
             all(font.get_char_index(ord(character)) for character in cluster)
-            and font.load_char(ord(cluster[0])).width > 0  # else for emoji in colour
+            and font.load_char(ord(cluster[0])).width > 0  # 0 for emoji in colour
         )
     except (OSError, RuntimeError):  # the file is gone or damaged
         return False

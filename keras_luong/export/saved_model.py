@@ -45,7 +45,7 @@ def export_saved_model(
 
     Its signature `serving_default` maps `text: string [B]` to `translation: string
     [B]`, `score: float32 [B]` and `truncated: bool [B]`, just as `translator.serve`
-    does, for any `B`. The others, `n_best`, `align`, `score` and `ids`, are described
+    does, for any B. The others, `n_best`, `align`, `score` and `ids`, are described
     in `keras_luong.export.signatures`. The work of a request is limited: at most
     `max_batch_size` texts, of each at most the translator's `max_source_length` tokens,
     and hypotheses no longer than the search allows.

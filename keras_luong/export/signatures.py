@@ -1,7 +1,7 @@
 """What an exported translator can be asked, with bounds on the work of a request.
 
-Shapes: `B` sentences, `N` hypotheses of each, `S` source tokens, `T` target tokens,
-ends counted. `B` comes first everywhere, so that a server may join requests; whoever
+Shapes: B sentences, N hypotheses of each, S source tokens, T target tokens,
+ends counted. B comes first everywhere, so that a server may join requests; whoever
 asks alone or with others gets the same rows, with more or less padding.
 """
 
@@ -26,13 +26,13 @@ def signatures(translator: Translator, max_batch_size: int) -> dict[str, Any]:
     | name | input | output |
     |---|---|---|
     | `serving_default` | `text` | `translation`, `score`, `truncated` |
-    | `n_best` | `text` | `translation [B, N]`, `score [B, N]`, `truncated` |
-    | `align` | `text` | those of `serving_default`, `tokens [B, T]`, `length`, `log_probs [B, T]`, `source_tokens [B, S]`, `source_length`, `alignment [B, T, S]` |
-    | `score` | `text`, `target` | `log_prob`, `tokens [B, T]`, `length`, `log_probs [B, T]`, `truncated` |
-    | `ids` | `ids [B, S]`, `length` | `ids [B, T]`, `length`, `score`, `truncated` |
+    | `n_best` | `text` | `translation` [B, N], `score` [B, N], `truncated` |
+    | `align` | `text` | those of `serving_default`, `tokens` [B, T], `length`, `log_probs` [B, T], `source_tokens` [B, S], `source_length`, `alignment` [B, T, S] |
+    | `score` | `text`, `target` | `log_prob`, `tokens` [B, T], `length`, `log_probs` [B, T], `truncated` |
+    | `ids` | `ids` [B, S], `length` | `ids` [B, T], `length`, `score`, `truncated` |
 
-    Where no shape is given it is `[B]`. Rows of `T` and `S` are valid up to their
-    lengths; what follows has no meaning. `N` is the beam's width, or the number of
+    Where no shape is given it is [B]. Rows of T and S are valid up to their
+    lengths; what follows has no meaning. N is the beam's width, or the number of
     samples; the first hypothesis is `serving_default`'s (except with
     `early_stopping="first"`, which stops later where more are wanted). A place that no
     hypothesis takes has the translation "" and the lowest score. JSON has no infinity:

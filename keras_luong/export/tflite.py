@@ -10,7 +10,7 @@ source.spm           the tokenizers (.txt if they are of words)
 target.spm
 ```
 
-Shapes: `S` source tokens, `N` hypotheses, `T` target tokens, ends counted.
+Shapes: S source tokens, N hypotheses, T target tokens, ends counted.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def export_tflite(
         path: The file; replaced if it exists.
         quantize: None for float32; "float16" for weights of half the size; "int8" for
             weights of a quarter of it, multiplied as integers (dynamic range).
-        source_length: `S`, end and padding counted, for runtimes that need to know
+        source_length: S, end and padding counted, for runtimes that need to know
             every shape, such as LiteRT.js: the outputs too are padded, to the longest
             hypothesis that can be. None for sources of any length up to the
             translator's `max_source_length`.

@@ -4,7 +4,7 @@ Sentences of about the same length share a batch, so that little of it is paddin
 every batch has about the same number of tokens. Memory holds a bounded number of pairs,
 whatever the corpus's size.
 
-Shapes: `B` sentence pairs, `S` source length, `T` target length.
+Shapes: B sentence pairs, S source length, T target length.
 """
 
 from __future__ import annotations
@@ -143,12 +143,12 @@ def ended_rows(
     """Cuts rows of ids and ends them with EOS, as an encoder reads them.
 
     Args:
-        ids: Ragged int32 `[B, None]`, without BOS or EOS.
+        ids: Ragged int32 [B, None], without BOS or EOS.
         max_length: Longer rows are cut to so many ids, EOS not counted.
 
     Returns:
-        Ragged int32 `[B, None]`, each row ending with EOS (an empty one becomes EOS
-        alone), and bool `[B]`: which rows were cut.
+        Ragged int32 [B, None], each row ending with EOS (an empty one becomes EOS
+        alone), and bool [B]: which rows were cut.
     """
     return _with_eos(ids[:, :max_length]), ids.row_lengths() > max_length
 

@@ -1,6 +1,6 @@
 """The SentencePiece tokenizer: splits words into pieces, unigram models only.
 
-Shapes: `B` sentences, `T` tokens.
+Shapes: B sentences, T tokens.
 """
 
 from __future__ import annotations
@@ -135,13 +135,13 @@ class SentencePieceTokenizer(VocabularyTokenizer):
         return cls(model.getvalue())
 
     def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Turns strings `[B]` into int32 ids `[B, None]`.
+        """Turns strings [B] into int32 ids [B, None].
 
         Args:
-            texts: tf.string `[B]`. Invalid UTF-8 is replaced by U+FFFD first.
+            texts: tf.string [B]. Invalid UTF-8 is replaced by U+FFFD first.
 
         Returns:
-            Ragged int32 `[B, None]` without BOS or EOS; an empty row for a blank text.
+            Ragged int32 [B, None] without BOS or EOS; an empty row for a blank text.
         """
         return self._tokenizer.tokenize(valid_utf8(texts))
 
@@ -155,14 +155,14 @@ class SentencePieceTokenizer(VocabularyTokenizer):
         runs in Python's SentencePiece, which cannot be exported.
 
         Args:
-            texts: tf.string `[B]`.
-            seed: int32 `[]`; the same seed and texts give the same splits.
+            texts: tf.string [B].
+            seed: int32 []; the same seed and texts give the same splits.
             alpha: A split's probability is proportional to the probability of its
                 pieces to the power of `alpha`. Near 0 all splits are equally likely; a
                 large one always gives the split of `encode`.
 
         Returns:
-            Ragged int32 `[B, None]`, as from `encode`.
+            Ragged int32 [B, None], as from `encode`.
 
         Raises:
             TypeError: If `alpha` is no number.

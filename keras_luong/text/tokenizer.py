@@ -1,6 +1,6 @@
 """What every tokenizer has, and what the library's own share.
 
-Shapes: `B` sentences, `T` tokens.
+Shapes: B sentences, T tokens.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Tokenizer(Protocol):
     vocab_size: int
 
     def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Turns strings `[B]` into int32 ids `[B, None]`, no BOS or EOS added."""
+        """Turns strings [B] into int32 ids [B, None], no BOS or EOS added."""
 
     def decode(self, ids: tf.Tensor) -> tf.Tensor:
-        """Turns int32 ids `[..., T]` into strings `[...]`, up to the first EOS."""
+        """Turns int32 ids [..., T] into strings [...], up to the first EOS."""
 
     def pieces(self, ids: tf.Tensor) -> tf.Tensor:
         """Turns int32 ids of any shape into the readable tokens they stand for."""
@@ -56,15 +56,15 @@ class VocabularyTokenizer(tf.Module, abc.ABC):
     vocab_size: int
 
     def decode(self, ids: tf.Tensor) -> tf.Tensor:
-        """Turns ids `[..., T]` into strings `[...]`.
+        """Turns ids [..., T] into strings [...].
 
         Args:
-            ids: int32 `[..., T]`, dense or ragged. Each row is read up to its first
+            ids: int32 [..., T], dense or ragged. Each row is read up to its first
                 EOS, or whole if it has none; padding and BOS are dropped; an id outside
                 the vocabulary counts as unknown.
 
         Returns:
-            tf.string `[...]`, in which what is unknown reads "⁇" (pieces) or "<unk>"
+            tf.string [...], in which what is unknown reads "⁇" (pieces) or "<unk>"
             (words).
         """
         if isinstance(ids, tf.RaggedTensor):

@@ -1,6 +1,6 @@
 """The word tokenizer: whole words or `<unk>`, the paper's setting.
 
-Shapes: `B` sentences, `T` tokens.
+Shapes: B sentences, T tokens.
 """
 
 from __future__ import annotations
@@ -92,14 +92,14 @@ class WordTokenizer(VocabularyTokenizer):
         return [word.decode() for word in regular]
 
     def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Turns strings `[B]` into int32 ids `[B, None]`.
+        """Turns strings [B] into int32 ids [B, None].
 
         Args:
-            texts: tf.string `[B]`. Invalid UTF-8 is replaced by U+FFFD first; words are
+            texts: tf.string [B]. Invalid UTF-8 is replaced by U+FFFD first; words are
                 what ASCII white space separates.
 
         Returns:
-            Ragged int32 `[B, None]` without BOS or EOS; an empty row for a blank text.
+            Ragged int32 [B, None] without BOS or EOS; an empty row for a blank text.
         """
         words = tf.strings.split(valid_utf8(texts))
         return tf.ragged.map_flat_values(self._table.lookup, words)

@@ -1,4 +1,4 @@
-"""The largest batch that fits: tried out, not guessed."""
+"""The largest batch that fits into the memory, found by trying."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ def largest_batch_tokens(
     most: int = 2**16,
     memory: int | None = None,
 ) -> int:
-    """Doubles the tokens of a batch as long as a training step fits into the memory.
+    """Finds the largest batch whose training step fits into the memory.
 
-    Each size is trained on once, with the longest sentences, which take the most;
-    then the weights, the optimizer and the seeds are what they were. On a GPU a step
-    that does not fit fails. Without one the process would be killed, so the growth of
-    its memory is measured, and the next size is tried only if there is room to grow
-    twice as much. Call it at the beginning of a process: memory that was freed before
-    is taken again without being seen.
+    The size is doubled as long as one training step with the longest sentences, which
+    take the most memory, succeeds. Afterwards the weights, the optimizer and the seeds
+    are restored. On a GPU a step that does not fit fails. On a CPU the process would be
+    killed, so the growth of its memory is measured, and the next size is tried only if
+    there is room for twice that growth. Call it at the beginning of a process: memory
+    that was used and freed before is not measured when it is used again.
 
     Args:
         model: A translation model, compiled; its first step compiles the graph that
             `fit` uses later.
-        max_length: Most tokens of a sentence, BOS and EOS not counted.
-        most: Most tokens to try; larger batches take longer to learn the same.
-        memory: Bytes that training may take, for a machine without GPUs. By default
-            80% of what is free now, the limit of a container included.
+        max_length: Most tokens in a sentence, BOS and EOS not counted.
+        most: Most tokens to try; very large batches slow down learning.
+        memory: Bytes that training may use on a machine without GPUs. By default 80%
+            of the free memory, within a container's limit.
 
     Returns:
-        Tokens of a batch, for `training_batches`.
+        The number of tokens in a batch, for `training_batches`.
 
     Raises:
         TypeError: If a size is no integer.
@@ -83,7 +83,7 @@ def largest_batch_tokens(
 def _largest(
     try_step: Callable[[int], int], smallest: int, most: int, memory: int | None
 ) -> int | None:
-    """Doubles the tokens; `try_step` returns the bytes that so many took at most."""
+    """Doubles the tokens while they fit; `try_step` returns the bytes a step used."""
     fitting, tokens = None, smallest
     while fitting is None or tokens <= most:
         try:
@@ -100,7 +100,7 @@ def _largest(
 
 
 def _train(model: keras.Model, rows: int, length: int) -> None:
-    """Trains a step on a batch of that shape, in a graph for batches of any shape."""
+    """Trains one step on a batch of this shape, in a graph for any shape."""
     ids = np.ones([rows, length], np.int32)
     weights = np.full(ids.shape, 1 / ids.size, np.float32)
     unknown = [None, None]
@@ -116,7 +116,7 @@ def _train(model: keras.Model, rows: int, length: int) -> None:
 
 
 def _state(model: keras.Model) -> list[tuple[keras.Variable, np.ndarray]]:
-    """What a step changes, and its value now."""
+    """Returns the variables that a step changes, with their values."""
     if not model.optimizer.built:
         with model.distribute_strategy.scope():
             model.optimizer.build(model.trainable_variables)
@@ -125,7 +125,7 @@ def _state(model: keras.Model) -> list[tuple[keras.Variable, np.ndarray]]:
 
 
 def _free_memory() -> int:
-    """Bytes that this process may still take."""
+    """Returns how many bytes this process may still use."""
     free = psutil.virtual_memory().available
     group = Path("/sys/fs/cgroup")  # a container's limit, on Linux
     try:
@@ -137,7 +137,7 @@ def _free_memory() -> int:
 
 
 def _memory_in_use() -> int:
-    """Bytes now; on Linux the peak is measured anew from here, elsewhere from start."""
+    """Returns the bytes in use; on Linux it also resets the measured peak to them."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
     return psutil.Process().memory_info().rss

@@ -3,8 +3,8 @@
 Gradient accumulation and the moving average of the weights are Keras's own. Under a
 distribution strategy Keras clips each replica's gradient and then adds them up, so that
 a norm of 5 means something else on two devices than on one. Here the replicas'
-gradients are summed first: any number of them takes the same step. And here the norms
-can be looked at.
+gradients are summed first, so the step does not depend on the number of replicas. The
+optimizers here also record the norms.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from keras_luong.types import Tensor
 
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
-else:  # the optimizers need nothing of it
+else:  # the optimizers do without it
     tf = None
 
 
 class _SumFirst(keras.optimizers.Optimizer):
-    """Sums the gradients over replicas before anything else is done with them.
+    """An optimizer that sums gradients over the replicas before anything else.
 
     Attributes:
-        sums: Whether it does; not inside of a `LossScaleOptimizer`, which has done it.
-        norms: The sum of the gradients' global norms before clipping, and how many
-            there were, since somebody last set both to zero. There once it is built.
+        sums: Whether it sums. False inside a `LossScaleOptimizer`, which sums itself.
+        norms: float32 [2]: the sum of the gradients' global norms before clipping, and
+            their number, both since they were last set to zero. Made by `build`.
     """
 
     sums = True
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """As in Keras; XLA cannot make variables within a step."""
+        """Makes the optimizer's variables, outside of the step, where XLA cannot."""
         with _outside_of_functions():
             if not self.built:
                 self.norms = self.add_variable(
@@ -56,30 +56,30 @@ class _SumFirst(keras.optimizers.Optimizer):
         grads: Iterable[Tensor | None],
         trainable_variables: Sequence[keras.Variable] | None = None,
     ) -> None:
-        """As in Keras; the gradients are those of one replica."""
+        """Updates the variables; the gradients are those of one replica."""
         if self.sums:
             grads = summed_over_replicas(grads)
         with _after(grads):
             super().apply(grads, trainable_variables)
 
     def _get_current_learning_rate(self) -> Tensor:
-        # Keras's own tells a schedule of batches where several make one update.
+        # Keras's own counts batches, of which several may make one update.
         schedule = self._learning_rate
         if isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
             return schedule(self.iterations)
         return super()._get_current_learning_rate()
 
     def _use_weight_decay(self, variable: keras.Variable) -> bool:
-        # By key: a replica's variable has another name than the one that was built.
+        # By key: names of a replica's variables differ from those in `build`.
         is_matrix = self._var_key(variable) not in self._vectors
         return is_matrix and super()._use_weight_decay(variable)
 
     def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> Any:
-        return grads_and_vars  # they are sums by now
+        return grads_and_vars  # summed already
 
     def _clip_gradients(self, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
-        # As in Keras, whose own clipping would make an embedding's few rows a tensor of
-        # the whole vocabulary. A NaN in the norm, too, reaches only these rows.
+        # Keras's own clipping would turn an embedding's sparse gradient into a tensor
+        # of the whole vocabulary. Here even a NaN in the norm reaches only its rows.
         there = [g for g in grads if g is not None]
         squares = [ops.sum(ops.square(_values(g))) for g in there]
         norm = ops.cast(ops.sqrt(ops.sum(ops.stack(squares))), "float32")
@@ -96,25 +96,25 @@ class _SumFirst(keras.optimizers.Optimizer):
 
 
 def _is_vector(variable: keras.Variable) -> bool:
-    """Biases, gains and the like; a GRU's bias and a gain per gate have two axes."""
+    """Tells whether it is a bias or gain; those of gates may have two axes."""
     return len(variable.shape) < 2 or variable.name in ("bias", "gamma")
 
 
 def _is_rows(gradient: Tensor) -> bool:
-    """Whether it is an embedding's gradient: those rows that are not zero."""
+    """Tells whether it is a sparse gradient: only some rows of an embedding's."""
     return tf is not None and isinstance(gradient, tf.IndexedSlices)
 
 
 def _values(gradient: Tensor) -> Tensor:
-    """All entries that may differ from zero."""
+    """Returns the entries of a gradient that may differ from zero."""
     return gradient.values if _is_rows(gradient) else gradient
 
 
 def _after(gradients: Iterable[Tensor | None]) -> Any:
-    """Holds back what does not wait for gradients by itself: the count of steps.
+    """Makes operations wait for the gradients, even if they do not use them.
 
-    The step that finds no more data fails, but operations that need no data may have
-    run by then: Keras's optimizers count one step too many an epoch.
+    At the end of an epoch a step starts and fails, as there is no more data. Without
+    this, the optimizer's step counter, which needs no data, would count that step.
     """
     if tf is None:
         return contextlib.nullcontext()
@@ -128,12 +128,11 @@ def _outside_of_functions() -> Any:
 def summed_over_replicas(gradients: Iterable[Tensor | None]) -> list[Tensor | None]:
     """Sums gradients over a strategy's replicas.
 
-    A word that occurs several times in a batch has several gradients, one row each.
-    They become one: the norm that is clipped and the squares that Adam keeps are those
-    of their sum.
+    A word that occurs several times in a batch has one row per occurrence in a sparse
+    gradient. These are summed too, so that clipping and Adam's squares use their sum.
 
     Args:
-        gradients: Those of one replica; None where there is none.
+        gradients: The gradients of one replica; None for a variable without one.
 
     Returns:
         The sums, in the same order.
@@ -160,17 +159,17 @@ def _one_row_a_word(gradient: Tensor) -> Tensor:
 
 @keras.saving.register_keras_serializable(package="keras_luong")
 class SGD(_SumFirst, keras.optimizers.SGD):
-    """`keras.optimizers.SGD` that clips the whole batch's gradient."""
+    """The optimizer `keras.optimizers.SGD`, clipping the whole batch's gradient."""
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
 class Adam(_SumFirst, keras.optimizers.Adam):
-    """`keras.optimizers.Adam` that clips the whole batch's gradient."""
+    """The optimizer `keras.optimizers.Adam`, clipping the whole batch's gradient."""
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
 class LossScaleOptimizer(_SumFirst, keras.optimizers.LossScaleOptimizer):
-    """`keras.optimizers.LossScaleOptimizer` that sees an overflow of any replica."""
+    """A `keras.optimizers.LossScaleOptimizer` that sees overflows in all replicas."""
 
     def __init__(
         self, inner_optimizer: keras.optimizers.Optimizer, **kwargs: Any
@@ -196,19 +195,19 @@ def make_optimizer(
 
     Args:
         name: `"sgd"` (the paper's) or `"adam"`.
-        learning_rate: A number, or a Keras schedule that goes by steps; accumulated
-            batches make one step.
+        learning_rate: A number, or a Keras schedule of steps (batches that are
+            accumulated count as one step).
         clip_norm: The greatest global norm of the whole batch's gradient, 5 in the
             paper; None or 0 for no clipping.
         loss_scaling: Whether to scale the loss so that its gradient fits float16.
         gradient_accumulation_steps: Batches whose mean gradient makes one step.
-        ema_momentum: Keeps an exponential moving average of the weights, `ema ←
-            momentum · ema + (1 - momentum) · weights` after every batch (Polyak &
-            Juditsky 1992 average so), see `keras_luong.training.moving_average`; None
-            or 0 for none.
-        weight_decay: Times the learning rate, the share by which matrices shrink at
-            each step (Loshchilov & Hutter 2019, arXiv:1711.05101); biases, the gains of
-            normalisations and other vectors do not. None or 0 for none.
+        ema_momentum: Momentum of an exponential moving average of the weights: `ema ←
+            momentum · ema + (1 - momentum) · weights` after every batch (after Polyak &
+            Juditsky 1992), see `keras_luong.training.moving_average`; None or 0 for no
+            average.
+        weight_decay: At each step, matrices shrink by this share times the learning
+            rate (Loshchilov & Hutter 2019, arXiv:1711.05101). Biases, gains of
+            normalisations and other vectors do not. None or 0 for no decay.
         beta_2: Adam's second decay rate; Keras's, 0.999, by default.
 
     Returns:

@@ -1,8 +1,8 @@
 """Learning-rate schedules, by name.
 
-A schedule is what the optimizer takes as its learning rate, and the callbacks that
-change it during training: the paper's halving goes by epochs, which only a callback
-knows; warm-up goes by steps, which only the optimizer knows.
+A schedule is a learning rate for the optimizer, and callbacks that change it during
+training. The paper's halving depends on the epoch, which only callbacks know; a warm-up
+depends on the step, which only the optimizer knows.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Schedule(NamedTuple):
     """A learning rate and the callbacks that drive it.
 
     Attributes:
-        learning_rate: What the optimizer is made with: a number, or Keras's
-            `LearningRateSchedule`, which goes by steps.
-        callbacks: Callbacks for `fit`, empty where the optimizer needs no help.
+        learning_rate: For the optimizer: a number, or a Keras `LearningRateSchedule`,
+            a function of the step.
+        callbacks: For `fit`; empty if the learning rate depends on the step only.
     """
 
     learning_rate: float | keras.optimizers.schedules.LearningRateSchedule
@@ -35,7 +35,7 @@ class Schedule(NamedTuple):
 
 
 def halving(initial: float, constant_epochs: int) -> Callable[..., float]:
-    """The paper's schedule: constant, then halved at the start of every epoch.
+    """Makes the paper's schedule: constant, then halved at the start of every epoch.
 
     Luong et al. (2015, section 4.1): SGD from 1.0, halved every epoch after 5 of 10
     epochs; with dropout after 8 of 12.
@@ -64,14 +64,14 @@ def halving(initial: float, constant_epochs: int) -> Callable[..., float]:
 
 
 def cosine(initial: float, epochs: int) -> Callable[..., float]:
-    """Falls along a cosine from the first epoch on, to 0 after the last.
+    """Makes a schedule that falls along a cosine, to 0 after the last epoch.
 
     `initial · (1 + cos(π · epoch / epochs)) / 2` (Loshchilov & Hutter 2017,
     arXiv:1608.03983, eq. 5, without restarts).
 
     Args:
         initial: The learning rate of the first epoch.
-        epochs: How many epochs the training has; any later one has rate 0.
+        epochs: Number of epochs of the training; later ones have rate 0.
 
     Returns:
         A function of the epoch, counted from 0, for
@@ -95,15 +95,16 @@ def cosine(initial: float, epochs: int) -> Callable[..., float]:
 def plateau(
     initial: float, values: Sequence[float | None], patience: int, monitor: str
 ) -> float:
-    """Halves the rate whenever some epochs have passed without a better one.
+    """Returns the learning rate after halving it at each plateau.
 
-    As `keras.callbacks.ReduceLROnPlateau` does, but as a function of the epochs so far:
-    a training that goes on has the rate that it had.
+    The rate is halved whenever `patience` epochs have passed without a better value, as
+    by `keras.callbacks.ReduceLROnPlateau`. But it is a function of the values so far,
+    so that a resumed training has the same rate.
 
     Args:
         initial: The learning rate of the first epoch.
         values: The monitored quantity after each epoch so far.
-        patience: After how many epochs without a better one to halve.
+        patience: Epochs without a better value before the rate is halved.
         monitor: Name of the quantity, such as `"val_bleu"`.
 
     Returns:
@@ -145,13 +146,13 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
         self.warmup_steps = check_size("warmup_steps", warmup_steps)
 
     def __call__(self, step: Tensor) -> Tensor:
-        """The learning rate of the update after `step` updates."""
+        """Returns the learning rate of the update that follows `step` updates."""
         step = ops.cast(step, "float32") + 1.0
         warmup = float(self.warmup_steps)
         return self.peak * ops.minimum(step / warmup, ops.sqrt(warmup / step))
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
+        """Returns the constructor's arguments."""
         return {"peak": self.peak, "warmup_steps": self.warmup_steps}
 
 
@@ -171,9 +172,9 @@ def _by_epochs(initial: float, rate: Callable[..., float]) -> Schedule:
     return Schedule(initial, [keras.callbacks.LearningRateScheduler(rate)])
 
 
-#: Name → a function of the first rate and the options of `make_schedule`.
+#: Name → function of the first learning rate and the options of `make_schedule`.
 SCHEDULES: dict[str, Callable[..., Schedule]] = {
-    # Set each epoch: a training that goes on may do so with another rate.
+    # Set in each epoch, since a training may be resumed with another rate.
     "constant": lambda initial, **_: _by_epochs(
         initial, lambda epoch, learning_rate=None: initial
     ),
@@ -207,12 +208,12 @@ def make_schedule(
         name: `"constant"`, `"halving"` (the paper's), `"cosine"`, `"plateau"` or
             `"inverse_sqrt"`.
         learning_rate: The first learning rate; the peak for `"inverse_sqrt"`.
-        epochs: How many epochs the cosine takes.
-        constant_epochs: Epochs before the halving begins.
-        warmup_steps: Steps of warm-up for `"inverse_sqrt"`.
-        patience: On a plateau, after how many epochs without a better one to halve.
-        monitor: What "better" is judged by there.
-        history: Returns the logs of the epochs so far, for the plateau: such as
+        epochs: For `"cosine"`: number of epochs until the rate is 0.
+        constant_epochs: For `"halving"`: epochs before the first halving.
+        warmup_steps: For `"inverse_sqrt"`: steps of warm-up.
+        patience: For `"plateau"`: epochs without a better value before each halving.
+        monitor: For `"plateau"`: name of the monitored quantity.
+        history: For `"plateau"`: returns the logs of the epochs so far, such as
             `lambda: read_history(run_dir)`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Which devices train the model, by name."""
+"""Distribution strategies, by name: the devices that train the model."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ from keras_luong.checks import check_choice
 
 
 class _ReduceForKeras(tf.distribute.Strategy):
-    """Reduces what Keras 3's `fit` reduces, for which TensorFlow's strategies fail.
+    """A strategy that reduces all that Keras 3's `fit` asks it to reduce.
 
-    Keras reduces tuples and dicts of per-replica values, scalars with `axis=0`
-    (keras-team/keras#20585), and, before training, the first batch itself, to know
-    its shape: its parts on the replicas needn't have the same number of rows.
+    TensorFlow's own strategies fail on some of it: tuples and dicts of per-replica
+    values, scalars with `axis=0` (keras-team/keras#20585), and the first batch, which
+    Keras reduces before training to know its shape, although its parts on the replicas
+    may differ in their number of rows.
     """
 
     def reduce(self, reduce_op: Any, value: Any, axis: int | None = None) -> Any:
-        """As in TensorFlow; but of eager batches and counts, the first replica's."""
+        """Reduces as TensorFlow does, except for batches and counts outside a graph.
+
+        For these it returns the first replica's value, as there is nothing to add up.
+        """
         if tf.nest.is_nested(value):
             return tf.nest.map_structure(
                 lambda part: self.reduce(reduce_op, part, axis), value
@@ -34,7 +38,7 @@ class _ReduceForKeras(tf.distribute.Strategy):
 
 
 class Mirrored(_ReduceForKeras, tf.distribute.MirroredStrategy):
-    """`MirroredStrategy` that takes batches of any number of rows.
+    """A `MirroredStrategy` that takes batches of any number of rows.
 
     Example:
         >>> strategy = Mirrored(["GPU:0", "GPU:1"])
@@ -44,7 +48,7 @@ class Mirrored(_ReduceForKeras, tf.distribute.MirroredStrategy):
 
 
 class MultiWorker(_ReduceForKeras, tf.distribute.MultiWorkerMirroredStrategy):
-    """`MultiWorkerMirroredStrategy` that works with Keras 3's `fit`.
+    """A `MultiWorkerMirroredStrategy` that works with Keras 3's `fit`.
 
     The cluster is read from `TF_CONFIG`. Make the strategy before any other TensorFlow
     operation.
@@ -62,7 +66,7 @@ def _auto() -> tf.distribute.Strategy:
 
 
 def _mirrored() -> tf.distribute.Strategy:
-    # Without GPUs: every logical CPU, which is how this is tried out without any.
+    # Without GPUs it takes all logical CPUs, so that it can be tested.
     gpus = tf.config.list_logical_devices("GPU")
     devices = gpus or tf.config.list_logical_devices("CPU")
     return Mirrored([device.name for device in devices])
@@ -99,13 +103,13 @@ def make_strategy(name: str = "auto") -> tf.distribute.Strategy:
 
 
 def worker_index(strategy: tf.distribute.Strategy) -> int:
-    """Which of several machines this one is.
+    """Returns the index of this machine among those that train.
 
     Args:
         strategy: From `make_strategy`.
 
     Returns:
-        0 on the chief, and if there is only one machine; else 1, 2, ...
+        0 on the chief or a single machine; 1, 2, ... on the others.
 
     Example:
         >>> worker_index(make_strategy("one"))
@@ -119,14 +123,14 @@ def worker_index(strategy: tf.distribute.Strategy) -> int:
 
 
 def gather_rows(strategy: tf.distribute.Strategy, row: np.ndarray) -> np.ndarray:
-    """Tells every machine what each of them has.
+    """Gathers a row of numbers from every machine, on every machine.
 
     Args:
         strategy: From `make_strategy`.
-        row: What this machine has, `[1, N]`; `N` must be the same on all machines.
+        row: This machine's row, [1, N]; N must be the same on all machines.
 
     Returns:
-        `[R, N]`, a row for each replica; the replicas of one machine have the same.
+        [R, N], a row for each of R replicas; those of one machine have the same row.
 
     Example:
         >>> gather_rows(make_strategy("one"), np.array([[3, 4]]))

@@ -1,6 +1,6 @@
 """What a translator and its exports compute in the graph, before and after a search.
 
-Shapes: `B` sentences, `N` hypotheses of each, `S` source tokens, `T` target tokens,
+Shapes: B sentences, N hypotheses of each, S source tokens, T target tokens,
 ends counted.
 """
 
@@ -34,7 +34,7 @@ def read_text(text: tf.Tensor, tokenizer: Tokenizer, most: int) -> Source:
     """Tokenizes texts; whatever they are, each row has at least the end token.
 
     Args:
-        text: tf.string `[B]`, of any bytes.
+        text: tf.string [B], of any bytes.
         tokenizer: The tokenizer of their language.
         most: The tokens that are read of a text, without the end token.
     """
@@ -54,8 +54,8 @@ def read_ids(ids: tf.Tensor, lengths: tf.Tensor, vocab_size: int, most: int) -> 
     vocabulary become unknown ones.
 
     Args:
-        ids: int32 `[B, S]`.
-        lengths: int32 `[B]`, the ids of each row that count.
+        ids: int32 [B, S].
+        lengths: int32 [B], the ids of each row that count.
         vocab_size: The size of the source's vocabulary.
         most: The tokens that are read of a row, without the end token.
     """
@@ -91,7 +91,7 @@ def answers(
         target_tokenizer: The tokenizer of the hypotheses.
 
     Returns:
-        Name → tensor `[B, N, ...]`, or `[B, ...]` of what all hypotheses share.
+        Name → tensor [B, N, ...], or [B, ...] of what all hypotheses share.
     """
     empty = source.empty[:, None]
     text = target_tokenizer.decode(hypotheses.ids)

@@ -16,9 +16,9 @@ class Translation(NamedTuple):
         tokens: The target's pieces, the end token included.
         source_tokens: The source's pieces as the model read them, the end token
             included.
-        alignment: float32 `[len(tokens), len(source_tokens)]`, the attention.
+        alignment: float32 [len(tokens), len(source_tokens)], the attention.
         truncated: Whether the source was longer than the translator reads.
-        log_probs: float32 `[len(tokens)]`, the model's log-probability of each token.
+        log_probs: float32 [len(tokens)], the model's log-probability of each token.
     """
 
     text: str

@@ -1,6 +1,6 @@
 """Text to ids, ids to hypotheses, hypotheses to text.
 
-Shapes: `B` sentences, `S` source tokens, `T` target tokens, ends counted.
+Shapes: B sentences, S source tokens, T target tokens, ends counted.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Translator:
         """Translates a batch in the graph; an exported model computes just this.
 
         Args:
-            text: tf.string `[B]`.
+            text: tf.string [B].
 
         Returns:
             `{"translation": string [B], "score": float32 [B], "truncated": bool [B]}`.
@@ -146,7 +146,7 @@ class Translator:
         """Searches, in a graph of its own that all methods share.
 
         Args:
-            ids: int32 `[B, S]`, each row with an end token and right-padded.
+            ids: int32 [B, S], each row with an end token and right-padded.
         """
         return self.search(self.model, ids)
 
@@ -294,7 +294,7 @@ class Translator:
         """Translates a batch in the graph; see `keras_luong.translation.graph.answers`.
 
         Args:
-            text: tf.string `[B]`.
+            text: tf.string [B].
         """
         source = self._read(text)
         return self._explained(source, self.find(source.ids))
@@ -314,8 +314,8 @@ class Translator:
         """Reads given translations of a batch in the graph, as `score` does.
 
         Args:
-            text: tf.string `[B]`.
-            target: tf.string `[B]`.
+            text: tf.string [B].
+            target: tf.string [B].
         """
         source = self._read(text)
         given = read_text(target, self.target_tokenizer, self.max_target_length)

@@ -23,8 +23,8 @@ class Alignment(NamedTuple):
     """The links of a sentence pair.
 
     Attributes:
-        sure: The links that an annotator was sure of, or that a system proposes.
-        possible: These and the merely possible ones.
+        sure: The links that an annotator was sure of, or that a system proposed.
+        possible: The sure links and those that are merely possible.
     """
 
     sure: set[Link]
@@ -36,7 +36,7 @@ class Alignments(NamedTuple):
 
     Attributes:
         sure: The sure links, one set a sentence pair.
-        possible: These and the merely possible ones, one set a sentence pair.
+        possible: The sure links and those that are merely possible, likewise.
     """
 
     sure: list[set[Link]]
@@ -47,7 +47,7 @@ def parse_pharaoh(line: str, one_based: bool = False) -> Alignment:
     """Reads the links of a sentence pair in Pharaoh format, such as `0-0 1-2 2p2`.
 
     Args:
-        line: Links parted by white space: `i-j` is sure, `ipj` or `i?j` is possible.
+        line: Links separated by white space: `i-j` is sure, `ipj` or `i?j` is possible.
             The source index comes first.
         one_based: Whether the line counts from 1.
 
@@ -55,7 +55,7 @@ def parse_pharaoh(line: str, one_based: bool = False) -> Alignment:
         The links, counted from 0. One that is both sure and possible is sure.
 
     Raises:
-        ValueError: If something in the line is no link.
+        ValueError: If the line holds anything but links.
 
     Example:
         >>> parse_pharaoh("1-1 2p1", one_based=True)
@@ -117,7 +117,7 @@ def read_pharaoh(path: str | Path, one_based: bool = False) -> Alignments:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If something is no link; it names the file and the line.
+        ValueError: If the file holds anything but links; the message names the line.
     """
     lines = read_lines(check_path("path", path))
     return _columns(_parsed(path, lines, partial(parse_pharaoh, one_based=one_based)))
@@ -131,10 +131,10 @@ def read_wa(path: str | Path, sentences: int | None = None) -> Alignments:
     confidence (Mihalcea and Pedersen 2003, An Evaluation Exercise for Word Alignment).
 
     Args:
-        path: The file. Its lines may come in any order, and a sentence pair without
-            links has none.
-        sentences: The number of sentence pairs; None: the highest in the file, so that
-            pairs without links at the end are not seen.
+        path: The file. Its lines may be in any order; a sentence pair without links has
+            no line.
+        sentences: The number of sentence pairs. None takes the highest number in the
+            file, which misses pairs without links at the end.
 
     Returns:
         The links, counted from 0, one set for each of the sentence pairs 1, 2, ....
@@ -142,11 +142,11 @@ def read_wa(path: str | Path, sentences: int | None = None) -> Alignments:
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If a line is not of that form, or `sentences` is None and a number
-            is far beyond the file's lines; it names the file and the line.
+            is far above the number of lines; the message names the file and the line.
     """
     check_size("sentences", sentences, optional=True)
     lines = list(read_lines(check_path("path", path)))
-    # A slip such as 20000000 for 20 must not fill the memory with empty sets.
+    # A typo such as 20000000 for 20 must not fill the memory with empty sets.
     largest = sentences or 10 * len(lines) + 1000
     found: dict[int, Alignment] = {}
     links = filter(None, _parsed(path, lines, partial(_parse_wa, largest=largest)))
@@ -180,7 +180,7 @@ def _parsed(
 def _parse_wa(line: str, largest: int) -> tuple[int, Link, bool] | None:
     """Returns the sentence's number, the link counted from 0, and whether it is sure.
 
-    A blank line has none of these.
+    For a blank line it returns None.
     """
     if not line.strip():
         return None

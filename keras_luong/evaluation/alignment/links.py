@@ -1,7 +1,7 @@
-"""Links between words: read off attention, compared with an annotator's.
+"""Links between words: derived from attention, and scored against a gold standard.
 
-An alignment is a set of links (source index, target index), counted from 0. Shapes: `T`
-target tokens, `S` source tokens.
+An alignment is a set of links (source index, target index), counted from 0. Shapes: T
+target tokens, S source tokens.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class AlignmentScore(NamedTuple):
 
     Attributes:
         aer: Alignment error rate, 0 is best.
-        precision: How much of what was proposed is possible; NaN if nothing was.
-        recall: How much of what is sure was proposed; NaN if nothing is sure.
+        precision: Share of the proposed links that are possible; NaN without any.
+        recall: Share of the sure links that were proposed; NaN without any.
     """
 
     aer: float
@@ -32,7 +32,7 @@ class AlignmentScore(NamedTuple):
     recall: float
 
     def __str__(self) -> str:
-        """All three, for people."""
+        """Returns the three numbers as text."""
         return f"AER {self.aer:.1f} (P {self.precision:.1f}, R {self.recall:.1f})"
 
 
@@ -52,7 +52,7 @@ def hard_alignment(
     better depends on the model: measure both.
 
     Args:
-        weights: Attention weights `[T, S]`; anything NumPy can read.
+        weights: Attention weights [T, S]; anything NumPy can read.
         shift: 0 for the step that predicts a token, 1 for the one that reads it.
         source_end: Whether the last column is an end token. A target token that attends
             to it most has no link.
@@ -63,7 +63,7 @@ def hard_alignment(
         weight above 0 gives no link.
 
     Raises:
-        ValueError: If `weights` is not `[T, S]` or not finite, or `shift` is not 0 or
+        ValueError: If `weights` is not [T, S] or not finite, or `shift` is not 0 or
             1.
 
     Example:
@@ -90,7 +90,7 @@ def aer(
     sure: Sequence[Iterable[Link]],
     possible: Sequence[Iterable[Link]] | None = None,
 ) -> AlignmentScore:
-    """Alignment error rate of a corpus, with precision and recall.
+    """Computes the alignment error rate of a corpus, with precision and recall.
 
     `AER = 1 - (|A∩S| + |A∩P|) / (|A| + |S|)`, precision `|A∩P| / |A|`, recall
     `|A∩S| / |S|`, counted over the whole corpus (Och and Ney 2003, A Systematic
@@ -100,7 +100,7 @@ def aer(
         hypothesis: `A`, the proposed links of each sentence pair.
         sure: `S`, the sure links of each.
         possible: `P`, the possible links of each; sure links are always possible.
-            None: there are no others.
+            None if there are no others.
 
     Returns:
         The score in percent.
@@ -142,7 +142,10 @@ def matrix(
     source: Sequence[str] | None = None,
     target: Sequence[str] | None = None,
 ) -> np.ndarray:
-    """Returns weights as a finite matrix `[T, S]`, of the tokens if these are given.
+    """Returns weights as a floating-point matrix [T, S], after checks.
+
+    They must be finite and, if tokens are given, have one row for each target token and
+    one column for each source token.
 
     Integers become floats, and half precision becomes single.
     """
@@ -168,7 +171,7 @@ def matrix(
 
 
 def link_set(links: Iterable[Link]) -> set[Link]:
-    """Returns links of any form as a set of pairs of ints."""
+    """Returns links as a set of pairs of ints; raises ValueError if they are none."""
     try:
         result = {(operator.index(i), operator.index(j)) for i, j in links}
     except (TypeError, ValueError) as error:

@@ -1,6 +1,6 @@
-"""From pieces of words to words: alignments merged, unknown words replaced.
+"""From tokens to words: merges alignments and replaces unknown words.
 
-Shapes: `T` target tokens, `S` source tokens.
+Shapes: T target tokens, S source tokens.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from keras_luong.text.tokenizer import SPECIAL_PIECES
 
 WORD_START = "▁"
 UNKNOWN = SPECIAL_PIECES[UNK_ID]
-CONTROLS = frozenset(SPECIAL_PIECES) - {UNKNOWN}  # tokens that stand for no text
+CONTROLS = frozenset(SPECIAL_PIECES) - {UNKNOWN}  # tokens without text
 
 
 class Word(NamedTuple):
@@ -42,15 +42,15 @@ class Word(NamedTuple):
 def words_of(pieces: Sequence[str]) -> list[Word]:
     """Groups a sentence's tokens into its words.
 
-    Where a token holds a "▁", they are SentencePiece's: a "▁" starts a word, and one by
-    itself belongs to the piece after it. Elsewhere each token is a word. Padding, begin
-    and end tokens are always words of their own.
+    If any token holds a "▁", the tokens are SentencePiece's: a "▁" starts a word, and a
+    "▁" alone belongs to the piece after it. Otherwise each token is a word. Padding,
+    begin and end tokens are always words of their own.
 
     Args:
         pieces: The tokens, such as `Translation.tokens`.
 
     Returns:
-        The words, in order. Every token belongs to just one.
+        The words, in order. Every token belongs to exactly one.
 
     Example:
         >>> [word.text for word in words_of(["▁Hun", "de", "▁", "Ω", "</s>"])]
@@ -77,15 +77,15 @@ def merge_weights(
     `weights[1:]` and `target_tokens[:-1]`.
 
     Args:
-        weights: Attention weights `[T, S]`.
-        source_tokens: The `S` source tokens.
-        target_tokens: The `T` target tokens.
+        weights: Attention weights [T, S].
+        source_tokens: The S source tokens.
+        target_tokens: The T target tokens.
 
     Returns:
-        Weights `[target words, source words]`, words as `words_of` has them.
+        Weights [target words, source words], with words as in `words_of`.
 
     Raises:
-        ValueError: If `weights` is not `[T, S]` or not finite.
+        ValueError: If `weights` is not [T, S] or not finite.
 
     Example:
         >>> merge_weights([[0.5, 0.3, 0.2]], ["▁Hun", "de", "▁!"], ["▁dogs"])
@@ -110,8 +110,8 @@ def merge_links(
         target_tokens: The target tokens.
 
     Returns:
-        Links between words, as `words_of` has them: two words are linked if a token of
-        one is linked to a token of the other.
+        Links between words as in `words_of`: two words are linked if a token of one is
+        linked to a token of the other.
 
     Raises:
         ValueError: If a link is no pair of indices, or points outside the tokens.
@@ -149,19 +149,19 @@ def replace_unknowns(
     Large Target Vocabulary).
 
     Args:
-        tokens: The `T` target words.
-        source_tokens: The `S` source words, as they were written: a vocabulary's
-            `<unk>` here could only be copied. Padding, begin and end tokens are never
-            attended to.
-        weights: Attention weights `[T, S]`.
+        tokens: The T target words.
+        source_tokens: The S source words as they were written, since words that are
+            `<unk>` here would be copied as `<unk>`. Attention to padding, begin and end
+            tokens is ignored.
+        weights: Attention weights [T, S].
         dictionary: Target words by source word.
-        unknown: What an unknown word reads.
+        unknown: The token of an unknown word.
 
     Returns:
         The target words. One without attention to any word stays unknown.
 
     Raises:
-        ValueError: If `weights` is not `[T, S]` or not finite.
+        ValueError: If `weights` is not [T, S] or not finite.
 
     Example:
         >>> replace_unknowns(["Herr", "<unk>"], ["Mr", "Ng"], [[1, 0], [0.2, 0.8]])
@@ -180,13 +180,13 @@ def replace_unknowns(
 
 
 def _membership(words: list[Word], dtype: DTypeLike) -> np.ndarray:
-    """Matrix `[tokens, words]`, 1 where a token belongs to a word."""
+    """Returns a matrix [tokens, words] that is 1 where a token belongs to a word."""
     owners = [n for n, word in enumerate(words) for _ in word.tokens]
     return np.eye(len(words), dtype=dtype)[np.array(owners, int)]
 
 
 def _starts_word(pieces: Sequence[str], i: int) -> bool:
-    """Whether SentencePiece's piece `i` is the first of a word."""
+    """Tells whether SentencePiece's piece `i` is the first of a word."""
     if i == 0 or pieces[i] in CONTROLS or pieces[i - 1] in CONTROLS:
         return True
     rest = takewhile(lambda piece: piece not in CONTROLS, pieces[i:])
