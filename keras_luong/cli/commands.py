@@ -42,14 +42,9 @@ class RunOptions(Options):
 
     Args:
         run_dir: A run directory, as `keras-luong train` writes it.
-    <<<<<<< HEAD
-        ensemble: Another run with the same tokenizers, to translate together with; may
-            be given several times.
-        precision: What the models compute in; by default what they were trained in.
-    =======
-        ensemble: More runs with the same tokenizers, used together as an ensemble.
+        ensemble: Another run with the same tokenizers, used together as an ensemble;
+            may be given several times.
         precision: Precision that the models compute in; by default as in training.
-    >>>>>>> prose
     """
 
     run_dir: Path
@@ -196,39 +191,22 @@ class ExportOptions(SearchOptions, RunOptions):
     """Export.
 
     Args:
-    <<<<<<< HEAD
-        out: A model's directory, which gets a SavedModel as its directory VERSION/; or
-            a file whose name ends in .tflite.
-        check: A text that run and export translate, to be compared; by default a
-            sentence of the run's validation data.
-        version: Of a SavedModel, 1 by default; servers load the highest.
-        overwrite: Whether to replace a version that is there.
-        max_batch_size: More texts in one request are refused; by default 256
-            (SavedModel).
-        warmup: Texts that a server translates before it takes requests; by default the
-            check text, if tensorflow-serving-api is installed (SavedModel).
-        quantize: A half or a quarter of the size (.tflite).
-        source_length: Source tokens, where every shape must be known, as in LiteRT.js;
-            by default any (.tflite).
-        n_best: Hypotheses that are found for a text; the run's by default (.tflite; a
-            SavedModel has a signature for all).
-    =======
         out: The model's directory, in which the SavedModel is written to VERSION/; or a
             file whose name ends in .tflite.
         check: Text to translate with the run and the export, to compare them; by
             default a sentence of the run's validation data.
-        version: Version number of the SavedModel; servers load the highest.
+        version: Version number of the SavedModel, by default 1; servers load the highest.
         overwrite: Whether to replace an existing version.
-        max_batch_size: Most texts in one request; larger ones fail (SavedModel).
+        max_batch_size: Most texts in one request, by default 256; larger ones fail
+            (SavedModel).
         warmup: Texts that a server translates before it takes requests; by default the
             check text, if tensorflow-serving-api is installed (SavedModel).
         quantize: Stores weights in 16 or 8 bits: half or a quarter of the size
             (.tflite).
         source_length: Fixed number of source tokens, for runtimes that need fixed
             shapes, such as LiteRT.js; by default any length (.tflite).
-        hypotheses: Translations to return for each text; by default as in the run
+        n_best: Translations to return for each text; by default as in the run
             (.tflite).
-    >>>>>>> prose
     """
 
     positional = ("run_dir", "out")

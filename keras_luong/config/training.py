@@ -30,14 +30,10 @@ FREE = frozenset(
     "epochs strategy early_stopping keep_epochs beam_width length_penalty jit_compile "
     "save_steps chosen_batch_tokens learning_rate clip_norm".split()
 )
-<<<<<<< HEAD
 #: What follows from the data, or holds what is chosen.
 NOT_CHOSEN = {"source_vocab_size", "target_vocab_size", "model"}
 
-#: What each epoch's BLEU is of: the same, if the best weights are judged by it.
-=======
 #: How each epoch's BLEU is computed; must not change if BLEU chooses the best weights.
->>>>>>> prose
 OF_BLEU = frozenset(["eval_sentences", "bleu_tokenize"])
 
 
@@ -100,19 +96,11 @@ class OptimizationConfig:
             batch; 0 for no average.
         strategy: Devices to train on; auto takes all GPUs of this machine if it has
             several.
-<<<<<<< HEAD
-        precision: What the model computes in.
-        jit_compile: Whether XLA compiles the step.
-        seed: Seed of everything that is random.
-        save_steps: Steps between checkpoints.
-        keep_epochs: Epochs whose weights are kept, to be averaged.
-=======
         precision: Precision that the model computes in.
         jit_compile: Whether XLA compiles the training step.
         seed: Seed of all random numbers.
         save_steps: Steps between two checkpoints.
         keep_epochs: How many of the last epochs' weights are kept, to average them.
->>>>>>> prose
     """
 
     epochs: int = 12
