@@ -69,7 +69,6 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         public = {k: v for k, v in vars(new).items() if not k.startswith("__")}
         vars(module).update(public, __getattr__=lambda name: getattr(new, name))
 
-
     def get_code(self, name: str) -> CodeType:
         """What `python -m` runs."""
         source = f"from keras_luong import moved; moved.run({name!r})"
@@ -141,6 +140,6 @@ def refuse_old_names(cls: type, **renamed: str) -> None:
 def install() -> None:
     """Lets the old names be imported."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        # First: what `git pull` leaves of a directory, its `__pycache__`, would be found
-        # as a package without anything in it.
+        # First: of a directory that has gone, `git pull` leaves `__pycache__`, and Python
+        # would take it for an empty package.
         sys.meta_path.insert(0, _Finder())

@@ -14,8 +14,8 @@ from keras_luong.models import Seq2Seq, Seq2SeqConfig
 from keras_luong.runs.averaging import (
     EPOCH_WEIGHTS,
     average_run,
-    load_average,
     epoch_weights,
+    load_average,
 )
 from keras_luong.runs.directory import RunDirectory
 from keras_luong.runs.record import check_settings, write_record

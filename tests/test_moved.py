@@ -121,9 +121,7 @@ def test_what_is_left_of_an_old_directory_is_not_found(tmp_path, monkeypatch):
     import keras_luong
 
     (tmp_path / "serving" / "__pycache__").mkdir(parents=True)
-    monkeypatch.setattr(
-        keras_luong, "__path__", [*keras_luong.__path__, str(tmp_path)]
-    )
+    monkeypatch.setattr(keras_luong, "__path__", [*keras_luong.__path__, str(tmp_path)])
     with pytest.warns(DeprecationWarning):
         from keras_luong.serving import export_saved_model
     assert export_saved_model is keras_luong.export_saved_model

@@ -1,6 +1,10 @@
+import os
 import random
 import re
+import shutil
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,7 +39,9 @@ def fixed(monkeypatch, frame, **values):
     """Builds a sentence from a frame with the values of its slots."""
     for name, value in values.items():
         monkeypatch.setitem(phrase_frames.SLOTS, name, lambda rng, value=value: value)
-    (found,) = (texts for texts in phrase_frames.section("frames") if texts[0].startswith(frame))
+    (found,) = (
+        texts for texts in phrase_frames.section("frames") if texts[0].startswith(frame)
+    )
     return phrases._example(*found, random.Random(0))
 
 
@@ -234,7 +240,8 @@ def test_nouns_take_the_accusative():
 
 
 @pytest.mark.parametrize(
-    "frame", phrase_frames.section("frames"), ids=lambda frame: frame[0][:40])
+    "frame", phrase_frames.section("frames"), ids=lambda frame: frame[0][:40]
+)
 def test_frames_have_the_same_slots_and_align_every_target_word(frame):
     slots = [sorted(re.findall(r"\{(\w+)\}", text)) for text in frame]
     assert slots[0] == slots[1]

@@ -122,6 +122,7 @@ class LuongAttention(keras.layers.Layer):
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuses methods by names that an earlier version called."""
         super().__init_subclass__(**kwargs)
         refuse_old_names(cls, dropout_noise="draw_noise", recurrent="has_state")
 

@@ -61,6 +61,7 @@ class DecoderCell(RecurrentLayers, UncastLayer):
     first_residual = 1
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuses methods by names that an earlier version called."""
         super().__init_subclass__(**kwargs)
         refuse_old_names(
             cls,

@@ -217,9 +217,7 @@ class LocalAttention(LuongAttention):
             coverage = ops.take_along_axis(state[0], window.index, axis=-1)
         keys = gather(memory.keys, window.index)
         weights = self.align(query, keys, window.inside, coverage, mode.project)
-        weights = self.choose(
-            self._focus(weights, window, centres), mode.training
-        )
+        weights = self.choose(self._focus(weights, window, centres), mode.training)
         noise = mode.noise.attention
         if noise is not None:  # [B, 1, S], of which the window's places [B, Q, W]
             noise = gather(ops.swapaxes(noise, 1, 2), window.index)[..., 0]

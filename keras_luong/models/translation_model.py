@@ -53,6 +53,7 @@ class TranslationModel(FusedModel):
     required: tuple[str, ...] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuses methods by names that an earlier version called."""
         super().__init_subclass__(**kwargs)
         refuse_old_names(cls, advance="step_features")
 

@@ -17,8 +17,8 @@ from keras_luong.runs.directory import RunDirectory
 def owned(run_dir: str | Path) -> Iterator[None]:
     """Makes the directory if there is none, and keeps other processes out of it.
 
-    Files and directories that a killed process had begun to write there are removed. However the owner
-    ends, the directory is free again.
+    Files and directories that a killed process had begun to write there are removed.
+    However the owner ends, the directory is free again.
 
     Args:
         run_dir: The run directory.

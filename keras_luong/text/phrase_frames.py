@@ -155,7 +155,9 @@ def _number(rng: random.Random, most: int = 999) -> Value:
 def _amount(rng: random.Random) -> Value:
     """An amount of money in words."""
     number = _number(rng)
-    (english, cents), (german, hundredths) = map(str.split, rng.choice(section("currency")))
+    (english, cents), (german, hundredths) = map(
+        str.split, rng.choice(section("currency"))
+    )
     source, target = f"{number.source} {english}~b", f"{number.target} {german}~b"
     if rng.random() < 0.5:
         return Value(source, target)
