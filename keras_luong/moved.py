@@ -140,6 +140,6 @@ def refuse_old_names(cls: type, **renamed: str) -> None:
 def install() -> None:
     """Lets the old names be imported."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        # First: of a directory that has gone, `git pull` leaves `__pycache__`, and Python
-        # would take it for an empty package.
+        # First: where a directory has gone, `git pull` may leave its `__pycache__`, and
+        # Python would take that for an empty package.
         sys.meta_path.insert(0, _Finder())
