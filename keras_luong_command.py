@@ -8,18 +8,26 @@ when a command runs.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import sys
+from collections.abc import Callable
 
 
 def main() -> None:
     """Runs the process's command line."""
+    ready = _known() if "keras_luong" not in sys.modules else int
+    from keras_luong.cli.main import main
+
+    main(ready=ready)
+
+
+def _known() -> Callable[[], object]:
+    """Makes the package known: -> what runs it."""
     spec = importlib.util.find_spec("keras_luong")
     package = importlib.util.module_from_spec(spec)
     sys.modules["keras_luong"] = package
-    from keras_luong.cli.main import main
-
-    main(ready=lambda: spec.loader.exec_module(package))
+    return functools.partial(spec.loader.exec_module, package)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""Every private name of Keras, TensorFlow and tensorflow-text that the library uses.
+"""Private names of Keras, TensorFlow and tensorflow-text that the library uses.
 
-Each is here because there is no public way; `tests/test_compat.py` says so when one of
-them goes. (Methods that Keras leaves to subclasses are overridden where they are
-needed.)
+All that are imported, read or called on another object are here, because there is no
+public way; `tests/test_compat.py` says so when one of them goes. Private methods that
+Keras leaves to subclasses are overridden, and called on `self`, where they are needed:
+in `training.optimizers`, `layers.cached_attention` and `text.sentencepiece_tokenizer`.
 """
 
 from __future__ import annotations
@@ -54,6 +55,19 @@ def flat_layers(model: keras.Model) -> Iterator[keras.layers.Layer]:
     `model.layers` has the outermost alone.
     """
     return model._flatten_layers()
+
+
+def variable_key(optimizer: keras.optimizers.Optimizer, variable: Any) -> Any:
+    """By what an optimizer knows a variable, also a replica's copy of it."""
+    return optimizer._var_key(variable)
+
+
+def learning_rate_as_given(optimizer: keras.optimizers.Optimizer) -> Any:
+    """An optimizer's learning rate, or the schedule of it.
+
+    The public `learning_rate` is the schedule's value.
+    """
+    return optimizer._learning_rate
 
 
 def gradients_across_graphs(

@@ -308,10 +308,18 @@ def _rename_directory(beside: Path, path: Path, overwrite: bool) -> None:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise FileExistsError(f"{path} exists.") from error
         raise
-    if before.is_dir() and not before.is_symlink():
-        shutil.rmtree(before, ignore_errors=True)
+    remove(before)
+
+
+def remove(path: Path) -> None:
+    """Removes a file, a link or a directory with all that is in it, if it is there.
+
+    What of a directory can't be removed stays.
+    """
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
     else:
-        before.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
 def _name_beside(path: Path) -> Path:

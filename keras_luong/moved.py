@@ -8,10 +8,12 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
+import runpy
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 MOVED = {
@@ -48,7 +50,7 @@ MOVED = {
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds what has moved; it is asked last, when nothing else has that name."""
+    """Finds what has moved, and answers for nothing else."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -66,6 +68,21 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         new = importlib.import_module(MOVED[name])
         public = {k: v for k, v in vars(new).items() if not k.startswith("__")}
         vars(module).update(public, __getattr__=lambda name: getattr(new, name))
+
+    def get_code(self, name: str) -> CodeType:
+        """What `python -m` runs."""
+        source = f"from keras_luong import moved; moved.run({name!r})"
+        return compile(source, f"<{name}>", "exec")
+
+
+def run(name: str) -> None:
+    """Runs a module by its old name, as `python -m` does."""
+    new = MOVED[name]
+    if importlib.util.find_spec(new) is None:
+        package = new.replace("_", "-")
+        sys.exit(f"{name} is {new} now, which is not installed: pip install {package}")
+    warnings.warn(f"{name} is {new} now", DeprecationWarning, stacklevel=2)
+    runpy.run_module(new, run_name="__main__", alter_sys=True)
 
 
 def moved_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
@@ -89,7 +106,40 @@ def moved_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
     return find
 
 
+def gone_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """Makes a module's `__getattr__` for names that nothing has any more.
+
+    Args:
+        module: The module's `__name__`.
+        names: Name → what to use in its place.
+    """
+
+    def find(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        # No AttributeError, of which `from ... import` would hide the message.
+        raise ImportError(f"{module}.{name} is gone; use {names[name]}", name=name)
+
+    return find
+
+
+def refuse_old_names(cls: type, **renamed: str) -> None:
+    """Raises TypeError where a class overrides what nobody calls any more.
+
+    Args:
+        cls: A subclass, in its base's `__init_subclass__`.
+        **renamed: The new name of each method by its old one.
+    """
+    for old in renamed.keys() & vars(cls).keys():
+        raise TypeError(
+            f"{cls.__name__}.{old} would never be called: its name is {renamed[old]} "
+            "now, and its arguments may be others"
+        )
+
+
 def install() -> None:
     """Lets the old names be imported."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.append(_Finder())
+        # First: where a directory has gone, `git pull` may leave its `__pycache__`, and
+        # Python would take that for an empty package.
+        sys.meta_path.insert(0, _Finder())

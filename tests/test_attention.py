@@ -13,7 +13,7 @@ from keras_luong.layers import (
     Score,
 )
 from keras_luong.layers.attention import masked_softmax
-from keras_luong.layers.scores import SCORES
+from keras_luong.layers.scores import SCORES, matmul
 
 MODES = list(SCORES)
 
@@ -469,3 +469,22 @@ def test_a_source_without_positions_gives_zeros(options):
     )
     np.testing.assert_array_equal(context, np.zeros((2, 3, 4)))
     assert weights.shape == (2, 3, 0)
+
+
+@pytest.mark.parametrize("base", [LuongAttention, LocalAttention])
+def test_a_subclass_says_how_to_align_and_choose(base):
+    class Mine(base):
+        def align(self, query, keys, mask, coverage=None, project=matmul):
+            return 2 * super().align(query, keys, mask, coverage, project)
+
+        def choose(self, weights, training):
+            return (10 if training else 1) * super().choose(weights, training)
+
+    mine, plain = (cls(score_mode="dot") for cls in (Mine, base))
+    query, value = tensors()
+    mine(query, value), plain(query, value)
+    plain.set_weights(mine.get_weights())
+    twice = 2 * np.asarray(plain(query, value))
+    np.testing.assert_allclose(mine(query, value), twice, rtol=1e-5)
+    trained = mine(query, value, training=True)
+    np.testing.assert_allclose(trained, 10 * twice, rtol=1e-5)

@@ -14,8 +14,8 @@ from keras_luong.models import Seq2Seq, Seq2SeqConfig
 from keras_luong.runs.averaging import (
     EPOCH_WEIGHTS,
     average_run,
-    average_weights,
     epoch_weights,
+    load_average,
 )
 from keras_luong.runs.directory import RunDirectory
 from keras_luong.runs.record import check_settings, write_record
@@ -66,7 +66,7 @@ def trained(tmp_path_factory):
 def test_a_model_gets_the_mean_of_its_weights(trained, tmp_path):
     model, paths, states = trained
     fresh = Seq2Seq(model.config)
-    average_weights(fresh, list(map(str, paths)))
+    load_average(fresh, list(map(str, paths)))
     for variable, values in zip(
         fresh.variables, zip(*states, strict=True), strict=True
     ):
@@ -76,7 +76,7 @@ def test_a_model_gets_the_mean_of_its_weights(trained, tmp_path):
             assert not np.array_equal(values[0], values[2])
     fresh.save_weights(tmp_path / "mean.weights.h5")  # without an optimizer
     assert (tmp_path / "mean.weights.h5").stat().st_size < paths[0].stat().st_size
-    average_weights(fresh, [tmp_path / "mean.weights.h5", paths[0]])
+    load_average(fresh, [tmp_path / "mean.weights.h5", paths[0]])
 
 
 def test_what_is_no_float_is_the_last_ones(tmp_path):
@@ -85,7 +85,7 @@ def test_what_is_no_float_is_the_last_ones(tmp_path):
     other = saved(tmp_path / "2.weights.h5", [1.0], np.array([2, 30], "uint32"), 8)
     model = made([0.0], np.array([0, 0], "uint32"), 0)
     for order, last in (([one, other], ([2, 30], 8)), ([other, one], ([1, 10], 7))):
-        average_weights(model, order)
+        load_average(model, order)
         mean, *rest = (weight.tolist() for weight in model.get_weights())
         assert mean == [0.5] and tuple(rest) == last
 
@@ -96,7 +96,7 @@ def test_sums_are_float64(tmp_path):
         saved(tmp_path / f"{i}.weights.h5", np.array([value], "float32"))
         for i, value in enumerate([1e8, 1.0, -1e8])
     ]
-    average_weights(model := made(np.zeros(1, "float32")), paths)
+    load_average(model := made(np.zeros(1, "float32")), paths)
     np.testing.assert_allclose(model.get_weights()[0], [1 / 3], rtol=1e-7)
 
 
@@ -114,7 +114,7 @@ def test_equals_numpy(tmp_path_factory, seed, shape, dtype, count):
     paths = [
         saved(directory / f"{i}.weights.h5", array) for i, array in enumerate(arrays)
     ]
-    average_weights(model := made(np.zeros(shape, dtype)), paths)
+    load_average(model := made(np.zeros(shape, dtype)), paths)
     expected = np.mean(arrays, axis=0, dtype="float64").astype(dtype)
     (mean,) = model.get_weights()
     assert mean.dtype == dtype and mean.shape == shape
@@ -129,7 +129,7 @@ def test_bfloat16(tmp_path):
         model.set_weights([np.full([2, 1], value), np.full([1], -value)])
         paths.append(tmp_path / f"{i}.weights.h5")
         model.save_weights(paths[-1])
-    average_weights(model, paths)
+    load_average(model, paths)
     kernel, bias = (np.asarray(x, "float32") for x in model.get_weights())
     assert kernel.tolist() == [[1.75], [1.75]] and bias.tolist() == [-1.75]
     assert model.weights[0].dtype == "bfloat16"
@@ -149,24 +149,24 @@ class TestRefusals:
         good = saved(tmp_path / "good.weights.h5", *own)
         other = saved(tmp_path / "other.weights.h5", *arrays)
         with pytest.raises(ValueError, match="other.weights.h5 is .*another model"):
-            average_weights(made(*own), [good, other, good])
+            load_average(made(*own), [good, other, good])
 
     def test_another_architecture(self, trained, tmp_path):
         other = Seq2Seq(Seq2SeqConfig(8, 9, units=4, score_mode="dot"))
         other.save_weights(tmp_path / "dot.weights.h5")
         with pytest.raises(ValueError, match="dot.weights.h5 .*another model"):
             paths = [tmp_path / "dot.weights.h5", trained[1][0]]
-            average_weights(Seq2Seq(trained[0].config), paths)
+            load_average(Seq2Seq(trained[0].config), paths)
 
     def test_what_has_no_mean(self, tmp_path):
         arrays = [[1.0], np.zeros([2], "int8")]
         path = saved(tmp_path / "q.weights.h5", *arrays)
         with pytest.raises(ValueError, match="is quantised .int8"):
-            average_weights(made(*arrays), [path])
+            load_average(made(*arrays), [path])
         good = saved(tmp_path / "a.weights.h5", [1.0])
         bad = saved(tmp_path / "b.weights.h5", [np.nan])
         with pytest.raises(ValueError, match="The mean of weights.* is not finite"):
-            average_weights(made([0.0]), [bad, good])
+            load_average(made([0.0]), [bad, good])
 
     @pytest.mark.parametrize("keep", [0, 100, 1000])
     def test_damaged_files(self, tmp_path, keep):
@@ -174,19 +174,19 @@ class TestRefusals:
         bad = saved(tmp_path / "b.weights.h5", np.zeros(500))
         bad.write_bytes(bad.read_bytes()[:keep])
         with pytest.raises(ValueError, match="b.weights.h5 is damaged"):
-            average_weights(made(np.zeros(500)), [good, bad])
+            load_average(made(np.zeros(500)), [good, bad])
 
     def test_wrong_arguments(self, tmp_path):
         model = made([1.0])
         path = saved(tmp_path / "a.weights.h5", [1.0])
         with pytest.raises(ValueError, match="at least one file"):
-            average_weights(model, [])
+            load_average(model, [])
         with pytest.raises(TypeError, match="must be a list of paths.*a.weights.h5"):
-            average_weights(model, path)
+            load_average(model, path)
         with pytest.raises(TypeError, match="weights must be a path. Received: 3"):
-            average_weights(model, [path, 3])
+            load_average(model, [path, 3])
         with pytest.raises(FileNotFoundError, match="no file of weights .*nowhere"):
-            average_weights(model, [path, tmp_path / "nowhere"])
+            load_average(model, [path, tmp_path / "nowhere"])
 
 
 class TestEpochs:

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 import keras_luong
+import keras_luong_command
 from keras_luong.checks import check_size
 from keras_luong.cli.commands import COMMANDS, TRAINING
 from keras_luong.cli.main import main, parse, run_carefully
@@ -198,3 +199,10 @@ def test_debug_shows_the_traceback():
     assert plain.stderr.splitlines()[-1].startswith("keras-luong: There is no run")
     full = subprocess.run([*command, "--debug"], capture_output=True, text=True)
     assert "Traceback" in full.stderr and full.returncode == 1
+
+
+def test_a_package_that_is_imported_already_stays(monkeypatch):
+    before = sys.modules["keras_luong"]
+    monkeypatch.setattr(sys, "argv", ["keras-luong", "--help"])
+    keras_luong_command.main()
+    assert sys.modules["keras_luong"] is before

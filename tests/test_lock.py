@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from keras_luong.runs import lock
 from keras_luong.runs.lock import owned
 
 HOLD = """
@@ -39,6 +40,8 @@ def test_what_was_half_written_is_removed(tmp_path):
     litter = [tmp_path / ".123.run.json", tmp_path / "epochs" / ".7.a.weights.h5"]
     for path in (*kept, *litter):
         path.touch()
+    litter.append(tmp_path / ".123-7.a-distilled")
+    (litter[-1] / "tokenizer").mkdir(parents=True)
     with owned(tmp_path):
         assert all(path.exists() for path in kept)
         assert not any(path.exists() for path in litter)
@@ -50,3 +53,14 @@ def test_what_cannot_be_written_to_is_named(name, tmp_path):
     with pytest.raises(OSError, match=f"run_dir must be .*Received: .*{name}"):
         with owned(tmp_path / name):
             pass
+
+
+def test_it_is_free_again_though_litter_could_not_be_removed(tmp_path, monkeypatch):
+    def fail(path):
+        raise PermissionError("no")
+
+    (tmp_path / ".123.run.json").touch()
+    monkeypatch.setattr(lock, "remove", fail)
+    with pytest.raises(PermissionError), owned(tmp_path):
+        pass
+    assert not (tmp_path / ".lock.owner").exists()

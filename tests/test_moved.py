@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 import warnings
 
 import pytest
 
 from keras_luong import moved
-from keras_luong.moved import MOVED, moved_names
+from keras_luong.moved import MOVED, moved_names, refuse_old_names
 
 #: Something of each old module, by the name that it had there.
 CONTENTS = {
@@ -34,7 +35,7 @@ CONTENTS = {
     "keras_luong.serving.warmup": "write_warmup",
     "keras_luong.text.corpora": "load_corpus",
     "keras_luong.text.tokenizers": "TokenizerPair",
-    "keras_luong.training.averaging": "average_weights",
+    "keras_luong.training.averaging": "load_average",
     "keras_luong.training.callbacks": "training_callbacks",
     "keras_luong.training.checkpoints": "Checkpoints",
     "keras_luong.training.distillation": "write_distilled",
@@ -114,3 +115,69 @@ def test_is_installed_once():
     before = list(sys.meta_path)
     moved.install()
     assert sys.meta_path == before
+
+
+def test_what_is_left_of_an_old_directory_is_not_found(tmp_path, monkeypatch):
+    import keras_luong
+
+    (tmp_path / "serving" / "__pycache__").mkdir(parents=True)
+    monkeypatch.setattr(keras_luong, "__path__", [*keras_luong.__path__, str(tmp_path)])
+    with pytest.warns(DeprecationWarning):
+        from keras_luong.serving import export_saved_model
+    assert export_saved_model is keras_luong.export_saved_model
+
+
+def test_the_old_command_runs():
+    pytest.importorskip("keras_luong_edge")
+    command = [sys.executable, "-m", "keras_luong.edge", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0 and "usage: " in done.stdout, done.stderr
+
+
+def test_the_old_command_without_its_package_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    code = moved._Finder().get_code("keras_luong.edge")
+    with pytest.raises(SystemExit, match="pip install keras-luong-edge"):
+        exec(code, {})
+
+
+@pytest.mark.parametrize("name", ["average_weights", "weight_names"])
+def test_what_is_gone_says_what_to_use(name):
+    with pytest.warns(DeprecationWarning):
+        importlib.import_module("keras_luong.training.averaging")
+    message = f"{name} is gone; use (load_average|h5py)"
+    with pytest.raises(ImportError, match=message):
+        exec(f"from keras_luong.training.averaging import {name}")
+
+
+def test_old_names_of_methods_are_refused():
+    class Base:
+        def __init_subclass__(cls):
+            refuse_old_names(cls, old="new")
+
+    class Good(Base):
+        def new(self):
+            pass
+
+    with pytest.raises(TypeError, match="Bad.old would .* its name is new now"):
+
+        class Bad(Good):
+            def old(self):
+                pass
+
+
+@pytest.mark.parametrize(
+    "base, old",
+    [
+        ("LuongAttention", "dropout_noise"),
+        ("LocalAttention", "recurrent"),
+        ("InputFeedingDecoderCell", "advance"),
+        ("InputFeedingDecoderCell", "run_layer"),
+        ("Seq2Seq", "advance"),
+    ],
+)
+def test_a_subclass_of_an_older_version_is_refused(base, old):
+    import keras_luong
+
+    with pytest.raises(TypeError, match=f"Mine.{old} would never be called"):
+        type("Mine", (getattr(keras_luong, base),), {old: lambda self: None})

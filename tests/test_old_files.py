@@ -16,6 +16,7 @@ import pytest
 import tensorflow as tf
 
 import keras_luong
+from keras_luong.config.training import TrainingConfig
 from keras_luong.runs.record import check_settings
 
 DATA = Path(__file__).parent / "data" / "release_0_1.tar.xz"
@@ -46,8 +47,20 @@ def test_the_run_directory(old, expected):
     translator = keras_luong.load(old / "run")
     texts = [one["source"] for one in expected]
     check(translator.translate(texts, n_best=True), expected)
-    settings = json.loads((old / "run" / "run.json").read_text())["settings"]
-    assert check_settings(old / "run", settings)
+
+
+@pytest.mark.parametrize("target", ["de", "fr"])
+def test_a_training_goes_on_in_the_run_directory_if_it_is_the_same(old, target):
+    config = TrainingConfig.from_preset(
+        "small", data="phrases", source="en", target=target, epochs=3
+    )
+    written = json.loads((old / "run" / "run.json").read_text())["settings"]
+    settings = {name: config.settings()[name] for name in written}  # not all there are
+    if target == "de":
+        assert check_settings(old / "run", settings, config.free, config.implied)
+        return
+    with pytest.raises(ValueError, match="differ in target: 'de' there, 'fr' now$"):
+        check_settings(old / "run", settings, config.free, config.implied)
 
 
 def test_the_keras_file(old):

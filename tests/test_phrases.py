@@ -1,6 +1,10 @@
+import os
 import random
 import re
+import shutil
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,7 +39,9 @@ def fixed(monkeypatch, frame, **values):
     """Builds a sentence from a frame with the values of its slots."""
     for name, value in values.items():
         monkeypatch.setitem(phrase_frames.SLOTS, name, lambda rng, value=value: value)
-    (found,) = (texts for texts in phrases.FRAMES if texts[0].startswith(frame))
+    (found,) = (
+        texts for texts in phrase_frames.section("frames") if texts[0].startswith(frame)
+    )
     return phrases._example(*found, random.Random(0))
 
 
@@ -172,7 +178,7 @@ def test_clock(hour, minute, source, target):
     ],
 )
 def test_spoken_times(hour, kind, source, target):
-    value = phrase_frames._spoken_time(Fixed(hour, phrase_frames.SPOKEN_TIMES[kind]))
+    value = phrase_frames._spoken_time(Fixed(hour, phrase_frames.section("time")[kind]))
     assert plain(value) == (source, target)
 
 
@@ -191,12 +197,12 @@ def test_numbers(number, source, target):
 
 
 def test_amounts_in_words():
-    dollars = Fixed(0.9, 312, phrase_frames.CURRENCIES[0], 0.9, 50)
+    dollars = Fixed(0.9, 312, phrase_frames.section("currency")[0], 0.9, 50)
     assert plain(phrase_frames._amount(dollars)) == (
         "three hundred twelve dollars and fifty cents",
         "dreihundertzwölf Dollar und fünfzig Cent",
     )
-    pounds = Fixed(0.1, 30, phrase_frames.CURRENCIES[2], 0.1)
+    pounds = Fixed(0.1, 30, phrase_frames.section("currency")[2], 0.1)
     assert plain(phrase_frames._amount(pounds)) == ("thirty pounds", "dreißig Pfund")
 
 
@@ -233,7 +239,9 @@ def test_nouns_take_the_accusative():
     assert articles("goods_acc") == {"den", "die", "das"}
 
 
-@pytest.mark.parametrize("frame", phrases.FRAMES, ids=lambda frame: frame[0][:40])
+@pytest.mark.parametrize(
+    "frame", phrase_frames.section("frames"), ids=lambda frame: frame[0][:40]
+)
 def test_frames_have_the_same_slots_and_align_every_target_word(frame):
     slots = [sorted(re.findall(r"\{(\w+)\}", text)) for text in frame]
     assert slots[0] == slots[1]
@@ -314,7 +322,7 @@ def test_bad_arguments_are_refused(arguments, message):
 
 def test_more_sentences_than_there_are_are_refused(monkeypatch):
     monkeypatch.setattr(
-        phrases, "FRAMES", [("it~a is~b {month}", "es~a ist~b {month}")]
+        phrases, "section", lambda name: [("it~a is~b {month}", "es~a ist~b {month}")]
     )
     with pytest.raises(ValueError, match="train=20 is too large: .* than 12 distinct"):
         PhraseCorpus(train=20, validation=1, test=1)
@@ -330,3 +338,28 @@ def test_missing_package_says_how_to_install_it(monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError, match=r"pip install keras_luong\[demo\]"):
         PhraseCorpus(train=1)
+
+
+ZIPPED = """
+import keras_luong
+from keras_luong.text import phrase_frames
+from keras_luong.text.phrases import PhraseCorpus
+assert ".zip" in keras_luong.__file__
+print(phrase_frames._file.cache_info().currsize)
+print(PhraseCorpus(train=1, validation=1, test=1).examples("train")[0].source)
+"""
+
+
+def test_the_file_is_read_on_first_use_and_from_a_zip(tmp_path):
+    root = Path(phrases.__file__).parents[2]
+    archive = shutil.make_archive(tmp_path / "all", "zip", root, "keras_luong")
+    done = subprocess.run(
+        [sys.executable, "-c", ZIPPED],
+        env={**os.environ, "PYTHONPATH": archive},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    (train,) = PhraseCorpus(train=1, validation=1, test=1).examples("train")
+    assert done.stdout.splitlines() == ["0", train.source]

@@ -209,3 +209,10 @@ def test_a_class_makes_its_own_presets_alone():
     with pytest.raises(ValueError, match="vaswani2017-base is no Seq2SeqConfig"):
         Seq2SeqConfig.preset("vaswani2017-base", 11, 12)
     assert type(Seq2Seq.from_preset("gnmt", 11, 12, **SMALL["gnmt"])).__name__ == "GNMT"
+
+
+def test_a_subclass_of_ones_own_has_its_presets():
+    class Mine(Seq2Seq):
+        pass
+
+    assert type(Mine.from_preset("small", 8, 8, units=4)) is Mine

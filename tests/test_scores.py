@@ -1,9 +1,12 @@
+import inspect
+
 import keras
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import keras_luong
 from keras_luong.layers.scores import SCORES, Score, dot, make_score, matmul
 
 # One sentence, two queries, three source positions; numbers to check by hand.
@@ -213,3 +216,11 @@ def test_dot_takes_no_batch_for_another():
     query, key = rng.normal(size=(3, 2, 4)), rng.normal(size=(3, 5, 4))
     expected = np.einsum("bqh,bsh->bqs", query, key)
     np.testing.assert_allclose(dot(query, key), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_the_example_of_a_score_of_ones_own_runs():
+    example = inspect.getdoc(Score).split("Example:")[1]
+    names = {"kl": keras_luong}
+    exec("\n".join(line.strip()[4:] for line in example.strip().splitlines()), names)
+    query, value = np.ones((2, 3, 4), "float32"), np.ones((2, 5, 6), "float32")
+    assert names["attention"](query, value).shape == (2, 3, 6)

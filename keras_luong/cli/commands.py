@@ -195,7 +195,7 @@ class ExportOptions(SearchOptions, RunOptions):
             file whose name ends in .tflite.
         check: Text to translate with the run and the export, to compare them; by
             default a sentence of the run's validation data.
-        version: Version number of the SavedModel, by default 1; servers load the highest.
+        version: Version of the SavedModel, by default 1; servers load the highest.
         overwrite: Whether to replace an existing version.
         max_batch_size: Most texts in one request, by default 256; larger ones fail
             (SavedModel).

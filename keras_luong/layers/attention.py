@@ -17,7 +17,8 @@ from keras import ops
 from keras_luong.checks import check_axes, check_flag, check_rate, check_size
 from keras_luong.layers.cells import draw_noise, dropped
 from keras_luong.layers.recurrence import INFERENCE, Mode, Noise, scan
-from keras_luong.layers.scores import Score, make_score
+from keras_luong.layers.scores import Project, Score, make_score, matmul
+from keras_luong.moved import refuse_old_names
 from keras_luong.types import Shape, Tensor
 
 
@@ -119,6 +120,11 @@ class LuongAttention(keras.layers.Layer):
         >>> context = attention(decoder_states, encoder_states, value_mask=mask)
         >>> h_tilde = kl.AttentionalVector(512)(context, decoder_states)
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuses methods by names that an earlier version called."""
+        super().__init_subclass__(**kwargs)
+        refuse_old_names(cls, dropout_noise="draw_noise", recurrent="has_state")
 
     def __init__(
         self,
@@ -263,12 +269,19 @@ class LuongAttention(keras.layers.Layer):
         """Weights [B, Q, S] of all source positions, before dropout; the new state."""
         mask = ops.expand_dims(memory.mask, 1)
         coverage = state[0] if self.coverage else None
-        weights = self._align(query, memory.keys, mask, coverage, mode.project)
-        weights = self._choose(weights, mode)
+        weights = self.align(query, memory.keys, mask, coverage, mode.project)
+        weights = self.choose(weights, mode.training)
         return weights, [past + weights for past in state]
 
-    def _align(self, query, keys, mask, coverage, project):
-        """Weights of N places for every query (Eq. 7).
+    def align(
+        self,
+        query: Tensor,
+        keys: Tensor,
+        mask: Tensor,
+        coverage: Tensor | None = None,
+        project: Project = matmul,
+    ) -> Tensor:
+        """Weights of N places for every query (Eq. 7); a subclass may have others.
 
         Args:
             query: Decoder states [B, Q, Hq].
@@ -288,9 +301,9 @@ class LuongAttention(keras.layers.Layer):
         normalizer = self.normalizer or masked_softmax
         return normalizer(ops.cast(scores, "float32"), mask)
 
-    def _choose(self, weights, mode):
+    def choose(self, weights: Tensor, training: bool) -> Tensor:
         """The weights, or at inference where `hard`, only the highest."""
-        return hardened(weights) if self.hard and not mode.training else weights
+        return hardened(weights) if self.hard and not training else weights
 
     def draw_noise(self, shape: Any, training: Any) -> Tensor | None:
         """Dropout multipliers [B, Q or 1, S] of weights; None where none is dropped.

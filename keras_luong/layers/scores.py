@@ -85,12 +85,12 @@ class Score(keras.layers.Layer):
 
     Example:
         >>> class BiasedGeneral(kl.Score):
-        ...     def build(self, query_shape: Shape, key_shape: Shape) -> None:
+        ...     def build(self, query_shape, key_shape):
         ...         shape = (query_shape[-1], key_shape[-1])
         ...         self.kernel = self.add_weight(shape=shape, name="kernel")
         ...         self.bias = self.add_weight(shape=shape[1:], name="bias")
         ...
-        ...     def prepare(self, key: Tensor) -> Tensor:
+        ...     def prepare(self, key):
         ...         return key + self.bias
         ...
         ...     def call(self, query, key, project=kl.layers.scores.matmul):

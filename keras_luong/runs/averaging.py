@@ -25,6 +25,7 @@ import numpy as np
 
 from keras_luong.checks import check_file, check_path, check_size
 from keras_luong.files import saved_directory_beside, write_json
+from keras_luong.moved import gone_names
 from keras_luong.runs.directory import RunDirectory
 from keras_luong.runs.loading import load, load_weights
 from keras_luong.runs.record import read_record
@@ -72,7 +73,7 @@ def epoch_weights(run_dir: str | Path, last: int | None = None) -> list[Path]:
     return [epochs[number] for number in sorted(epochs)[-(last or 0) :]]
 
 
-def average_weights(model: keras.Model, paths: Sequence[str | Path]) -> None:
+def load_average(model: keras.Model, paths: Sequence[str | Path]) -> None:
     """Gives a model the mean of several files of its weights.
 
     The mean is of float64 sums, rounded to the model's dtype. Weights that are no
@@ -91,7 +92,7 @@ def average_weights(model: keras.Model, paths: Sequence[str | Path]) -> None:
             which), or weights are quantised or not finite.
 
     Example:
-        >>> average_weights(model, epoch_weights("runs/m30k", last=5))
+        >>> load_average(model, epoch_weights("runs/m30k", last=5))
         >>> model.save_weights("mean.weights.h5")
     """
     _check_paths(paths)
@@ -130,7 +131,7 @@ def average_run(
 
     Raises:
         FileExistsError: If `out` is a file, or a directory that is not empty.
-        TypeError, FileNotFoundError, ValueError: As of `average_weights`; or if
+        TypeError, FileNotFoundError, ValueError: As of `load_average`; or if
             `run_dir` is no run.
 
     Example:
@@ -145,7 +146,7 @@ def average_run(
         shutil.copytree(old.tokenizer, new.tokenizer)
         write_json(new.record, record)
         model: keras.Model = load(new.path, weights=None).model
-        average_weights(model, paths)
+        load_average(model, paths)
         model.save_weights(new.best_weights)
     return target
 
@@ -167,3 +168,12 @@ def _check_not_quantised(model: keras.Model) -> None:
                 f"{weight.path} is quantised ({weight.dtype}), which has no mean; "
                 "average the weights before they are quantised"
             )
+
+
+__getattr__ = gone_names(
+    __name__,
+    {
+        "average_weights": "load_average(model, paths) and model.save_weights(out)",
+        "weight_names": "h5py",
+    },
+)

@@ -125,7 +125,7 @@ class SaveWeights(keras.callbacks.Callback):
 
     Example:
         >>> model.fit(batches, callbacks=[SaveWeights("runs/m30k", keep_epochs=5)])
-        >>> average_weights(model, epoch_weights("runs/m30k", last=5))
+        >>> load_average(model, epoch_weights("runs/m30k", last=5))
     """
 
     def __init__(

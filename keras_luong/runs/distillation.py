@@ -11,13 +11,12 @@ from __future__ import annotations
 import glob
 import itertools
 import re
-import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import tensorflow as tf
 
-from keras_luong.files import saved_directory_beside
+from keras_luong.files import remove, saved_directory_beside
 from keras_luong.progress import Progress
 from keras_luong.text.corpus import Corpus, count
 from keras_luong.translation.translator import Translator
@@ -66,7 +65,7 @@ def write_distilled(
     others = {split: corpus.pairs(split) for split in corpus.splits if split != "train"}
     bar = Progress(count(train), "text") if progress else None
     for leftover in directory.parent.glob(f".[0-9]*.{glob.escape(directory.name)}"):
-        shutil.rmtree(leftover)
+        remove(leftover)
     with saved_directory_beside(directory) as beside:
         _write(corpus, "train", twice(_texts(train), teacher, bar), beside)
         for split, pairs in others.items():

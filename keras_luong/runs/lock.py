@@ -9,7 +9,7 @@ from pathlib import Path
 
 import filelock
 
-from keras_luong.files import TEMPORARY
+from keras_luong.files import TEMPORARY, remove
 from keras_luong.runs.directory import RunDirectory
 
 
@@ -17,8 +17,8 @@ from keras_luong.runs.directory import RunDirectory
 def owned(run_dir: str | Path) -> Iterator[None]:
     """Makes the directory if there is none, and keeps other processes out of it.
 
-    Files that a killed process had begun to write there are removed. However the owner
-    ends, the directory is free again.
+    Files and directories that a killed process had begun to write there are removed.
+    However the owner ends, the directory is free again.
 
     Args:
         run_dir: The run directory.
@@ -32,10 +32,10 @@ def owned(run_dir: str | Path) -> Iterator[None]:
     """
     run = RunDirectory(run_dir)
     with _locked(run):
-        run.owner.write_text(str(os.getpid()))
-        for leftover in [*run.path.glob(TEMPORARY), *run.epochs.glob(TEMPORARY)]:
-            leftover.unlink(missing_ok=True)
         try:
+            run.owner.write_text(str(os.getpid()))
+            for leftover in [*run.path.glob(TEMPORARY), *run.epochs.glob(TEMPORARY)]:
+                remove(leftover)
             yield
         finally:
             run.owner.unlink(missing_ok=True)

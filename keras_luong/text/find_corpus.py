@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from keras_luong.text.corpus import Corpus
+from keras_luong.text.phrases import PhraseCorpus
 from keras_luong.text.text_files import TextFiles
 from keras_luong.text.tfds_corpus import TfdsCorpus, UnknownDataset
 
@@ -46,8 +47,6 @@ def load_corpus(
     if isinstance(data, Mapping):
         return TextFiles(data, source_language, target_language)
     if str(data) == "phrases":
-        from keras_luong.text.phrases import PhraseCorpus
-
         return PhraseCorpus(source_language, target_language)
     if Path(data).is_dir():
         return TextFiles.from_directory(data, source_language, target_language)

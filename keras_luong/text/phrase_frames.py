@@ -10,10 +10,10 @@ from __future__ import annotations
 import configparser
 import datetime
 import functools
+import importlib.resources
 import itertools
 import random
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import NamedTuple
 
 
@@ -68,23 +68,28 @@ def _food(english: str, german: str) -> Value:
     return _joint(f"of {english}", german)
 
 
-def _one_of(section: str, value: Callable[[str, str], Value] = _parallel) -> Slot:
-    values = [value(english, german) for english, german in _section(section)]
-    return lambda rng: rng.choice(values)
+def _one_of(name: str, value: Callable[[str, str], Value] = _parallel) -> Slot:
+    @functools.cache
+    def values() -> list[Value]:
+        return [value(english, german) for english, german in section(name)]
 
-
-def _section(name: str) -> list[tuple[str, str]]:
-    """English and German of a section of the file."""
-    return [(english, german.strip()) for english, german in _phrases().items(name)]
+    return lambda rng: rng.choice(values())
 
 
 @functools.cache
-def _phrases() -> configparser.ConfigParser:
-    phrases = configparser.ConfigParser(delimiters="=", interpolation=None)
+def section(name: str) -> tuple[tuple[str, str], ...]:
+    """English and German of a section of the file, such as "frames"."""
+    return tuple((english, german.strip()) for english, german in _file().items(name))
+
+
+@functools.cache
+def _file() -> configparser.ConfigParser:
+    file = configparser.ConfigParser(delimiters="=", interpolation=None)
     # Capitals stay. (It is how configparser's own documentation does it.)
-    phrases.optionxform = str  # type: ignore[assignment,method-assign]
-    phrases.read_string(Path(__file__).with_name("phrases.ini").read_text("utf-8"))
-    return phrases
+    file.optionxform = str  # type: ignore[assignment,method-assign]
+    resource = importlib.resources.files(__package__) / "phrases.ini"
+    file.read_string(resource.read_text("utf-8"))
+    return file
 
 
 def _date(english: str, german: str) -> Slot:
@@ -122,7 +127,7 @@ def _clock_value(hour: int, minute: int) -> Value:
 
 def _spoken_time(rng: random.Random) -> Value:
     hour = rng.randint(1, 12)
-    english, german = rng.choice(SPOKEN_TIMES)
+    english, german = rng.choice(section("time"))
     return Value(
         english.format(**_hours(hour, "en")), german.format(**_hours(hour, "de"))
     )
@@ -150,7 +155,9 @@ def _number(rng: random.Random, most: int = 999) -> Value:
 def _amount(rng: random.Random) -> Value:
     """An amount of money in words."""
     number = _number(rng)
-    (english, cents), (german, hundredths) = map(str.split, rng.choice(CURRENCIES))
+    (english, cents), (german, hundredths) = map(
+        str.split, rng.choice(section("currency"))
+    )
     source, target = f"{number.source} {english}~b", f"{number.target} {german}~b"
     if rng.random() < 0.5:
         return Value(source, target)
@@ -213,10 +220,6 @@ def _ordinal(ending: str) -> Slot:
 
 
 LOCALES = ("en_US", "de_DE")
-
-FRAMES = _section("frames")
-CURRENCIES = _section("currency")
-SPOKEN_TIMES = _section("time")
 
 SLOTS: dict[str, Slot] = {
     "person": _one_of("person", _person),

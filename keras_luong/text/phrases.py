@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from keras_luong.checks import check_size
 from keras_luong.text.corpus import check_split
-from keras_luong.text.phrase_frames import FRAMES, SLOTS
+from keras_luong.text.phrase_frames import SLOTS, section
 
 
 class Example(NamedTuple):
@@ -137,7 +137,7 @@ def _generate(sizes: Mapping[str, int], seed: int) -> dict[str, list[Example]]:
     for split, size in sizes.items():
         repeats = 0
         while len(examples[split]) < size:
-            example = _example(*rng.choice(FRAMES), rng)
+            example = _example(*rng.choice(section("frames")), rng)
             repeats = repeats + 1 if example.source in seen else 0
             if repeats > 10_000:
                 raise ValueError(

@@ -22,6 +22,7 @@ from keras_luong.checks import (
     check_rate,
     check_size,
 )
+from keras_luong.compat import learning_rate_as_given, variable_key
 from keras_luong.types import Tensor
 
 if keras.backend.backend() == "tensorflow":
@@ -48,7 +49,8 @@ class _SumFirst(keras.optimizers.Optimizer):
                 self.norms = self.add_variable(
                     (2,), name="norms", aggregation="only_first_replica"
                 )
-            self._vectors = {self._var_key(v) for v in variables if _is_vector(v)}
+            vectors = filter(_is_vector, variables)
+            self._vectors = {variable_key(self, v) for v in vectors}
             super().build(variables)
 
     def apply(
@@ -64,14 +66,14 @@ class _SumFirst(keras.optimizers.Optimizer):
 
     def _get_current_learning_rate(self) -> Tensor:
         # Keras's own counts batches, of which several may make one update.
-        schedule = self._learning_rate
+        schedule = learning_rate_as_given(self)
         if isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
             return schedule(self.iterations)
         return super()._get_current_learning_rate()
 
     def _use_weight_decay(self, variable: keras.Variable) -> bool:
         # By key: names of a replica's variables differ from those in `build`.
-        is_matrix = self._var_key(variable) not in self._vectors
+        is_matrix = variable_key(self, variable) not in self._vectors
         return is_matrix and super()._use_weight_decay(variable)
 
     def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> Any:
