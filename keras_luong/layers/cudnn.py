@@ -5,7 +5,7 @@ Shapes: T steps, B batch, n inputs, H units. Sequences are time-major: [T, B, ..
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -35,12 +35,7 @@ def renounce(layers: Iterable[Any]) -> None:
 
 
 def scan_layer(
-    layer: Any,
-    x: Tensor,
-    states: Any,
-    mask: Tensor | None,
-    backwards: bool,
-    otherwise: Callable[[], Any],
+    layer: Any, x: Tensor, states: Any, mask: Any, backwards: bool, otherwise: Any
 ) -> tuple[Tensor, Any]:
     """`keras_luong.layers.recurrence.RecurrentLayers.scan_layer` by cuDNN.
 

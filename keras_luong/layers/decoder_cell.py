@@ -57,6 +57,9 @@ class DecoderCell(RecurrentLayers, UncastLayer):
     #: after the other, each over the whole target, then attends once for all steps.
     attends_in_loop: bool = True
 
+    #: Whether it makes no sense without attention.
+    needs_attention = False
+
     #: The lowest layer whose input is added to its output, where `residual`.
     first_residual = 1
 
@@ -84,10 +87,11 @@ class DecoderCell(RecurrentLayers, UncastLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(units, num_layers, cell_type, **kwargs)
-        if attention is not None and not hasattr(attention, "attend"):
+        none_is_fine = attention is None and not self.needs_attention
+        if not none_is_fine and not hasattr(attention, "attend"):
             raise TypeError(
-                "attention must be None or an attention layer such as LuongAttention. "
-                f"Received: {attention!r}"
+                f"attention must be {'' if self.needs_attention else 'None or '}an "
+                f"attention layer such as LuongAttention. Received: {attention!r}"
             )
         self.attention = attention
         if output_dropout is not None:

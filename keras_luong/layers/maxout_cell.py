@@ -33,11 +33,7 @@ class MaxoutCell(DecoderCell):
     """
 
     def __init__(
-        self,
-        units: int,
-        attention: Any,
-        maxout_units: int | None = None,
-        **kwargs: Any,
+        self, units: int, attention: Any, maxout_units: int | None = None, **kwargs: Any
     ) -> None:
         super().__init__(units, attention, **kwargs)
         check_size("maxout_units", maxout_units, optional=True)

@@ -40,16 +40,7 @@ class BahdanauDecoderCell(MaxoutCell):
         >>> outputs = kl.InputFeedingDecoder(cell)(embedded, memory, memory_mask=mask)
     """
 
-    def __init__(
-        self,
-        units: int,
-        attention: Any,
-        maxout_units: int | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(units, attention, maxout_units, **kwargs)
-        if attention is None:
-            raise TypeError("attention must be an attention layer. Received: None")
+    needs_attention = True
 
     def build_output(self) -> None:
         """Makes C of the first layer, and U_o, V_o and C_o."""

@@ -46,11 +46,7 @@ class GNMTDecoderCell(DecoderCell):
     """
 
     first_residual = 2
-
-    def __init__(self, units: int, attention: Any, **kwargs: Any) -> None:
-        super().__init__(units, attention, **kwargs)
-        if attention is None:
-            raise TypeError("attention must be an attention layer. Received: None")
+    needs_attention = True
 
     @property
     def fed_units(self) -> int | None:

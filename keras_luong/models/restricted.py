@@ -32,7 +32,11 @@ class Restricted:
     def __init__(self, model: Any, ids: Tensor, allowed: Tensor) -> None:
         self.model, self.allowed = model, allowed
         # Gathered here and not in `step`, which runs in a loop.
-        self.kernel, self.bias = _output_weights(model, ids)
+        matrix, is_embedding = model.output_weights()
+        kernel = ops.take(matrix, ids, axis=0 if is_embedding else 1)
+        kernel = ops.transpose(kernel) if is_embedding else kernel
+        layer = model.target_embedding if is_embedding else model.output_layer
+        self.kernel = ops.cast(kernel, layer.compute_dtype)
 
     def encode(self, source: Tensor) -> tuple[Any, Any]:
         """As the model; a sentence's words are part of its memory."""
@@ -46,21 +50,6 @@ class Restricted:
         memory, allowed = memory
         features, state, weights = self.model.step_features(tokens, state, memory)
         scores = ops.matmul(ops.cast(features, self.kernel.dtype), self.kernel)
-        if self.bias is not None:
-            scores = scores + self.bias
         scores = ops.cast(scores, "float32")
         scores = ops.where(ops.expand_dims(allowed, 1), scores, float("-inf"))
         return scores, state, weights
-
-
-def _output_weights(model, ids):
-    """The kernel [H, M] and the bias [M] or None of some words' scores."""
-    layer = model.output_layer
-    if layer is None:
-        layer = model.target_embedding
-        kernel, bias = ops.transpose(ops.take(layer.embeddings, ids, axis=0)), None
-    else:
-        kernel = ops.take(layer.kernel, ids, axis=1)
-        bias = ops.take(layer.bias, ids) if layer.use_bias else None
-    dtype = layer.compute_dtype
-    return ops.cast(kernel, dtype), None if bias is None else ops.cast(bias, dtype)
