@@ -23,7 +23,7 @@ def cast_once(model: StepModel) -> Iterator[None]:
     Args:
         model: A `StepModel`. Its method `cast_weights`, if it has one, returns a pair
             of a Keras variable and the tensor to read in its place, for every variable
-            that the model reads. A `keras.StatelessScope` around this context is ignored.
+            that the model reads. An outer `keras.StatelessScope` is ignored meanwhile.
 
     Example:
         >>> with cast_once(model):

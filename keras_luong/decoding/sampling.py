@@ -161,7 +161,7 @@ class RandomSampling:
         return samples, Written.empty(shape, self._longest(source_ids))
 
     def _step(self, model, samples, memory):
-        """Takes the model's step for each sample; the first step is the same for all."""
+        """Takes the model's step for each sample; the first is the same for all."""
         logits, state, weights = model.step(samples.tokens, samples.state, memory)
         outputs = logits, keep_shapes(state, samples.state), weights
         if samples.tokens.shape[1] == self.num_samples:
