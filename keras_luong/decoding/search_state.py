@@ -14,9 +14,7 @@ from keras_luong.decoding.history import History
 from keras_luong.decoding.hypotheses import IMPOSSIBLE
 from keras_luong.decoding.pool import Pool, scattered
 
-SHRINK_BELOW = (
-    0.75  # share of undecided sentences below which the decided ones leave the batch
-)
+SHRINK_BELOW = 0.75  # decided sentences leave if the share of the others is below
 
 
 class Sentences(NamedTuple):

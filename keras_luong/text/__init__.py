@@ -1,4 +1,4 @@
-"""Text in and out of the models: tokenizers, corpora and batches."""
+"""Tokenizers, corpora and batches."""
 
 from keras_luong.text.batches import evaluation_batches, training_batches
 from keras_luong.text.corpus import Corpus

@@ -1,7 +1,7 @@
-"""Batches: pairs of sentences to padded rows of ids, as `model.fit` takes them.
+"""Batches for `model.fit`: padded rows of ids, made of pairs of sentences.
 
-Sentences of about the same length share a batch, so that little of it is padding, and
-every batch has about the same number of tokens. Memory holds a bounded number of pairs,
+Sentences of similar length share a batch, so that it has little padding, and every
+batch has about the same number of tokens. The number of pairs in memory is bounded,
 whatever the corpus's size.
 
 Shapes: B sentence pairs, S source length, T target length.
@@ -18,7 +18,7 @@ from keras_luong.checks import check_size
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID
 from keras_luong.text.tokenizer_pair import TokenizerPair
 
-_TEXTS_AT_ONCE = 1024  # tokenizing many at a time is several times faster than one
+_TEXTS_AT_ONCE = 1024  # tokenized at a time: several times faster than one by one
 _SHUFFLED_BATCHES = 64
 PREFETCHED_BATCHES = 16  # about what one round of tokenizing makes
 
@@ -34,32 +34,32 @@ def training_batches(
     shuffle_pairs: int = 100_000,
     subword_sampling: float | None = None,
 ) -> tf.data.Dataset:
-    """Batches to train on: shuffled, filtered, bucketed by length, sized in tokens.
+    """Makes batches to train on: shuffled, filtered and bucketed by length.
 
-    Iterating once is one epoch, and every epoch has another order; datasets made with
-    the same seed have the same batches in the same epoch. Only pairs with an empty side
-    or with one longer than `max_length` are left out.
+    Each iteration is one epoch, and every epoch has another order; datasets with the
+    same seed have the same batches in the same epoch. Pairs are left out if one side is
+    empty or longer than `max_length`.
 
     Args:
         pairs: Dataset of `{"source": tf.string [], "target": tf.string []}`.
-        tokenizers: What turns them into ids.
-        batch_tokens: Most tokens on one side of a batch, padding, BOS and EOS included
-            (a batch has one row at least): the rows of a batch are `batch_tokens`
-            divided by the longest row of its bucket, see `bucket_lengths`.
-        max_length: Most tokens of a sentence, BOS and EOS not counted.
+        tokenizers: The tokenizers of both languages.
+        batch_tokens: Most tokens on one side of a batch, padding, BOS and EOS included.
+            A batch has `batch_tokens` divided by the length of its bucket rows, see
+            `bucket_lengths`, but at least one.
+        max_length: Most tokens in a sentence, BOS and EOS not counted.
         seed: Seed of the order.
-        shuffle_pairs: Shuffle within a window of so many pairs. A larger corpus that
-            is sorted in some way should be shuffled before.
-        subword_sampling: Splits words at random, differently in each epoch: the
-            `alpha` of `SentencePieceTokenizer.sample`. None always takes the best
+        shuffle_pairs: Number of pairs in the window within which pairs are shuffled. A
+            larger corpus that is sorted in some way should be shuffled before.
+        subword_sampling: The `alpha` of `SentencePieceTokenizer.sample`, which splits
+            words at random, differently in each epoch. None always takes the best
             split.
 
     Returns:
         Dataset of `({"source": int32 [B, S], "target": int32 [B, T]}, labels int32
         [B, T], weights float32 [B, T])`, padded with 0 on the right. A source ends with
         EOS; a target begins with BOS; the labels are the target one step ahead and end
-        with EOS. The weights of the labels that aren't padding are one divided by their
-        number in the batch, so that the weighted sum of a loss is its mean per token.
+        with EOS. The weight of each label that is not padding is 1 divided by their number
+        in the batch, so that the weighted sum of a loss is its mean per token.
 
     Raises:
         TypeError: If a number is no integer.
@@ -90,7 +90,7 @@ def training_batches(
 
     shuffled = pairs.shuffle(shuffle_pairs, seed=seed, reshuffle_each_iteration=True)
     batches = _bucketed(_encoded(shuffled, encode), batch_tokens, max_length)
-    # The buckets' last, partly filled batches come in order of length: mix them in.
+    # The last, partly filled batches of all buckets come by length: mix them in.
     batches = batches.shuffle(
         _SHUFFLED_BATCHES, seed=seed, reshuffle_each_iteration=True
     )
@@ -103,19 +103,18 @@ def evaluation_batches(
     batch_tokens: int = 4096,
     max_length: int = 50,
 ) -> tf.data.Dataset:
-    """Batches to evaluate on: every pair exactly once, the same batches every time.
+    """Makes batches to evaluate on: every pair once, the same batches every time.
 
-    Pairs are bucketed by length like the training batches, so their order is not the
-    corpus's.
+    Pairs are bucketed by length as in training, so their order is not the corpus's.
 
     Args:
         pairs: Dataset of `{"source": tf.string [], "target": tf.string []}`.
-        tokenizers: What turns them into ids.
+        tokenizers: The tokenizers of both languages.
         batch_tokens: Most tokens on one side of a batch, see `training_batches`.
-        max_length: Longer sentences are cut to so many tokens.
+        max_length: Number of tokens to which longer sentences are cut.
 
     Returns:
-        Dataset of the same elements as `training_batches` has.
+        Dataset of the same elements as from `training_batches`.
 
     Raises:
         TypeError: If a number is no integer.
@@ -144,7 +143,7 @@ def ended_rows(
 
     Args:
         ids: Ragged int32 [B, None], without BOS or EOS.
-        max_length: Longer rows are cut to so many ids, EOS not counted.
+        max_length: Number of ids to which longer rows are cut, EOS not counted.
 
     Returns:
         Ragged int32 [B, None], each row ending with EOS (an empty one becomes EOS
@@ -154,15 +153,15 @@ def ended_rows(
 
 
 def bucket_lengths(max_length: int) -> list[int]:
-    """Returns the longest row of every bucket, BOS or EOS included.
+    """Returns the length of the rows of every bucket, BOS or EOS included.
 
-    They are 2 tokens apart for short rows and 8% for long ones.
+    Neighbours differ by 2 tokens for short rows, by 8% for long ones.
 
     Args:
         max_length: Most tokens of a sentence, BOS and EOS not counted.
 
     Returns:
-        Rising lengths, the last of which is `max_length + 1`.
+        Increasing lengths, the last of which is `max_length + 1`.
     """
     lengths = [min(4, max_length + 1)]
     while lengths[-1] < max_length + 1:
@@ -172,16 +171,16 @@ def bucket_lengths(max_length: int) -> list[int]:
 
 
 def dataset_options() -> tf.data.Options:
-    """Returns the options of datasets of batches: in order, sharded by batch."""
+    """Returns the options of datasets of batches: deterministic, sharded by batch."""
     options = tf.data.Options()
     options.deterministic = True
-    # Sharding by file would hand one worker the sources and another the targets.
+    # Sharding by file would give one worker the sources and another the targets.
     options.experimental_distribute.auto_shard_policy = (
         tf.data.experimental.AutoShardPolicy.DATA
     )
     # Keras drops a validation's iterator only when the next validation begins. By then
     # its tuning thread sleeps up to a minute at a time, and TensorFlow 2.21 may fail to
-    # wake it: the training would stand still for as long.
+    # wake it, which would stop the training for that long.
     options.autotune.enabled = False
     return options
 
@@ -213,7 +212,7 @@ def _fits(ids: tf.RaggedTensor, max_length: int) -> tf.Tensor:
 
 
 def _rows(source: tf.RaggedTensor, target: tf.RaggedTensor, max_length: int) -> Tensors:
-    """Pads rows to one width, cheap to take apart, and adds the bucket of each."""
+    """Pads rows to one width, so that unbatching is cheap, and adds their buckets."""
     source, labels = _with_eos(source), _with_eos(target)
     longer = tf.maximum(source.row_lengths(), labels.row_lengths())
     shape = [None, max_length + 1]
@@ -233,7 +232,7 @@ def _with_eos(ids: tf.RaggedTensor) -> tf.RaggedTensor:
 def _encoded(
     pairs: tf.data.Dataset, encode: Callable[[tf.Tensor, Tensors], Tensors]
 ) -> tf.data.Dataset:
-    """Encodes many pairs at a time, numbered, then hands them out one by one."""
+    """Encodes numbered groups of many pairs, then returns the pairs one by one."""
     many = pairs.batch(_TEXTS_AT_ONCE).enumerate()
     return many.map(encode, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
 
@@ -243,8 +242,8 @@ def _bucketed(
 ) -> tf.data.Dataset:
     """Batches rows of the same bucket.
 
-    The rows have one width already: `bucket_by_sequence_length`, which would pad each
-    batch by itself, does not take apart what was encoded many at a time.
+    `bucket_by_sequence_length` could not be used, since the rows are already padded to
+    one width, to be encoded many at a time.
     """
     lengths = bucket_lengths(max_length)
     counts = tf.constant(
@@ -273,6 +272,6 @@ def _model_inputs(batch: Tensors) -> tuple[Tensors, tf.Tensor, tf.Tensor]:
 
 
 def _trimmed(ids: tf.Tensor) -> tf.Tensor:
-    """Cuts the columns that are all padding."""
+    """Removes the columns that are all padding."""
     lengths = tf.reduce_sum(tf.cast(ids != PAD_ID, tf.int32), axis=1)
     return ids[:, : tf.reduce_max(lengths)]

@@ -1,4 +1,4 @@
-"""What every corpus has, and what the library's own share."""
+"""The interface of a corpus, and functions that the library's own ones share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tensorflow as tf
 
 
 class Corpus(Protocol):
-    """What the library needs from a corpus; one of your own needs these members."""
+    """The interface of a corpus: your own one needs these members."""
 
     name: str
     source_language: str
@@ -17,7 +17,7 @@ class Corpus(Protocol):
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The names of its parts: train, validation, then the others."""
+        """The names of the splits: train, validation, then the others."""
 
     def pairs(self, split: str) -> tf.data.Dataset:
         """Streams `{"source": tf.string [], "target": tf.string []}`, in fixed order.
@@ -39,12 +39,12 @@ def check_split(corpus: Corpus, split: str) -> str:
 def sentences(
     corpus: Corpus, split: str, limit: int | None = None
 ) -> tuple[list[str], list[str]]:
-    """Returns a split as text, such as one to translate and score.
+    """Returns a split as text, for example to translate and score it.
 
     Args:
         corpus: The corpus.
         split: Name of a split.
-        limit: Only so many of its first pairs; all by default.
+        limit: Number of pairs to return, the first ones; all by default.
 
     Returns:
         The source sentences, and the target sentences.
@@ -64,10 +64,10 @@ def sentences(
 
 
 def count(pairs: tf.data.Dataset) -> int:
-    """Returns the number of pairs, reading them if it is not known.
+    """Returns the number of pairs, reading them if necessary.
 
     Args:
-        pairs: What `Corpus.pairs` returns.
+        pairs: Dataset from `Corpus.pairs`.
 
     Returns:
         Their number.

@@ -1,4 +1,4 @@
-"""Any corpus by its name: the embedded one, text files, or tensorflow-datasets.
+"""Corpora by name: the embedded one, text files, or tensorflow-datasets.
 
 A corpus has splits ("train", "validation", "test", ...) and streams the pairs of
 sentences of each in a fixed order.
@@ -21,7 +21,7 @@ def load_corpus(
     target_language: str,
     data_dir: str | Path | None = None,
 ) -> Corpus:
-    """Loads a corpus by what it is called.
+    """Loads a corpus by its name or files.
 
     Args:
         data: "phrases" (the embedded corpus, English to German); a directory of text
@@ -35,7 +35,7 @@ def load_corpus(
         The corpus.
 
     Raises:
-        ValueError: If `data` is none of these, or hasn't these languages.
+        ValueError: If `data` is none of these, or lacks one of the languages.
         FileNotFoundError: If a file is missing.
 
     Example:

@@ -1,8 +1,8 @@
-"""The frames of the embedded corpus, and what fills their slots.
+"""The sentence frames of the embedded corpus, and the values of their slots.
 
-`phrases.ini` beside this file holds the frames and the words, and says how they are
-written. Numbers, dates and measures come from Babel and num2words. A frame's tags tell
-which words translate each other, so a sentence's alignment follows from its frame.
+The frames and the words are in `phrases.ini`, which also explains their notation.
+Numbers, dates and measures come from Babel and num2words. The tags in a frame tell
+which words translate each other, so they also give the alignment of a sentence.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 
 class Value(NamedTuple):
-    """What fills a slot: tagged words on both sides."""
+    """The value of a slot: tagged words in both languages."""
 
     source: str
     target: str
@@ -54,13 +54,13 @@ def _person(english: str, german: str) -> Value:
 
 
 def _noun(english: str, german: str) -> Value:
-    """A noun with its article."""
+    """Returns a noun with its article."""
     article, noun = german.split()
     return Value(f"the~a {_tagged(english, 'bb')}", f"{article}~a {noun}~b")
 
 
 def _accusative(english: str, german: str) -> Value:
-    """The same as an object: of the German articles only "der" changes, to "den"."""
+    """Returns a noun as an object: in German only the article "der" changes."""
     return _noun(english, german.replace("der ", "den "))
 
 
@@ -73,6 +73,7 @@ def _one_of(name: str, value: Callable[[str, str], Value] = _parallel) -> Slot:
     def values() -> list[Value]:
         return [value(english, german) for english, german in section(name)]
 
+<<<<<<< HEAD
     return lambda rng: rng.choice(values())
 
 
@@ -90,10 +91,25 @@ def _file() -> configparser.ConfigParser:
     resource = importlib.resources.files(__package__) / "phrases.ini"
     file.read_string(resource.read_text("utf-8"))
     return file
+=======
+
+def _section(name: str) -> list[tuple[str, str]]:
+    """Returns the pairs (English, German) of a section of `phrases.ini`."""
+    return [(english, german.strip()) for english, german in _phrases().items(name)]
+
+
+@functools.cache
+def _phrases() -> configparser.ConfigParser:
+    phrases = configparser.ConfigParser(delimiters="=", interpolation=None)
+    # Keeps capitals, as in configparser's documentation.
+    phrases.optionxform = str  # type: ignore[assignment,method-assign]
+    phrases.read_string(Path(__file__).with_name("phrases.ini").read_text("utf-8"))
+    return phrases
+>>>>>>> prose
 
 
 def _date(english: str, german: str) -> Slot:
-    """Dates written with the CLDR's field letters, each field with its tag."""
+    """Makes a slot of dates, from CLDR field letters, each with a tag."""
 
     @functools.cache
     def value(ordinal: int) -> Value:
@@ -146,14 +162,14 @@ def _spelled(number: int, language: str, to: str = "cardinal") -> str:
 
 
 def _number(rng: random.Random, most: int = 999) -> Value:
-    """A number of at least 2 in words, but none in ...01, which German inflects."""
+    """Draws a number in words, from 2 on, without ...01, which German inflects."""
     number = rng.randint(2, 99) if rng.random() < 0.7 else rng.randint(2, most)
     number += number % 100 == 1
     return _joint(_spelled(number, "en"), _spelled(number, "de"))
 
 
 def _amount(rng: random.Random) -> Value:
-    """An amount of money in words."""
+    """Draws an amount of money in words."""
     number = _number(rng)
     (english, cents), (german, hundredths) = map(
         str.split, rng.choice(section("currency"))
@@ -169,7 +185,7 @@ def _amount(rng: random.Random) -> Value:
 
 
 def _price(rng: random.Random) -> Value:
-    """An amount of money in digits: "$12.50", "12,50 $"."""
+    """Draws an amount of money in digits: "$12.50", "12,50 $"."""
     from babel.numbers import format_currency
 
     whole = rng.randint(2, 99) if rng.random() < 0.5 else rng.randint(2, 999)
@@ -179,7 +195,7 @@ def _price(rng: random.Random) -> Value:
 
 
 def _measure(unit: str, numbers: list[float]) -> Slot:
-    """A number with its unit: "12.5 kilometers", "12,5 Kilometer"."""
+    """Makes a slot of numbers with a unit: "12.5 kilometers", "12,5 Kilometer"."""
 
     @functools.cache
     def value(number: float) -> Value:
@@ -209,7 +225,7 @@ def _inhabitants(rng: random.Random) -> Value:
 
 
 def _ordinal(ending: str) -> Slot:
-    """An ordinal in words, with the German ending."""
+    """Makes a slot of ordinals in words, with the German ending."""
 
     def slot(rng: random.Random) -> Value:
         number = rng.randint(1, 31)

@@ -1,9 +1,9 @@
 """The embedded corpus: English to German, generated, with gold word alignments.
 
-Dates, times, prices, numbers and measures (Babel has the locale data, num2words spells
-numbers out) fill the slots of nearly fifty sentence frames, in which the order of the
-words differs as it does between the two languages. A model learns it in minutes, so it
-is for demonstrations, tests and comparing attentions.
+Dates, times, prices, numbers and measures (from Babel's locale data and num2words) fill
+the slots of nearly fifty sentence frames, whose word order differs as it does between
+the two languages. A model learns the corpus in minutes, so it suits demonstrations,
+tests and comparisons of attentions.
 
 The frames are in `phrases.ini`; `keras_luong.text.phrase_frames` fills their slots.
 """
@@ -29,7 +29,7 @@ class Example(NamedTuple):
         source: The English sentence.
         target: Its German translation.
         alignment: Pairs (index of a source word, index of a target word), counted from
-            0, where words are what white space separates. Every target word occurs.
+            0; words are separated by white space. Every target word occurs.
     """
 
     source: str
@@ -49,12 +49,12 @@ class PhraseCorpus:
         train: Number of training pairs.
         validation: Number of validation pairs.
         test: Number of test pairs.
-        seed: Another seed gives another corpus, the same one always the same.
+        seed: Seed of the sentences; the same seed always gives the same corpus.
 
     Raises:
         ImportError: If Babel or num2words is not installed.
         TypeError: If a number is no integer.
-        ValueError: If the languages are others, or a number is below 1.
+        ValueError: If the languages are not these, or a number is below 1.
 
     Example:
         ```python
@@ -96,7 +96,7 @@ class PhraseCorpus:
             split: "train", "validation" or "test".
 
         Returns:
-            The examples, in the order in which `pairs` has them.
+            The examples, in the same order as in `pairs`.
 
         Raises:
             ValueError: If there is no such split.
@@ -171,7 +171,7 @@ def _example(source: str, target: str, rng: random.Random) -> Example:
 def _words(
     template: str, values: Mapping[str, str], plural: bool = False, scope: str = ""
 ) -> list[tuple[str, frozenset[str]]]:
-    """Fills the slots; returns the words, each with its tags."""
+    """Returns the words of a template with its slots filled, each with its tags."""
     words: list[tuple[str, frozenset[str]]] = []
     for token in template.split():
         if match := _SLOT.fullmatch(token):

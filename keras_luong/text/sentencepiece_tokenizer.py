@@ -26,7 +26,7 @@ from keras_luong.text.tokenizer import (
     valid_utf8,
 )
 
-_SEED_LOCK = threading.Lock()  # SentencePiece has one seed for all
+_SEED_LOCK = threading.Lock()  # SentencePiece has one global seed
 
 
 class SentencePieceTokenizer(VocabularyTokenizer):
@@ -38,7 +38,7 @@ class SentencePieceTokenizer(VocabularyTokenizer):
 
     Raises:
         TypeError: If `model` is not bytes.
-        ValueError: If it is no such model.
+        ValueError: If it is not such a model.
 
     Example:
         ```python
@@ -88,15 +88,14 @@ class SentencePieceTokenizer(VocabularyTokenizer):
 
         Args:
             sentences: The text to learn from. SentencePiece keeps all of it in memory.
-            vocab_size: Number of pieces wanted, the 4 special ones included. It is an
-                upper limit: a small corpus may not have that many, and the tokenizer's
-                own `vocab_size` tells how many it has.
+            vocab_size: Largest number of pieces, the 4 special ones included. A small
+                corpus may have fewer; see the tokenizer's own `vocab_size`.
             character_coverage: Share of the text's characters that must be covered by
                 pieces; rarer ones become `<unk>`.
             normalization: SentencePiece's rule: "nmt_nfkc", "nfkc", "nmt_nfkc_cf"
                 (lower-cases), "nfkc_cf" or "identity".
-            split_digits: Whether every digit is a piece of its own, which makes numbers
-                longer, and far easier to translate from little data.
+            split_digits: Whether every digit is a piece of its own. Numbers are then
+                longer, but far easier to learn to translate from little data.
 
         Returns:
             The trained tokenizer.
@@ -124,7 +123,7 @@ class SentencePieceTokenizer(VocabularyTokenizer):
                 unk_id=UNK_ID,
                 bos_id=BOS_ID,
                 eos_id=EOS_ID,
-                unk_surface="\u2047",  # no spaces around it: they would double
+                unk_surface="\u2047",  # spaces around it would double
                 minloglevel=2,
             )
         except RuntimeError as error:
@@ -150,16 +149,16 @@ class SentencePieceTokenizer(VocabularyTokenizer):
     ) -> tf.RaggedTensor:
         """Splits each text in one of its possible ways, drawn at random.
 
-        A model that sees different splits of a word learns what its pieces are made of
-        (subword regularization, Kudo 2018, arXiv:1804.10959). For training only: it
+        A model that sees different splits of a word generalises better (subword
+        regularization, Kudo 2018, arXiv:1804.10959). This is for training only, as it
         runs in Python's SentencePiece, which cannot be exported.
 
         Args:
             texts: tf.string [B].
             seed: int32 []; the same seed and texts give the same splits.
             alpha: A split's probability is proportional to the probability of its
-                pieces to the power of `alpha`. Near 0 all splits are equally likely; a
-                large one always gives the split of `encode`.
+                pieces to the power of `alpha`. Near 0 all splits are equally likely; large
+                values give the split of `encode`.
 
         Returns:
             Ragged int32 [B, None], as from `encode`.
@@ -178,7 +177,7 @@ class SentencePieceTokenizer(VocabularyTokenizer):
 
         def split(texts, seed):
             texts = [text.decode() for text in texts]
-            # One thread is started for one call, and takes the seed as it starts.
+            # Each call starts one thread, which then takes the seed.
             options = {"alpha": alpha, "nbest_size": -1, "num_threads": 1}
             with _SEED_LOCK:
                 sentencepiece.set_random_generator_seed(int(seed))
@@ -207,9 +206,9 @@ class SentencePieceTokenizer(VocabularyTokenizer):
 
 
 def _noting(items: Iterable[Any], errors: list[Exception]) -> Iterator[Any]:
-    """Yields the items, and keeps the error that they raise.
+    """Yields the items, and records an error that their iteration raises.
 
-    Some versions of SentencePiece pass it on; others take it for the end of the text.
+    Some versions of SentencePiece pass errors on; others take them for the end of text.
     """
     try:
         yield from items
@@ -221,11 +220,11 @@ def _noting(items: Iterable[Any], errors: list[Exception]) -> Iterator[Any]:
 def _with_twins(sentences: Iterable[str]) -> Iterator[str]:
     """Yields the sentences, then each word that occurred at least twice, as "word.".
 
-    SentencePiece's candidates for pieces are strings that occur in two distinct words.
-    Where punctuation stands apart, a word such as "and" may occur in no other word, and
-    would be split however frequent it is: a quarter of the 300 most frequent words of
-    the tokenised Multi30k would. Its twin with a full stop makes it a candidate, and
-    counts for nothing beside the word's own frequency.
+    SentencePiece only considers strings as pieces that occur in two distinct words. In
+    tokenised text a word such as "and" may be part of no other word, and would be split
+    however frequent it is, as would a quarter of the 300 most frequent words of the
+    tokenised Multi30k. The twin with a full stop makes the word a candidate, and hardly
+    changes its frequency.
     """
     counts: Counter[str] = Counter()
     for sentence in sentences:
@@ -240,10 +239,10 @@ class _SharedModel(tf.saved_model.experimental.TrackableResource):
     """A SentencePiece model that lives as long as the process.
 
     tensorflow_text's own resource belongs to an eager kernel, and kernels are dropped
-    by `tf.random.set_seed`, `keras.utils.set_random_seed` and `clear_session`: from
-    then on the tokenizer, and every dataset with it, would fail with "Resource ...
-    SentencepieceResource does not exist" (tensorflow/text#570). A named resource stays;
-    the name is the model's hash, so that equal models share one.
+    by `tf.random.set_seed`, `keras.utils.set_random_seed` and `clear_session`. After
+    that the tokenizer and every dataset that uses it would fail with "Resource ...
+    SentencepieceResource does not exist" (tensorflow/text#570). A named resource is
+    kept; the name is the model's hash, so that equal models share one.
     """
 
     def __init__(self, create: Callable[..., tf.Tensor], model: bytes):
@@ -258,7 +257,7 @@ class _SharedModel(tf.saved_model.experimental.TrackableResource):
 
 
 def _durable_tokenizer(model: bytes) -> Any:
-    """Makes tensorflow_text's tokenizer with a model that does not vanish."""
+    """Makes tensorflow_text's tokenizer with a `_SharedModel`."""
     import tensorflow_text
 
     tokenizer = tensorflow_text.SentencepieceTokenizer(model)
@@ -278,7 +277,7 @@ def _check_special_ids(processor: Any) -> None:
 
 
 def _training_error(error: RuntimeError, vocab_size: int) -> ValueError:
-    """Explains an error of SentencePiece's trainer in a user's words."""
+    """Returns a readable error for one of SentencePiece's trainer."""
     if "sentences_.empty()" in str(error):
         return ValueError("There is no text to train a tokenizer on.")
     needed = re.search(r"required_chars\. \d+ vs (\d+)", str(error))

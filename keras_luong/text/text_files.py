@@ -1,4 +1,4 @@
-"""A corpus of text files: found, checked and streamed."""
+"""Corpora of text files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TextFiles:
 
     Line n of a split's source file translates to line n of its target file. Only a line
     feed ends a line, and carriage returns are dropped. When a split is first used, both
-    files are read through, so that a damaged one shows before the training begins.
+    files are read once, so that a damaged file is found before the training begins.
 
     Args:
         files: For each split, its source file and its target file.
@@ -66,10 +66,10 @@ class TextFiles:
     def from_directory(
         cls, directory: str | Path, source_language: str, target_language: str
     ) -> TextFiles:
-        """Finds `train.en`, `train.de` and the like.
+        """Finds the files of a directory, such as `train.en` and `train.de`.
 
         Args:
-            directory: Holds files named `<split>.<language>` or
+            directory: The directory, with files named `<split>.<language>` or
                 `<split>.<language>.gz`. Splits: "train"; "val", "valid", "validation"
                 or "dev", all called "validation"; and any name that begins with "test".
             source_language: The source files' suffix, without the dot.
@@ -79,8 +79,8 @@ class TextFiles:
             The corpus.
 
         Raises:
-            FileNotFoundError: If there is no such split, or it lacks one side.
-            ValueError: If two files claim to be the same side of a split.
+            FileNotFoundError: If there is no such file, or a split lacks one side.
+            ValueError: If there are two files for the same side of a split.
         """
         directory = Path(directory)
         if not directory.is_dir():
@@ -121,8 +121,8 @@ class TextFiles:
 
         Raises:
             ValueError: If there is no such split, if the two files differ in their
-                number of lines, or if one is empty or not UTF-8; it names the file and
-                the line.
+                number of lines, or if one is empty or not UTF-8; the message names the
+                file and the line.
         """
         source, target = self.files[check_split(self, split)]
         if split not in self._validated:
@@ -144,7 +144,7 @@ def _two_files(split: str, files: Any) -> tuple[Path, Path]:
 def _find_splits(
     directory: Path, languages: tuple[str, str]
 ) -> dict[str, dict[str, Path]]:
-    """Maps each split to its files by language, as far as there are any."""
+    """Returns the files that were found, by split and language."""
     pattern = re.compile(
         rf"({'|'.join(('train', *_VALIDATION_STEMS))}|test.*?)"
         rf"\.({'|'.join(map(re.escape, languages))})(\.gz)?"
@@ -174,13 +174,13 @@ def _shortened(names: Iterable[str], most: int = 10) -> str:
 def _lines(path: Path) -> tf.data.Dataset:
     compression = "GZIP" if is_gzip(path) else None
     lines = tf.data.TextLineDataset(str(path), compression_type=compression)
-    # A byte order mark is no part of the first sentence.
+    # A byte order mark is not part of the first sentence.
     first = lines.take(1).map(lambda x: tf.strings.regex_replace(x, "^\ufeff", ""))
     return first.concatenate(lines.skip(1))
 
 
 def validate_text_files(source: str | Path, target: str | Path) -> int:
-    """Reads two parallel text files through and checks that they can be used.
+    """Reads two parallel text files, and checks that they can be used.
 
     Args:
         source: File of the source sentences, plain or gzip.
@@ -192,7 +192,7 @@ def validate_text_files(source: str | Path, target: str | Path) -> int:
     Raises:
         FileNotFoundError: If a file is missing.
         ValueError: If a file is empty or blank, is not UTF-8, or is shorter than the
-            other; it names the file and the line, counted from 1.
+            other; the message names the file and the line, counted from 1.
 
     Example:
         ```python

@@ -13,13 +13,13 @@ _STANDARD_SPLITS = ("train", "validation", "test")
 
 
 class TfdsCorpus:
-    """A corpus of tensorflow-datasets, downloaded and prepared if it is not yet.
+    """A corpus of tensorflow-datasets, downloaded and prepared at first use.
 
     Args:
         name: Its name there, such as "wmt14_translate/de-en".
         source_language: Key of the source sentence, such as "en".
         target_language: Key of the target sentence.
-        data_dir: Where tensorflow-datasets keeps its data, its default if None.
+        data_dir: Where tensorflow-datasets keeps its data; its own default if None.
 
     Raises:
         ValueError: If the name or a language is unknown.
@@ -61,7 +61,7 @@ class TfdsCorpus:
 
         Returns:
             Dataset of `{"source": tf.string [], "target": tf.string []}`, in the order
-            in which they were prepared.
+            of the prepared data.
 
         Raises:
             ValueError: If there is no such split.

@@ -1,4 +1,4 @@
-"""What every tokenizer has, and what the library's own share.
+"""The interface of a tokenizer, and what the library's own ones share.
 
 Shapes: B sentences, T tokens.
 """
@@ -22,10 +22,11 @@ _Loaded = TypeVar("_Loaded", bound="VocabularyTokenizer")
 
 
 class Tokenizer(Protocol):
-    """What the library needs from a tokenizer of one language.
+    """The interface of a tokenizer of one language.
 
-    An object of your own with these members (a `tf.Module`, so that it exports) can go
-    into a `TokenizerPair`; add its class to `TOKENIZERS` to train and load it by name.
+    Your own object with these members can be used in a `TokenizerPair`. It must be a
+    `tf.Module` to be exported. Add its class to `TOKENIZERS` to train and load it by
+    name.
     """
 
     suffix: str
@@ -45,7 +46,7 @@ class Tokenizer(Protocol):
 
 
 class VocabularyTokenizer(tf.Module, abc.ABC):
-    """A tokenizer with a vocabulary that fits in a file, as the library's own have.
+    """A tokenizer whose vocabulary is kept in one file: the base of the library's own.
 
     A subclass sets `kind`, `suffix` and `vocab_size`, and has `encode` and the abstract
     methods.
@@ -64,8 +65,7 @@ class VocabularyTokenizer(tf.Module, abc.ABC):
                 the vocabulary counts as unknown.
 
         Returns:
-            tf.string [...], in which what is unknown reads "⁇" (pieces) or "<unk>"
-            (words).
+            tf.string [...]. Unknown tokens become "⁇" (pieces) or "<unk>" (words).
         """
         if isinstance(ids, tf.RaggedTensor):
             ids = ids.to_tensor(PAD_ID)
@@ -94,8 +94,8 @@ class VocabularyTokenizer(tf.Module, abc.ABC):
         """Writes the file `path_prefix + suffix`.
 
         Args:
-            path_prefix: Path without the suffix: ".spm" for a SentencePiece model,
-                ".txt" for words, one a line, the id its line's number.
+            path_prefix: Path without the suffix. The suffix is ".spm" for a SentencePiece
+                model, and ".txt" for words, of which line n (from 0) has id n.
 
         Returns:
             The path of the file.
@@ -144,7 +144,7 @@ class VocabularyTokenizer(tf.Module, abc.ABC):
 
 
 def nonblank(sentences: Iterable[str | bytes]) -> Iterator[str]:
-    """Yields the sentences that aren't blank, as str; raises TypeError if not text."""
+    """Yields the sentences that are not blank as str; raises TypeError if not text."""
     if isinstance(sentences, (str, bytes)) or not isinstance(sentences, Iterable):
         raise TypeError(
             f"sentences must be an iterable of strings. Received: {sentences!r:.60}"
@@ -159,16 +159,16 @@ def nonblank(sentences: Iterable[str | bytes]) -> Iterator[str]:
 
 
 def valid_utf8(texts: tf.Tensor) -> tf.Tensor:
-    """Replaces what is not UTF-8 by U+FFFD."""
+    """Replaces invalid UTF-8 by U+FFFD."""
     texts = tf.convert_to_tensor(texts, tf.string)
     return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
 
 
 def known(ids: tf.Tensor, vocab_size: int) -> tf.Tensor:
-    """Turns ids outside the vocabulary into UNK, for SentencePiece crashes on them."""
+    """Turns ids outside the vocabulary into UNK, as SentencePiece crashes on them."""
     return tf.where((ids >= 0) & (ids < vocab_size), ids, UNK_ID)
 
 
 def check_vocab_size(vocab_size: int) -> None:
-    """Raises unless there is room for more than the special tokens."""
+    """Raises ValueError unless there is room for more than the special tokens."""
     check_size("vocab_size", vocab_size, smallest=len(SPECIAL_PIECES) + 1)

@@ -1,8 +1,8 @@
-"""The tokenizers of a translation model: one for each side, trained and kept together.
+"""The tokenizers of a translation model: one for each language.
 
-A tokenizer is part of the model: it is a `tf.Module`, so it trains, saves and exports
-with it. `SentencePieceTokenizer` splits words into pieces and never loses a letter that
-it has seen; `WordTokenizer` keeps whole words, the paper's setting.
+They are trained, saved and loaded together. A tokenizer is a `tf.Module`, so it can be
+exported with the model. `SentencePieceTokenizer` splits words into pieces, and can write
+every letter that it was trained on; `WordTokenizer` keeps whole words, as in the paper.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOKENIZERS: dict[str, Any] = {
 
 
 def load(path: str | Path) -> Tokenizer:
-    """Loads a tokenizer from the file that its `save` wrote; the suffix tells its kind.
+    """Loads a tokenizer from a file that its `save` wrote; the suffix tells its kind.
 
     Args:
         path: The file.
@@ -39,7 +39,7 @@ def load(path: str | Path) -> Tokenizer:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the suffix is no tokenizer's, or the file is damaged.
+        ValueError: If the suffix is unknown, or the file is damaged.
     """
     for cls in TOKENIZERS.values():
         if str(path).endswith(cls.suffix):
@@ -53,8 +53,8 @@ class TokenizerPair(tf.Module):
 
     Args:
         source: The source language's tokenizer.
-        target: The target language's; by default the same object, which makes the
-            vocabulary `shared`.
+        target: The target language's tokenizer; by default the same object, so that the
+            vocabulary is `shared`.
 
     Example:
         ```python
@@ -92,11 +92,10 @@ class TokenizerPair(tf.Module):
         Args:
             pairs: Dataset of `{"source": tf.string [], "target": tf.string []}`.
             kind: A name in `TOKENIZERS`: "sentencepiece" or "word".
-            vocab_size: Size of each vocabulary, the 4 special tokens included; an
-                upper limit, see the classes' `train`.
-            shared: Whether one tokenizer, trained on both sides, serves both.
-            limit: Train on this many pairs, sampled evenly from the whole corpus, so
-                that a large one is never held in memory. None takes all.
+            vocab_size: Largest size of each vocabulary, the 4 special tokens included.
+            shared: Whether one tokenizer is trained on both languages and used for both.
+            limit: Number of pairs to train on, sampled evenly from the whole corpus, so
+                that a large one need not fit in memory. None takes all.
             seed: Seed of that sampling.
             **options: More arguments for the class's `train`.
 
@@ -126,10 +125,10 @@ class TokenizerPair(tf.Module):
         )
 
     def save(self, directory: str | Path) -> None:
-        """Writes the tokenizers, and a manifest that `load` checks them against.
+        """Writes the tokenizers, and a manifest with which `load` checks them.
 
         Args:
-            directory: Made if it does not exist.
+            directory: The directory, made if it does not exist.
         """
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
@@ -153,7 +152,7 @@ class TokenizerPair(tf.Module):
             directory: The directory.
 
         Returns:
-            The pair; `shared` as it was.
+            The pair, shared or not as it was.
 
         Raises:
             FileNotFoundError: If the manifest or a tokenizer's file is missing.
@@ -195,7 +194,7 @@ def _load_checked(path: Path, vocab_size: int) -> Tokenizer:
 def _sample_sides(
     pairs: tf.data.Dataset, limit: int | None, seed: int
 ) -> tuple[Iterable[bytes], Iterable[bytes]]:
-    """Returns the two sides of an even sample, or of all pairs without a limit."""
+    """Returns the sources and targets of a random sample, or of all pairs."""
     if limit is None:
         return map(itemgetter(0), _stream(pairs)), map(itemgetter(1), _stream(pairs))
     rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""The word tokenizer: whole words or `<unk>`, the paper's setting.
+"""The word tokenizer: whole words or `<unk>`, as in the paper.
 
 Shapes: B sentences, T tokens.
 """
@@ -27,7 +27,7 @@ class WordTokenizer(VocabularyTokenizer):
         words: The vocabulary after the 4 special tokens, in the order of their ids.
 
     Raises:
-        TypeError: If `words` are no strings.
+        TypeError: If `words` are not strings.
         ValueError: If there are none, or one is repeated, empty or holds white space.
 
     Example:
@@ -46,7 +46,7 @@ class WordTokenizer(VocabularyTokenizer):
         vocabulary = [word.encode() for word in (*SPECIAL_PIECES, *words)]
         self.vocab_size = len(vocabulary)
         self._vocabulary = tf.constant(vocabulary)
-        # Special tokens stay out of the table, so that "</s>" in a text can't end it.
+        # Without the special tokens, so that "</s>" in a text cannot end it.
         regular = tf.range(len(SPECIAL_PIECES), self.vocab_size)
         self._table = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(
@@ -61,12 +61,12 @@ class WordTokenizer(VocabularyTokenizer):
     ) -> WordTokenizer:
         """Makes a tokenizer of a text's most frequent words.
 
-        Of equally frequent ones, those with lower code points come first.
+        Of equally frequent words, those with lower code points come first.
 
         Args:
             sentences: The text to learn from; only its distinct words stay in memory.
-            vocab_size: Number of tokens wanted, the 4 special ones included; the
-                tokenizer has fewer if the text has fewer distinct words.
+            vocab_size: Largest number of tokens, the 4 special ones included; there are
+                fewer if the text has fewer distinct words.
 
         Returns:
             The trained tokenizer.
@@ -96,7 +96,7 @@ class WordTokenizer(VocabularyTokenizer):
 
         Args:
             texts: tf.string [B]. Invalid UTF-8 is replaced by U+FFFD first; words are
-                what ASCII white space separates.
+                separated by ASCII white space.
 
         Returns:
             Ragged int32 [B, None] without BOS or EOS; an empty row for a blank text.
