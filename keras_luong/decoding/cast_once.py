@@ -23,11 +23,7 @@ def cast_once(model: StepModel) -> Iterator[None]:
     Args:
         model: A `StepModel`. Its method `cast_weights`, if it has one, returns a pair
             of a Keras variable and the tensor to read in its place, for every variable
-    <<<<<<< HEAD
-            that the model reads. It ignores a `keras.StatelessScope` around it.
-    =======
-            that the model reads. An outer `keras.StatelessScope` is ignored meanwhile.
-    >>>>>>> prose
+                that the model reads. It ignores a `keras.StatelessScope` around it.
 
     Example:
         >>> with cast_once(model):

@@ -16,9 +16,9 @@ def top_k(x: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
     long as a maximum. So the entries are grouped, the `k` groups with the largest
     maxima are found, and the best entries are searched for in these groups only.
 
-    No entry of another group can be among the best `k`: the maxima of `k` groups are larger, or as
-    large and at a lower index. The groups are then sorted by index, so that lower
-    indices come first at ties.
+    No entry of another group can be among the best `k`: the maxima of `k` groups are
+    larger, or as large and at a lower index. The groups are then sorted by index, so
+    that lower indices come first at ties.
 
     Args:
         x: Floats [..., n] without NaN; `n` must be static for two stages.

@@ -58,8 +58,8 @@ def training_batches(
         Dataset of `({"source": int32 [B, S], "target": int32 [B, T]}, labels int32
         [B, T], weights float32 [B, T])`, padded with 0 on the right. A source ends with
         EOS; a target begins with BOS; the labels are the target one step ahead and end
-        with EOS. The weight of each label that is not padding is 1 divided by their number
-        in the batch, so that the weighted sum of a loss is its mean per token.
+        with EOS. The weight of each label that is not padding is 1 divided by their
+        number in the batch, so that the weighted sum of a loss is its mean per token.
 
     Raises:
         TypeError: If a number is no integer.

@@ -73,7 +73,6 @@ def _one_of(name: str, value: Callable[[str, str], Value] = _parallel) -> Slot:
     def values() -> list[Value]:
         return [value(english, german) for english, german in section(name)]
 
-<<<<<<< HEAD
     return lambda rng: rng.choice(values())
 
 
@@ -91,21 +90,6 @@ def _file() -> configparser.ConfigParser:
     resource = importlib.resources.files(__package__) / "phrases.ini"
     file.read_string(resource.read_text("utf-8"))
     return file
-=======
-
-def _section(name: str) -> list[tuple[str, str]]:
-    """Returns the pairs (English, German) of a section of `phrases.ini`."""
-    return [(english, german.strip()) for english, german in _phrases().items(name)]
-
-
-@functools.cache
-def _phrases() -> configparser.ConfigParser:
-    phrases = configparser.ConfigParser(delimiters="=", interpolation=None)
-    # Keeps capitals, as in configparser's documentation.
-    phrases.optionxform = str  # type: ignore[assignment,method-assign]
-    phrases.read_string(Path(__file__).with_name("phrases.ini").read_text("utf-8"))
-    return phrases
->>>>>>> prose
 
 
 def _date(english: str, german: str) -> Slot:

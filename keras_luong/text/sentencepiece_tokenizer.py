@@ -157,8 +157,8 @@ class SentencePieceTokenizer(VocabularyTokenizer):
             texts: tf.string [B].
             seed: int32 []; the same seed and texts give the same splits.
             alpha: A split's probability is proportional to the probability of its
-                pieces to the power of `alpha`. Near 0 all splits are equally likely; large
-                values give the split of `encode`.
+                pieces to the power of `alpha`. Near 0 all splits are equally likely;
+                large values give the split of `encode`.
 
         Returns:
             Ragged int32 [B, None], as from `encode`.

@@ -94,8 +94,9 @@ class VocabularyTokenizer(tf.Module, abc.ABC):
         """Writes the file `path_prefix + suffix`.
 
         Args:
-            path_prefix: Path without the suffix. The suffix is ".spm" for a SentencePiece
-                model, and ".txt" for words, of which line n (from 0) has id n.
+            path_prefix: Path without the suffix. The suffix is ".spm" for a
+                SentencePiece model, and ".txt" for words, of which line n, counted from
+                0, has id n.
 
         Returns:
             The path of the file.

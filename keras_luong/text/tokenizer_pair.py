@@ -1,8 +1,9 @@
 """The tokenizers of a translation model: one for each language.
 
 They are trained, saved and loaded together. A tokenizer is a `tf.Module`, so it can be
-exported with the model. `SentencePieceTokenizer` splits words into pieces, and can write
-every letter that it was trained on; `WordTokenizer` keeps whole words, as in the paper.
+exported with the model. `SentencePieceTokenizer` splits words into pieces, and can
+write every letter that it was trained on; `WordTokenizer` keeps whole words, as in the
+paper.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class TokenizerPair(tf.Module):
             pairs: Dataset of `{"source": tf.string [], "target": tf.string []}`.
             kind: A name in `TOKENIZERS`: "sentencepiece" or "word".
             vocab_size: Largest size of each vocabulary, the 4 special tokens included.
-            shared: Whether one tokenizer is trained on both languages and used for both.
+            shared: Whether one tokenizer is trained on and used for both languages.
             limit: Number of pairs to train on, sampled evenly from the whole corpus, so
                 that a large one need not fit in memory. None takes all.
             seed: Seed of that sampling.
