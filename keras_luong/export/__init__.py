@@ -1,4 +1,4 @@
-"""What leaves the house: SavedModels for servers, `.tflite` files for devices."""
+"""Exports: SavedModels for servers, `.tflite` files for devices."""
 
 from keras_luong.export.saved_model import export_saved_model
 from keras_luong.export.tflite import export_tflite

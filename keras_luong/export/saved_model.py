@@ -1,11 +1,11 @@
-"""Export for TensorFlow Serving: strings in, strings out, none of this library's code.
+"""Export for TensorFlow Serving: translates strings without this library.
 
 A loading process needs TensorFlow and, for SentencePiece, `import tensorflow_text`.
 
 ```
-1/saved_model.pb, variables/                   what is computed
-1/assets.extra/tf_serving_warmup_requests      what a server asks first
-1/assets.extra/keras_luong.json                where it comes from
+1/saved_model.pb, variables/                   the graph and weights
+1/assets.extra/tf_serving_warmup_requests      requests for warming up
+1/assets.extra/keras_luong.json                the model's origin
 ```
 """
 
@@ -28,7 +28,7 @@ from keras_luong.files import saved_directory_beside
 from keras_luong.translation.translator import Translator, all_bytes
 
 METADATA = Path("assets.extra", "keras_luong.json")
-# Operations that servers lack, or have on some machines only.
+# Operations that no server has, or only some machines.
 UNSERVABLE = ("PyFunc", "PyFuncStateless", "EagerPyFunc", "Cudnn")
 
 
@@ -41,34 +41,34 @@ def export_saved_model(
     warmup: Iterable[str | bytes] = (),
     metadata: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Writes `directory/version/`, a SavedModel as TensorFlow Serving wants it.
+    """Writes `directory/version/`, a SavedModel for TensorFlow Serving.
 
     Its signature `serving_default` maps `text: string [B]` to `translation: string
-    [B]`, `score: float32 [B]` and `truncated: bool [B]`, just as `translator.serve`
-    does, for any B. The others, `n_best`, `align`, `score` and `ids`, are described
-    in `keras_luong.export.signatures`. The work of a request is limited: at most
-    `max_batch_size` texts, of each at most the translator's `max_source_length` tokens,
-    and hypotheses no longer than the search allows.
+    [B]`, `score: float32 [B]` and `truncated: bool [B]`, as `translator.serve` does,
+    for any B. The signatures `n_best`, `align`, `score` and `ids` are described in
+    `keras_luong.export.signatures`. The work of a request is limited to
+    `max_batch_size` texts, the first `max_source_length` tokens of each, and the
+    search's longest hypotheses.
 
-    It is written elsewhere in `directory` and then renamed, so a server that watches
-    the directory never sees half a version. (When a version is replaced there is a
-    moment without it, and servers keep the one that they have loaded: give them a new
-    one.)
+    It is written under another name and then renamed, so a server that watches the
+    directory never sees an incomplete version. (To update a server, write a new
+    version: while one is replaced it is missing for a moment, and servers keep the one
+    that they have loaded.)
 
     Args:
         translator: The `Translator`.
-        directory: The model's directory, whose name is the model's; made if there is
-            none.
-        version: Servers load the highest.
+        directory: The model's directory, which has the model's name; made if it does
+            not exist.
+        version: Version number; servers load the highest.
         overwrite: Whether to replace the version if it exists; not for directories
             that a server watches.
-        max_batch_size: More texts in one request are an error.
-        warmup: Texts that a server translates before it takes requests, all of them at
-            once, through each signature. They are tried out first, and compared with
-            what the translator says. Needs tensorflow-serving-api (`pip install
+        max_batch_size: Most texts in one request; larger ones fail.
+        warmup: Texts that a server translates before it takes requests, as one batch
+            for each signature. The export is tested with them first: its translations
+            must equal the translator's. Needs tensorflow-serving-api (`pip install
             keras_luong[serving]`).
-        metadata: What JSON can write, kept in `assets.extra/keras_luong.json` for
-            people, beside the search and the limits.
+        metadata: Anything that JSON can represent, to be kept for people in
+            `assets.extra/keras_luong.json`, beside the search and the limits.
 
     Returns:
         The path of the version's directory.
@@ -80,7 +80,7 @@ def export_saved_model(
         FileExistsError: If the version exists, unless `overwrite`.
         NotADirectoryError: If `directory` is a file.
         ModuleNotFoundError: If there are warm-up texts and no tensorflow-serving-api.
-        RuntimeError: If the export translates them otherwise than the translator.
+        RuntimeError: If the export translates them differently from the translator.
 
     Example:
         >>> path = export_saved_model(translator, "models/m30k", version=1)
@@ -110,7 +110,7 @@ def export_saved_model(
             _resources(translator, functions.values()),
             str(beside),
             signatures=functions,
-            # Serving needs no gradients, and layers' own ones cannot be saved.
+            # Serving needs no gradients, and custom ones cannot be saved.
             options=tf.saved_model.SaveOptions(experimental_custom_gradients=False),
         )
         (beside / METADATA).parent.mkdir()
@@ -129,14 +129,14 @@ def describe(
 
     Args:
         translator: The `Translator`.
-        metadata: What the user wants to keep, or None.
-        **limits: What else is to be known of the export.
+        metadata: The user's own entries, or None.
+        **limits: More entries.
 
     Returns:
         JSON in UTF-8.
 
     Raises:
-        TypeError: If `metadata` is no mapping, or JSON can't write it.
+        TypeError: If `metadata` is not a mapping, or JSON cannot represent it.
         ValueError: If `metadata` holds NaN or infinity.
     """
     if not isinstance(metadata, Mapping | None):
@@ -154,9 +154,9 @@ def describe(
 
 
 def _resources(translator: Translator, functions: Iterable[Any]) -> tf.Module:
-    """Returns a module that holds all that the signatures use, and nothing else."""
+    """Returns a module with the weights and tokenizers that the signatures use."""
     module = tf.Module()
-    # The variables and not the model, whose own saving would add its Keras metadata.
+    # Not the model itself, which would also save its Keras metadata.
     module.weights = [weight for f in functions for weight in f.graph.variables]
     module.tokenizers = [translator.source_tokenizer, translator.target_tokenizer]
     return module
@@ -188,7 +188,7 @@ def _check_warmup(warmup: Iterable[str | bytes], max_batch_size: int) -> list[by
 def _compare(
     answers: Mapping[str, Any], translator: Translator, texts: list[bytes]
 ) -> None:
-    """Checks that the export says what the translator says, unless that's random."""
+    """Checks that export and translator agree, unless the search is random."""
     if isinstance(translator.search, RandomSampling) and translator.search.seed is None:
         return
     said = answers["serving_default"]["translation"].numpy()

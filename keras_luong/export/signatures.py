@@ -1,8 +1,8 @@
-"""What an exported translator can be asked, with bounds on the work of a request.
+"""The signatures of an exported translator, which limit the work of a request.
 
 Shapes: B sentences, N hypotheses of each, S source tokens, T target tokens,
-ends counted. B comes first everywhere, so that a server may join requests; whoever
-asks alone or with others gets the same rows, with more or less padding.
+end tokens included. B is the first axis of all tensors, so that a server can batch
+requests. A sentence's results do not depend on the others, but the padding may.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LENGTH = tf.TensorSpec([None], tf.int32, name="length")
 
 
 def signatures(translator: Translator, max_batch_size: int) -> dict[str, Any]:
-    """Traces everything that a server answers.
+    """Traces a function for each signature.
 
     | name | input | output |
     |---|---|---|
@@ -31,22 +31,22 @@ def signatures(translator: Translator, max_batch_size: int) -> dict[str, Any]:
     | `score` | `text`, `target` | `log_prob`, `tokens` [B, T], `length`, `log_probs` [B, T], `truncated` |
     | `ids` | `ids` [B, S], `length` | `ids` [B, T], `length`, `score`, `truncated` |
 
-    Where no shape is given it is [B]. Rows of T and S are valid up to their
-    lengths; what follows has no meaning. N is the beam's width, or the number of
-    samples; the first hypothesis is `serving_default`'s (except with
-    `early_stopping="first"`, which stops later where more are wanted). A place that no
-    hypothesis takes has the translation "" and the lowest score. JSON has no infinity:
-    what is -inf in Python is float32's lowest number here.
+    Where no shape is given it is [B]. Rows along T and S are valid up to their lengths;
+    the rest is arbitrary. N is the beam's width, or the number of samples; the first
+    hypothesis is that of `serving_default` (except with `early_stopping="first"`, which
+    stops later if more hypotheses are wanted). An empty place has the translation ""
+    and the lowest score. As JSON has no infinity, -inf is replaced by float32's lowest
+    number.
 
     Args:
         translator: The `Translator`.
-        max_batch_size: More sentences in one request are refused.
+        max_batch_size: Most sentences in one request; larger ones fail.
 
     Returns:
         Name → concrete function.
     """  # noqa: E501 (a table's row is one line)
     search = translator.search
-    wide = translator  # with all hypotheses that its search holds
+    wide = translator  # returns all hypotheses that its search keeps
     if isinstance(search, BeamSearch) and search.n_best < search.beam_width:
         wide = translator.with_search(n_best=search.beam_width)
     vocab_size = translator.source_tokenizer.vocab_size
@@ -104,7 +104,7 @@ def _bounded(
     specs: list[tf.TensorSpec],
     max_batch_size: int,
 ) -> tf.types.experimental.ConcreteFunction:
-    """Traces a function that refuses too many sentences, and too few of one input."""
+    """Traces a function that fails for too many sentences or unequal inputs."""
 
     def checked(*inputs):
         sizes = [tf.shape(x)[0] for x in inputs]

@@ -1,16 +1,16 @@
 """Export for LiteRT (TensorFlow Lite): one file with model, search and tokenizers.
 
-The graph maps the ids of one sentence to hypotheses, by builtin operations alone;
-the distribution keras-luong-edge (`export/edge/`) runs it on text, without TensorFlow.
-The file ends with an archive, which `unzip` reads and the interpreter ignores:
+The graph maps the ids of one sentence to hypotheses, with builtin operations only. The
+distribution keras-luong-edge (`export/edge/`) uses it for text, without TensorFlow.
+The file ends with an archive, which `unzip` can read and the interpreter ignores:
 
 ```
-keras_luong.json     what a runtime must know, and where the model comes from
-source.spm           the tokenizers (.txt if they are of words)
+keras_luong.json     settings for a runtime, and the model's origin
+source.spm           the tokenizers (.txt for words)
 target.spm
 ```
 
-Shapes: S source tokens, N hypotheses, T target tokens, ends counted.
+Shapes: S source tokens, N hypotheses, T target tokens, end tokens included.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_luong.translation.graph import BYTES_PER_TOKEN
 from keras_luong.translation.translator import Translator
 
-METADATA = "keras_luong.json"  # its name in the archive
-FORMAT = 1  # runtimes refuse others
+METADATA = "keras_luong.json"  # name in the archive
+FORMAT = 1  # runtimes refuse other numbers
 QUANTIZE = (None, "float16", "int8")
 
 
@@ -54,40 +54,41 @@ def export_tflite(
     source_length: int | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Writes a `.tflite` file that translates a sentence at a time, search included.
+    """Writes a `.tflite` file that translates one sentence at a time.
 
     Its signature `serving_default` maps `source: int32 [1, S]`, at most
-    `max_source_length` ids and the end's, to `ids int32 [1, N, T]`, `lengths int32 [1,
+    `max_source_length` ids and the end id, to `ids int32 [1, N, T]`, `lengths int32 [1,
     N]`, `scores` and `log_probs float32 [1, N]`, `weights float32 [1, N, T, S]` and
-    `token_log_probs float32 [1, N, T]`, as `keras_luong.decoding.Hypotheses` says; but
-    what is -inf there is float32's lowest number here.
+    `token_log_probs float32 [1, N, T]`, see `keras_luong.decoding.Hypotheses`; but -inf
+    is replaced by float32's lowest number.
 
-    A model in mixed precision is exported in float32, in which its weights are kept.
+    A model in mixed precision is exported in float32, the type of its weights.
 
-    A runtime of your own must resize `source` to another length and back before each
-    sentence, if the file takes any length: otherwise LiteRT's XNNPACK may answer a
-    second sentence of the same length with nonsense. `EdgeTranslator` does so.
+    Your own runtime must resize `source` to another length and back before each
+    sentence, unless the file has a fixed `source_length`: otherwise LiteRT's XNNPACK
+    may return wrong results for a second sentence of the same length.
+    `EdgeTranslator` does so.
 
     Args:
         translator: A `Translator` with the library's tokenizers, and a `BeamSearch`
             without a shortlist or a `GreedySearch`.
-        path: The file; replaced if it exists.
-        quantize: None for float32; "float16" for weights of half the size; "int8" for
-            weights of a quarter of it, multiplied as integers (dynamic range).
-        source_length: S, end and padding counted, for runtimes that need to know
-            every shape, such as LiteRT.js: the outputs too are padded, to the longest
-            hypothesis that can be. None for sources of any length up to the
-            translator's `max_source_length`.
-        metadata: What JSON can write, kept in the file for people.
+        path: The file, replaced if it exists.
+        quantize: None for float32 weights; "float16" for half the size; "int8" for a
+            quarter of it, with products of integers (dynamic range quantization).
+        source_length: S, end token and padding included, for runtimes that need fixed
+            shapes, such as LiteRT.js. The outputs are then padded to the longest
+            possible hypothesis. None for sources of any length up to the translator's
+            `max_source_length`.
+        metadata: Anything that JSON can represent, to be kept in the file for people.
 
     Returns:
         The path.
 
     Raises:
-        TypeError: If an argument has the wrong type, or the file can't hold the search
-            or a tokenizer.
+        TypeError: If an argument has the wrong type, or the search or a tokenizer
+            cannot be exported.
         IsADirectoryError: If `path` is a directory.
-        ValueError: If `quantize` is something else, `source_length` below 2, or the
+        ValueError: If `quantize` is unknown, `source_length` is below 2, or the
             model has operations that LiteRT lacks.
 
     Example:
@@ -114,7 +115,7 @@ def export_tflite(
 
 
 def _describe(translator, metadata, quantize, source_length):
-    """Returns what the edge runtime reads; it knows nothing else of this library."""
+    """Returns the settings, as JSON, that the edge runtime needs."""
     most = translator.max_source_length
     if source_length is not None:
         most = min(most, source_length - 1)
@@ -135,7 +136,7 @@ def _describe(translator, metadata, quantize, source_length):
 
 
 def _in_float32(model: StepModel) -> StepModel:
-    """Returns the model if it computes in float32, or another with its weights."""
+    """Returns the model, or a copy in float32 if it computes in another type."""
     if isinstance(model, Ensemble):
         return Ensemble([_in_float32(member) for member in model.models], model.mean)
     if not isinstance(model, TranslationModel):
@@ -149,7 +150,7 @@ def _in_float32(model: StepModel) -> StepModel:
 
 
 def _search(search: Any) -> BeamSearch:
-    """Returns the same search for one sentence, which has no batch to leave."""
+    """Returns the search for a single sentence, so without `compact`."""
     if isinstance(search, GreedySearch):
         search = search.as_beam_search()
     if not isinstance(search, BeamSearch):
@@ -180,7 +181,7 @@ def _tokenizers(translator: Translator) -> dict[str, Any]:
 def _one_sentence(
     model: StepModel, search: BeamSearch, longest: int, source_length: int | None
 ) -> tf.types.experimental.ConcreteFunction:
-    """Traces the search for one source."""
+    """Traces the search for one source sentence."""
     source = tf.TensorSpec([1, source_length], tf.int32, name="source")
 
     @tf.function(input_signature=[source], autograph=False)
@@ -196,17 +197,17 @@ def _one_sentence(
 
 
 class _AtMost:
-    """A model that reads a source of any length, but seems to read one of a known one.
+    """A model of sources of any length whose attention has a fixed length.
 
-    A search writes down the attention of each step, and LiteRT's lists need to know
-    how much that is. The model itself computes no more than the source has.
+    A search records the attention of each step, for which LiteRT's lists need a fixed
+    size. Only the attention is padded: the model itself reads the source as it is.
     """
 
     def __init__(self, model: StepModel, source: tf.Tensor, longest: int):
         self.model, self.source, self.longest = model, source, longest
 
     def encode(self, source_ids):
-        del source_ids  # the same, padded
+        del source_ids  # the same as `source`, padded
         return self.model.encode(self.source)
 
     def step(self, tokens, state, memory):
@@ -218,7 +219,7 @@ class _AtMost:
 
 
 def _padded(x: tf.Tensor, length: int) -> tf.Tensor:
-    """Fills the last axis up with zeros."""
+    """Pads the last axis with zeros."""
     missing = length - tf.shape(x)[-1]
     padded = tf.pad(x, [[0, 0]] * (x.shape.rank - 1) + [[0, missing]])
     padded.set_shape([*x.shape[:-1], length])
@@ -226,7 +227,7 @@ def _padded(x: tf.Tensor, length: int) -> tf.Tensor:
 
 
 def _cut(found: Hypotheses, length: tf.Tensor) -> Hypotheses:
-    """Cuts attention to the source; LiteRT has no `...` in slices of rank 4."""
+    """Cuts attention to the source's length; LiteRT has no `...` for rank 4."""
     weights = found.weights
     size = tf.stack([1, weights.shape[1], tf.shape(weights)[2], length])
     return found._replace(weights=tf.slice(weights, [0, 0, 0, 0], size))
@@ -243,24 +244,24 @@ def _longest(search: BeamSearch, source_length: int) -> int:
 
 
 def _of_known_shape(found: Hypotheses, longest: int) -> Hypotheses:
-    """Pads to the longest hypothesis, for runtimes that ask for shapes first."""
+    """Pads to the longest possible hypothesis, for runtimes that need shapes."""
 
     def known(x: tf.Tensor) -> tf.Tensor:
         if x.shape.rank < 3:
             return x
         missing = [[0, 0]] * x.shape.rank
         missing[2] = [0, longest - tf.shape(x)[2]]
-        # LiteRT knows what a reshape with constants makes.
+        # LiteRT knows the shape after a reshape by constants.
         shape = [1, x.shape[1], longest, *x.shape[3:]]
         return tf.reshape(tf.pad(x, missing), shape)
 
-    # LiteRT does not know the shape of what comes right out of a loop.
+    # LiteRT does not know the shape of a loop's direct output.
     scores = tf.maximum(found.scores, tf.float32.min)
     return Hypotheses(*map(known, found._replace(scores=scores)))
 
 
 def _converted(translate: Any, quantize: str | None) -> bytes:
-    """Returns the file's content, before tokenizers are appended to it."""
+    """Returns the file's content without the archive."""
     module = tf.Module()
     module.serve = _frozen(translate)
     function = _without_tables(module.serve.get_concrete_function())
@@ -272,7 +273,7 @@ def _converted(translate: Any, quantize: str | None) -> bytes:
         converter.target_spec.supported_types = [tf.float16]
     try:
         return converter.convert()
-    except Exception as error:  # of the converter's own, or TensorFlow's
+    except Exception as error:  # the converter's or TensorFlow's
         raise ValueError(_why_not(str(error))) from error
 
 
@@ -290,13 +291,13 @@ def _frozen(translate: Any) -> Any:
 
 
 def _without_tables(function: Any) -> Any:
-    """Removes tables that were made elsewhere, which the converter warns about."""
+    """Removes tables of other functions, which the converter warns about."""
     function.graph.clear_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS)
     return function
 
 
 def _why_not(message: str) -> str:
-    """Returns the part of a converter's error that helps a person."""
+    """Returns a readable message for an error of the converter."""
     lacking = sorted(set(re.findall(r"TF Select ops: ([\w, ]+)", message)))
     if lacking:
         reason = f"LiteRT lacks the operations {', '.join(lacking)}"
@@ -307,7 +308,7 @@ def _why_not(message: str) -> str:
 
 
 def _append(path: Path, about: bytes, tokenizers: dict[str, Any]) -> None:
-    """Adds the archive, as LiteRT's own tools add what belongs to a model."""
+    """Appends the archive, as LiteRT's own tools append a model's files."""
     with (
         zipfile.ZipFile(path, "a") as archive,
         tempfile.TemporaryDirectory() as directory,

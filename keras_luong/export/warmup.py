@@ -1,7 +1,7 @@
-"""Requests that TensorFlow Serving sends to a version before anybody else does.
+"""Warm-up requests, which TensorFlow Serving sends to a version before it serves it.
 
-With the first request of each kind the graph is optimised and memory taken, which takes
-seconds that no user should wait for.
+The first request to each signature takes seconds, as the graph is optimised and memory
+allocated. With warm-up no user has to wait for that.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ WARMUP = Path("assets.extra", "tf_serving_warmup_requests")
 def write_warmup(
     version: Path, model_name: str, requests: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """Writes the file that TensorFlow Serving looks for.
+    """Writes the file of warm-up requests that TensorFlow Serving looks for.
 
     Args:
         version: The version's directory.
-        model_name: What the server calls the model.
+        model_name: Name of the model on the server.
         requests: Signature → input → value.
 
     Raises:
@@ -44,7 +44,7 @@ def write_warmup(
 
 
 def replay_warmup(version: Path) -> dict[str, dict[str, tf.Tensor]]:
-    """Asks a version what its warm-up file asks, as the server will.
+    """Sends its warm-up requests to a version, as the server will.
 
     Args:
         version: The version's directory.
@@ -54,7 +54,7 @@ def replay_warmup(version: Path) -> dict[str, dict[str, tf.Tensor]]:
 
     Raises:
         ModuleNotFoundError: If tensorflow-serving-api is not installed.
-        tf.errors.OpError: If a request has no answer.
+        tf.errors.OpError: If a request fails.
     """
     signatures = tf.saved_model.load(str(version)).signatures
     answers = {}
@@ -71,10 +71,10 @@ def replay_warmup(version: Path) -> dict[str, dict[str, tf.Tensor]]:
 
 
 def serving_apis() -> Any:
-    """Returns TensorFlow Serving's messages.
+    """Returns the package of TensorFlow Serving's messages.
 
     Raises:
-        ModuleNotFoundError: If they are not installed; it says what to install.
+        ModuleNotFoundError: If it is not installed; the message says what to install.
     """
     try:
         from tensorflow_serving import apis

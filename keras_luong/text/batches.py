@@ -44,8 +44,8 @@ def training_batches(
         pairs: Dataset of `{"source": tf.string [], "target": tf.string []}`.
         tokenizers: The tokenizers of both languages.
         batch_tokens: Most tokens on one side of a batch, padding, BOS and EOS included.
-            A batch has `batch_tokens` divided by the length of its bucket rows, see
-            `bucket_lengths`, but at least one.
+            The number of rows is `batch_tokens` divided by the length of the bucket
+            (see `bucket_lengths`), at least 1.
         max_length: Most tokens in a sentence, BOS and EOS not counted.
         seed: Seed of the order.
         shuffle_pairs: Number of pairs in the window within which pairs are shuffled. A

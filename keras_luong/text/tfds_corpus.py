@@ -13,7 +13,7 @@ _STANDARD_SPLITS = ("train", "validation", "test")
 
 
 class TfdsCorpus:
-    """A corpus of tensorflow-datasets, downloaded and prepared at first use.
+    """A corpus of tensorflow-datasets, downloaded and prepared if necessary.
 
     Args:
         name: Its name there, such as "wmt14_translate/de-en".

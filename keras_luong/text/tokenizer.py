@@ -171,5 +171,5 @@ def known(ids: tf.Tensor, vocab_size: int) -> tf.Tensor:
 
 
 def check_vocab_size(vocab_size: int) -> None:
-    """Raises ValueError unless there is room for more than the special tokens."""
+    """Raises an error unless there is room for more than the special tokens."""
     check_size("vocab_size", vocab_size, smallest=len(SPECIAL_PIECES) + 1)

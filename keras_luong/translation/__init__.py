@@ -1,4 +1,4 @@
-"""Text in, text out: a model, its tokenizers and a search."""
+"""Translation of texts by a model, its tokenizers and a search."""
 
 from keras_luong.translation.translation import Translation
 from keras_luong.translation.translator import Translator

@@ -1,7 +1,7 @@
-"""What a translator and its exports compute in the graph, before and after a search.
+"""The parts of a translator's and its exports' graph before and after a search.
 
 Shapes: B sentences, N hypotheses of each, S source tokens, T target tokens,
-ends counted.
+end tokens included.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID
 from keras_luong.text.batches import ended_rows
 from keras_luong.text.tokenizer import Tokenizer, known
 
-# SentencePiece's longest piece: 16 characters of 4 bytes. No more of a text is read
-# than its tokens can hold, as tokenizing alone could take minutes for one request.
+# SentencePiece's longest piece: 16 characters of 4 bytes. Texts are cut to the length
+# that the tokens can have, as tokenizing alone could take minutes for one request.
 BYTES_PER_TOKEN = 64
 WHITE_SPACE = r"[\s\x0b\x1c-\x1f\x{85}\p{Z}]*"  # what Python's strip() removes
 
 
 class Source(NamedTuple):
-    """A batch of sentences, ready to be searched."""
+    """A batch of sentences, ready for a search."""
 
     ids: tf.Tensor  # int32 [B, S]
     truncated: tf.Tensor  # bool [B]
@@ -31,12 +31,12 @@ class Source(NamedTuple):
 
 
 def read_text(text: tf.Tensor, tokenizer: Tokenizer, most: int) -> Source:
-    """Tokenizes texts; whatever they are, each row has at least the end token.
+    """Tokenizes texts; even for an empty one the row has the end token.
 
     Args:
-        text: tf.string [B], of any bytes.
+        text: tf.string [B], any bytes.
         tokenizer: The tokenizer of their language.
-        most: The tokens that are read of a text, without the end token.
+        most: Most tokens to read of a text, without the end token.
     """
     text = tf.strings.strip(text)
     cut = tf.strings.length(text) > BYTES_PER_TOKEN * most
@@ -48,16 +48,16 @@ def read_text(text: tf.Tensor, tokenizer: Tokenizer, most: int) -> Source:
 
 
 def read_ids(ids: tf.Tensor, lengths: tf.Tensor, vocab_size: int, most: int) -> Source:
-    """Reads ids that were tokenized elsewhere, and makes rows of them as of texts.
+    """Makes a `Source` of ids that were tokenized elsewhere.
 
-    Padding, begin and end ids are left out, one end id is added, and ids outside the
-    vocabulary become unknown ones.
+    Padding, begin and end ids are removed, an end id is added to each row, and ids
+    outside the vocabulary become the unknown id.
 
     Args:
         ids: int32 [B, S].
-        lengths: int32 [B], the ids of each row that count.
+        lengths: int32 [B], the number of valid ids in each row.
         vocab_size: The size of the source's vocabulary.
-        most: The tokens that are read of a row, without the end token.
+        most: Most tokens to read of a row, without the end token.
     """
     inside = tf.range(tf.shape(ids)[1]) < lengths[:, tf.newaxis]
     words = (ids != PAD_ID) & (ids != BOS_ID) & (ids != EOS_ID)
@@ -67,7 +67,7 @@ def read_ids(ids: tf.Tensor, lengths: tf.Tensor, vocab_size: int, most: int) -> 
 
 def _source(ids: tf.RaggedTensor, most: int) -> Source:
     rows, truncated = ended_rows(ids, most)
-    # One column even without a row: an encoder's loop must run to know its shapes.
+    # At least one column, as an encoder's loop must run to have known shapes.
     width = tf.maximum(1, tf.cast(rows.bounding_shape(axis=1), tf.int32))
     return Source(
         ids=rows.to_tensor(PAD_ID, shape=tf.stack([-1, width])),
@@ -82,16 +82,16 @@ def answers(
     source_tokenizer: Tokenizer,
     target_tokenizer: Tokenizer,
 ) -> dict[str, tf.Tensor]:
-    """Returns all parts of a batch's `Translation`s, still padded.
+    """Returns the fields of a batch's `Translation`s as padded tensors.
 
     Args:
         source: The sentences that were read.
-        hypotheses: What a search found for them.
+        hypotheses: The results of a search for them.
         source_tokenizer: The tokenizer that read them.
         target_tokenizer: The tokenizer of the hypotheses.
 
     Returns:
-        Name → tensor [B, N, ...], or [B, ...] of what all hypotheses share.
+        Name → tensor [B, N, ...], or [B, ...] for fields that all hypotheses share.
     """
     empty = source.empty[:, None]
     text = target_tokenizer.decode(hypotheses.ids)

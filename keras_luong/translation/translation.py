@@ -1,4 +1,4 @@
-"""What a translation is."""
+"""The result of translating a sentence."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import numpy as np
 
 
 class Translation(NamedTuple):
-    """A translated sentence.
+    """A translated sentence, with its score and alignment.
 
     Attributes:
         text: The translation; empty if the source is empty or white space.
-        score: The number by which the search ranked it; 0.0 for an empty source.
+        score: The score by which the search ranked it; 0.0 for an empty source.
         tokens: The target's pieces, the end token included.
         source_tokens: The source's pieces as the model read them, the end token
             included.
         alignment: float32 [len(tokens), len(source_tokens)], the attention.
-        truncated: Whether the source was longer than the translator reads.
+        truncated: Whether the source was too long and only its beginning was read.
         log_probs: float32 [len(tokens)], the model's log-probability of each token.
     """
 

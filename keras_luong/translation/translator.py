@@ -1,6 +1,6 @@
 """Text to ids, ids to hypotheses, hypotheses to text.
 
-Shapes: B sentences, S source tokens, T target tokens, ends counted.
+Shapes: B sentences, S source tokens, T target tokens, end tokens included.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ Texts: TypeAlias = Iterable[str | bytes]
 
 
 class Translator:
-    """A model, its tokenizers and a search: all that it takes to translate strings.
+    """A model with tokenizers and a search, which translates strings.
 
-    Any string has an answer. The translation of an empty string, or of white space, is
-    an empty string with score 0. Bytes that are not UTF-8 are read as U+FFFD. Of a text
-    with more than `max_source_length` tokens the first ones are translated, and the
-    answer says `truncated`.
+    Any string can be translated. The translation of an empty string, or of white space,
+    is an empty string with score 0. Bytes that are not UTF-8 are read as U+FFFD. Of a
+    text with more than `max_source_length` tokens only the first ones are translated,
+    and the result is marked `truncated`.
 
     Args:
         model: A `StepModel`, such as `Seq2Seq`.
@@ -48,14 +48,14 @@ class Translator:
             both languages.
         search: A `BeamSearch`, `GreedySearch`, `RandomSampling`, or anything else that
             maps `(model, source_ids)` to `Hypotheses`. Default: `BeamSearch()`.
-        max_source_length: The tokens that are read of a text, without the end token
-            (and at most 64 bytes for each, ASCII white space around the text not
-            counted).
+        max_source_length: Most tokens to read of a text, without the end token. (At
+            most 64 bytes are read for each token; ASCII white space around the text
+            does not count.)
 
     Raises:
-        TypeError: If an argument cannot do what it is needed for.
-        ValueError: If `max_source_length` is below 1, or the model's vocabularies are
-            not the tokenizers'.
+        TypeError: If an argument lacks the methods that are needed.
+        ValueError: If `max_source_length` is below 1, or a tokenizer's vocabulary is
+            larger than the model's.
 
     Example:
         >>> translator = Translator(model, tokenizers, BeamSearch(beam_width=5))
@@ -87,7 +87,7 @@ class Translator:
 
     @property
     def max_target_length(self) -> int:
-        """The tokens that `score` reads of a target, without the end token."""
+        """The most tokens that `score` reads of a target, without the end token."""
         return 2 * self.max_source_length + 10
 
     def with_search(
@@ -97,7 +97,7 @@ class Translator:
         max_source_length: int | None = None,
         **changes: Any,
     ) -> Translator:
-        """Returns a translator that searches in another way; this one stays as it is.
+        """Returns a translator with another search; this one does not change.
 
         Both share the model and the tokenizers.
 
@@ -107,7 +107,7 @@ class Translator:
             **changes: Fields of the search that differ, as for `dataclasses.replace`.
 
         Raises:
-            TypeError: If the search is no dataclass, or has no such field.
+            TypeError: If the search is not a dataclass, or has no such field.
             ValueError: If a field cannot have that value.
 
         Example:
@@ -124,7 +124,7 @@ class Translator:
 
     @tf.function(input_signature=[TEXT], autograph=False)
     def serve(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Translates a batch in the graph; an exported model computes just this.
+        """Translates a batch in the graph, as an exported model does.
 
         Args:
             text: tf.string [B].
@@ -143,10 +143,11 @@ class Translator:
 
     @tf.function(input_signature=[IDS], autograph=False)
     def find(self, ids: tf.Tensor) -> Hypotheses:
-        """Searches, in a graph of its own that all methods share.
+        """Runs the search, in a graph of its own that all methods share.
 
         Args:
-            ids: int32 [B, S], each row with an end token and right-padded.
+            ids: int32 [B, S], each row ending with an end token, right-padded with
+                `PAD_ID`.
         """
         return self.search(self.model, ids)
 
@@ -163,21 +164,21 @@ class Translator:
         Args:
             texts: Strings, or bytes in UTF-8; a list, or any iterable of them.
             batch_size: How many are translated at once.
-            progress: Whether to show a progress bar on standard error; where that is no
-                terminal, a line now and then.
+            progress: Whether to show a progress bar on standard error; if that is not
+                a terminal, a line now and then.
             n_best: Whether to return all hypotheses that the search found for a text,
                 the best first, instead of the best one only.
-            prefixes: How each translation must begin, "" where that is free; needs a
-                search that takes prefixes, such as `BeamSearch`.
+            prefixes: The beginning of each translation, "" for any; needs a search that
+                takes prefixes, such as `BeamSearch`.
 
         Returns:
             One `Translation` per text, in the order of the texts; with `n_best`, one
-            list of them. Warns once if some were truncated.
+            list of them per text. Warns once if some texts were truncated.
 
         Raises:
-            TypeError: If `texts` is a single string, or holds something else.
-            ValueError: If `batch_size` is below 1, or the prefixes are not as many as
-                the texts.
+            TypeError: If `texts` is a single string, or holds anything but strings.
+            ValueError: If `batch_size` is below 1, or the number of prefixes is not
+                that of the texts.
         """
         sides, translate = {"texts": texts}, self.explain
         if prefixes is not None:
@@ -197,15 +198,15 @@ class Translator:
         Args:
             texts: Strings, or bytes in UTF-8; any iterable of them, however long.
             batch_size: How many are translated at once.
-            window: How many are read ahead, to be sorted by length: the more, the
-                faster, and the later the first answer comes.
+            window: How many are read ahead and sorted by length. A larger window is
+                faster, but the first result comes later.
             n_best: As for `translate`.
 
         Yields:
-            What `translate` returns, one by one, in the order of the texts.
+            The results of `translate`, one by one, in the order of the texts.
 
         Raises:
-            TypeError: If `texts` is a single string, or holds something else.
+            TypeError: If `texts` is a single string, or holds anything but strings.
             ValueError: If `batch_size` or `window` is below 1.
 
         Example:
@@ -226,24 +227,24 @@ class Translator:
         batch_size: int = 32,
         progress: bool = False,
     ) -> list[Translation]:
-        """Computes how probable given translations are, and what they attend to.
+        """Computes how probable given translations are, and their alignments.
 
         Args:
             texts: Source texts, as for `translate`.
-            targets: A translation of each.
-            batch_size: How many are read at once.
-            progress: Whether to show a progress bar on standard error; where that is no
-                terminal, a line now and then.
+            targets: A translation of each text.
+            batch_size: How many pairs are scored at once.
+            progress: Whether to show a progress bar on standard error; if that is not
+                a terminal, a line now and then.
 
         Returns:
-            One `Translation` per pair: `text` is the target as the tokenizer writes it,
-            `score` its log-probability, the end token's included. An empty text has the
-            empty translation, score 0, whatever its target. Of a target with more than
-            `max_target_length` tokens the first ones are read, and the answer says
-            `truncated`.
+            One `Translation` per pair: `text` is the target as the tokenizer decodes
+            it, `score` its log-probability, that of the end token included. For an
+            empty text it is the empty translation with score 0, whatever the target. Of
+            a target with more than `max_target_length` tokens only the first ones are
+            read, and the result is marked `truncated`.
 
         Raises:
-            TypeError: If either is a single string, or holds something else.
+            TypeError: If either is a single string, or holds anything but strings.
             ValueError: If they differ in number, or `batch_size` is below 1.
         """
         sides = {"texts": texts, "targets": targets}
@@ -257,11 +258,11 @@ class Translator:
         batch_size: int,
         progress: bool,
     ) -> list[list[Translation]]:
-        """Translates in batches of similar length; answers in the order of the texts.
+        """Translates in batches of similar length; keeps the order of the texts.
 
         Args:
             translate: Maps a batch of each side to `answers`.
-            sides: Name → texts, as many of each side.
+            sides: Name → texts, the same number for each name.
             batch_size: As for `translate`.
             progress: As for `translate`.
         """
@@ -303,15 +304,15 @@ class Translator:
     def _explain_prefixed(
         self, text: tf.Tensor, prefix: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Does the same with translations that begin in a given way."""
+        """Translates a batch in the graph, with given beginnings of translations."""
         source = self._read(text)
         prefix = self.target_tokenizer.encode(prefix).to_tensor(PAD_ID)
-        search: Any = self.search  # not all of them take prefixes
+        search: Any = self.search  # not every search takes prefixes
         return self._explained(source, search(self.model, source.ids, prefix))
 
     @tf.function(input_signature=[TEXT, TEXT], autograph=False)
     def forced(self, text: tf.Tensor, target: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Reads given translations of a batch in the graph, as `score` does.
+        """Scores given translations of a batch in the graph, as `score` does.
 
         Args:
             text: tf.string [B].
@@ -341,7 +342,7 @@ def _columns(sides: Mapping[str, Texts]) -> list[list[bytes]]:
 
 
 def _translations(batch: dict[str, tf.Tensor]) -> Iterator[list[Translation]]:
-    """Cuts the padding off a translated batch."""
+    """Yields the hypotheses of each sentence, without padding."""
     batch = {name: value.numpy() for name, value in batch.items()}
     for i, lengths in enumerate(batch["length"]):
         S = batch["source_length"][i]
@@ -356,26 +357,26 @@ def _translations(batch: dict[str, tf.Tensor]) -> Iterator[list[Translation]]:
                 truncated=bool(batch["truncated"][i]),
                 log_probs=batch["log_probs"][i, n, :T].copy(),
             )
-            # Places that no hypothesis has taken are left out, but never all.
+            # Empty places are left out, except for the first one.
             for n, T in enumerate(lengths)
             if T or n == 0
         ]
 
 
 def _string(piece: bytes) -> str:
-    # A piece may be a single byte of a letter, which is not UTF-8 on its own.
+    # A piece may be one byte of a letter, which is not valid UTF-8.
     return piece.decode("utf-8", errors="replace")
 
 
 def all_bytes(name: str, texts: Texts) -> list[bytes]:
-    """Checks texts and encodes them; a lone surrogate becomes invalid UTF-8.
+    """Encodes texts in UTF-8; a lone surrogate becomes invalid UTF-8.
 
     Args:
-        name: What the user calls them.
+        name: Name of the argument, for the error message.
         texts: Strings, or bytes in UTF-8.
 
     Raises:
-        TypeError: If it is a single string, or holds something else.
+        TypeError: If it is a single string, or holds anything but strings.
     """
     _check_iterable(name, texts)
     if isinstance(texts, tf.Tensor):
@@ -421,7 +422,7 @@ def _sides(tokenizers: Any) -> tuple[Tokenizer, Tokenizer]:
 
 
 def _check_vocabulary(side: str, tokenizer: Tokenizer, model: StepModel) -> None:
-    """Refuses ids that the model does not know: an error deep in the graph."""
+    """Raises ValueError if a tokenizer has ids that the model does not know."""
     known = vocab_size_of(model, side)
     if known is not None and tokenizer.vocab_size > known:
         raise ValueError(
