@@ -108,7 +108,7 @@ class TrainOptions(Options):
     Args:
         run_dir: Directory for all results; an existing run is resumed.
         preset: The model and its hyperparameters; a recipe (multi30k, multi30k-small,
-            wu2021-tiny) also says how to train it. Options given here go first.
+            wu2021-tiny) also says how to train it. Other options override it.
     """
 
     positional = ()
