@@ -78,7 +78,7 @@ def _one_of(name: str, value: Callable[[str, str], Value] = _parallel) -> Slot:
 
 @functools.cache
 def section(name: str) -> tuple[tuple[str, str], ...]:
-    """English and German of a section of the file, such as "frames"."""
+    """Returns the pairs (English, German) of a section, such as "frames"."""
     return tuple((english, german.strip()) for english, german in _file().items(name))
 
 
