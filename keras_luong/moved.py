@@ -144,7 +144,7 @@ def gone_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
     return find
 
 
-def refuse_old_names(base: type, renamed: Mapping[str, str]) -> None:
+def refuse_old_names(base: Any, renamed: Mapping[str, str]) -> None:
     """Lets nobody subclass a class with methods that are never called any more.
 
     Args:
@@ -152,7 +152,7 @@ def refuse_old_names(base: type, renamed: Mapping[str, str]) -> None:
         renamed: The new name of each method by its old one.
     """
 
-    def check(cls: type, **kwargs: Any) -> None:
+    def check(cls: Any, **kwargs: Any) -> None:
         super(base, cls).__init_subclass__(**kwargs)
         for old in renamed.keys() & vars(cls).keys():
             raise TypeError(

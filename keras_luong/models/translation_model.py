@@ -149,7 +149,7 @@ class TranslationModel(FusedModel):
             >>> model = kl.Seq2Seq.from_preset("bahdanau2015", 8000, 8000, units=512,
             ...                                encoder_units=512)
         """
-        model = model_class(name)
+        model: Any = model_class(name)
         model = cls if issubclass(cls, model) else model
         if not issubclass(model, cls):
             raise ValueError(
