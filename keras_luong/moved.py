@@ -9,6 +9,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import pkgutil
 import runpy
 import sys
 import warnings
@@ -46,6 +47,26 @@ MOVED = {
     "keras_luong.training.run_ensemble": "keras_luong.runs.ensemble",
     "keras_luong.training.run_lock": "keras_luong.runs.lock",
     "keras_luong.training.translation_evaluation": "keras_luong.runs.validation",
+}
+
+#: Methods that subclasses may have overridden by other names: a base -> old -> new.
+RENAMED = {
+    "keras_luong.layers.attention:LuongAttention": {
+        "dropout_noise": "draw_noise",
+        "recurrent": "has_state",
+    },
+    "keras_luong.layers.local_attention:LocalAttention": {"centres": "_centres"},
+    "keras_luong.layers.decoder_cell:DecoderCell": {
+        "advance": "step",
+        "dropout_noise": "sequence_mode",
+        "look": "attend",
+        "run_above": "step_layers_above",
+        "run_layer": "step_layer",
+        "run_layers": "scan_layers",
+    },
+    "keras_luong.models.translation_model:TranslationModel": {
+        "advance": "step_features"
+    },
 }
 
 
@@ -123,23 +144,30 @@ def gone_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
     return find
 
 
-def refuse_old_names(cls: type, **renamed: str) -> None:
-    """Raises TypeError where a class overrides what nobody calls any more.
+def refuse_old_names(base: Any, renamed: Mapping[str, str]) -> None:
+    """Lets nobody subclass a class with methods that are never called any more.
 
     Args:
-        cls: A subclass, in its base's `__init_subclass__`.
-        **renamed: The new name of each method by its old one.
+        base: The class; to define such a method in a subclass is a TypeError then.
+        renamed: The new name of each method by its old one.
     """
-    for old in renamed.keys() & vars(cls).keys():
-        raise TypeError(
-            f"{cls.__name__}.{old} would never be called: its name is {renamed[old]} "
-            "now, and its arguments may be others"
-        )
+
+    def check(cls: Any, **kwargs: Any) -> None:
+        super(base, cls).__init_subclass__(**kwargs)
+        for old in renamed.keys() & vars(cls).keys():
+            raise TypeError(
+                f"{cls.__name__}.{old} would never be called: its name is "
+                f"{renamed[old]} now, and its arguments may be others"
+            )
+
+    setattr(base, "__init_subclass__", classmethod(check))  # noqa: B010
 
 
 def install() -> None:
-    """Lets the old names be imported."""
+    """Lets the old names be imported, and refuses them in subclasses."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         # First: where a directory has gone, `git pull` may leave its `__pycache__`, and
         # Python would take that for an empty package.
         sys.meta_path.insert(0, _Finder())
+        for base, renamed in RENAMED.items():
+            refuse_old_names(pkgutil.resolve_name(base), renamed)

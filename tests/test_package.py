@@ -73,7 +73,6 @@ NEED_NOT_BE_OPENED = {
     "config/fields": "types such as Rate, which say what they check",
     "checks": "functions such as check_rate, likewise",
     "compat": "functions such as get_keras_mask, which say what they do",
-    "moved": "old names",
     "special_ids": "four numbers",
     "types": "names for Any",
 }

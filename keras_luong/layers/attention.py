@@ -17,8 +17,7 @@ from keras import ops
 from keras_luong.checks import check_axes, check_flag, check_rate, check_size
 from keras_luong.layers.cells import draw_noise, dropped
 from keras_luong.layers.recurrence import INFERENCE, Mode, Noise, scan
-from keras_luong.layers.scores import Project, Score, make_score, matmul
-from keras_luong.moved import refuse_old_names
+from keras_luong.layers.scores import Project, Score, make_score
 from keras_luong.types import Shape, Tensor
 
 
@@ -120,11 +119,6 @@ class LuongAttention(keras.layers.Layer):
         >>> context = attention(decoder_states, encoder_states, value_mask=mask)
         >>> h_tilde = kl.AttentionalVector(512)(context, decoder_states)
     """
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuses methods by names that an earlier version called."""
-        super().__init_subclass__(**kwargs)
-        refuse_old_names(cls, dropout_noise="draw_noise", recurrent="has_state")
 
     def __init__(
         self,
@@ -274,12 +268,7 @@ class LuongAttention(keras.layers.Layer):
         return weights, [past + weights for past in state]
 
     def align(
-        self,
-        query: Tensor,
-        keys: Tensor,
-        mask: Tensor,
-        coverage: Tensor | None = None,
-        project: Project = matmul,
+        self, query: Tensor, keys: Tensor, mask: Tensor, coverage: Any, project: Project
     ) -> Tensor:
         """Weights of N places for every query (Eq. 7); a subclass may have others.
 

@@ -17,7 +17,6 @@ from keras_luong.compat import UncastLayer
 from keras_luong.layers.attention import Memory, make_memory
 from keras_luong.layers.cells import CellInput, States, dropped
 from keras_luong.layers.recurrence import INFERENCE, Mode, Noise, RecurrentLayers
-from keras_luong.moved import refuse_old_names
 from keras_luong.types import Shape, Tensor
 
 
@@ -62,19 +61,6 @@ class DecoderCell(RecurrentLayers, UncastLayer):
 
     #: The lowest layer whose input is added to its output, where `residual`.
     first_residual = 1
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuses methods by names that an earlier version called."""
-        super().__init_subclass__(**kwargs)
-        refuse_old_names(
-            cls,
-            advance="step",
-            look="attend",
-            dropout_noise="sequence_mode",
-            run_layer="step_layer",
-            run_above="step_layers_above",
-            run_layers="scan_layers",
-        )
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from keras_luong.checks import check_choice, check_flag, check_size
 from keras_luong.layers.attention import LuongAttention, Memory
 from keras_luong.layers.cells import dropped
 from keras_luong.layers.recurrence import INFERENCE, Mode
-from keras_luong.layers.scores import Project, Score, matmul
+from keras_luong.layers.scores import Score
 from keras_luong.types import Tensor
 
 ALIGNMENTS = ("monotonic", "predictive")
@@ -167,9 +167,7 @@ class LocalAttention(LuongAttention):
             )
             self.position_scale = self._add_kernel("position_scale", units)
 
-    def centres(
-        self, query: Tensor, positions: Any, lengths: Tensor, project: Project = matmul
-    ) -> Tensor:
+    def _centres(self, query, positions, lengths, project):
         """p_t of every query (Eq. 9, or t for local-m).
 
         Args:
@@ -210,14 +208,15 @@ class LocalAttention(LuongAttention):
         mode: Mode = INFERENCE,
     ) -> tuple[Tensor, Tensor, Sequence[Tensor]]:
         """See `LuongAttention.attend`; `positions` are needed for local-m."""
-        centres = self.centres(query, positions, memory.lengths, mode.project)
+        centres = self._centres(query, positions, memory.lengths, mode.project)
         window = window_around(centres, self.window, memory.mask)
         coverage = None
         if self.coverage:
             coverage = ops.take_along_axis(state[0], window.index, axis=-1)
         keys = gather(memory.keys, window.index)
         weights = self.align(query, keys, window.inside, coverage, mode.project)
-        weights = self.choose(self._focus(weights, window, centres), mode.training)
+        focused = self._focus(weights, window, centres)
+        weights = self.choose(focused, mode.training)
         noise = mode.noise.attention
         if noise is not None:  # [B, 1, S], of which the window's places [B, Q, W]
             noise = gather(ops.swapaxes(noise, 1, 2), window.index)[..., 0]

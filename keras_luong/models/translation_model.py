@@ -16,7 +16,6 @@ from keras_luong.checks import check_choice
 from keras_luong.compat import flat_layers
 from keras_luong.config.presets import PRESETS
 from keras_luong.models.restricted import Restricted
-from keras_luong.moved import refuse_old_names
 from keras_luong.training.fused_model import FusedModel
 from keras_luong.types import Tensor
 
@@ -51,11 +50,6 @@ class TranslationModel(FusedModel):
     config_class: type
     fixed: dict[str, Any] = {}
     required: tuple[str, ...] = ()
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuses methods by names that an earlier version called."""
-        super().__init_subclass__(**kwargs)
-        refuse_old_names(cls, advance="step_features")
 
     def __init__(self, config: Any, dtype: Any = None, **kwargs: Any) -> None:
         self.check(config)
@@ -155,10 +149,9 @@ class TranslationModel(FusedModel):
             >>> model = kl.Seq2Seq.from_preset("bahdanau2015", 8000, 8000, units=512,
             ...                                encoder_units=512)
         """
-        model = model_class(name)
-        if issubclass(cls, model):
-            model = cls  # a subclass of one's own
-        elif not issubclass(model, cls):
+        model: Any = model_class(name)
+        model = cls if issubclass(cls, model) else model
+        if not issubclass(model, cls):
             raise ValueError(
                 f"The preset {name} is a {model.__name__}, and no {cls.__name__}: use "
                 f"{model.__name__}.from_preset"
