@@ -68,6 +68,7 @@ NEED_NOT_BE_OPENED = {
     "layers/monotonic_attention": "an option, off by default: made, not built upon",
     "layers/coverage_loss": "an option, off by default: made, not built upon",
     "models/restricted": "an option of searches: made, not built upon",
+    "models/cast_weights": "for searches in mixed precision: called, not built upon",
     "training/fused_model": "what fit does; to its subclasses it is a keras.Model",
     "config/presets": "the papers' figures, a table",
     "config/fields": "types such as Rate, which say what they check",

@@ -18,6 +18,7 @@ from keras_luong.checks import (
     check_rate,
     check_size,
 )
+from keras_luong.special_ids import EOS_ID
 
 
 def _check_count(name: str, value: Any) -> int:
@@ -26,6 +27,14 @@ def _check_count(name: str, value: Any) -> int:
 
 def _check_seed(name: str, value: Any) -> int:
     return check_size(name, value, smallest=0, largest=2**32 - 1)
+
+
+def _check_vocab_size(name: str, value: Any) -> int:
+    if (size := check_size(name, value)) <= EOS_ID + 1:
+        raise ValueError(
+            f"{name} must be more than the {EOS_ID + 1} special ids. Received: {size}"
+        )
+    return size
 
 
 def _check_number(name: str, value: Any) -> float:
@@ -44,6 +53,7 @@ def _check_text(name: str, value: Any) -> str:
 
 #: Numbers that say what they may be; a plain `int` is at least 1.
 Count = Annotated[int, _check_count]  # 0 or more
+VocabSize = Annotated[int, _check_vocab_size]
 Seed = Annotated[int, _check_seed]
 Number = Annotated[float, _check_number]
 Rate = Annotated[float, check_rate]  # in [0, 1)

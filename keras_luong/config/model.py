@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, ClassVar, Literal, TypeVar
 
 from keras_luong.checks import check_choice
-from keras_luong.config.fields import check_fields
+from keras_luong.config.fields import VocabSize, check_fields
 from keras_luong.config.presets import PRESETS
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
@@ -23,8 +23,8 @@ class ModelConfig:
         target_vocab_size: Number of target ids, likewise.
     """
 
-    source_vocab_size: int
-    target_vocab_size: int
+    source_vocab_size: VocabSize
+    target_vocab_size: VocabSize
 
     pad_id: ClassVar[int] = PAD_ID
     unk_id: ClassVar[int] = UNK_ID
@@ -37,13 +37,6 @@ class ModelConfig:
         for name, value in self.implied().items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
-        special = len((PAD_ID, UNK_ID, BOS_ID, EOS_ID))
-        for name in ("source_vocab_size", "target_vocab_size"):
-            if getattr(self, name) <= special:
-                raise ValueError(
-                    f"{name} must be more than the {special} special ids. "
-                    f"Received: {getattr(self, name)}"
-                )
         shared = self.source_vocab_size == self.target_vocab_size
         if getattr(self, "tie_embeddings", None) == "all" and not shared:
             raise ValueError(

@@ -15,6 +15,7 @@ from keras import ops
 from keras_luong.checks import check_choice
 from keras_luong.compat import flat_layers
 from keras_luong.config.presets import PRESETS
+from keras_luong.models.cast_weights import cast_weights
 from keras_luong.models.restricted import Restricted
 from keras_luong.training.fused_model import FusedModel
 from keras_luong.types import Tensor
@@ -197,21 +198,9 @@ class TranslationModel(FusedModel):
     def cast_weights(self) -> list[tuple[keras.Variable, Tensor]]:
         """Pairs of a weight and what to read in its place, under mixed precision.
 
-        See `keras_luong.decoding.cast_once`. Matrices are cast to the dtype in which
-        their layer computes. Vectors are small, and some of them, such as those of
-        layer normalisation, stay in float32.
+        See `keras_luong.decoding.cast_once`.
         """
-        dtypes = {}
-        for layer in flat_layers(self):  # a layer comes after what it is a part of
-            for weight in layer.weights:
-                # An embedding casts the rows that it has looked up.
-                casts = layer.autocast or isinstance(layer, keras.layers.Embedding)
-                cast = casts and len(weight.shape) > 1
-                dtypes[id(weight)] = layer.compute_dtype if cast else weight.dtype
-        weights = [weight for weight in self.weights if "float" in weight.dtype]
-        if all(weight.dtype == dtypes[id(weight)] for weight in weights):
-            return []
-        return [(weight, ops.cast(weight, dtypes[id(weight)])) for weight in weights]
+        return cast_weights(self)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, and which of the layers are frozen."""
