@@ -12,7 +12,6 @@ import tensorflow as tf
 from keras_luong import Translation, Translator
 from keras_luong.decoding import BeamSearch, GreedySearch
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
-from keras_luong.progress import Progress
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID
 from keras_luong.text.tokenizer_pair import (
     SentencePieceTokenizer,
@@ -189,7 +188,7 @@ def test_a_hypothesis_that_does_not_exist_is_empty():
 
 
 def test_the_progress_bar_counts_texts(monkeypatch, capsys):
-    monkeypatch.setattr(Progress, "_is_tty", True)
+    monkeypatch.setattr("keras_luong.progress._is_terminal", lambda stream: True)
     make().translate(["one"] * 5, batch_size=2, progress=True)
     assert "5/5" in capsys.readouterr().err
     make().translate(["one"] * 5, batch_size=2)
