@@ -99,10 +99,13 @@ class TestRefusals:
         with pytest.raises(error, match=message):
             run("evaluate", path, *words)
 
-    @pytest.mark.parametrize("names", [["a"], ["a", "b", "c"]])
-    def test_not_two_files(self, path, names):
-        message = f"--test needs two files.*Received: {' '.join(names)}"
-        self.refuse(path, message, "--test", *names)
+    @pytest.mark.parametrize(
+        "names, message",
+        [(["a"], "--test needs a value"), (["a", "b", "c"], "Nothing takes c")],
+    )
+    def test_not_two_files(self, path, names, message, capsys):
+        self.refuse(path, "2", "--test", *names, error=SystemExit)
+        assert message in capsys.readouterr().err
 
     def test_files_that_cannot_be_read(self, path, tmp_path):
         one, two, bad = (tmp_path / name for name in ("one", "two", "bad"))

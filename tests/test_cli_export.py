@@ -184,7 +184,8 @@ class TestOrigin:
             for i, name in enumerate("abc")
         )
         write_json(RunDirectory(third).results, {"test": {"bleu": 41.0}})
-        asked = options("export", first, "x", "--ensemble", second, third)
+        words = f"--ensemble {second} --ensemble={third}".split()
+        asked = options("export", first, "x", *words)
         about = export.origin(asked, None)
         assert [run["settings"] for run in about["ensemble"]] == [
             {"seed": 1},

@@ -39,7 +39,8 @@ def test_an_ensemble_of_runs(runs):
         translators[0].tokenizers,
         translators[0].search,
     ).translate(TEXTS)
-    found = load_translator(options("translate", first, "--ensemble", *others))
+    words = [word for other in others for word in ("--ensemble", other)]
+    found = load_translator(options("translate", *words, first))
     for one, other in zip(found.translate(TEXTS), expected, strict=True):
         assert one.text == other.text
         np.testing.assert_allclose(one.score, other.score, rtol=1e-5)
@@ -52,7 +53,8 @@ def test_an_ensemble_of_runs(runs):
 def test_another_precision(runs, precision):
     """What a command needs comes before what is asked for."""
     _, (first, *others) = runs
-    words = ["--precision", "mixed_bfloat16", "--ensemble", *others]
+    words = ["--precision", "mixed_bfloat16"]
+    words += [word for other in others for word in ("--ensemble", other)]
     asked = options("score", first, "a", "b", *words)
     found = load_translator(asked, precision if precision == "float32" else None)
     policies = {model.dtype_policy.name for model in found.model.models}
