@@ -12,14 +12,14 @@ import functools
 import numbers
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import tensorflow as tf
 
-from keras_luong.checks import check_flag, check_not_negative, check_size
+from keras_luong.checks import check_size
+from keras_luong.config.fields import NotNegative, check_fields
 from keras_luong.decoding.cast_once import cast_once
-from keras_luong.decoding.checked_fields import Check, check_fields, optional
 from keras_luong.decoding.constraints import forced_tokens, repeats
 from keras_luong.decoding.history import History, record, trace_back
 from keras_luong.decoding.hypotheses import IMPOSSIBLE, Hypotheses
@@ -40,6 +40,9 @@ from keras_luong.decoding.search_state import (
 from keras_luong.decoding.shortlist import Shortlist
 from keras_luong.decoding.stepping import (
     LONGEST,
+    Size,
+    SizeOrNone,
+    SizeOrZero,
     StepModel,
     check_source_ids,
     check_target_ids,
@@ -54,6 +57,42 @@ from keras_luong.decoding.top_k import top_k
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID
 
 FEW = 16  # if more ids are forbidden, the whole vocabulary is masked
+
+
+def _penalty(read: Callable[[Any], Any]) -> Callable[[str, Any], Any]:
+    """Returns a check of a penalty that keeps numbers and makes objects of mappings."""
+
+    def check(name: str, given: Any) -> Any:
+        del name  # `read` has it
+        penalty = read(given)
+        return float(given) if isinstance(given, numbers.Real) else penalty
+
+    return check
+
+
+def _check_forbidden(name: str, given: Any) -> tuple[int, ...]:
+    if not isinstance(given, Iterable):
+        raise TypeError(f"{name} must be ids, such as (1,). Received: {given!r}")
+    # Files hold a list. A tuple makes the search hashable.
+    ids = tuple(check_size(f"an id in {name}", x, smallest=0) for x in given)
+    if EOS_ID in ids:
+        raise ValueError(
+            f"{name} must not hold the end id, without which nothing ends. "
+            f"Received: {ids!r}"
+        )
+    return ids
+
+
+def _check_shortlist(name: str, given: Any) -> Shortlist | None:
+    if not isinstance(given, Shortlist | None):
+        raise TypeError(f"{name} must be a Shortlist or None. Received: {given!r}")
+    return given
+
+
+def _check_early_stopping(name: str, given: Any) -> bool | str:
+    if not isinstance(given, bool) and given != "first":
+        raise ValueError(f'{name} must be True, False or "first". Received: {given!r}')
+    return given
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,23 +165,27 @@ class BeamSearch:
         >>> hypotheses.ids[:, 0]  # the best translation of each sentence
     """
 
-    beam_width: int = 5
-    n_best: int = 1
-    max_length: int | None = 100
-    length_penalty: float | Mapping[str, Any] | LengthPenalty = 0.0
-    coverage_penalty: float | Mapping[str, Any] | CoveragePenalty = 0.0
-    min_length: int = 0
-    min_length_ratio: float = 0.0
-    max_length_ratio: float | None = None
-    no_repeat_ngram: int = 0
-    forbidden: tuple[int, ...] = ()
-    shortlist: Shortlist | None = None
-    early_stopping: bool | str = True
+    beam_width: Size = 5
+    n_best: Size = 1
+    max_length: SizeOrNone = 100
+    length_penalty: Annotated[
+        float | Mapping[str, Any] | LengthPenalty, _penalty(length_penalty_of)
+    ] = 0.0
+    coverage_penalty: Annotated[
+        float | Mapping[str, Any] | CoveragePenalty, _penalty(coverage_penalty_of)
+    ] = 0.0
+    min_length: SizeOrZero = 0
+    min_length_ratio: NotNegative = 0.0
+    max_length_ratio: NotNegative | None = None
+    no_repeat_ngram: SizeOrZero = 0
+    forbidden: Annotated[tuple[int, ...], _check_forbidden] = ()
+    shortlist: Annotated[Shortlist | None, _check_shortlist] = None
+    early_stopping: Annotated[bool | str, _check_early_stopping] = True
     compact: bool = True
 
     def __post_init__(self) -> None:
         """Checks the settings, and converts NumPy numbers to Python's."""
-        check_fields(self, _CHECKS)
+        check_fields(self)
         if self.n_best > self.beam_width:
             raise ValueError(
                 f"n_best must be at most beam_width. Received: n_best={self.n_best}, "
@@ -396,60 +439,3 @@ def _share_of(lengths: tf.Tensor, ratio: float) -> tf.Tensor:
     product = tf.minimum(tf.cast(lengths, tf.float32) * ratio, float(LONGEST))
     # 0.1 * 30 is a little above 3 in floating point.
     return tf.cast(tf.math.ceil(product - 1e-4), tf.int32)
-
-
-def _size(smallest: int, **options: Any) -> Check:
-    return functools.partial(check_size, smallest=smallest, largest=LONGEST, **options)
-
-
-def _penalty(read: Callable[[Any], Any]) -> Check:
-    """Returns a check of a penalty that keeps numbers and makes objects of mappings."""
-
-    def check(name: str, given: Any) -> Any:
-        del name  # `read` has it
-        penalty = read(given)
-        return float(given) if isinstance(given, numbers.Real) else penalty
-
-    return check
-
-
-def _check_forbidden(name: str, given: Any) -> tuple[int, ...]:
-    if not isinstance(given, Iterable):
-        raise TypeError(f"{name} must be ids, such as (1,). Received: {given!r}")
-    # Files hold a list. A tuple makes the search hashable.
-    ids = tuple(check_size(f"an id in {name}", x, smallest=0) for x in given)
-    if EOS_ID in ids:
-        raise ValueError(
-            f"{name} must not hold the end id, without which nothing ends. "
-            f"Received: {ids!r}"
-        )
-    return ids
-
-
-def _check_shortlist(name: str, given: Any) -> Shortlist | None:
-    if not isinstance(given, Shortlist | None):
-        raise TypeError(f"{name} must be a Shortlist or None. Received: {given!r}")
-    return given
-
-
-def _check_early_stopping(name: str, given: Any) -> bool | str:
-    if not isinstance(given, bool) and given != "first":
-        raise ValueError(f'{name} must be True, False or "first". Received: {given!r}')
-    return given
-
-
-_CHECKS: dict[str, Check] = {
-    "beam_width": _size(1),
-    "n_best": _size(1),
-    "max_length": _size(1, optional=True),
-    "length_penalty": _penalty(length_penalty_of),
-    "coverage_penalty": _penalty(coverage_penalty_of),
-    "min_length": _size(0),
-    "min_length_ratio": check_not_negative,
-    "max_length_ratio": optional(check_not_negative),
-    "no_repeat_ngram": _size(0),
-    "forbidden": _check_forbidden,
-    "shortlist": _check_shortlist,
-    "early_stopping": _check_early_stopping,
-    "compact": check_flag,
-}

@@ -16,8 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import tensorflow as tf
 
-from keras_luong.checks import check_not_negative
-from keras_luong.decoding.checked_fields import check_fields
+from keras_luong.config.fields import NotNegative, check_fields
 
 LEAST_COVERAGE = 1e-6  # at least this, so that its logarithm is finite
 
@@ -88,8 +87,7 @@ class _Weighted:
 
     def __post_init__(self) -> None:
         """Checks the number."""
-        weight = dataclasses.fields(self)[0].name
-        check_fields(self, {weight: check_not_negative})
+        check_fields(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +125,7 @@ class GNMTLengthPenalty(_WeightedLengthPenalty):
         -1.5
     """
 
-    alpha: float
+    alpha: NotNegative
     kind: str = dataclasses.field(default="gnmt", init=False)
 
     def score(self, log_probs: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
@@ -152,7 +150,7 @@ class AverageLengthPenalty(_WeightedLengthPenalty):
         -0.5
     """
 
-    alpha: float = 1.0
+    alpha: NotNegative = 1.0
     kind: str = dataclasses.field(default="average", init=False)
 
     def score(self, log_probs: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
@@ -177,7 +175,7 @@ class WordReward(_WeightedLengthPenalty):
         -1.0
     """
 
-    reward: float
+    reward: NotNegative
     kind: str = dataclasses.field(default="reward", init=False)
 
     def score(self, log_probs: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
@@ -205,7 +203,7 @@ class GNMTCoveragePenalty(_Weighted):
         -0.6931471824645996
     """
 
-    beta: float
+    beta: NotNegative
     kind: str = dataclasses.field(default="gnmt", init=False)
 
     def score(self, coverage: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
@@ -243,7 +241,7 @@ class SummaryCoveragePenalty(_Weighted):
         -5.0
     """
 
-    beta: float
+    beta: NotNegative
     kind: str = dataclasses.field(default="summary", init=False)
 
     def score(self, coverage: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:

@@ -11,16 +11,16 @@ import math
 import numbers
 import sys
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import tensorflow as tf
 
 from keras_luong.checks import check_size
+from keras_luong.config.fields import check_fields
 from keras_luong.decoding.cast_once import cast_once
-from keras_luong.decoding.checked_fields import Check, check_fields, optional
 from keras_luong.decoding.hypotheses import IMPOSSIBLE, Hypotheses, Written, collect
 from keras_luong.decoding.stepping import (
-    LONGEST,
+    SizeOrNone,
     StepModel,
     check_source_ids,
     follow,
@@ -32,6 +32,15 @@ from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID
 
 SEEDS = 2**63  # a seed is an int64
 FEW = 256  # tokens to sort first, as they are usually enough for `top_p`
+
+
+def _check_number(name: str, value: Any, above: float, what: str) -> float:
+    """Returns the number if it is in (0, above) and not denormal (treated as 0)."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number. Received: {value!r}")
+    if not sys.float_info.min <= float(value) < above:
+        raise ValueError(f"{name} must be {what}. Received: {value!r}")
+    return float(value)
 
 
 class Samples(NamedTuple):
@@ -93,16 +102,26 @@ class RandomSampling:
         >>> hypotheses.ids  # [B, 5, T]
     """
 
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
+    temperature: Annotated[
+        float, partial(_check_number, above=math.inf, what="positive and finite")
+    ] = 1.0
+    top_k: Annotated[int | None, partial(check_size, optional=True)] = None
+    top_p: (
+        Annotated[
+            float,
+            partial(_check_number, above=math.nextafter(1, 2), what="in (0, 1]"),
+        ]
+        | None
+    ) = None
     num_samples: int = 1
-    max_length: int | None = 100
-    seed: int | None = None
+    max_length: SizeOrNone = 100
+    seed: Annotated[
+        int | None, partial(check_size, optional=True, smallest=0, largest=SEEDS - 1)
+    ] = None
 
     def __post_init__(self) -> None:
         """Checks the settings, and converts NumPy numbers to Python's."""
-        check_fields(self, _CHECKS)
+        check_fields(self)
 
     def __call__(self, model: StepModel, source_ids: tf.Tensor) -> Hypotheses:
         """Draws `num_samples` hypotheses per sentence, scored by log-probability.
@@ -300,24 +319,3 @@ def _extend(samples, tokens, gains, state, limits):
     lengths = samples.lengths + tf.cast(samples.is_open, tf.int32)
     goes_on = (tokens != EOS_ID) & (lengths < limits) & (log_probs > IMPOSSIBLE)
     return Samples(tokens, log_probs, lengths, samples.is_open & goes_on, state)
-
-
-def _check_number(name: str, value: Any, above: float, what: str) -> float:
-    """Returns the number if it is in (0, above) and not denormal (treated as 0)."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} must be a number. Received: {value!r}")
-    if not sys.float_info.min <= float(value) < above:
-        raise ValueError(f"{name} must be {what}. Received: {value!r}")
-    return float(value)
-
-
-_CHECKS: dict[str, Check] = {
-    "temperature": partial(_check_number, above=math.inf, what="positive and finite"),
-    "top_k": partial(check_size, optional=True),
-    "top_p": optional(
-        partial(_check_number, above=math.nextafter(1, 2), what="in (0, 1]")
-    ),
-    "num_samples": check_size,
-    "max_length": partial(check_size, optional=True, largest=LONGEST),
-    "seed": partial(check_size, optional=True, smallest=0, largest=SEEDS - 1),
-}

@@ -5,14 +5,21 @@ Shapes: B batch, S source length, T target length, K beam, V vocabulary.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from functools import partial
+from typing import Annotated, Any, Protocol
 
 import tensorflow as tf
 
+from keras_luong.checks import check_size
 from keras_luong.decoding.hypotheses import Hypotheses
 from keras_luong.special_ids import PAD_ID
 
 LONGEST = 2**20  # tokens: far beyond any sentence, far from overflow
+
+#: Settings of a search, checked by `keras_luong.config.fields.check_fields`.
+Size = Annotated[int, partial(check_size, largest=LONGEST)]
+SizeOrZero = Annotated[int, partial(check_size, smallest=0, largest=LONGEST)]
+SizeOrNone = Annotated[int | None, partial(check_size, optional=True, largest=LONGEST)]
 
 
 class StepModel(Protocol):
