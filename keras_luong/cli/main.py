@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import inspect
@@ -9,8 +10,9 @@ import itertools
 import os
 import re
 import sys
+import tempfile
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from typing import Any, NoReturn
 
@@ -95,14 +97,35 @@ def main(
     name, options = parsed
 
     def work() -> None:
-        ready()
-        command = run or importlib.import_module(f"keras_luong.cli.{name}").run
+        with contextlib.nullcontext() if debug or sys.stderr is None else _quiet():
+            ready()
+            command = run or importlib.import_module(f"keras_luong.cli.{name}").run
         command(options)
 
-    if not debug:
-        # What TensorFlow says of the machine would hide what we say of a mistake.
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     run_carefully(work, debug)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps TensorFlow from describing the machine, which would hide what we say.
+
+    It obeys its variable for the level of messages only once it is loaded, and writes
+    past Python's `sys.stderr` until then. Where loading fails, all is told.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    sys.stderr.flush()
+    standard = os.dup(2)
+    with tempfile.TemporaryFile() as told:
+        os.dup2(told.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            told.seek(0)
+            os.write(standard, told.read())
+            raise
+        finally:
+            os.dup2(standard, 2)
+            os.close(standard)
 
 
 def run_carefully(run: Callable[[], Any], debug: bool = False, prog: str = PROG) -> Any:
