@@ -31,7 +31,7 @@ def runs(tmp_path_factory):
         run = RunDirectory(parent / name)
         write_record(run.path, model, BeamSearch(), 20, settings)
         run.history.write_text("".join(json.dumps(epoch) + "\n" for epoch in epochs))
-    results = {"validation": {"bleu": 35.5}, "test": {"bleu": 99.0}}
+    results = {"validation": {"bleu": 35.5, "chrf": 60.25}, "test": {"bleu": 99.0}}
     write_json(RunDirectory(parent / "a").results, results)
     return parent
 
@@ -45,8 +45,9 @@ def test_shows_what_differs_and_what_was_reached(runs, capsys):
     assert capsys.readouterr().out == text + "\n"
     header, _, first, second = text.splitlines()
     assert cells(header) == list(HEADER)
-    assert cells(first) == ["b", "attention none", "1", "2", "5.00", "31.00", ""]
-    assert cells(second) == ["a", "dropout 0.1", "2", "2", "5.00", "33.25", "35.50"]
+    assert cells(first) == ["b", "attention none", "1", "2", "5.00", "31.00", "", ""]
+    scores = ["33.25", "35.50", "60.25"]
+    assert cells(second) == ["a", "dropout 0.1", "2", "2", "5.00", *scores]
     assert "99" not in text  # never the test set
 
 

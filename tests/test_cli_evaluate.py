@@ -13,6 +13,7 @@ from keras_luong.cli import evaluate
 from keras_luong.cli.translators import load_translator
 from keras_luong.decoding import BeamSearch
 from keras_luong.evaluation.bleu import bleu
+from keras_luong.evaluation.chrf import chrf
 from keras_luong.files import write_json
 from keras_luong.runs.record import read_record
 
@@ -52,9 +53,9 @@ def said(loaded):
 
 def test_the_runs_own_splits(path, said, capsys):
     run("evaluate", path)
-    validation, test = capsys.readouterr().out.splitlines()
-    score = bleu(said, said[::-1], "none")
-    assert validation == f"{'validation':12} {score}, 5 sentences"
+    validation, letters, test, _ = capsys.readouterr().out.splitlines()
+    assert validation == f"{'validation':12} {bleu(said, said[::-1], 'none')}"
+    assert letters == f"{'':12} {chrf(said, said[::-1])}, 5 sentences"
     assert test.startswith("test_a       BLEU 100.00 (")
     assert "tok:none" in validation and "tok:none" in test
 

@@ -47,16 +47,17 @@ def test_the_best_search_becomes_the_runs(tuned, capsys):
     file.write_text("\n".join(references) + "\n")
     words = ["--beam_widths", "1", "4", "--length_penalties", "0", "3"]
     best = run("tune", path, *words)
-    assert best == (4, 3.0, pytest.approx(100))
+    assert best == (4, 3.0, pytest.approx(100), pytest.approx(100))
     translator = load(path)
     search = translator.search
     assert (search.beam_width, search.length_penalty) == (4, 3.0)
     assert search.max_length == 9  # the rest as it was
     assert [t.text for t in translator.translate(sources)] == references
     *lines, last = capsys.readouterr().out.splitlines()
-    rows = [line.split() for line in lines[1:]]
+    rows = [line.split() for line in lines[1:-2]]
     pairs = [["1", "0"], ["1", "3"], ["4", "0"], ["4", "3"]]
     assert [row[:2] for row in rows] == pairs
+    assert "tok:13a" in lines[-2] and "nc:6" in lines[-1]
     assert last == f"{path} translates with 4, 3"
     other = bleu(texts(translator, sources, 1, 0.0), references).score
     assert float(rows[0][2]) == pytest.approx(other, abs=0.01) and other < 99

@@ -14,6 +14,8 @@ from keras_luong.config.seq2seq import (
     Seq2SeqConfig,
 )
 from keras_luong.config.training import (
+    OF_PIECES,
+    UNRECORDED,
     TrainingConfig,
     defaults,
     model_config_class,
@@ -125,7 +127,30 @@ def test_settings_are_json_of_one_level():
 def test_what_is_implied_is_the_presets():
     config = make("small", units=16, num_layers=3, vocab_size=50)
     assert config.implied == make("small", vocab_size=50).implied
-    assert config.implied == dataclasses.asdict(Seq2SeqConfig(50, 50))
+    unrecorded = {name: getattr(config, name) for name in UNRECORDED}
+    assert config.implied == dataclasses.asdict(Seq2SeqConfig(50, 50)) | unrecorded
+
+
+@pytest.mark.parametrize(
+    "language, tokenize",
+    [("de", "13a"), ("zh", "zh"), ("zh_TW", "zh"), ("th", "13a"), ("JA", "ja-mecab")],
+)
+def test_bleu_is_tokenised_as_sacrebleu_does_for_the_language(
+    language, tokenize, monkeypatch
+):
+    found = {"MeCab"}
+    find = lambda name: name in found or None  # noqa: E731
+    monkeypatch.setattr("importlib.util.find_spec", find)
+    assert make("small", target=language).bleu_tokenize == tokenize
+    assert make("small", target=language, bleu_tokenize="none").bleu_tokenize == "none"
+    assert make("small", target="ko").bleu_tokenize == "char"  # mecab_ko is not there
+
+
+@pytest.mark.parametrize("name", OF_PIECES)
+def test_words_have_no_settings_of_pieces(name):
+    value = "nfkc" if "normalization" in name else 0.5
+    with pytest.raises(ValueError, match=f"{name} needs tokenizer=.*Received.*word"):
+        make("small", tokenizer="word", **{name: value})
 
 
 @pytest.mark.parametrize("name", ["r_drop", "weight_decay", "subword_sampling"])

@@ -360,6 +360,51 @@ def test_pair_trains_saves_and_loads(tmp_path, kind, shared):
         assert (source == b"a Hund") is shared
 
 
+FULL_WIDTH = ["ａ ｄｏｇ, １２ ½", "ｔｈｅ ｃａｔ… １２"] * 5
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_target_is_kept_as_it_was_and_a_source_is_made_plain(tmp_path, shared):
+    """NFKC on both sides made `½` of no target, whatever the references had."""
+    pairs = pairs_dataset(FULL_WIDTH, FULL_WIDTH)
+    pair = TokenizerPair.train(pairs, vocab_size=60, shared=shared)
+    texts = tf.constant(FULL_WIDTH[:2])
+    source, target = (
+        strings(x.decode(x.encode(texts))) for x in (pair.source, pair.target)
+    )
+    assert list(target) == FULL_WIDTH[:2]
+    assert list(source) == ["a dog, 12 1⁄2", "the cat... 12"]
+    pair.save(tmp_path)
+    loaded = TokenizerPair.load(tmp_path)
+    assert loaded.shared == pair.shared == shared
+    assert loaded.source.model == pair.source.model
+    assert loaded.target.model == pair.target.model
+    if shared:
+        ids = [x.encode(tf.constant(["½ "])) for x in (pair.target, pair.source)]
+        assert pair.source.vocabulary == pair.target.vocabulary
+        assert ids[0].to_list() != ids[1].to_list()
+
+
+def test_one_rule_for_both_sides_is_one_tokenizer():
+    pairs = pairs_dataset(FULL_WIDTH, FULL_WIDTH)
+    rules = {
+        "source_normalization": "nmt_nfkc_cf",
+        "target_normalization": "nmt_nfkc_cf",
+    }
+    pair = TokenizerPair.train(pairs, vocab_size=60, shared=True, **rules)
+    assert pair.source is pair.target
+    text = pair.target.decode(pair.target.encode(tf.constant(["Ａ ＤＯＧ"])))
+    assert list(strings(text)) == ["a dog"]
+
+
+def test_long_lines_are_learnt_from():
+    """SentencePiece leaves lines of over 4,192 bytes out, unless it is told not to."""
+    line = "a dog runs over the green hill " * 200
+    tokenizer = SentencePieceTokenizer.train([line] * 2, vocab_size=60)
+    text = strings(tokenizer.decode(tokenizer.encode(tf.constant([line]))))
+    assert list(text) == [line.strip()]
+
+
 def test_pair_without_target_is_shared():
     tokenizer = WordTokenizer(["dog"])
     assert TokenizerPair(tokenizer).shared

@@ -266,7 +266,7 @@ def test_goes_on_with_another_learning_rate(data, tmp_path, monkeypatch, capsys)
         ({"batch_tokens": 0}, "--batch_tokens must be at least 1.*Received: 0"),
         ({"limit_examples": -5}, "--limit_examples must be .*Received: -5"),
         ({"eval_sentences": 0}, "--eval_sentences must be .*Received: 0"),
-        ({"subword_sampling": 0.1}, "--subword_sampling needs .*Received: 'word'"),
+        ({"subword_sampling": 0.1}, "--subword_sampling needs .*Received.*'word'"),
         ({"bleu_tokenize": "foo"}, "bleu_tokenize.*'13a'.*'foo'"),
         ({"preset": "gnmt", "bidirectional": True}, "GNMT needs bidirectional=False"),
         ({"preset": "bahdanau2015", "attention": "none"}, "needs attention.*None"),

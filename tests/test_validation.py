@@ -43,7 +43,7 @@ class TestTranslationEvaluation:
         )
         logs = {}
         evaluation.on_epoch_end(4, logs)
-        assert logs == {"val_bleu": pytest.approx(100.0)}
+        assert logs == {name: pytest.approx(100.0) for name in ("val_bleu", "val_chrf")}
         printed = capsys.readouterr().out
         assert "a b c d e" in printed and "A B C D E" in printed
         assert "f g h i j" not in printed

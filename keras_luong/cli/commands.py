@@ -150,14 +150,14 @@ class EvaluateOptions(CorpusOptions, SearchOptions, RunOptions):
     Args:
         test: A source file and its reference; by default the held-out splits of the
             run's data.
-        bleu_tokenize: sacrebleu's tokenisation; by default the run's.
+        bleu_tokenize: sacrebleu's tokenisation; auto is the run's.
         output: Folder to write the translations to.
         show: Number of translations to print.
         batch_size: Sentences to translate at once.
     """
 
     test: tuple[Path, Path] | None = None
-    bleu_tokenize: str | None = None
+    bleu_tokenize: str = "auto"
     output: Path | None = None
     show: Count = 0
     batch_size: int = 32
@@ -229,7 +229,7 @@ class VerifyOptions(SearchOptions, RunOptions):
     Args:
         source: File of source sentences, one a line.
         reference: File of their reference translations, for BLEU.
-        bleu_tokenize: sacrebleu's tokenisation.
+        bleu_tokenize: sacrebleu's tokenisation; auto is the run's.
         saved_model: Directory of an exported version, such as MODEL/1.
         tflite: Exported .tflite files; needs keras-luong-edge.
         batch_size: Sentences to translate at once (.tflite files take one).
@@ -240,7 +240,7 @@ class VerifyOptions(SearchOptions, RunOptions):
 
     source: Path
     reference: Path | None = None
-    bleu_tokenize: str = "13a"
+    bleu_tokenize: str = "auto"
     saved_model: Path | None = None
     tflite: tuple[Path, ...] = ()
     batch_size: int = 32
@@ -274,13 +274,13 @@ class TuneOptions(CorpusOptions):
         run_dir: A run directory; the best values become its search settings.
         beam_widths: Beam widths to try; by default the run's.
         length_penalties: Length penalties to try (GNMT's alpha).
-        bleu_tokenize: sacrebleu's tokenisation; by default the run's.
+        bleu_tokenize: sacrebleu's tokenisation; auto is the run's.
     """
 
     run_dir: Path
     beam_widths: tuple[int, ...] = ()
     length_penalties: tuple[NotNegative, ...] = (0.0, 0.4, 0.8, 1.0, 1.2, 1.4, 1.6)
-    bleu_tokenize: str | None = None
+    bleu_tokenize: str = "auto"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -357,7 +357,9 @@ COMMANDS = {
         f"{', '.join(PRESETS)}; --preset NAME --help shows what NAME says.",
     ),
     "translate": Command(TranslateOptions, "Translates lines of text."),
-    "evaluate": Command(EvaluateOptions, "Scores a run's translations by BLEU."),
+    "evaluate": Command(
+        EvaluateOptions, "Scores a run's translations by BLEU and chrF."
+    ),
     "score": Command(
         ScoreOptions, "Tells how probable given translations are, a line each."
     ),

@@ -22,7 +22,16 @@ from keras_luong.runs.record import read_record
 
 #: Settings that do not affect the model, or that have a column of their own.
 HIDDEN = set("epochs strategy save_steps keep_epochs chosen_batch_tokens".split())
-HEADER = ("run", "settings", "epochs", "minutes", "perplexity", "BLEU", "beam BLEU")
+HEADER = (
+    "run",
+    "settings",
+    "epochs",
+    "minutes",
+    "perplexity",
+    "BLEU",
+    "beam BLEU",
+    "beam chrF",
+)
 #: Hyperparameters of all models.
 HYPERPARAMETERS = {
     field.name
@@ -41,6 +50,7 @@ class Run(NamedTuple):
     perplexity: float
     bleu: float
     beam_bleu: float | None
+    beam_chrf: float | None
 
 
 def run(options: CompareOptions) -> str:
@@ -73,7 +83,7 @@ def read(path: Path) -> Run | None:
         sum(epoch["seconds"] for epoch in history) / 60,
         min(epoch["val_perplexity"] or math.inf for epoch in history),
         max(epoch["val_bleu"] for epoch in history),
-        found.get("validation", {}).get("bleu"),
+        *(found.get("validation", {}).get(name) for name in ("bleu", "chrf")),
     )
 
 
@@ -99,7 +109,7 @@ def row(run: Run, flags: Sequence[str]) -> tuple[str, ...]:
     """Returns a run's row of the table."""
     values = [(name, given(run, name)) for name in flags]
     shown = [f"{name} {value}" for name, value in values if value is not None]
-    beam = "" if run.beam_bleu is None else f"{run.beam_bleu:.2f}"
+    of_beam = (run.beam_bleu, run.beam_chrf)
     return (
         run.name,
         ", ".join(shown),
@@ -107,7 +117,7 @@ def row(run: Run, flags: Sequence[str]) -> tuple[str, ...]:
         f"{run.minutes:.0f}",
         f"{run.perplexity:.2f}",
         f"{run.bleu:.2f}",
-        beam,
+        *("" if score is None else f"{score:.2f}" for score in of_beam),
     )
 
 

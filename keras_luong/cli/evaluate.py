@@ -1,4 +1,4 @@
-"""`keras-luong evaluate`: BLEU of a run, on its held-out splits or on any files."""
+"""`keras-luong evaluate`: BLEU and chrF of a run, on held-out splits or any files."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from keras_luong.cli.commands import EvaluateOptions
-from keras_luong.cli.translators import corpus_of, load_translator
-from keras_luong.evaluation.bleu import bleu, check_tokenize
+from keras_luong.cli.translators import (
+    bleu_tokenization,
+    corpus_of,
+    load_translator,
+)
+from keras_luong.evaluation.bleu import bleu
+from keras_luong.evaluation.chrf import chrf
 from keras_luong.files import read_pairs, write_text
-from keras_luong.runs.record import read_record
 from keras_luong.text.corpus import sentences
 from keras_luong.translation.translator import Translator
 
@@ -23,10 +27,8 @@ class TestSet(NamedTuple):
 
 
 def run(options: EvaluateOptions) -> None:
-    """Translates each test set, and prints its BLEU with the signature."""
-    record = read_record(options.run_dir)
-    tokenize = options.bleu_tokenize or record["settings"].get("bleu_tokenize", "13a")
-    check_tokenize("--bleu_tokenize", tokenize)
+    """Translates each test set, and prints its scores with their signatures."""
+    tokenize = bleu_tokenization(options)
     tests = list(_test_sets(options))
     translator = load_translator(options)
     for test in tests:
@@ -51,8 +53,9 @@ def _evaluate(
     texts = [translation.text for translation in found]
     for row in list(zip(*test[1:], texts, strict=True))[: options.show]:
         print("source       {}\nreference    {}\ntranslation  {}\n".format(*row))
-    score = bleu(texts, test.references, tokenize)
-    print(f"{test.name:12} {score}, {len(texts):,} sentences", flush=True)
+    print(f"{test.name:12} {bleu(texts, test.references, tokenize)}")
+    score = chrf(texts, test.references)
+    print(f"{'':12} {score}, {len(texts):,} sentences", flush=True)
     if options.output is not None:
         lines = "".join(" ".join(text.splitlines()) + "\n" for text in texts)
         write_text(options.output / f"{test.name}.translated", lines)

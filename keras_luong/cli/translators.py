@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from keras_luong.cli.commands import CorpusOptions, RunOptions, SearchOptions
+from keras_luong.cli.commands import (
+    CorpusOptions,
+    EvaluateOptions,
+    RunOptions,
+    SearchOptions,
+    TuneOptions,
+    VerifyOptions,
+)
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.greedy import GreedySearch
 from keras_luong.decoding.penalties import AverageLengthPenalty
 from keras_luong.decoding.shortlist import Shortlist
+from keras_luong.evaluation.bleu import check_tokenize
 from keras_luong.runs.ensemble import load_ensemble
 from keras_luong.runs.record import read_record
 from keras_luong.special_ids import UNK_ID
@@ -16,6 +24,7 @@ from keras_luong.text.corpus import Corpus
 from keras_luong.text.find_corpus import load_corpus
 from keras_luong.translation.translator import Translator
 
+_BEFORE = "13a"  # what runs were scored by that do not say
 _OF_THE_SEARCH = (
     "beam_width length_penalty coverage_penalty max_length min_length no_repeat_ngram"
 ).split()
@@ -36,6 +45,18 @@ def load_translator(options: RunOptions, precision: str | None = None) -> Transl
     if isinstance(options, SearchOptions):
         return with_options(translator, options)
     return translator
+
+
+def bleu_tokenization(options: EvaluateOptions | VerifyOptions | TuneOptions) -> str:
+    """The tokenisation that the options ask for, or else the run's.
+
+    Raises:
+        ValueError: If sacrebleu has none of that name.
+    """
+    if (asked := options.bleu_tokenize) != "auto":
+        return check_tokenize("--bleu_tokenize", asked)
+    settings = read_record(options.run_dir)["settings"]
+    return check_tokenize("bleu_tokenize", settings.get("bleu_tokenize", _BEFORE))
 
 
 def with_options(translator: Translator, options: SearchOptions) -> Translator:

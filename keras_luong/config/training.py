@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from keras_luong.checks import check_choice
 from keras_luong.config.fields import (
     Count,
+    Normalization,
     NotNegative,
     Positive,
     Rate,
     Seed,
+    Share,
     check_fields,
     hints_of,
 )
@@ -33,6 +37,19 @@ FREE = frozenset(
 #: What follows from the data, or holds what is chosen.
 NOT_CHOSEN = {"source_vocab_size", "target_vocab_size", "model"}
 
+#: sacrebleu's tokenisations of languages, and the packages that they need.
+WITHOUT_SPACES = {
+    "zh": ("zh", None),
+    "ja": ("ja-mecab", "MeCab"),
+    "ko": ("ko-mecab", "mecab_ko"),
+}
+
+#: Settings of the tokenizers that runs of version 0.1 have not recorded.
+UNRECORDED = ("character_coverage", "source_normalization", "target_normalization")
+
+#: Settings for pieces of words.
+OF_PIECES = (*UNRECORDED, "subword_sampling")
+
 #: How each epoch's BLEU is computed; must not change if BLEU chooses the best weights.
 OF_BLEU = frozenset(["eval_sentences", "bleu_tokenize"])
 
@@ -50,6 +67,11 @@ class DataConfig:
         tokenizer: Whether tokens are pieces of words (unigrams, Kudo 2018) or words.
         vocab_size: Most tokens in each language's vocabulary.
         shared: Whether both languages share one vocabulary.
+        character_coverage: Share of a text's characters that pieces must cover; rarer
+            ones are unknown.
+        source_normalization: What changes in a source before it is split into pieces:
+            identity changes nothing but white space, nmt_nfkc also writes `１２` as 12.
+        target_normalization: The same for a target: how translations are written.
         subword_sampling: Splits words at random in training; the alpha of Kudo (2018),
             such as 0.1.
         max_length: Longest sentences to train on, in tokens.
@@ -64,6 +86,9 @@ class DataConfig:
     tokenizer: Literal["sentencepiece", "word"] = "sentencepiece"
     vocab_size: int = 50_000
     shared: bool = False
+    character_coverage: Share = 0.9999
+    source_normalization: Normalization = "nmt_nfkc"
+    target_normalization: Normalization = "identity"
     subword_sampling: NotNegative | None = None
     max_length: int = 50
     batch_tokens: int | Literal["auto"] = 4096
@@ -136,7 +161,8 @@ class EvaluationConfig:
         early_stopping: Stops after this many epochs without a better result; 0 never
             stops early.
         eval_sentences: Validation sentences to translate after each epoch, for BLEU.
-        bleu_tokenize: sacrebleu's tokenisation; none for text that is tokenised.
+        bleu_tokenize: sacrebleu's tokenisation; none for text that is tokenised. By
+            default what sacrebleu has for the target language.
         beam_width: Beam width of the final evaluation.
         length_penalty: Length penalty of the final evaluation: GNMT's alpha (Wu et al.
             2016).
@@ -145,7 +171,7 @@ class EvaluationConfig:
     monitor: Monitor = "val_perplexity"
     early_stopping: Count | None = None
     eval_sentences: int = 500
-    bleu_tokenize: str = "13a"
+    bleu_tokenize: str = "auto"
     beam_width: int = 5
     length_penalty: NotNegative = 0.0
 
@@ -178,6 +204,8 @@ class TrainingConfig(EvaluationConfig, OptimizationConfig, DataConfig):
         check_fields(self)
         if self.learning_rate is None:
             fill(self, "learning_rate", LEARNING_RATES[self.optimizer])
+        if self.bleu_tokenize == "auto":
+            fill(self, "bleu_tokenize", bleu_tokenization(self.target))
         for name in ("r_drop", "weight_decay", "subword_sampling"):
             fill(self, name, getattr(self, name) or None)  # 0 turns it off
         self._check_together()
@@ -187,11 +215,12 @@ class TrainingConfig(EvaluationConfig, OptimizationConfig, DataConfig):
             raise ValueError(f'beta_2 needs optimizer="adam". Received: {self.beta_2}')
         if self.r_drop and self.jit_compile:
             raise ValueError(f"r_drop needs jit_compile=False. Received: {self.r_drop}")
-        if self.subword_sampling and self.tokenizer != "sentencepiece":
-            raise ValueError(
-                'subword_sampling needs tokenizer="sentencepiece". Received: '
-                f"{self.tokenizer!r}"
-            )
+        for name in OF_PIECES if self.tokenizer != "sentencepiece" else ():
+            if (value := getattr(self, name)) != getattr(DataConfig, name):
+                raise ValueError(
+                    f'{name} needs tokenizer="sentencepiece". Received: '
+                    f"{name}={value!r}, tokenizer={self.tokenizer!r}"
+                )
         config = self.model_config(self.vocab_size, self.vocab_size)
         if self.r_drop and not _has_noise(config):
             raise ValueError(
@@ -232,10 +261,15 @@ class TrainingConfig(EvaluationConfig, OptimizationConfig, DataConfig):
 
     @property
     def implied(self) -> dict[str, Any]:
-        """The preset's hyperparameters, which `settings` need not repeat."""
+        """Settings that `settings` or an old record need not name.
+
+        The preset's hyperparameters; and of the tokenizers, which a run that goes on
+        loads, what was not recorded when there was no choice.
+        """
         sizes = self.vocab_size, self.vocab_size
         config = model_config_class(self.preset).preset(self.preset, *sizes)
-        return dataclasses.asdict(config)
+        unrecorded = {name: getattr(self, name) for name in UNRECORDED}
+        return {**dataclasses.asdict(config), **unrecorded}
 
     @property
     def free(self) -> frozenset[str]:
@@ -247,6 +281,27 @@ class TrainingConfig(EvaluationConfig, OptimizationConfig, DataConfig):
         fields = dataclasses.asdict(self)
         model = fields.pop("model")
         return {**fields, **model}
+
+
+def bleu_tokenization(language: str) -> str:
+    """Returns sacrebleu's tokenisation for a language.
+
+    Args:
+        language: Its code, such as "zh" or "zh-TW".
+
+    Returns:
+        "zh" for Chinese; "ja-mecab" and "ko-mecab" where their packages are installed
+        (`pip install "sacrebleu[ja,ko]"`), and "char" where not; "13a" for others.
+
+    Example:
+        >>> bleu_tokenization("zh-TW")
+        'zh'
+    """
+    code = re.split("[-_]", language.lower())[0]
+    tokenize, package = WITHOUT_SPACES.get(code, ("13a", None))
+    if package and importlib.util.find_spec(package) is None:
+        return "char"
+    return tokenize
 
 
 def model_config_class(preset: str) -> type[ModelConfig]:

@@ -53,6 +53,25 @@ def bleu(
     """
     from sacrebleu.metrics import BLEU
 
+    check_parallel(hypotheses, references)
+    check_tokenize("tokenize", tokenize)
+    tokenized = tokenize == "none"  # silences sacrebleu's warning about it
+    metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenized)
+    score = metric.corpus_score(list(hypotheses), [list(references)])
+    return BleuScore(score.score, str(metric.get_signature()))
+
+
+def check_parallel(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    """Checks that there is one reference for each hypothesis.
+
+    Args:
+        hypotheses: The translations.
+        references: Their references.
+
+    Raises:
+        TypeError: If either is a single string instead of a sequence of them.
+        ValueError: If the two differ in length, or are empty.
+    """
     check_strings("hypotheses", hypotheses)
     check_strings("references", references)
     if len(hypotheses) != len(references):
@@ -61,12 +80,7 @@ def bleu(
             f"Received: {len(hypotheses)} hypotheses, {len(references)} references"
         )
     if not hypotheses:
-        raise ValueError("BLEU needs at least one hypothesis. Received none")
-    check_tokenize("tokenize", tokenize)
-    tokenized = tokenize == "none"  # silences sacrebleu's warning about it
-    metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenized)
-    score = metric.corpus_score(list(hypotheses), [list(references)])
-    return BleuScore(score.score, str(metric.get_signature()))
+        raise ValueError("A score needs at least one hypothesis. Received none")
 
 
 def check_tokenize(name: str, tokenize: str) -> str:

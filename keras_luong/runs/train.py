@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from keras_luong.config.training import TrainingConfig
+from keras_luong.config.training import UNRECORDED, TrainingConfig
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.greedy import GreedySearch
 from keras_luong.evaluation.bleu import bleu, check_tokenize
+from keras_luong.evaluation.chrf import chrf
 from keras_luong.files import json_number, write_json
 from keras_luong.models.translation_model import TranslationModel, model_class
 from keras_luong.runs.callbacks import training_callbacks
@@ -176,8 +177,14 @@ def get_tokenizers(run: Run) -> TokenizerPair:
     config, directory = run.config, RunDirectory(run.path).tokenizer
     if run.resuming:
         return TokenizerPair.load(directory)
+    pairs, kind = training_pairs(run), config.tokenizer
+    options = (
+        {name: getattr(config, name) for name in UNRECORDED}
+        if kind == "sentencepiece"
+        else {}
+    )
     tokenizers = TokenizerPair.train(
-        training_pairs(run), config.tokenizer, config.vocab_size, config.shared
+        pairs, kind, config.vocab_size, config.shared, **options
     )
     tokenizers.save(directory)
     return tokenizers
@@ -280,6 +287,7 @@ def describe(
         f"model        {config.preset}: {model.count_params():,} parameters\n"
         f"hardware     {strategy.num_replicas_in_sync} replica(s), {config.precision}\n"
         f"batches      {batch_tokens:,} tokens\n"
+        f"BLEU         sacrebleu's tokenisation {config.bleu_tokenize}\n"
         f"run          {run.path}" + f", going on after epoch {epochs}" * bool(epochs),
         flush=True,
     )
@@ -388,17 +396,24 @@ def _evaluate_split(
     config = run.config
     sources, references = sentences(run.corpus, split)
     translations = translator.translate(sources, progress=True)
-    score = bleu([t.text for t in translations], references, config.bleu_tokenize)
+    texts = [translation.text for translation in translations]
+    score, by_letters = (
+        bleu(texts, references, config.bleu_tokenize),
+        chrf(texts, references),
+    )
     pairs, tokenizers = run.corpus.pairs(split), translator.tokenizers
     batches = evaluation_batches(pairs, tokenizers, batch_tokens, config.max_length)
     model: Any = translator.model
     search: Any = translator.search
     logs = model.evaluate(batches, verbose=0, return_dict=True)
-    print(f"{split:12} {score}, perplexity {logs['perplexity']:.2f}", flush=True)
+    print(f"{split:12} {score}, perplexity {logs['perplexity']:.2f}")
+    print(f"{'':12} {by_letters}", flush=True)
     return {
         "sentences": len(sources),
         "bleu": score.score,
         "signature": score.signature,
+        "chrf": by_letters.score,
+        "chrf_signature": by_letters.signature,
         "perplexity": json_number(logs["perplexity"]),
         "beam_width": search.beam_width,
         "length_penalty": search.length_penalty,

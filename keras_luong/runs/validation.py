@@ -1,4 +1,4 @@
-"""Translations of validation sentences after every epoch: BLEU, samples, a picture."""
+"""Validation sentences, translated after every epoch: scores, samples, a picture."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_luong.evaluation.bleu import bleu
+from keras_luong.evaluation.chrf import chrf
 from keras_luong.evaluation.plots import save_attention
 from keras_luong.translation.translation import Translation
 from keras_luong.translation.translator import Translator
@@ -17,12 +18,12 @@ from keras_luong.types import Logs
 
 
 class TranslationEvaluation(keras.callbacks.Callback):
-    """Translates validation sentences after each epoch, and scores them by BLEU.
+    """Translates validation sentences after each epoch, and scores them.
 
-    Puts `val_bleu` into the logs, for callbacks that come after it in the list
-    (`EarlyStopping`, `ModelCheckpoint`, `TensorBoard`). Prints the first translations,
-    and draws the attention of the first one, if the model has attention and matplotlib
-    is installed.
+    Puts `val_bleu` and `val_chrf` into the logs, for callbacks that come after it in
+    the list (`EarlyStopping`, `ModelCheckpoint`, `TensorBoard`). Prints the first
+    translations, and draws the attention of the first one, if the model has attention
+    and matplotlib is installed.
 
     Args:
         translator: A translator that holds the very model that is trained.
@@ -65,9 +66,10 @@ class TranslationEvaluation(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Translates, scores, prints, draws."""
         translations = self.translator.translate(self.sources)
-        score = bleu([t.text for t in translations], self.references, self.tokenize)
+        texts = [translation.text for translation in translations]
         if logs is not None:
-            logs["val_bleu"] = score.score
+            logs["val_bleu"] = bleu(texts, self.references, self.tokenize).score
+            logs["val_chrf"] = chrf(texts, self.references).score
         sample = self._sample(translations)
         print(f"\n{sample}", flush=True)  # the progress bar has not ended its line
         picture = self._draw(epoch, translations[0])

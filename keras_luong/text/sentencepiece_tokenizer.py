@@ -19,6 +19,11 @@ import tensorflow as tf
 from keras_luong.checks import check_above
 from keras_luong.compat import sentencepiece_op, set_sentencepiece_model
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_luong.text.normalization import (
+    check_normalization,
+    normalizer,
+    with_normalization,
+)
 from keras_luong.text.tokenizer import (
     VocabularyTokenizer,
     check_vocab_size,
@@ -26,7 +31,10 @@ from keras_luong.text.tokenizer import (
     valid_utf8,
 )
 
+LONGEST_LINE = 2**24  # bytes; SentencePiece leaves longer ones out of its training
+
 _SEED_LOCK = threading.Lock()  # SentencePiece has one global seed
+_RESERVED = str.maketrans("\0\u2585", "  ")  # with which its trainer leaves a line out
 
 
 class SentencePieceTokenizer(VocabularyTokenizer):
@@ -81,7 +89,7 @@ class SentencePieceTokenizer(VocabularyTokenizer):
         sentences: Iterable[str | bytes],
         vocab_size: int = 8000,
         character_coverage: float = 0.9999,
-        normalization: str = "nmt_nfkc",
+        normalization: str = "identity",
         split_digits: bool = False,
     ) -> SentencePieceTokenizer:
         """Trains a unigram model; the same sentences always give the same model.
@@ -92,8 +100,11 @@ class SentencePieceTokenizer(VocabularyTokenizer):
                 corpus may have fewer; see the tokenizer's own `vocab_size`.
             character_coverage: Share of the text's characters that must be covered by
                 pieces; rarer ones become `<unk>`.
-            normalization: SentencePiece's rule: "nmt_nfkc", "nfkc", "nmt_nfkc_cf"
-                (lower-cases), "nfkc_cf" or "identity".
+            normalization: What changes in a text before it is split; one of
+                `keras_luong.text.normalization.NORMALIZATIONS`. With the default
+                nothing but white space, so that `decode(encode(text))` is the text
+                wherever its characters have pieces. "nmt_nfkc" writes `，` as `,`
+                and `½` as `1⁄2`, which makes a source easier to read.
             split_digits: Whether every digit is a piece of its own. Numbers are then
                 longer, but far easier to learn to translate from little data.
 
@@ -101,14 +112,16 @@ class SentencePieceTokenizer(VocabularyTokenizer):
             The trained tokenizer.
 
         Raises:
-            ValueError: If there is no text, or `vocab_size` is below the number of
-                single characters that must be covered.
+            ValueError: If there is no text, `normalization` is unknown, or `vocab_size`
+                is below the number of single characters that must be covered.
         """
         import sentencepiece
 
         check_vocab_size(vocab_size)
+        check_normalization("normalization", normalization)
         model, errors = io.BytesIO(), list[Exception]()
-        text = _noting(_with_twins(nonblank(sentences)), errors)
+        normalized = map(normalizer(normalization), nonblank(sentences))
+        text = _noting(_with_twins(map(_allowed, normalized)), errors)
         try:
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=text,
@@ -117,7 +130,8 @@ class SentencePieceTokenizer(VocabularyTokenizer):
                 vocab_size=vocab_size,
                 hard_vocab_limit=False,
                 character_coverage=character_coverage,
-                normalization_rule_name=normalization,
+                max_sentence_length=LONGEST_LINE,
+                normalization_rule_name="identity",  # the text has been
                 split_digits=split_digits,
                 pad_id=PAD_ID,
                 unk_id=UNK_ID,
@@ -131,7 +145,27 @@ class SentencePieceTokenizer(VocabularyTokenizer):
                 raise _training_error(error, vocab_size) from error
         if errors:
             raise errors[0]
-        return cls(model.getvalue())
+        return cls(with_normalization(model.getvalue(), normalization))
+
+    @property
+    def vocabulary(self) -> list[str]:
+        """All pieces, in the order of their ids."""
+        return [self._processor.id_to_piece(i) for i in range(self.vocab_size)]
+
+    def with_normalization(self, normalization: str) -> SentencePieceTokenizer:
+        """Returns a tokenizer with the same pieces that prepares texts otherwise.
+
+        Args:
+            normalization: As for `train`.
+
+        Raises:
+            ValueError: If it is unknown.
+
+        Example:
+            >>> tokenizer.with_normalization("nmt_nfkc").encode(["１２"])  # as of "12"
+        """
+        check_normalization("normalization", normalization)
+        return SentencePieceTokenizer(with_normalization(self.model, normalization))
 
     def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Turns strings [B] into int32 ids [B, None].
@@ -203,6 +237,10 @@ class SentencePieceTokenizer(VocabularyTokenizer):
     @classmethod
     def _from_bytes(cls, content: bytes) -> SentencePieceTokenizer:
         return cls(content)
+
+
+def _allowed(text: str) -> str:
+    return text.translate(_RESERVED)
 
 
 def _noting(items: Iterable[Any], errors: list[Exception]) -> Iterator[Any]:

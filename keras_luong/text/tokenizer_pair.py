@@ -11,7 +11,8 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ import tensorflow as tf
 
 from keras_luong.checks import check_choice, check_file, check_size
 from keras_luong.files import write_json
+from keras_luong.text.normalization import normalizer
 from keras_luong.text.sentencepiece_tokenizer import SentencePieceTokenizer
-from keras_luong.text.tokenizer import Tokenizer
+from keras_luong.text.tokenizer import Tokenizer, nonblank
 from keras_luong.text.word_tokenizer import WordTokenizer
 
 TOKENIZERS: dict[str, Any] = {
@@ -54,8 +56,7 @@ class TokenizerPair(tf.Module):
 
     Args:
         source: The source language's tokenizer.
-        target: The target language's tokenizer; by default the same object, so that the
-            vocabulary is `shared`.
+        target: The target language's tokenizer; by default the source's.
 
     Example:
         ```python
@@ -74,8 +75,9 @@ class TokenizerPair(tf.Module):
 
     @property
     def shared(self) -> bool:
-        """Whether both sides use one vocabulary."""
-        return self.source is self.target
+        """Whether both sides use one vocabulary: an id is the same token for both."""
+        vocabularies = [getattr(x, "vocabulary", x) for x in (self.source, self.target)]
+        return bool(vocabularies[0] == vocabularies[1])
 
     @classmethod
     def train(
@@ -86,6 +88,8 @@ class TokenizerPair(tf.Module):
         shared: bool = False,
         limit: int | None = 1_000_000,
         seed: int = 0,
+        source_normalization: str = "nmt_nfkc",
+        target_normalization: str = "identity",
         **options: Any,
     ) -> TokenizerPair:
         """Trains both tokenizers on a corpus.
@@ -94,10 +98,16 @@ class TokenizerPair(tf.Module):
             pairs: Dataset of `{"source": tf.string [], "target": tf.string []}`.
             kind: A name in `TOKENIZERS`: "sentencepiece" or "word".
             vocab_size: Largest size of each vocabulary, the 4 special tokens included.
-            shared: Whether one tokenizer is trained on and used for both languages.
+            shared: Whether one vocabulary is trained on and used for both languages.
             limit: Number of pairs to train on, sampled evenly from the whole corpus, so
                 that a large one need not fit in memory. None takes all.
             seed: Seed of that sampling.
+            source_normalization: What changes in a source before SentencePiece splits
+                it; see `SentencePieceTokenizer.train`. Whatever it is, a shared
+                vocabulary has the same pieces for both sides.
+            target_normalization: The same for a target. By default nothing but white
+                space changes, so that a translation may be written as the references
+                are.
             **options: More arguments for the class's `train`.
 
         Returns:
@@ -115,15 +125,15 @@ class TokenizerPair(tf.Module):
                 'pairs must be a tf.data.Dataset of {"source": ..., "target": ...}, '
                 f"such as corpus.pairs('train'). Received: {pairs!r:.60}"
             )
-        source, target = _sample_sides(pairs, limit, seed)
-        train = TOKENIZERS[kind].train
+        sides = _sample_sides(pairs, limit, seed)
+        rules = (source_normalization, target_normalization)
+        train = partial(TOKENIZERS[kind].train, vocab_size=vocab_size, **options)
+        if kind == SentencePieceTokenizer.kind:
+            make = _train_shared if shared else _train_each
+            return cls(*make(train, sides, rules))
         if shared:
-            both = itertools.chain(source, target)
-            return cls(train(both, vocab_size=vocab_size, **options))
-        return cls(
-            train(source, vocab_size=vocab_size, **options),
-            train(target, vocab_size=vocab_size, **options),
-        )
+            return cls(train(itertools.chain(*sides)))
+        return cls(*map(train, sides))
 
     def save(self, directory: str | Path) -> None:
         """Writes the tokenizers, and a manifest with which `load` checks them.
@@ -134,7 +144,7 @@ class TokenizerPair(tf.Module):
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         sides = {"source": self.source}
-        if not self.shared:
+        if self.target is not self.source:
             sides["target"] = self.target
         manifest = {
             side: {
@@ -163,13 +173,37 @@ class TokenizerPair(tf.Module):
         content = path.read_bytes()
         try:
             manifest = json.loads(content)
-            sides = ["source"] if manifest["shared"] else ["source", "target"]
+            only_one = manifest["shared"] and "target" not in manifest
+            sides = ["source"] if only_one else ["source", "target"]
             entries = [
                 (manifest[s]["file"], int(manifest[s]["vocab_size"])) for s in sides
             ]
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path} is damaged: {error!r}.") from error
         return cls(*(_load_checked(path.parent / name, size) for name, size in entries))
+
+
+def _train_each(
+    train: Callable[..., SentencePieceTokenizer],
+    sides: Iterable[Iterable[bytes]],
+    rules: Iterable[str],
+) -> list[SentencePieceTokenizer]:
+    pairs = zip(sides, rules, strict=True)
+    return [train(texts, normalization=rule) for texts, rule in pairs]
+
+
+def _train_shared(
+    train: Callable[..., SentencePieceTokenizer],
+    sides: tuple[Iterable[bytes], Iterable[bytes]],
+    rules: tuple[str, str],
+) -> list[SentencePieceTokenizer]:
+    """Trains one vocabulary on both sides' texts, each as it will be read."""
+    (source, target), (source_rule, target_rule) = sides, rules
+    if source_rule == target_rule:
+        return [train(itertools.chain(source, target), normalization=target_rule)]
+    as_read = map(normalizer(source_rule), nonblank(source))
+    both = train(itertools.chain(as_read, target), normalization=target_rule)
+    return [both.with_normalization(source_rule), both]
 
 
 def _checked(side: str, tokenizer: Tokenizer) -> Tokenizer:

@@ -86,6 +86,11 @@ class WordTokenizer(VocabularyTokenizer):
         return cls(word.decode() for word in ranked[: vocab_size - len(SPECIAL_PIECES)])
 
     @property
+    def vocabulary(self) -> list[str]:
+        """All tokens, in the order of their ids."""
+        return [*SPECIAL_PIECES, *self.words]
+
+    @property
     def words(self) -> list[str]:
         """The vocabulary after the special tokens, in the order of the ids."""
         regular = self._vocabulary.numpy()[len(SPECIAL_PIECES) :]

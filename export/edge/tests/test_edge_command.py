@@ -187,6 +187,11 @@ def test_an_answer_comes_before_the_next_line(python, model, answers):
         assert process.wait() == 0
 
 
+def heeding_ctrl_c():
+    """What a shell starts in the background ignores it, and so do all its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @needs_litert
 def test_ctrl_c_is_quiet(python, model):
     with subprocess.Popen(
@@ -194,12 +199,13 @@ def test_ctrl_c_is_quiet(python, model):
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        preexec_fn=heeding_ctrl_c,
     ) as process:
         process.stdin.write(b"a\n")
         process.stdin.flush()
         process.stdout.readline()  # it is at work
         process.send_signal(signal.SIGINT)
-        assert process.wait() == 130
+        assert process.wait(60) == 130
         assert b"Traceback" not in process.stderr.read()
 
 
