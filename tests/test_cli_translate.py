@@ -10,7 +10,6 @@ import sys
 import threading
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from commands import options, run
 from small_translator import written_run
@@ -229,17 +228,7 @@ def test_what_is_ready_is_written_before_the_next_window_is_read(path, monkeypat
     assert slow.seen[:4] == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("ended", [True, False])
-def test_the_last_word_of_a_cut_translation_keeps_its_link(ended):
-    tokens = ["A", "B", *["</s>"] * ended]
-    translation = SimpleNamespace(
-        text="A\u2028 B",
-        score=-1.0,
-        tokens=tokens,
-        source_tokens=["a", "b", "</s>"],
-        alignment=np.eye(len(tokens), 3),
-    )
-    asked = options("translate", "x", "--alignments")
-    assert list(translate.columns(translation, asked)) == ["A  B", "0-0 1-1"]
+def test_a_translation_is_one_line():
+    translation = SimpleNamespace(text="A\u2028 B", score=-1.0)
     asked = options("translate", "x", "--scores")
     assert list(translate.columns(translation, asked)) == ["A  B", "-1.0000"]

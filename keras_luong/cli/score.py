@@ -7,8 +7,9 @@ import math
 import sys
 
 from keras_luong.checks import check_file
+from keras_luong.cli.alignments import word_links
 from keras_luong.cli.commands import ScoreOptions
-from keras_luong.cli.translate import check_output, opened_output, word_links
+from keras_luong.cli.translate import check_output, opened_output
 from keras_luong.cli.translators import load_translator
 from keras_luong.files import check_as_many_lines, count_lines, read_raw_lines
 from keras_luong.progress import Progress
@@ -30,8 +31,11 @@ def run(options: ScoreOptions) -> None:
     with opened_output(options.output) as out:
         while some := list(itertools.islice(pairs, options.window)):
             sources, targets = zip(*some, strict=True)
-            for t in translator.score(sources, targets, options.batch_size):
-                links = f" ||| {word_links(t)}" if options.alignments else ""
+            scored = translator.score(sources, targets, options.batch_size)
+            for t, source, target in zip(scored, sources, targets, strict=True):
+                links = ""
+                if options.alignments:
+                    links = f" ||| {word_links(translator, t, source, target)}"
                 out.write(f"{t.score:.4f}{links}\n".encode())
                 log_prob, tokens = log_prob + t.score, tokens + len(t.tokens)
                 progress.add()

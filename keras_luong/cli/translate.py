@@ -7,6 +7,7 @@ is up to N lines, as in Moses's lists: "number ||| translation ||| score".
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -15,9 +16,9 @@ from typing import IO, TextIO
 
 import numpy as np
 
+from keras_luong.cli.alignments import word_links
 from keras_luong.cli.commands import TranslateOptions
 from keras_luong.cli.translators import load_translator
-from keras_luong.evaluation import alignment
 from keras_luong.evaluation.plots import check_matplotlib, save_attention
 from keras_luong.files import count_lines, opened_to_write, read_raw_lines
 from keras_luong.progress import Progress
@@ -84,14 +85,18 @@ def _write(
 ) -> None:
     """Translates line after line."""
     sizes = options.batch_size, options.window
+    lines, again = itertools.tee(lines)  # which are as far apart as the window
     translations = translator.stream(lines, *sizes, n_best=True)
     total = None
     if options.input is not None and options.input.is_file():  # no pipe
         total = count_lines(options.input)
     progress = Progress(total, "line")
-    for number, hypotheses in enumerate(translations):
+    pairs = zip(translations, again, strict=True)
+    for number, (hypotheses, line) in enumerate(pairs):
         for hypothesis in hypotheses:
             fields = list(columns(hypothesis, options))
+            if options.alignments:
+                fields.append(word_links(translator, hypothesis, line))
             if options.n_best > 1:
                 fields = [str(number), *fields]
             out.write(" ||| ".join(fields).encode() + b"\n")
@@ -109,17 +114,6 @@ def columns(t: Translation, options: TranslateOptions) -> Iterator[str]:
     yield " ".join(t.text.splitlines())
     if options.scores or options.n_best > 1:
         yield f"{t.score:.4f}"
-    if options.alignments:
-        yield word_links(t)
-
-
-def word_links(t: Translation) -> str:
-    """The alignment of words as Pharaoh writes it: "0-0 1-2"."""
-    ended = t.tokens[-1:] == ["</s>"]  # or cut at the maximum length
-    links = alignment.hard_alignment(t.alignment, source_end=True, target_end=ended)
-    return alignment.format_pharaoh(
-        alignment.merge_links(links, t.source_tokens, t.tokens)
-    )
 
 
 def _check_pictures(translator: Translator, folder: Path) -> None:

@@ -5,6 +5,7 @@ Shapes: B sentences, T tokens.
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import io
 import re
@@ -224,6 +225,26 @@ class SentencePieceTokenizer(VocabularyTokenizer):
         )
         lengths = tf.ensure_shape(lengths, texts.shape)
         return tf.RaggedTensor.from_row_lengths(tf.ensure_shape(ids, [None]), lengths)
+
+    def word_ids(self, text: str | bytes) -> list[int]:
+        """Returns the word that each token of a text belongs to, counted from 0.
+
+        Args:
+            text: One text. Its words are what white space separates, whatever the rule
+                for its normalisation makes of them.
+
+        Returns:
+            One int for each token that `encode` gives.
+
+        Example:
+            >>> tokenizer.word_ids("l´eau est")  # "▁l", "▁", "´", "eau", "▁est"
+            [0, 0, 0, 0, 1]
+        """
+        text = text.decode(errors="replace") if isinstance(text, bytes) else text
+        ends = [match.end() for match in re.finditer(r"\S+", text)]
+        pieces = self._processor.encode(text, out_type="immutable_proto").pieces
+        # A piece's end is in its word; white space before the word is of the piece too.
+        return [min(bisect.bisect_left(ends, x.end), len(ends) - 1) for x in pieces]
 
     def _joined(self, rows: tf.RaggedTensor) -> tf.Tensor:
         return self._tokenizer.detokenize(rows)

@@ -109,6 +109,15 @@ class WordTokenizer(VocabularyTokenizer):
         words = tf.strings.split(valid_utf8(texts))
         return tf.ragged.map_flat_values(self._table.lookup, words)
 
+    def word_ids(self, text: str | bytes) -> list[int]:
+        """Returns the word that each token of a text is, counted from 0.
+
+        Args:
+            text: One text. Its words are what ASCII white space separates.
+        """
+        text = text.encode("utf-8", "replace") if isinstance(text, str) else text
+        return list(range(len(text.split())))
+
     def _joined(self, rows: tf.RaggedTensor) -> tf.Tensor:
         return tf.strings.reduce_join(self._looked_up(rows), axis=-1, separator=" ")
 

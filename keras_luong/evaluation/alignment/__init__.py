@@ -19,6 +19,7 @@ from keras_luong.evaluation.alignment.words import (
     merge_links,
     merge_weights,
     replace_unknowns,
+    word_indices,
     words_of,
 )
 
@@ -37,5 +38,6 @@ __all__ = [
     "read_pharaoh",
     "read_wa",
     "replace_unknowns",
+    "word_indices",
     "words_of",
 ]

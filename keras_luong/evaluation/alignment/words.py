@@ -66,6 +66,19 @@ def words_of(pieces: Sequence[str]) -> list[Word]:
     return words
 
 
+def word_indices(pieces: Sequence[str]) -> list[int]:
+    """Returns the index of the word that each token belongs to, as in `words_of`.
+
+    Args:
+        pieces: The tokens.
+
+    Example:
+        >>> word_indices(["▁Hun", "de", "▁!"])
+        [0, 0, 1]
+    """
+    return [n for n, word in enumerate(words_of(pieces)) for _ in word.tokens]
+
+
 def merge_weights(
     weights: ArrayLike, source_tokens: Sequence[str], target_tokens: Sequence[str]
 ) -> np.ndarray:
@@ -120,10 +133,7 @@ def merge_links(
         >>> merge_links({(1, 0)}, ["▁Hun", "de"], ["▁dogs"])
         {(0, 0)}
     """
-    source, target = (
-        [n for n, word in enumerate(words_of(tokens)) for _ in word.tokens]
-        for tokens in (source_tokens, target_tokens)
-    )
+    source, target = word_indices(source_tokens), word_indices(target_tokens)
     links = link_set(links)
     for i, j in links:
         if i >= len(source) or j >= len(target):
