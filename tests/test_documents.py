@@ -1,0 +1,38 @@
+"""The commands that the documents give are commands that there are."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from keras_luong.cli.main import parse
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+ENDS = re.compile(r"\s(?:#|\||<|>|&&|;|&)(?:\s|$).*|[;)].*$")
+
+
+def commands():
+    """What follows `keras-luong` in blocks of shell commands."""
+    for path in DOCUMENTS:
+        blocks = re.findall(r"```(?:bash|sh)\n(.*?)```", path.read_text("utf-8"), re.S)
+        for line in "\n".join(blocks).replace("\\\n", " ").splitlines():
+            found = re.search(r"(?:^|[\s/])keras-luong (.*)", line)
+            if found and not line.lstrip().startswith("#"):
+                words = ENDS.sub("", found[1]).replace("--quantize $q", "").strip()
+                words = re.sub(r"\$\w+", "1", words)  # of a loop
+                yield pytest.param(words, id=f"{path.stem}: {words[:60]}")
+
+
+@pytest.mark.parametrize("words", commands())
+def test_a_command(words, capsys):
+    try:
+        parsed = parse(shlex.split(words))
+    except SystemExit:
+        pytest.fail(capsys.readouterr().err)
+    assert parsed is None or parsed[0] == words.split()[0]
+
+
+def test_there_are_many():
+    assert len(list(commands())) > 20
