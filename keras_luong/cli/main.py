@@ -54,7 +54,7 @@ def parse(argv: Sequence[str], prog: str = PROG) -> Parsed | None:
     if not argv:
         _fail(prog, f"A command is needed: {', '.join(COMMANDS)}. See {prog} --help.")
     name = argv[0]
-    app = _app(prog)
+    app = _app(prog, has_version=name not in COMMANDS)
     try:
         for order, (other, command) in enumerate(COMMANDS.items()):
             reader = _reader(other, argv[1:]) if other == name else _nothing
@@ -171,15 +171,15 @@ def _fail(prog: str, message: str, code: int = 2) -> NoReturn:
     raise SystemExit(code)
 
 
-def _app(prog: str) -> cyclopts.App:
-    """The application, without commands."""
+def _app(prog: str, has_version: bool) -> cyclopts.App:
+    """The application, without commands; `export` has a --version of its own."""
     return cyclopts.App(
         name=prog,
         help="Translators with Luong's attention, from two text files to a server. Any "
         "command takes --debug, which shows the traceback of an error.",
         help_format="plaintext",
         version=lambda: metadata.version("keras_luong"),
-        version_flags=("--version",),
+        version_flags=("--version",) if has_version else (),
         help_formatter=Formatter(),
         default_parameter=cyclopts.Parameter(
             name_transform=lambda name: name,  # learning_rate, not learning-rate
