@@ -41,7 +41,7 @@ def train_translator(config: TrainingConfig, run_dir: Path) -> kl.Translator:
         schedule = train.schedule_of(run)
         with strategy.scope():  # weights are made on every device
             model, perplexity = train.compiled_model(config, tokenizers, schedule)
-        batch_tokens = train.record(run, model)
+        batch_tokens = train.record(run, tokenizers, model)
         train.describe(run, tokenizers, model, strategy)
         # `model.fit`, with checkpoints, and validation sentences after each epoch.
         train.fit_model(run, tokenizers, model, perplexity, schedule, batch_tokens)

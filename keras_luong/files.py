@@ -29,7 +29,8 @@ def read_lines(file: str | Path | IO[bytes]) -> Iterator[str]:
 
     The text is UTF-8, plain or gzip. A line ends with "\n" or "\r\n" and with nothing
     else, so that no sentence is cut in two; the last one may lack its end. A byte order
-    mark at the start is dropped.
+    mark at the start is dropped. A file of several lines that end with "\r" alone, as
+    on old Macs, is refused; a "\r" within a line is kept.
 
     Args:
         file: A path, or a stream of bytes such as `sys.stdin.buffer`. It is gzip if it
@@ -40,8 +41,8 @@ def read_lines(file: str | Path | IO[bytes]) -> Iterator[str]:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If it is not UTF-8, or damaged gzip; the message names the file and
-            the line, counted from 1.
+        ValueError: If it is not UTF-8, or damaged gzip, in which case the message names
+            the file and the line, counted from 1; or if its lines end with "\r" alone.
 
     Example:
         >>> for line in read_lines("news.en.gz"):
@@ -68,7 +69,8 @@ def read_raw_lines(file: str | Path | IO[bytes]) -> Iterator[bytes]:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If it is damaged gzip; the message names the file and the line.
+        ValueError: If it is damaged gzip, in which case the message names the file and
+            the line; or if its lines end with carriage returns alone.
 
     Example:
         >>> translations = translator.stream(read_raw_lines("news.en.gz"))
@@ -80,12 +82,22 @@ def read_raw_lines(file: str | Path | IO[bytes]) -> Iterator[bytes]:
                 text = line.rstrip(b"\r\n")
                 if number == 1:
                     text = text.removeprefix(codecs.BOM_UTF8)
+                    _check_line_feeds(file, line)
                 if text or line.endswith(b"\n"):
                     yield text
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise ValueError(
             f"{_name(file)} is not gzip, or is damaged after line {number}: {error}."
         ) from error
+
+
+def _check_line_feeds(file: str | Path | IO[bytes], first: bytes) -> None:
+    """Refuses a file that is all one line, with what once ended lines within it."""
+    if not first.endswith(b"\n") and b"\r" in first.rstrip(b"\r"):
+        raise ValueError(
+            f"{_name(file)} has no line feed: its lines end with carriage returns "
+            "alone. Convert it first: tr '\\r' '\\n' < old.txt > new.txt"
+        )
 
 
 def _name(file: str | Path | IO[bytes]) -> str:

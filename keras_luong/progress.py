@@ -51,8 +51,8 @@ class Progress:
         print(text, file=self.stream, flush=True)
 
     def close(self) -> None:
-        """Ends the bar's line where the total was not known."""
-        if self._bar is not None and self.total is None and self.done:
+        """Ends the bar's line where the total was not known, or not reached."""
+        if self._bar is not None and self.done and self.done != self.total:
             with contextlib.redirect_stdout(self.stream):
                 self._bar.update(self.done, finalize=True)
 

@@ -1,7 +1,7 @@
 import pytest
 
 from keras_luong.text import load_corpus
-from keras_luong.text.corpus import sentences
+from keras_luong.text.corpus import fingerprint, sentences
 from keras_luong.text.phrases import PhraseCorpus
 from keras_luong.text.tfds_corpus import TfdsCorpus
 
@@ -34,6 +34,17 @@ def test_tfds_corpus(mocked_tfds):
     assert texts(corpus, "train") == expected
     other_way = TfdsCorpus("wmt14_translate/de-en", "de", "en")
     assert texts(other_way, "train") == [(de, en) for en, de in expected]
+
+
+def test_what_tells_prepared_data_from_other(mocked_tfds):
+    found = {
+        fingerprint(TfdsCorpus("wmt14_translate/de-en", *languages), split)
+        for languages in (("en", "de"), ("de", "en"))
+        for split in ("train", "validation")
+    }
+    assert len(found) == 4 and {x.pairs for x in found} == {5}
+    again = TfdsCorpus("wmt14_translate/de-en", "en", "de")
+    assert fingerprint(again, "train") in found
 
 
 @pytest.mark.parametrize(

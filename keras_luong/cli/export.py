@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,10 @@ from keras_luong.runs.record import read_record
 from keras_luong.text.corpus import sentences
 from keras_luong.translation.translator import Translator
 
+FIRST_REQUEST = """
+In a process that has just loaded it, the first request to each of the five signatures
+compiles it, which takes seconds. An empty batch is enough to have that done before:
+  serve(text=tf.constant([], tf.string))"""
 OF_SAVED_MODELS = ("version", "max_batch_size", "warmup", "precision")
 OF_TFLITE = ("quantize", "source_length", "n_best")
 
@@ -56,6 +61,7 @@ def _to_saved_model(options: ExportOptions) -> Path:
     print("  import tensorflow as tf, tensorflow_text")
     print(f"  serve = tf.saved_model.load({str(path)!r}).signatures['serving_default']")
     print(f"  serve(text=tf.constant([{text!r}]))['translation']")
+    print(FIRST_REQUEST)
     return path
 
 
@@ -82,7 +88,7 @@ def _to_tflite(options: ExportOptions) -> Path:
         _compare(path, translator, text, found, exact=options.quantize is None)
         print(f"{about}: {text!r} -> {found!r}")
     print("\nTo use it where keras-luong-edge is installed (export/edge):")
-    print(f"  keras-luong-edge {path} < in.txt > out.txt")
+    print(f"  keras-luong-edge {shlex.quote(str(path))} < in.txt > out.txt")
     return path
 
 
@@ -107,7 +113,11 @@ def _warmup(options: ExportOptions, text: str) -> tuple[str, ...]:
     if options.warmup is not None:
         return options.warmup
     if importlib.util.find_spec("tensorflow_serving") is None:
-        print("No warm-up requests: pip install tensorflow-serving-api to have them.")
+        print(
+            "No warm-up requests are written, so TensorFlow Serving compiles each "
+            "signature for its first user: pip install tensorflow-serving-api before "
+            "exporting, to have them."
+        )
         return ()
     return (text,)
 

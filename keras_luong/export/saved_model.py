@@ -50,6 +50,10 @@ def export_saved_model(
     `max_batch_size` texts, the first `max_source_length` tokens of each, and the
     search's longest hypotheses.
 
+    The first request to each signature takes seconds in a process that has just loaded
+    the model, as TensorFlow compiles its graph. A server that finds `warmup` requests
+    has that done before; elsewhere an empty batch to each signature does it.
+
     It is written under another name and then renamed, so a server that watches the
     directory never sees an incomplete version. (To update a server, write a new
     version: while one is replaced it is missing for a moment, and servers keep the one

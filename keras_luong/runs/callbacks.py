@@ -14,6 +14,7 @@ from keras_luong.checks import check_size
 from keras_luong.files import json_number, saved_beside, write_lines
 from keras_luong.runs.averaging import EPOCH_WEIGHTS, epoch_weights
 from keras_luong.runs.directory import RunDirectory, read_history
+from keras_luong.runs.step_callbacks import StepCurves
 from keras_luong.training.metrics import TokenMean
 from keras_luong.training.monitors import best_so_far, is_better
 from keras_luong.training.moving_average import MovingAverage
@@ -225,6 +226,7 @@ def training_callbacks(
         SaveWeights(run_dir, monitor, keep_epochs),
         log,
         *([StopEarly(run_dir, monitor, early_stopping)] if early_stopping else []),
+        StepCurves(log.run.logs / "train"),
         keras.callbacks.TensorBoard(str(log.run.logs), write_graph=False),
         *([MovingAverage()] if moving_average else []),
         *last,

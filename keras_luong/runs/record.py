@@ -28,6 +28,7 @@ def write_record(
     max_source_length: int,
     settings: Mapping[str, Any],
     sample: str | None = None,
+    corpus: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes `run.json`: with the tokenizers and weights, all that `load` needs.
 
@@ -39,6 +40,7 @@ def write_record(
         max_source_length: Longer source sentences are cut there.
         settings: Name → value, for `check_settings` and for people.
         sample: A sentence of the run's language, for whoever tries an export out.
+        corpus: Split → what is known of its text, see `keras_luong.runs.same_corpus`.
 
     Raises:
         TypeError: If JSON cannot write a setting or a part of the search.
@@ -66,6 +68,7 @@ def write_record(
             "max_source_length": max_source_length,
             "settings": dict(settings),
             "sample": sample,
+            **({} if corpus is None else {"corpus": dict(corpus)}),
         },
     )
 

@@ -34,10 +34,13 @@ from keras_luong.runs.record import (
     read_record,
     write_record,
 )
+from keras_luong.runs.same_corpus import check_corpus, describe_corpus
+from keras_luong.runs.step_callbacks import EpochBar
 from keras_luong.runs.validation import TranslationEvaluation
 from keras_luong.text.batches import evaluation_batches, training_batches
 from keras_luong.text.corpus import Corpus, count, sentences
 from keras_luong.text.find_corpus import load_corpus
+from keras_luong.text.pair_counts import count_pairs
 from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.training.batch_size import largest_batch_tokens
 from keras_luong.training.losses import SequenceCrossentropy
@@ -56,12 +59,14 @@ class Run(NamedTuple):
         config: What is trained, and how.
         path: The run directory.
         corpus: What it is trained on.
+        texts: What its record knows of the corpus's text.
         resuming: Whether there was a run to go on with.
     """
 
     config: TrainingConfig
     path: Path
     corpus: Corpus
+    texts: dict[str, dict[str, Any]]
     resuming: bool
 
 
@@ -92,7 +97,7 @@ def train(config: TrainingConfig, run_dir: str | Path) -> dict[str, Any]:
         schedule = schedule_of(run)
         with strategy.scope():
             model, perplexity = compiled_model(config, tokenizers, schedule)
-        batch_tokens = record(run, model)
+        batch_tokens = record(run, tokenizers, model)
         describe(run, tokenizers, model, strategy)
         fit_model(run, tokenizers, model, perplexity, schedule, batch_tokens)
         return evaluate(run, batch_tokens)
@@ -145,8 +150,11 @@ def opened(config: TrainingConfig, path: Path) -> Iterator[Run]:
             f"weights from bad. Received splits: {corpus.splits}"
         )
     with owned(path):
-        resuming = check_settings(path, config.settings(), config.free, config.implied)
+        free = config.free | {"data"}  # a corpus is its text, and not its name
+        resuming = check_settings(path, config.settings(), free, config.implied)
+        texts = describe_corpus(corpus, config.limit_examples)
         if resuming:
+            check_corpus(path, config.data, texts)
             _tell_changes(config, path)
         elif config.batch_tokens == "auto" and config.strategy == "multiworker":
             raise ValueError(
@@ -154,7 +162,7 @@ def opened(config: TrainingConfig, path: Path) -> Iterator[Run]:
                 "choose for itself; give a number. Received: batch_tokens='auto'"
             )
         try:
-            yield Run(config, path, corpus, resuming)
+            yield Run(config, path, corpus, texts, resuming)
         except KeyboardInterrupt:
             print("\nStopped. The same command again goes on from here.")
             raise
@@ -236,10 +244,11 @@ def compiled_model(
     return model, perplexity
 
 
-def record(run: Run, model: TranslationModel) -> int:
+def record(run: Run, tokenizers: TokenizerPair, model: TranslationModel) -> int:
     """Writes down what the run is: -> the tokens of a batch.
 
-    The largest batch that fits is looked for once a run.
+    The largest batch that fits is looked for once a run, and the pairs that are left
+    out are counted once.
     """
     config, batch_tokens = run.config, run.config.batch_tokens
     if run.resuming:
@@ -254,8 +263,32 @@ def record(run: Run, model: TranslationModel) -> int:
     settings = {**config.settings(), "chosen_batch_tokens": batch_tokens}
     longest = longest_source(config, model)
     sample = sentences(run.corpus, "validation", 1)[0][0]
-    write_record(run.path, model, search, longest, settings, sample)
+    train = {**run.texts["train"], **_counts(run, tokenizers, int(batch_tokens))}
+    corpus = {**run.texts, "train": train}
+    write_record(run.path, model, search, longest, settings, sample, corpus)
     return int(batch_tokens)
+
+
+def _counts(run: Run, tokenizers: TokenizerPair, batch_tokens: int) -> dict[str, int]:
+    """How many pairs are left out, and how many steps an epoch has.
+
+    Raises:
+        ValueError: If no pair is left.
+    """
+    known = read_record(run.path).get("corpus", {}) if run.resuming else {}
+    if known:
+        return {name: known["train"][name] for name in ("empty", "too_long", "steps")}
+    most = run.config.max_length
+    counts = count_pairs(
+        training_pairs(run), tokenizers, most, run.config.subword_sampling
+    )
+    steps = counts.batches(batch_tokens)
+    if not steps:
+        raise ValueError(
+            f"No pair is left to train on: {counts.empty:,} have an empty side, and "
+            f"{counts.too_long:,} have more tokens than max_length={most}"
+        )
+    return {"empty": counts.empty, "too_long": counts.too_long, "steps": steps}
 
 
 def longest_source(config: TrainingConfig, model: TranslationModel) -> int:
@@ -272,18 +305,17 @@ def describe(
 ) -> None:
     """Prints what is about to be trained, on what."""
     config, corpus = run.config, run.corpus
+    known = read_record(run.path)
     sizes = {split: count(corpus.pairs(split)) for split in corpus.splits}
-    sizes["train"] = min(sizes["train"], config.limit_examples or sizes["train"])
+    sizes["train"] = known["corpus"]["train"]["pairs"]
     pairs = ", ".join(f"{split} {size:,}" for split, size in sizes.items())
     languages = f"{config.source} → {config.target}"
-    words = f"{tokenizers.source.vocab_size:,} {config.source}, "
-    words += f"{tokenizers.target.vocab_size:,} {config.target}"
-    words += " (shared)" * tokenizers.shared
     epochs = len(read_history(run.path))
-    batch_tokens = read_record(run.path)["settings"]["chosen_batch_tokens"]
+    batch_tokens = known["settings"]["chosen_batch_tokens"]
     print(
         f"corpus       {corpus.name}, {languages}: {pairs} pairs\n"
-        f"vocabulary   {words}, {config.tokenizer}\n"
+        f"left out     {_left_out(config, known['corpus']['train'])}\n"
+        f"vocabulary   {_vocabulary(config, tokenizers)}\n"
         f"model        {config.preset}: {model.count_params():,} parameters\n"
         f"hardware     {strategy.num_replicas_in_sync} replica(s), {config.precision}\n"
         f"batches      {batch_tokens:,} tokens\n"
@@ -291,6 +323,28 @@ def describe(
         f"run          {run.path}" + f", going on after epoch {epochs}" * bool(epochs),
         flush=True,
     )
+
+
+def _left_out(config: TrainingConfig, train: dict[str, Any]) -> str:
+    """The pairs that are not trained on, and why."""
+    empty, too_long = train["empty"], train["too_long"]
+    if not empty + too_long:
+        return f"none of {train['pairs']:,} training pairs"
+    about = "about " if config.subword_sampling else ""  # lengths are drawn
+    return (
+        f"{about}{empty + too_long:,} of {train['pairs']:,} training pairs: {empty:,} "
+        f"with an empty side, {too_long:,} of over {config.max_length} tokens"
+    )
+
+
+def _vocabulary(config: TrainingConfig, tokenizers: TokenizerPair) -> str:
+    """The sizes, and whether they are smaller than was asked for."""
+    source, target = tokenizers.source.vocab_size, tokenizers.target.vocab_size
+    sizes = f"{source:,} {config.source}, {target:,} {config.target}"
+    sizes += " (shared)" * tokenizers.shared + f", {config.tokenizer}"
+    if min(source, target) < config.vocab_size:
+        sizes += f"; the text is too small for all {config.vocab_size:,}"
+    return sizes
 
 
 def fit_model(
@@ -310,8 +364,10 @@ def fit_model(
             print(f"Training stopped early before, {config.monitor} {best:.4g}.")
             return
     checkpoints = Checkpoints(run.path, config.save_steps)
-    follow = FollowEpoch(checkpoints.restore(model))
+    started_at = checkpoints.restore(model)
+    follow = FollowEpoch(started_at)
     validation = validation_callback(run, tokenizers, model)
+    steps = read_record(run.path)["corpus"]["train"]["steps"]
     sizes = {"batch_tokens": batch_tokens, "max_length": config.max_length}
     pairs = training_pairs(run)
     if len(history) < config.epochs:  # what is known is of other weights
@@ -339,7 +395,7 @@ def fit_model(
             perplexity,
             first=[follow, *schedule.callbacks, validation],
             moving_average=config.ema_momentum > 0,
-            last=[checkpoints],
+            last=[checkpoints, EpochBar(steps, started_at)],
             monitor=config.monitor,
             early_stopping=config.early_stopping,
             keep_epochs=config.keep_epochs,

@@ -76,7 +76,7 @@ def training_batches(
     check_size("max_length", max_length)
     check_size("shuffle_pairs", shuffle_pairs)
 
-    split = _splitter(tokenizers, subword_sampling)
+    split = splitter(tokenizers, subword_sampling)
 
     def encode(number: tf.Tensor, texts: Tensors) -> Tensors:
         source = split("source", texts, (seed, 2 * number))
@@ -170,6 +170,16 @@ def bucket_lengths(max_length: int) -> list[int]:
     return lengths
 
 
+def bucket_rows(batch_tokens: int, max_length: int) -> list[int]:
+    """Returns the number of rows of a full batch of each bucket.
+
+    Args:
+        batch_tokens: Most tokens on one side of a batch, padding included.
+        max_length: Most tokens of a sentence, BOS and EOS not counted.
+    """
+    return [max(1, batch_tokens // length) for length in bucket_lengths(max_length)]
+
+
 def dataset_options() -> tf.data.Options:
     """Returns the options of datasets of batches: deterministic, sharded by batch."""
     options = tf.data.Options()
@@ -185,10 +195,19 @@ def dataset_options() -> tf.data.Options:
     return options
 
 
-def _splitter(
+def splitter(
     tokenizers: TokenizerPair, alpha: float | None
 ) -> Callable[[str, Tensors, tuple[Any, Any]], tf.RaggedTensor]:
-    """Makes a function that turns one side's texts into ids, with two seeds."""
+    """Makes a function that turns one side's texts into ids, with two seeds.
+
+    Args:
+        tokenizers: The tokenizers of both languages.
+        alpha: See `subword_sampling` of `training_batches`.
+
+    Raises:
+        ValueError: If there is an alpha, and a tokenizer knows only one split of a
+            word.
+    """
     if alpha is None:
         return lambda side, texts, seeds: getattr(tokenizers, side).encode(texts[side])
     for tokenizer in (tokenizers.source, tokenizers.target):
@@ -214,15 +233,27 @@ def _fits(ids: tf.RaggedTensor, max_length: int) -> tf.Tensor:
 def _rows(source: tf.RaggedTensor, target: tf.RaggedTensor, max_length: int) -> Tensors:
     """Pads rows to one width, so that unbatching is cheap, and adds their buckets."""
     source, labels = _with_eos(source), _with_eos(target)
-    longer = tf.maximum(source.row_lengths(), labels.row_lengths())
     shape = [None, max_length + 1]
     return {
         "source": source.to_tensor(PAD_ID, shape=shape),
         "labels": labels.to_tensor(PAD_ID, shape=shape),
-        "bucket": tf.searchsorted(
-            tf.constant(bucket_lengths(max_length), tf.int64), longer, out_type=tf.int64
-        ),
+        "bucket": buckets_of(source.row_lengths(), labels.row_lengths(), max_length),
     }
+
+
+def buckets_of(source: tf.Tensor, target: tf.Tensor, max_length: int) -> tf.Tensor:
+    """Returns the number of the bucket of each pair.
+
+    Args:
+        source: int64 [B], lengths of the sources, EOS included.
+        target: int64 [B], lengths of the targets, EOS included.
+        max_length: Most tokens of a sentence, EOS not counted.
+
+    Returns:
+        int64 [B], indices of `bucket_lengths`.
+    """
+    lengths = tf.constant(bucket_lengths(max_length), tf.int64)
+    return tf.searchsorted(lengths, tf.maximum(source, target), out_type=tf.int64)
 
 
 def _with_eos(ids: tf.RaggedTensor) -> tf.RaggedTensor:
@@ -245,10 +276,7 @@ def _bucketed(
     `bucket_by_sequence_length` could not be used, since the rows are already padded to
     one width, to be encoded many at a time.
     """
-    lengths = bucket_lengths(max_length)
-    counts = tf.constant(
-        [max(1, batch_tokens // length) for length in lengths], tf.int64
-    )
+    counts = tf.constant(bucket_rows(batch_tokens, max_length), tf.int64)
     return rows.group_by_window(
         key_func=lambda row: row["bucket"],
         reduce_func=lambda bucket, group: group.batch(counts[bucket]),

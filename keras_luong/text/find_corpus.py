@@ -6,6 +6,7 @@ sentences of each in a fixed order.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -55,8 +56,17 @@ def load_corpus(
     except UnknownDataset as error:
         raise ValueError(
             f"Found no corpus {str(data)!r}. Tried: the embedded corpus (it is called "
-            f"'phrases'); a directory (there is none); tensorflow-datasets ({error})"
+            f"'phrases'); a directory (there is none{_like(Path(data))}); "
+            f"tensorflow-datasets ({error})"
         ) from error
+
+
+def _like(missing: Path) -> str:
+    """A question whether a directory beside the missing one was meant, if any."""
+    beside = missing.parent
+    folders = [x.name for x in beside.glob("*") if x.is_dir()]
+    close = difflib.get_close_matches(missing.name, folders, 1)
+    return f"; did you mean {str(beside / close[0])!r}?" if close else ""
 
 
 load = load_corpus  # its name in `keras_luong.text.corpora`

@@ -5,13 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from keras_luong.checks import check_file, check_path
-from keras_luong.files import check_as_many_lines, is_gzip, read_lines
-from keras_luong.text.corpus import check_split, ordered
+from keras_luong.files import (
+    check_as_many_lines,
+    is_gzip,
+    read_lines,
+    read_raw_lines,
+)
+from keras_luong.text.corpus import (
+    Fingerprint,
+    check_split,
+    joint_digest,
+    new_digest,
+    ordered,
+)
 
 _VALIDATION_STEMS = ("val", "valid", "validation", "dev")
 
@@ -19,9 +30,9 @@ _VALIDATION_STEMS = ("val", "valid", "validation", "dev")
 class TextFiles:
     """A corpus of text files, one sentence a line, plain or gzip, streamed.
 
-    Line n of a split's source file translates to line n of its target file. Only a line
-    feed ends a line, and carriage returns are dropped. When a split is first used, both
-    files are read once, so that a damaged file is found before the training begins.
+    Line n of a split's source file translates to line n of its target file. Lines are
+    what `keras_luong.files.read_lines` reads. When a split is first used, both files
+    are read once, so that a damaged file is found before the training begins.
 
     Args:
         files: For each split, its source file and its target file.
@@ -60,7 +71,7 @@ class TextFiles:
         self.name = name
         self.source_language = source_language
         self.target_language = target_language
-        self._validated: set[str] = set()
+        self._read: dict[str, list[_Text]] = {}  # splits that were read, and are right
 
     @classmethod
     def from_directory(
@@ -124,11 +135,43 @@ class TextFiles:
                 number of lines, or if one is empty or not UTF-8; the message names the
                 file and the line.
         """
-        source, target = self.files[check_split(self, split)]
-        if split not in self._validated:
-            validate_text_files(source, target)
-            self._validated.add(split)
+        source, target = self._texts(split)
         return tf.data.Dataset.zip({"source": _lines(source), "target": _lines(target)})
+
+    def fingerprint(self, split: str) -> Fingerprint:
+        """Returns what tells a split's text from any other, however it is packed.
+
+        Args:
+            split: One of `splits`.
+
+        Raises:
+            ValueError: As `pairs` does.
+        """
+        source, target = self._texts(split)
+        return Fingerprint(source.lines, joint_digest([source.digest, target.digest]))
+
+    def _texts(self, split: str) -> list[_Text]:
+        """A split's two files, which are read when they are first asked for."""
+        files = self.files[check_split(self, split)]
+        if split not in self._read:
+            self._read[split] = _read_both(*files)
+        return self._read[split]
+
+
+class _Text(NamedTuple):
+    """A text file that was read: what must be known of it.
+
+    Attributes:
+        path: The file.
+        lines: The number of its lines.
+        digest: A digest of them.
+        has_returns: Whether there are carriage returns within lines.
+    """
+
+    path: Path
+    lines: int
+    digest: bytes
+    has_returns: bool
 
 
 def _two_files(split: str, files: Any) -> tuple[Path, Path]:
@@ -171,9 +214,14 @@ def _shortened(names: Iterable[str], most: int = 10) -> str:
     return f"{names[:most]}{more}"
 
 
-def _lines(path: Path) -> tf.data.Dataset:
-    compression = "GZIP" if is_gzip(path) else None
-    lines = tf.data.TextLineDataset(str(path), compression_type=compression)
+def _lines(text: _Text) -> tf.data.Dataset:
+    if text.has_returns:  # which TensorFlow would drop: "a\rb" would become one word
+        return tf.data.Dataset.from_generator(
+            lambda: read_raw_lines(text.path),
+            output_signature=tf.TensorSpec([], tf.string),
+        )
+    compression = "GZIP" if is_gzip(text.path) else None
+    lines = tf.data.TextLineDataset(str(text.path), compression_type=compression)
     # A byte order mark is not part of the first sentence.
     first = lines.take(1).map(lambda x: tf.strings.regex_replace(x, "^\ufeff", ""))
     return first.concatenate(lines.skip(1))
@@ -199,16 +247,23 @@ def validate_text_files(source: str | Path, target: str | Path) -> int:
         validate_text_files("train.en", "train.de")  # 29000
         ```
     """
-    sources, targets = _count_lines(source), _count_lines(target)
-    check_as_many_lines(source, sources, target, targets)
-    return sources
+    return _read_both(Path(source), Path(target))[0].lines
 
 
-def _count_lines(path: str | Path) -> int:
-    count = blank = 0
+def _read_both(source: Path, target: Path) -> list[_Text]:
+    texts = [_read(source), _read(target)]
+    check_as_many_lines(source, texts[0].lines, target, texts[1].lines)
+    return texts
+
+
+def _read(path: Path) -> _Text:
+    count = blank = returns = 0
+    digest = new_digest()
     for line in read_lines(check_file("file", path)):
         count += 1
         blank += not line.strip()
+        returns += "\r" in line
+        digest.update(line.encode() + b"\n")
     if blank == count:
         raise ValueError(f"{path} is empty: line 1 should be a sentence.")
-    return count
+    return _Text(path, count, digest.digest(), returns > 0)

@@ -7,7 +7,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_luong.text.corpus import check_split, ordered
+from keras_luong.text.corpus import (
+    Fingerprint,
+    check_split,
+    count,
+    joint_digest,
+    ordered,
+)
 
 _STANDARD_SPLITS = ("train", "validation", "test")
 
@@ -71,6 +77,23 @@ class TfdsCorpus:
         )
         source, target = self.source_language, self.target_language
         return examples.map(lambda e: {"source": e[source], "target": e[target]})
+
+    def fingerprint(self, split: str) -> Fingerprint:
+        """Returns what tells a split's text from any other.
+
+        The text is not read: the name of prepared data has its version, which is
+        another one wherever the text is.
+
+        Args:
+            split: One of `splits`.
+
+        Raises:
+            ValueError: If there is no such split.
+        """
+        pairs = count(self.pairs(split))
+        languages = self.source_language, self.target_language
+        names = (self._builder.info.full_name, split, *languages)
+        return Fingerprint(pairs, joint_digest(f"{x}\n".encode() for x in names))
 
 
 class UnknownDataset(ValueError):

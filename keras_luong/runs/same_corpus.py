@@ -1,0 +1,74 @@
+"""A run is of one text, wherever that lies: what a run's record knows of its corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from keras_luong.runs.record import read_record
+from keras_luong.text.corpus import Corpus, fingerprint
+
+#: The splits that shape a run; others are only evaluated on.
+SPLITS = ("train", "validation")
+
+
+def describe_corpus(corpus: Corpus, limit: int | None) -> dict[str, dict[str, Any]]:
+    """Returns what a record knows of a corpus.
+
+    Args:
+        corpus: The corpus.
+        limit: Number of pairs to train on, the first ones; None for all.
+
+    Returns:
+        Split → the number of its pairs, and a digest of their text.
+    """
+    limits = {"train": limit}
+    return {
+        split: fingerprint(corpus, split, limits.get(split))._asdict()
+        for split in SPLITS
+    }
+
+
+def check_corpus(
+    run_dir: str | Path, data: str, texts: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Refuses to go on with another text than the run's.
+
+    Of a run that was begun before there were digests, only the name is compared.
+
+    Args:
+        run_dir: A run directory.
+        data: The corpus's name or folder; the same text may have another one.
+        texts: What `describe_corpus` returned.
+
+    Raises:
+        ValueError: If the text is another one; it says what differs and what to do.
+    """
+    record = read_record(run_dir)
+    before, known = record["settings"].get("data"), record.get("corpus")
+    if known is None:
+        if before is not None and not _same_place(before, data):
+            raise ValueError(
+                f"{run_dir} holds a run with other data, {before!r}. Give another run "
+                f"directory, or the same data to go on with it. Received: {data!r}"
+            )
+        return
+    for split, now in texts.items():
+        if now["digest"] != known[split]["digest"]:
+            of_before = f" of {before!r}" * (before != data)
+            raise ValueError(
+                f"{run_dir} holds a run on another text: its {split} split had "
+                f"{known[split]['pairs']:,} pairs{of_before}, and that of {data!r} has "
+                f"{now['pairs']:,}{_same_number(known[split], now)}. Give another run "
+                "directory to train on this text, or the former text to go on"
+            )
+
+
+def _same_number(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    return ", of which some differ" if before["pairs"] == now["pairs"] else ""
+
+
+def _same_place(one: str, other: str) -> bool:
+    """Whether two names are of one corpus; a folder's can be written variously."""
+    return one == other or Path(one).resolve() == Path(other).resolve()
