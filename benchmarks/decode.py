@@ -175,10 +175,11 @@ def save(path: Path, groups: list[list]) -> None:
 def trained(args):
     """A run's model, and the ids of the sentences to translate."""
     from keras_luong import load
+    from keras_luong.files import read_lines
     from keras_luong.text.batches import ended_rows
 
     translator = load(args.run_dir)
-    lines = Path(args.sources).read_text(encoding="utf-8").split("\n")
+    lines = read_lines(args.sources)
     ids = translator.source_tokenizer.encode([line for line in lines if line.strip()])
     rows, _ = ended_rows(ids, translator.max_source_length)
     return translator.model, rows.to_list()

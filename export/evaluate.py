@@ -18,7 +18,7 @@ sys.modules["keras_luong"] = None  # an import of it would fail from here on
 import sacrebleu  # noqa: E402
 import tensorflow as tf  # noqa: E402
 import tensorflow_text  # noqa: E402, F401  (SentencePiece's ops)
-from lines import read_pairs  # noqa: E402
+from serving.lines import one_line, read_pairs  # noqa: E402
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -30,7 +30,7 @@ def main(argv: list[str] | None = None) -> None:
     translations = translate(serve, sources, args.batch_size)
     seconds = time.perf_counter() - start
     if args.output:
-        args.output.write_text("\n".join(translations) + "\n", encoding="utf-8")
+        args.output.write_bytes(b"".join(map(one_line, translations)))
     rows = zip(sources, translations, references, strict=True)
     for source, translation, reference in list(rows)[: args.show]:
         print(f"source       {source}")

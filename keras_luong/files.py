@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
+GZIP = b"\x1f\x8b"  # how it begins, and no UTF-8 can
 TEMPORARY = ".[0-9]*.*"  # the names of what is still being written
 
 
@@ -70,7 +71,8 @@ def read_raw_lines(file: str | Path | IO[bytes]) -> Iterator[bytes]:
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If it is damaged gzip, in which case the message names the file and
-            the line; or if its lines end with carriage returns alone.
+            the line; if it is gzip within gzip; or if its lines end with carriage
+            returns alone.
 
     Example:
         >>> translations = translator.stream(read_raw_lines("news.en.gz"))
@@ -101,7 +103,9 @@ def _check_line_feeds(file: str | Path | IO[bytes], first: bytes) -> None:
 
 
 def _name(file: str | Path | IO[bytes]) -> str:
-    return str(file if isinstance(file, (str, Path)) else file.name)
+    if isinstance(file, (str, Path)):
+        return str(file)
+    return str(getattr(file, "name", "The input"))
 
 
 def count_lines(path: str | Path) -> int:
@@ -167,7 +171,7 @@ def is_gzip(path: str | Path) -> bool:
 
 
 def _is_gzip(name: Any, file: io.BufferedReader) -> bool:
-    return file.peek(2).startswith(b"\x1f\x8b") or str(name).endswith(".gz")
+    return file.peek(2).startswith(GZIP) or str(name).endswith(".gz")
 
 
 @contextlib.contextmanager
@@ -180,8 +184,14 @@ def _opened(file: str | Path | IO[bytes]) -> Iterator[Iterable[bytes]]:
             stream = file
         else:
             stream = io.BufferedReader(cast(io.RawIOBase, file))
-        packed = _is_gzip(file, stream)
-        yield gzip.GzipFile(fileobj=stream) if packed else stream
+        yield _unpacked(file, stream) if _is_gzip(file, stream) else stream
+
+
+def _unpacked(file: Any, stream: io.BufferedReader) -> Iterable[bytes]:
+    lines = gzip.GzipFile(fileobj=stream)
+    if lines.peek(2).startswith(GZIP):
+        raise ValueError(f"{_name(file)} is gzip within gzip: unpack it once.")
+    return lines
 
 
 def opened_to_write(path: str | Path) -> IO[bytes]:

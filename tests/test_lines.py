@@ -1,4 +1,8 @@
-"""Text files of the export scripts."""
+"""What the clients and the scripts of export/ read and write."""
+
+import gzip
+import io
+from types import SimpleNamespace
 
 import pytest
 from export_scripts import export_script
@@ -6,19 +10,50 @@ from export_scripts import export_script
 lines = export_script("lines")
 
 
-def test_only_line_feeds_end_a_line(tmp_path):
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+@pytest.mark.parametrize(
+    "content, expected",
+    [
+        (b"", []),
+        (b"\n", [b""]),
+        (b"a\n\nb", [b"a", b"", b"b"]),
+        (b"\xef\xbb\xbfa\r\n\xef\xbb\xbfb\n", [b"a", b"\xef\xbb\xbfb"]),
+        (b"\xef\xbb\xbf", []),
+        ("a\rb\n\u2028c\x0b\0\n".encode(), [b"a\rb", "\u2028c\x0b\0".encode()]),
+    ],
+)
+def test_only_line_feeds_end_a_line(content, expected, pack, tmp_path):
+    assert list(lines.read_lines(io.BytesIO(pack(content)))) == expected
     path = tmp_path / "x.txt"
-    path.write_bytes("a\rb\r\n\u2028c\x0b\n\n".encode())
-    assert lines.read_lines(path) == ["a\rb\r", "\u2028c\x0b", ""]
+    path.write_bytes(pack(content))
+    assert lines.read_file(path) == expected
 
 
-@pytest.mark.parametrize("content", [None, b"\xff\n"])
-def test_what_cannot_be_read_is_named(content, tmp_path):
+TWICE = gzip.compress(gzip.compress(b"a\n"))
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (None, "No such file"),
+        (b"a\n\xff\n", "line 2 is not UTF-8"),
+        (gzip.compress(b"a\n")[:-6], "damaged gzip"),
+        (TWICE, "gzip within gzip: unpack it once"),
+    ],
+)
+def test_what_cannot_be_read_is_named(content, message, tmp_path):
     path = tmp_path / "x.txt"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(SystemExit, match="x.txt cannot be read"):
-        lines.read_lines(path)
+    with pytest.raises(SystemExit, match=f"x.txt cannot be read: .*{message}"):
+        lines.read_pairs(path, path)
+
+
+def test_standard_input_that_cannot_be_read(monkeypatch):
+    standard = SimpleNamespace(buffer=io.BytesIO(TWICE))
+    monkeypatch.setattr(lines.sys, "stdin", standard)
+    with pytest.raises(SystemExit, match="Standard input cannot be read: .*gzip with"):
+        list(lines.read_input())
 
 
 def test_sentences_need_as_many_translations(tmp_path):
@@ -28,3 +63,14 @@ def test_sentences_need_as_many_translations(tmp_path):
     assert lines.read_pairs(one, one) == (["a"], ["a"])
     with pytest.raises(SystemExit, match="one has 1 lines and .*two 2; they must be"):
         lines.read_pairs(one, two)
+
+
+def test_an_answer_is_a_line():
+    assert lines.one_line("a\u2028b\n\rc\x85") == b"a b  c\n"
+
+
+@pytest.mark.parametrize("count, said", [(0, ""), (2, "2 of 5 lines are longer than")])
+def test_what_was_left_out_is_said(count, said, capsys):
+    lines.say_truncated(count, 5)
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith(said) and bool(err) == bool(said)

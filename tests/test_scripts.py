@@ -37,7 +37,7 @@ ELSEWHERE = {
     "benchmarks/peers/tfa_beam.py": "by decode.py",
     "benchmarks/peers/tfa_train.py": "by compare_train.py",
     "examples/train_distilled.sh": "test_cli_distill.py",
-    "export/lines.py": "by evaluate.py",
+    "export/serving/lines.py": "by the clients, load.py and ../evaluate.py",
     "export/serving/c_client.py": "by verify.py; test_c_client.py",
     "export/serving/grpc_client.py": "test_serving_clients.py",
     "export/serving/load.py": "test_serving_clients.py",

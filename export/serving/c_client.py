@@ -5,6 +5,7 @@ python export/serving/c_client.py models/m30k/1 < in.txt > out.txt
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import struct
@@ -63,7 +64,7 @@ def command(program: Path, version: str | Path, *options: str) -> list[str]:
     names = tensor_names(version)
     ops = _package("tensorflow_text") / "python/ops/_sentencepiece_tokenizer.so"
     given = [program, version, ops, names["text"], names["translation"]]
-    return [*map(str, given), *options]
+    return [*map(str, given), "--truncated", names["truncated"], *options]
 
 
 def tensor_names(
@@ -133,11 +134,18 @@ def _package(name: str) -> Path:
 
 def main() -> None:
     """Translates standard input."""
+    from lines import read_input  # of this folder
+
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     with tempfile.TemporaryDirectory() as directory:
         line = command(build(directory), sys.argv[1], "--threads", str(os.cpu_count()))
-        sys.exit(subprocess.run(line).returncode)
+        with subprocess.Popen(line, stdin=subprocess.PIPE, bufsize=0) as process:
+            # What the program does not read any more, it says why.
+            with contextlib.suppress(BrokenPipeError), process.stdin as questions:
+                for text in read_input():
+                    questions.write(text + b"\n")
+    sys.exit(process.returncode)
 
 
 if __name__ == "__main__":

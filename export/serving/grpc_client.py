@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import numpy as np
 import tensorflow as tf
+from lines import one_line, read_input, say_truncated
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 BATCH = 32
@@ -68,10 +69,14 @@ def main() -> None:
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     client = Client(*sys.argv[1:])
-    while lines := [x.removesuffix(b"\n") for x in islice(sys.stdin.buffer, BATCH)]:
-        for translation in client.predict({"text": lines})["translation"]:
-            sys.stdout.buffer.write(translation + b"\n")
+    lines, count, truncated = read_input(), 0, 0
+    while some := [*islice(lines, BATCH)]:
+        said = client.predict({"text": some})
+        for translation in said["translation"]:
+            sys.stdout.buffer.write(one_line(translation.decode()))
         sys.stdout.buffer.flush()
+        count, truncated = count + len(some), truncated + sum(said["truncated"])
+    say_truncated(truncated, count)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 import psutil
+from lines import read_file
 
 Translate = Callable[[list[bytes]], list[bytes]]
 WARM = 20  # requests that do not count
@@ -161,7 +162,7 @@ def parse_args(args: list[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     """Sends the requests and prints a row for each number of threads and batch size."""
     args = parse_args()
-    texts = args.texts.read_bytes().removesuffix(b"\n").split(b"\n")
+    texts = read_file(args.texts)
     translate = backend(args)
     print(
         "| threads | batch | p50 ms | p95 ms | p99 ms | texts/s | failed | changed "

@@ -13,6 +13,8 @@ import urllib.request
 from itertools import islice
 from typing import Any
 
+from lines import one_line, read_input, say_truncated
+
 BATCH = 32
 
 
@@ -71,10 +73,14 @@ def main() -> None:
     """Translates standard input, in batches of lines."""
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    while lines := [x.removesuffix(b"\n") for x in islice(sys.stdin.buffer, BATCH)]:
-        for translation in predict(*sys.argv[1:], {"text": lines})["translation"]:
-            sys.stdout.buffer.write(translation.encode() + b"\n")
+    lines, count, truncated = read_input(), 0, 0
+    while some := [*islice(lines, BATCH)]:
+        said = predict(*sys.argv[1:], {"text": some})
+        for translation in said["translation"]:
+            sys.stdout.buffer.write(one_line(translation))
         sys.stdout.buffer.flush()
+        count, truncated = count + len(some), truncated + sum(said["truncated"])
+    say_truncated(truncated, count)
 
 
 if __name__ == "__main__":

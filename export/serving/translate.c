@@ -6,16 +6,19 @@
  *   TF=$(python -c "import tensorflow as tf; print(tf.sysconfig.get_lib())")
  *   gcc -O2 -pthread translate.c -I$TF/include -L$TF -l:libtensorflow_cc.so.2 \
  *       -l:libtensorflow_framework.so.2 -Wl,-rpath,$TF -o translate
- *   ./translate models/m30k/1 TEXT_OPS INPUT OUTPUT [--threads N] [--framed] < in > out
+ *   ./translate models/m30k/1 TEXT_OPS INPUT OUTPUT [--truncated TENSOR] [--threads N]
+ *       [--framed] < in > out
  *
  * TEXT_OPS is tensorflow_text's _sentencepiece_tokenizer.so, or - if the tokenizers are
  * of words. INPUT and OUTPUT are the tensors of the signature's `text` and `translation`
  * as saved_model_cli shows them, such as serving_default_text:0 and
- * StatefulPartitionedCall:2.
+ * StatefulPartitionedCall:2. With that of `truncated` it counts the texts that are longer
+ * than the model reads.
  *
- * A line is a request; N threads share one session, and answers keep the order of the
- * requests. With --framed, texts and answers are of any bytes, each behind its length (4
- * bytes, little-endian). At the end it says on standard error how long requests took.
+ * A line is a request, without a byte order mark at the start, and an answer is a line;
+ * N threads share one session, and answers keep the order of the requests. With --framed,
+ * texts and answers are of any bytes, each behind its length (4 bytes, little-endian). At
+ * the end it says on standard error how long requests took.
  */
 #include <pthread.h>
 #include <stdbool.h>
@@ -35,13 +38,14 @@ typedef struct {
 
 static bool framed;
 static TF_Session *session;
-static TF_Output input, output;
+static TF_Output input, outputs[2]; /* the translation; whether the text was truncated */
+static int output_count = 1;
 
 /* What the threads share. */
 static pthread_mutex_t reading = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t written_one = PTHREAD_COND_INITIALIZER;
-static size_t requests_read, answers_written, failures;
+static size_t requests_read, answers_written, failures, truncated;
 static bool ends_early;
 static double *milliseconds;
 static size_t capacity;
@@ -113,7 +117,26 @@ static bool read_line(Text *text) {
     return false;
   }
   text->size = size && text->bytes[size - 1] == '\n' ? size - 1 : size;
+  if (requests_read == 0 && text->size >= 3 && !memcmp(text->bytes, "\xef\xbb\xbf", 3)) {
+    text->size -= 3;
+    memmove(text->bytes, text->bytes + 3, text->size);
+    if (size == 3) { /* a byte order mark, and no line */
+      free(text->bytes);
+      return false;
+    }
+  }
   return true;
+}
+
+/* How many bytes of UTF-8 end a line, for any program that may read it; 0 for none. */
+static size_t line_end(const char *bytes, size_t size) {
+  static const char *const ends[] = {"\r\n", "\n", "\r", "\x0b", "\x0c", "\x1c", "\x1d",
+                                     "\x1e", "\xc2\x85", "\xe2\x80\xa8", "\xe2\x80\xa9"};
+  for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+    size_t length = strlen(ends[i]);
+    if (length <= size && !memcmp(bytes, ends[i], length)) return length;
+  }
+  return 0;
 }
 
 static void write_text(const char *bytes, size_t size) {
@@ -122,24 +145,31 @@ static void write_text(const char *bytes, size_t size) {
     fwrite(head, 1, 4, stdout);
     fwrite(bytes, 1, size, stdout);
   } else {
-    fwrite(bytes, 1, size, stdout);
+    for (size_t at = 0; at < size;) {
+      size_t end = line_end(bytes + at, size - at);
+      if (!end) putchar(bytes[at]);
+      else if (at + end < size) putchar(' ');
+      at += end ? end : 1;
+    }
     putchar('\n');
   }
 }
 
 /* One request: a batch of one text. Returns NULL where it failed. */
-static TF_Tensor *translate(const Text *text, TF_Status *status) {
+static TF_Tensor *translate(const Text *text, bool *cut, TF_Status *status) {
   const int64_t dims[1] = {1};
   TF_Tensor *question = TF_AllocateTensor(TF_STRING, dims, 1, sizeof(TF_TString));
   TF_TString *string = TF_TensorData(question);
   TF_StringInit(string);
   TF_StringCopy(string, text->bytes, text->size);
-  TF_Tensor *answer = NULL;
-  TF_SessionRun(session, NULL, &input, &question, 1, &output, &answer, 1, NULL, 0, NULL,
-                status);
+  TF_Tensor *answers[2] = {NULL, NULL};
+  TF_SessionRun(session, NULL, &input, &question, 1, outputs, answers, output_count, NULL, 0,
+                NULL, status);
   TF_StringDealloc(string);
   TF_DeleteTensor(question);
-  return TF_GetCode(status) == TF_OK ? answer : NULL;
+  *cut = answers[1] && *(const unsigned char *)TF_TensorData(answers[1]);
+  if (answers[1]) TF_DeleteTensor(answers[1]);
+  return TF_GetCode(status) == TF_OK ? answers[0] : NULL;
 }
 
 static void record(size_t request, double took) {
@@ -161,8 +191,9 @@ static void *work(void *unused) {
     pthread_mutex_unlock(&reading);
     if (!more) break;
 
+    bool cut;
     double start = now();
-    TF_Tensor *answer = translate(&text, status);
+    TF_Tensor *answer = translate(&text, &cut, status);
     double took = now() - start;
     free(text.bytes);
 
@@ -178,6 +209,7 @@ static void *work(void *unused) {
       write_text("", 0);
       failures++;
     }
+    truncated += cut;
     answers_written++;
     if (answers_written == 1000) early_megabytes = megabytes();
     pthread_cond_broadcast(&written_one);
@@ -194,7 +226,9 @@ static int ascending(const void *a, const void *b) {
 
 /* The first request of each thread waits until the graph is optimised. */
 static void report(double seconds, size_t threads) {
-  fprintf(stderr, "%zu requests, %zu failed, %.1f s", answers_written, failures, seconds);
+  fprintf(stderr, "%zu requests, %zu failed, ", answers_written, failures);
+  if (output_count == 2) fprintf(stderr, "%zu longer than the model reads, ", truncated);
+  fprintf(stderr, "%.1f s", seconds);
   if (answers_written > threads) {
     double *times = milliseconds + threads;
     size_t n = answers_written - threads;
@@ -210,13 +244,16 @@ static void report(double seconds, size_t threads) {
 
 int main(int argc, char **argv) {
   int threads = 1;
+  const char *cut = NULL;
   for (int i = 5; i < argc; i++) {
     if (!strcmp(argv[i], "--framed")) framed = true;
     else if (!strcmp(argv[i], "--threads") && i + 1 < argc) threads = atoi(argv[++i]);
+    else if (!strcmp(argv[i], "--truncated") && i + 1 < argc) cut = argv[++i];
     else die(argv[i], "no such option");
   }
   if (argc < 5 || threads < 1)
-    die("usage", "translate VERSION_DIR TEXT_OPS|- INPUT OUTPUT [--threads N] [--framed]");
+    die("usage", "translate VERSION_DIR TEXT_OPS|- INPUT OUTPUT [--truncated TENSOR] "
+                 "[--threads N] [--framed]");
 
   TF_Status *status = TF_NewStatus();
   if (strcmp(argv[2], "-")) {
@@ -229,7 +266,8 @@ int main(int argc, char **argv) {
   session = TF_LoadSessionFromSavedModel(options, NULL, argv[1], tags, 1, graph, NULL, status);
   check(argv[1], status);
   input = tensor(graph, argv[3]);
-  output = tensor(graph, argv[4]);
+  outputs[0] = tensor(graph, argv[4]);
+  if (cut) outputs[1] = tensor(graph, cut), output_count = 2;
 
   double start = now();
   pthread_t *workers = must(calloc(threads, sizeof *workers));

@@ -221,6 +221,17 @@ class BeamSearch:
         with cast_once(model):
             return self._search(model, source_ids, prefix_ids)
 
+    def with_spares(self) -> BeamSearch:
+        """Returns a search that keeps as many hypotheses as its beam has.
+
+        Its first `n_best` are this one's. The others take the places of hypotheses that
+        say the same in other pieces. A search for one hypothesis needs none; with
+        `early_stopping="first"` more of them would let the search go on for longer.
+        """
+        if self.n_best == 1 or self.early_stopping == "first":
+            return self
+        return dataclasses.replace(self, n_best=self.beam_width)
+
     def _search(self, model, source_ids, prefix_ids):
         ids = None
         if self.shortlist is not None:

@@ -34,9 +34,10 @@ def signatures(translator: Translator, max_batch_size: int) -> dict[str, Any]:
     Where no shape is given it is [B]. Rows along T and S are valid up to their lengths;
     the rest is arbitrary. N is the beam's width, or the number of samples; the first
     hypothesis is that of `serving_default` (except with `early_stopping="first"`, which
-    stops later if more hypotheses are wanted). An empty place has the translation ""
-    and the lowest score. As JSON has no infinity, -inf is replaced by float32's lowest
-    number.
+    stops later if more hypotheses are wanted). The hypotheses of a beam have different
+    texts. An empty place has the translation "" and the lowest score; an empty text has
+    the translation "" with score 0, and empty places. As JSON has no infinity, -inf is
+    replaced by float32's lowest number. Inputs of another shape are refused.
 
     Args:
         translator: The `Translator`.
@@ -104,9 +105,12 @@ def _bounded(
     specs: list[tf.TensorSpec],
     max_batch_size: int,
 ) -> tf.types.experimental.ConcreteFunction:
-    """Traces a function that fails for too many sentences or unequal inputs."""
+    """Traces a function that fails for wrong shapes and too many sentences."""
 
     def checked(*inputs):
+        # TensorFlow does not look whether what a signature is given has its shape.
+        pairs = zip(inputs, specs, strict=True)
+        inputs = tuple(tf.ensure_shape(x, spec.shape, spec.name) for x, spec in pairs)
         sizes = [tf.shape(x)[0] for x in inputs]
         checks = [
             tf.debugging.assert_less_equal(

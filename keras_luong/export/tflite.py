@@ -60,7 +60,8 @@ def export_tflite(
     `max_source_length` ids and the end id, to `ids int32 [1, N, T]`, `lengths int32 [1,
     N]`, `scores` and `log_probs float32 [1, N]`, `weights float32 [1, N, T, S]` and
     `token_log_probs float32 [1, N, T]`, see `keras_luong.decoding.Hypotheses`; but -inf
-    is replaced by float32's lowest number.
+    is replaced by float32's lowest number. If the search keeps several hypotheses, N is
+    its beam's width, and a runtime keeps the best `n_best` whose texts differ.
 
     A model in mixed precision is exported in float32, the type of its weights.
 
@@ -105,7 +106,8 @@ def export_tflite(
     check_choice("quantize", quantize, QUANTIZE)
     check_size("source_length", source_length, optional=True, smallest=2)
     search = _search(translator.search)
-    about = _describe(translator, metadata, quantize, source_length)
+    about = _describe(translator, metadata, quantize, source_length, search.n_best)
+    search = search.with_spares()
     model, longest = _in_float32(translator.model), translator.max_source_length + 1
     content = _converted(_one_sentence(model, search, longest, source_length), quantize)
     with saved_beside(target) as beside:
@@ -114,7 +116,7 @@ def export_tflite(
     return target
 
 
-def _describe(translator, metadata, quantize, source_length):
+def _describe(translator, metadata, quantize, source_length, n_best):
     """Returns the settings, as JSON, that the edge runtime needs."""
     most = translator.max_source_length
     if source_length is not None:
@@ -126,6 +128,7 @@ def _describe(translator, metadata, quantize, source_length):
         max_source_length=most,
         source_length=source_length,
         quantize=quantize,
+        n_best=n_best,
         special_ids={"pad": PAD_ID, "unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID},
         bytes_per_token=BYTES_PER_TOKEN,
         tokenizers={

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_luong.decoding.hypotheses import Hypotheses
-from keras_luong.decoding.stepping import token_counts
+from keras_luong.decoding.hypotheses import IMPOSSIBLE, Hypotheses
+from keras_luong.decoding.stepping import follow, token_counts
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID
 from keras_luong.text.batches import ended_rows
 from keras_luong.text.tokenizer import Tokenizer, known
@@ -81,6 +81,7 @@ def answers(
     hypotheses: Hypotheses,
     source_tokenizer: Tokenizer,
     target_tokenizer: Tokenizer,
+    n_best: int | None = None,
 ) -> dict[str, tf.Tensor]:
     """Returns the fields of a batch's `Translation`s as padded tensors.
 
@@ -89,15 +90,22 @@ def answers(
         hypotheses: The results of a search for them.
         source_tokenizer: The tokenizer that read them.
         target_tokenizer: The tokenizer of the hypotheses.
+        n_best: How many of a sentence's hypotheses are kept, no two of them with the
+            same text. None keeps all of them as they are.
 
     Returns:
-        Name → tensor [B, N, ...], or [B, ...] for fields that all hypotheses share.
+        Name → tensor [B, N, ...], or [B, ...] for fields that all hypotheses share. An
+        empty sentence has one hypothesis, "" with score 0. Places without a hypothesis
+        have the text "", the length 0 and the score -inf.
     """
     empty = source.empty[:, None]
     text = target_tokenizer.decode(hypotheses.ids)
+    if n_best is not None:
+        hypotheses, text = _distinct(hypotheses, text, n_best)
+    first = tf.range(tf.shape(text)[1]) == 0
     return {
         "text": tf.where(empty, "", text),
-        "score": tf.where(empty, 0.0, hypotheses.scores),
+        "score": tf.where(empty, tf.where(first, 0.0, IMPOSSIBLE), hypotheses.scores),
         "tokens": target_tokenizer.pieces(hypotheses.ids),
         "length": tf.where(empty, 0, hypotheses.lengths),
         "source_tokens": source_tokenizer.pieces(source.ids),
@@ -106,3 +114,26 @@ def answers(
         "truncated": source.truncated,
         "log_probs": hypotheses.token_log_probs,
     }
+
+
+def _distinct(
+    hypotheses: Hypotheses, text: tf.Tensor, n_best: int
+) -> tuple[Hypotheses, tf.Tensor]:
+    """Keeps the best hypothesis of each text: one text may be segmented in two ways."""
+    there = hypotheses.lengths > 0
+    same = (text[:, :, None] == text[:, None, :]) & there[:, None, :]
+    places = tf.range(tf.shape(text)[1])
+    kept = there & ~tf.reduce_any(same & (places[:, None] > places), axis=2)
+    # A stable sort: the kept ones come first, in their order.
+    places = tf.argsort(tf.cast(~kept, tf.int32), axis=1, stable=True)[:, :n_best]
+    hypotheses, text, kept = follow((hypotheses, text, kept), places)
+    return _emptied(hypotheses, kept), tf.where(kept, text, "")
+
+
+def _emptied(hypotheses: Hypotheses, kept: tf.Tensor) -> Hypotheses:
+    """Makes empty places of the hypotheses that are not kept."""
+    return hypotheses._replace(
+        ids=tf.where(kept[:, :, None], hypotheses.ids, PAD_ID),
+        lengths=tf.where(kept, hypotheses.lengths, 0),
+        scores=tf.where(kept, hypotheses.scores, IMPOSSIBLE),
+    )

@@ -75,6 +75,9 @@ class Translator:
         self.model = model
         self.tokenizers = tokenizers
         self.search = BeamSearch() if search is None else search
+        self._searched, self._n_best = self.search, None
+        if isinstance(self.search, BeamSearch):
+            self._searched, self._n_best = self.search.with_spares(), self.search.n_best
         self.max_source_length = max_source_length
         self.source_tokenizer, self.target_tokenizer = _sides(tokenizers)
         _check_vocabulary("source", self.source_tokenizer, model)
@@ -148,8 +151,12 @@ class Translator:
         Args:
             ids: int32 [B, S], each row ending with an end token, right-padded with
                 `PAD_ID`.
+
+        Returns:
+            `Hypotheses`; if a `BeamSearch` looks for several, all that its beam has, as
+            some of them may have the same text.
         """
-        return self.search(self.model, ids)
+        return self._searched(self.model, ids)
 
     def translate(
         self,
@@ -167,7 +174,8 @@ class Translator:
             progress: Whether to show a progress bar on standard error; if that is not
                 a terminal, a line now and then.
             n_best: Whether to return all hypotheses that the search found for a text,
-                the best first, instead of the best one only.
+                the best first, instead of the best one only. Those of a `BeamSearch`
+                have different texts.
             prefixes: The beginning of each translation, "" for any; needs a search that
                 takes prefixes, such as `BeamSearch`.
 
@@ -298,7 +306,7 @@ class Translator:
             text: tf.string [B].
         """
         source = self._read(text)
-        return self._explained(source, self.find(source.ids))
+        return self._explained(source, self.find(source.ids), self._n_best)
 
     @tf.function(input_signature=[TEXT, TEXT], autograph=False)
     def _explain_prefixed(
@@ -307,8 +315,9 @@ class Translator:
         """Translates a batch in the graph, with given beginnings of translations."""
         source = self._read(text)
         prefix = self.target_tokenizer.encode(prefix).to_tensor(PAD_ID)
-        search: Any = self.search  # not every search takes prefixes
-        return self._explained(source, search(self.model, source.ids, prefix))
+        search: Any = self._searched  # not every search takes prefixes
+        found = search(self.model, source.ids, prefix)
+        return self._explained(source, found, self._n_best)
 
     @tf.function(input_signature=[TEXT, TEXT], autograph=False)
     def forced(self, text: tf.Tensor, target: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -323,9 +332,9 @@ class Translator:
         source = source._replace(truncated=source.truncated | given.truncated)
         return self._explained(source, force(self.model, source.ids, given.ids))
 
-    def _explained(self, source, hypotheses):
+    def _explained(self, source, hypotheses, n_best=None):
         tokenizers = self.source_tokenizer, self.target_tokenizer
-        return answers(source, hypotheses, *tokenizers)
+        return answers(source, hypotheses, *tokenizers, n_best)
 
 
 def _columns(sides: Mapping[str, Texts]) -> list[list[bytes]]:

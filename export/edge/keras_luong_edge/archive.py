@@ -16,10 +16,11 @@ quantize             null, "float16" or "int8"
 tokenizers           {"source": {"kind": "word", "file": "source.txt"}, "target": ...}
 special_ids          default: {"pad": 0, "unk": 1, "bos": 2, "eos": 3}
 bytes_per_token      default: 64; the bytes that are read of a text for each token
+n_best               default: all; how many of the graph's hypotheses an answer has
 ```
 
 Other keys are for people. Runtimes of before know the defaults alone: files with other
-values must have another format.
+values must have another format, but for `n_best`, without which an answer is longer.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Contents(NamedTuple):
         max_source_length: int, the tokens that are read, without the end token.
         source_length: int, what every source is filled up to, or None.
         bytes_per_token: int, the bytes that are read of a text for each token.
+        n_best: int, how many of the graph's hypotheses an answer has, or None for all.
     """
 
     metadata: dict[str, Any]
@@ -58,6 +60,7 @@ class Contents(NamedTuple):
     max_source_length: int
     source_length: int | None
     bytes_per_token: int
+    n_best: int | None = None
 
 
 def read_archive(path: str | os.PathLike[str]) -> Contents:
@@ -124,6 +127,7 @@ def _contents(archive: zipfile.ZipFile, metadata: dict[str, Any]) -> Contents:
         max_source_length=most,
         source_length=length,
         bytes_per_token=_whole(metadata, "bytes_per_token", 1, BYTES_PER_TOKEN),
+        n_best=_whole(metadata, "n_best", 1) if "n_best" in metadata else None,
     )
 
 

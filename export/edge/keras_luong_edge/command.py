@@ -7,14 +7,14 @@ something is wrong with what the user gave it, and 130 after Ctrl-C.
 from __future__ import annotations
 
 import argparse
-import codecs
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import BinaryIO, NoReturn
 
 import keras_luong_edge
+from keras_luong_edge.lines import read_lines
 from keras_luong_edge.translation import Translation
 from keras_luong_edge.translator import EdgeTranslator
 
@@ -53,7 +53,7 @@ def _run(args: argparse.Namespace) -> int:
         _translate(translator, sys.stdin.buffer, sys.stdout.buffer, args)
     except BrokenPipeError:  # who reads has read enough, as `head` does
         _forget_output()
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         _forget_output()
         return _say_why(error, FAILED, args.debug)
     return 0
@@ -104,24 +104,21 @@ def _translate(
     args: argparse.Namespace,
 ) -> None:
     """Translates line after line; whoever waits for an answer gets it at once."""
-    for number, line in enumerate(_without_ends(lines)):
+    number = truncated = 0
+    for number, line in enumerate(read_lines(lines), 1):
         (hypotheses,) = translator.translate([line], n_best=True)
+        truncated += hypotheses[0].truncated
         for hypothesis in hypotheses[: args.n_best]:
             fields = [*_columns(hypothesis, args)]
             if args.n_best > 1:
-                fields = [str(number), *fields]
+                fields = [str(number - 1), *fields]
             out.write(" ||| ".join(fields).encode() + b"\n")
         out.flush()
-
-
-def _without_ends(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines; only line feeds end one. A byte order mark is none of the text."""
-    for number, line in enumerate(lines):
-        if number == 0:
-            line = line.removeprefix(codecs.BOM_UTF8)
-            if not line:
-                return  # there was nothing else
-        yield line.removesuffix(b"\n")
+    if truncated:
+        _say(
+            f"note: {truncated} of {number} lines are longer than the model reads; "
+            "only their beginnings were translated"
+        )
 
 
 def _columns(translation: Translation, args: argparse.Namespace) -> Iterator[str]:

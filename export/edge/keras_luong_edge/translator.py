@@ -60,7 +60,7 @@ class EdgeTranslator:
         self._contents = read_archive(path)
         self._graph = Graph(path, num_threads)
         self.metadata = self._contents.metadata
-        self.n_best = self._graph.n_best
+        self.n_best = self._contents.n_best or self._graph.n_best
 
     @overload
     def translate(
@@ -85,7 +85,7 @@ class EdgeTranslator:
         Args:
             texts: Strings, or bytes in UTF-8.
             n_best: Whether to return all hypotheses that the search found for a text,
-                the best first, and not only that.
+                the best first, and not only that. Their texts differ.
 
         Returns:
             One `Translation` per text; with `n_best`, one list of them.
@@ -110,25 +110,27 @@ class EdgeTranslator:
         return [_nothing(source)] if source.empty else self._search(source)
 
     def _search(self, source: Source) -> list[Translation]:
-        S, of_target = len(source.ids), self._contents.target
+        """The best hypotheses whose texts differ: one text may have other pieces."""
         found = self._graph(self._padded(source.ids))
-        source_tokens = self._contents.source.pieces(source.ids)
-        hypotheses = []
+        hypotheses: dict[str, Translation] = {}
         for n, T in enumerate(found["lengths"][0]):
             if T or n == 0:  # places that no hypothesis has taken are left out
-                ids = found["ids"][0, n, :T].tolist()
-                hypotheses.append(
-                    Translation(
-                        text=of_target.decode(ids),
-                        score=float(found["scores"][0, n]) if T else -math.inf,
-                        tokens=of_target.pieces(ids),
-                        source_tokens=source_tokens,
-                        alignment=found["weights"][0, n, :T, :S].copy(),
-                        truncated=source.truncated,
-                        log_probs=found["token_log_probs"][0, n, :T].copy(),
-                    )
-                )
-        return hypotheses
+                hypothesis = self._hypothesis(source, found, n, T)
+                hypotheses.setdefault(hypothesis.text, hypothesis)
+        return [*hypotheses.values()][: self.n_best]
+
+    def _hypothesis(self, source: Source, found: Any, n: int, T: int) -> Translation:
+        S, of_target = len(source.ids), self._contents.target
+        ids = found["ids"][0, n, :T].tolist()
+        return Translation(
+            text=of_target.decode(ids),
+            score=float(found["scores"][0, n]) if T else -math.inf,
+            tokens=of_target.pieces(ids),
+            source_tokens=self._contents.source.pieces(source.ids),
+            alignment=found["weights"][0, n, :T, :S].copy(),
+            truncated=source.truncated,
+            log_probs=found["token_log_probs"][0, n, :T].copy(),
+        )
 
     def _padded(self, ids: list[int]) -> Any:
         length = self._contents.source_length or len(ids)

@@ -1,0 +1,52 @@
+"""Text, line by line."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO
+
+GZIP = b"\x1f\x8b"  # how it begins, and no UTF-8 can
+
+
+def read_lines(stream: BinaryIO) -> Iterator[bytes]:
+    r"""Reads a stream of text, plain or gzip, as it comes.
+
+    Args:
+        stream: Bytes, such as `sys.stdin.buffer`.
+
+    Yields:
+        The lines. Only line feeds end one; a carriage return before it is none of the
+        text, nor is a byte order mark at the start.
+
+    Raises:
+        ValueError: If it is damaged gzip, or gzip within gzip.
+
+    Example:
+        >>> [*read_lines(io.BytesIO(b"a\nb"))]
+        [b'a', b'b']
+    """
+    try:
+        for number, line in enumerate(_unpacked(stream)):
+            text = line.rstrip(b"\r\n")
+            if number == 0:
+                text = text.removeprefix(codecs.BOM_UTF8)
+            if text or line.endswith(b"\n"):
+                yield text
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise ValueError(f"the input is damaged gzip: {error}") from error
+
+
+def _unpacked(stream: Any) -> Iterable[bytes]:
+    # A second buffer would wait until it is full, and not for a line.
+    if not isinstance(stream, io.BufferedReader):
+        stream = io.BufferedReader(stream)
+    if not stream.peek(2).startswith(GZIP):
+        return stream
+    lines = gzip.GzipFile(fileobj=stream)
+    if lines.peek(2).startswith(GZIP):
+        raise ValueError("the input is gzip within gzip: unpack it once")
+    return lines

@@ -1,0 +1,138 @@
+"""Text, line by line: what the scripts of this folder and the one above read."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+GZIP = b"\x1f\x8b"  # how it begins, and no UTF-8 can
+
+
+def read_lines(stream: BinaryIO) -> Iterator[bytes]:
+    r"""Reads a stream of text, plain or gzip, as it comes.
+
+    Args:
+        stream: Bytes, such as `sys.stdin.buffer`.
+
+    Yields:
+        The lines. Only line feeds end one; a carriage return before it is none of the
+        text, nor is a byte order mark at the start.
+
+    Raises:
+        ValueError: If it is damaged gzip, or gzip within gzip.
+
+    Example:
+        >>> [*read_lines(io.BytesIO(b"a\nb"))]
+        [b'a', b'b']
+    """
+    try:
+        for number, line in enumerate(_unpacked(stream)):
+            text = line.rstrip(b"\r\n")
+            if number == 0:
+                text = text.removeprefix(codecs.BOM_UTF8)
+            if text or line.endswith(b"\n"):
+                yield text
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise ValueError(f"the input is damaged gzip: {error}") from error
+
+
+def _unpacked(stream: Any) -> Iterable[bytes]:
+    # A second buffer would wait until it is full, and not for a line.
+    if not isinstance(stream, io.BufferedReader):
+        stream = io.BufferedReader(stream)
+    if not stream.peek(2).startswith(GZIP):
+        return stream
+    lines = gzip.GzipFile(fileobj=stream)
+    if lines.peek(2).startswith(GZIP):
+        raise ValueError("the input is gzip within gzip: unpack it once")
+    return lines
+
+
+def read_input() -> Iterator[bytes]:
+    """Reads standard input; if it cannot be read, the process ends and says why.
+
+    Yields:
+        Its lines.
+    """
+    try:
+        yield from read_lines(sys.stdin.buffer)
+    except (OSError, ValueError) as error:
+        sys.exit(f"Standard input cannot be read: {error}")
+
+
+def read_file(path: Path) -> list[bytes]:
+    """Reads a file, plain or gzip.
+
+    Args:
+        path: The file; if it cannot be read, the process ends and says why.
+
+    Returns:
+        Its lines.
+    """
+    try:
+        with path.open("rb") as file:
+            return [*read_lines(file)]
+    except (OSError, ValueError) as error:
+        sys.exit(f"{path} cannot be read: {error}")
+
+
+def read_pairs(source: Path, reference: Path) -> tuple[list[str], list[str]]:
+    """Reads sentences and their translations.
+
+    Args:
+        source: A file of UTF-8, plain or gzip.
+        reference: A file; if it has another number of lines, the process ends.
+
+    Returns:
+        The lines of both.
+    """
+    sources, references = _read_utf8(source), _read_utf8(reference)
+    if len(sources) != len(references):
+        sys.exit(
+            f"{source} has {len(sources)} lines and {reference} {len(references)}; "
+            "they must be translations of each other."
+        )
+    return sources, references
+
+
+def _read_utf8(path: Path) -> list[str]:
+    lines = []
+    for number, line in enumerate(read_file(path), 1):
+        try:
+            lines.append(line.decode())
+        except UnicodeDecodeError as error:
+            sys.exit(f"{path} cannot be read: line {number} is not UTF-8: {error}")
+    return lines
+
+
+def one_line(translation: str) -> bytes:
+    """Makes a line of a translation, whatever is in it.
+
+    Args:
+        translation: Any text.
+
+    Returns:
+        UTF-8 with no line end but the last.
+    """
+    return " ".join(translation.splitlines()).encode() + b"\n"
+
+
+def say_truncated(truncated: int, count: int) -> None:
+    """Says on standard error what was left out, if something was.
+
+    Args:
+        truncated: The number of lines of which only the beginning was translated.
+        count: The number of lines.
+    """
+    if truncated:
+        print(
+            f"{truncated} of {count} lines are longer than the model reads; only their "
+            "beginnings were translated",
+            file=sys.stderr,
+        )
