@@ -25,7 +25,8 @@ def read_lines(stream: BinaryIO) -> Iterator[bytes]:
         text, nor is a byte order mark at the start.
 
     Raises:
-        ValueError: If it is damaged gzip, or gzip within gzip.
+        ValueError: If it is damaged gzip, or gzip within gzip, or if its lines end with
+            carriage returns alone.
 
     Example:
         >>> [*read_lines(io.BytesIO(b"a\nb"))]
@@ -36,10 +37,20 @@ def read_lines(stream: BinaryIO) -> Iterator[bytes]:
             text = line.rstrip(b"\r\n")
             if number == 0:
                 text = text.removeprefix(codecs.BOM_UTF8)
+                _check_line_feeds(line)
             if text or line.endswith(b"\n"):
                 yield text
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise ValueError(f"the input is damaged gzip: {error}") from error
+
+
+def _check_line_feeds(first: bytes) -> None:
+    """Refuses text that is all one line, with what once ended lines within it."""
+    if not first.endswith(b"\n") and b"\r" in first.rstrip(b"\r"):
+        raise ValueError(
+            "the input has no line feed: its lines end with carriage returns alone. "
+            "Convert it first: tr '\\r' '\\n' < old.txt > new.txt"
+        )
 
 
 def _unpacked(stream: Any) -> Iterable[bytes]:

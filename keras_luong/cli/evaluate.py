@@ -38,7 +38,10 @@ def run(options: EvaluateOptions) -> None:
 def _test_sets(options: EvaluateOptions) -> Iterator[TestSet]:
     if options.test:
         source, reference = options.test
-        yield TestSet(source.name, *read_pairs(source, reference))
+        sources, references = read_pairs(source, reference)
+        if not sources:
+            raise ValueError(f"{source} is empty: there is nothing to evaluate.")
+        yield TestSet(source.name, sources, references)
         return
     corpus = corpus_of(options, options.run_dir)
     for split in corpus.splits:

@@ -52,6 +52,8 @@ def run(options: VerifyOptions, more: Mapping[str, Runtime] | None = None) -> No
     texts, references = list(read_lines(options.source)), None
     if options.reference:
         texts, references = read_pairs(options.source, options.reference)
+    if not texts:
+        raise ValueError(f"{options.source} is empty: there is nothing to compare.")
     tokenize = bleu_tokenization(options)
     found = list(_answers(texts, options, more or {}))
     if not compare(found, references, tokenize, options.show):

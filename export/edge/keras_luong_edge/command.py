@@ -55,7 +55,8 @@ def _run(args: argparse.Namespace) -> int:
         _forget_output()
     except (OSError, RuntimeError, ValueError) as error:
         _forget_output()
-        return _say_why(error, FAILED, args.debug)
+        code = MISTAKE if isinstance(error, ValueError) else FAILED
+        return _say_why(error, code, args.debug)
     return 0
 
 

@@ -1,0 +1,122 @@
+"""Odd text, wherever text is read: one line in is one line out, the same everywhere.
+
+Each cell of the table in docs/odd_text.md is a test; what it says is what was seen. To
+write the page anew:
+
+    WRITE_ODD_TEXT=1 python -m pytest -m "" tests/test_odd_text.py
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+from export_scripts import export_script
+from odd_text import COLUMNS, READERS, ROWS, Runtimes
+
+PAGE = Path(__file__).parents[1] / "docs" / "odd_text.md"
+NEEDS = {
+    "`EdgeTranslator.translate`": "ai_edge_litert.interpreter",
+    "`keras-luong-edge`": "ai_edge_litert.interpreter",
+    "gRPC client": "tensorflow_serving.apis",
+}
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*max_source_length")
+
+
+def table(text):
+    """The page's table: (row, column) → word."""
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    (_, *columns), *rows = [[x.strip() for x in x[1:-1].split("|")] for x in lines]
+    return {
+        (row, column): word
+        for row, *words in rows
+        for column, word in zip(columns, words, strict=True)
+    }
+
+
+def rendered(words):
+    """The table of the page."""
+    lines = [["odd text", *COLUMNS], ["---"] * (len(COLUMNS) + 1)]
+    lines += [[row, *(words[row, column] for column in COLUMNS)] for row in ROWS]
+    head, rule, *rest = ["| " + " | ".join(line) + " |" for line in lines]
+    return "\n".join([head, rule.replace(" ", ""), *rest])
+
+
+@pytest.fixture(scope="module")
+def page():
+    """What the page says of each cell; or what it will say, if it is to be written."""
+    text = PAGE.read_text(encoding="utf-8")
+    words = table(text)
+    if not os.environ.get("WRITE_ODD_TEXT"):
+        yield words
+        return
+    yield (words := {})
+    before = text[: text.index("| odd text |")]
+    PAGE.write_text(before + rendered(words) + "\n", encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def runtimes(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        yield Runtimes(tmp_path_factory.mktemp("runtimes"), patch)
+
+
+def expected(runtimes, column, lines):
+    """What the column should answer; that of scores are numbers."""
+    if column in READERS:
+        return lines
+    if column == "`keras-luong score`":
+        scores = runtimes.keras.score(lines, lines) if lines else []
+        return [f"{t.score:.4f}".encode() for t in scores]
+    return runtimes.expected(lines)
+
+
+def seen(runtimes, column, row, path):
+    """The word for what happens; an answer that is wrong is a failure."""
+    try:
+        answer = COLUMNS[column](runtimes, path)
+    except ValueError as error:
+        message = str(error)
+        if "line 2" in message:
+            return "refused: names the line"
+        assert path.name in message or "the input" in message
+        return "refused: says why"
+    assert row.lines is not None, "what should be refused was read"
+    assert answer.lines == expected(runtimes, column, row.lines)
+    if not row.lines:
+        return "no line"
+    if column in READERS:
+        return "kept" if row.content.count(b"".join(row.lines[1:2])) and (
+            b"\n".join(row.lines) in row.content
+        ) else "read without"
+    too_long = any(len(line) > 1000 for line in row.lines)
+    assert answer.said == too_long, "what was left out is said, and nothing else"
+    return "read to the limit, said" if too_long else "one line each"
+
+
+def cells():
+    for column in COLUMNS:
+        marks = [pytest.mark.slow] if column == "C client" else []
+        for row in ROWS:
+            yield pytest.param(row, column, marks=marks, id=f"{row}-{column}")
+
+
+@pytest.mark.parametrize("row, column", cells())
+def test_cell(row, column, runtimes, page, tmp_path):
+    if column in NEEDS:
+        pytest.importorskip(NEEDS[column])
+    if column == "C client" and export_script("serving.c_client").compiler() is None:
+        pytest.skip("there is no C compiler")
+    path = tmp_path / "odd.txt"
+    path.write_bytes(ROWS[row].content)
+    word = seen(runtimes, column, ROWS[row], path)
+    assert page.setdefault((row, column), word) == word
+
+
+def test_the_page_has_all_cells_and_no_others():
+    assert set(table(PAGE.read_text(encoding="utf-8"))) == {
+        (row, column) for row in ROWS for column in COLUMNS
+    }
