@@ -1,5 +1,6 @@
 """The command line: one line in is one line out."""
 
+import gzip
 import importlib.util
 import io
 import signal
@@ -65,10 +66,38 @@ def say(monkeypatch, capfdbinary):
         (b"a\n\xef\xbb\xbfb\n", b"a\n\xef\xbb\xbfb\n"),  # and what is none
         ("a\u2028b\x85c\x0bd\x1ce\n".encode(), b"a b c d e\n"),  # an answer's line ends
         (b"a\rb\n", b"a b\n"),
+        (b"a\r\nb\r\n", b"a\nb\n"),
+        (gzip.compress(b"a\nb"), b"a\nb\n"),
     ],
 )
 def test_one_line_in_is_one_line_out(say, content, expected):
     assert say(content) == expected
+
+
+def test_what_is_too_long_is_counted(say, capfdbinary, monkeypatch):
+    def cut(self, texts, n_best=False):
+        return [[said("a", -0.5)._replace(truncated=len(x) > 1)] for x in texts]
+
+    monkeypatch.setattr(Echo, "translate", cut)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"a\nbb\n")))
+    assert command.main(["x.tflite"]) == 0
+    message = b"keras-luong-edge: note: 1 of 2 lines are longer than the model reads"
+    assert capfdbinary.readouterr().err.startswith(message)
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (gzip.compress(gzip.compress(b"a\n")), "gzip within gzip: unpack it once"),
+        (gzip.compress(b"a\n")[:-6], "the input is damaged gzip"),
+        (b"a\rb\r", "its lines end with carriage returns alone"),
+    ],
+)
+@needs_litert
+def test_input_that_cannot_be_read(python, model, content, message):
+    done = runs(python, model, input=content)
+    assert done.returncode == 2 and message in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
 
 
 def test_lists_as_moses_writes_them(say):
