@@ -55,7 +55,7 @@ def assert_the_same(translator, path, source_length=None):
     run = interpreter.Interpreter(str(path)).get_signature_runner()
     search = translator.search
     if isinstance(search, BeamSearch):
-        search = dataclasses.replace(search, compact=False)
+        search = dataclasses.replace(search.with_spares(), compact=False)
     for ids in SOURCES:
         source = np.array([ids], "int32")
         if source_length is not None:
