@@ -7,7 +7,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO
+from typing import BinaryIO, cast
 
 GZIP = b"\x1f\x8b"  # how it begins, and no UTF-8 can
 
@@ -51,13 +51,14 @@ def _check_line_feeds(first: bytes) -> None:
         )
 
 
-def _unpacked(stream: Any) -> Iterable[bytes]:
+def _unpacked(stream: BinaryIO) -> Iterable[bytes]:
     # A second buffer would wait until it is full, and not for a line.
-    if not isinstance(stream, io.BufferedReader):
-        stream = io.BufferedReader(stream)
-    if not stream.peek(2).startswith(GZIP):
-        return stream
-    lines = gzip.GzipFile(fileobj=stream)
+    buffered = stream
+    if not isinstance(buffered, io.BufferedReader):
+        buffered = io.BufferedReader(cast(io.RawIOBase, stream))
+    if not buffered.peek(2).startswith(GZIP):
+        return buffered
+    lines = gzip.GzipFile(fileobj=buffered)
     if lines.peek(2).startswith(GZIP):
         raise ValueError("the input is gzip within gzip: unpack it once")
     return lines
