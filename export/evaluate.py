@@ -1,4 +1,4 @@
-"""Translates a file with an exported SavedModel alone, and scores it by BLEU.
+"""Translates a file with an exported SavedModel alone; scores it by BLEU and chrF.
 
 Needs TensorFlow, tensorflow-text and sacrebleu, and none of this library's code: what
 it prints is what a server of the SavedModel would say.
@@ -36,10 +36,15 @@ def main(argv: list[str] | None = None) -> None:
         print(f"source       {source}")
         print(f"translation  {translation}")
         print(f"reference    {reference}\n")
-    metric = sacrebleu.BLEU(tokenize=args.tokenize, force=args.tokenize == "none")
-    score = metric.corpus_score(translations, [references]).score
+    bleu = sacrebleu.BLEU(
+        tokenize=args.tokenize, trg_lang=args.target, force=args.tokenize == "none"
+    )
+    score = bleu.corpus_score(translations, [references]).score
     print(f"BLEU {score:.2f} on {len(sources):,} sentences in {seconds:.0f} s")
-    print(f"     {metric.get_signature()}")
+    print(f"     {bleu.get_signature()}")
+    chrf = sacrebleu.CHRF()
+    print(f"chrF {chrf.corpus_score(translations, [references]).score:.2f}")
+    print(f"     {chrf.get_signature()}")
 
 
 def translate(serve, sources: list[str], batch_size: int) -> list[str]:
@@ -63,7 +68,12 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("source", type=Path, help="sentences, one a line")
     parser.add_argument("reference", type=Path, help="their translations")
     parser.add_argument(
-        "--tokenize", default="13a", help="sacrebleu's; none if text is tokenised"
+        "--target", default="", help="the language, which BLEU is tokenised for: zh"
+    )
+    parser.add_argument(
+        "--tokenize",
+        help="sacrebleu's, instead of the language's (13a for most); none if text is "
+        "tokenised",
     )
     parser.add_argument("--batch_size", type=int, default=32, help="default: 32")
     parser.add_argument("--output", type=Path, help="write the translations there")

@@ -40,4 +40,5 @@ def test_it_scores_what_the_translator_says(exported, tmp_path):
     assert output.read_text() == "\n".join(expected) + "\n"
     assert f"source       {SENTENCES[0]}" in result.stdout
     assert "BLEU 100.00 on 5 sentences" in result.stdout
+    assert "chrF 100.00" in result.stdout and "nc:6" in result.stdout
     assert "tok:none" in result.stdout

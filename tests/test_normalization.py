@@ -54,7 +54,7 @@ def round_trip(tokenizer, texts):
         "می\u200cخواهم",
     ]
 )
-def test_nothing_but_white_space_changes(tokenizer, texts):
+def test_t1_nothing_but_white_space_changes(tokenizer, texts):
     assert round_trip(tokenizer, texts) == [as_written(tokenizer, x) for x in texts]
 
 

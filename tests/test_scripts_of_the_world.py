@@ -46,7 +46,7 @@ def learnt(request, tmp_path_factory):
     return folder / "run", *sides
 
 
-def test_perfect_translations_score_100(learnt, capsys):
+def test_t1_perfect_translations_score_100(learnt, capsys):
     path, sources, references = learnt
     said = [translation.text for translation in load(path).translate(sources)]
     assert said == [" ".join(line.split()) for line in references]
@@ -61,7 +61,7 @@ def test_perfect_translations_score_100(learnt, capsys):
     assert out.count("100.00") == 2 and "BLEU" in out and "chrF" in out
 
 
-def test_every_runtime_writes_the_same(learnt, tmp_path):
+def test_t1_every_runtime_writes_the_same(learnt, tmp_path):
     path, sources, references = learnt
     expected = [" ".join(line.split()) for line in references]
     translator = load(path)
@@ -75,7 +75,7 @@ def test_every_runtime_writes_the_same(learnt, tmp_path):
     assert [x.text for x in on_edge.translate(sources)] == expected
 
 
-def test_what_is_given_is_kept(learnt):
+def test_t1_what_is_given_is_kept(learnt):
     """Prefixes, and targets that are scored, are the text itself."""
     path, sources, references = learnt
     translator = load(path).with_search(beam_width=2)

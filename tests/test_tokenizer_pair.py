@@ -364,7 +364,7 @@ FULL_WIDTH = ["ａ ｄｏｇ, １２ ½", "ｔｈｅ ｃａｔ… １２"] * 5
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_target_is_kept_as_it_was_and_a_source_is_made_plain(tmp_path, shared):
+def test_t1_a_target_is_kept_and_a_source_is_made_plain(tmp_path, shared):
     """NFKC on both sides made `½` of no target, whatever the references had."""
     pairs = pairs_dataset(FULL_WIDTH, FULL_WIDTH)
     pair = TokenizerPair.train(pairs, vocab_size=60, shared=shared)
@@ -397,7 +397,7 @@ def test_one_rule_for_both_sides_is_one_tokenizer():
     assert list(strings(text)) == ["a dog"]
 
 
-def test_long_lines_are_learnt_from():
+def test_t3_long_lines_are_learnt_from():
     """SentencePiece leaves lines of over 4,192 bytes out, unless it is told not to."""
     line = "a dog runs over the green hill " * 200
     tokenizer = SentencePieceTokenizer.train([line] * 2, vocab_size=60)

@@ -60,6 +60,23 @@ def test_keeps_a_sentence_for_whoever_tries_an_export_out(whole, data):
     assert check_text(options("export", whole[1].path, "out")) == sample
 
 
+def test_t1_what_changes_in_texts_is_chosen_for_each_side(tmp_path):
+    for split in ("train", "val"):
+        for side in ("xx", "yy"):
+            (tmp_path / f"{split}.{side}").write_text("Ａ ｄｏｇ ½\n" * 9)
+    words = f"--run_dir {tmp_path}/run --data {tmp_path} --source xx --target yy"
+    words += " --preset small --vocab_size 50 --character_coverage 1"
+    words += " --source_normalization identity --target_normalization nmt_nfkc_cf"
+    config, path = options("train", *words.split())
+    with train.opened(config, path) as begun:
+        pair = train.get_tokenizers(begun)
+    source, target = (
+        x.decode(x.encode(["Ａ ｄｏｇ ½"])).numpy()[0].decode()
+        for x in (pair.source, pair.target)
+    )
+    assert (source, target) == ("Ａ ｄｏｇ ½", "a dog 1⁄2")
+
+
 def test_validation_is_of_the_best_weights(whole):
     results, whole = whole
     best = min(line["val_perplexity"] for line in read_history(whole.path))
