@@ -84,7 +84,7 @@ def read_raw_lines(file: str | Path | IO[bytes]) -> Iterator[bytes]:
                 text = line.rstrip(b"\r\n")
                 if number == 1:
                     text = text.removeprefix(codecs.BOM_UTF8)
-                    _check_line_feeds(file, line)
+                    _check_first(file, line)
                 if text or line.endswith(b"\n"):
                     yield text
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
@@ -93,8 +93,13 @@ def read_raw_lines(file: str | Path | IO[bytes]) -> Iterator[bytes]:
         ) from error
 
 
-def _check_line_feeds(file: str | Path | IO[bytes], first: bytes) -> None:
-    """Refuses a file that is all one line, with what once ended lines within it."""
+def _check_first(file: str | Path | IO[bytes], first: bytes) -> None:
+    """Refuses UTF-16, and a file of one line with what once ended lines within."""
+    if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ValueError(
+            f"{_name(file)} is UTF-16, and not UTF-8. Convert it first: "
+            "iconv -f UTF-16 -t UTF-8 old.txt > new.txt"
+        )
     if not first.endswith(b"\n") and b"\r" in first.rstrip(b"\r"):
         raise ValueError(
             f"{_name(file)} has no line feed: its lines end with carriage returns "
@@ -106,6 +111,19 @@ def _name(file: str | Path | IO[bytes]) -> str:
     if isinstance(file, (str, Path)):
         return str(file)
     return str(getattr(file, "name", "The input"))
+
+
+def is_utf8(line: bytes) -> bool:
+    """Whether a line can be read as it is; else parts of it become U+FFFD.
+
+    Args:
+        line: What `read_raw_lines` yields.
+    """
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def count_lines(path: str | Path) -> int:

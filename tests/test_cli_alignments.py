@@ -80,6 +80,14 @@ def test_the_last_word_of_a_cut_translation_keeps_its_link(ended):
     assert word_links(words, said, b"a b") == "0-0 1-1"
 
 
+@pytest.mark.parametrize("rule", ["nmt_nfkc", "nfkc"])
+@pytest.mark.parametrize("text", ["\x85", "\u2028", "", " \t"])
+def test_letters_that_a_rule_makes_of_white_space_are_of_the_first_word(rule, text):
+    tokenizer = pieces(rule)
+    ids = tokenizer.word_ids(text)
+    assert len(ids) == len(tokenizer.encode([text])[0]) and set(ids) <= {0}
+
+
 def test_a_line_that_was_cut():
     """Where the tokenizer saw but the beginning, its last token may be another."""
     words = Sides(WordTokenizer(["a", "b"]), WordTokenizer(["A", "B"]))

@@ -80,6 +80,14 @@ def test_ends_of_files(path, capfdbinary, monkeypatch, content, lines):
     assert len(translated(path, capfdbinary, monkeypatch, content)) == lines + 1
 
 
+def test_lines_that_are_not_utf8_are_counted(path, tmp_path, capsys):
+    source = tmp_path / "in.txt"
+    source.write_bytes("a\n\ufffd\n".encode() + b"\xff b\n\xed\xa0\x80\n")
+    run("translate", path, "--input", source, "--output", tmp_path / "out.txt")
+    assert "note: lines that are not UTF-8: 2, " in capsys.readouterr().err
+    assert (tmp_path / "out.txt").read_bytes().count(b"\n") == 4
+
+
 def test_files_plain_and_gzip(path, traced, tmp_path):
     texts = [t.text for t in traced.translate(["a b", "c"])]
     packed, plain = tmp_path / "in.gz", tmp_path / "out.txt"

@@ -85,7 +85,7 @@ def test_reads_no_further_than_asked(tmp_path):
         ("x", None, FileNotFoundError, "x"),
         ("x", b"a\nb\xc3\nc", ValueError, r"/x is not UTF-8: line 2 has the byte 0xc3"),
         ("x", b"a\nb\xc3", ValueError, r"/x is not UTF-8: line 2 .*unexpected end"),
-        ("x", "a".encode("utf-16"), ValueError, r"/x is not UTF-8: line 1"),
+        ("x", "a".encode("utf-16"), ValueError, r"/x is UTF-16"),
         ("x", gzip.compress(PACKED), ValueError, "/x is gzip within gzip: unpack it"),
         ("x.gz", b"a\n", ValueError, r"/x\.gz is not gzip, or is damaged after line 0"),
         (
@@ -228,3 +228,13 @@ def test_a_failed_rename_brings_the_old_directory_back(tmp_path, monkeypatch):
 
             monkeypatch.setattr(Path, "rename", fail)
     assert os.listdir(tmp_path) == ["1"] and os.listdir(path) == ["old"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_is_named(tmp_path, encoding):
+    """As some shells on Windows write it: it was read as lines of nonsense."""
+    path = tmp_path / "x.txt"
+    path.write_bytes("\ufeffa dog\na cat\n".encode(encoding))
+    for read in (files.read_lines, files.read_raw_lines):
+        with pytest.raises(ValueError, match=f"{path} is UTF-16.*iconv"):
+            list(read(path))

@@ -55,6 +55,7 @@ def test_a_training_goes_on_in_the_run_directory_if_it_is_the_same(old, target):
         "small", data="phrases", source="en", target=target, epochs=3
     )
     written = json.loads((old / "run" / "run.json").read_text())["settings"]
+    config = config.as_begun(written)
     names = [*written, *UNRECORDED]  # not all there are
     settings = {name: config.settings()[name] for name in names}
     if target == "de":

@@ -170,7 +170,7 @@ def test_compare_train(peer):
     assert "times Addons' speed" in said.splitlines()[-1]
 
 
-def test_decode_a_run(trained):
+def test_c7_decode_a_run(trained):
     said = run(
         "benchmarks/decode.py",
         *("--run_dir", trained / "run", "--sources", trained / "in.txt"),

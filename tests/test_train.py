@@ -15,6 +15,8 @@ from keras_luong.cli.export import check_text
 from keras_luong.runs import train
 from keras_luong.runs.directory import RunDirectory, read_history
 from keras_luong.runs.loading import load
+from keras_luong.text.corpus import first_source
+from keras_luong.text.find_corpus import load_corpus
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +77,16 @@ def test_t1_what_changes_in_texts_is_chosen_for_each_side(tmp_path):
         for x in (pair.source, pair.target)
     )
     assert (source, target) == ("Ａ ｄｏｇ ½", "a dog 1⁄2")
+
+
+def test_a_sentence_to_try_out_is_not_blank(tmp_path):
+    write_corpus(tmp_path, train=20, val=5)
+    for side in ("xx", "yy"):
+        path = tmp_path / f"val.{side}"
+        path.write_text(f" \n\n{path.read_text()}")
+    corpus = load_corpus(tmp_path, "xx", "yy")
+    expected = (tmp_path / "val.xx").read_text().split("\n")[2]
+    assert first_source(corpus, "validation") == expected
 
 
 def test_validation_is_of_the_best_weights(whole):

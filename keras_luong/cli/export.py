@@ -15,7 +15,7 @@ from keras_luong.export.saved_model import export_saved_model
 from keras_luong.export.tflite import export_tflite
 from keras_luong.runs.directory import read_results
 from keras_luong.runs.record import read_record
-from keras_luong.text.corpus import sentences
+from keras_luong.text.corpus import first_source
 from keras_luong.translation.translator import Translator
 
 FIRST_REQUEST = """
@@ -100,7 +100,7 @@ def check_text(options: ExportOptions) -> str:
         return str(sample)
     try:  # a run that was begun before samples were kept
         corpus = corpus_of(CorpusOptions(), options.run_dir)
-        return sentences(corpus, "validation", 1)[0][0]
+        return first_source(corpus, "validation")
     except (ValueError, OSError) as error:
         raise ValueError(
             "The run's validation data, of which a sentence is tried out, cannot be "

@@ -9,9 +9,9 @@ import sys
 from keras_luong.checks import check_file
 from keras_luong.cli.alignments import word_links
 from keras_luong.cli.commands import ScoreOptions
-from keras_luong.cli.translate import check_output, opened_output
+from keras_luong.cli.translate import check_output, opened_output, tell_damaged
 from keras_luong.cli.translators import load_translator
-from keras_luong.files import check_as_many_lines, count_lines, read_raw_lines
+from keras_luong.files import check_as_many_lines, count_lines, is_utf8, read_raw_lines
 from keras_luong.progress import Progress
 
 
@@ -27,7 +27,7 @@ def run(options: ScoreOptions) -> None:
     translator = load_translator(options)
     progress = Progress(total, "line")
     pairs = zip(*map(read_raw_lines, files), strict=True)
-    log_prob, tokens = 0.0, 0
+    log_prob, tokens, damaged = 0.0, 0, 0
     with opened_output(options.output) as out:
         while some := list(itertools.islice(pairs, options.window)):
             sources, targets = zip(*some, strict=True)
@@ -38,8 +38,10 @@ def run(options: ScoreOptions) -> None:
                     links = f" ||| {word_links(translator, t, source, target)}"
                 out.write(f"{t.score:.4f}{links}\n".encode())
                 log_prob, tokens = log_prob + t.score, tokens + len(t.tokens)
+                damaged += not (is_utf8(source) and is_utf8(target))
                 progress.add()
             out.flush()
     progress.close()
+    tell_damaged(damaged)
     perplexity = math.exp(-log_prob / max(tokens, 1))
     print(f"perplexity {perplexity:.2f} of {tokens:,} tokens", file=sys.stderr)

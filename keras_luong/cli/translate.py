@@ -20,7 +20,7 @@ from keras_luong.cli.alignments import word_links
 from keras_luong.cli.commands import TranslateOptions
 from keras_luong.cli.translators import load_translator
 from keras_luong.evaluation.plots import check_matplotlib, save_attention
-from keras_luong.files import count_lines, opened_to_write, read_raw_lines
+from keras_luong.files import count_lines, is_utf8, opened_to_write, read_raw_lines
 from keras_luong.progress import Progress
 from keras_luong.translation.translation import Translation
 from keras_luong.translation.translator import Translator
@@ -92,7 +92,9 @@ def _write(
         total = count_lines(options.input)
     progress = Progress(total, "line")
     pairs = zip(translations, again, strict=True)
+    damaged = 0
     for number, (hypotheses, line) in enumerate(pairs):
+        damaged += not is_utf8(line)
         for hypothesis in hypotheses:
             fields = list(columns(hypothesis, options))
             if options.alignments:
@@ -107,6 +109,16 @@ def _write(
         progress.add()
     out.flush()
     progress.close()
+    tell_damaged(damaged)
+
+
+def tell_damaged(lines: int) -> None:
+    """Says, to people, how many lines could not be read as they are."""
+    if lines:
+        print(
+            f"note: lines that are not UTF-8: {lines:,}, read with U+FFFD",
+            file=sys.stderr,
+        )
 
 
 def columns(t: Translation, options: TranslateOptions) -> Iterator[str]:

@@ -44,8 +44,12 @@ WITHOUT_SPACES = {
     "ko": ("ko-mecab", "mecab_ko"),
 }
 
-#: Settings of the tokenizers that runs of version 0.1 have not recorded.
-UNRECORDED = ("character_coverage", "source_normalization", "target_normalization")
+#: What runs of version 0.1 had, and did not record, as there was no choice.
+UNRECORDED = {
+    "character_coverage": 0.9999,
+    "source_normalization": "nmt_nfkc",
+    "target_normalization": "nmt_nfkc",
+}
 
 #: Settings for pieces of words.
 OF_PIECES = (*UNRECORDED, "subword_sampling")
@@ -263,13 +267,36 @@ class TrainingConfig(EvaluationConfig, OptimizationConfig, DataConfig):
     def implied(self) -> dict[str, Any]:
         """Settings that `settings` or an old record need not name.
 
-        The preset's hyperparameters; and of the tokenizers, which a run that goes on
-        loads, what was not recorded when there was no choice.
+        The preset's hyperparameters; and what runs had before it was recorded.
         """
         sizes = self.vocab_size, self.vocab_size
         config = model_config_class(self.preset).preset(self.preset, *sizes)
-        unrecorded = {name: getattr(self, name) for name in UNRECORDED}
-        return {**dataclasses.asdict(config), **unrecorded}
+        return {**dataclasses.asdict(config), **self._unrecorded}
+
+    @property
+    def _unrecorded(self) -> dict[str, Any]:
+        if self.tokenizer == "sentencepiece":
+            return UNRECORDED
+        return {name: getattr(DataConfig, name) for name in UNRECORDED}
+
+    def as_begun(self, before: Mapping[str, Any]) -> TrainingConfig:
+        """Returns the configuration for a run that goes on.
+
+        Where this one has a default that was another one when the run began, the run
+        keeps its own.
+
+        Args:
+            before: The settings that the run recorded.
+        """
+        missing = self._unrecorded.keys() - before.keys()
+        kept = {
+            name: self._unrecorded[name]
+            for name in missing
+            if getattr(self, name) == getattr(DataConfig, name)
+        }
+        if self.bleu_tokenize == bleu_tokenization(self.target):
+            kept["bleu_tokenize"] = before.get("bleu_tokenize", self.bleu_tokenize)
+        return dataclasses.replace(self, **kept)
 
     @property
     def free(self) -> frozenset[str]:

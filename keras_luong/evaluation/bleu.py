@@ -91,7 +91,7 @@ def check_tokenize(name: str, tokenize: str) -> str:
         tokenize: The tokenisation.
 
     Raises:
-        ValueError: If sacrebleu has no such tokenisation.
+        ValueError: If sacrebleu has no such tokenisation, or lacks what it needs.
 
     Example:
         >>> check_tokenize("tokenize", "13a")
@@ -99,4 +99,11 @@ def check_tokenize(name: str, tokenize: str) -> str:
     """
     from sacrebleu.metrics import BLEU
 
-    return check_choice(name, tokenize, sorted(BLEU.TOKENIZERS))
+    check_choice(name, tokenize, sorted(BLEU.TOKENIZERS))
+    try:
+        BLEU(tokenize=tokenize, force=True)
+    except (ImportError, RuntimeError, OSError) as error:  # MeCab, or a download
+        raise ValueError(
+            f"{name}={tokenize!r} needs what is not there: {error}"
+        ) from error
+    return tokenize

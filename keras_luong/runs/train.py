@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from keras_luong.config.training import UNRECORDED, TrainingConfig
+from keras_luong.config.training import UNRECORDED, WITHOUT_SPACES, TrainingConfig
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.greedy import GreedySearch
 from keras_luong.evaluation.bleu import bleu, check_tokenize
@@ -38,7 +38,7 @@ from keras_luong.runs.same_corpus import check_corpus, describe_corpus
 from keras_luong.runs.step_callbacks import EpochBar
 from keras_luong.runs.validation import TranslationEvaluation
 from keras_luong.text.batches import evaluation_batches, training_batches
-from keras_luong.text.corpus import Corpus, count, sentences
+from keras_luong.text.corpus import Corpus, count, first_source, sentences
 from keras_luong.text.find_corpus import load_corpus
 from keras_luong.text.pair_counts import count_pairs
 from keras_luong.text.tokenizer_pair import TokenizerPair
@@ -150,6 +150,8 @@ def opened(config: TrainingConfig, path: Path) -> Iterator[Run]:
             f"weights from bad. Received splits: {corpus.splits}"
         )
     with owned(path):
+        if RunDirectory(path).record.exists():
+            config = config.as_begun(read_record(path)["settings"])
         free = config.free | {"data"}  # a corpus is its text, and not its name
         resuming = check_settings(path, config.settings(), free, config.implied)
         texts = describe_corpus(corpus, config.limit_examples)
@@ -262,7 +264,7 @@ def record(run: Run, tokenizers: TokenizerPair, model: TranslationModel) -> int:
     )
     settings = {**config.settings(), "chosen_batch_tokens": batch_tokens}
     longest = longest_source(config, model)
-    sample = sentences(run.corpus, "validation", 1)[0][0]
+    sample = first_source(run.corpus, "validation")
     train = {**run.texts["train"], **_counts(run, tokenizers, int(batch_tokens))}
     corpus = {**run.texts, "train": train}
     write_record(run.path, model, search, longest, settings, sample, corpus)
@@ -319,7 +321,8 @@ def describe(
         f"model        {config.preset}: {model.count_params():,} parameters\n"
         f"hardware     {strategy.num_replicas_in_sync} replica(s), {config.precision}\n"
         f"batches      {batch_tokens:,} tokens\n"
-        f"BLEU         sacrebleu's tokenisation {config.bleu_tokenize}\n"
+        f"BLEU         sacrebleu's tokenisation {config.bleu_tokenize}"
+        f"{_better_tokenisation(config)}\n"
         f"run          {run.path}" + f", going on after epoch {epochs}" * bool(epochs),
         flush=True,
     )
@@ -345,6 +348,15 @@ def _vocabulary(config: TrainingConfig, tokenizers: TokenizerPair) -> str:
     if min(source, target) < config.vocab_size:
         sizes += f"; the text is too small for all {config.vocab_size:,}"
     return sizes
+
+
+def _better_tokenisation(config: TrainingConfig) -> str:
+    """What to install for the language's own tokenisation, if it is not there."""
+    code = config.target[:2].lower()
+    own, _ = WITHOUT_SPACES.get(code, ("", None))
+    if config.bleu_tokenize != "char" or own in ("", "zh"):
+        return ""
+    return f' ({own} after pip install "sacrebleu[{code}]")'
 
 
 def fit_model(

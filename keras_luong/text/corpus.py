@@ -80,6 +80,22 @@ def sentences(
     return sources, targets
 
 
+def first_source(corpus: Corpus, split: str) -> str:
+    """Returns the first source sentence of a split that is not blank.
+
+    Args:
+        corpus: The corpus.
+        split: Name of a split.
+
+    Returns:
+        The sentence; "" if all are blank.
+    """
+    sources = (
+        pair["source"].decode() for pair in corpus.pairs(split).as_numpy_iterator()
+    )
+    return next(filter(str.strip, sources), "")
+
+
 def count(pairs: tf.data.Dataset) -> int:
     """Returns the number of pairs, reading them if necessary.
 

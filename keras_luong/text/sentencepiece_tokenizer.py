@@ -244,7 +244,8 @@ class SentencePieceTokenizer(VocabularyTokenizer):
         ends = [match.end() for match in re.finditer(r"\S+", text)]
         pieces = self._processor.encode(text, out_type="immutable_proto").pieces
         # A piece's end is in its word; white space before the word is of the piece too.
-        return [min(bisect.bisect_left(ends, x.end), len(ends) - 1) for x in pieces]
+        last = max(len(ends) - 1, 0)  # a rule may make letters of white space alone
+        return [min(bisect.bisect_left(ends, x.end), last) for x in pieces]
 
     def _joined(self, rows: tf.RaggedTensor) -> tf.Tensor:
         return self._tokenizer.detokenize(rows)

@@ -105,16 +105,19 @@ def _translate(
     args: argparse.Namespace,
 ) -> None:
     """Translates line after line; whoever waits for an answer gets it at once."""
-    number = truncated = 0
+    number = truncated = damaged = 0
     for number, line in enumerate(read_lines(lines), 1):
         (hypotheses,) = translator.translate([line], n_best=True)
         truncated += hypotheses[0].truncated
+        damaged += line.decode("utf-8", "ignore").encode() != line
         for hypothesis in hypotheses[: args.n_best]:
             fields = [*_columns(hypothesis, args)]
             if args.n_best > 1:
                 fields = [str(number - 1), *fields]
             out.write(" ||| ".join(fields).encode() + b"\n")
         out.flush()
+    if damaged:
+        _say(f"note: lines that are not UTF-8: {damaged}, read with U+FFFD")
     if truncated:
         _say(
             f"note: {truncated} of {number} lines are longer than the model reads; "

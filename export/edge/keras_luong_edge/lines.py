@@ -35,15 +35,20 @@ def read_lines(stream: BinaryIO) -> Iterator[bytes]:
             text = line.rstrip(b"\r\n")
             if number == 0:
                 text = text.removeprefix(codecs.BOM_UTF8)
-                _check_line_feeds(line)
+                _check_first(line)
             if text or line.endswith(b"\n"):
                 yield text
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise ValueError(f"the input is damaged gzip: {error}") from error
 
 
-def _check_line_feeds(first: bytes) -> None:
-    """Refuses text that is all one line, with what once ended lines within it."""
+def _check_first(first: bytes) -> None:
+    """Refuses UTF-16, and text of one line with what once ended lines within."""
+    if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ValueError(
+            "the input is UTF-16, and not UTF-8. Convert it first: "
+            "iconv -f UTF-16 -t UTF-8 old.txt > new.txt"
+        )
     if not first.endswith(b"\n") and b"\r" in first.rstrip(b"\r"):
         raise ValueError(
             "the input has no line feed: its lines end with carriage returns alone. "

@@ -254,3 +254,16 @@ def test_a_full_disk_is_an_error(python, model):
     assert done.returncode == 1
     assert b"keras-luong-edge: No space left" in done.stderr
     assert b"Traceback" not in done.stderr
+
+
+@needs_litert
+def test_what_is_not_utf8_is_counted(python, model):
+    done = runs(python, model, input=b"a\n\xff b\n\xef\xbf\xbd\n")
+    assert done.returncode == 0 and done.stdout.count(b"\n") == 3
+    assert b"note: lines that are not UTF-8: 1, " in done.stderr
+
+
+@needs_litert
+def test_utf_16_is_refused(python, model):
+    done = runs(python, model, input="\ufeffa\nb\n".encode("utf-16-le"))
+    assert done.returncode == 2 and b"UTF-16" in done.stderr
