@@ -88,6 +88,15 @@ def test_letters_that_a_rule_makes_of_white_space_are_of_the_first_word(rule, te
     assert len(ids) == len(tokenizer.encode([text])[0]) and set(ids) <= {0}
 
 
+def test_words_may_hold_the_sign_that_begins_pieces():
+    """As text does that was split into pieces before, and is read as words."""
+    words = Sides(
+        WordTokenizer(["▁Hun", "de", "▁!"]), WordTokenizer(["▁dog", "s", "▁!"])
+    )
+    said = aligned(["▁dog", "s", "▁!", "</s>"], ["▁Hun", "de", "▁!", "</s>"])
+    assert word_links(words, said, "▁Hun de ▁!".encode()) == "0-0 1-1 2-2"
+
+
 def test_a_line_that_was_cut():
     """Where the tokenizer saw but the beginning, its last token may be another."""
     words = Sides(WordTokenizer(["a", "b"]), WordTokenizer(["A", "B"]))

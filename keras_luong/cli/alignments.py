@@ -10,6 +10,7 @@ from keras_luong.evaluation.alignment import (
     word_indices,
 )
 from keras_luong.text.tokenizer import Tokenizer
+from keras_luong.text.word_tokenizer import WordTokenizer
 from keras_luong.translation.translation import Translation
 from keras_luong.translation.translator import Translator
 
@@ -44,6 +45,8 @@ def _words(
     tokenizer: Tokenizer, line: bytes | None, tokens: Sequence[str]
 ) -> Sequence[int]:
     """The index of each token's word in the line, or in the text of the tokens."""
+    if line is None and isinstance(tokenizer, WordTokenizer):
+        return range(len(tokens))  # whatever signs are in them
     if line is None or not hasattr(tokenizer, "word_ids"):
         return word_indices(tokens)
     ids: list[int] = tokenizer.word_ids(line)
