@@ -77,7 +77,7 @@ def test_lines_are_counted_as_tensorflow_reads_them(tmp_path_factory, characters
         ("1\n2\n3\n", "1\n2\n", r"a\.en has 3 lines and .*a\.de has 2: line 3 of .*en"),
         ("1\n2", "1\n2\n3\n4", r"a\.de has 4 lines and .*a\.en has 2: line 3 of .*de"),
         ("", "1\n", r"a\.en is empty"),
-        ("1\n", "\n \n\t\n", r"a\.de is empty"),
+        ("1\n", "\n \n\t\n", r"a\.de has 3 lines, all blank"),
         (b"1\n2\n\xff\n", "1\n2\n3\n", r"a\.en is not UTF-8: line 3 has the byte 0xff"),
         ("1\n2", b"1\n2\xc3", r"a\.de is not UTF-8: line 2 has the byte 0xc3"),
         ("1\n".encode("utf-16"), "1\n", r"a\.en is not UTF-8: line 1"),

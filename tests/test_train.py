@@ -79,6 +79,19 @@ def test_t1_what_changes_in_texts_is_chosen_for_each_side(tmp_path):
     assert (source, target) == ("Ａ ｄｏｇ ½", "a dog 1⁄2")
 
 
+def test_t3_lines_of_any_length_are_learnt_from(tmp_path):
+    """Where every line had over 4,192 bytes, there was "no text to train on"."""
+    for split in ("train", "val"):
+        for side, word in (("xx", "hill"), ("yy", "berg")):
+            (tmp_path / f"{split}.{side}").write_text(f"{word} " * 900 + "\n")
+    words = f"--run_dir {tmp_path}/run --data {tmp_path} --source xx --target yy"
+    words += " --preset small --vocab_size 50 --max_length 2000"
+    config, path = options("train", *words.split())
+    with train.opened(config, path) as begun:
+        pair = train.get_tokenizers(begun)
+    assert "▁hill" in pair.source.vocabulary and "▁berg" in pair.target.vocabulary
+
+
 def test_a_sentence_to_try_out_is_not_blank(tmp_path):
     write_corpus(tmp_path, train=20, val=5)
     for side in ("xx", "yy"):

@@ -265,5 +265,6 @@ def _read(path: Path) -> _Text:
         returns += "\r" in line
         digest.update(line.encode() + b"\n")
     if blank == count:
-        raise ValueError(f"{path} is empty: line 1 should be a sentence.")
+        what = f"has {count:,} lines, all blank" if count else "is empty"
+        raise ValueError(f"{path} {what}: line 1 should be a sentence.")
     return _Text(path, count, digest.digest(), returns > 0)
