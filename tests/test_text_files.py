@@ -80,7 +80,7 @@ def test_lines_are_counted_as_tensorflow_reads_them(tmp_path_factory, characters
         ("1\n", "\n \n\t\n", r"a\.de has 3 lines, all blank"),
         (b"1\n2\n\xff\n", "1\n2\n3\n", r"a\.en is not UTF-8: line 3 has the byte 0xff"),
         ("1\n2", b"1\n2\xc3", r"a\.de is not UTF-8: line 2 has the byte 0xc3"),
-        ("1\n".encode("utf-16"), "1\n", r"a\.en is not UTF-8: line 1"),
+        ("1\n".encode("utf-16"), "1\n", r"a\.en is UTF-16"),
     ],
 )
 def test_spoilt_files_are_refused(pair_of_files, source, target, message):
