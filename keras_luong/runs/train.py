@@ -308,8 +308,9 @@ def describe(
     """Prints what is about to be trained, on what."""
     config, corpus = run.config, run.corpus
     known = read_record(run.path)
-    sizes = {split: count(corpus.pairs(split)) for split in corpus.splits}
-    sizes["train"] = known["corpus"]["train"]["pairs"]
+    counted = {split: text["pairs"] for split, text in known["corpus"].items()}
+    others = {x: count(corpus.pairs(x)) for x in corpus.splits if x not in counted}
+    sizes = {**counted, **others}
     pairs = ", ".join(f"{split} {size:,}" for split, size in sizes.items())
     languages = f"{config.source} → {config.target}"
     epochs = len(read_history(run.path))
