@@ -20,6 +20,8 @@ import keras_luong as kl
 from keras_luong.cli.main import main as run_command
 from keras_luong.config.training import TrainingConfig
 from keras_luong.runs import train
+from keras_luong.runs.description import describe
+from keras_luong.runs.opening import opened, own_directory
 from keras_luong.training.strategies import make_strategy
 
 
@@ -35,14 +37,14 @@ def train_translator(config: TrainingConfig, run_dir: Path) -> kl.Translator:
     strategy = make_strategy(config.strategy)
     train.set_up(config)  # seeds and precision
     # A directory has one training at a time, and a training one configuration.
-    with train.opened(config, train.own_directory(run_dir, strategy)) as run:
+    with opened(config, own_directory(run_dir, strategy)) as run:
         # Pairs of sentences → pieces of words → batches of about the same length.
         tokenizers = train.get_tokenizers(run)
         schedule = train.schedule_of(run)
         with strategy.scope():  # weights are made on every device
             model, perplexity = train.compiled_model(config, tokenizers, schedule)
         batch_tokens = train.record(run, tokenizers, model)
-        train.describe(run, tokenizers, model, strategy)
+        describe(run, tokenizers, model, strategy)
         # `model.fit`, with checkpoints, and validation sentences after each epoch.
         train.fit_model(run, tokenizers, model, perplexity, schedule, batch_tokens)
         # The best weights, and a beam search over the held-out splits.

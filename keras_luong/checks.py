@@ -51,6 +51,18 @@ def check_rate(name: str, value: float) -> float:
     return float(value)
 
 
+def check_coverage(name: str, value: float) -> float:
+    """Returns `value` as a float if SentencePiece takes it, a number in [0.98, 1].
+
+    Raises:
+        TypeError: If it is no number.
+        ValueError: If it is outside.
+    """
+    if not 0.98 <= _number(name, value, "a number in [0.98, 1]") <= 1:
+        raise ValueError(f"{name} must be in [0.98, 1]. Received: {value!r}")
+    return float(value)
+
+
 def check_above(name: str, value: float, limit: float) -> float:
     """Returns `value` as a float if it is a number above `limit`.
 

@@ -26,8 +26,9 @@ from keras_luong.decoding import BeamSearch
 from keras_luong.export import saved_model
 from keras_luong.export.warmup import replay_warmup
 from keras_luong.files import read_lines, write_json
-from keras_luong.runs import train
+from keras_luong.runs.description import count_texts
 from keras_luong.runs.directory import RunDirectory
+from keras_luong.runs.opening import opened
 from keras_luong.runs.record import read_record
 from keras_luong.runs.step_callbacks import EpochBar, StepCurves
 from keras_luong.text.batches import training_batches
@@ -73,8 +74,8 @@ def trained(data, tmp_path_factory):
 def go_on(data, path, **changes):
     """Whether a command would go on with the run; nothing is trained."""
     config, path = options("train", *words(data, path, **changes))
-    with train.opened(config, path) as opened:
-        return opened.resuming
+    with opened(config, path) as begun:
+        return begun.resuming
 
 
 @pytest.fixture
@@ -161,7 +162,7 @@ def test_c3_a_line_that_was_changed(trained, copied):
         go_on(copied, trained[0])
 
 
-def test_c3_what_does_not_shape_the_run_may_change(trained, copied, of_before):
+def test_c3_what_does_not_shape_the_run_may_change(trained, copied, of_before, capsys):
     """Text for tests, how text is packed, and what an old run never knew."""
     write_corpus(copied, test=3)
     text = (copied / "train.xx").read_bytes()
@@ -172,6 +173,9 @@ def test_c3_what_does_not_shape_the_run_may_change(trained, copied, of_before):
     write_json(of_before / "run.json", record)
     add_lines(copied, ["a b c"])
     assert go_on(copied, of_before)
+    assert "whether that of" in capsys.readouterr().out
+    assert go_on(copied, trained[0].parent / "none") is False  # a new one
+    assert not capsys.readouterr().out
 
 
 def test_c3_only_pairs_that_are_trained_on_count(data, copied):
@@ -421,6 +425,45 @@ def test_t8_pairs_that_are_left_out(trained):
     assert line in said
     known = read_record(path)["corpus"]["train"]
     assert [known[x] for x in ("pairs", "empty", "too_long")] == [40, EMPTY, TOO_LONG]
+
+
+def test_t8_what_is_left_out_elsewhere(data, tmp_path):
+    """Before: letters without a piece, and long pairs to validate by, were not told."""
+    copied = shutil.copytree(data, tmp_path / "data")
+    add_lines(copied, [LONG], "val")
+    with opened(*options("train", *words(copied, tmp_path / "run"))) as begun:
+        # As if a corpus had more words than its vocabularies: "A" is unknown.
+        tokenizers = TokenizerPair(
+            WordTokenizer([*"abcdefg"]), WordTokenizer([*"BCDEFG"])
+        )
+        counted = count_texts(begun, tokenizers, 60)
+    assert counted["validation"]["too_long"] == 1
+    lines = (copied / "train.yy").read_text()
+    target = counted["train"]["unknown_target"]
+    assert target == lines.count("A") / len(lines.split()) > 0.1
+    assert counted["train"]["unknown_source"] == 0
+
+
+def test_t8_what_is_left_out_elsewhere_is_said(trained, data, tmp_path, capsys):
+    """Before: as above."""
+    copied = shutil.copytree(data, tmp_path / "data")
+    add_lines(copied, [LONG], "val")
+    add_lines(copied, ["a ж c d"])
+    changes = {"tokenizer": "sentencepiece", "vocab_size": 20, "max_length": 20}
+    given = words(copied, tmp_path / "run", character_coverage=0.99, **changes)
+    run("train", *given)
+    said = capsys.readouterr().out
+    assert (
+        "\ncut          1 of 9 validation pairs: val_loss is of their first 20" in said
+    )
+    share, other = re.search(
+        r"\nunknown      (.*)% of the xx tokens are <unk>, (.*)% of the yy ones\n", said
+    ).groups()
+    known = read_record(tmp_path / "run")["corpus"]["train"]
+    assert float(share) == pytest.approx(100 * known["unknown_source"], abs=0.01)
+    assert float(other) == pytest.approx(100 * known["unknown_target"], abs=0.01)
+    assert float(share) > 0.1
+    assert "\ncut " not in trained[1] and "\nunknown " not in trained[1]
 
 
 def test_t8_a_vocabulary_smaller_than_was_asked_for(trained):

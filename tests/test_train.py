@@ -12,7 +12,7 @@ from commands import options, run
 from small_training import train_words, write_corpus
 
 from keras_luong.cli.export import check_text
-from keras_luong.runs import train
+from keras_luong.runs import opening, train
 from keras_luong.runs.directory import RunDirectory, read_history
 from keras_luong.runs.loading import load
 from keras_luong.text.corpus import first_source
@@ -70,7 +70,7 @@ def test_t1_what_changes_in_texts_is_chosen_for_each_side(tmp_path):
     words += " --preset small --vocab_size 50 --character_coverage 1"
     words += " --source_normalization identity --target_normalization nmt_nfkc_cf"
     config, path = options("train", *words.split())
-    with train.opened(config, path) as begun:
+    with opening.opened(config, path) as begun:
         pair = train.get_tokenizers(begun)
     source, target = (
         x.decode(x.encode(["Ａ ｄｏｇ ½"])).numpy()[0].decode()
@@ -87,7 +87,7 @@ def test_t3_lines_of_any_length_are_learnt_from(tmp_path):
     words = f"--run_dir {tmp_path}/run --data {tmp_path} --source xx --target yy"
     words += " --preset small --vocab_size 50 --max_length 2000"
     config, path = options("train", *words.split())
-    with train.opened(config, path) as begun:
+    with opening.opened(config, path) as begun:
         pair = train.get_tokenizers(begun)
     assert "▁hill" in pair.source.vocabulary and "▁berg" in pair.target.vocabulary
 
@@ -165,7 +165,7 @@ def test_going_on_with_every_option(data, tmp_path, monkeypatch):
 def opened(data, run_dir, **changes):
     """The run as it is before anything is trained."""
     config, path = options("train", *train_words(data, run_dir, **changes))
-    with train.opened(config, path) as run:
+    with opening.opened(config, path) as run:
         yield run
 
 
@@ -257,8 +257,8 @@ def test_one_at_a_time(data, tmp_path):
 
 @pytest.mark.parametrize("worker, path", [(0, "r"), (2, "r/workers/2")])
 def test_each_machine_has_a_directory_of_its_own(worker, path, monkeypatch):
-    monkeypatch.setattr(train, "worker_index", lambda strategy: worker)
-    assert str(train.own_directory("r", None)) == path
+    monkeypatch.setattr(opening, "worker_index", lambda strategy: worker)
+    assert str(opening.own_directory("r", None)) == path
 
 
 def test_ctrl_c_says_how_to_go_on(data, tmp_path, monkeypatch, capsys):

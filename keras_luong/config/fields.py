@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from keras_luong.checks import (
     check_above,
     check_choice,
+    check_coverage,
     check_flag,
     check_not_negative,
     check_path,
@@ -45,12 +46,6 @@ def _check_positive(name: str, value: Any) -> float:
     return check_not_negative(name, check_above(name, value, 0))
 
 
-def _check_share(name: str, value: Any) -> float:
-    if not (share := check_above(name, value, 0)) <= 1:
-        raise ValueError(f"{name} must be in (0, 1]. Received: {value!r}")
-    return share
-
-
 def _check_text(name: str, value: Any) -> str:
     if not isinstance(value, (str, os.PathLike)):
         raise TypeError(f"{name} must be a string. Received: {value!r}")
@@ -63,7 +58,7 @@ VocabSize = Annotated[int, _check_vocab_size]
 Seed = Annotated[int, _check_seed]
 Number = Annotated[float, _check_number]
 Rate = Annotated[float, check_rate]  # in [0, 1)
-Share = Annotated[float, _check_share]  # in (0, 1]
+Coverage = Annotated[float, check_coverage]  # in [0.98, 1]
 NotNegative = Annotated[float, check_not_negative]
 Positive = Annotated[float, _check_positive]
 

@@ -11,12 +11,12 @@ from typing import Any, Literal
 from keras_luong.checks import check_choice
 from keras_luong.config.fields import (
     Count,
+    Coverage,
     Normalization,
     NotNegative,
     Positive,
     Rate,
     Seed,
-    Share,
     check_fields,
     hints_of,
 )
@@ -71,8 +71,8 @@ class DataConfig:
         tokenizer: Whether tokens are pieces of words (unigrams, Kudo 2018) or words.
         vocab_size: Most tokens in each language's vocabulary.
         shared: Whether both languages share one vocabulary.
-        character_coverage: Share of a text's characters that pieces must cover; rarer
-            ones are unknown.
+        character_coverage: Share of a text's characters that pieces must cover, at
+            least 0.98; rarer ones are unknown.
         source_normalization: What changes in a source before it is split into pieces:
             identity changes nothing but white space, nmt_nfkc also writes `１２` as 12.
         target_normalization: The same for a target: how translations are written.
@@ -90,7 +90,7 @@ class DataConfig:
     tokenizer: Literal["sentencepiece", "word"] = "sentencepiece"
     vocab_size: int = 50_000
     shared: bool = False
-    character_coverage: Share = 0.9999
+    character_coverage: Coverage = 0.9999
     source_normalization: Normalization = "nmt_nfkc"
     target_normalization: Normalization = "identity"
     subword_sampling: NotNegative | None = None

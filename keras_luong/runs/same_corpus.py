@@ -35,7 +35,8 @@ def check_corpus(
 ) -> None:
     """Refuses to go on with another text than the run's.
 
-    Of a run that was begun before there were digests, only the name is compared.
+    Of a run that was begun before there were digests, only the name is compared, and
+    that is said; from then on its text is known.
 
     Args:
         run_dir: A run directory.
@@ -53,6 +54,10 @@ def check_corpus(
                 f"{run_dir} holds a run with other data, {before!r}. Give another run "
                 f"directory, or the same data to go on with it. Received: {data!r}"
             )
+        print(
+            f"{run_dir} was begun before a run knew its text: whether that of {data!r} "
+            "has changed since is not known. From here on it must not."
+        )
         return
     for split, now in texts.items():
         if now["digest"] != known[split]["digest"]:

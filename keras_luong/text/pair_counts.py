@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from keras_luong.special_ids import UNK_ID
 from keras_luong.text.batches import (
     Tensors,
     bucket_lengths,
@@ -18,6 +19,8 @@ from keras_luong.text.batches import (
 )
 from keras_luong.text.tokenizer_pair import TokenizerPair
 
+#: What of a corpus a model does not learn from, or only as `<unk>`.
+LEFT_OUT = ("empty", "too_long", "unknown_source", "unknown_target")
 _TEXTS_AT_ONCE = 1024
 
 
@@ -27,14 +30,25 @@ class PairCounts(NamedTuple):
     Attributes:
         empty: Those with an empty side.
         too_long: Those with a side of more than `max_length` tokens, and none empty.
+        unknown_source: The share of the sources' tokens that are `<unk>`, from 0 to 1:
+            words, or letters, that the vocabulary lacks.
+        unknown_target: The same of the targets, where a model learns to write `<unk>`.
         buckets: The number of the others, by their lengths: see `bucket_lengths`.
         max_length: Most tokens of a sentence, BOS and EOS not counted.
     """
 
     empty: int
     too_long: int
+    unknown_source: float
+    unknown_target: float
     buckets: tuple[int, ...]
     max_length: int
+
+    @property
+    def left_out(self) -> dict[str, int | float]:
+        """What training does not learn from, by name."""
+        counts = self._asdict()
+        return {name: counts[name] for name in LEFT_OUT}
 
     def batches(self, batch_tokens: int) -> int:
         """Returns the number of batches that `training_batches` makes of the pairs.
@@ -72,17 +86,36 @@ def count_pairs(
     size = len(bucket_lengths(max_length))
 
     def counted(number: tf.Tensor, texts: Tensors) -> tf.Tensor:
-        source = split("source", texts, (0, 2 * number)).row_lengths()
-        target = split("target", texts, (0, 2 * number + 1)).row_lengths()
-        empty = (source == 0) | (target == 0)
-        too_long = ~empty & (tf.maximum(source, target) > max_length)
-        buckets = tf.cast(buckets_of(source + 1, target + 1, max_length), tf.int32)
+        source = split("source", texts, (0, 2 * number))
+        target = split("target", texts, (0, 2 * number + 1))
+        lengths = source.row_lengths(), target.row_lengths()
+        empty = tf.reduce_min(lengths, axis=0) == 0
+        too_long = ~empty & (tf.reduce_max(lengths, axis=0) > max_length)
+        buckets = buckets_of(lengths[0] + 1, lengths[1] + 1, max_length)
         # The buckets come after those that are left out.
-        places = tf.where(empty, 0, tf.where(too_long, 1, 2 + buckets))
-        return tf.math.bincount(places, minlength=2 + size, dtype=tf.int64)
+        places = tf.where(
+            empty, 0, tf.where(too_long, 1, 2 + tf.cast(buckets, tf.int32))
+        )
+        pairs = tf.math.bincount(places, minlength=2 + size, dtype=tf.int64)
+        return tf.concat([_tokens(source), _tokens(target), pairs], axis=0)
 
     many = pairs.batch(_TEXTS_AT_ONCE).enumerate()
     counts = many.map(counted, num_parallel_calls=tf.data.AUTOTUNE)
-    total = counts.reduce(tf.zeros([2 + size], tf.int64), tf.add)
-    empty, too_long, *buckets = (int(n) for n in total)
-    return PairCounts(empty, too_long, tuple(buckets), max_length)
+    total = counts.reduce(tf.zeros([4 + 2 + size], tf.int64), tf.add).numpy().tolist()
+    sources, unknown_sources, targets, unknown_targets, empty, too_long, *buckets = (
+        total
+    )
+    return PairCounts(
+        empty,
+        too_long,
+        unknown_sources / max(sources, 1),
+        unknown_targets / max(targets, 1),
+        tuple(buckets),
+        max_length,
+    )
+
+
+def _tokens(ids: tf.RaggedTensor) -> tf.Tensor:
+    """int64 [2]: how many tokens there are, and how many of them are `<unk>`."""
+    unknown = tf.math.count_nonzero(ids.flat_values == UNK_ID)
+    return tf.stack([tf.size(ids.flat_values, tf.int64), unknown])

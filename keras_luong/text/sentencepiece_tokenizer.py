@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_luong.checks import check_above
+from keras_luong.checks import check_above, check_coverage
 from keras_luong.compat import sentencepiece_op, set_sentencepiece_model
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_luong.text.normalization import (
@@ -100,7 +100,7 @@ class SentencePieceTokenizer(VocabularyTokenizer):
             vocab_size: Largest number of pieces, the 4 special ones included. A small
                 corpus may have fewer; see the tokenizer's own `vocab_size`.
             character_coverage: Share of the text's characters that must be covered by
-                pieces; rarer ones become `<unk>`.
+                pieces, at least 0.98; rarer ones become `<unk>`.
             normalization: What changes in a text before it is split; one of
                 `keras_luong.text.normalization.NORMALIZATIONS`. With the default
                 nothing but white space, so that `decode(encode(text))` is the text
@@ -113,12 +113,14 @@ class SentencePieceTokenizer(VocabularyTokenizer):
             The trained tokenizer.
 
         Raises:
-            ValueError: If there is no text, `normalization` is unknown, or `vocab_size`
-                is below the number of single characters that must be covered.
+            ValueError: If there is no text, `normalization` is unknown,
+                `character_coverage` is outside [0.98, 1], or `vocab_size` is below the
+                number of single characters that must be covered.
         """
         import sentencepiece
 
         check_vocab_size(vocab_size)
+        check_coverage("character_coverage", character_coverage)
         check_normalization("normalization", normalization)
         model, errors = io.BytesIO(), list[Exception]()
         normalized = map(normalizer(normalization), nonblank(sentences))

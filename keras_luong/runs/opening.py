@@ -1,0 +1,107 @@
+"""A run directory is opened by one training at a time, for one text and one setting."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from keras_luong.config.training import TrainingConfig
+from keras_luong.runs.directory import RunDirectory
+from keras_luong.runs.lock import owned
+from keras_luong.runs.record import check_settings, read_record
+from keras_luong.runs.same_corpus import check_corpus, describe_corpus
+from keras_luong.text.corpus import Corpus
+from keras_luong.text.find_corpus import load_corpus
+from keras_luong.training.strategies import worker_index
+
+
+class Run(NamedTuple):
+    """A training that has its directory to itself.
+
+    Attributes:
+        config: What is trained, and how.
+        path: The run directory.
+        corpus: What it is trained on.
+        texts: What its record knows of the corpus's text.
+        resuming: Whether there was a run to go on with.
+    """
+
+    config: TrainingConfig
+    path: Path
+    corpus: Corpus
+    texts: dict[str, dict[str, Any]]
+    resuming: bool
+
+    @property
+    def training_pairs(self) -> tf.data.Dataset:
+        """The pairs to learn from."""
+        return self.corpus.pairs("train").take(self.config.limit_examples or -1)
+
+    def read_record(self) -> dict[str, Any]:
+        """What its `run.json` says, once it is written."""
+        return read_record(self.path)
+
+
+def own_directory(run_dir: str | Path, strategy: tf.distribute.Strategy) -> Path:
+    """The directory that this machine writes to: of several, each has its own."""
+    worker = worker_index(strategy)
+    return Path(run_dir) / "workers" / str(worker) if worker else Path(run_dir)
+
+
+@contextlib.contextmanager
+def opened(config: TrainingConfig, path: Path) -> Iterator[Run]:
+    """Loads the corpus, and keeps other processes out of the run directory.
+
+    Args:
+        config: What is trained.
+        path: The run directory.
+
+    Yields:
+        The `Run`.
+
+    Raises:
+        ValueError: The directory holds another run, or the corpus cannot be read or has
+            nothing to validate by.
+        OSError: Another process trains there, or it cannot be written to.
+    """
+    corpus = load_corpus(config.data, config.source, config.target)
+    if "validation" not in corpus.splits:
+        raise ValueError(
+            f"{corpus.name} has no validation split, which training needs to tell good "
+            f"weights from bad. Received splits: {corpus.splits}"
+        )
+    with owned(path):
+        if RunDirectory(path).record.exists():
+            config = config.as_begun(read_record(path)["settings"])
+        free = config.free | {"data"}  # a corpus is its text, and not its name
+        resuming = check_settings(path, config.settings(), free, config.implied)
+        texts = describe_corpus(corpus, config.limit_examples)
+        if resuming:
+            check_corpus(path, config.data, texts)
+            _tell_changes(config, path)
+        elif config.batch_tokens == "auto" and config.strategy == "multiworker":
+            raise ValueError(
+                "Several machines must have batches of one size, which each would "
+                "choose for itself; give a number. Received: batch_tokens='auto'"
+            )
+        try:
+            yield Run(config, path, corpus, texts, resuming)
+        except KeyboardInterrupt:
+            print("\nStopped. The same command again goes on from here.")
+            raise
+
+
+def _tell_changes(config: TrainingConfig, path: Path) -> None:
+    """Prints what will be trained or translated otherwise than before."""
+    record = read_record(path)
+    before = {**record["settings"], **record["search"]}  # which may have been tuned
+    names = ["learning_rate", "clip_norm", "beam_width", "length_penalty"]
+    if config.schedule == "cosine":  # which ends where they do
+        names.append("epochs")
+    for name in names:
+        if before.get(name) != (now := getattr(config, name)):
+            print(f"{name} was {before.get(name)}, and is {now} from here on.")
