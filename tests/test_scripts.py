@@ -156,6 +156,17 @@ def test_train_step():
     assert line["target_tokens_per_s"] == pytest.approx(2 * 4 / line["median_s"])
 
 
+def test_normalization(tmp_path):
+    for split in ("train", "val"):
+        (tmp_path / f"{split}.xx").write_text("a dog\n" * 9)
+        (tmp_path / f"{split}.yy").write_text("ein Hund\n" * 7 + "½ Hund\n" * 2)
+    words = [tmp_path, "--source", "xx", "--target", "yy", "--vocab_size", 30]
+    said = run("benchmarks/normalization.py", *words).splitlines()
+    assert said[0] == "train: 2 of 9 targets differ"
+    assert said[2].startswith("two source: 0 of") and said[2].endswith("same order")
+    assert said[3].startswith("two target: 1 of")  # "½", or "1", "2" and the bar
+
+
 @pytest.mark.slow
 def test_scaling():
     size = ["--shape", "2,3,4,20,5,6,1", "--steps", 2, "--doubled", "BV"]
