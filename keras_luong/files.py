@@ -11,6 +11,7 @@ import contextlib
 import errno
 import gzip
 import io
+import itertools
 import json
 import math
 import os
@@ -30,8 +31,11 @@ def read_lines(file: str | Path | IO[bytes]) -> Iterator[str]:
 
     The text is UTF-8, plain or gzip. A line ends with "\n" or "\r\n" and with nothing
     else, so that no sentence is cut in two; the last one may lack its end. A byte order
-    mark at the start is dropped. A file of several lines that end with "\r" alone, as
-    on old Macs, is refused; a "\r" within a line is kept.
+    mark at the start is dropped.
+
+    A "\r" within a line is kept. But where there is no "\n" at all, or a single one at
+    the end and more than one "\r", the file is refused: its lines seem to end with
+    "\r" alone, as on old Macs.
 
     Args:
         file: A path, or a stream of bytes such as `sys.stdin.buffer`. It is gzip if it
@@ -43,7 +47,8 @@ def read_lines(file: str | Path | IO[bytes]) -> Iterator[str]:
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If it is not UTF-8, or damaged gzip, in which case the message names
-            the file and the line, counted from 1; or if its lines end with "\r" alone.
+            the file and the line, counted from 1; or if its lines seem to end with "\r"
+            alone.
 
     Example:
         >>> for line in read_lines("news.en.gz"):
@@ -71,8 +76,8 @@ def read_raw_lines(file: str | Path | IO[bytes]) -> Iterator[bytes]:
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If it is damaged gzip, in which case the message names the file and
-            the line; if it is gzip within gzip; or if its lines end with carriage
-            returns alone.
+            the line; if it is gzip within gzip; or if its lines seem to end with
+            carriage returns alone.
 
     Example:
         >>> translations = translator.stream(read_raw_lines("news.en.gz"))
@@ -80,31 +85,52 @@ def read_raw_lines(file: str | Path | IO[bytes]) -> Iterator[bytes]:
     number = 0
     try:
         with _opened(file) as lines:
-            for number, line in enumerate(lines, 1):
+            for number, line in enumerate(_checked(file, lines), 1):
                 text = line.rstrip(b"\r\n")
                 if number == 1:
                     text = text.removeprefix(codecs.BOM_UTF8)
-                    _check_first(file, line)
                 if text or line.endswith(b"\n"):
                     yield text
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise ValueError(
-            f"{_name(file)} is not gzip, or is damaged after line {number}: {error}."
+            f"{_name(file)} is damaged gzip: after line {number} {_damage(error)}."
         ) from error
 
 
-def _check_first(file: str | Path | IO[bytes], first: bytes) -> None:
+def _checked(file: str | Path | IO[bytes], lines: Iterable[bytes]) -> Iterable[bytes]:
     """Refuses UTF-16, and a file of one line with what once ended lines within."""
-    if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    lines = iter(lines)
+    begin = list(itertools.islice(lines, 1))
+    if b"".join(begin).startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise ValueError(
             f"{_name(file)} is UTF-16, and not UTF-8. Convert it first: "
             "iconv -f UTF-16 -t UTF-8 old.txt > new.txt"
         )
-    if not first.endswith(b"\n") and b"\r" in first.rstrip(b"\r"):
-        raise ValueError(
-            f"{_name(file)} has no line feed: its lines end with carriage returns "
-            "alone. Convert it first: tr '\\r' '\\n' < old.txt > new.txt"
-        )
+    if any(map(_seems_lines, begin)):
+        # Only then, since whoever types lines waits for the answer to the first one.
+        begin += itertools.islice(lines, 1)
+        if len(begin) == 1:
+            raise ValueError(
+                f"{_name(file)} is one line with carriage returns within: its lines "
+                "seem to end with them alone. Convert it first: "
+                "tr '\\r' '\\n' < old.txt > new.txt"
+            )
+    return itertools.chain(begin, lines)
+
+
+def _seems_lines(line: bytes) -> bool:
+    """Whether a line would be several if carriage returns ended lines."""
+    within = b"\r" in line.rstrip(b"\r\n")
+    return within and (line.count(b"\r") > 1 or not line.endswith(b"\n"))
+
+
+def _damage(error: Exception) -> str:
+    """What is wrong with a file that begins like gzip."""
+    if isinstance(error, EOFError):
+        return "the file ends too early"
+    if "Not a gzipped file" in str(error):  # as its beginning is
+        return "there are other bytes behind the gzip"
+    return f"its content is wrong ({error})"
 
 
 def _name(file: str | Path | IO[bytes]) -> str:
@@ -206,6 +232,8 @@ def _opened(file: str | Path | IO[bytes]) -> Iterator[Iterable[bytes]]:
 
 
 def _unpacked(file: Any, stream: io.BufferedReader) -> Iterable[bytes]:
+    if stream.peek(2) and not stream.peek(2).startswith(GZIP):
+        raise ValueError(f"{_name(file)} is not gzip, though its name ends in .gz.")
     lines = gzip.GzipFile(fileobj=stream)
     if lines.peek(2).startswith(GZIP):
         raise ValueError(f"{_name(file)} is gzip within gzip: unpack it once.")

@@ -99,11 +99,19 @@ def test_files_however_they_were_written(path, traced, tmp_path, capsys, content
 
 
 @pytest.mark.usefixtures("traced")
-def test_nothing_at_all(path, tmp_path, capsys):
-    empty = written(tmp_path / "empty", [])
-    run("score", path, empty, empty)
+@pytest.mark.parametrize(
+    "lines, said",
+    [
+        ([], "note: .*/text is empty: there is nothing to score"),
+        ([b"", b" "], "note: all lines of .*/text are blank: there is no perplexity"),
+    ],
+)
+def test_nothing_at_all(path, tmp_path, capsys, lines, said):
+    text = written(tmp_path / "text", lines)
+    run("score", path, text, text)
     out, err = capsys.readouterr()
-    assert not out and "perplexity 1.00 of 0 tokens" in err
+    assert out == "0.0000\n" * len(lines)
+    assert re.fullmatch(said, err.splitlines()[-1])
 
 
 class TestRefusals:

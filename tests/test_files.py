@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from export_scripts import export_script
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +33,9 @@ from keras_luong.files import (
         (b"a\n\nb", ["a", "", "b"]),
         (b"a\r\nb\r\n", ["a", "b"]),
         (b"a\rb\n", ["a\rb"]),
+        (b"a\rb\rc\r\nd", ["a\rb\rc", "d"]),
+        (b"a\r\r\n", ["a"]),  # as a program writes that changes CR LF once more
+        (b"\r\r", []),
         (b"a\n\r", ["a"]),  # as TensorFlow counts
         ("\ufeffa\n\ufeffb\n".encode(), ["a", "\ufeffb"]),
         ("\ufeff".encode(), []),
@@ -73,10 +77,22 @@ def test_a_stream_in_memory():
     assert list(read_lines(stream)) == ["a", "b"]
 
 
+@pytest.mark.parametrize("read", [read_lines, export_script("lines").read_lines])
+def test_a_line_is_there_before_the_next_one(read):
+    """Whoever types lines waits for the answer to the first one."""
+    reader, writer = os.pipe()
+    with open(reader, "rb") as stream, open(writer, "wb", buffering=0) as typed:
+        typed.write(b"the\rdog\n")
+        assert next(read(stream)) in ("the\rdog", b"the\rdog")
+
+
 def test_reads_no_further_than_asked(tmp_path):
     path = tmp_path / "x"
     path.write_bytes(b"a\n\xff\n")
     assert next(read_lines(path)) == "a"
+
+
+MAC = "/x is one line with carriage returns within: its lines seem to end with them"
 
 
 @pytest.mark.parametrize(
@@ -92,19 +108,36 @@ def test_reads_no_further_than_asked(tmp_path):
             ValueError,
             "/x is gzip within gzip: unpack it",
         ),
-        ("x.gz", b"a\n", ValueError, r"/x\.gz is not gzip, or is damaged after line 0"),
+        ("x.gz", b"a\n", ValueError, r"/x\.gz is not gzip, though its name ends in"),
         (
             "x",
             gzip.compress(b"a\n", mtime=0)[:-6],
             ValueError,
-            r"/x .*damaged after line 1",
+            r"/x is damaged gzip: after line 1 the file ends too early\.$",
         ),
         (
             "x",
             gzip.compress(b"a\n" * 999, mtime=0)[:15],
             ValueError,
-            r"/x .*damaged after",
+            r"/x is damaged gzip: after line \d+ the file ends too early\.$",
         ),
+        (
+            "x",
+            gzip.compress(b"a\nb\n", mtime=0) + b"garbage",
+            ValueError,
+            r"/x is damaged gzip: after line 2 there are other bytes behind the gzip\.$",
+        ),
+        (
+            "x",
+            gzip.compress(b"a\nb\n", mtime=0)[:-8] + bytes(8),
+            ValueError,
+            r"/x is damaged gzip: after line \d its content is wrong \(CRC",
+        ),
+        ("x", b"a\rb", ValueError, MAC),
+        ("x", b"a\rb\r", ValueError, MAC),
+        ("x", b"a\rb\r\n", ValueError, MAC),
+        ("x", b"a\rb\rc\n", ValueError, MAC),
+        ("x", gzip.compress(b"a\rb\r\n", mtime=0), ValueError, MAC),
     ],
 )
 def test_what_cannot_be_read_is_named(name, content, error, message, tmp_path):

@@ -19,6 +19,7 @@ lines = export_script("lines")
         (b"a\n\nb", [b"a", b"", b"b"]),
         (b"\xef\xbb\xbfa\r\n\xef\xbb\xbfb\n", [b"a", b"\xef\xbb\xbfb"]),
         (b"\xef\xbb\xbf", []),
+        (b"a\rb\rc\nd\r\r\n", [b"a\rb\rc", b"d"]),
         ("a\rb\n\u2028c\x0b\0\n".encode(), [b"a\rb", "\u2028c\x0b\0".encode()]),
     ],
 )
@@ -37,7 +38,18 @@ TWICE = gzip.compress(gzip.compress(b"a\n", mtime=0), mtime=0)
     [
         (None, "No such file"),
         (b"a\n\xff\n", "line 2 is not UTF-8"),
-        (gzip.compress(b"a\n", mtime=0)[:-6], "damaged gzip"),
+        (gzip.compress(b"a\n", mtime=0)[:-6], "damaged gzip: it ends too early"),
+        (
+            gzip.compress(b"a\n", mtime=0) + b"x",
+            "damaged gzip: there are other bytes b",
+        ),
+        (
+            gzip.compress(b"a\n", mtime=0)[:-8] + bytes(8),
+            "damaged gzip: its content is",
+        ),
+        (b"a\rb", "its lines seem to end"),
+        (b"a\rb\rc\n", "its lines seem to end"),
+        ("a\n".encode("utf-16"), "the input is UTF-16"),
         (TWICE, "gzip within gzip: unpack it once"),
     ],
 )

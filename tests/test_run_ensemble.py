@@ -7,7 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
-from small_translator import word_translator, written_run
+from small_translator import sentencepiece_translator, word_translator, written_run
 
 from keras_luong import BeamSearch, Ensemble, Translator
 from keras_luong.runs.directory import RunDirectory
@@ -61,6 +61,19 @@ def test_other_tokenizers_are_refused(runs):
     TokenizerPair(words, target).save(RunDirectory(second).tokenizer)
     with pytest.raises(ValueError, match=f"same tokenizers.*{first}, {second}"):
         load_ensemble([first, second])
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_t1_another_normalization_is_named(tmp_path, side):
+    """The pieces are the same, and the runs' options look alike."""
+    translator = sentencepiece_translator()
+    first, second = (written_run(tmp_path / x, translator) for x in "ab")
+    sides = {x: translator.tokenizers for x in ("source", "target")}
+    sides[side] = sides[side].with_normalization("nmt_nfkc")
+    TokenizerPair(**sides).save(second.tokenizer)
+    message = f"Received: .*a, .*b, which differ in {side}_normalization 'identity' and"
+    with pytest.raises(ValueError, match=f"{message} 'nmt_nfkc'$"):
+        load_ensemble([first.path, second.path])
 
 
 @pytest.mark.parametrize("run_dirs", [[], "runs/a"])

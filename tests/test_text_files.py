@@ -53,6 +53,15 @@ def test_gzip_of_several_members(tmp_path):
     assert [source for source, _ in texts(corpus, "train")] == ["one", "two", "three"]
 
 
+@pytest.mark.parametrize("zeros", [8, 4096])
+def test_gzip_that_is_filled_up_with_zeros(tmp_path, zeros):
+    """As tapes and block devices do; TensorFlow takes it for damage."""
+    source = tmp_path / "a.en.gz"
+    source.write_bytes(gzip.compress(b"one\n", mtime=0) + bytes(zeros))
+    corpus = TextFiles({"train": (source, write(tmp_path / "a.de", "eins"))}, "x", "y")
+    assert texts(corpus, "train") == [("one", "eins")]
+
+
 def test_only_line_feeds_end_lines(pair_of_files):
     odd = "a\u2028b\x0bc\x0cd\x85e\u2029f\0g"
     corpus = TextFiles({"train": pair_of_files(odd + "\r\nx", odd + "\nx")}, "en", "de")
@@ -95,7 +104,7 @@ def test_spoilt_files_are_refused(pair_of_files, source, target, message):
 def test_damaged_gzip_is_refused(tmp_path, content):
     path = tmp_path / "a.en.gz"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"a\.en\.gz is (not gzip|empty)"):
+    with pytest.raises(ValueError, match=r"a\.en\.gz is (not gzip|damaged gzip|empty)"):
         validate_text_files(path, path)
 
 

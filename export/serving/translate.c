@@ -16,9 +16,10 @@
  * than the model reads.
  *
  * A line is a request, without a byte order mark at the start, and an answer is a line;
- * N threads share one session, and answers keep the order of the requests. With --framed,
- * texts and answers are of any bytes, each behind its length (4 bytes, little-endian). At
- * the end it says on standard error how long requests took.
+ * N threads share one session, and answers keep the order of the requests. Gzip, UTF-16
+ * and lines that end with carriage returns alone are refused; c_client.py unpacks gzip.
+ * With --framed, texts and answers are of any bytes, each behind its length (4 bytes,
+ * little-endian). At the end it says on standard error how long requests took.
  */
 #include <pthread.h>
 #include <stdbool.h>
@@ -46,7 +47,7 @@ static pthread_mutex_t reading = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t written_one = PTHREAD_COND_INITIALIZER;
 static size_t requests_read, answers_written, failures, truncated;
-static bool ends_early;
+static const char *wrong; /* with the input, of which no more is read */
 static double *milliseconds;
 static size_t capacity;
 static double early_megabytes;
@@ -98,34 +99,55 @@ static TF_Output tensor(TF_Graph *graph, const char *name) {
 static bool read_framed(Text *text) {
   unsigned char head[4];
   size_t size = fread(head, 1, 4, stdin);
-  ends_early |= size > 0 && size < 4;
+  if (size > 0 && size < 4) wrong = "ends early";
   if (size < 4) return false;
   text->size = head[0] | head[1] << 8 | head[2] << 16 | (size_t)head[3] << 24;
   text->bytes = must(malloc(text->size + 1));
   if (fread(text->bytes, 1, text->size, stdin) == text->size) return true;
-  ends_early = true;
+  wrong = "ends early";
   free(text->bytes);
   return false;
+}
+
+/* Whether a line that is the only one would be several if carriage returns ended lines:
+ * one is within, and it has several, or no line feed. */
+static bool seems_lines(const char *bytes, size_t size) {
+  size_t within = size, returns = 0;
+  while (within && (bytes[within - 1] == '\r' || bytes[within - 1] == '\n')) within--;
+  for (size_t i = 0; i < size; i++) returns += bytes[i] == '\r';
+  if (!memchr(bytes, '\r', within) || (returns == 1 && bytes[size - 1] == '\n')) return false;
+  int next = getc(stdin);
+  return next == EOF || ungetc(next, stdin) == EOF;
+}
+
+/* What is wrong with input that begins with this line, or NULL. */
+static const char *wrong_begin(const char *bytes, size_t size) {
+  if (size >= 2 && !memcmp(bytes, "\x1f\x8b", 2)) return "is gzip: unpack it first, by gzip -dc";
+  if (size >= 2 && (!memcmp(bytes, "\xff\xfe", 2) || !memcmp(bytes, "\xfe\xff", 2)))
+    return "is UTF-16: convert it first, by iconv -f UTF-16 -t UTF-8";
+  if (seems_lines(bytes, size))
+    return "is one line with carriage returns within, and its lines seem to end with them "
+           "alone: convert it first, by tr '\\r' '\\n'";
+  return NULL;
 }
 
 static bool read_line(Text *text) {
   size_t room = 0;
   text->bytes = NULL;
   ssize_t size = getline(&text->bytes, &room, stdin);
-  if (size < 0) {
-    free(text->bytes);
-    return false;
-  }
-  text->size = size && text->bytes[size - 1] == '\n' ? size - 1 : size;
-  if (requests_read == 0 && text->size >= 3 && !memcmp(text->bytes, "\xef\xbb\xbf", 3)) {
-    text->size -= 3;
-    memmove(text->bytes, text->bytes + 3, text->size);
-    if (size == 3) { /* a byte order mark, and no line */
-      free(text->bytes);
-      return false;
+  bool more = size >= 0;
+  if (more) text->size = size && text->bytes[size - 1] == '\n' ? size - 1 : size;
+  if (more && requests_read == 0) {
+    wrong = wrong_begin(text->bytes, size);
+    more = !wrong;
+    if (text->size >= 3 && !memcmp(text->bytes, "\xef\xbb\xbf", 3)) {
+      text->size -= 3;
+      memmove(text->bytes, text->bytes + 3, text->size);
+      more &= size > 3; /* else there is a byte order mark, and no line */
     }
   }
-  return true;
+  if (!more) free(text->bytes);
+  return more;
 }
 
 /* How many bytes of UTF-8 end a line, for any program that may read it; 0 for none. */
@@ -185,7 +207,7 @@ static void *work(void *unused) {
   for (;;) {
     Text text;
     pthread_mutex_lock(&reading);
-    bool more = !ends_early && (framed ? read_framed(&text) : read_line(&text));
+    bool more = !wrong && (framed ? read_framed(&text) : read_line(&text));
     size_t request = requests_read;
     requests_read += more;
     pthread_mutex_unlock(&reading);
@@ -277,7 +299,7 @@ int main(int argc, char **argv) {
   report((now() - start) / 1e3, threads);
   bool unwritten = fflush(stdout) || ferror(stdout);
   if (unwritten) fprintf(stderr, "standard output: cannot be written\n");
-  if (ends_early) fprintf(stderr, "input: ends early\n");
+  if (wrong) fprintf(stderr, "input: %s\n", wrong);
 
   TF_CloseSession(session, status);
   TF_DeleteSession(session, status);
@@ -286,5 +308,5 @@ int main(int argc, char **argv) {
   TF_DeleteStatus(status);
   free(workers);
   free(milliseconds);
-  return failures > 0 || unwritten || ends_early;
+  return failures > 0 || unwritten || wrong;
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import sys
+from pathlib import Path
 
 from keras_luong.checks import check_file
 from keras_luong.cli.alignments import word_links
@@ -43,5 +44,13 @@ def run(options: ScoreOptions) -> None:
             out.flush()
     progress.close()
     tell_damaged(damaged)
-    perplexity = math.exp(-log_prob / max(tokens, 1))
-    print(f"perplexity {perplexity:.2f} of {tokens:,} tokens", file=sys.stderr)
+    print(_perplexity(log_prob, tokens, files[0], total), file=sys.stderr)
+
+
+def _perplexity(log_prob: float, tokens: int, source: Path, lines: int) -> str:
+    """What is said of it, to people; of no tokens there is none."""
+    if not lines:
+        return f"note: {source} is empty: there is nothing to score"
+    if not tokens:
+        return f"note: all lines of {source} are blank: there is no perplexity"
+    return f"perplexity {math.exp(-log_prob / tokens):.2f} of {tokens:,} tokens"

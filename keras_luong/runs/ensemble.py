@@ -10,6 +10,7 @@ import keras
 from keras_luong.decoding.ensemble import Ensemble
 from keras_luong.runs.directory import RunDirectory
 from keras_luong.runs.loading import load
+from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.translation.translator import Translator
 
 
@@ -40,7 +41,9 @@ def load_ensemble(
             f"Received: {run_dirs!r}"
         )
     translators = [load(run_dir, dtype=dtype) for run_dir in run_dirs]
-    _check_same_tokenizers(run_dirs)
+    _check_same_tokenizers(
+        run_dirs, [translator.tokenizers for translator in translators]
+    )
     first = translators[0]
     if len(translators) == 1:
         return first
@@ -52,16 +55,28 @@ def load_ensemble(
     )
 
 
-def _check_same_tokenizers(run_dirs: Sequence[str | Path]) -> None:
+def _check_same_tokenizers(
+    run_dirs: Sequence[str | Path], tokenizers: Sequence[TokenizerPair]
+) -> None:
     def files(run_dir: str | Path) -> dict[str, bytes]:
         paths = RunDirectory(run_dir).tokenizer.iterdir()
         return {path.name: path.read_bytes() for path in paths}
 
-    first, *others = run_dirs
+    (first, pair), *others = zip(run_dirs, tokenizers, strict=True)
     expected = files(first)
-    for other in others:
+    for other, other_pair in others:
         if files(other) != expected:
             raise ValueError(
                 "The runs of an ensemble must have the same tokenizers. Received: "
-                f"{first}, {other}"
+                f"{first}, {other}{_rules(pair, other_pair)}"
             )
+
+
+def _rules(one: TokenizerPair, other: TokenizerPair) -> str:
+    """What two pairs do to a text before they split it, where that is not the same."""
+    differing = []
+    for side in ("source", "target"):
+        rules = [getattr(getattr(x, side), "normalization", None) for x in (one, other)]
+        if None not in rules and rules[0] != rules[1]:
+            differing.append(f"{side}_normalization {rules[0]!r} and {rules[1]!r}")
+    return f", which differ in {', '.join(differing)}" if differing else ""

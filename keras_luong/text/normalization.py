@@ -47,6 +47,11 @@ def with_normalization(model: bytes, normalization: str) -> bytes:
     return bytes(changed.SerializeToString(deterministic=True))
 
 
+def normalization_of(model: bytes) -> str:
+    """Returns the name of the rule that a serialised SentencePiece model follows."""
+    return str(_parsed(model).normalizer_spec.name)
+
+
 def normalizer(normalization: str) -> Callable[[str], str]:
     """A function that changes a text as a model with this rule does.
 

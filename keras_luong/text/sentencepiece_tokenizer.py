@@ -22,6 +22,7 @@ from keras_luong.compat import sentencepiece_op, set_sentencepiece_model
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_luong.text.normalization import (
     check_normalization,
+    normalization_of,
     normalizer,
     with_normalization,
 )
@@ -154,6 +155,11 @@ class SentencePieceTokenizer(VocabularyTokenizer):
     def vocabulary(self) -> list[str]:
         """All pieces, in the order of their ids."""
         return [self._processor.id_to_piece(i) for i in range(self.vocab_size)]
+
+    @property
+    def normalization(self) -> str:
+        """The name of the rule by which texts are changed before they are split."""
+        return normalization_of(self.model)
 
     def with_normalization(self, normalization: str) -> SentencePieceTokenizer:
         """Returns a tokenizer with the same pieces that prepares texts otherwise.

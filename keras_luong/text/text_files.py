@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -165,13 +166,13 @@ class _Text(NamedTuple):
         path: The file.
         lines: The number of its lines.
         digest: A digest of them.
-        has_returns: Whether there are carriage returns within lines.
+        tensorflow_differs: Whether TensorFlow would read it otherwise than `read_lines`.
     """
 
     path: Path
     lines: int
     digest: bytes
-    has_returns: bool
+    tensorflow_differs: bool
 
 
 def _two_files(split: str, files: Any) -> tuple[Path, Path]:
@@ -215,7 +216,7 @@ def _shortened(names: Iterable[str], most: int = 10) -> str:
 
 
 def _lines(text: _Text) -> tf.data.Dataset:
-    if text.has_returns:  # which TensorFlow would drop: "a\rb" would become one word
+    if text.tensorflow_differs:
         return tf.data.Dataset.from_generator(
             lambda: read_raw_lines(text.path),
             output_signature=tf.TensorSpec([], tf.string),
@@ -267,4 +268,13 @@ def _read(path: Path) -> _Text:
     if blank == count:
         what = f"has {count:,} lines, all blank" if count else "is empty"
         raise ValueError(f"{path} {what}: line 1 should be a sentence.")
-    return _Text(path, count, digest.digest(), returns > 0)
+    # TensorFlow would drop these returns: "a\rb" would become one word.
+    tensorflow_differs = returns > 0 or (is_gzip(path) and _is_padded(path))
+    return _Text(path, count, digest.digest(), tensorflow_differs)
+
+
+def _is_padded(path: Path) -> bool:
+    """Whether a file ends with zeros, which TensorFlow takes for damage behind gzip."""
+    with path.open("rb") as file:
+        file.seek(-min(8, path.stat().st_size), os.SEEK_END)
+        return not any(file.read())

@@ -66,6 +66,7 @@ def say(monkeypatch, capfdbinary):
         (b"a\n\xef\xbb\xbfb\n", b"a\n\xef\xbb\xbfb\n"),  # and what is none
         ("a\u2028b\x85c\x0bd\x1ce\n".encode(), b"a b c d e\n"),  # an answer's line ends
         (b"a\rb\n", b"a b\n"),
+        (b"a\rb\rc\nd\n", b"a b c\nd\n"),
         (b"a\r\nb\r\n", b"a\nb\n"),
         (gzip.compress(b"a\nb", mtime=0), b"a\nb\n"),
     ],
@@ -92,8 +93,13 @@ def test_what_is_too_long_is_counted(say, capfdbinary, monkeypatch):
             gzip.compress(gzip.compress(b"a\n", mtime=0), mtime=0),
             "gzip within gzip: unpack it once",
         ),
-        (gzip.compress(b"a\n", mtime=0)[:-6], "the input is damaged gzip"),
-        (b"a\rb\r", "its lines end with carriage returns alone"),
+        (
+            gzip.compress(b"a\n", mtime=0)[:-6],
+            "the input is damaged gzip: it ends too early",
+        ),
+        (gzip.compress(b"a\n", mtime=0) + b"x", "damaged gzip: there are other bytes"),
+        (b"a\rb\r", "its lines seem to end with them alone"),
+        (b"a\rb\rc\n", "its lines seem to end with them alone"),
     ],
 )
 @needs_litert
