@@ -18,17 +18,20 @@ sys.modules["keras_luong"] = None  # an import of it would fail from here on
 import sacrebleu  # noqa: E402
 import tensorflow as tf  # noqa: E402
 import tensorflow_text  # noqa: E402, F401  (SentencePiece's ops)
-from serving.lines import one_line, read_pairs  # noqa: E402
+from serving.lines import one_line, read_pairs, say_truncated  # noqa: E402
 
 
 def main(argv: list[str] | None = None) -> None:
     """Translates, scores, prints."""
     args = parse(argv)
     sources, references = read_pairs(args.source, args.reference)
+    if not sources:
+        sys.exit(f"{args.source} is empty: there is nothing to evaluate.")
     serve = tf.saved_model.load(str(args.saved_model)).signatures["serving_default"]
     start = time.perf_counter()
-    translations = translate(serve, sources, args.batch_size)
+    translations, truncated = translate(serve, sources, args.batch_size)
     seconds = time.perf_counter() - start
+    say_truncated(truncated, len(sources))
     if args.output:
         args.output.write_bytes(b"".join(map(one_line, translations)))
     rows = zip(sources, translations, references, strict=True)
@@ -47,16 +50,20 @@ def main(argv: list[str] | None = None) -> None:
     print(f"     {chrf.get_signature()}")
 
 
-def translate(serve, sources: list[str], batch_size: int) -> list[str]:
-    """Translates in batches of similar length; results in the sources' order."""
+def translate(serve, sources: list[str], batch_size: int) -> tuple[list[str], int]:
+    """Translates in batches of similar length; results in the sources' order.
+
+    Also counts the sources that are longer than the model reads.
+    """
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
-    translations = [""] * len(sources)
+    translations, truncated = [""] * len(sources), 0
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
         batch = serve(text=tf.constant([sources[i] for i in rows]))
         for i, text in zip(rows, batch["translation"].numpy(), strict=True):
             translations[i] = text.decode()
-    return translations
+        truncated += int(batch["truncated"].numpy().sum())
+    return translations, truncated
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:

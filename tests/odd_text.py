@@ -1,9 +1,10 @@
-"""Files of odd text, and whatever reads or translates them: tables for a test."""
+"""Whatever reads or translates a file: a table for a test of odd text."""
 
 from __future__ import annotations
 
-import gzip
+import functools
 import io
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -16,9 +17,11 @@ from export_scripts import export_script
 from opinionated import opinionated
 from small_translator import written_run
 
+import keras_luong
 from keras_luong import Translator, export_saved_model, export_tflite
-from keras_luong.cli import evaluate, score, translate, verify
+from keras_luong.cli import distill, evaluate, score, translate, tune, verify
 from keras_luong.decoding import BeamSearch
+from keras_luong.evaluation.bleu import bleu
 from keras_luong.files import read_lines, read_raw_lines
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
 from keras_luong.text.text_files import TextFiles
@@ -27,56 +30,6 @@ from keras_luong.text.tokenizer_pair import (
     TokenizerPair,
     WordTokenizer,
 )
-
-BOM = "\ufeff".encode()
-BEFORE, AFTER = b"the red dog", b"a cat"
-
-
-class Row(NamedTuple):
-    """A file, and the lines that it has for whoever reads it; None if it has none."""
-
-    content: bytes
-    lines: list[bytes] | None
-
-
-def line(odd):
-    """A file in which the odd line has others before and behind it."""
-    odd = odd if isinstance(odd, bytes) else odd.encode()
-    lines = [BEFORE, odd, AFTER]
-    return Row(b"\n".join(lines) + b"\n", lines)
-
-
-ROWS = {
-    "byte order mark": Row(BOM + line("a dog").content, line("a dog").lines),
-    "byte order mark, later": line("\ufeffa dog"),
-    "CR inside a line": line("the\rdog"),
-    "CR LF": Row(b"the red dog\r\na dog\r\na cat\r\n", line("a dog").lines),
-    "CR alone": Row(b"the red dog\ra dog\ra cat\r", None),
-    "NUL": line("the\0dog \0"),
-    "U+2028": line("the\u2028dog\u2029"),
-    "U+0085": line("the\x85dog\x0b\x0c"),
-    "NBSP": line("the\u00a0dog\u3000"),
-    "white space alone": line(" \u00a0\u2028\x85\t"),
-    "zero-width letters": line("the\u200bred\u200c dog\u200d\u2060"),
-    "soft hyphens": line("the d\u00ado\u00adg"),
-    "combined letters (NFC)": line("d\u00f6g d\u1ed9g \uac01"),
-    "combining marks (NFD)": line("do\u0308g do\u0323\u0302g \u1100\u1161\u11a8"),
-    "right-to-left marks": line("\u202bthe\u202c \u200fdog\u200e \u05db\u05dc\u05d1"),
-    "emoji with joiners": line("the \U0001f468\u200d\U0001f469\u200d\U0001f467 dog"),
-    "unpaired surrogates": line(b"the \xed\xa0\x80 dog"),
-    "other bytes": line(b"the \xff dog \xc3"),
-    "1 MB": line("the dog " * 125_000),
-    "1 MB without a space": line("x" * 1_000_000),
-    "no last line end": Row(line("a dog").content[:-1], line("a dog").lines),
-    "empty lines": line(""),
-    "empty file": Row(b"", []),
-    "gzip": Row(
-        gzip.compress(BOM + line("a dog").content, mtime=0), line("a dog").lines
-    ),
-    "gzip within gzip": Row(
-        gzip.compress(gzip.compress(b"a dog\n", mtime=0), mtime=0), None
-    ),
-}
 
 
 class Answer(NamedTuple):
@@ -111,8 +64,14 @@ class Runtimes:
         self.model = tf.saved_model.load(str(self.version))
         for command in (evaluate, score, translate, verify):
             monkeypatch.setattr(command, "load_translator", lambda _: self.keras)
-        # `translate` makes another search of it, whose trace is what takes long.
-        monkeypatch.setattr(self.keras, "with_search", lambda n_best: self.keras)
+        monkeypatch.setattr(distill, "load_ensemble", lambda *_: self.keras)
+        monkeypatch.setattr(tune, "load", lambda _: self.keras)
+        # Commands make other searches of it, whose traces are what takes long.
+        kept = {1: self.keras, 2: self.keras.with_search(n_best=2)}
+        self.two = kept[2]
+        monkeypatch.setattr(
+            self.keras, "with_search", lambda n_best, **others: kept[n_best]
+        )
 
     def serve(self, texts):
         """What the SavedModel says, as Serving would."""
@@ -121,8 +80,19 @@ class Runtimes:
 
     def expected(self, lines):
         """A line for each line, whatever is in its translation."""
-        found = self.keras.translate(lines) if lines else []
-        return [one_line(t.text) for t in found]
+        return [one_line(t.text) for t in self.keras.translate(lines)]
+
+    def expected_scores(self, lines):
+        """A number for each line, which is its own translation."""
+        return [f"{t.score:.4f}".encode() for t in self.keras.score(lines, lines)]
+
+    def expected_lists(self, lines):
+        """Up to two lines for each line."""
+        return [
+            b"%d ||| %b ||| %.4f" % (number, one_line(t.text), t.score)
+            for number, found in enumerate(self.two.translate(lines, n_best=True))
+            for t in found
+        ]
 
     def read_lines(self, path):
         return Answer([x.encode() for x in read_lines(path)])
@@ -140,12 +110,26 @@ class Runtimes:
             found = self.keras.translate(read_raw_lines(path))
         return Answer([one_line(t.text) for t in found], bool(texts))
 
-    def translate(self, path):
+    def translate(self, path, *words):
         out = self.directory / "translated"
-        asked = options("translate", self.run, "--input", path, "--output", out)
+        words = ["--input", path, "--output", out, *words]
         with said() as texts:
-            translate.run(asked)
+            translate.run(options("translate", self.run, *words))
         return Answer(file_lines(out), bool(texts))
+
+    def lists(self, path):
+        return self.translate(path, "--n_best", 2)
+
+    def alignments(self, path):
+        """Each line's links are to words that it has."""
+        answer, lines = self.translate(path, "--alignments"), []
+        for line, source in zip(answer.lines, read_raw_lines(path), strict=True):
+            text, links = line.split(b" ||| ")
+            words = source.decode(errors="replace").split()
+            assert all(int(x.split(b"-")[0]) < len(words) for x in links.split())
+            assert text or not links
+            lines.append(text)
+        return Answer(lines, answer.said)
 
     def score(self, path):
         out = self.directory / "scores"
@@ -171,6 +155,45 @@ class Runtimes:
         with said() as texts:
             verify.run(asked, {"SavedModel": served})
         return Answer([one_line(x.decode()) for x in seen], bool(texts))
+
+    def tune(self, path):
+        """The validation data is translated."""
+        found = []
+
+        def scored(texts, references, tokenize):
+            found.extend(texts)
+            return bleu(texts, references, tokenize)
+
+        words = ["--beam_widths", 2, "--length_penalties", 0, "--bleu_tokenize", "13a"]
+        with self.patch.context() as patch, said() as texts:
+            patch.setattr(tune, "bleu", scored)
+            tune.run(options("tune", self.run, *words, *corpus_of(path)))
+        return Answer([one_line(text) for text in found], bool(texts))
+
+    def distill(self, path):
+        """Each source is there twice: with its reference, and with its translation."""
+        out = path.with_name("distilled")
+        with said() as texts:
+            distill.run(options("distill", self.run, "--out", out, *corpus_of(path)))
+        sources, targets = (file_lines(out / f"train.{x}") for x in ("en", "de"))
+        assert sources[::2] == sources[1::2] == targets[::2]
+        return Answer([one_line(x.decode()) for x in targets[1::2]], bool(texts))
+
+    def evaluate_script(self, path):
+        out = self.directory / "evaluated by the script"
+        with self.patch.context() as patch:
+            # It takes the library away from its process.
+            patch.setitem(sys.modules, "keras_luong", keras_luong)
+            script = export_script("evaluate")
+        with self.patch.context() as patch:
+            patch.setattr(script.tf.saved_model, "load", lambda _: self.model)
+            patch.setattr(sys, "stderr", err := io.StringIO())
+            words = [self.version, path, path, "--output", out, "--tokenize", "13a"]
+            try:
+                script.main([str(word) for word in words])
+            except SystemExit as error:
+                raise ValueError(error.code) from error
+        return Answer(file_lines(out), "beginnings" in err.getvalue())
 
     def saved_model(self, path):
         lines = [*read_raw_lines(path)]
@@ -222,11 +245,23 @@ class Runtimes:
         return self.piped(client.main, path)
 
     def c(self, path):
-        c_client = export_script("serving.c_client")
-        if not hasattr(self, "program"):
-            self.program = c_client.build(self.directory)
-        self.patch.setattr(c_client, "build", lambda _: self.program)
+        c_client, program = export_script("serving.c_client"), self.program
+        self.patch.setattr(c_client, "build", lambda _: program)
         return self.piped_in_c(c_client, path)
+
+    def c_program(self, path):
+        """It reads the file itself, without c_client.py before it."""
+        line = export_script("serving.c_client").command(self.program, self.version)
+        done = subprocess.run(line, input=path.read_bytes(), capture_output=True)
+        if done.returncode:
+            raise ValueError(done.stderr.decode())
+        *lines, rest = done.stdout.split(b"\n")
+        assert rest == b""
+        return Answer(lines, b" 0 longer than" not in done.stderr)
+
+    @functools.cached_property
+    def program(self):
+        return export_script("serving.c_client").build(self.directory)
 
     def piped(self, main, path):
         """Runs a program that reads standard input, in this process."""
@@ -278,6 +313,16 @@ def one_line(text):
     return " ".join(text.splitlines()).encode()
 
 
+def corpus_of(path):
+    """A corpus whose splits are all this file, as options."""
+    directory = path.with_name("corpus")
+    directory.mkdir()
+    for split in ("train", "validation"):
+        for language in ("en", "de"):
+            (directory / f"{split}.{language}").write_bytes(path.read_bytes())
+    return ["--data", directory, "--source", "en", "--target", "de"]
+
+
 def file_lines(path: Path):
     *lines, rest = path.read_bytes().split(b"\n")
     assert rest == b""
@@ -297,14 +342,23 @@ READERS = {
 TRANSLATORS = {
     "`Translator.translate`": Runtimes.translator,
     "`keras-luong translate`": Runtimes.translate,
+    "`keras-luong translate --n_best 2`": Runtimes.lists,
+    "`keras-luong translate --alignments`": Runtimes.alignments,
     "`keras-luong score`": Runtimes.score,
     "`keras-luong evaluate`": Runtimes.evaluate,
     "`keras-luong verify`": Runtimes.verify,
+    "`keras-luong tune`": Runtimes.tune,
+    "`keras-luong distill`": Runtimes.distill,
     "SavedModel in Python": Runtimes.saved_model,
+    "`export/evaluate.py`": Runtimes.evaluate_script,
     "`EdgeTranslator.translate`": Runtimes.edge,
     "`keras-luong-edge`": Runtimes.edge_command,
     "REST client": Runtimes.rest,
     "gRPC client": Runtimes.grpc,
-    "C client": Runtimes.c,
 }
-COLUMNS = {**READERS, **TRANSLATORS}
+IN_C = {"C client": Runtimes.c, "C program": Runtimes.c_program}
+COLUMNS = {**READERS, **TRANSLATORS, **IN_C}
+EXPECTED = {
+    "`keras-luong score`": Runtimes.expected_scores,
+    "`keras-luong translate --n_best 2`": Runtimes.expected_lists,
+}

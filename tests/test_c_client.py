@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import subprocess
 import sys
 
@@ -100,9 +101,39 @@ def test_input_that_ends_early_is_an_error_after_the_answers(program, exported):
     question = b"\3\0\0\0the"
     for rest in (b"\3", b"\3\0\0\0t"):
         done = subprocess.run(command, input=question + rest, capture_output=True)
-        assert done.returncode == 1 and b"input: ends early" in done.stderr
+        assert done.returncode == 1 and b"the input ends early" in done.stderr
         expected = translator.translate(["the"])[0].text.encode()
         assert done.stdout == len(expected).to_bytes(4, "little") + expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (gzip.compress(b"the\n", mtime=0), b"the input is gzip: unpack it first"),
+        ("the\n".encode("utf-16"), b"the input is UTF-16: convert it first"),
+        (b"the\rcat", b"the input is one line with carriage returns within"),
+        (b"the\rcat\r\n", b"the input is one line with carriage returns within"),
+    ],
+)
+def test_input_that_is_no_text_is_refused(program, exported, content, message):
+    command = c_client.command(program, exported[1], "--threads", "2")
+    done = subprocess.run(command, input=content, capture_output=True)
+    assert done.returncode == 1 and message in done.stderr and not done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "text", [b"the\rcat\n", b"the\rcat\rdog\nthe\0\r\n", b"\r\r\n"]
+)
+def test_carriage_returns_within_lines(program, exported, text):
+    translator, path = exported
+    command = c_client.command(program, path)
+    done = subprocess.run(command, input=text, capture_output=True)
+    expected = [
+        t.text for t in translator.translate(text.removesuffix(b"\n").split(b"\n"))
+    ]
+    assert done.returncode == 0 and done.stdout.decode().splitlines() == expected
 
 
 @pytest.mark.slow

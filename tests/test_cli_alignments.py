@@ -11,6 +11,7 @@ from keras_luong import Translation
 from keras_luong.cli.alignments import word_links
 from keras_luong.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_luong.text.word_tokenizer import WordTokenizer
+from keras_luong.translation.graph import BYTES_PER_TOKEN
 
 TEXT = st.text(st.sampled_from("ab´¨½，e\u0301é▁…１\u200c \t\u00a0\u3000"), max_size=20)
 
@@ -20,6 +21,7 @@ class Sides:
 
     def __init__(self, source, target):
         self.source_tokenizer, self.target_tokenizer = source, target
+        self.max_source_length, self.max_target_length = 20, 30
 
 
 def pieces(rule):
@@ -102,6 +104,22 @@ def test_a_line_that_was_cut():
     words = Sides(WordTokenizer(["a", "b"]), WordTokenizer(["A", "B"]))
     said = aligned(["A", "B", "</s>"], ["a", "b", "</s>"])
     assert word_links(words, said, b"a") == "0-0 0-1"
+
+
+def test_no_more_of_a_line_is_split_than_the_translator_reads():
+    """A line of 1 MB without a space took 20 s."""
+    seen = []
+
+    class Watched(WordTokenizer):
+        def word_ids(self, text):
+            seen.append(len(text))
+            return super().word_ids(text)
+
+    words = Sides(Watched(["a", "b"]), Watched(["A", "B"]))
+    said = aligned(["A", "B", "</s>"], ["a", "b", "</s>"])
+    line = b" " * 9999 + b"x" * 1_000_000
+    assert word_links(words, said, line, line) == "0-0"
+    assert seen == [20 * BYTES_PER_TOKEN, 30 * BYTES_PER_TOKEN]
 
 
 def test_any_tokenizer_will_do():

@@ -299,7 +299,7 @@ int main(int argc, char **argv) {
   report((now() - start) / 1e3, threads);
   bool unwritten = fflush(stdout) || ferror(stdout);
   if (unwritten) fprintf(stderr, "standard output: cannot be written\n");
-  if (wrong) fprintf(stderr, "input: %s\n", wrong);
+  if (wrong) fprintf(stderr, "the input %s\n", wrong);
 
   TF_CloseSession(session, status);
   TF_DeleteSession(session, status);

@@ -11,6 +11,7 @@ from keras_luong.evaluation.alignment import (
 )
 from keras_luong.text.tokenizer import Tokenizer
 from keras_luong.text.word_tokenizer import WordTokenizer
+from keras_luong.translation.graph import BYTES_PER_TOKEN
 from keras_luong.translation.translation import Translation
 from keras_luong.translation.translator import Translator
 
@@ -35,10 +36,21 @@ def word_links(
     t = translation
     ended = t.tokens[-1:] == ["</s>"]  # or cut at the maximum length
     links = hard_alignment(t.alignment, source_end=True, target_end=ended)
-    sources = _words(translator.source_tokenizer, source, t.source_tokens)
+    sources = _words(
+        translator.source_tokenizer,
+        _as_far_as_read(source, translator.max_source_length),
+        t.source_tokens,
+    )
+    if target is not None:
+        target = _as_far_as_read(target, translator.max_target_length)
     targets = _words(translator.target_tokenizer, target, t.tokens)
     words = {(sources[i], targets[j]) for i, j in links}
     return format_pharaoh(words)
+
+
+def _as_far_as_read(line: bytes, most: int) -> bytes:
+    """The beginning of a line that is split into tokens, as the translator cuts it."""
+    return line.strip()[: BYTES_PER_TOKEN * most]
 
 
 def _words(

@@ -166,7 +166,7 @@ class _Text(NamedTuple):
         path: The file.
         lines: The number of its lines.
         digest: A digest of them.
-        tensorflow_differs: Whether TensorFlow would read it otherwise than `read_lines`.
+        tensorflow_differs: Whether TensorFlow reads it otherwise than `read_lines`.
     """
 
     path: Path
