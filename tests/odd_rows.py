@@ -45,7 +45,7 @@ ROWS = {
     "emoji with joiners": line("the \U0001f468\u200d\U0001f469\u200d\U0001f467 dog"),
     "unpaired surrogates": line(b"the \xed\xa0\x80 dog"),
     "other bytes": line(b"the \xff dog \xc3"),
-    "UTF-16": Row("the red dog\na dog\na cat\n".encode("utf-16"), None),
+    "UTF-16": Row("\ufeffthe red dog\na dog\n".encode("utf-16-le"), None),
     "1 MB": line("the dog " * 125_000),
     "1 MB without a space": line("x" * 1_000_000),
     "no last line end": Row(line("a dog").content[:-1], line("a dog").lines),
