@@ -16,6 +16,7 @@ from keras_luong.decoding.penalties import (
 )
 from keras_luong.decoding.sampling import RandomSampling
 from keras_luong.decoding.shortlist import Shortlist
+from keras_luong.decoding.special_tokens import SpecialTokens
 from keras_luong.decoding.stepping import Search, StepModel
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "RandomSampling",
     "Search",
     "Shortlist",
+    "SpecialTokens",
     "StepModel",
     "SummaryCoveragePenalty",
     "WordReward",

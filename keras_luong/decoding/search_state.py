@@ -24,7 +24,7 @@ class Sentences(NamedTuple):
     limits: tf.Tensor  # [A] maximum lengths of their hypotheses
     least: tf.Tensor  # [A] minimum lengths
     prefix: tf.Tensor  # [A, P] their required first tokens
-    mask: tf.Tensor  # [A, S] source words
+    mask: list[tf.Tensor]  # [A, S] source words; [] if no penalty needs it
     memory: Any  # nest of [A, ...]
 
 

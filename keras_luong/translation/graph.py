@@ -11,7 +11,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from keras_luong.decoding.hypotheses import IMPOSSIBLE, Hypotheses
-from keras_luong.decoding.stepping import follow, token_counts
+from keras_luong.decoding.sources import token_counts
+from keras_luong.decoding.stepping import follow
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID
 from keras_luong.text.batches import ended_rows
 from keras_luong.text.tokenizer import Tokenizer, known
