@@ -3,6 +3,7 @@
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.ensemble import Ensemble
 from keras_luong.decoding.forced import force
+from keras_luong.decoding.generation import SequenceGenerator, generate
 from keras_luong.decoding.greedy import GreedySearch
 from keras_luong.decoding.hypotheses import Hypotheses
 from keras_luong.decoding.penalties import (
@@ -31,10 +32,12 @@ __all__ = [
     "LengthPenalty",
     "RandomSampling",
     "Search",
+    "SequenceGenerator",
     "Shortlist",
     "SpecialTokens",
     "StepModel",
     "SummaryCoveragePenalty",
     "WordReward",
     "force",
+    "generate",
 ]

@@ -7,10 +7,11 @@ longest sample allowed.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import numbers
+import operator
 import sys
-from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import tensorflow as tf
@@ -113,20 +114,24 @@ class RandomSampling(SpecialTokens):
     """
 
     temperature: Annotated[
-        float, partial(_check_number, above=math.inf, what="positive and finite")
+        float,
+        functools.partial(_check_number, above=math.inf, what="positive and finite"),
     ] = 1.0
-    top_k: Annotated[int | None, partial(check_size, optional=True)] = None
+    top_k: Annotated[int | None, functools.partial(check_size, optional=True)] = None
     top_p: (
         Annotated[
             float,
-            partial(_check_number, above=math.nextafter(1, 2), what="in (0, 1]"),
+            functools.partial(
+                _check_number, above=math.nextafter(1, 2), what="in (0, 1]"
+            ),
         ]
         | None
     ) = None
     num_samples: int = 1
     max_length: SizeOrNone = 100
     seed: Annotated[
-        int | None, partial(check_size, optional=True, smallest=0, largest=SEEDS - 1)
+        int | None,
+        functools.partial(check_size, optional=True, smallest=0, largest=SEEDS - 1),
     ] = None
 
     def __post_init__(self) -> None:
@@ -206,9 +211,9 @@ class RandomSampling(SpecialTokens):
         """Returns tokens [B, N] and their log-probabilities."""
         logits = tf.cast(logits, tf.float32)
         normalisers, possible = split_log_softmax(logits)
-        ids, drawable = tf.range(tf.shape(logits)[-1]), possible
-        for token in sorted(self.never_generated):
-            drawable &= ids != token
+        ids = tf.range(tf.shape(logits)[-1])
+        allowed = [ids != token for token in sorted(self.never_generated)]
+        drawable = functools.reduce(operator.and_, [*allowed, possible])
         ranked = tf.where(drawable, logits, IMPOSSIBLE)
         tokens = draw(ranked, uniforms, self.temperature, self.top_k, self.top_p)
         # If nothing is possible: -inf - inf is -inf, whereas -inf - -inf would be NaN.

@@ -32,7 +32,9 @@ def check_source(source: Any) -> Source:
         ValueError: If a tensor has no axis of sentences, or one of ids has no column,
             or they have different numbers of sentences.
     """
-    nest = tf.nest.map_structure(_tensor, source) if _is_nest(source) else _tensor(source)
+    nest = (
+        tf.nest.map_structure(_tensor, source) if _is_nest(source) else _tensor(source)
+    )
     leaves = tf.nest.flatten(nest)
     if not leaves:
         raise ValueError(f"The source must hold a tensor. Received: {source!r}")
@@ -154,7 +156,7 @@ def length_limits(source: Source, max_length: int | None, pad_id: int) -> tf.Ten
         ValueError: If there is no maximum, and the source is no ids.
     """
     if max_length is not None:
-        return tf.fill([count_of(source)], max_length)
+        return tf.fill(tf.shape(tf.nest.flatten(source)[0])[:1], max_length)
     return 2 * source_lengths(source, pad_id, "max_length=None") + 10
 
 

@@ -32,14 +32,16 @@ from keras_luong.compat import frozen
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.cast_once import cast_weights
 from keras_luong.decoding.ensemble import Ensemble
+from keras_luong.decoding.generation import SequenceGenerator
 from keras_luong.decoding.greedy import GreedySearch
 from keras_luong.decoding.hypotheses import Hypotheses
 from keras_luong.decoding.stepping import StepModel
+from keras_luong.export.exported import exported
 from keras_luong.export.saved_model import describe
+from keras_luong.export.sequence_export import fields, packed
+from keras_luong.export.text_export import TextExport
 from keras_luong.files import saved_beside
 from keras_luong.models.translation_model import TranslationModel
-from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_luong.translation.graph import BYTES_PER_TOKEN
 from keras_luong.translation.translator import Translator
 
 METADATA = "keras_luong.json"  # name in the archive
@@ -48,7 +50,7 @@ QUANTIZE = (None, "float16", "int8")
 
 
 def export_tflite(
-    translator: Translator,
+    translator: Translator | SequenceGenerator,
     path: str | os.PathLike[str],
     quantize: str | None = None,
     source_length: int | None = None,
@@ -98,43 +100,38 @@ def export_tflite(
         >>> from keras_luong_edge import EdgeTranslator
         >>> EdgeTranslator("m30k.tflite").translate(["A dog runs."])[0].text
     """
-    if not isinstance(translator, Translator):
-        raise TypeError(f"`translator` must be a Translator. Received: {translator!r}")
+    given = exported(translator)
     target = check_path("path", path)
     if target.is_dir():
         raise IsADirectoryError(f"path must be a file. Received the directory {target}")
     check_choice("quantize", quantize, QUANTIZE)
     check_size("source_length", source_length, optional=True, smallest=2)
-    search = _search(translator.search)
-    about = _describe(translator, metadata, quantize, source_length, search.n_best)
-    search = search.with_spares()
-    model, longest = _in_float32(translator.model), translator.max_source_length + 1
-    content = _converted(_one_sentence(model, search, longest, source_length), quantize)
+    search = _search(given.search)
+    source = given.one_source(source_length)
+    about = _describe(given, metadata, quantize, source_length, search)
+    if isinstance(given, TextExport):
+        search = search.with_spares()
+    model = _in_float32(given.model)
+    content = _converted(_one_source(model, search, source, given.longest), quantize)
     with saved_beside(target) as beside:
         beside.write_bytes(content)
-        _append(beside, about, _tokenizers(translator))
+        _append(beside, about, given.tokenizers())
     return target
 
 
-def _describe(translator, metadata, quantize, source_length, n_best):
-    """Returns the settings, as JSON, that the edge runtime needs."""
-    most = translator.max_source_length
-    if source_length is not None:
-        most = min(most, source_length - 1)
+def _describe(given, metadata, quantize, source_length, search):
+    """Returns the settings, as JSON, that a runtime needs."""
+    ids = {name.removesuffix("_id"): x for name, x in search.special_ids.items()}
+    about = {**given.about, **given.describe_file(source_length)}
+    special_ids = {**ids, **about.get("special_ids", {})}
     return describe(
-        translator,
+        given.search,
         metadata,
+        **{**about, "special_ids": special_ids},
         format=FORMAT,
-        max_source_length=most,
         source_length=source_length,
         quantize=quantize,
-        n_best=n_best,
-        special_ids={"pad": PAD_ID, "unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID},
-        bytes_per_token=BYTES_PER_TOKEN,
-        tokenizers={
-            side: {"kind": x.kind, "file": f"{side}{x.suffix}"}
-            for side, x in _tokenizers(translator).items()
-        },
+        n_best=search.n_best,
     )
 
 
@@ -169,53 +166,60 @@ def _search(search: Any) -> BeamSearch:
     return dataclasses.replace(search, compact=False)
 
 
-def _tokenizers(translator: Translator) -> dict[str, Any]:
-    tokenizers = translator.source_tokenizer, translator.target_tokenizer
-    sides = dict(zip(("source", "target"), tokenizers, strict=True))
-    for side, tokenizer in sides.items():
-        if getattr(tokenizer, "kind", None) not in ("sentencepiece", "word"):
-            raise TypeError(
-                f"The {side} tokenizer must be a SentencePieceTokenizer or a Word"
-                f"Tokenizer, which the edge runtime knows. Received: {tokenizer!r}"
-            )
-    return sides
-
-
-def _one_sentence(
-    model: StepModel, search: BeamSearch, longest: int, source_length: int | None
+def _one_source(
+    model: StepModel, search: BeamSearch, source: Any, longest: int | None
 ) -> tf.types.experimental.ConcreteFunction:
-    """Traces the search for one source sentence."""
-    source = tf.TensorSpec([1, source_length], tf.int32, name="source")
+    """Traces the search for one source.
 
-    @tf.function(input_signature=[source], autograph=False)
-    def translate(source):
-        if source_length is not None:
-            found = search(model, source)
-            return _of_known_shape(found, _longest(search, source_length))._asdict()
-        some = _AtMost(model, source, longest)
-        found = search(some, _padded(source, longest))
-        return _cut(found, tf.shape(source)[1])._asdict()
+    Args:
+        model: The model.
+        search: The search.
+        source: The named specs of a source, in its nest.
+        longest: What the attention to a source of unknown length is padded to, or None
+            if it is left out.
+    """
+    specs = tf.nest.flatten(source)
+    known = all(spec.shape.is_fully_defined() for spec in specs)
 
-    return translate.get_concrete_function()
+    @tf.function(input_signature=specs, autograph=False)
+    def find(*inputs):
+        given = packed(inputs, source)
+        if known:
+            return fields(
+                _of_known_shape(search(model, given), _longest(search, given))
+            )
+        some = _OfAnyLength(model, given, longest)
+        if longest is None:
+            return fields(search(some, given))
+        found = search(some, _padded(given, longest))
+        return fields(_cut(found, tf.shape(given)[1]))
+
+    return find.get_concrete_function()
 
 
-class _AtMost:
-    """A model of sources of any length whose attention has a fixed length.
+class _OfAnyLength:
+    """A model of sources of any length whose attention has a fixed length, or none.
 
     A search records the attention of each step, for which LiteRT's lists need a fixed
     size. Only the attention is padded: the model itself reads the source as it is.
     """
 
-    def __init__(self, model: StepModel, source: tf.Tensor, longest: int):
+    def __init__(self, model: StepModel, source: Any, longest: int | None):
         self.model, self.source, self.longest = model, source, longest
 
-    def encode(self, source_ids):
-        del source_ids  # the same as `source`, padded
+    def encode(self, source):
+        del source  # the same as `self.source`, padded
         return self.model.encode(self.source)
 
     def step(self, tokens, state, memory):
         logits, state, weights = self.model.step(tokens, state, memory)
-        return logits, state, _padded(weights, self.longest)
+        return logits, state, self._of_known_length(weights)
+
+    def _of_known_length(self, weights):
+        if weights is None or self.longest is not None:
+            return None if weights is None else _padded(weights, self.longest)
+        known = weights.shape.rank is not None and None not in weights.shape[2:]
+        return weights if known else None
 
     def cast_weights(self):
         return cast_weights(self.model)
@@ -236,9 +240,13 @@ def _cut(found: Hypotheses, length: tf.Tensor) -> Hypotheses:
     return found._replace(weights=tf.slice(weights, [0, 0, 0, 0], size))
 
 
-def _longest(search: BeamSearch, source_length: int) -> int:
-    """Returns the most tokens that a hypothesis can have."""
+def _longest(search: BeamSearch, source: Any) -> int:
+    """Returns the most tokens that a hypothesis can have; the source's shape is known.
+
+    The search has checked that it is ids where the lengths depend on them.
+    """
     limits = []
+    source_length = source.shape[1] if tf.is_tensor(source) else 0
     if search.max_length is not None:
         limits.append(search.max_length)
     if search.max_length_ratio is not None:
@@ -263,10 +271,10 @@ def _of_known_shape(found: Hypotheses, longest: int) -> Hypotheses:
     return Hypotheses(*map(known, found._replace(scores=scores)))
 
 
-def _converted(translate: Any, quantize: str | None) -> bytes:
+def _converted(find: Any, quantize: str | None) -> bytes:
     """Returns the file's content without the archive."""
     module = tf.Module()
-    module.serve = _frozen(translate)
+    module.serve = _frozen(find)
     function = _without_tables(module.serve.get_concrete_function())
     converter = tf.lite.TFLiteConverter.from_concrete_functions([function], module)
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
@@ -280,15 +288,15 @@ def _converted(translate: Any, quantize: str | None) -> bytes:
         raise ValueError(_why_not(str(error))) from error
 
 
-def _frozen(translate: Any) -> Any:
+def _frozen(find: Any) -> Any:
     """Returns the function with its weights as constants, which loops can read."""
-    constant = frozen(_without_tables(translate))
-    names = sorted(translate.structured_outputs)
-    (spec,) = translate.structured_input_signature[0]
+    constant = frozen(_without_tables(find))
+    names = sorted(find.structured_outputs)
+    specs, _ = find.structured_input_signature
 
-    @tf.function(input_signature=[spec], autograph=False)
-    def serve(source):
-        return dict(zip(names, constant(source), strict=True))
+    @tf.function(input_signature=specs, autograph=False)
+    def serve(*inputs):
+        return dict(zip(names, constant(*inputs), strict=True))
 
     return serve
 
