@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_luong.config.fields import NotNegative, check_fields
+from keras_luong.config.fields import NotNegative
 from keras_luong.decoding.cast_once import cast_once
 from keras_luong.decoding.constraints import constrained, forced_tokens, repeats
 from keras_luong.decoding.history import History, record, trace_back
@@ -157,7 +157,7 @@ class BeamSearch(SpecialTokens):
 
     def __post_init__(self) -> None:
         """Checks the settings, and converts NumPy numbers to Python's."""
-        check_fields(self)
+        super().__post_init__()
         if self.n_best > self.beam_width:
             raise ValueError(
                 f"n_best must be at most beam_width. Received: n_best={self.n_best}, "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from keras_luong.config.fields import check_fields
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.hypotheses import Hypotheses
 from keras_luong.decoding.settings import SizeOrNone
@@ -37,10 +36,6 @@ class GreedySearch(SpecialTokens):
     """
 
     max_length: SizeOrNone = 100
-
-    def __post_init__(self) -> None:
-        """Checks the settings, and converts NumPy integers to Python's."""
-        check_fields(self)
 
     def as_beam_search(self) -> BeamSearch:
         """Returns the equivalent beam search."""

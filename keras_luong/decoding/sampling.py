@@ -17,7 +17,6 @@ from typing import Annotated, Any, NamedTuple
 import tensorflow as tf
 
 from keras_luong.checks import check_size
-from keras_luong.config.fields import check_fields
 from keras_luong.decoding.cast_once import cast_once
 from keras_luong.decoding.hypotheses import IMPOSSIBLE, Hypotheses, Written, collect
 from keras_luong.decoding.settings import SizeOrNone
@@ -80,9 +79,10 @@ class RandomSampling(SpecialTokens):
 
     **With a seed** the random numbers of a sentence, one for each step and sample,
     depend only on the seed and the sentence's ids without padding (of a source that is
-    no ids: its values without zeros). So it gets the same samples each time, eagerly, in a `tf.function` and in a SavedModel, whatever the
-    other sentences in the batch are. Two equal sentences in a batch get the same
-    samples; use `num_samples` for different ones.
+    no ids: its values without zeros). So it gets the same samples each time, eagerly,
+    in a `tf.function` and in a SavedModel, whatever the other sentences in the batch
+    are. Two equal sentences in a batch get the same samples; use `num_samples` for
+    different ones.
 
     **Without a seed** each row of each call gets a seed from an op that is initialised
     from the machine's entropy once per process, and keeps its state between calls. The
@@ -133,10 +133,6 @@ class RandomSampling(SpecialTokens):
         int | None,
         functools.partial(check_size, optional=True, smallest=0, largest=SEEDS - 1),
     ] = None
-
-    def __post_init__(self) -> None:
-        """Checks the settings, and converts NumPy numbers to Python's."""
-        check_fields(self)
 
     def __call__(self, model: StepModel, source: Source) -> Hypotheses:
         """Draws `num_samples` hypotheses per sentence, scored by log-probability.

@@ -55,8 +55,8 @@ def _tensor(x):
         x = tf.convert_to_tensor(x)
     except (TypeError, ValueError) as error:
         raise TypeError(
-            "The source must be a tensor, or a tuple or dict of tensors (a RaggedTensor "
-            f"has a method to_tensor). Received: {x!r:.200}"
+            "The source must be a tensor, or a tuple or dict of tensors (of a "
+            f"RaggedTensor give its to_tensor()). Received: {x!r:.200}"
         ) from error
     rank = x.shape.rank
     ids = x.dtype.is_integer and rank in (1, 2, None)

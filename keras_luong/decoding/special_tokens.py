@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import tensorflow as tf
 
 from keras_luong.checks import check_size
+from keras_luong.config.fields import check_fields
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID
 
 LARGEST_ID = 2**31 - 1  # ids are int32
@@ -46,6 +47,10 @@ class SpecialTokens:
     bos_id: TokenId = BOS_ID
     eos_id: TokenId = EOS_ID
     pad_id: TokenId = PAD_ID
+
+    def __post_init__(self) -> None:
+        """Checks all fields, and converts NumPy numbers to Python's."""
+        check_fields(self)
 
     @property
     def special_ids(self) -> dict[str, int]:

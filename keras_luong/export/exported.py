@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from keras_luong.decoding.generation import SequenceGenerator
 from keras_luong.export.sequence_export import SequenceExport

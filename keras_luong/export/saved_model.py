@@ -75,8 +75,8 @@ def export_saved_model(
         max_batch_size: Most texts in one request; larger ones fail.
         warmup: Texts (of a generator: a batch of its sources) that a server translates
             before it takes requests, as one batch for each signature. The export is
-            tested with them first: its translations must equal the translator's. Needs tensorflow-serving-api (`pip install
-            keras_luong[serving]`).
+            tested with them first: its answers must equal the translator's. Needs
+            tensorflow-serving-api (`pip install keras_luong[serving]`).
         metadata: Anything that JSON can represent, to be kept for people in
             `assets.extra/keras_luong.json`, beside the search and the limits.
 

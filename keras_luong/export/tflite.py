@@ -1,12 +1,13 @@
 """Export for LiteRT (TensorFlow Lite): one file with model, search and tokenizers.
 
-The graph maps the ids of one sentence to hypotheses, with builtin operations only. The
-distribution keras-luong-edge (`export/edge/`) uses it for text, without TensorFlow.
-The file ends with an archive, which `unzip` can read and the interpreter ignores:
+The graph maps one source to hypotheses, with builtin operations only. Of a translator
+the source is a sentence's ids; the distribution keras-luong-edge (`export/edge/`) uses
+it for text, without TensorFlow. The file ends with an archive, which `unzip` can read
+and the interpreter ignores:
 
 ```
 keras_luong.json     settings for a runtime, and the model's origin
-source.spm           the tokenizers (.txt for words)
+source.spm           a translator's tokenizers (.txt for words)
 target.spm
 ```
 
@@ -56,7 +57,7 @@ def export_tflite(
     source_length: int | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Writes a `.tflite` file that translates one sentence at a time.
+    """Writes a `.tflite` file that translates or generates for one source at a time.
 
     Its signature `serving_default` maps `source: int32 [1, S]`, at most
     `max_source_length` ids and the end id, to `ids int32 [1, N, T]`, `lengths int32 [1,
@@ -65,23 +66,30 @@ def export_tflite(
     is replaced by float32's lowest number. If the search keeps several hypotheses, N is
     its beam's width, and a runtime keeps the best `n_best` whose texts differ.
 
-    A model in mixed precision is exported in float32, the type of its weights.
+    Of a `SequenceGenerator` the inputs are its sources, as in the SavedModel (see
+    `keras_luong.export.signatures`), but with one row; N is the search's `n_best`. If
+    the source's shape is fixed in its `tf.TensorSpec`, the outputs are padded to the
+    longest possible hypothesis. If it is not, there are no `weights`, as LiteRT cannot
+    record attention of an unknown length.
+
+    A model of this library in mixed precision is exported in float32, the type of its
+    weights.
 
     Your own runtime must resize `source` to another length and back before each
-    sentence, unless the file has a fixed `source_length`: otherwise LiteRT's XNNPACK
-    may return wrong results for a second sentence of the same length.
-    `EdgeTranslator` does so.
+    sentence, unless its shape is fixed: otherwise LiteRT's XNNPACK may return wrong
+    results for a second sentence of the same length. `EdgeTranslator` does so.
 
     Args:
-        translator: A `Translator` with the library's tokenizers, and a `BeamSearch`
-            without a shortlist or a `GreedySearch`.
+        translator: A `Translator` with the library's tokenizers, or a
+            `SequenceGenerator`; with a `BeamSearch` without a shortlist or a
+            `GreedySearch`.
         path: The file, replaced if it exists.
         quantize: None for float32 weights; "float16" for half the size; "int8" for a
             quarter of it, with products of integers (dynamic range quantization).
         source_length: S, end token and padding included, for runtimes that need fixed
             shapes, such as LiteRT.js. The outputs are then padded to the longest
             possible hypothesis. None for sources of any length up to the translator's
-            `max_source_length`.
+            `max_source_length`, and for a `SequenceGenerator`.
         metadata: Anything that JSON can represent, to be kept in the file for people.
 
     Returns:
@@ -91,14 +99,17 @@ def export_tflite(
         TypeError: If an argument has the wrong type, or the search or a tokenizer
             cannot be exported.
         IsADirectoryError: If `path` is a directory.
-        ValueError: If `quantize` is unknown, `source_length` is below 2, or the
-            model has operations that LiteRT lacks.
+        ValueError: If `quantize` is unknown, `source_length` is below 2 or given for a
+            `SequenceGenerator`, or the model has operations that LiteRT lacks.
 
     Example:
         >>> export_tflite(translator, "m30k.tflite", quantize="int8")
         >>> # Where there is keras-luong-edge and no TensorFlow:
         >>> from keras_luong_edge import EdgeTranslator
         >>> EdgeTranslator("m30k.tflite").translate(["A dog runs."])[0].text
+        >>> # Images in, ids out; any LiteRT runtime can run it.
+        >>> generator = kl.SequenceGenerator(model, tf.TensorSpec([None, 28, 28, 1]))
+        >>> export_tflite(generator, "captions.tflite")
     """
     given = exported(translator)
     target = check_path("path", path)
@@ -254,21 +265,23 @@ def _longest(search: BeamSearch, source: Any) -> int:
     return min(limits, default=2 * source_length + 10)
 
 
-def _of_known_shape(found: Hypotheses, longest: int) -> Hypotheses:
+def _of_known_shape(found: Hypotheses, longest: int, pad_id: int) -> Hypotheses:
     """Pads to the longest possible hypothesis, for runtimes that need shapes."""
 
-    def known(x: tf.Tensor) -> tf.Tensor:
+    def known(name: str, x: tf.Tensor) -> tf.Tensor:
         if x.shape.rank < 3:
             return x
         missing = [[0, 0]] * x.shape.rank
         missing[2] = [0, longest - tf.shape(x)[2]]
         # LiteRT knows the shape after a reshape by constants.
         shape = [1, x.shape[1], longest, *x.shape[3:]]
-        return tf.reshape(tf.pad(x, missing), shape)
+        padding = pad_id if name == "ids" else 0
+        return tf.reshape(tf.pad(x, missing, constant_values=padding), shape)
 
     # LiteRT does not know the shape of a loop's direct output.
     scores = tf.maximum(found.scores, tf.float32.min)
-    return Hypotheses(*map(known, found._replace(scores=scores)))
+    found = found._replace(scores=scores)
+    return Hypotheses(**{name: known(name, x) for name, x in found._asdict().items()})
 
 
 def _converted(find: Any, quantize: str | None) -> bytes:

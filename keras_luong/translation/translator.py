@@ -431,8 +431,8 @@ def _check_ids(search: Any) -> None:
     usual = SpecialTokens().special_ids
     if isinstance(search, SpecialTokens) and search.special_ids != usual:
         raise ValueError(
-            f"The search must have the tokenizers' ids, {usual}; for a model with other "
-            f"ids use kl.generate or kl.SequenceGenerator. Received: {search!r}"
+            f"The search must have the tokenizers' ids, {usual}; a model with other "
+            f"ids needs kl.generate or kl.SequenceGenerator. Received: {search!r}"
         )
 
 
