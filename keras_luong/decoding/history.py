@@ -51,12 +51,13 @@ def record(
             has left it.
         count: int32, the number of sentences in the whole batch.
     """
-
-    def in_batch(x: tf.Tensor) -> tf.Tensor:
-        shape = tf.concat([[count], tf.shape(x)[1:]], axis=0)
-        return tf.scatter_nd(rows[:, None], x, shape)
-
     if rows is not None:
+        places = rows[:, None]
+
+        def in_batch(x):
+            shape = tf.concat([[count], tf.shape(x)[1:]], axis=0)
+            return tf.scatter_nd(places, x, shape)
+
         chosen = tf.nest.map_structure(in_batch, chosen)
     written = history.written.write(time, chosen.written)
     return History(written, history.parents.write(time, chosen.parents))

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_luong.decoding.history import History
 from keras_luong.decoding.hypotheses import IMPOSSIBLE
 from keras_luong.decoding.pool import Pool, scattered
 
@@ -46,7 +45,7 @@ class SearchState(NamedTuple):
     beams: Beams
     pool: Pool
     decided: Pool
-    history: History
+    history: Any  # a History; None before the model's first step
 
 
 def compacted(now: SearchState) -> SearchState:

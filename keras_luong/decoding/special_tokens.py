@@ -53,7 +53,7 @@ class SpecialTokens:
         check_fields(self)
 
     @property
-    def special_ids(self) -> dict[str, int]:
+    def special_ids(self) -> dict[str, Any]:
         """The ids by the names of their fields."""
         return {name: getattr(self, name) for name in IDS}
 

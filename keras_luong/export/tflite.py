@@ -43,6 +43,7 @@ from keras_luong.export.sequence_export import fields, packed
 from keras_luong.export.text_export import TextExport
 from keras_luong.files import saved_beside
 from keras_luong.models.translation_model import TranslationModel
+from keras_luong.translation.graph import attention_to
 from keras_luong.translation.translator import Translator
 
 METADATA = "keras_luong.json"  # name in the archive
@@ -196,14 +197,14 @@ def _one_source(
     def find(*inputs):
         given = packed(inputs, source)
         if known:
-            return fields(
-                _of_known_shape(search(model, given), _longest(search, given))
-            )
-        some = _OfAnyLength(model, given, longest)
-        if longest is None:
-            return fields(search(some, given))
-        found = search(some, _padded(given, longest))
-        return fields(_cut(found, tf.shape(given)[1]))
+            found, most = search(model, given), _longest(search, given)
+            found = _of_known_shape(found, most, search.pad_id)
+        else:
+            some = _OfAnyLength(model, given, longest)
+            found = search(some, given if longest is None else _padded(given, longest))
+        if longest is not None:  # a text
+            found = _cut(found, given)
+        return fields(found)
 
     return find.get_concrete_function()
 
@@ -227,8 +228,10 @@ class _OfAnyLength:
         return logits, state, self._of_known_length(weights)
 
     def _of_known_length(self, weights):
-        if weights is None or self.longest is not None:
-            return None if weights is None else _padded(weights, self.longest)
+        if weights is None:
+            return None
+        if self.longest is not None:
+            return _padded(weights, self.longest)
         known = weights.shape.rank is not None and None not in weights.shape[2:]
         return weights if known else None
 
@@ -244,10 +247,13 @@ def _padded(x: tf.Tensor, length: int) -> tf.Tensor:
     return padded
 
 
-def _cut(found: Hypotheses, length: tf.Tensor) -> Hypotheses:
-    """Cuts attention to the source's length; LiteRT has no `...` for rank 4."""
-    weights = found.weights
-    size = tf.stack([1, weights.shape[1], tf.shape(weights)[2], length])
+def _cut(found: Hypotheses, source: tf.Tensor) -> Hypotheses:
+    """Cuts attention to the source's length; that of a model without any is 0."""
+    weights = attention_to(source, found)
+    if weights.shape[-1] == source.shape[1]:
+        return found._replace(weights=weights)
+    # LiteRT has no `...` for rank 4.
+    size = tf.stack([1, weights.shape[1], tf.shape(weights)[2], tf.shape(source)[1]])
     return found._replace(weights=tf.slice(weights, [0, 0, 0, 0], size))
 
 

@@ -111,10 +111,19 @@ def answers(
         "length": tf.where(empty, 0, hypotheses.lengths),
         "source_tokens": source_tokenizer.pieces(source.ids),
         "source_length": tf.where(source.empty, 0, token_counts(source.ids)),
-        "alignment": hypotheses.weights,
+        "alignment": attention_to(source.ids, hypotheses),
         "truncated": source.truncated,
         "log_probs": hypotheses.token_log_probs,
     }
+
+
+def attention_to(source_ids: tf.Tensor, hypotheses: Hypotheses) -> tf.Tensor:
+    """Returns the attention [B, N, T, S]; zeros for a model that has none."""
+    weights = hypotheses.weights
+    if weights.shape[-1] != 0:
+        return weights
+    size = tf.shape(source_ids)[1]
+    return tf.zeros([*tf.unstack(tf.shape(hypotheses.ids)), size])
 
 
 def _distinct(
