@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zipfile
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -240,6 +241,18 @@ def test_what_a_file_cannot_be(change, error, message, tmp_path):
     with pytest.raises(error, match=message):
         kl.export_tflite(generator, tmp_path / "x.tflite", **change)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_half_precision_is_refused_by_name(tmp_path):
+    usual = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        generator = kl.SequenceGenerator(Captioner(), IMAGES, SEARCH)
+    finally:
+        keras.config.set_dtype_policy(usual)
+    with pytest.raises(ValueError, match="in half precision, so that a model must"):
+        kl.export_tflite(generator, tmp_path / "x.tflite")
 
 
 class Blind:

@@ -209,4 +209,6 @@ def _words(x, padding):
         values = tf.bitcast(values, bits[x.dtype.size])
     words = tf.strings.as_string(values) + " "
     words = tf.where(values == tf.cast(padding, values.dtype), "", words)
-    return tf.strings.reduce_join(tf.reshape(words, [tf.shape(x)[0], -1]), axis=1)
+    if x.shape.rank != 2:
+        words = tf.reshape(words, [tf.shape(x)[0], -1])
+    return tf.strings.reduce_join(words, axis=1)

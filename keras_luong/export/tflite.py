@@ -331,6 +331,8 @@ def _why_not(message: str) -> str:
     lacking = sorted(set(re.findall(r"TF Select ops: ([\w, ]+)", message)))
     if lacking:
         reason = f"LiteRT lacks the operations {', '.join(lacking)}"
+        if re.search(r"\bb?f16\b", message):
+            reason += " in half precision, so that a model must be in float32"
     else:
         lines = [line for line in message.splitlines() if "error:" in line]
         reason = (lines or message.splitlines() or ["unknown"])[0][-300:]
