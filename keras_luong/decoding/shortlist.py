@@ -218,9 +218,8 @@ class Shortlist:
             if bar:
                 bar.add(1)
         words[none.always] = 0
-        best = np.argsort(-words, kind="stable")[:frequent]
         lexicon = _lexicon(links, sizes, per_word, none.pad_id)
-        return cls(best[words[best] > 0], lexicon, sizes[1], **none.special_ids)
+        return cls(_most(words, frequent), lexicon, sizes[1], **none.special_ids)
 
     def save(self, path: str | Path) -> None:
         """Writes the shortlist to a NumPy file.
@@ -260,6 +259,12 @@ class Shortlist:
             f"Shortlist({len(self.frequent)} frequent words, {self.lexicon.shape[1]} "
             f"per source word, of {self.vocab_size})"
         )
+
+
+def _most(counts: np.ndarray, number: int) -> np.ndarray:
+    """Returns the ids of the largest counts, at most `number` and none of zero."""
+    best = np.argsort(-counts, kind="stable")[:number]
+    return best[counts[best] > 0]
 
 
 def _lexicon(

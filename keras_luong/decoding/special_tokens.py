@@ -64,12 +64,10 @@ class SpecialTokens:
 
     def is_token(self, ids: tf.Tensor) -> tf.Tensor:
         """Returns where target ids [B, T] are tokens and not padding, bool [B, T]."""
-        is_token = ids != self.pad_id
-        if self.pad_id == self.eos_id:
-            ends = tf.cast(~is_token, tf.int32)
-            is_token |= tf.cumsum(ends, axis=1) == 1
-            is_token &= tf.cumsum(ends, axis=1, exclusive=True) == 0
-        return is_token
+        is_padding = ids == self.pad_id
+        if self.pad_id != self.eos_id:
+            return ~is_padding
+        return tf.cumsum(tf.cast(is_padding, tf.int32), axis=1, exclusive=True) == 0
 
     def check_logits(self, logits: tf.Tensor) -> None:
         """Raises ValueError if a model's logits [..., V] have no place for the end."""

@@ -107,13 +107,7 @@ def export_saved_model(
     samples = _check_warmup(given, warmup, max_batch_size)
     limits = {**given.about, "max_batch_size": max_batch_size}
     about = describe(given.search, metadata, **limits)
-    target = check_path("directory", directory) / str(version)
-    if target.parent.exists() and not target.parent.is_dir():
-        raise NotADirectoryError(f"`directory` is a file: {target.parent}.")
-    if target.exists() and not overwrite:
-        raise FileExistsError(
-            f"{target} exists; choose another `version`, or pass overwrite=True."
-        )
+    target = _check_target(directory, version, overwrite)
     functions = signatures(translator, max_batch_size)
     for name, function in functions.items():
         _check_servable(name, function)
@@ -128,11 +122,7 @@ def export_saved_model(
         (beside / METADATA).parent.mkdir()
         (beside / METADATA).write_bytes(about)
         if samples:
-            requests = given.requests(samples)
-            write_warmup(beside, target.parent.resolve().name, requests)
-            said = replay_warmup(beside)["serving_default"]
-            if not _is_random(given.search):
-                given.compare(said, samples)
+            _warm_up(given, samples, beside, target.parent.resolve().name)
     return target
 
 
@@ -162,6 +152,20 @@ def describe(search: Any, metadata: Mapping[str, Any] | None, **entries: Any) ->
     }
     text = json.dumps(about, indent=2, ensure_ascii=False, allow_nan=False)
     return f"{text}\n".encode()
+
+
+def _check_target(
+    directory: str | os.PathLike[str], version: int, overwrite: bool
+) -> Path:
+    """Returns the version's directory, if it may be written."""
+    target = check_path("directory", directory) / str(version)
+    if target.parent.exists() and not target.parent.is_dir():
+        raise NotADirectoryError(f"`directory` is a file: {target.parent}.")
+    if target.exists() and not overwrite:
+        raise FileExistsError(
+            f"{target} exists; choose another `version`, or pass overwrite=True."
+        )
+    return target
 
 
 def _resources(given: Exported, functions: Iterable[Any]) -> tf.Module:
@@ -196,5 +200,10 @@ def _check_warmup(given: Exported, warmup: Any, max_batch_size: int) -> list[Any
     return samples
 
 
-def _is_random(search: Any) -> bool:
-    return isinstance(search, RandomSampling) and search.seed is None
+def _warm_up(given: Exported, samples: list[Any], version: Path, name: str) -> None:
+    """Writes warm-up requests, and compares the answers unless the search is random."""
+    write_warmup(version, name, given.requests(samples))
+    said = replay_warmup(version)["serving_default"]
+    random = isinstance(given.search, RandomSampling) and given.search.seed is None
+    if not random:
+        given.compare(said, samples)
