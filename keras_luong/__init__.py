@@ -3,10 +3,12 @@
 from keras_luong import moved
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.ensemble import Ensemble
+from keras_luong.decoding.generation import SequenceGenerator, generate
 from keras_luong.decoding.greedy import GreedySearch
 from keras_luong.decoding.sampling import RandomSampling
 from keras_luong.decoding.shortlist import Shortlist
-from keras_luong.decoding.stepping import Hypotheses
+from keras_luong.decoding.special_tokens import SpecialTokens
+from keras_luong.decoding.stepping import Hypotheses, StepModel
 from keras_luong.export.saved_model import export_saved_model
 from keras_luong.export.tflite import export_tflite
 from keras_luong.layers import (
@@ -56,7 +58,10 @@ __all__ = [
     "Seq2Seq",
     "Seq2SeqConfig",
     "SequenceCrossentropy",
+    "SequenceGenerator",
     "Shortlist",
+    "SpecialTokens",
+    "StepModel",
     "TokenAccuracy",
     "TokenizerPair",
     "Translation",
@@ -64,5 +69,6 @@ __all__ = [
     "WordTokenizer",
     "export_saved_model",
     "export_tflite",
+    "generate",
     "load",
 ]
