@@ -20,6 +20,9 @@ from keras_luong.layers import (
     MonotonicAttention,
     RecurrentEncoder,
     Score,
+    entmax15,
+    masked_softmax,
+    sparsemax,
 )
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
 from keras_luong.runs.loading import load
@@ -62,7 +65,10 @@ __all__ = [
     "Translation",
     "Translator",
     "WordTokenizer",
+    "entmax15",
     "export_saved_model",
     "export_tflite",
     "load",
+    "masked_softmax",
+    "sparsemax",
 ]
