@@ -155,8 +155,8 @@ def arguments_of(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
 
 
 def _tensor(x):
-    """A variable's value; Keras itself reads those of TensorFlow too late."""
-    return None if x is None else ops.convert_to_tensor(x)
+    """A variable's value: Keras takes one of TensorFlow for a tensor."""
+    return x.read_value() if hasattr(x, "read_value") else x
 
 
 def _without_masked(maps, query_mask):
