@@ -57,10 +57,9 @@ def test_a_models_attention_is_quantized_and_saved(name, tmp_path):
     again = keras.models.load_model(tmp_path / "model.keras")
     assert all(w.dtype == "int8" for w in matrices(again))
     np.testing.assert_array_equal(again([QUERY, VALUE]), result)
-    np.testing.assert_allclose(again.predict([QUERY, VALUE], verbose=0), result, 1e-4)
 
 
-@pytest.mark.parametrize("name", [n for n in ATTENTIONS if n != "dot"])
+@pytest.mark.parametrize("name", ["concat", "coverage", "local-p", "monotonic"])
 def test_a_layer_alone_changes_by_about_a_hundredth(name):
     attention = ATTENTIONS[name]()
     exact = attention(QUERY, VALUE, return_attention_scores=True)

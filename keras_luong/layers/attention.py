@@ -341,11 +341,9 @@ class LuongAttention(Quantizable, AttentionCall):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        score_mode = self.score_mode
-        if not isinstance(score_mode, str):
-            score_mode = score_mode.serialized()
+        named = isinstance(self.score_mode, str)
         config = {
-            "score_mode": score_mode,
+            "score_mode": self.score_mode if named else self.score.serialized(),
             "units": self.units,
             "max_source_length": self.max_source_length,
             "dropout": self.dropout,

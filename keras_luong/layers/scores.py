@@ -19,6 +19,7 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_size
+from keras_luong.layers.normalizers import weights_dtype
 from keras_luong.layers.projection import Project as Project
 from keras_luong.layers.projection import dot as dot
 from keras_luong.layers.projection import matmul as matmul
@@ -173,7 +174,8 @@ class CosineScore(DotScore):
 
 
 def _unit_length(x):
-    square = ops.sum(ops.square(ops.cast(x, "float32")), axis=-1, keepdims=True)
+    wide = ops.cast(x, weights_dtype(x.dtype))  # half precision would overflow
+    square = ops.sum(ops.square(wide), axis=-1, keepdims=True)
     return x * ops.cast(ops.rsqrt(ops.maximum(square, 1e-12)), x.dtype)
 
 
