@@ -329,6 +329,21 @@ def test_sources_of_two_axes(name):
     assert memory.values.shape == (2, 6, 4)
 
 
+def test_a_score_of_ones_own_sees_one_row_of_positions():
+    seen = []
+
+    class Mine(Score):
+        def build(self, query_shape, key_shape):
+            seen.append(key_shape)
+
+        def prepare(self, key):
+            seen.append(tuple(key.shape))
+            return super().prepare(key)
+
+    LuongAttention(Mine(), coverage=True)(QUERY, random(2, 2, 3, 4))
+    assert seen[0] == (2, None, 4) and seen[-1] == (2, 6, 4)
+
+
 def test_a_source_of_three_axes_whose_sizes_are_not_known():
     query, video = keras.Input((None, 4)), keras.Input((None, None, None, 4))
     outputs = LuongAttention("dot")(query, video, return_attention_scores=True)

@@ -70,7 +70,7 @@ def read_inputs(
 
 
 def unpack_shapes(query: Any, value: Any, key: Any) -> tuple[Shape, Shape, Shape]:
-    """The shapes of query, value and key, be they given one by one or in a list."""
+    """Shapes [B, n, H] of query, value and key, given one by one or in a list."""
     if query and isinstance(query[0], (list, tuple)):
         query, value, key = _padded("query", query)
     if value is None:
@@ -78,7 +78,13 @@ def unpack_shapes(query: Any, value: Any, key: Any) -> tuple[Shape, Shape, Shape
             "An attention layer needs a query and a value: "
             f"{FORMS}. Received one tensor: query.shape={tuple(query)}"
         )
-    return tuple(query), tuple(value), tuple(key or value)
+    value, key = tuple(value), tuple(key or value)
+    return tuple(query), _in_a_row(value), _in_a_row(key)
+
+
+def _in_a_row(shape):
+    """[B, S, H] of the shape of a source [B, h, w, H]."""
+    return shape if len(shape) <= 3 else (shape[0], None, shape[-1])
 
 
 def _padded(name: str, items: Sequence[Any]) -> list[Any]:
@@ -117,7 +123,7 @@ def _with_masks(inputs, mask):
     if not isinstance(mask, (list, tuple)):
         raise ValueError(
             "mask must be a list, [query_mask, value_mask] or [query_mask, value_mask, "
-            f"key_mask]. Received: {mask!r}"
+            f"key_mask]. Received: {type(mask).__name__}"
         )
     query_mask, value_mask, key_mask = _padded("mask", mask)
     return inputs._replace(

@@ -34,6 +34,8 @@ class Kernel:
     Example:
         >>> class Projection(Quantizable, keras.layers.Layer):
         ...     kernel = Kernel()
+        ...     kernel_initializer = keras.initializers.GlorotUniform()
+        ...     kernel_regularizer = kernel_constraint = None
         ...
         ...     def build(self, shape):
         ...         self.kernel = self.add_kernel("kernel", shape[-1], 8)
