@@ -139,6 +139,8 @@ class MonotonicAttention(LuongAttention):
         >>> context = attention(decoder_states, encoder_states, value_mask=mask)
     """
 
+    source_axes = 1  # from left to right
+
     def __init__(
         self,
         score_mode: str | Score = "general",
@@ -157,8 +159,6 @@ class MonotonicAttention(LuongAttention):
         self.mode = check_choice("mode", mode, SOFT_MODES)
         self.sigmoid_noise = check_not_negative("sigmoid_noise", sigmoid_noise)
         self.score_bias_init = score_bias_init
-
-    source_axes = 1  # from left to right
 
     @property
     def has_state(self) -> bool:
