@@ -22,6 +22,9 @@ from keras_luong.layers import (
     MonotonicAttention,
     RecurrentEncoder,
     Score,
+    entmax15,
+    masked_softmax,
+    sparsemax,
 )
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
 from keras_luong.runs.loading import load
@@ -67,8 +70,11 @@ __all__ = [
     "Translation",
     "Translator",
     "WordTokenizer",
+    "entmax15",
     "export_saved_model",
     "export_tflite",
     "generate",
     "load",
+    "masked_softmax",
+    "sparsemax",
 ]

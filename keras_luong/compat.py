@@ -8,6 +8,7 @@ in `training.optimizers`, `layers.cached_attention` and `text.sentencepiece_toke
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -24,6 +25,25 @@ def get_keras_mask(tensor: Any) -> Any:
     tensor; a decoder has two.
     """
     return backend.get_keras_mask(tensor)
+
+
+def set_keras_mask(tensor: Any, mask: Any) -> None:
+    """Gives a tensor an implicit mask.
+
+    Keras itself hands on the implicit mask of a layer's first argument, but no mask
+    that was an argument of its own.
+    """
+    backend.set_keras_mask(tensor, mask)
+
+
+def autocasting(layer: keras.layers.Layer) -> contextlib.AbstractContextManager[Any]:
+    """Where a layer's weights read in its compute dtype, as they do in its `call`.
+
+    For methods other than `call` that subclasses write.
+    """
+    if not layer.autocast or layer.compute_dtype == layer.variable_dtype:
+        return contextlib.nullcontext()
+    return backend.AutocastScope(layer.compute_dtype)
 
 
 class UncastLayer(keras.layers.Layer):

@@ -13,7 +13,19 @@ from keras_luong import compat
 def test_a_tensors_mask():
     embedded = keras.layers.Embedding(5, 2, mask_zero=True)(np.array([[3, 0]]))
     np.testing.assert_array_equal(compat.get_keras_mask(embedded), [[True, False]])
-    assert compat.get_keras_mask(keras.ops.zeros([1, 2])) is None
+    plain = keras.ops.zeros([1, 2])
+    assert compat.get_keras_mask(plain) is None
+    compat.set_keras_mask(plain, np.array([True]))
+    np.testing.assert_array_equal(compat.get_keras_mask(plain), [True])
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "float32", "float64"])
+def test_weights_read_as_in_a_call(policy):
+    layer = keras.layers.Dense(2, dtype=policy)
+    layer.build((None, 3))
+    with compat.autocasting(layer):
+        dtype = keras.ops.convert_to_tensor(layer.kernel).dtype
+    assert keras.backend.standardize_dtype(dtype) == layer.compute_dtype
 
 
 def test_all_layers_each_before_its_parts():
