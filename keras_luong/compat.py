@@ -73,6 +73,11 @@ def flat_layers(model: keras.Model) -> Iterator[keras.layers.Layer]:
     return model._flatten_layers()
 
 
+def made_by(tensor: Any) -> Any:
+    """The layer or operation whose output a functional model's tensor is."""
+    return tensor._keras_history.operation
+
+
 def variable_key(optimizer: keras.optimizers.Optimizer, variable: Any) -> Any:
     """By what an optimizer knows a variable, also a replica's copy of it."""
     return optimizer._var_key(variable)
