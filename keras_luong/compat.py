@@ -69,12 +69,33 @@ def _tensor(x):
     return ops.convert_to_tensor(x) if is_array else x
 
 
+def autocast_as_now(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that reads variables in the dtype that they are read in now.
+
+    Under mixed precision they are cast within a layer's call only; but a gradient's
+    gradient computes a layer's step again when the call is over.
+    """
+    scope = backend.get_autocast_scope()
+    dtype = None if scope is None else scope.dtype
+
+    def as_then(*args: Any) -> Any:
+        with backend.AutocastScope(dtype):
+            return function(*args)
+
+    return as_then
+
+
 def flat_layers(model: keras.Model) -> Iterator[keras.layers.Layer]:
     """All layers of a model, each before those that it is made of.
 
     `model.layers` has the outermost alone.
     """
     return model._flatten_layers()
+
+
+def made_by(tensor: Any) -> Any:
+    """The layer or operation whose output a functional model's tensor is."""
+    return tensor._keras_history.operation
 
 
 def variable_key(optimizer: keras.optimizers.Optimizer, variable: Any) -> Any:

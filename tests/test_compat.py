@@ -40,6 +40,29 @@ def test_all_layers_each_before_its_parts():
     assert "deep" not in [layer.name for layer in model.layers]
 
 
+def test_the_layer_that_made_a_tensor():
+    layer = keras.layers.Dense(2)
+    assert compat.made_by(layer(keras.Input((3,)))) is layer
+
+
+@pytest.mark.tensorflow
+def test_variables_are_cast_as_they_were():
+    """Also when the call that read them so is over."""
+    kept = []
+
+    class Reads(keras.layers.Layer):
+        def build(self, _):
+            self.gain = self.add_weight(shape=(2,))
+
+        def call(self, x):
+            read = lambda: self.gain.value  # noqa: E731
+            kept.extend([read, compat.autocast_as_now(read)])
+            return x
+
+    Reads(dtype="mixed_bfloat16")(np.zeros((1, 2)))
+    assert [read().dtype for read in kept] == ["float32", "bfloat16"]
+
+
 @pytest.mark.tensorflow
 def test_gradients_of_another_graph():
     """What the fast recurrence needs: its gradient is a function of its own."""

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_luong.compat import flat_layers
+from keras_luong.compat import flat_layers, get_keras_mask, made_by
 from keras_luong.layers import cudnn
 from keras_luong.training.losses import SequenceCrossentropy
 from keras_luong.training.metrics import TokenMean
@@ -21,8 +21,9 @@ class FusedModel(keras.Model):
     On TensorFlow, compiled with a `SequenceCrossentropy` and no metrics but this
     library's, `fit` and `evaluate` compute the output layer and the loss together, see
     `keras_luong.training.linear_crossentropy`. With any other loss, metric or backend,
-    and where XLA compiles the step (it would have to know how many chunks there are),
-    they are Keras's own, with the same results; but R-Drop is refused there.
+    where XLA compiles the step (it would have to know how many chunks there are), and
+    in a subclass with a `call`, `compute_loss` or output layer of its own, they are
+    Keras's own, with the same results; but R-Drop is refused there.
 
     Args:
         inputs: Inputs of a functional model.
@@ -37,7 +38,9 @@ class FusedModel(keras.Model):
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
         # The model without its output layer. A method, so that Keras does not track its
         # layers a second time.
-        self._compute_features = keras.Model(inputs, features).__call__
+        graph = keras.Model(inputs, features)
+        self._compute_features = graph.__call__
+        self._graph_class = type(graph)  # of Keras
 
     def output_weights(self) -> tuple[Tensor, bool]:
         """The output layer's matrix, and whether it is an embedding [V, H]."""
@@ -63,9 +66,13 @@ class FusedModel(keras.Model):
             jit_compile = False
         if jit_compile is True:
             cudnn.renounce(flat_layers(self))
-        fused = _is_fused(loss, metrics or [], kwargs)
+        own = _own_parts(self)
+        fused = not own and _is_fused(loss, metrics or [], kwargs)
         if jit_compile or not fused:
-            _refuse_r_drop(loss, f"jit_compile={jit_compile}, metrics={metrics}")
+            made = (
+                f"jit_compile={jit_compile}, metrics={metrics}, the model's own {own}"
+            )
+            _refuse_r_drop(loss, made)
         options = {"metrics": metrics, "jit_compile": jit_compile, **kwargs}
         super().compile(optimizer=optimizer, loss=loss, **options)
         self._fused = fused
@@ -119,12 +126,14 @@ class FusedModel(keras.Model):
             return super().test_step(*args)
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(*args)
         features = self._compute_features(x, training=False)
-        loss, scores = self._loss_of(features, y, sample_weight)
+        weights = _per_token(sample_weight, y, features)
+        loss, scores = self._loss_of(features, y, weights)
         return self._report(loss, scores, y)
 
     def _loss_of_one(self, x, y, sample_weight):
         features = self._compute_features(x, training=True)
-        return self._loss_of(features, y, sample_weight, training=True)
+        weights = _per_token(sample_weight, y, features)
+        return self._loss_of(features, y, weights, training=True)
 
     def _loss_of_two(self, x, y, sample_weight):
         """R-Drop: each sentence twice, both predictions of a word in adjacent rows."""
@@ -132,20 +141,20 @@ class FusedModel(keras.Model):
 
         twice = tf.nest.map_structure(lambda ids: ops.repeat(ids, 2, axis=0), x)
         features = self._compute_features(twice, training=True)
+        weights = _per_token(sample_weight, y, features)
         batch_size, length = ops.shape(y)
         units = features.shape[-1]
         features = ops.reshape(features, (batch_size, 2, length, units))
         features = ops.swapaxes(features, 1, 2)
-        pair = [ops.repeat(z, 2, axis=1) for z in (y, _per_token(sample_weight, y))]
+        pair = [ops.repeat(z, 2, axis=1) for z in (y, weights)]
         loss, scores = self._loss_of(features, pair[0], pair[1] / 2, training=True)
         return loss, tf.nest.map_structure(lambda score: score[::2], scores)
 
-    def _loss_of(self, features, y, sample_weight, training=False):
+    def _loss_of(self, features, y, weights, training=False):
         from keras_luong.training.linear_crossentropy import linear_crossentropy
 
         kernel, transposed = self.output_weights()
         labels = ops.reshape(ops.cast(y, "int32"), (-1,))
-        weights = _per_token(sample_weight, y)
         loss, scores = linear_crossentropy(
             ops.reshape(features, (-1, features.shape[-1])),
             kernel,
@@ -183,6 +192,30 @@ class FusedModel(keras.Model):
         return self.get_metrics_result()
 
 
+def _own_parts(model):
+    """What a model computes otherwise than by its graph: names of attributes."""
+    names = "__call__", "call", "compute_loss", "compute_metrics"
+    own = [name for name in names if not _is_kerass(model, name)]
+    return own if _has_plain_output(model) else [*own, "output_layer"]
+
+
+def _is_kerass(model, name):
+    method = getattr(getattr(model, name), "__func__", None)
+    return method is getattr(model._graph_class, name)
+
+
+def _has_plain_output(model):
+    """Whether the logits are features times `output_weights`, and nothing else."""
+    layer, (kernel, transposed) = made_by(model.outputs[0]), model.output_weights()
+    if transposed:
+        plain = isinstance(layer, keras.layers.ReversibleEmbedding)
+        plain = plain and layer.tie_weights and layer.logit_soft_cap is None
+        return plain and layer.embeddings is kernel
+    plain = isinstance(layer, keras.layers.Dense) and layer.bias is None
+    plain = plain and layer.activation is keras.activations.linear
+    return plain and layer.kernel is kernel
+
+
 def _is_fused(loss, metrics, options):
     """Whether the output layer and the loss can be computed together."""
     return (
@@ -202,19 +235,24 @@ def _refuse_r_drop(losses, options):
         if getattr(loss, "r_drop", 0):
             raise ValueError(
                 'r_drop needs one loss, with a chunk and reduction="sum", no metrics '
-                "but this library's, and TensorFlow without XLA. Received: loss="
+                "but this library's, TensorFlow without XLA, and a model that does not "
+                "override how its loss is computed. Received: loss="
                 f"{losses}, {loss.get_config()}, {options}, backend "
                 f"{keras.backend.backend()}"
             )
 
 
-def _per_token(weights, labels):
-    """Weights as Keras takes them, float32 [B, T]."""
+def _per_token(weights, labels, features):
+    """Weights as Keras takes them, float32 [B, T]: none where the features' mask is."""
     if weights is None:
         weights = ops.ones_like(labels)
     if len(weights.shape) < len(labels.shape):
         weights = ops.broadcast_to(weights[:, None], ops.shape(labels))
-    return ops.cast(weights, "float32")
+    weights, mask = ops.cast(weights, "float32"), get_keras_mask(features)
+    if mask is None:
+        return weights
+    copies = ops.shape(mask)[0] // ops.shape(labels)[0]  # two, in R-Drop
+    return weights * ops.cast(mask[::copies], "float32")
 
 
 def _takes_scores(metric):
