@@ -15,6 +15,7 @@ import keras
 import numpy as np
 from keras import ops
 from keras.src import backend
+from keras.src.backend.common import global_state
 
 
 def get_keras_mask(tensor: Any) -> Any:
@@ -42,6 +43,21 @@ class UncastLayer(keras.layers.Layer):
         """Calls the layer; arrays become tensors of their own dtypes."""
         args, kwargs = keras.tree.map_structure(_tensor, (args, kwargs))
         return super().__call__(*args, **kwargs)
+
+
+def serialize_shared(layer: Any) -> Any:
+    """`keras.saving.serialize_keras_object`, for a part that two layers may share.
+
+    Keras marks what it meets a second time, and copies the first's configuration before
+    it can be marked: the file of a model in which two layers have one cell would make
+    two of it when it is loaded, and have weights for one. So each is marked at once,
+    where Keras looks for marks: while a model is saved.
+    """
+    config = keras.saving.serialize_keras_object(layer)
+    saving = global_state.get_global_attribute("shared_objects/id_to_config_map")
+    if layer is not None and saving is not None:
+        config["shared_object_id"] = id(layer)
+    return config
 
 
 def _tensor(x):

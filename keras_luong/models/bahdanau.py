@@ -30,7 +30,7 @@ class BahdanauDecoderCell(MaxoutCell):
         units: Size H of every recurrent layer; the top one's state is the query.
         attention: An attention layer; "concat" is the paper's score.
         maxout_units: Size O of the output; half of `units` by default.
-        **kwargs: As in `DecoderCell`.
+        **kwargs: As in `StackedDecoderCell`.
 
     Call arguments, returns: As `DecoderCell`.
 

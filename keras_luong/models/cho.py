@@ -48,7 +48,7 @@ class ChoDecoderCell(MaxoutCell):
     Args:
         units: Size H of every recurrent layer and of c.
         maxout_units: Size O of the output; half of `units` by default.
-        **kwargs: As in `DecoderCell`, without attention.
+        **kwargs: As in `StackedDecoderCell`, without attention.
 
     Call arguments, returns: As `DecoderCell`; the weights are zeros.
 

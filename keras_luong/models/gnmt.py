@@ -16,6 +16,7 @@ from keras_luong.layers.cells import CellInput
 from keras_luong.layers.decoder_cell import CellStates, DecoderCell
 from keras_luong.layers.encoder import RecurrentEncoder
 from keras_luong.layers.recurrence import INFERENCE, Mode
+from keras_luong.layers.stacked_cell import StackedDecoderCell
 from keras_luong.models.seq2seq import (
     Seq2Seq,
     cell_options,
@@ -26,7 +27,7 @@ from keras_luong.types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class GNMTDecoderCell(DecoderCell):
+class GNMTDecoderCell(StackedDecoderCell):
     """A decoder step whose bottom layer attends: `h¹_t → a_t → c_t → h²_t ... hᴸ_t`.
 
     The bottom layer reads the previous word and the previous context; every other reads
@@ -35,7 +36,7 @@ class GNMTDecoderCell(DecoderCell):
     Args:
         units: Size H of every recurrent layer.
         attention: An attention layer.
-        **kwargs: As in `DecoderCell`; `residual=True` is the paper's. As in
+        **kwargs: As in `StackedDecoderCell`; `residual=True` is the paper's. As in
             tensorflow/nmt the first layer above the bottom has no residual yet.
 
     Call arguments, returns: As `DecoderCell`.
