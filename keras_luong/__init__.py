@@ -11,6 +11,8 @@ from keras_luong.export.saved_model import export_saved_model
 from keras_luong.export.tflite import export_tflite
 from keras_luong.layers import (
     AttentionalVector,
+    AttentionWrapper,
+    CellWithMemory,
     CoverageLoss,
     InputFeedingDecoder,
     InputFeedingDecoderCell,
@@ -18,8 +20,10 @@ from keras_luong.layers import (
     LuongAttention,
     Memory,
     MonotonicAttention,
+    MultiSourceAttention,
     RecurrentEncoder,
     Score,
+    StateBridge,
 )
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
 from keras_luong.runs.loading import load
@@ -36,8 +40,10 @@ __version__ = "0.1.0"
 moved.install()
 
 __all__ = [
+    "AttentionWrapper",
     "AttentionalVector",
     "BeamSearch",
+    "CellWithMemory",
     "CoverageLoss",
     "Ensemble",
     "GreedySearch",
@@ -48,6 +54,7 @@ __all__ = [
     "LuongAttention",
     "Memory",
     "MonotonicAttention",
+    "MultiSourceAttention",
     "Perplexity",
     "RandomSampling",
     "RecurrentEncoder",
@@ -57,6 +64,7 @@ __all__ = [
     "Seq2SeqConfig",
     "SequenceCrossentropy",
     "Shortlist",
+    "StateBridge",
     "TokenAccuracy",
     "TokenizerPair",
     "Translation",

@@ -45,6 +45,11 @@ class UncastLayer(keras.layers.Layer):
         return super().__call__(*args, **kwargs)
 
 
+def output_spec(function: Callable[..., Any], *args: Any) -> Any:
+    """Symbolic tensors like those that a function makes of symbolic ones."""
+    return backend.compute_output_spec(function, *args)
+
+
 def serialize_shared(layer: Any) -> Any:
     """`keras.saving.serialize_keras_object`, for a part that two layers may share.
 
@@ -62,7 +67,16 @@ def serialize_shared(layer: Any) -> Any:
 
 def _tensor(x):
     is_array = isinstance(x, np.ndarray) or hasattr(x, "assign")  # or a variable
-    return ops.convert_to_tensor(x) if is_array else x
+    return as_tensor(x) if is_array else x
+
+
+def as_tensor(x: Any) -> Any:
+    """An array or a variable as a tensor.
+
+    Keras takes TensorFlow's variables for tensors, but some of its operations do not.
+    """
+    x = ops.convert_to_tensor(x)
+    return x.read_value() if hasattr(x, "read_value") else x
 
 
 def flat_layers(model: keras.Model) -> Iterator[keras.layers.Layer]:

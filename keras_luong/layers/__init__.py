@@ -5,6 +5,8 @@ decoder, encoder; then monotonic_attention and coverage_loss.
 """
 
 from keras_luong.layers.attention import LuongAttention, Memory
+from keras_luong.layers.attention_wrapper import AttentionWrapper
+from keras_luong.layers.cell_with_memory import CellWithMemory
 from keras_luong.layers.coverage_loss import CoverageLoss
 from keras_luong.layers.decoder import (
     AttentionalVector,
@@ -15,10 +17,15 @@ from keras_luong.layers.decoder_cell import DecoderCell
 from keras_luong.layers.encoder import RecurrentEncoder
 from keras_luong.layers.local_attention import LocalAttention
 from keras_luong.layers.monotonic_attention import MonotonicAttention
+from keras_luong.layers.multi_source_attention import MultiSourceAttention
 from keras_luong.layers.scores import Score
+from keras_luong.layers.stacked_cell import StackedDecoderCell
+from keras_luong.layers.state_bridge import StateBridge
 
 __all__ = [
+    "AttentionWrapper",
     "AttentionalVector",
+    "CellWithMemory",
     "CoverageLoss",
     "DecoderCell",
     "InputFeedingDecoder",
@@ -27,6 +34,9 @@ __all__ = [
     "LuongAttention",
     "Memory",
     "MonotonicAttention",
+    "MultiSourceAttention",
     "RecurrentEncoder",
     "Score",
+    "StackedDecoderCell",
+    "StateBridge",
 ]

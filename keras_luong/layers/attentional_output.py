@@ -195,8 +195,8 @@ class AttentionalCell(DecoderCell):
             )
         if not self.use_attentional_vector and units is not None:
             raise ValueError(
-                "With use_attentional_vector=False the context itself is h̃, so there is "
-                f"no attentional_units to choose. Received: attentional_units={units}"
+                "With use_attentional_vector=False the context itself is h̃, and its "
+                f"size is the memory's. Received: attentional_units={units}"
             )
 
     def _make_vector(self):

@@ -138,7 +138,9 @@ class DecoderCell(Dropping, UncastLayer):
         """The size of each recurrent state, as a `StateBridge` makes them."""
         return [like.shape[-1] for like in keras.tree.flatten(self.recurrent_spec())]
 
-    def state_spec(self, shape: Shape = (None,), source_length: Any = None) -> CellStates:
+    def state_spec(
+        self, shape: Shape = (None,), source_length: Any = None
+    ) -> CellStates:
         """What the states are: symbolic tensors of leading axes `shape`.
 
         Args:

@@ -23,7 +23,7 @@ def maxout(x: Tensor) -> Tensor:
 
 
 class MaxoutCell(StackedDecoderCell):
-    """A `StackedDecoderCell` whose output is a maxout over state, previous word and context.
+    """A decoder cell whose output is a maxout over state, previous word and context.
 
     Args:
         units: Size H of every recurrent layer.

@@ -1,7 +1,7 @@
 """One source or several: what a decoder asks of either.
 
-One source is a tensor [B, S, Hv]; several are a list of such tensors, each with an S and
-an Hv of its own, as `MultiSourceAttention` reads them.
+One source is a tensor [B, S, Hv]; several are a list of such tensors, each with an S
+and an Hv of its own, as `MultiSourceAttention` reads them.
 """
 
 from __future__ import annotations

@@ -13,7 +13,12 @@ from keras_luong.layers.cells import CellInput
 from keras_luong.layers.decoder_cell import CellStates, DecoderCell
 from keras_luong.layers.maxout_cell import MaxoutCell, maxout
 from keras_luong.layers.recurrence import INFERENCE, Mode
-from keras_luong.models.seq2seq import Seq2Seq, cell_options, make_attention
+from keras_luong.models.seq2seq import (
+    NO_ATTENTIONAL_VECTOR,
+    Seq2Seq,
+    cell_options,
+    make_attention,
+)
 from keras_luong.types import Tensor
 
 
@@ -80,7 +85,7 @@ class Bahdanau2015(Seq2Seq):
         >>> model = kl.Seq2Seq.from_preset("bahdanau2015", 30000, 30000)
     """
 
-    fixed = {"bidirectional": True, "bridge": "dense", "input_feeding": False}
+    fixed = {"bidirectional": True, "bridge": "dense", **NO_ATTENTIONAL_VECTOR}
     required = ("attention",)
 
     @classmethod

@@ -16,7 +16,7 @@ from keras_luong.layers.decoder_cell import CellStates, DecoderCell
 from keras_luong.layers.maxout_cell import MaxoutCell, maxout
 from keras_luong.layers.recurrence import INFERENCE, Mode
 from keras_luong.layers.scores import matmul
-from keras_luong.models.seq2seq import Seq2Seq, cell_options
+from keras_luong.models.seq2seq import NO_ATTENTIONAL_VECTOR, Seq2Seq, cell_options
 from keras_luong.types import Tensor
 
 
@@ -139,7 +139,7 @@ class Cho2014(Seq2Seq):
         "bidirectional": False,
         "reverse_source": False,
         "bridge": None,
-        "input_feeding": False,
+        **NO_ATTENTIONAL_VECTOR,
     }
 
     @classmethod

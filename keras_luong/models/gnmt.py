@@ -18,6 +18,7 @@ from keras_luong.layers.encoder import RecurrentEncoder
 from keras_luong.layers.recurrence import INFERENCE, Mode
 from keras_luong.layers.stacked_cell import StackedDecoderCell
 from keras_luong.models.seq2seq import (
+    NO_ATTENTIONAL_VECTOR,
     Seq2Seq,
     cell_options,
     make_attention,
@@ -89,7 +90,11 @@ class GNMT(Seq2Seq):
         >>> model = kl.Seq2Seq.from_preset("gnmt", 32000, 32000)
     """
 
-    fixed = {"bidirectional": False, "reverse_source": False, "input_feeding": False}
+    fixed = {
+        "bidirectional": False,
+        "reverse_source": False,
+        **NO_ATTENTIONAL_VECTOR,
+    }
     required = ("attention",)
 
     @classmethod
