@@ -14,7 +14,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_luong.compat import UncastLayer, output_spec, serialize_shared
+from keras_luong.compat import (
+    UncastLayer,
+    get_keras_mask,
+    output_spec,
+    serialize_shared,
+)
 from keras_luong.layers.decoder_cell import DecoderCell
 from keras_luong.layers.recurrence import Mode
 from keras_luong.types import Shape, Tensor
@@ -63,6 +68,7 @@ class CellWithMemory(UncastLayer):
         super().__init__(**kwargs)
         self.cell = cell
         self.memory_units = memory_units
+        self._spec: Any = None
 
     @property
     def output_size(self) -> int:
@@ -94,6 +100,11 @@ class CellWithMemory(UncastLayer):
 
     def _prepared_spec(self):
         """What a prepared memory is like: a nest of symbolic tensors."""
+        if self._spec is None:
+            self._spec = self._make_spec()
+        return self._spec
+
+    def _make_spec(self):
         shapes, dtype = self._memory_shape(), self.cell.compute_dtype
         if isinstance(shapes, list):
             memory = [keras.KerasTensor(shape, dtype) for shape in shapes]
@@ -122,7 +133,7 @@ class CellWithMemory(UncastLayer):
         Returns:
             List of tensors [B, n], of tensors as of symbolic ones.
         """
-        return FirstStates(self)(memory, mask, recurrent)
+        return FirstStates(self)(memory, mask=mask, recurrent=recurrent)
 
     def get_initial_state(self, batch_size: Any = None) -> list[Tensor]:
         """Refuses: a first state has a memory in it."""
@@ -141,8 +152,8 @@ class CellWithMemory(UncastLayer):
         mode = Mode(bool(training))
         z = self.cell.project_sequence(ops.cast(inputs, self.cell.compute_dtype), mode)
         packed = self.cell.pack(flat[:count])
-        (output, _), new = self.cell.step(z, packed, memory, mode)
-        new = [ops.cast(x, self.compute_dtype) for x in keras.tree.flatten(new)]
+        (output, _), after = self.cell.step(z, packed, memory, mode)
+        new = [ops.cast(x, self.compute_dtype) for x in keras.tree.flatten(after)]
         return ops.cast(output, self.compute_dtype), [*new, *flat[count:]]
 
     def pack_memory(self, memory: Any) -> list[Tensor]:
@@ -196,7 +207,11 @@ class FirstStates(UncastLayer):
         if kwargs.get("dtype") is None:
             kwargs["dtype"] = cell.dtype_policy
         super().__init__(**kwargs)
+        self.supports_masking = True
         self.cell = cell
+
+    def compute_mask(self, memory: Any, previous_mask: Any = None) -> None:
+        """States have no mask: it is one of them."""
 
     def build(self, memory_shape: Any) -> None:
         """Makes what preparing a memory needs."""
@@ -207,6 +222,8 @@ class FirstStates(UncastLayer):
     ) -> list[Tensor]:
         """See `CellWithMemory.first_states`."""
         cell = self.cell.cell
+        if mask is None:  # Keras fills it in only where there is no other tensor
+            mask = keras.tree.map_structure(get_keras_mask, memory)
         memory = keras.tree.map_structure(
             lambda x: ops.cast(x, cell.compute_dtype), memory
         )

@@ -116,9 +116,9 @@ class DecoderCell(Dropping, UncastLayer):
         """Takes the sizes E and Hv from shapes, without making weights."""
         count = len(memory_shape) if is_several(memory_shape) else None
         check_count("memory", count, getattr(self.attention, "num_sources", None))
-        self.input_units = inputs_shape[-1]
+        self.input_units: Any = inputs_shape[-1]
         self.source_units = source_sizes(memory_shape)
-        self.memory_units = joined_shape(memory_shape)[-1]
+        self.memory_units: Any = joined_shape(memory_shape)[-1]
 
     def build_recurrent(self) -> None:
         """Makes the weights of what recurs; the sizes E and Hv are known by now.

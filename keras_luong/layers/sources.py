@@ -96,7 +96,7 @@ def source_axes(memory: Any, mask: Any, sizes: Any) -> dict[str, Any]:
             "memory": (memory, "batch size", "source length", sizes),
             "memory_mask": (mask, "batch size", "source length"),
         }
-    axes = {}
+    axes: dict[str, Any] = {}
     for i, (x, one, size) in enumerate(
         zip(memory, mask or [None] * count, sizes, strict=True)
     ):

@@ -155,7 +155,8 @@ def step_kinds(
     Returns:
         The top one's h, and the new states of each.
     """
-    inputs, new = first, []
+    inputs = first
+    new: list[States] = []
     for i, (cell, kind) in enumerate(zip(cells, kinds, strict=True)):
         if i:
             bias = kind.input_bias(cell)
