@@ -71,6 +71,8 @@ class RecurrentEncoder(RecurrentLayers):
         ... )
     """
 
+    input_units: int | None = None  # E, once built
+
     def __init__(
         self,
         units: int,
