@@ -264,6 +264,7 @@ def test_mixed_precision_computes_in_half():
         assert keras.backend.standardize_dtype(outputs.dtype) == "bfloat16"
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_a_model_around_a_users_cell_learns():
     encoder = RecurrentEncoder(UNITS, return_state=False)

@@ -108,6 +108,7 @@ def test_functional_models_are_saved(both, tmp_path):
         assert like.shape[-1] in (None, x.shape[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_a_model_with_it_learns():
     inputs, memory = keras.Input((5, WIDTH)), keras.Input((None, MEMORY_UNITS))

@@ -80,6 +80,15 @@ def test_the_fused_loss_has_it_and_its_gradient(transposed, chunk):
         np.testing.assert_allclose(found, right, atol=1e-5)
 
 
+def test_evaluation_is_as_kerass():
+    model, values = make(), []
+    for chunk in (2**20, None):
+        model.compile(loss=kl.SequenceCrossentropy(chunk=chunk))
+        values.append(model.evaluate(INPUTS, LABELS, verbose=0))
+    np.testing.assert_allclose(*values, rtol=1e-6)
+
+
+@pytest.mark.slow
 def test_fit_trains_it_as_keras_does():
     def trained(chunk):
         keras.utils.set_random_seed(1)
@@ -111,9 +120,8 @@ def test_a_saved_model_has_it(tmp_path):
     np.testing.assert_allclose(loaded(INPUTS), model(INPUTS), atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "quantize", [pytest.param(None, marks=pytest.mark.slow), "int8"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("quantize", [None, "int8"])
 def test_an_exported_model_has_it(quantize, tmp_path):
     edge = pytest.importorskip("keras_luong_edge")
     translator = word_translator(output_bias=True)

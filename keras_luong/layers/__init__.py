@@ -1,7 +1,9 @@
 """The layers.
 
 Reading order: scores, cells, recurrence, attention, local_attention, decoder_cell,
-decoder, encoder; then monotonic_attention and coverage_loss.
+stacked_cell, attentional_output, decoder, encoder; then what is built on these:
+monotonic_attention, coverage_loss, state_bridge, multi_source_attention,
+attention_wrapper, cell_with_memory.
 """
 
 from keras_luong.layers.attention import LuongAttention, Memory
