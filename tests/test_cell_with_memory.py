@@ -13,6 +13,7 @@ from keras_luong.layers import (
     LuongAttention,
     MonotonicAttention,
 )
+from keras_luong.models.cho import ChoDecoderCell
 
 UNITS, WIDTH, MEMORY_UNITS = 4, 3, 2
 rng = np.random.default_rng(0)
@@ -148,6 +149,17 @@ def test_without_a_memory_it_says_what_to_do(stateful):
     cell = CellWithMemory(CELLS["ours"](), MEMORY_UNITS)
     with pytest.raises(ValueError, match="first_states.*not with stateful=True"):
         keras.layers.RNN(cell, stateful=stateful)(INPUTS)
+
+
+def test_a_cell_that_prepares_with_weights_of_its_own_is_built_first():
+    cell = ChoDecoderCell(UNITS, cell_type="gru")
+    with pytest.raises(ValueError, match="ChoDecoderCell needs.*cell.build"):
+        keras.layers.RNN(CellWithMemory(cell, MEMORY_UNITS))
+    expected = InputFeedingDecoder(cell)(INPUTS, MEMORY, MASK)
+    wrapped = CellWithMemory(cell, MEMORY_UNITS)
+    states = wrapped.first_states(MEMORY, MASK)
+    found = keras.layers.RNN(wrapped)(INPUTS, initial_state=states)
+    np.testing.assert_allclose(found, expected[:, -1], atol=1e-6)
 
 
 def test_config_round_trip():

@@ -14,6 +14,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_luong.checks import check_size
 from keras_luong.compat import (
     UncastLayer,
     get_keras_mask,
@@ -67,6 +68,8 @@ class CellWithMemory(UncastLayer):
             kwargs["dtype"] = "float32" if half else cell.dtype_policy
         super().__init__(**kwargs)
         self.cell = cell
+        for i, size in enumerate(keras.tree.flatten(memory_units)):
+            check_size(f"memory_units[{i}]", size)
         self.memory_units = memory_units
         self._spec: Any = None
 
@@ -78,13 +81,13 @@ class CellWithMemory(UncastLayer):
     @property
     def state_size(self) -> list[Any]:
         """Size of each state; (None,) where it depends on the source's length."""
-        self.read_shapes()
+        self.build_attention()
         own = keras.tree.flatten(self.cell.state_spec())
         sizes = [like.shape[-1] for like in own]
         carried = [None] * len(keras.tree.flatten(self._prepared_spec()))
         return [(None,) if size is None else size for size in [*sizes, *carried]]
 
-    def read_shapes(self) -> None:
+    def build_attention(self) -> None:
         """Makes the attention's weights, which preparing a memory needs."""
         cell = self.cell
         if not cell.built:
@@ -110,11 +113,19 @@ class CellWithMemory(UncastLayer):
             memory = [keras.KerasTensor(shape, dtype) for shape in shapes]
         else:
             memory = keras.KerasTensor(shapes, dtype)
-        return output_spec(self.cell.prepare, memory)
+        try:
+            return output_spec(self.cell.prepare, memory)
+        except AttributeError as error:
+            if self.cell.built:
+                raise
+            raise ValueError(
+                f"{type(self.cell).__name__} needs weights of its own to prepare a "
+                "memory: call cell.build(inputs_shape, memory_shape) first."
+            ) from error
 
-    def build(self, inputs_shape: Shape, *args: Any, **kwargs: Any) -> None:
+    def build(self, inputs_shape: Shape) -> None:
         """Makes the cell's weights for inputs [B, E]."""
-        self.read_shapes()
+        self.build_attention()
         if not self.cell.built:
             self.cell.build(inputs_shape, self._memory_shape())
             self.cell.built = True
@@ -215,7 +226,7 @@ class FirstStates(UncastLayer):
 
     def build(self, memory_shape: Any) -> None:
         """Makes what preparing a memory needs."""
-        self.cell.read_shapes()
+        self.cell.build_attention()
 
     def call(
         self, memory: Any, mask: Any = None, recurrent: Sequence[Tensor] | None = None
