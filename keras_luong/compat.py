@@ -45,6 +45,11 @@ class UncastLayer(keras.layers.Layer):
         return super().__call__(*args, **kwargs)
 
 
+def takes_training(layer: Any) -> bool:
+    """Whether a layer's call has an argument `training`; what is no layer has none."""
+    return getattr(layer, "_call_has_training_arg", False)
+
+
 def output_spec(function: Callable[..., Any], *args: Any) -> Any:
     """Symbolic tensors like those that a function makes of symbolic ones."""
     return backend.compute_output_spec(function, *args)

@@ -196,6 +196,15 @@ def test_cells_with_other_equations_are_called(make):
     assert AttentionWrapper(make(), LuongAttention())._kinds is None
 
 
+class _Other(keras.layers.StackedRNNCells):
+    """A stack that may compute something else."""
+
+
+def test_subclasses_are_called():
+    cell = _Other([keras.layers.GRUCell(UNITS)])
+    assert AttentionWrapper(cell, LuongAttention())._kinds is None
+
+
 def test_without_attention_it_is_kerass_own_rnn():
     cell = keras.layers.GRUCell(UNITS, activation="relu")
     wrapper = AttentionWrapper(cell, None, input_feeding=False)

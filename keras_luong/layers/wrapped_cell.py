@@ -11,6 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_luong.compat import takes_training
 from keras_luong.layers.cells import (
     CELL_TYPES,
     CellInput,
@@ -70,13 +71,15 @@ def cells_of(cell: Any) -> list[Any]:
 
 def kinds_of(cell: Any, compute_dtype: str) -> list[CellType] | None:
     """The `CellType` of each of `cells_of(cell)`; None if any is of no known one."""
-    cells = cells_of(cell)
-    if not all(_is_known(one, compute_dtype) for one in cells):
+    if not _is_known(cell, compute_dtype):
         return None
-    return [KINDS[type(one)] for one in cells]
+    return [KINDS[type(one)] for one in cells_of(cell)]
 
 
 def _is_known(cell, compute_dtype):
+    # A subclass may compute something else.
+    if type(cell) is keras.layers.StackedRNNCells:
+        return all(_is_known(one, compute_dtype) for one in cell.cells)
     if type(cell) not in KINDS or cell.compute_dtype != compute_dtype:
         return False
     return all(getattr(cell, name, x) == x for name, x in AS_THERE.items())
@@ -128,8 +131,7 @@ def call_cell(
         return x if len(leading) == 1 else ops.reshape(x, (*leading, x.shape[-1]))
 
     given = keras.tree.map_structure(flat, states)
-    has_training = getattr(cell, "_call_has_training_arg", False)
-    options = {"training": training} if has_training else {}
+    options = {"training": training} if takes_training(cell) else {}
     call = cell if callable(cell) else cell.call
     output, new = call(flat(inputs), given, **options)
     new = keras.tree.flatten(new)
