@@ -13,6 +13,8 @@ from keras_luong.export.saved_model import export_saved_model
 from keras_luong.export.tflite import export_tflite
 from keras_luong.layers import (
     AttentionalVector,
+    AttentionWrapper,
+    CellWithMemory,
     CoverageLoss,
     InputFeedingDecoder,
     InputFeedingDecoderCell,
@@ -20,8 +22,10 @@ from keras_luong.layers import (
     LuongAttention,
     Memory,
     MonotonicAttention,
+    MultiSourceAttention,
     RecurrentEncoder,
     Score,
+    StateBridge,
     entmax15,
     masked_softmax,
     sparsemax,
@@ -41,8 +45,10 @@ __version__ = "0.1.0"
 moved.install()
 
 __all__ = [
+    "AttentionWrapper",
     "AttentionalVector",
     "BeamSearch",
+    "CellWithMemory",
     "CoverageLoss",
     "Ensemble",
     "GreedySearch",
@@ -53,6 +59,7 @@ __all__ = [
     "LuongAttention",
     "Memory",
     "MonotonicAttention",
+    "MultiSourceAttention",
     "Perplexity",
     "RandomSampling",
     "RecurrentEncoder",
@@ -63,6 +70,7 @@ __all__ = [
     "SequenceCrossentropy",
     "SequenceGenerator",
     "Shortlist",
+    "StateBridge",
     "SpecialTokens",
     "StepModel",
     "TokenAccuracy",

@@ -16,6 +16,7 @@ import keras
 import numpy as np
 from keras import ops
 from keras.src import backend
+from keras.src.backend.common import global_state
 
 
 def get_keras_mask(tensor: Any) -> Any:
@@ -64,9 +65,43 @@ class UncastLayer(keras.layers.Layer):
         return super().__call__(*args, **kwargs)
 
 
+def takes_training(layer: Any) -> bool:
+    """Whether a layer's call has an argument `training`; what is no layer has none."""
+    return getattr(layer, "_call_has_training_arg", False)
+
+
+def output_spec(function: Callable[..., Any], *args: Any) -> Any:
+    """Symbolic tensors like those that a function makes of symbolic ones."""
+    return backend.compute_output_spec(function, *args)
+
+
+def serialize_shared(layer: Any) -> Any:
+    """`keras.saving.serialize_keras_object`, for a part that two layers may share.
+
+    Keras marks what it meets a second time, and copies the first's configuration before
+    it can be marked: the file of a model in which two layers have one cell would make
+    two of it when it is loaded, and have weights for one. So each is marked at once,
+    where Keras looks for marks: while a model is saved.
+    """
+    config = keras.saving.serialize_keras_object(layer)
+    saving = global_state.get_global_attribute("shared_objects/id_to_config_map")
+    if layer is not None and saving is not None:
+        config["shared_object_id"] = id(layer)
+    return config
+
+
 def _tensor(x):
     is_array = isinstance(x, np.ndarray) or hasattr(x, "assign")  # or a variable
-    return ops.convert_to_tensor(x) if is_array else x
+    return as_tensor(x) if is_array else x
+
+
+def as_tensor(x: Any) -> Any:
+    """An array or a variable as a tensor.
+
+    Keras takes TensorFlow's variables for tensors, but some of its operations do not.
+    """
+    x = ops.convert_to_tensor(x)
+    return x.read_value() if hasattr(x, "read_value") else x
 
 
 def autocast_as_now(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -28,6 +28,54 @@ def test_weights_read_as_in_a_call(policy):
     assert keras.backend.standardize_dtype(dtype) == layer.compute_dtype
 
 
+def test_which_layers_know_of_training():
+    assert compat.takes_training(keras.layers.LSTMCell(2))
+    assert not compat.takes_training(keras.layers.Embedding(2, 2))
+    assert not compat.takes_training(object())
+
+
+def test_the_symbolic_results_of_a_function():
+    x = keras.KerasTensor((None, 3))
+    double, turned = compat.output_spec(lambda x: [2 * x, keras.ops.transpose(x)], x)
+    assert (double.shape, turned.shape) == ((None, 3), (3, None))
+
+
+def test_parts_are_marked_only_while_a_model_is_saved(tmp_path):
+    """Outside, the configurations of equal layers are equal."""
+
+    @keras.saving.register_keras_serializable(package="tests")
+    class Holder(keras.layers.Layer):
+        def __init__(self, part, **kwargs):
+            super().__init__(**kwargs)
+            self.part = part
+
+        def call(self, x):
+            return self.part(x)
+
+        def get_config(self):
+            part = compat.serialize_shared(self.part)
+            return {**super().get_config(), "part": part}
+
+        @classmethod
+        def from_config(cls, config):
+            part = keras.saving.deserialize_keras_object(config["part"])
+            return cls(**{**config, "part": part})
+
+    part = keras.layers.Dense(3)
+    assert "shared_object_id" not in Holder(part).get_config()["part"]
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, Holder(part)(Holder(part)(inputs)))
+    model.save(tmp_path / "shared.keras")
+    first, second = keras.models.load_model(tmp_path / "shared.keras").layers[1:]
+    assert first.part is second.part
+
+
+@pytest.mark.tensorflow
+def test_variables_become_tensors():
+    for kind in (tf.Variable, keras.Variable, np.asarray):
+        assert compat.as_tensor(kind([1.0])).ndim == 1
+
+
 def test_all_layers_each_before_its_parts():
     inner = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3, name="deep")])
     inputs = keras.Input((2,))

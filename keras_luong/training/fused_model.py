@@ -31,7 +31,7 @@ class FusedModel(keras.Model):
         outputs: Logits [B, T, V].
         **kwargs: `name` and other arguments of `keras.Model`.
 
-    A subclass has `output_weights`.
+    A subclass has `output_weights`, and maybe an `output_bias`.
     """
 
     def __init__(self, inputs: Any, features: Any, outputs: Any, **kwargs: Any) -> None:
@@ -45,6 +45,10 @@ class FusedModel(keras.Model):
     def output_weights(self) -> tuple[Tensor, bool]:
         """The output layer's matrix, and whether it is an embedding [V, H]."""
         raise TypeError(f"{type(self).__name__} must say: def output_weights")
+
+    def output_bias(self) -> Tensor | None:
+        """The output layer's bias [V], if it has one."""
+        return None
 
     def compile(
         self,
@@ -165,6 +169,7 @@ class FusedModel(keras.Model):
             training,
             self.loss.chunk,
             self.loss.r_drop if training else 0.0,
+            self.output_bias(),
         )
         # Replicas are summed, and each has all of the losses that layers add.
         return loss + sum(self.losses) / _replicas(), scores
