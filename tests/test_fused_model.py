@@ -200,6 +200,19 @@ def test_l3_by_hand():
     np.testing.assert_allclose(reported, expected, rtol=1e-5)
 
 
+def test_l3_a_losss_own_call_is_trained():
+    class Halved(SequenceCrossentropy):
+        def call(self, y_true, y_pred):
+            return super().call(y_true, y_pred) / 2
+
+    ((x, y, w),) = batches(count=1)
+    model, reported = build("small", 11, V, **SMALL), []
+    for loss in (SequenceCrossentropy(), Halved()):
+        model.compile("sgd", loss)
+        reported.append(model.evaluate(x, y, sample_weight=w, verbose=0))
+    np.testing.assert_allclose(reported[1], reported[0] / 2, rtol=1e-5)
+
+
 def test_l3_another_output_layer_is_noticed():
     """The model's graph keeps the one that it was made with."""
     ((x, y, w),) = batches(count=1)

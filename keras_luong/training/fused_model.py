@@ -70,13 +70,12 @@ class FusedModel(keras.Model):
             jit_compile = False
         if jit_compile is True:
             cudnn.renounce(flat_layers(self))
-        own = _own_parts(self)
-        fused = not own and _is_fused(loss, metrics or [], kwargs)
+        fused = _is_fused(loss, metrics or [], kwargs)
+        own = _own_parts(self) if fused else []
+        fused = fused and not own
         if jit_compile or not fused:
-            made = (
-                f"jit_compile={jit_compile}, metrics={metrics}, the model's own {own}"
-            )
-            _refuse_r_drop(loss, made)
+            received = f"jit_compile={jit_compile}, metrics={metrics}, overridden={own}"
+            _refuse_r_drop(loss, received)
         options = {"metrics": metrics, "jit_compile": jit_compile, **kwargs}
         super().compile(optimizer=optimizer, loss=loss, **options)
         self._fused = fused
@@ -225,13 +224,22 @@ def _is_fused(loss, metrics, options):
     """Whether the output layer and the loss can be computed together."""
     return (
         keras.backend.backend() == "tensorflow"
-        and isinstance(loss, SequenceCrossentropy)
+        and _is_plain_loss(loss)
         and loss.chunk is not None
         and loss.reduction == "sum"
         and isinstance(metrics, (list, tuple))
         and all(map(_takes_scores, metrics))
         and not options.get("weighted_metrics")
         and not options.get("loss_weights")
+    )
+
+
+def _is_plain_loss(loss):
+    """Whether a loss is a `SequenceCrossentropy`, and not computed in its own way."""
+    kinds = SequenceCrossentropy, keras.losses.Loss
+    return isinstance(loss, SequenceCrossentropy) and all(
+        getattr(type(loss), name) is getattr(kind, name)
+        for kind, name in zip(kinds, ("call", "__call__"), strict=True)
     )
 
 
