@@ -169,15 +169,14 @@ def encoder(cell_type, masked, **options):
 
 
 def decoder(cell_type, masked, attention=None, input_feeding=True, **options):
-    attention = attention or LuongAttention("general", **options)
+    attention = attention or LuongAttention("general", dtype=options.get("dtype"))
     cell = InputFeedingDecoderCell(
         UNITS,
         attention,
         cell_type=cell_type,
         input_feeding=input_feeding,
-        recurrent_dropout=0.3,
         seed=1,
-        **options,
+        **{"recurrent_dropout": 0.3, **options},
     )
     layer = InputFeedingDecoder(cell)
     sources, masks = sequences(layer.variable_dtype)
@@ -239,15 +238,17 @@ def test_l2_a_gradient_penalty_with_any_attention(attention, input_feeding):
 @pytest.mark.parametrize("make", [encoder, decoder])
 @pytest.mark.parametrize("cell_type", ["lstm", "layer_norm_lstm"])
 def test_l2_under_xla(cell_type, make):
-    check_layer(*make(cell_type, True), 1, jit_compile=True)
+    """Without dropout: XLA has random numbers of its own."""
+    made = make(cell_type, True, recurrent_dropout=0.0)
+    check_layer(*made, 1, jit_compile=True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [encoder, decoder])
 def test_l2_under_mixed_precision(make):
     """The step is computed again after the layer's call, which casts its weights."""
-    made = make("layer_norm_lstm", True, dtype="mixed_bfloat16")
-    check_layer(*made, 1, tolerance=5e-2)
+    made = make("layer_norm_lstm", True, dtype="mixed_float16")
+    check_layer(*made, 1, tolerance=1e-2)
 
 
 def train_critic(**options):
