@@ -125,13 +125,23 @@ class Reporting(Seq2Seq):
         return {**logs, "highest": keras.ops.max(y_pred)}
 
 
-class WithBias(Seq2Seq):
+class Squashed(Seq2Seq):
     @classmethod
     def make_layers(cls, config, dtype):
         layers = super().make_layers(config, dtype)
-        layers.output_layer = keras.layers.Dense(
-            V, bias_initializer="ones", name="output"
-        )
+        options = {"activation": "tanh", "use_bias": False}
+        layers.output_layer = keras.layers.Dense(V, **options, name="output")
+        return layers
+
+
+class WithBias(Seq2Seq):
+    """Which a loss in chunks has too."""
+
+    @classmethod
+    def make_layers(cls, config, dtype):
+        layers = super().make_layers(config, dtype)
+        options = {"bias_initializer": "random_normal", "name": "output"}
+        layers.output_layer = keras.layers.Dense(V, **options)
         return layers
 
 
@@ -156,7 +166,7 @@ class Masked(keras.layers.Layer):
         return keras.ops.sum(features, -1) > 0
 
 
-SUBCLASSES = [Doubled, Penalized, Reporting, WithBias, Masking]
+SUBCLASSES = [Doubled, Penalized, Reporting, Squashed, WithBias, Masking]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +186,7 @@ def test_l3_what_a_subclass_overrides_is_trained(cls):
         loss = SequenceCrossentropy(0.1, chunk=chunk)
         metrics = [Perplexity(), TokenAccuracy()]
         model.compile(keras.optimizers.SGD(0.5), loss, metrics=metrics)
-        assert model._fused == (cls is Masking and chunk == 40)
+        assert model._fused == (cls in (WithBias, Masking) and chunk == 40)
         fit = model.fit(batches(), epochs=1, verbose=0, steps_per_epoch=3).history
         tested = model.evaluate(batches(1), verbose=0, return_dict=True, steps=3)
         made.append((model, fit, tested))
@@ -226,13 +236,14 @@ def test_l3_another_output_layer_is_noticed():
 
 
 def test_l3_the_librarys_models_are_fused():
-    for preset, options in MODELS.values():
+    with_bias = ("small", {**SMALL, "output_bias": True})
+    for preset, options in (*MODELS.values(), with_bias):
         model = build(preset, 11, V, **options)
         model.compile("sgd", SequenceCrossentropy())
         assert model._fused
 
 
-@pytest.mark.parametrize("cls", [Doubled, Penalized, WithBias])
+@pytest.mark.parametrize("cls", [Doubled, Penalized, Squashed])
 def test_l3_r_drop_is_refused_in_such_a_subclass(cls):
     model = cls(Seq2SeqConfig(11, V, **SMALL))
     with pytest.raises(ValueError, match="r_drop needs.*override.*'r_drop': 1.0"):

@@ -209,13 +209,14 @@ def _is_kerass(model, name):
 
 
 def _has_plain_output(model):
-    """Whether the logits are features times `output_weights`, and nothing else."""
+    """Whether logits are features times `output_weights` and `output_bias`, no more."""
     layer, (kernel, transposed) = made_by(model.outputs[0]), model.output_weights()
+    bias = model.output_bias()
     if transposed:
-        plain = isinstance(layer, keras.layers.ReversibleEmbedding)
+        plain = isinstance(layer, keras.layers.ReversibleEmbedding) and bias is None
         plain = plain and layer.tie_weights and layer.logit_soft_cap is None
         return plain and layer.embeddings is kernel
-    plain = isinstance(layer, keras.layers.Dense) and layer.bias is None
+    plain = isinstance(layer, keras.layers.Dense) and layer.bias is bias
     plain = plain and layer.activation is keras.activations.linear
     return plain and layer.kernel is kernel
 
