@@ -5,6 +5,10 @@ see all that they depend on. Here such a gradient is tied to all of it. Where it
 differentiated, as for a gradient penalty (Gulrajani et al. 2017, arXiv:1704.00028), the
 values are computed once more in the plain way, whose derivatives of any order are
 TensorFlow's own. Where nobody differentiates it, it costs nothing.
+
+TensorFlow refuses them, with errors of its own, for a loop in a branch of a `tf.cond`,
+for one with dropout in a `tf.function` that both tapes are outside of, and for cuDNN's
+kernels.
 """
 
 from __future__ import annotations
