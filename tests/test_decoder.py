@@ -35,7 +35,8 @@ def stepped(decoder, inputs, memory, initial=None):
     """The decoder's outputs and weights, one `cell` call at a time."""
     cell = decoder.cell
     prepared = cell.prepare(ops.array(memory), SOURCE_MASK)
-    states = cell.initial_states((2, 1), initial and [s[:, None] for s in initial])
+    initial = initial and [s[:, None] for s in initial]
+    states = cell.initial_states((2, 1), initial, prepared)
     outputs, weights = [], []
     for t in range(inputs.shape[1]):
         h_tilde, states, a = cell(inputs[:, t : t + 1], states, prepared)
@@ -415,6 +416,26 @@ def test_l1_symbolic_shapes_are_checked(change, message, built):
     tensors = {name: keras.KerasTensor(shape) for name, shape in given.items()}
     with pytest.raises(ValueError, match=message):
         decoder(**tensors, initial_state=states or None)
+
+
+@pytest.mark.parametrize("mode", ["general", None])
+@pytest.mark.parametrize("input_feeding", [True, False])
+def test_l8_float64_is_exact(input_feeding, mode):
+    inputs, memory = [x.astype("float64") for x in data()]
+    attention = mode and LuongAttention(mode, coverage=True, dtype="float64")
+    options = {"input_feeding": input_feeding, "dtype": "float64"}
+    cell = InputFeedingDecoderCell(UNITS, attention, **options)
+    decoder = InputFeedingDecoder(cell)
+    wanted = {"return_state": True, "return_attention_scores": True}
+    *results, position = decoder(inputs, memory, SOURCE_MASK, **wanted)
+    assert {keras.backend.standardize_dtype(x.dtype) for x in results} == {"float64"}
+    symbolic = [keras.KerasTensor(x.shape, x.dtype) for x in (inputs, memory)]
+    *spec, _ = decoder(*symbolic, **wanted)
+    assert [x.dtype for x in spec] == ["float64"] * len(results)
+    outputs, weights, finals = stepped(decoder, inputs, memory)
+    stepwise = [outputs, weights, *finals[:-1]]
+    for found, expected in zip(results, stepwise, strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-13)
 
 
 @pytest.mark.tensorflow

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from keras_luong.layers import (
+    AttentionalVector,
     InputFeedingDecoder,
     InputFeedingDecoderCell,
     LocalAttention,
@@ -144,6 +145,25 @@ def test_in_the_loop_of_a_decoder(training):
     np.testing.assert_allclose(outputs, exact, atol=0.02)
     np.testing.assert_allclose(outputs, decoder(QUERY, VALUE), atol=1e-5)
     assert all(np.isfinite(tf.convert_to_tensor(g)).all() for g in gradients)
+
+
+@pytest.mark.tensorflow
+def test_a_models_attentional_vector():
+    cell = InputFeedingDecoderCell(16, LuongAttention("dot"))
+    inputs = keras.Input((None, 16)), keras.Input((None, 16))
+    model = keras.Model(inputs, InputFeedingDecoder(cell)(*inputs))
+    exact = model([QUERY, VALUE])
+    with pytest.warns(UserWarning) as warned:  # of what Keras itself cannot
+        model.quantize("int8")
+    messages = [str(warning.message) for warning in warned]
+    assert not any("AttentionalVector" in x for x in messages), messages
+    vector = cell.attentional_vector
+    assert {w.dtype for w in vector.weights} == {"int8", "float32"}
+    np.testing.assert_allclose(model([QUERY, VALUE]), exact, atol=0.02)
+    again = AttentionalVector.from_config(vector.get_config())
+    again.build((16,), (16,))
+    again.set_weights(vector.get_weights())
+    np.testing.assert_array_equal(again(QUERY, QUERY), vector(QUERY, QUERY))
 
 
 def test_a_score_whose_weights_are_no_kernels_stays_as_it_is():

@@ -14,7 +14,7 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_flag, check_rate, check_size
-from keras_luong.compat import autocasting
+from keras_luong.compat import autocasting, serialize_shared
 from keras_luong.layers.attention_call import AttentionCall
 from keras_luong.layers.attention_call import arguments_of as arguments_of
 from keras_luong.layers.attention_inputs import (
@@ -343,7 +343,7 @@ class LuongAttention(Quantizable, AttentionCall):
         """The constructor's arguments."""
         named = isinstance(self.score_mode, str)
         config = {
-            "score_mode": self.score_mode if named else self.score.serialized(),
+            "score_mode": self.score_mode if named else serialize_shared(self.score),
             "units": self.units,
             "max_source_length": self.max_source_length,
             "dropout": self.dropout,

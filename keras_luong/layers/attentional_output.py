@@ -15,13 +15,14 @@ from keras import ops
 from keras_luong.checks import check_axes, check_flag, check_size
 from keras_luong.compat import serialize_shared
 from keras_luong.layers.decoder_cell import CellStates, DecoderCell
+from keras_luong.layers.quantization import Kernel, Quantizable
 from keras_luong.layers.recurrence import Mode
 from keras_luong.layers.scores import Project, matmul
 from keras_luong.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class AttentionalVector(keras.layers.Layer):
+class AttentionalVector(Quantizable, keras.layers.Layer):
     """`h̃_t = tanh(W_c [c_t; h_t])` (Luong et al. 2015, Eq. 5), without a bias.
 
     Weights: `kernel` [Hv + Hq, units], the context's rows first; and `bias` [units]
@@ -52,6 +53,7 @@ class AttentionalVector(keras.layers.Layer):
         >>> h_tilde = kl.AttentionalVector(512)(context, decoder_states)
     """
 
+    kernel = Kernel()
     _sizes: tuple[int | None, ...] = (None, None)  # Hv and Hq, once built
 
     def __init__(
@@ -82,13 +84,8 @@ class AttentionalVector(keras.layers.Layer):
     def build(self, context_shape: Shape, query_shape: Shape) -> None:
         """Makes `kernel` [Hv + Hq, units], and `bias`."""
         self._sizes = context_shape[-1], query_shape[-1]
-        self.kernel = self.add_weight(
-            shape=((context_shape[-1] or 0) + (query_shape[-1] or 0), self.units),
-            name="kernel",
-            initializer=self.kernel_initializer,
-            regularizer=self.kernel_regularizer,
-            constraint=self.kernel_constraint,
-        )
+        size = (context_shape[-1] or 0) + (query_shape[-1] or 0)
+        self.kernel = self.add_kernel("kernel", size, self.units)
         self.bias = None
         if self.use_bias:
             self.bias = self.add_weight(

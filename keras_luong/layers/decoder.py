@@ -137,8 +137,8 @@ class InputFeedingDecoder(UncastLayer):
         training: Whether to apply dropout.
 
     Returns:
-        h̃ [B, T, A]; with `return_attention_scores`, then the weights, float32
-        [B, T, S]; with `return_state`, then each final state. With
+        h̃ [B, T, A]; with `return_attention_scores`, then the weights [B, T, S],
+        float32 (float64 under that policy); with `return_state`, then each final state. With
         `return_sequences=False` there is no T.
 
     Raises:
@@ -274,7 +274,8 @@ class InputFeedingDecoder(UncastLayer):
         results = [keras.KerasTensor((*lengths, cell.output_units), cell.compute_dtype)]
         if given["return_attention_scores"]:
             source_length = joined_shape(shapes)[1]
-            results.append(keras.KerasTensor((*lengths, source_length), "float32"))
+            shape = (*lengths, source_length)
+            results.append(keras.KerasTensor(shape, cell.weights_dtype))
         if given["return_state"]:
             each = [x[1] for x in shapes] if is_several(shapes) else shapes[1]
             spec = cell.state_spec(inputs.shape[:1], each)

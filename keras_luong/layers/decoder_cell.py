@@ -15,6 +15,7 @@ from keras import ops
 from keras_luong.checks import check_axes, check_rate
 from keras_luong.compat import UncastLayer, serialize_shared
 from keras_luong.layers.attention import make_memory
+from keras_luong.layers.normalizers import weights_dtype
 from keras_luong.layers.recurrence import INFERENCE, Dropping, Mode, Noise
 from keras_luong.layers.sources import (
     check_count,
@@ -99,6 +100,11 @@ class DecoderCell(Dropping, UncastLayer):
         return self.query_units
 
     @property
+    def weights_dtype(self) -> str:
+        """Dtype of the alignment weights: float32, or float64 under that policy."""
+        return weights_dtype(self.compute_dtype)
+
+    @property
     def fed_units(self) -> int | None:
         """Size of what the next step reads of this one, or None."""
         return None
@@ -153,7 +159,7 @@ class DecoderCell(Dropping, UncastLayer):
 
         fed = [] if self.fed_units is None else [spec(self.fed_units)]
         lengths = state_lengths(self.attention, source_length)
-        attention = [spec(length, "float32") for length in lengths]
+        attention = [spec(length, self.weights_dtype) for length in lengths]
         return CellStates(self.recurrent_spec(shape), fed, attention, spec(1, "int32"))
 
     def pack(self, states: Sequence[Tensor]) -> CellStates:
@@ -302,7 +308,8 @@ class DecoderCell(Dropping, UncastLayer):
             mode: How to compute it.
 
         Returns:
-            Context [..., Hv], weights float32 [..., S], the attention's new state.
+            Context [..., Hv], weights [..., S] in `weights_dtype`, the attention's new
+            state.
         """
         single = len(query.shape) == 2
         state = states.attention
@@ -321,7 +328,7 @@ class DecoderCell(Dropping, UncastLayer):
     def no_weights(self, query: Tensor, memory: Any) -> Tensor:
         """Alignment weights of a decoder without attention: zeros [..., S]."""
         shape = (*ops.shape(query)[:-1], ops.shape(memory.mask)[1])
-        return ops.zeros(shape, dtype="float32")
+        return ops.zeros(shape, dtype=self.weights_dtype)
 
     def step(
         self, z: Tensor, states: CellStates, memory: Any, mode: Mode = INFERENCE
@@ -335,7 +342,8 @@ class DecoderCell(Dropping, UncastLayer):
             mode: How to compute it.
 
         Returns:
-            (output [..., output_units], weights float32 [..., S]) and the new states.
+            (output [..., output_units], weights [..., S] in `weights_dtype`) and the
+            new states.
         """
         raise TypeError(f"{type(self).__name__} must say what a step is: def step")
 
@@ -352,7 +360,7 @@ class DecoderCell(Dropping, UncastLayer):
 
         Returns:
             The output [B, K, output_units], the list of new states, and the alignment
-            weights, float32 [B, K, S] (zeros without attention).
+            weights [B, K, S] in `weights_dtype` (zeros without attention).
         """
         z = self.project_inputs(ops.cast(inputs, self.compute_dtype))
         (outputs, weights), new = self.step(z, self.pack(states), memory)
@@ -363,7 +371,7 @@ class DecoderCell(Dropping, UncastLayer):
     ) -> tuple[Any, list[Any], Any]:
         """Shapes and dtypes of `call`'s results."""
         shape, lengths = inputs.shape[:-1], prepared_lengths(memory)
-        weights = keras.KerasTensor((*shape, memory.mask.shape[1]), "float32")
+        weights = keras.KerasTensor((*shape, memory.mask.shape[1]), self.weights_dtype)
         new = keras.tree.flatten(self.state_spec(shape, lengths))
         output = keras.KerasTensor((*shape, self.output_units), self.compute_dtype)
         return output, new, weights

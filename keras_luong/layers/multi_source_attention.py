@@ -53,7 +53,7 @@ class MultiSourceAttention(keras.layers.Layer):
 
     Returns:
         The contexts [B, Q, Hv₁ + Hv₂ + ...]; with `return_attention_scores`, also the
-        weights, float32 [B, Q, S₁ + S₂ + ...].
+        weights [B, Q, S₁ + S₂ + ...].
 
     Raises:
         TypeError, ValueError: `attentions` is no list of attention layers, or the
@@ -112,7 +112,7 @@ class MultiSourceAttention(keras.layers.Layer):
         return Memories(each, ops.concatenate([one.mask for one in each], axis=1))
 
     def initial_state(self, memory: Memories, queries: int = 1) -> list[Tensor]:
-        """The states of all attentions that have one, float32 [B, Q, S] each."""
+        """The states of all attentions that have one, [B, Q, S] each."""
         pairs = zip(self.attentions, memory.each, strict=True)
         return [x for one, part in pairs for x in one.initial_state(part, queries)]
 

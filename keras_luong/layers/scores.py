@@ -119,16 +119,6 @@ class Score(Quantizable, keras.layers.Layer):
             if attention.built and attention.quantization_mode is None:
                 attention.quantize(mode)
 
-    def serialized(self) -> dict[str, Any]:
-        """Its config for an attention layer's, such that a shared score stays shared.
-
-        Keras says in the second config of an object that it is shared, but the first
-        has been copied into its layer's by then: so each has a second one.
-        """
-        if len(self.owners) > 1:
-            keras.saving.serialize_keras_object(self)
-        return keras.saving.serialize_keras_object(self)
-
 
 @keras.saving.register_keras_serializable(package="keras_luong")
 class DotScore(Score):
