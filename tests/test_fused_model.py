@@ -490,3 +490,15 @@ def test_xla_compiles_the_step(changes):
         histories.append(history["loss"])
     np.testing.assert_allclose(*histories, rtol=1e-5)
     assert histories[0][1] < histories[0][0]
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_weights_by_class_are_refused_and_weights_by_label_are_what_they_say(fused):
+    x, label, _ = next(batches())
+    with pytest.raises(ValueError, match=r"sample_weight \[B, T\].*{5: 10.0}"):
+        make("seq2seq", fused).fit(x, label, class_weight={5: 10.0}, verbose=0)
+    weight = np.where(label == 5, 10.0, 1.0).astype("float32") * (label > 0)
+    model = make("seq2seq", fused)
+    expected = np.sum(weight * token_nll(label, model(x), 0.1))
+    history = model.fit(x, label, sample_weight=weight, verbose=0, shuffle=False)
+    np.testing.assert_allclose(history.history["loss"], expected, rtol=1e-5)

@@ -107,6 +107,21 @@ class FusedModel(keras.Model):
                 optimizer.build(self.trainable_variables)
         return super().make_train_function(force)
 
+    def fit(self, *args: Any, class_weight: Any = None, **kwargs: Any) -> Any:
+        """As `keras.Model.fit`, without `class_weight`.
+
+        Raises:
+            ValueError: `class_weight` is given. Keras looks for one class in each row
+                of labels, and takes the place of the highest id of a sentence for it.
+        """
+        if class_weight is not None:
+            raise ValueError(
+                "class_weight is for one label in a row, and here each has a sentence "
+                "of them. Give sample_weight [B, T], for instance the weight of each "
+                f"label. Received: class_weight={class_weight!r:.200}"
+            )
+        return super().fit(*args, **kwargs)
+
     def train_step(self, *args: Any) -> dict[str, Tensor]:
         """One step of `fit`."""
         if not self._fused or self.jit_compile:
