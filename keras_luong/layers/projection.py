@@ -59,7 +59,7 @@ def _flat_matmul(x, weight):
     if len(x.shape) == 2:
         return ops.matmul(x, weight)
     product = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), weight)
-    return ops.reshape(product, (*ops.shape(x)[:-1], weight.shape[-1]))
+    return ops.reshape(product, (*ops.shape(x)[:-1], ops.shape(weight)[-1]))
 
 
 def dot(query: Tensor, key: Tensor, project: Project = matmul) -> Tensor:
