@@ -1,10 +1,11 @@
 """The layers.
 
 Reading order: projection, scores, cells, recurrence, memory, attention,
-local_attention, decoder_cell, stacked_cell, attentional_output, decoder, encoder; then
-what is built on these: normalizers, quantization, attention_call, monotonic_attention,
-coverage_loss, state_bridge, multi_source_attention, attention_wrapper,
-cell_with_memory.
+local_attention, decoder_cell, stacked_cell, attentional_output, feeding, feeding_loop,
+decoder, encoder; then what is built on these: normalizers, quantization,
+attention_call, monotonic_attention, coverage_loss, state_bridge,
+multi_source_attention, attention_wrapper, cell_with_memory, scheduled_rate,
+scheduled_sampling, free_running.
 """
 
 from keras_luong.layers.attention import LuongAttention
@@ -18,11 +19,14 @@ from keras_luong.layers.decoder import (
 )
 from keras_luong.layers.decoder_cell import DecoderCell
 from keras_luong.layers.encoder import RecurrentEncoder
+from keras_luong.layers.feeding import CustomFeeding, Feeding
+from keras_luong.layers.free_running import FreeRunning
 from keras_luong.layers.local_attention import LocalAttention
 from keras_luong.layers.memory import Memory
 from keras_luong.layers.monotonic_attention import MonotonicAttention
 from keras_luong.layers.multi_source_attention import MultiSourceAttention
 from keras_luong.layers.normalizers import entmax15, masked_softmax, sparsemax
+from keras_luong.layers.scheduled_sampling import ScheduledEmbedding, ScheduledOutput
 from keras_luong.layers.scores import Score
 from keras_luong.layers.stacked_cell import StackedDecoderCell
 from keras_luong.layers.state_bridge import StateBridge
@@ -32,7 +36,10 @@ __all__ = [
     "AttentionalVector",
     "CellWithMemory",
     "CoverageLoss",
+    "CustomFeeding",
     "DecoderCell",
+    "Feeding",
+    "FreeRunning",
     "InputFeedingDecoder",
     "InputFeedingDecoderCell",
     "LocalAttention",
@@ -41,6 +48,8 @@ __all__ = [
     "MonotonicAttention",
     "MultiSourceAttention",
     "RecurrentEncoder",
+    "ScheduledEmbedding",
+    "ScheduledOutput",
     "Score",
     "StackedDecoderCell",
     "StateBridge",

@@ -277,9 +277,9 @@ class CellType(NamedTuple):
     num_states: int
     input_bias: Callable[[Any], Tensor | None]
 
-    def project_input(self, cell: Any, x: Tensor) -> Tensor:
+    def project_input(self, cell: Any, x: Tensor, project: Project = matmul) -> Tensor:
         """`x W + b`: the part of a cell's work that needs no state."""
-        return matmul(cell.kernel, x, bias=self.input_bias(cell))
+        return project(cell.kernel, x, bias=self.input_bias(cell))
 
 
 CELL_TYPES = {

@@ -17,6 +17,7 @@ from keras_luong.compat import UncastLayer, serialize_shared
 from keras_luong.layers.attention import make_memory
 from keras_luong.layers.normalizers import weights_dtype
 from keras_luong.layers.recurrence import INFERENCE, Dropping, Mode, Noise
+from keras_luong.layers.scores import Project, matmul
 from keras_luong.layers.sources import (
     check_count,
     is_several,
@@ -242,12 +243,23 @@ class DecoderCell(Dropping, UncastLayer):
             self.recurrent_spec(),
         )
 
-    def project_inputs(self, inputs: Tensor) -> Tensor:
-        """What a step reads of its input, [..., E]: as much as needs no state."""
+    def project_inputs(self, inputs: Tensor, project: Project = matmul) -> Tensor:
+        """What a step reads of its input, [..., E]: as much as needs no state.
+
+        Args:
+            inputs: [..., E].
+            project: How to multiply by weights. It is given only inside a loop, where
+                inputs are fed back.
+        """
         return inputs
 
     def project_sequence(self, inputs: Tensor, mode: Mode) -> Tensor:
-        """`project_inputs` of all steps of a sequence [T, B, E], before the loop."""
+        """`project_inputs` of all steps of a sequence [T, B, E], before the loop.
+
+        With `mode.own_inputs`, of one step [B, E] inside of it.
+        """
+        if mode.own_inputs:
+            return self.project_inputs(inputs, mode.project)
         return self.project_inputs(inputs)
 
     def prepare(self, memory: Any, mask: Any = None) -> Any:
