@@ -183,7 +183,7 @@ class InputFeedingDecoder(UncastLayer):
         super().__init__(**kwargs)
         self.cell = cell
         self.return_sequences = check_flag("return_sequences", return_sequences)
-        self.feeding = as_feeding(feeding)
+        self.feeding: Any = as_feeding(feeding)
         self.output_layer = check_output_layer(output_layer)
 
     def build(self, inputs_shape: Shape, memory_shape: Any) -> None:
@@ -285,8 +285,7 @@ class InputFeedingDecoder(UncastLayer):
         time_mask = None if mask is None else ops.transpose(mask)
         loop = Loop(cell, self.feeding, finish, mode, dropped_inputs, keep_weights)
         outputs, final = loop.run(inputs, states, memory, time_mask)
-        outputs = [ops.swapaxes(y, 0, 1) for y in outputs]
-        return *self._choose(outputs, mask), final
+        return *self._choose([ops.swapaxes(y, 0, 1) for y in outputs], mask), final
 
     def _choose(self, results, mask):
         """All steps of results [B, T, n], or their last."""

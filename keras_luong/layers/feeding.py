@@ -86,7 +86,7 @@ class Feeding(keras.layers.Layer):
         shape = (length, batch_size)
         return keras.random.uniform(shape, dtype="float32", seed=self.seed_generator)
 
-    def build_for(self, outputs: Any, input_units: int) -> None:
+    def build_for(self, outputs: Any, input_units: Any) -> None:
         """Makes the weights of its parts, and checks that sizes fit.
 
         Args:

@@ -60,6 +60,8 @@ class FreeRunning(EmbeddingOrOutput):
         TensorShape([2, 12, 1])
     """
 
+    steps: int
+
     def __init__(
         self,
         steps: int,

@@ -78,6 +78,6 @@ def _checked(rate):
             "rate must be a number in [0, 1], a keras.Variable or a schedule. "
             f"Received: {rate!r}"
         )
-    if not 0 <= rate <= 1:
+    if not 0 <= float(rate) <= 1:
         raise ValueError(f"rate must be in [0, 1]. Received: {rate!r}")
     return float(rate)
