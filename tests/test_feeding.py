@@ -66,6 +66,8 @@ CELLS = {
     "any_cell": echo,
     "several": several,
 }
+CASES = [f"{kind}-{how}" for kind in CELLS for how in ("eager", "graph", "xla")]
+TRACED = [case for case in CASES if "eager" not in case]
 
 
 def source_of(cell):
@@ -156,12 +158,21 @@ def same(found, expected):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("how", ["eager", "graph", "xla"])
 @pytest.mark.parametrize(
-    "kind", slow_but(list(CELLS), "luong", "attends_after_loop", "wrapped", "several")
+    "case",
+    slow_but(
+        CASES,
+        "luong-eager",
+        "luong-graph",
+        "luong-xla",
+        "attends_after_loop-graph",
+        "wrapped-graph",
+        "several-graph",
+    ),
 )
-def test_tfa_scheduled_embedding_training_sampler(kind, how):
+def test_tfa_scheduled_embedding_training_sampler(case):
     """With the rate, the embedding of a word drawn from the softmax is the input."""
+    kind, how = case.split("-")
     words = embedding()
     decoder = kl.InputFeedingDecoder(
         CELLS[kind](),
@@ -188,11 +199,11 @@ def test_tfa_scheduled_embedding_training_sampler(kind, how):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("how", ["eager", "graph", "xla"])
-@pytest.mark.parametrize("kind", slow_but(list(CELLS), "luong", "any_cell"))
+@pytest.mark.parametrize("case", slow_but(CASES, "luong-graph", "any_cell-xla"))
 @pytest.mark.parametrize("words", [None, LEFT, RIGHT], ids=["all", "left", "right"])
-def test_tfa_scheduled_output_training_sampler(words, kind, how):
+def test_tfa_scheduled_output_training_sampler(words, case):
     """With the rate, the output is the input, beside auxiliary ones."""
+    kind, how = case.split("-")
     decoder = kl.InputFeedingDecoder(
         CELLS[kind](), feeding=kl.ScheduledOutput(0.6, seed=4), output_layer=scores(2)
     )
@@ -227,10 +238,12 @@ def test_tfa_scheduled_output_training_sampler(words, kind, how):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("how", ["eager", "graph", "xla"])
-@pytest.mark.parametrize("kind", slow_but(list(CELLS), "luong", "wrapped_not_fed"))
-def test_tfa_inference_sampler(kind, how):
+@pytest.mark.parametrize(
+    "case", slow_but(CASES, "luong-graph", "wrapped_not_fed-eager")
+)
+def test_tfa_inference_sampler(case):
     """A number of steps, each of which reads a function of the output before."""
+    kind, how = case.split("-")
     decoder = kl.InputFeedingDecoder(
         CELLS[kind](),
         feeding=kl.FreeRunning(STEPS, function=lambda y: ops.tanh(2 * y)),
@@ -248,8 +261,9 @@ def test_tfa_inference_sampler(kind, how):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("how", ["eager", "graph", "xla"])
+@pytest.mark.parametrize(
+    "how, training", [("eager", False), ("graph", True), ("xla", False)]
+)
 @pytest.mark.parametrize("sample", [False, True], ids=["greedy", "sample"])
 def test_tfa_greedy_and_sample_embedding_samplers(sample, how, training):
     words = embedding()
@@ -276,8 +290,9 @@ def every_other(outputs, teacher_input, time):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("how", ["eager", "graph", "xla"])
+@pytest.mark.parametrize(
+    "how, training", [("eager", False), ("graph", True), ("xla", False)]
+)
 @pytest.mark.parametrize("words", [None, LEFT], ids=["all", "left"])
 def test_tfa_custom_sampler(words, how, training):
     decoder = kl.InputFeedingDecoder(
@@ -416,7 +431,7 @@ def test_free_running_with_auxiliary_inputs():
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("kind", slow_but(list(CELLS), "luong", "wrapped"))
+@pytest.mark.parametrize("kind", slow_but(list(CELLS), "luong"))
 @pytest.mark.parametrize("which", ["scheduled", "free", "custom"])
 def test_gradients_flow_through_values_that_are_fed(which, kind):
     start = VALUES[:, :1] if which == "free" else VALUES
@@ -445,10 +460,12 @@ def test_gradients_flow_through_values_that_are_fed(which, kind):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("how", ["graph", "xla"])
-@pytest.mark.parametrize("kind", slow_but(list(CELLS), "luong", "wrapped"))
-def test_the_fast_loop_has_the_gradients_of_the_plain_one(kind, how, monkeypatch):
+@pytest.mark.parametrize(
+    "case", slow_but(TRACED, "luong-graph", "luong-xla", "wrapped-graph")
+)
+def test_the_fast_loop_has_the_gradients_of_the_plain_one(case, monkeypatch):
     """Of the embedding and the output layer too, which the loop calls."""
+    kind, how = case.split("-")
     words = embedding()
     decoder = kl.InputFeedingDecoder(
         CELLS[kind](),
@@ -525,14 +542,21 @@ def copier(feeding, words):
     return keras.Model([source, target], decoder(words(target), memory))
 
 
+FITS = [
+    f"{kind}-{how}"
+    for kind in ("schedule", "function", "variable")
+    for how in ("graph", "xla")
+]
+
+
 def schedule(step):
     return ops.minimum(ops.cast(step, "float32") / 100, 0.5)
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
-@pytest.mark.parametrize("kind", ["schedule", "function", "variable"])
-def test_fit_lowers_the_loss(kind, jit):
+@pytest.mark.parametrize("case", slow_but(FITS, "schedule-graph", "variable-xla"))
+def test_fit_lowers_the_loss(case):
+    kind, how = case.split("-")
     keras.utils.set_random_seed(1)
     words = keras.layers.Embedding(WORDS, 8)
     rate = {
@@ -545,7 +569,7 @@ def test_fit_lowers_the_loss(kind, jit):
     source = rng.integers(1, WORDS, size=(64, 4))
     target = np.pad(source, ((0, 0), (1, 0)))[:, :-1]
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(0.02), loss, jit_compile=jit)
+    model.compile(keras.optimizers.Adam(0.02), loss, jit_compile=how == "xla")
     callbacks = [Rates(feeding)] if kind == "variable" else []
     history = model.fit(
         [source, target],
@@ -573,7 +597,7 @@ FEEDINGS = {
 }
 
 
-@pytest.mark.parametrize("kind", FEEDINGS)
+@pytest.mark.parametrize("kind", slow_but(FEEDINGS, "scheduled", "schedule"))
 def test_a_saved_model_shares_its_embedding(kind, tmp_path):
     words = keras.layers.Embedding(WORDS, 8)
     feeding = FEEDINGS[kind](words)
@@ -637,8 +661,15 @@ def test_one_variable_for_two_decoders():
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float64"])
-@pytest.mark.parametrize("layer_dtype", [None, "float32"])
+@pytest.mark.parametrize(
+    "policy, layer_dtype",
+    [
+        ("mixed_float16", None),
+        ("mixed_bfloat16", "float32"),
+        pytest.param("mixed_float16", "float32", marks=pytest.mark.slow),
+        pytest.param("float64", None, marks=pytest.mark.slow),
+    ],
+)
 def test_other_precisions(policy, layer_dtype):
     words = embedding()
     expected = build_precise(words, None, None)
