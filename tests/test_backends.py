@@ -35,8 +35,8 @@ MODELS = {
 }
 LAYERS = (
     "attention attention_call attention_properties cells coverage_loss decoder encoder "
-    "input_feeding_cell local_attention losses metrics monotonic_attention normalizers "
-    "quantization scores"
+    "feeding input_feeding_cell local_attention losses metrics monotonic_attention "
+    "normalizers quantization scores"
 ).split()
 
 # Trains each model, saves its weights, prints losses and what it says of a batch.
