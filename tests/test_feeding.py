@@ -438,7 +438,9 @@ def test_gradients_flow_through_values_that_are_fed(which, kind):
     given = keras.Variable(MEMORY)
     feeding = {
         "scheduled": lambda: kl.ScheduledOutput(0.5, ops.sin),
-        "free": lambda: kl.FreeRunning(STEPS, function=keras.layers.Dense(WIDTH)),
+        "free": lambda: kl.FreeRunning(
+            STEPS, function=keras.layers.Dense(WIDTH, "tanh")
+        ),
         "custom": lambda: every_other,
     }[which]()
     decoder = kl.InputFeedingDecoder(

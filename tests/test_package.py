@@ -74,6 +74,8 @@ NEED_NOT_BE_OPENED = {
     "layers/normalizers": "functions such as masked_softmax, which say what they do",
     "layers/quantization": "an option, off by default: how weights are stored",
     "layers/coverage_loss": "an option, off by default: made, not built upon",
+    "layers/feeding": "an option, off by default: what the next input is",
+    "layers/feeding_loop": "likewise: the loop of a decoder that has a feeding",
     "models/restricted": "an option of searches: made, not built upon",
     "models/cast_weights": "for searches in mixed precision: called, not built upon",
     "training/fused_model": "what fit does; to its subclasses it is a keras.Model",
