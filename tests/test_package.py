@@ -120,7 +120,7 @@ def lines_of_code(path):
 
 
 def test_the_way_from_scores_to_model_is_short():
-    """At most 15 files and 2,300 lines of code, with all that one must open."""
+    """At most 15 files and 2,350 lines of code, with all that one must open."""
     skipped = {PACKAGE / f"{name}.py" for name in NEED_NOT_BE_OPENED}
     assert all(path.exists() for path in skipped)
     found, left = set(), [PACKAGE / f"{name}.py" for name in READ_THROUGH]
@@ -130,4 +130,4 @@ def test_the_way_from_scores_to_model_is_short():
             found.add(path)
             left += imported_by(path)
     lines = {str(path.relative_to(PACKAGE)): lines_of_code(path) for path in found}
-    assert len(lines) <= 15 and sum(lines.values()) <= 2300, lines
+    assert len(lines) <= 15 and sum(lines.values()) <= 2350, lines
