@@ -121,6 +121,7 @@ class GNMTLengthPenalty(_WeightedLengthPenalty):
         ValueError: If `alpha` is negative, infinite or NaN.
 
     Example:
+        >>> from keras_luong.decoding import GNMTLengthPenalty
         >>> float(GNMTLengthPenalty(1.0).score(tf.constant(-3.0), tf.constant(7)))
         -1.5
     """
@@ -146,6 +147,7 @@ class AverageLengthPenalty(_WeightedLengthPenalty):
         ValueError: If `alpha` is negative, infinite or NaN.
 
     Example:
+        >>> from keras_luong.decoding import AverageLengthPenalty
         >>> float(AverageLengthPenalty(1.0).score(tf.constant(-3.0), tf.constant(6)))
         -0.5
     """
@@ -171,6 +173,7 @@ class WordReward(_WeightedLengthPenalty):
         ValueError: If `reward` is negative, infinite or NaN.
 
     Example:
+        >>> from keras_luong.decoding import WordReward
         >>> float(WordReward(0.5).score(tf.constant(-3.0), tf.constant(4)))
         -1.0
     """
@@ -198,9 +201,11 @@ class GNMTCoveragePenalty(_Weighted):
         ValueError: If `beta` is negative, infinite or NaN.
 
     Example:
+        >>> from keras_luong.decoding import GNMTCoveragePenalty
         >>> coverage, words = tf.constant([0.5, 2.0]), tf.constant([True, True])
-        >>> float(GNMTCoveragePenalty(1.0).score(coverage, words))  # log 0.5 + log 1
-        -0.6931471824645996
+        >>> score = GNMTCoveragePenalty(1.0).score(coverage, words)
+        >>> round(float(score), 4)  # log 0.5 + log 1
+        -0.6931
     """
 
     beta: NotNegative
@@ -236,6 +241,7 @@ class SummaryCoveragePenalty(_Weighted):
         ValueError: If `beta` is negative, infinite or NaN.
 
     Example:
+        >>> from keras_luong.decoding import SummaryCoveragePenalty
         >>> coverage, words = tf.constant([0.5, 2.0]), tf.constant([True, True])
         >>> float(SummaryCoveragePenalty(5.0).score(coverage, words))
         -5.0
@@ -278,6 +284,7 @@ def length_penalty_of(
         ValueError: If alpha is negative or not finite, or the kind is unknown.
 
     Example:
+        >>> from keras_luong.decoding.penalties import length_penalty_of
         >>> length_penalty_of(0.6).alpha
         0.6
         >>> length_penalty_of({"kind": "average", "alpha": 1.0})
@@ -300,8 +307,9 @@ def coverage_penalty_of(
         ValueError: If beta is negative or not finite, or the kind is unknown.
 
     Example:
-        >>> coverage_penalty_of(SummaryCoveragePenalty(5.0)).beta
-        5.0
+        >>> from keras_luong.decoding.penalties import coverage_penalty_of
+        >>> coverage_penalty_of({"kind": "summary", "beta": 5.0})
+        SummaryCoveragePenalty(beta=5.0, kind='summary')
     """
     penalty = _penalty_of("coverage_penalty", value, _COVERAGE, CoveragePenalty)
     return None if value == 0 else penalty

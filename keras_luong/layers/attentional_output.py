@@ -50,7 +50,10 @@ class AttentionalVector(Quantizable, keras.layers.Layer):
             query do not fit.
 
     Example:
-        >>> h_tilde = kl.AttentionalVector(512)(context, decoder_states)
+        >>> context, states = np.random.rand(2, 4, 6), np.random.rand(2, 4, 8)
+        >>> h_tilde = kl.AttentionalVector(5)(context, states)
+        >>> tuple(h_tilde.shape)
+        (2, 4, 5)
     """
 
     kernel = Kernel()

@@ -48,6 +48,12 @@ class Mode(NamedTuple):
         noise: The dropout multipliers of the sequence.
         project: How to multiply by matrices that no step changes, see
             `keras_luong.layers.scores.matmul`.
+
+    Example:
+        >>> kl.layers.INFERENCE.training
+        False
+        >>> tuple(kl.layers.INFERENCE.project(np.ones([3, 8]), np.ones([2, 3])).shape)
+        (2, 8)
     """
 
     training: bool = False
