@@ -14,21 +14,26 @@ mine.tflite   the export of `runs/mine`
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import doctest
 import importlib
+import inspect
 import json
 import pkgutil
 import shutil
-from pathlib import Path
+import textwrap
 
+import docstring_parser
 import keras
-import keras_luong_edge
 import numpy as np
 import pytest
 import tensorflow as tf
 from small_translator import word_translator, written_run
 
 import keras_luong as kl
+import keras_luong_edge
+from keras_luong import evaluation, training
 
 #: Examples that cannot run everywhere, and what they need.
 NEEDS = {
@@ -81,7 +86,9 @@ def workplace(tmp_path_factory):
         for language, lines in zip(("en", "de"), sides, strict=True):
             (corpus / f"{split}.{language}").write_text("\n".join(lines) + "\n")
     translator = word_translator(kl.BeamSearch(2, max_length=6))
-    runs = [written_run(place / "runs" / name, translator) for name in ("mine", "yours")]
+    runs = [
+        written_run(place / "runs" / name, translator) for name in ("mine", "yours")
+    ]
     for epoch in (1, 2):
         path = runs[0].epochs / f"epoch-{epoch:04d}.weights.h5"
         path.parent.mkdir(exist_ok=True)
@@ -105,3 +112,91 @@ def test_an_example(test, workplace, tmp_path, monkeypatch, capsys):
     )
     failed = runner.run(test, clear_globs=True).failed
     assert not failed, capsys.readouterr().out
+
+
+ROOMS = "decoding evaluation.alignment export layers models text translation".split()
+UNLISTED = (evaluation, training)  # public is what a module of theirs defines
+
+
+def public_names():
+    """Classes and functions that a user meets, by their names."""
+    found = {}
+    for room in (kl, *(importlib.import_module(f"keras_luong.{x}") for x in ROOMS)):
+        for name in room.__all__:
+            found[f"{room.__name__}.{name}"] = getattr(room, name)
+    for room in UNLISTED:
+        for info in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
+            for name, x in vars(importlib.import_module(info.name)).items():
+                if getattr(x, "__module__", "") == info.name and name[0] != "_":
+                    found[f"{info.name}.{name}"] = x
+    once = {x: name for name, x in reversed(found.items()) if inspect.isroutine(x)}
+    once |= {x: name for name, x in reversed(found.items()) if inspect.isclass(x)}
+    return {name: x for x, name in sorted(once.items(), key=lambda item: item[1])}
+
+
+PUBLIC = public_names()
+
+
+def docstring(x):
+    """Of the thing itself: `inspect.getdoc` would take a parent's."""
+    own = vars(x).get("__doc__") if inspect.isclass(x) else x.__doc__
+    return inspect.cleandoc(own or "")
+
+
+def explained(x, *kinds):
+    """The names in a docstring's sections of these kinds."""
+    parsed = docstring_parser.parse(docstring(x), docstring_parser.Style.GOOGLE)
+    names = [part.args[1] for part in parsed.meta if part.args[0] in kinds]
+    return {name.strip(" *`") for line in names for name in line.split(",")}
+
+
+def arguments(x):
+    """What a function or a class is called with; of Keras's constructors, nothing."""
+    if inspect.isclass(x):
+        if getattr(x, "_is_protocol", False):
+            return set()
+        if issubclass(x, tuple):
+            return set(x._fields)
+        module = getattr(x.__init__, "__module__", None)
+        if not (dataclasses.is_dataclass(x) or str(module).startswith("keras_luong")):
+            return set()
+    return set(inspect.signature(x).parameters)
+
+
+def raised(x):
+    """The errors that a function, or a class when made or called, raises itself."""
+    methods = ("__init__", "build", "call") if inspect.isclass(x) else ()
+    parts = [vars(x)[name] for name in methods if name in vars(x)] if methods else [x]
+    ours = [part for part in parts if "keras_luong" in part.__code__.co_filename]
+    for part in ours:
+        yield from raised_in(ast.parse(textwrap.dedent(inspect.getsource(part))))
+
+
+def raised_in(node):
+    """The errors of a piece of code, but for those that it catches itself.
+
+    The library's functions `check_...` raise a TypeError or a ValueError.
+    """
+    if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+        yield {ast.unparse(node.exc.func)}
+    if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("check_"):
+        yield {"TypeError", "ValueError"}
+    caught = node.body if isinstance(node, ast.Try) else []
+    for child in ast.iter_child_nodes(node):
+        if child not in caught:
+            yield from raised_in(child)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+class TestPublicNames:
+    def test_has_an_example(self, name):
+        assert "\nExample:" in docstring(PUBLIC[name]), name
+        assert "    >>> " in docstring(PUBLIC[name])
+
+    def test_explains_its_arguments(self, name):
+        x = PUBLIC[name]
+        assert not arguments(x) - explained(x, "param", "attribute"), name
+
+    def test_says_what_it_raises(self, name):
+        said = explained(PUBLIC[name], "raises")
+        assert all(said & errors for errors in raised(PUBLIC[name])), name

@@ -23,7 +23,17 @@ LEAST_COVERAGE = 1e-6  # at least this, so that its logarithm is finite
 
 @runtime_checkable
 class LengthPenalty(Protocol):
-    """The methods of a length penalty."""
+    """The methods of a length penalty.
+
+    Example:
+        >>> class NoShortOnes(kl.decoding.LengthPenalty):
+        ...     def score(self, log_probs, lengths):
+        ...         return log_probs - tf.where(lengths < 5, 10.0, 0.0)
+        ...
+        ...     def bound(self, log_probs, limits):  # may still grow to 5
+        ...         return log_probs
+        >>> search = kl.BeamSearch(4, length_penalty=NoShortOnes())
+    """
 
     def score(self, log_probs: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
         """Scores finished hypotheses; higher is better.
@@ -52,7 +62,18 @@ class LengthPenalty(Protocol):
 
 @runtime_checkable
 class CoveragePenalty(Protocol):
-    """The methods of a coverage penalty."""
+    """The methods of a coverage penalty.
+
+    Example:
+        >>> class Forgotten(kl.decoding.CoveragePenalty):
+        ...     def score(self, coverage, mask):  # little attention to a word
+        ...         few = tf.cast((coverage < 0.5) & mask, tf.float32)
+        ...         return -tf.reduce_sum(few, axis=-1)
+        ...
+        ...     def bound(self, coverage, mask, steps):  # none, at best
+        ...         return tf.zeros(tf.shape(coverage)[:-1])
+        >>> search = kl.BeamSearch(4, coverage_penalty=Forgotten())
+    """
 
     def score(self, coverage: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """Returns the term to add to a finished hypothesis's score.

@@ -61,8 +61,8 @@ def bleu_by_length_figure(scores: Mapping[str, Mapping[str, float]]) -> Figure:
 
     Example:
         >>> from keras_luong.evaluation.curves import bleu_by_length_figure
-        >>> figure = bleu_by_length_figure({"dot": {"10": 40.0, "20": 35.0, "inf": 30.0}})
-        >>> figure.savefig("lengths.png")
+        >>> scores = {"dot": {"10": 40.0, "20": 35.0, "inf": 30.0}}
+        >>> bleu_by_length_figure(scores).savefig("lengths.png")
     """
     check_matplotlib()
     ends = sorted({float(end) for groups in scores.values() for end in groups})

@@ -36,6 +36,9 @@ BOXES = ("lastresort", "fallback", "notdef")  # fonts that draw every character 
 def check_matplotlib() -> None:
     """Raises ImportError that says what to install if matplotlib is missing.
 
+    Raises:
+        ImportError: If it is missing.
+
     Example:
         >>> from keras_luong.evaluation.plots import check_matplotlib
         >>> check_matplotlib()

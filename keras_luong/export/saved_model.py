@@ -93,8 +93,9 @@ def export_saved_model(
         RuntimeError: If the export translates them differently from the translator.
 
     Example:
-        >>> path = kl.export_saved_model(kl.load("runs/mine"), "models/mine", version=1)
-        >>> # Elsewhere, with `import tensorflow_text` where the tokens are SentencePiece's:
+        >>> translator = kl.load("runs/mine")
+        >>> path = kl.export_saved_model(translator, "models/mine", version=1)
+        >>> # Elsewhere; for SentencePiece's tokens with `import tensorflow_text`:
         >>> serve = tf.saved_model.load(path).signatures["serving_default"]
         >>> serve(text=tf.constant(["the dog"]))["translation"].shape
         TensorShape([1])

@@ -104,7 +104,8 @@ def export_tflite(
             `SequenceGenerator`, or the model has operations that LiteRT lacks.
 
     Example:
-        >>> path = kl.export_tflite(kl.load("runs/mine"), "small.tflite", quantize="int8")
+        >>> translator = kl.load("runs/mine")
+        >>> path = kl.export_tflite(translator, "small.tflite", quantize="int8")
         >>> # Where there is keras-luong-edge and no TensorFlow:
         >>> from keras_luong_edge import EdgeTranslator
         >>> len(EdgeTranslator(path).translate(["the dog"]))

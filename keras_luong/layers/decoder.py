@@ -144,8 +144,8 @@ class InputFeedingDecoder(UncastLayer):
 
     Returns:
         h̃ [B, T, A]; with `return_attention_scores`, then the weights [B, T, S],
-        float32 (float64 under that policy); with `return_state`, then each final state. With
-        `return_sequences=False` there is no T.
+        float32 (float64 under that policy); with `return_state`, then each final state.
+        With `return_sequences=False` there is no T.
 
     Raises:
         TypeError, ValueError: `cell` is no `DecoderCell`, or shapes do not fit.

@@ -73,6 +73,11 @@ class DecoderCell(Dropping, UncastLayer):
         **kwargs: `dropout` and `seed`, `name`, `dtype` and other arguments of
             `keras.layers.Layer`.
 
+    Raises:
+        TypeError: If `attention` is no attention layer; or, when it is first used, if a
+            subclass does not say what it must.
+        ValueError: If `output_dropout` is no rate in [0, 1).
+
     Example:
         >>> ops, matmul = keras.ops, kl.layers.matmul
         >>> class ElmanCell(kl.layers.DecoderCell):

@@ -72,6 +72,14 @@ def _flat_matmul(x, weight):
 def dot(query: Tensor, key: Tensor, project: Project = matmul) -> Tensor:
     """`hᵀ h̄` of queries [B, Q, H] with shared [B, S, H] or own [B, Q, W, H] keys.
 
+    Args:
+        query: [B, Q, H].
+        key: The keys of all queries, [B, S, H], or each query's own, [B, Q, W, H].
+        project: How to multiply by keys that no step changes, see `matmul`.
+
+    Returns:
+        [B, Q, S], or [B, Q, W] for keys of its own.
+
     Example:
         >>> query, key = np.ones([2, 4, 8], "float32"), np.ones([2, 5, 8], "float32")
         >>> tuple(kl.layers.dot(query, key).shape)

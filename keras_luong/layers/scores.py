@@ -47,6 +47,9 @@ class Score(Quantizable, keras.layers.Layer):
     Register the class with Keras to save models that have it. One score may serve
     several attention layers of a model; `keras.models.clone_model` gives each its own.
 
+    Args:
+        **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
+
     Call arguments:
         query: [B, Q, Hq].
         key: Prepared keys: [B, S, Hk] or [B, Q, W, Hk].

@@ -86,7 +86,9 @@ class Bahdanau2015(Seq2Seq):
 
     Example:
         >>> from keras_luong.models import Bahdanau2015
-        >>> model = Bahdanau2015.from_preset("bahdanau2015", 9, 9, units=4, encoder_units=4)
+        >>> model = Bahdanau2015.from_preset(
+        ...     "bahdanau2015", 9, 9, units=4, encoder_units=4
+        ... )
         >>> type(model).__name__, model.config.score_mode
         ('Bahdanau2015', 'concat')
     """

@@ -38,12 +38,12 @@ class EpochLog(keras.callbacks.Callback):
 
     Example:
         >>> from keras_luong.runs.callbacks import EpochLog
+        >>> from keras_luong.runs.directory import read_history
         >>> tokens = kl.TokenAccuracy()
         >>> model = keras.Sequential([keras.layers.Embedding(9, 9)])
         >>> model.compile("adam", kl.SequenceCrossentropy(), metrics=[tokens])
-        >>> ids = np.array([[1, 2]])
-        >>> history = model.fit(ids, ids, callbacks=[EpochLog("runs/new", tokens)], verbose=0)
-        >>> from keras_luong.runs.directory import read_history
+        >>> ids, log = np.array([[1, 2]]), EpochLog("runs/new", tokens)
+        >>> history = model.fit(ids, ids, callbacks=[log], verbose=0)
         >>> [line["epoch"] for line in read_history("runs/new")]
         [1]
     """
@@ -230,8 +230,9 @@ def training_callbacks(
     Example:
         >>> from keras_luong.runs.callbacks import training_callbacks
         >>> from keras_luong.runs.checkpoints import Checkpoints
+        >>> checkpoints = Checkpoints("runs/new")
         >>> callbacks = training_callbacks(
-        ...     "runs/new", kl.Perplexity(), last=[Checkpoints("runs/new")], monitor="val_bleu"
+        ...     "runs/new", kl.Perplexity(), last=[checkpoints], monitor="val_bleu"
         ... )
         >>> type(callbacks[-1]).__name__  # for model.fit(callbacks=...)
         'Checkpoints'

@@ -38,7 +38,7 @@ class FollowEpoch(keras.callbacks.Callback):
         >>> numbers = tf.data.Dataset.range(5)
         >>> batches = follow.batches(lambda seed: numbers.shuffle(5, seed))
         >>> first = list(batches.as_numpy_iterator())
-        >>> follow.epoch.assign(1)  # as `fit` does where `follow` is one of its callbacks
+        >>> follow.epoch.assign(1)  # in `fit` the callback does
         <tf.Variable ...>
         >>> first == list(batches.as_numpy_iterator())
         False

@@ -28,7 +28,7 @@ class EpochBar(keras.callbacks.ProgbarLogger):
         >>> model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
         >>> model.compile("adam", "mse")
         >>> x, y = np.ones([4, 2]), np.ones([4, 1])
-        >>> history = model.fit(x, y, batch_size=2, verbose=0, callbacks=[EpochBar(steps=2)])
+        >>> history = model.fit(x, y, verbose=0, callbacks=[EpochBar(steps=1)])
     """
 
     def __init__(self, steps: int, started_at: tuple[int, int] = (0, 0)) -> None:
@@ -78,7 +78,8 @@ class StepCurves(keras.callbacks.Callback):
         >>> model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
         >>> model.compile("adam", "mse")
         >>> curves = StepCurves("runs/new/logs/train", every=1)
-        >>> history = model.fit(np.ones([4, 2]), np.ones([4, 1]), verbose=0, callbacks=[curves])
+        >>> x, y = np.ones([4, 2]), np.ones([4, 1])
+        >>> history = model.fit(x, y, verbose=0, callbacks=[curves])
     """
 
     def __init__(self, log_dir: str | Path, every: int = 20) -> None:

@@ -43,7 +43,7 @@ class TranslationEvaluation(keras.callbacks.Callback):
         ...     kl.load("runs/mine"), ["the dog"], ["der Hund"], samples=0
         ... )
         >>> logs = {}
-        >>> evaluation.on_epoch_end(0, logs)  # model.fit(callbacks=[evaluation]) calls it
+        >>> evaluation.on_epoch_end(0, logs)  # in `fit` the callback does
         >>> sorted(logs)
         ['val_bleu', 'val_chrf']
     """

@@ -171,7 +171,8 @@ class SentencePieceTokenizer(VocabularyTokenizer):
             ValueError: If it is unknown.
 
         Example:
-            >>> tokenizer = kl.SentencePieceTokenizer.train(["12 1", "21 2"], vocab_size=9)
+            >>> text = ["12 1", "21 2"]
+            >>> tokenizer = kl.SentencePieceTokenizer.train(text, vocab_size=9)
             >>> wide = tokenizer.with_normalization("nmt_nfkc")
             >>> wide.decode(wide.encode(tf.constant(["１２"]))).numpy()
             array([b'12'], dtype=object)

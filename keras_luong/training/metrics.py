@@ -30,6 +30,9 @@ class TokenMean(keras.metrics.Metric):
         ignore_id: The label that marks padding.
         name: Name of the metric, and its key in Keras's logs.
 
+    Raises:
+        TypeError, ValueError: If `ignore_id` is no integer that int32 can hold.
+
     Example:
         >>> from keras_luong.training.losses import token_nll
         >>> from keras_luong.training.metrics import TokenMean

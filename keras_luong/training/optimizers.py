@@ -169,6 +169,9 @@ def _one_row_a_word(gradient: Tensor) -> Tensor:
 class SGD(_SumFirst, keras.optimizers.SGD):
     """The optimizer `keras.optimizers.SGD`, clipping the whole batch's gradient.
 
+    Args:
+        **kwargs: As for `keras.optimizers.SGD`.
+
     Example:
         >>> from keras_luong.training.optimizers import SGD
         >>> optimizer = SGD(1.0, global_clipnorm=5.0)
@@ -179,6 +182,9 @@ class SGD(_SumFirst, keras.optimizers.SGD):
 class Adam(_SumFirst, keras.optimizers.Adam):
     """The optimizer `keras.optimizers.Adam`, clipping the whole batch's gradient.
 
+    Args:
+        **kwargs: As for `keras.optimizers.Adam`.
+
     Example:
         >>> from keras_luong.training.optimizers import Adam
         >>> optimizer = Adam(1e-3, beta_2=0.98, global_clipnorm=5.0)
@@ -188,6 +194,11 @@ class Adam(_SumFirst, keras.optimizers.Adam):
 @keras.saving.register_keras_serializable(package="keras_luong")
 class LossScaleOptimizer(_SumFirst, keras.optimizers.LossScaleOptimizer):
     """A `keras.optimizers.LossScaleOptimizer` that sees overflows in all replicas.
+
+    Args:
+        inner_optimizer: The optimizer that steps: an `SGD` or `Adam` of this module.
+        **kwargs: `initial_scale` and other arguments of
+            `keras.optimizers.LossScaleOptimizer`.
 
     Example:
         >>> from keras_luong.training.optimizers import Adam, LossScaleOptimizer
@@ -267,6 +278,9 @@ def make_optimizer(
 
 def innermost(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
     """Returns the optimizer that steps, without the loss scaling around it.
+
+    Args:
+        optimizer: Any Keras optimizer.
 
     Example:
         >>> from keras_luong.training.optimizers import innermost, make_optimizer

@@ -54,6 +54,10 @@ def halving(initial: float, constant_epochs: int) -> Callable[..., float]:
         A function of the epoch, counted from 0, for
         `keras.callbacks.LearningRateScheduler`.
 
+    Raises:
+        TypeError, ValueError: If `initial` is no positive number, or `constant_epochs`
+            no integer of at least 0.
+
     Example:
         >>> from keras_luong.training.schedules import halving
         >>> rate = halving(1.0, constant_epochs=5)
@@ -83,6 +87,10 @@ def cosine(initial: float, epochs: int) -> Callable[..., float]:
     Returns:
         A function of the epoch, counted from 0, for
         `keras.callbacks.LearningRateScheduler`.
+
+    Raises:
+        TypeError, ValueError: If `initial` is no positive number, or `epochs` no
+            positive integer.
 
     Example:
         >>> from keras_luong.training.schedules import cosine
@@ -118,6 +126,10 @@ def plateau(
     Returns:
         The learning rate of the next epoch.
 
+    Raises:
+        TypeError, ValueError: If `initial` is no positive number, or `patience` no
+            positive integer.
+
     Example:
         >>> from keras_luong.training.schedules import plateau
         >>> plateau(1.0, [9.0, 8.0, 8.5, 8.2], patience=2, monitor="val_loss")
@@ -145,6 +157,10 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
     Args:
         peak: The highest learning rate, reached at `warmup_steps`.
         warmup_steps: Length of the warm-up, at least 1.
+
+    Raises:
+        TypeError, ValueError: If `peak` is no positive number, or `warmup_steps` no
+            positive integer.
 
     Example:
         >>> from keras_luong.training.schedules import InverseSquareRoot

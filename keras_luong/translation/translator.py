@@ -59,10 +59,11 @@ class Translator:
             larger than the model's, or the search has other special ids.
 
     Example:
-        >>> tokenizers = kl.WordTokenizer(["the", "dog"]), kl.WordTokenizer(["der", "Hund"])
-        >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(6, 6, units=4))
-        >>> translator = kl.Translator(model, tokenizers, kl.BeamSearch(2, max_length=4))
-        >>> len(translator.translate(["the dog", "dog"]))
+        >>> english, german = kl.WordTokenizer(["dog"]), kl.WordTokenizer(["Hund"])
+        >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(5, 5, units=4))
+        >>> search = kl.BeamSearch(2, max_length=4)
+        >>> translator = kl.Translator(model, (english, german), search)
+        >>> len(translator.translate(["dog", "dog dog"]))
         2
     """
 

@@ -157,6 +157,15 @@ def matrix(
 
     Integers become floats, and half precision becomes single.
 
+    Args:
+        weights: Weights [T, S]; anything NumPy can read.
+        source: The S source tokens, if they are to be compared with the shape.
+        target: The T target tokens, likewise.
+
+    Raises:
+        TypeError: If one string is given in place of a list of tokens.
+        ValueError: If `weights` is not [T, S] or not finite.
+
     Example:
         >>> from keras_luong.evaluation.alignment.links import matrix
         >>> matrix([[1, 0], [0, 1]], ["a", "dog"], ["ein", "Hund"]).dtype.name
@@ -185,6 +194,12 @@ def matrix(
 
 def link_set(links: Iterable[Link]) -> set[Link]:
     """Returns links as a set of pairs of ints; raises ValueError if they are none.
+
+    Args:
+        links: Pairs (source index, target index), counted from 0.
+
+    Raises:
+        ValueError: If one is no pair of integers, or an index is negative.
 
     Example:
         >>> from keras_luong.evaluation.alignment.links import link_set

@@ -57,6 +57,9 @@ def words_of(pieces: Sequence[str]) -> list[Word]:
     Returns:
         The words, in order. Every token belongs to exactly one.
 
+    Raises:
+        TypeError: If `pieces` is a single string.
+
     Example:
         >>> from keras_luong.evaluation.alignment import words_of
         >>> [word.text for word in words_of(["▁Hun", "de", "▁", "Ω", "</s>"])]
