@@ -69,7 +69,7 @@ def train(config: TrainingConfig, run_dir: str | Path) -> dict[str, Any]:
         ...     "small", data="my/corpus", tokenizer="word", units=8, epochs=1
         ... )
         >>> results = train(config, "runs/new")
-        run          runs/new
+        corpus       corpus, en → de: train 3, validation 2, test 1 pairs
         ...
         >>> sorted(results)
         ['test', 'validation']
