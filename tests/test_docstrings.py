@@ -1,8 +1,8 @@
 """The examples in docstrings run, and every public name has one.
 
 An example may use four names without importing them, `kl`, `keras`, `np` and `tf`, and
-runs in a directory of its own. Those that are about a run or an export find there what
-`workplace` makes:
+runs in a directory of its own, those of layers on any backend. Examples that are about
+a run or an export find in their directory what `workplace` makes:
 
 ```
 my/corpus/    train, validation and test, in `.en` and `.de`
@@ -49,6 +49,8 @@ SLOW = {
     "keras_luong.text.tfds_corpus.TfdsCorpus",
 }
 
+LAYERS = "keras_luong.layers."
+
 LINES = {
     "train": (["the dog", "the cat", "the red dog"], ["der Hund", "der", "der Hund"]),
     "validation": (["the dog is red", "the cat"], ["der Hund ist rot", "der"]),
@@ -72,6 +74,8 @@ def examples():
         for test in finder.find(module, globs={}):
             if test.examples:
                 marks = [pytest.mark.slow] if test.name in SLOW else []
+                if not test.name.startswith(LAYERS):
+                    marks.append(pytest.mark.tensorflow)
                 if test.name in NEEDS:
                     marks.append(pytest.mark.skip(f"needs {NEEDS[test.name]}"))
                 yield pytest.param(test, id=test.name, marks=marks)
@@ -112,12 +116,18 @@ def without_downloads(name):
         yield
 
 
-@pytest.mark.tensorflow
+@pytest.fixture
+def here(request, test, tmp_path, monkeypatch):
+    """The directory of an example."""
+    if not test.name.startswith(LAYERS):  # which need no files
+        workplace = request.getfixturevalue("workplace")
+        shutil.copytree(workplace, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("test", examples())
-def test_an_example(test, workplace, tmp_path, monkeypatch, capsys):
-    here = tmp_path / "here"
-    shutil.copytree(workplace, here)
-    monkeypatch.chdir(here)
+def test_an_example(test, capsys):
     test.globs = {"kl": kl, "keras": keras, "np": np, "tf": tf}
     runner = doctest.DocTestRunner(
         optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

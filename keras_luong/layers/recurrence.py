@@ -52,7 +52,8 @@ class Mode(NamedTuple):
     Example:
         >>> kl.layers.INFERENCE.training
         False
-        >>> tuple(kl.layers.INFERENCE.project(np.ones([3, 8]), np.ones([2, 3])).shape)
+        >>> weights, x = np.ones([3, 8], "float32"), np.ones([2, 3], "float32")
+        >>> tuple(kl.layers.INFERENCE.project(weights, x).shape)
         (2, 8)
     """
 
