@@ -45,7 +45,9 @@ NEEDS = {
 #: Examples that take more than a few seconds.
 SLOW = {
     "keras_luong.export.saved_model.export_saved_model",
+    "keras_luong.runs.distillation.write_distilled",
     "keras_luong.runs.train.train",
+    "keras_luong.runs.validation.TranslationEvaluation",
     "keras_luong.text.tfds_corpus.TfdsCorpus",
 }
 
@@ -135,6 +137,10 @@ def test_an_example(test, capsys):
     with without_downloads(test.name):
         failed = runner.run(test, clear_globs=True).failed
     assert not failed, capsys.readouterr().out
+
+
+def test_what_is_said_of_examples_is_of_some():
+    assert {*NEEDS, *SLOW} <= {example.id for example in examples()}
 
 
 ROOMS = "decoding evaluation.alignment export layers models text translation".split()
