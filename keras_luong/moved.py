@@ -113,7 +113,10 @@ def moved_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
         names: Name → the module that has it now.
 
     Example:
-        >>> __getattr__ = moved_names(__name__, {"load": "keras_luong.runs.loading"})
+        >>> from keras_luong.moved import moved_names
+        >>> __getattr__ = moved_names("mine", {"load": "keras_luong.runs.loading"})
+        >>> __getattr__("load") is kl.load
+        True
     """
 
     def find(name: str) -> Any:

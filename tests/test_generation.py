@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import gc
 import weakref
 
@@ -26,11 +25,7 @@ from keras_luong.decoding import (
     Ensemble,
     SummaryCoveragePenalty,
     force,
-    generation,
-    special_tokens,
-    stepping,
 )
-from keras_luong.export import sequence_export
 
 
 def nest(count=3):
@@ -363,13 +358,3 @@ class TestSequenceGenerator:
     def test_wrong_arguments(self, given, message):
         with pytest.raises(TypeError, match=message):
             kl.SequenceGenerator(*given)
-
-
-@pytest.mark.parametrize(
-    "module", [generation, special_tokens, stepping, sequence_export]
-)
-def test_the_examples_run(module):
-    tests = [t for t in doctest.DocTestFinder().find(module) if t.examples]
-    assert tests
-    for test in tests:
-        assert doctest.DocTestRunner().run(test).failed == 0, test.name

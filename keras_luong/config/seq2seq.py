@@ -95,6 +95,8 @@ class Seq2SeqConfig(ModelConfig):
     Example:
         >>> config = kl.Seq2SeqConfig(8000, 8000, units=512, score_mode="dot")
         >>> paper = kl.Seq2SeqConfig.preset("luong2015-global-dot", 50000, 50000)
+        >>> config.units, paper.units
+        (512, 1000)
     """
 
     units: int = 256

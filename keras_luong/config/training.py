@@ -194,8 +194,12 @@ class TrainingConfig(EvaluationConfig, OptimizationConfig, DataConfig):
             names the field.
 
     Example:
-        >>> config = TrainingConfig.from_preset("multi30k-small", data="my/corpus",
-        ...                                     units=384)
+        >>> from keras_luong.config.training import TrainingConfig
+        >>> config = TrainingConfig.from_preset(
+        ...     "multi30k-small", data="my/corpus", units=384
+        ... )
+        >>> config.epochs, config.model
+        (14, {'units': 384})
     """
 
     preset: str = "luong2015-global-general"
@@ -321,6 +325,7 @@ def bleu_tokenization(language: str) -> str:
         (`pip install "sacrebleu[ja,ko]"`), and "char" where not; "13a" for others.
 
     Example:
+        >>> from keras_luong.config.training import bleu_tokenization
         >>> bleu_tokenization("zh-TW")
         'zh'
     """

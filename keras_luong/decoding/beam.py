@@ -136,9 +136,11 @@ class BeamSearch(SpecialTokens):
             penalty or an id negative, or the end token forbidden.
 
     Example:
-        >>> search = BeamSearch(beam_width=5, length_penalty=0.6)
-        >>> hypotheses = search(model, source_ids)
-        >>> hypotheses.ids[:, 0]  # the best translation of each sentence
+        >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
+        >>> search = kl.BeamSearch(beam_width=3, length_penalty=0.6, max_length=4)
+        >>> hypotheses = search(model, np.array([[4, 5, 3], [6, 3, 0]]))
+        >>> hypotheses.ids[:, 0].shape[0]  # the best translation of each sentence
+        2
     """
 
     beam_width: Size = 5

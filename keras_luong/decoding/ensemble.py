@@ -59,9 +59,12 @@ class Ensemble:
             have vocabularies of different sizes.
 
     Example:
-        >>> models = [keras_luong.load(run).model for run in ("runs/a", "runs/b")]
-        >>> hypotheses = BeamSearch()(Ensemble(models), source_ids)
-        >>> translator = Translator(Ensemble(models), tokenizers)
+        >>> config = kl.Seq2SeqConfig(9, 9, units=4)
+        >>> ensemble = kl.Ensemble([kl.Seq2Seq(config), kl.Seq2Seq(config)])
+        >>> memory, state = ensemble.encode(np.array([[4, 5, 3]]))
+        >>> logits, state, weights = ensemble.step(np.array([[2]]), state, memory)
+        >>> tuple(logits.shape), tuple(weights.shape)
+        ((1, 1, 9), (1, 1, 3))
     """
 
     def __init__(self, models: Sequence[StepModel], mean: str = "geometric"):

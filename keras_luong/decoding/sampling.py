@@ -108,9 +108,13 @@ class RandomSampling(SpecialTokens):
         ValueError: If a size is below 1, or another number outside its range.
 
     Example:
-        >>> search = RandomSampling(temperature=0.8, top_p=0.9, num_samples=5, seed=1)
-        >>> hypotheses = search(model, source_ids)
-        >>> hypotheses.ids  # [B, 5, T]
+        >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
+        >>> search = kl.RandomSampling(
+        ...     temperature=0.8, top_p=0.9, num_samples=5, seed=1, max_length=4
+        ... )
+        >>> hypotheses = search(model, np.array([[4, 5, 3]]))
+        >>> hypotheses.ids.shape[:2]
+        TensorShape([1, 5])
     """
 
     temperature: Annotated[
@@ -287,8 +291,10 @@ def draw(
         int32 [B, N]. Impossible tokens are drawn only if there are no others.
 
     Example:
-        >>> draw(tf.math.log([[[0.25, 0.75]]]), tf.constant([[0.3]], tf.float64))
-        <tf.Tensor: shape=(1, 1), dtype=int32, numpy=array([[1]], dtype=int32)>
+        >>> from keras_luong.decoding.sampling import draw
+        >>> logits = tf.math.log([[[0.25, 0.75]]])
+        >>> draw(logits, tf.constant([[0.3]], tf.float64)).numpy()
+        array([[1]], dtype=int32)
     """
     # In float64: in float32 sums lose the improbable tokens of a large vocabulary.
     best = tf.cast(tf.reduce_max(logits, axis=-1, keepdims=True), tf.float64)

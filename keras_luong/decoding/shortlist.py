@@ -60,9 +60,11 @@ class Shortlist:
         ValueError: If an id is not below `vocab_size`, or a shape is wrong.
 
     Example:
-        >>> shortlist = Shortlist.learn(model, batches, per_word=50, frequent=400)
-        >>> shortlist.save("runs/mine/shortlist.npz")
-        >>> BeamSearch(5, shortlist=Shortlist.load("runs/mine/shortlist.npz"))
+        >>> shortlist = kl.Shortlist(
+        ...     frequent=[4, 5], lexicon=np.full([9, 2], 6), vocab_size=9
+        ... )
+        >>> shortlist.save("shortlist.npz")
+        >>> search = kl.BeamSearch(5, shortlist=kl.Shortlist.load("shortlist.npz"))
     """
 
     def __init__(

@@ -27,9 +27,6 @@ class StepModel(Protocol):
     Example: a model that reads images and writes tokens. Its tokens begin with 1, end
     with 2 and are padded with 0.
 
-        >>> import keras
-        >>> import keras_luong as kl
-        >>> import numpy as np
         >>> class Captioner(keras.Model):
         ...     def __init__(self, vocab_size, units):
         ...         super().__init__()
@@ -91,7 +88,17 @@ class StepModel(Protocol):
 
 
 class Search(Protocol):
-    """The interface of a search that a `Translator` needs."""
+    """The interface of a search that a `Translator` needs.
+
+    Example:
+        >>> from keras_luong.decoding import force
+        >>> class Copy:  # a "search" that answers with the source itself
+        ...     def __call__(self, model, source):
+        ...         return force(model, source, source)
+        >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
+        >>> Copy()(model, np.array([[4, 5, 3]])).ids.numpy()
+        array([[[4, 5, 3]]], dtype=int32)
+    """
 
     def __call__(self, model: StepModel, source: Source, /) -> Hypotheses:
         """Finds target sequences.

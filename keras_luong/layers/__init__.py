@@ -11,13 +11,14 @@ scheduled_sampling, free_running.
 from keras_luong.layers.attention import LuongAttention
 from keras_luong.layers.attention_wrapper import AttentionWrapper
 from keras_luong.layers.cell_with_memory import CellWithMemory
+from keras_luong.layers.cells import CellInput, LayerNormLSTM, LayerNormLSTMCell
 from keras_luong.layers.coverage_loss import CoverageLoss
 from keras_luong.layers.decoder import (
     AttentionalVector,
     InputFeedingDecoder,
     InputFeedingDecoderCell,
 )
-from keras_luong.layers.decoder_cell import DecoderCell
+from keras_luong.layers.decoder_cell import CellStates, DecoderCell
 from keras_luong.layers.encoder import RecurrentEncoder
 from keras_luong.layers.feeding import CustomFeeding, Feeding
 from keras_luong.layers.free_running import FreeRunning
@@ -26,6 +27,9 @@ from keras_luong.layers.memory import Memory
 from keras_luong.layers.monotonic_attention import MonotonicAttention
 from keras_luong.layers.multi_source_attention import MultiSourceAttention
 from keras_luong.layers.normalizers import entmax15, masked_softmax, sparsemax
+from keras_luong.layers.projection import Project, dot, matmul
+from keras_luong.layers.quantization import Kernel, Quantizable
+from keras_luong.layers.recurrence import INFERENCE, Mode
 from keras_luong.layers.scheduled_sampling import ScheduledEmbedding, ScheduledOutput
 from keras_luong.layers.scores import Score
 from keras_luong.layers.stacked_cell import StackedDecoderCell
@@ -34,26 +38,37 @@ from keras_luong.layers.state_bridge import StateBridge
 __all__ = [
     "AttentionWrapper",
     "AttentionalVector",
+    "CellInput",
+    "CellStates",
     "CellWithMemory",
     "CoverageLoss",
     "CustomFeeding",
     "DecoderCell",
     "Feeding",
     "FreeRunning",
+    "INFERENCE",
     "InputFeedingDecoder",
     "InputFeedingDecoderCell",
+    "Kernel",
+    "LayerNormLSTM",
+    "LayerNormLSTMCell",
     "LocalAttention",
     "LuongAttention",
     "Memory",
+    "Mode",
     "MonotonicAttention",
     "MultiSourceAttention",
+    "Project",
+    "Quantizable",
     "RecurrentEncoder",
     "ScheduledEmbedding",
     "ScheduledOutput",
     "Score",
     "StackedDecoderCell",
     "StateBridge",
+    "dot",
     "entmax15",
     "masked_softmax",
+    "matmul",
     "sparsemax",
 ]

@@ -105,9 +105,15 @@ class LuongAttention(Quantizable, AttentionCall):
             "dot", "scaled_dot" or "cosine" meet a query and a key of different sizes.
 
     Example:
+        >>> states, memory = np.random.rand(2, 4, 8), np.random.rand(2, 5, 8)
+        >>> mask = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], bool)
         >>> attention = kl.LuongAttention("general")
-        >>> context = attention(decoder_states, encoder_states, value_mask=mask)
-        >>> h_tilde = kl.AttentionalVector(512)(context, decoder_states)
+        >>> context, weights = attention(
+        ...     states, memory, value_mask=mask, return_attention_scores=True
+        ... )
+        >>> tuple(context.shape), tuple(weights.shape)
+        ((2, 4, 8), (2, 4, 5))
+        >>> h_tilde = kl.AttentionalVector(8)(context, states)
     """
 
     coverage_kernel = Kernel()

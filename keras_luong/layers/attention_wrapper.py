@@ -52,8 +52,11 @@ class AttentionWrapper(AttentionalCell):
         TypeError, ValueError: An argument that is none of the above.
 
     Example:
-        >>> cell = kl.AttentionWrapper(keras.layers.GRUCell(256), kl.LuongAttention())
-        >>> outputs = kl.InputFeedingDecoder(cell)(embedded, memory, memory_mask=mask)
+        >>> words, memory = np.random.rand(2, 4, 3), np.random.rand(2, 5, 6)
+        >>> cell = kl.AttentionWrapper(keras.layers.GRUCell(8), kl.LuongAttention())
+        >>> outputs = kl.InputFeedingDecoder(cell)(words, memory)
+        >>> tuple(outputs.shape)
+        (2, 4, 8)
     """
 
     def __init__(

@@ -72,8 +72,14 @@ class InputFeedingDecoderCell(AttentionalCell, StackedDecoderCell):
         ValueError, TypeError: An argument that is none of the above.
 
     Example:
-        >>> cell = kl.InputFeedingDecoderCell(512, kl.LuongAttention("general"))
-        >>> outputs = kl.InputFeedingDecoder(cell)(embedded, memory, memory_mask=mask)
+        >>> words, source = np.random.rand(2, 4, 3), np.random.rand(2, 5, 6)
+        >>> cell = kl.InputFeedingDecoderCell(8, kl.LuongAttention("general"))
+        >>> outputs = kl.InputFeedingDecoder(cell)(words, source)  # of a whole target
+        >>> memory = cell.prepare(keras.ops.convert_to_tensor(source, "float32"))
+        >>> states = cell.initial_states((2, 1), memory=memory)
+        >>> output, states, weights = cell(words[:, :1], states, memory)  # of one word
+        >>> tuple(output.shape), tuple(weights.shape)
+        ((2, 1, 8), (2, 1, 5))
     """
 
     def __init__(
@@ -159,10 +165,13 @@ class InputFeedingDecoder(UncastLayer):
         TypeError, ValueError: An argument is none of these, or shapes do not fit.
 
     Example:
-        >>> memory, *state = kl.RecurrentEncoder(512)(source, mask=source_mask)
-        >>> cell = kl.InputFeedingDecoderCell(512, kl.LuongAttention("dot"))
+        >>> source, target = np.random.rand(2, 5, 6), np.random.rand(2, 4, 6)
+        >>> memory, *state = kl.RecurrentEncoder(8)(source)
+        >>> cell = kl.InputFeedingDecoderCell(8, kl.LuongAttention("dot"))
         >>> decoder = kl.InputFeedingDecoder(cell)
-        >>> h_tilde = decoder(target, memory, source_mask, initial_state=state)
+        >>> h_tilde = decoder(target, memory, initial_state=state)
+        >>> tuple(h_tilde.shape)
+        (2, 4, 8)
     """
 
     def __init__(

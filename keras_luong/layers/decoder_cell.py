@@ -39,6 +39,13 @@ class CellStates(NamedTuple):
         fed: What the next step reads of this one (h̃ with input feeding): one or none.
         attention: What the attention remembers, each [..., S]; often nothing.
         position: Target words so far, int32 [..., 1].
+
+    Example:
+        >>> cell = kl.InputFeedingDecoderCell(8, kl.LuongAttention())
+        >>> cell.build((None, None, 3), (None, None, 6))
+        >>> states = cell.pack(cell.initial_states((2,)))
+        >>> tuple(states.fed[0].shape), tuple(states.position.shape)
+        ((2, 8), (2, 1))
     """
 
     recurrent: Any
@@ -66,6 +73,35 @@ class DecoderCell(Dropping, UncastLayer):
         output_dropout: Rate on the output; `dropout` by default.
         **kwargs: `dropout` and `seed`, `name`, `dtype` and other arguments of
             `keras.layers.Layer`.
+
+    Raises:
+        TypeError: If `attention` is no attention layer; or, when it is first used, if a
+            subclass does not say what it must.
+        ValueError: If `output_dropout` is no rate in [0, 1).
+
+    Example:
+        >>> ops, matmul = keras.ops, kl.layers.matmul
+        >>> class ElmanCell(kl.layers.DecoderCell):
+        ...     query_units = 8
+        ...
+        ...     def build_recurrent(self):
+        ...         rows = self.input_units + 8
+        ...         self.kernel = self.add_weight((rows, 8), name="kernel")
+        ...
+        ...     def recurrent_spec(self, shape=(None,)):
+        ...         return [keras.KerasTensor((*shape, 8), self.compute_dtype)]
+        ...
+        ...     def step(self, z, states, memory, mode=kl.layers.INFERENCE):
+        ...         x = ops.concatenate([z, *states.recurrent], axis=-1)
+        ...         h = ops.tanh(mode.project(self.kernel, x))
+        ...         context, weights, seen = self.attend(h, memory, states, mode)
+        ...         new = states._replace(
+        ...             recurrent=[h], attention=seen, position=states.position + 1
+        ...         )
+        ...         return (h + context, weights), new
+        >>> decoder = kl.InputFeedingDecoder(ElmanCell(kl.LuongAttention()))
+        >>> tuple(decoder(np.random.rand(2, 4, 3), np.random.rand(2, 5, 8)).shape)
+        (2, 4, 8)
     """
 
     #: Whether attention is a part of the recurrence. If not, the decoder runs what

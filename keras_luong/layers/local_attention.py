@@ -147,8 +147,10 @@ class LocalAttention(LuongAttention):
         ValueError, TypeError: An argument that is none of the above.
 
     Example:
+        >>> states, memory = np.random.rand(2, 4, 8), np.random.rand(2, 30, 8)
         >>> attention = kl.LocalAttention(window=10, alignment="predictive")
-        >>> context = attention(decoder_states, encoder_states, value_mask=mask)
+        >>> tuple(attention(states, memory).shape)
+        (2, 4, 8)
     """
 
     source_axes = 1  # a window is a stretch of a line

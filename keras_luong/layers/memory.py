@@ -20,6 +20,13 @@ class Memory(NamedTuple):
         keys: What queries are scored against, projected already: [B, S, Hk].
         mask: True where there is a word: bool [B, S].
         lengths: True source lengths: int32 [B].
+
+    Example:
+        >>> attention = kl.LuongAttention()
+        >>> attention.build((2, 1, 8), (2, 5, 6))
+        >>> memory = attention.prepare(keras.ops.ones((2, 5, 6)))
+        >>> tuple(memory.values.shape), tuple(memory.keys.shape)
+        ((2, 5, 6), (2, 5, 8))
     """
 
     values: Tensor

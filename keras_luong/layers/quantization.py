@@ -32,8 +32,8 @@ class Kernel:
     It reads as the weight, or, if that is in int8, as the floats that it stands for.
 
     Example:
-        >>> class Projection(Quantizable, keras.layers.Layer):
-        ...     kernel = Kernel()
+        >>> class Projection(kl.layers.Quantizable, keras.layers.Layer):
+        ...     kernel = kl.layers.Kernel()
         ...     kernel_initializer = keras.initializers.GlorotUniform()
         ...     kernel_regularizer = kernel_constraint = None
         ...
@@ -42,6 +42,12 @@ class Kernel:
         ...
         ...     def call(self, x):
         ...         return keras.ops.matmul(x, self.kernel)
+        >>> layer = Projection()
+        >>> tuple(layer(np.random.rand(2, 3)).shape)
+        (2, 8)
+        >>> layer.quantize("int8")
+        >>> [weight.dtype for weight in layer.weights]
+        ['int8', 'float32']
     """
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -82,6 +88,13 @@ class Quantizable:
     They are made by `add_kernel`, with the layer's `kernel_initializer`,
     `kernel_regularizer` and `kernel_constraint`. `layer.quantize("int8")` stores them
     in int8, and so does `quantize("int8")` of a model that the layer is in.
+
+    Example:
+        >>> attention = kl.LuongAttention("general")  # whose score is Quantizable
+        >>> attention.build((2, 1, 8), (2, 5, 8))
+        >>> attention.quantize("int8")
+        >>> [weight.dtype for weight in attention.score.weights]
+        ['int8', 'float32']
     """
 
     def add_kernel(self: Any, name: str, *shape: int | None) -> Any:

@@ -18,6 +18,7 @@ def joined_shape(shape: Any) -> Shape:
         shape: Of one source, (B, S, Hv), or a list of such shapes.
 
     Example:
+        >>> from keras_luong.layers.sources import joined_shape
         >>> joined_shape([(2, 5, 8), (2, None, 4)])
         (2, None, 12)
     """

@@ -28,6 +28,14 @@ class StackedDecoderCell(RecurrentLayers, DecoderCell):
         **kwargs: `dropout`, `recurrent_dropout`, `residual` and the initializers as in
             `RecurrentLayers`, `output_dropout` as in `DecoderCell`, `seed`, `name`,
             `dtype`.
+
+    Example:
+        >>> cell = kl.InputFeedingDecoderCell(  # a StackedDecoderCell
+        ...     8, kl.LuongAttention(), num_layers=2, cell_type="gru", residual=True
+        ... )
+        >>> cell.build((None, None, 3), (None, None, 6))
+        >>> cell.state_sizes
+        [8, 8]
     """
 
     #: The lowest layer whose input is added to its output, where `residual`.

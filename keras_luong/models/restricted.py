@@ -23,9 +23,11 @@ class Restricted:
             are -inf.
 
     Example:
-        >>> few = Restricted(model, [3, 17, 80], allowed)
-        >>> memory, state = few.encode(source)
-        >>> logits, state, weights = few.step(tokens, state, memory)
+        >>> from keras_luong.models.restricted import Restricted
+        >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
+        >>> few = Restricted(model, np.array([3, 6, 8]), np.ones([1, 3], bool))
+        >>> memory, state = few.encode(np.array([[4, 5, 3]]))
+        >>> logits, state, weights = few.step(np.array([[2]]), state, memory)
         >>> logits.shape[-1]
         3
     """

@@ -52,11 +52,15 @@ class Seq2Seq(TranslationModel):
         Logits [B, T, V] of the word that follows each target position.
 
     Example:
-        >>> config = kl.Seq2SeqConfig(8000, 8000, units=512)
-        >>> model = kl.Seq2Seq(config)
+        >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(90, 80, units=8))
         >>> model.compile("adam", kl.SequenceCrossentropy())
+        >>> source, target = np.array([[4, 5, 3]]), np.array([[2, 7]])
+        >>> tuple(model({"source": source, "target": target}).shape)
+        (1, 2, 80)
         >>> memory, state = model.encode(source)
-        >>> logits, state, weights = model.step(tokens, state, memory)
+        >>> logits, state, weights = model.step(target[:, :1], state, memory)
+        >>> tuple(logits.shape), tuple(weights.shape)
+        ((1, 1, 80), (1, 1, 3))
     """
 
     config_class = Seq2SeqConfig

@@ -147,8 +147,11 @@ class TranslationModel(FusedModel):
                 values that cannot be.
 
         Example:
-            >>> model = kl.Seq2Seq.from_preset("bahdanau2015", 8000, 8000, units=512,
-            ...                                encoder_units=512)
+            >>> model = kl.Seq2Seq.from_preset(
+            ...     "bahdanau2015", 9, 9, units=4, encoder_units=4
+            ... )
+            >>> type(model).__name__
+            'Bahdanau2015'
         """
         model: Any = model_class(name)
         model = cls if issubclass(cls, model) else model

@@ -59,9 +59,12 @@ class Translator:
             larger than the model's, or the search has other special ids.
 
     Example:
-        >>> translator = Translator(model, tokenizers, BeamSearch(beam_width=5))
-        >>> translator.translate(["A dog runs."])[0].text
-        'Ein Hund läuft.'
+        >>> english, german = kl.WordTokenizer(["dog"]), kl.WordTokenizer(["Hund"])
+        >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(5, 5, units=4))
+        >>> search = kl.BeamSearch(2, max_length=4)
+        >>> translator = kl.Translator(model, (english, german), search)
+        >>> len(translator.translate(["dog", "dog dog"]))
+        2
     """
 
     def __init__(
@@ -111,9 +114,12 @@ class Translator:
             ValueError: If a field cannot have that value.
 
         Example:
+            >>> translator = kl.load("runs/mine")
             >>> wide = translator.with_search(beam_width=10, n_best=10)
-            >>> random = translator.with_search(RandomSampling(top_p=0.9, seed=1))
+            >>> random = translator.with_search(kl.RandomSampling(top_p=0.9, seed=1))
             >>> short = translator.with_search(max_source_length=50)
+            >>> wide.search.n_best, short.max_source_length
+            (10, 50)
         """
         other: Any = self.search if search is None else search
         if changes:
@@ -214,9 +220,11 @@ class Translator:
             ValueError: If `batch_size` or `window` is below 1.
 
         Example:
-            >>> with open("in.txt", "rb") as lines:
+            >>> translator = kl.load("runs/mine")
+            >>> with open("my/corpus/test.en", "rb") as lines:
             ...     for translation in translator.stream(lines):
-            ...         print(translation.text)
+            ...         print(type(translation.text))
+            <class 'str'>
         """
         check_size("window", window)
         _check_iterable("texts", texts)
