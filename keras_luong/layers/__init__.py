@@ -10,18 +10,16 @@ scheduled_sampling, free_running.
 
 from keras_luong.layers.attention import LuongAttention
 from keras_luong.layers.attention_wrapper import AttentionWrapper
+from keras_luong.layers.attentional_output import AttentionalVector
 from keras_luong.layers.cell_with_memory import CellWithMemory
 from keras_luong.layers.cells import CellInput, LayerNormLSTM, LayerNormLSTMCell
 from keras_luong.layers.coverage_loss import CoverageLoss
-from keras_luong.layers.decoder import (
-    AttentionalVector,
-    InputFeedingDecoder,
-    InputFeedingDecoderCell,
-)
+from keras_luong.layers.decoder import InputFeedingDecoder
 from keras_luong.layers.decoder_cell import CellStates, DecoderCell
 from keras_luong.layers.encoder import RecurrentEncoder
 from keras_luong.layers.feeding import CustomFeeding, Feeding
 from keras_luong.layers.free_running import FreeRunning
+from keras_luong.layers.input_feeding_cell import InputFeedingDecoderCell
 from keras_luong.layers.local_attention import LocalAttention
 from keras_luong.layers.memory import Memory
 from keras_luong.layers.monotonic_attention import MonotonicAttention
