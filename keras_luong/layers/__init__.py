@@ -10,6 +10,7 @@ cell_with_memory.
 from keras_luong.layers.attention import LuongAttention
 from keras_luong.layers.attention_wrapper import AttentionWrapper
 from keras_luong.layers.cell_with_memory import CellWithMemory
+from keras_luong.layers.chunkwise_attention import MonotonicChunkwiseAttention
 from keras_luong.layers.coverage_loss import CoverageLoss
 from keras_luong.layers.decoder import (
     AttentionalVector,
@@ -19,8 +20,10 @@ from keras_luong.layers.decoder import (
 from keras_luong.layers.decoder_cell import DecoderCell
 from keras_luong.layers.encoder import RecurrentEncoder
 from keras_luong.layers.local_attention import LocalAttention
+from keras_luong.layers.location_attention import LocationAwareAttention
 from keras_luong.layers.memory import Memory
 from keras_luong.layers.monotonic_attention import MonotonicAttention
+from keras_luong.layers.multi_head_attention import MultiHeadLuongAttention
 from keras_luong.layers.multi_source_attention import MultiSourceAttention
 from keras_luong.layers.normalizers import entmax15, masked_softmax, sparsemax
 from keras_luong.layers.scores import Score
@@ -36,9 +39,12 @@ __all__ = [
     "InputFeedingDecoder",
     "InputFeedingDecoderCell",
     "LocalAttention",
+    "LocationAwareAttention",
     "LuongAttention",
     "Memory",
     "MonotonicAttention",
+    "MonotonicChunkwiseAttention",
+    "MultiHeadLuongAttention",
     "MultiSourceAttention",
     "RecurrentEncoder",
     "Score",

@@ -112,6 +112,9 @@ class LuongAttention(Quantizable, AttentionCall):
 
     coverage_kernel = Kernel()
 
+    #: The constructor's arguments that may be objects of a user's own.
+    _nested: tuple[str, ...] = ("score_mode", "normalizer")
+
     def __init__(
         self,
         score_mode: str | Score = "general",
@@ -359,9 +362,9 @@ class LuongAttention(Quantizable, AttentionCall):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        named = isinstance(self.score_mode, str)
+        mode, named = self.score_mode, isinstance(self.score_mode, str)
         config = {
-            "score_mode": self.score_mode if named else serialize_shared(self.score),
+            "score_mode": mode if named else serialize_shared(mode),
             "units": self.units,
             "max_source_length": self.max_source_length,
             "dropout": self.dropout,
@@ -377,7 +380,7 @@ class LuongAttention(Quantizable, AttentionCall):
         """Rebuilds the layer, a user's own score and normalizer included."""
         own = {
             name: keras.saving.deserialize_keras_object(config[name])
-            for name in ("score_mode", "normalizer")
+            for name in cls._nested
             if isinstance(config[name], dict)
         }
         return cls(**{**config, **own})
