@@ -36,7 +36,7 @@ from keras_luong.layers.normalizers import (
 from keras_luong.layers.normalizers import masked_softmax as masked_softmax
 from keras_luong.layers.quantization import Kernel, Quantizable, kernel_config
 from keras_luong.layers.recurrence import INFERENCE, Mode
-from keras_luong.layers.scores import Project, Score, make_score
+from keras_luong.layers.scores import Project, Score, make_score, quantize_scores
 from keras_luong.types import Shape, Tensor
 
 
@@ -354,11 +354,13 @@ class LuongAttention(Quantizable, AttentionCall):
     def quantize(
         self, mode: str | None = None, type_check: bool = True, config: Any = None
     ) -> None:
-        """Stores the score's matrices in int8, and the layer's own."""
-        if self.score.quantization_mode is None:
-            self.score.quantize(mode)  # which comes back here, see `Score.quantize`
-        else:
+        """Stores the matrices of its scores in int8, and the layer's own."""
+        if not quantize_scores(self._scores, mode):
             super().quantize(mode, type_check, config)
+
+    @property
+    def _scores(self):
+        return [self.score]
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

@@ -134,13 +134,9 @@ class MonotonicChunkwiseAttention(MonotonicAttention):
         weights = chunkwise_weights(stops, scores, mask, self.chunk_size)
         return weights, state, *logits
 
-    def quantize(
-        self, mode: str | None = None, type_check: bool = True, config: Any = None
-    ) -> None:
-        """Stores both scores' matrices in int8, and the layer's own."""
-        super().quantize(mode, type_check, config)
-        if self.chunk_score.quantization_mode is None:
-            self.chunk_score.quantize(mode)
+    @property
+    def _scores(self):
+        return [self.score, self.chunk_score]
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

@@ -11,7 +11,7 @@ from typing import Any
 from keras import ops
 
 from keras_luong.layers.quantization import Kernel
-from keras_luong.layers.scores import Project, Score, matmul
+from keras_luong.layers.scores import Project, Score, matmul, quantize_scores
 from keras_luong.types import Shape, Tensor
 
 
@@ -112,8 +112,6 @@ class HeadScores(Score):
     def quantize(
         self, mode: str | None = None, type_check: bool = True, config: Any = None
     ) -> None:
-        """See `Score.quantize`; each head's score goes along."""
-        super().quantize(mode, type_check, config)
-        for score in self.scores:
-            if score.quantization_mode is None:
-                score.quantize(mode)
+        """See `Score.quantize`; with each head's score."""
+        if not quantize_scores(self.scores, mode):
+            super().quantize(mode, type_check, config)
