@@ -1,4 +1,4 @@
-"""Monotonic chunkwise attention against plain NumPy; in decoders, searches and files."""
+"""Monotonic chunkwise attention against plain NumPy; in decoders, search and files."""
 
 from __future__ import annotations
 

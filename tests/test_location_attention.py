@@ -158,7 +158,11 @@ def test_saved_models_compute_the_same(tmp_path):
 
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(
-    "dtype, tolerance", [("mixed_float16", 0.02), ("mixed_bfloat16", 0.2)]
+    "dtype, tolerance",
+    [
+        ("mixed_float16", 0.02),
+        pytest.param("mixed_bfloat16", 0.2, marks=pytest.mark.slow),
+    ],
 )
 def test_mixed_precision(dtype, tolerance):
     checks.check_half_precision(make, dtype, tolerance)

@@ -3,6 +3,7 @@
 Reading order: projection, scores, cells, recurrence, memory, attention,
 local_attention, decoder_cell, stacked_cell, attentional_output, decoder, encoder; then
 what is built on these: normalizers, quantization, attention_call, monotonic_attention,
+chunkwise_attention, location_attention, head_scores, multi_head_attention,
 coverage_loss, state_bridge, multi_source_attention, attention_wrapper,
 cell_with_memory.
 """

@@ -34,9 +34,14 @@ from keras_luong.layers.normalizers import (
     weights_dtype,
 )
 from keras_luong.layers.normalizers import masked_softmax as masked_softmax
-from keras_luong.layers.quantization import Kernel, Quantizable, kernel_config
+from keras_luong.layers.quantization import (
+    Kernel,
+    Quantizable,
+    kernel_config,
+    quantize_parts,
+)
 from keras_luong.layers.recurrence import INFERENCE, Mode
-from keras_luong.layers.scores import Project, Score, make_score, quantize_scores
+from keras_luong.layers.scores import Project, Score, make_score
 from keras_luong.types import Shape, Tensor
 
 
@@ -355,7 +360,7 @@ class LuongAttention(Quantizable, AttentionCall):
         self, mode: str | None = None, type_check: bool = True, config: Any = None
     ) -> None:
         """Stores the matrices of its scores in int8, and the layer's own."""
-        if not quantize_scores(self._scores, mode):
+        if not quantize_parts(self._scores, mode):
             super().quantize(mode, type_check, config)
 
     @property

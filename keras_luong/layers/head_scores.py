@@ -10,9 +10,14 @@ from typing import Any
 
 from keras import ops
 
-from keras_luong.layers.quantization import Kernel
-from keras_luong.layers.scores import Project, Score, matmul, quantize_scores
+from keras_luong.layers.quantization import Kernel, quantize_parts
+from keras_luong.layers.scores import Project, Score, matmul
 from keras_luong.types import Shape, Tensor
+
+
+def head_size(units: Any, num_heads: int) -> int:
+    """Units divided among heads, rounded up."""
+    return -(-units // num_heads)
 
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
@@ -78,7 +83,7 @@ class HeadScores(Score):
 
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
         """Makes the kernels, and each score's weights."""
-        size = self.key_dim or -(-query_shape[-1] // self.num_heads)
+        size = self.key_dim or head_size(query_shape[-1], self.num_heads)
         width = self.num_heads * size
         self.query_kernel = self.add_kernel("query_kernel", query_shape[-1], width)
         self.key_kernel = self.add_kernel("key_kernel", key_shape[-1], width)
@@ -113,5 +118,5 @@ class HeadScores(Score):
         self, mode: str | None = None, type_check: bool = True, config: Any = None
     ) -> None:
         """See `Score.quantize`; with each head's score."""
-        if not quantize_scores(self.scores, mode):
+        if not quantize_parts(self.scores, mode):
             super().quantize(mode, type_check, config)

@@ -16,6 +16,8 @@ from keras_luong.types import Tensor
 class Memory(NamedTuple):
     """A source prepared for attention: made once, then passed along, never stored.
 
+    Several heads have values and keys of their own, [B, N, S, d].
+
     Attributes:
         values: What is averaged into the context: [B, S, Hv].
         keys: What queries are scored against, projected already: [B, S, Hk]; a tuple

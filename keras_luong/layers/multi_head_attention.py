@@ -18,6 +18,7 @@ from keras_luong.layers.attention_inputs import combined_masks
 from keras_luong.layers.cells import dropped
 from keras_luong.layers.head_scores import (
     HeadScores,
+    head_size,
     in_heads,
     in_one_batch,
     merge_heads,
@@ -107,7 +108,8 @@ class MultiHeadLuongAttention(LuongAttention):
     def _build_more(self, query_shape, value_shape, key_shape):
         """Makes V and O."""
         units = value_shape[-1]
-        width = self.num_heads * (self.value_dim or -(-units // self.num_heads))
+        size = self.value_dim or head_size(units, self.num_heads)
+        width = self.num_heads * size
         self.value_kernel = self.add_kernel("value_kernel", units, width)
         self.output_kernel = self.add_kernel("output_kernel", width, units)
 

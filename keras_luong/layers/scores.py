@@ -13,7 +13,6 @@ from __future__ import annotations
 import inspect
 import math
 import weakref
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -433,33 +432,12 @@ def make_score(
 def another(score_mode: Any, number: int) -> Any:
     """What `make_score` takes for one more score of a kind, with weights of its own.
 
-    Args:
-        score_mode: As of `make_score`.
-        number: Which one it is, for the name of a copy.
-
-    Returns:
-        The same name, or a copy of a user's own score by its configuration.
+    That is the same name, or a numbered copy of a user's own score.
     """
     if not isinstance(score_mode, Score):
         return score_mode
     config = {**score_mode.get_config(), "name": f"{score_mode.name}_{number}"}
     return type(score_mode).from_config(config)
-
-
-def quantize_scores(scores: Sequence[Score], mode: Any) -> bool:
-    """Quantizes a layer's scores, where it is the layer that is to be quantized.
-
-    A model quantizes the scores one by one instead, and not the layer: so the first of
-    them takes its owner along, see `Score.quantize`.
-
-    Returns:
-        Whether it did; the layer has gone along then. If not, it is being taken along.
-    """
-    if any(score.quantization_mode is not None for score in scores):
-        return False
-    for score in scores:
-        score.quantize(mode)
-    return True
 
 
 def _check_takes_project(score):
