@@ -34,9 +34,10 @@ MODELS = {
     "vaswani2017-base": {"num_layers": 1, "num_heads": 2, "feedforward_units": 16},
 }
 LAYERS = (
-    "attention attention_call attention_properties cells coverage_loss decoder "
-    "docstrings encoder feeding input_feeding_cell local_attention losses metrics "
-    "monotonic_attention normalizers quantization scores"
+    "attention attention_call attention_properties cells chunkwise_attention "
+    "coverage_loss decoder docstrings encoder feeding input_feeding_cell "
+    "local_attention location_attention losses metrics monotonic_attention "
+    "multi_head_attention normalizers quantization scores"
 ).split()
 
 # Trains each model, saves its weights, prints losses and what it says of a batch.

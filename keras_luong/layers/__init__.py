@@ -1,10 +1,11 @@
 """The layers.
 
 Reading order: projection, scores, cells, recurrence, memory, attention,
-local_attention, decoder_cell, stacked_cell, attentional_output, feeding, feeding_loop,
+local_attention, decoder_cell, stacked_cell, attentional_output, input_feeding_cell,
 decoder, encoder; then what is built on these: normalizers, quantization,
-attention_call, monotonic_attention, coverage_loss, state_bridge,
-multi_source_attention, attention_wrapper, cell_with_memory, scheduled_rate,
+attention_call, monotonic_attention, chunkwise_attention, location_attention,
+head_scores, multi_head_attention, coverage_loss, state_bridge, multi_source_attention,
+attention_wrapper, cell_with_memory, feeding, feeding_loop, scheduled_rate,
 scheduled_sampling, free_running.
 """
 
@@ -13,6 +14,7 @@ from keras_luong.layers.attention_wrapper import AttentionWrapper
 from keras_luong.layers.attentional_output import AttentionalVector
 from keras_luong.layers.cell_with_memory import CellWithMemory
 from keras_luong.layers.cells import CellInput, LayerNormLSTM, LayerNormLSTMCell
+from keras_luong.layers.chunkwise_attention import MonotonicChunkwiseAttention
 from keras_luong.layers.coverage_loss import CoverageLoss
 from keras_luong.layers.decoder import InputFeedingDecoder
 from keras_luong.layers.decoder_cell import CellStates, DecoderCell
@@ -21,8 +23,10 @@ from keras_luong.layers.feeding import CustomFeeding, Feeding
 from keras_luong.layers.free_running import FreeRunning
 from keras_luong.layers.input_feeding_cell import InputFeedingDecoderCell
 from keras_luong.layers.local_attention import LocalAttention
+from keras_luong.layers.location_attention import LocationAwareAttention
 from keras_luong.layers.memory import Memory
 from keras_luong.layers.monotonic_attention import MonotonicAttention
+from keras_luong.layers.multi_head_attention import MultiHeadLuongAttention
 from keras_luong.layers.multi_source_attention import MultiSourceAttention
 from keras_luong.layers.normalizers import entmax15, masked_softmax, sparsemax
 from keras_luong.layers.projection import Project, dot, matmul
@@ -51,10 +55,13 @@ __all__ = [
     "LayerNormLSTM",
     "LayerNormLSTMCell",
     "LocalAttention",
+    "LocationAwareAttention",
     "LuongAttention",
     "Memory",
     "Mode",
     "MonotonicAttention",
+    "MonotonicChunkwiseAttention",
+    "MultiHeadLuongAttention",
     "MultiSourceAttention",
     "Project",
     "Quantizable",

@@ -180,9 +180,10 @@ class LocalAttention(LuongAttention):
         self.gaussian = gaussian
         self.renormalize = check_flag("renormalize", renormalize)
 
-    def _build_more(self, query_units):
+    def _build_more(self, query_shape, value_shape, key_shape):
         """Makes the weights of Eq. 9."""
         if self.alignment == "predictive":
+            query_units = query_shape[-1]
             units = self.units or query_units
             self.position_kernel = self.add_kernel(
                 "position_kernel", query_units, units

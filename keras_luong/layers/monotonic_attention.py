@@ -167,7 +167,7 @@ class MonotonicAttention(LuongAttention):
         """Each query starts where the one before it stopped."""
         return True
 
-    def _build_more(self, query_units):
+    def _build_more(self, query_shape, value_shape, key_shape):
         """Makes the bias of the scores."""
         initializer = keras.initializers.Constant(self.score_bias_init)
         self.score_bias = self.add_weight((), initializer, name="score_bias")

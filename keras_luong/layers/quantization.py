@@ -6,6 +6,7 @@ its own. Only the weights are quantized: a matrix is multiplied out where it is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -176,3 +177,19 @@ class Quantizable:
     def quantized_call(self: Any, *args: Any, **kwargs: Any) -> Any:
         """The same call: kernels are multiplied out where they are read."""
         return self.call(*args, **kwargs)
+
+
+def quantize_parts(parts: Sequence[Any], mode: Any) -> bool:
+    """Quantizes the parts of a layer, where it is the layer that is to be quantized.
+
+    A model quantizes the parts one by one instead, and not the layer: so the first of
+    them takes the layer along, as `Score.quantize` does its owners.
+
+    Returns:
+        Whether it did; the layer has gone along then. If not, it is being taken along.
+    """
+    if any(part.quantization_mode is not None for part in parts):
+        return False
+    for part in parts:
+        part.quantize(mode)
+    return True

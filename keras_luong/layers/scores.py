@@ -435,6 +435,17 @@ def make_score(
     return score(dtype=dtype, **{name: options[name] for name in score._options})
 
 
+def another(score_mode: Any, number: int) -> Any:
+    """What `make_score` takes for one more score of a kind, with weights of its own.
+
+    That is the same name, or a numbered copy of a user's own score.
+    """
+    if not isinstance(score_mode, Score):
+        return score_mode
+    config = {**score_mode.get_config(), "name": f"{score_mode.name}_{number}"}
+    return type(score_mode).from_config(config)
+
+
 def _check_takes_project(score):
     parameters = inspect.signature(score.call).parameters.values()
     if not any(p.name == "project" or p.kind == p.VAR_KEYWORD for p in parameters):

@@ -38,7 +38,7 @@ def source_shapes(shape: Any) -> Any:
     if hasattr(shape, "each"):
         return [source_shapes(one) for one in shape.each]
     if hasattr(shape, "values") and hasattr(shape, "mask"):
-        return tuple(shape.values)
+        return (*shape.mask, shape.values[-1])
     return [tuple(one) for one in shape] if is_several(shape) else tuple(shape)
 
 
