@@ -4,7 +4,7 @@ Reading order: projection, scores, cells, recurrence, memory, attention,
 local_attention, decoder_cell, stacked_cell, attentional_output, decoder, encoder; then
 what is built on these: normalizers, quantization, attention_call, monotonic_attention,
 coverage_loss, state_bridge, multi_source_attention, attention_wrapper,
-cell_with_memory.
+cell_with_memory, pointer_generator, pointer_network.
 """
 
 from keras_luong.layers.attention import LuongAttention
@@ -23,6 +23,7 @@ from keras_luong.layers.memory import Memory
 from keras_luong.layers.monotonic_attention import MonotonicAttention
 from keras_luong.layers.multi_source_attention import MultiSourceAttention
 from keras_luong.layers.normalizers import entmax15, masked_softmax, sparsemax
+from keras_luong.layers.pointer_generator import PointerGenerator
 from keras_luong.layers.scores import Score
 from keras_luong.layers.stacked_cell import StackedDecoderCell
 from keras_luong.layers.state_bridge import StateBridge
@@ -40,6 +41,7 @@ __all__ = [
     "Memory",
     "MonotonicAttention",
     "MultiSourceAttention",
+    "PointerGenerator",
     "RecurrentEncoder",
     "Score",
     "StackedDecoderCell",
