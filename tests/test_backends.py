@@ -36,7 +36,7 @@ MODELS = {
 LAYERS = (
     "attention attention_call attention_properties cells coverage_loss decoder encoder "
     "input_feeding_cell local_attention losses metrics monotonic_attention normalizers "
-    "pointer_generator quantization scores"
+    "pointer_generator pointer_network quantization scores"
 ).split()
 
 # Trains each model, saves its weights, prints losses and what it says of a batch.

@@ -232,10 +232,18 @@ class TrainingConfig(EvaluationConfig, OptimizationConfig, DataConfig):
                 f"dropout=0.3, for instance. Received: r_drop={self.r_drop}, and "
                 f"dropout={config.dropout} of the preset {self.preset}"
             )
-        if config.tie_embeddings == "all" and not self.shared:
+        shared_by = {'tie_embeddings="all"': config.tie_embeddings == "all"}
+        copies = shared_by["copy=True"] = getattr(config, "copy", False)
+        for what in (name for name, needed in shared_by.items() if needed):
+            if not self.shared:
+                raise ValueError(
+                    f"{what} needs one vocabulary for both sides, shared=True. "
+                    "Received: shared=False"
+                )
+        if copies and self.r_drop:
             raise ValueError(
-                'tie_embeddings="all" needs one vocabulary for both sides, shared=True.'
-                " Received: shared=False"
+                "r_drop is for models that only generate words, copy=False. Received: "
+                f"copy=True, r_drop={self.r_drop}"
             )
 
     @classmethod

@@ -24,6 +24,7 @@ from keras_luong.layers.monotonic_attention import MonotonicAttention
 from keras_luong.layers.multi_source_attention import MultiSourceAttention
 from keras_luong.layers.normalizers import entmax15, masked_softmax, sparsemax
 from keras_luong.layers.pointer_generator import PointerGenerator
+from keras_luong.layers.pointer_network import PointerNetwork
 from keras_luong.layers.scores import Score
 from keras_luong.layers.stacked_cell import StackedDecoderCell
 from keras_luong.layers.state_bridge import StateBridge
@@ -42,6 +43,7 @@ __all__ = [
     "MonotonicAttention",
     "MultiSourceAttention",
     "PointerGenerator",
+    "PointerNetwork",
     "RecurrentEncoder",
     "Score",
     "StackedDecoderCell",

@@ -154,8 +154,8 @@ class PointerGenerator(UncastLayer):
         gate = self._gate(features)
         logits, weights = (ops.cast(x, gate.dtype) for x in (logits, attention_weights))
         if len(logits.shape) == 2:
-            steps = (x[:, None] for x in (gate, logits, weights))
-            return ops.squeeze(self._mixed(*steps, source_ids), 1)
+            gate, logits, weights = (x[:, None] for x in (gate, logits, weights))
+            return ops.squeeze(self._mixed(gate, logits, weights, source_ids), 1)
         return self._mixed(gate, logits, weights, source_ids)
 
     def p_gen(self, features: Any) -> Tensor:
