@@ -15,6 +15,7 @@ from small_training import train_words
 import keras_luong as kl
 from keras_luong.config.training import TrainingConfig
 from keras_luong.decoding import force
+from keras_luong.models import build
 from keras_luong.models.seq2seq import CopyMemory
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID
 
@@ -70,6 +71,20 @@ def test_steps_are_the_whole_sequence(changes):
     for t in range(TARGET.shape[1]):
         logits, state, _ = model.step(TARGET[:, t : t + 1], state, memory)
         np.testing.assert_allclose(logits[:, 0], whole[:, t], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "preset, fields",
+    [("gnmt", {"num_layers": 2}), ("bahdanau2015", {"encoder_units": 6})],
+)
+def test_other_papers_models_copy_too(preset, fields):
+    model = opinionated(build(preset, V, V, units=6, copy=True, **fields))
+    whole = model(INPUTS).numpy()
+    memory, state = model.encode(SOURCE)
+    logits, _, _ = model.step(TARGET[:, :1], state, memory)
+    np.testing.assert_allclose(logits[:, 0], whole[:, 0], atol=1e-4)
+    with pytest.raises(ValueError, match="copy=True needs an attention"):
+        build("cho2014", V, V, copy=True)
 
 
 @every_case

@@ -1,3 +1,5 @@
+import doctest
+
 import keras
 import numpy as np
 import pytest
@@ -5,6 +7,7 @@ from finite_differences import check_gradients
 from keras import ops
 
 import keras_luong as kl
+from keras_luong.layers import pointer_generator
 from keras_luong.layers.pointer_generator import NOTHING, copied_weights
 
 B, Q, S, V, H = 2, 3, 4, 5, 6
@@ -224,3 +227,64 @@ def test_errors():
         kl.PointerGenerator()(*given()[:3], IDS.astype("float32"))
     with pytest.raises(ValueError, match="num_extra_ids.*-1"):
         kl.PointerGenerator(-1)
+
+
+def test_the_docstrings_examples_run():
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("the examples print TensorFlow's")
+    failed, attempted = doctest.testmod(pointer_generator)
+    assert attempted > 10 and not failed
+
+
+class Copier(keras.Model):
+    """A user's own model: four words, and two ids more for words that it never saw."""
+
+    words, unknown = 4, 3
+
+    def __init__(self, bias):
+        super().__init__()
+        normal = keras.initializers.RandomNormal(stddev=1.5, seed=1)
+        self.embed = keras.layers.Embedding(self.words, 5)
+        self.read = keras.layers.GRU(5, return_sequences=True, return_state=True)
+        self.cell = keras.layers.GRUCell(5)
+        self.attention = kl.LuongAttention(kernel_initializer=normal)
+        self.score = keras.layers.Dense(self.words, kernel_initializer=normal)
+        bias = keras.initializers.Constant(bias)
+        self.copying = kl.PointerGenerator(2, bias_initializer=bias)
+
+    def known(self, ids):
+        return self.embed(ops.where(ids < self.words, ids, self.unknown))
+
+    def encode(self, source):
+        memory, last = self.read(self.known(source))
+        return (memory, source), last[:, None]
+
+    def step(self, tokens, state, memory):
+        memory, source = memory
+        shape = ops.shape(state)
+        rows = [ops.reshape(x, (-1, 5)) for x in (self.known(tokens), state)]
+        h, _ = self.cell(*rows)
+        h = ops.reshape(h, shape)
+        context, weights = self.attention(h, memory, return_attention_scores=True)
+        features = context + h
+        log_probs = self.copying(features, self.score(features), weights, source)
+        return log_probs, h, weights
+
+
+@pytest.mark.parametrize("bias", [0.0, -9.0])
+def test_a_search_over_an_extended_vocabulary(bias):
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("searches are TensorFlow's")
+    from own_models import IDS, VOCABULARY, exhaustive
+
+    assert VOCABULARY == Copier.words + 2
+    model, source = Copier(bias), np.array([[4, 3, 5, 4]])
+    best = exhaustive(model, source, 3, **IDS)[:3]
+    found = kl.generate(model, source, beam_width=80, n_best=3, max_length=3, **IDS)
+    for n, (ids, log_prob) in enumerate(best):
+        length = int(found.lengths[0, n])
+        assert found.ids[0, n, :length].numpy().tolist() == ids
+        np.testing.assert_allclose(found.log_probs[0, n], log_prob, atol=1e-4)
+    if bias < 0:  # then it copies, words that it does not know too
+        greedy = kl.generate(model, source, kl.GreedySearch(3, **IDS)).ids.numpy()
+        assert set(greedy.ravel()) & {4, 5}

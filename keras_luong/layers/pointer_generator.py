@@ -34,8 +34,10 @@ def copied_weights(weights: Tensor, source_ids: Tensor, size: int) -> Tensor:
         [B, Q, size].
 
     Example:
-        >>> copied_weights(np.array([[[0.5, 0.2, 0.3]]]), np.array([[2, 0, 2]]), 4)
-        <tf.Tensor: shape=(1, 1, 4), dtype=float32, numpy=array([[[0.2, 0. , 0.8, ...
+        >>> import numpy as np
+        >>> weights = np.array([[[0.5, 0.25, 0.25]]], "float32")
+        >>> copied_weights(weights, np.array([[2, 0, 2]]), 4).numpy().tolist()
+        [[[0.25, 0.0, 0.75, 0.0]]]
     """
     # A scatter is several times faster than a product with one-hot vectors, on a CPU,
     # under XLA and in LiteRT, and needs no [B, S, V].
@@ -56,7 +58,8 @@ class PointerGenerator(UncastLayer):
     `P(w) = p_gen P_vocab(w) + (1 - p_gen) Σ_{i: w_i = w} a_i` (arXiv:1704.04368, Eq. 9)
     with `p_gen = σ(w · features + b)` (Eq. 8). The source's ids are ids of the target
     vocabulary, or of words outside of it: each source may number its own unknown words
-    V, V + 1, ..., V + n - 1, and these can be copied.
+    V, V + 1, ..., V + n - 1, and these can be copied. Once such an id is written, the
+    decoder reads the unknown word's embedding.
 
     Where attention weights do not sum to 1 (of a source without words, in monotonic or
     local attention), the probabilities are divided by their sum.
@@ -90,10 +93,19 @@ class PointerGenerator(UncastLayer):
             fit.
 
     Example:
-        >>> vocabulary = keras.layers.Dense(8000)
-        >>> copying = kl.PointerGenerator()
-        >>> h_tilde, weights = decoder(target, memory, return_attention_scores=True)
-        >>> log_probs = copying(h_tilde, vocabulary(h_tilde), weights, source_ids)
+        >>> import keras
+        >>> import keras_luong as kl
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> states, memory = rng.random((1, 2, 8)), rng.random((1, 3, 8))
+        >>> attention = kl.LuongAttention()
+        >>> context, weights = attention(states, memory, return_attention_scores=True)
+        >>> h_tilde = kl.AttentionalVector(8)(context, states)
+        >>> logits = keras.layers.Dense(9)(h_tilde)
+        >>> source_ids = np.array([[4, 9, 3]])  # 9 is a word that nobody knows
+        >>> copying = kl.PointerGenerator(num_extra_ids=2)
+        >>> copying(h_tilde, logits, weights, source_ids).shape
+        TensorShape([1, 2, 11])
     """
 
     def __init__(
