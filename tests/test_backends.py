@@ -37,7 +37,8 @@ LAYERS = (
     "attention attention_call attention_properties cells chunkwise_attention "
     "coverage_loss decoder docstrings encoder feeding input_feeding_cell "
     "local_attention location_attention losses metrics monotonic_attention "
-    "multi_head_attention normalizers quantization scores"
+    "multi_head_attention normalizers pointer_generator pointer_network "
+    "quantization scores"
 ).split()
 
 # Trains each model, saves its weights, prints losses and what it says of a batch.

@@ -19,6 +19,7 @@ from keras_luong.decoding.sources import Source
 from keras_luong.decoding.stepping import (
     StepModel,
     check_step_model,
+    copies,
     restricted,
     vocab_size_of,
 )
@@ -108,6 +109,11 @@ class Ensemble:
         logits, states, weights = zip(*steps, strict=True)
         log_probs = MEANS[self.mean](_stack(logits))
         return log_probs, states, _mean(weights)
+
+    @property
+    def copies(self) -> bool:
+        """Whether one of the models writes source words."""
+        return any(map(copies, self.models))
 
     def cast_weights(self) -> list[tuple[keras.Variable, tf.Tensor]]:
         """Returns the models' cast weights, see `keras_luong.decoding.cast_once`."""

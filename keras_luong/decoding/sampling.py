@@ -36,6 +36,7 @@ from keras_luong.decoding.stepping import (
     follow,
     keep_shapes,
     split_log_softmax,
+    vocab_size_in,
 )
 
 FEW = 256  # tokens to sort first, as they are usually enough for `top_p`
@@ -304,7 +305,7 @@ def draw(
 
     ids = None
     if top_k:
-        logits, ids = tf.math.top_k(logits, min(top_k, logits.shape[-1]))
+        logits, ids = _best(logits, top_k)
     if top_p:
         enough = top_p * tf.reduce_sum(masses_of(logits), axis=-1, keepdims=True)
         if not top_k:
@@ -316,14 +317,22 @@ def draw(
     return places if ids is None else tf.gather(ids, places, batch_dims=2)
 
 
+def _best(logits, number):
+    """Returns the best logits and their ids, as many as there are of a number."""
+    size = vocab_size_in(logits)
+    known = isinstance(size, int)
+    return tf.math.top_k(
+        logits, min(number, size) if known else tf.minimum(number, size)
+    )
+
+
 def _sort(logits, masses_of, enough):
     """Returns logits and ids, most probable first: a few if these suffice, or all.
 
     Sorting a whole vocabulary takes longer than a step of most models.
     """
-    size = logits.shape[-1]
-    first = tf.math.top_k(logits, min(FEW, size))
-    if size <= FEW:
+    size, first = vocab_size_in(logits), _best(logits, FEW)
+    if isinstance(size, int) and size <= FEW:
         return first
     missing = tf.reduce_sum(masses_of(first.values), -1, keepdims=True) < enough
     return tf.cond(

@@ -5,8 +5,8 @@ local_attention, decoder_cell, stacked_cell, attentional_output, input_feeding_c
 decoder, encoder; then what is built on these: normalizers, quantization,
 attention_call, monotonic_attention, chunkwise_attention, location_attention,
 head_scores, multi_head_attention, coverage_loss, state_bridge, multi_source_attention,
-attention_wrapper, cell_with_memory, feeding, feeding_loop, scheduled_rate,
-scheduled_sampling, free_running.
+attention_wrapper, cell_with_memory, pointer_generator, pointer_network, feeding,
+feeding_loop, scheduled_rate, scheduled_sampling, free_running.
 """
 
 from keras_luong.layers.attention import LuongAttention
@@ -29,6 +29,8 @@ from keras_luong.layers.monotonic_attention import MonotonicAttention
 from keras_luong.layers.multi_head_attention import MultiHeadLuongAttention
 from keras_luong.layers.multi_source_attention import MultiSourceAttention
 from keras_luong.layers.normalizers import entmax15, masked_softmax, sparsemax
+from keras_luong.layers.pointer_generator import PointerGenerator
+from keras_luong.layers.pointer_network import PointerNetwork
 from keras_luong.layers.projection import Project, dot, matmul
 from keras_luong.layers.quantization import Kernel, Quantizable
 from keras_luong.layers.recurrence import INFERENCE, Mode
@@ -63,6 +65,8 @@ __all__ = [
     "MonotonicChunkwiseAttention",
     "MultiHeadLuongAttention",
     "MultiSourceAttention",
+    "PointerGenerator",
+    "PointerNetwork",
     "Project",
     "Quantizable",
     "RecurrentEncoder",

@@ -33,7 +33,7 @@ class Restricted:
     """
 
     def __init__(self, model: Any, ids: Tensor, allowed: Tensor) -> None:
-        self.model, self.allowed = model, allowed
+        self.model, self.ids, self.allowed = model, ids, allowed
         # Gathered here and not in `step`, which runs in a loop.
         matrix, is_embedding = model.output_weights()
         kernel = ops.take(matrix, ids, axis=0 if is_embedding else 1)
@@ -46,16 +46,29 @@ class Restricted:
     def encode(self, source: Tensor) -> tuple[Any, Any]:
         """As the model; a sentence's words are part of its memory."""
         memory, state = self.model.encode(source)
-        return (memory, self.allowed), state
+        places = [_places(source, self.ids)] if self.model.copies else []
+        return (memory, self.allowed, *places), state
 
     def step(
         self, tokens: Tensor, state: Any, memory: Any
     ) -> tuple[Tensor, Any, Tensor]:
         """As the model, with logits [B, K, M]. The tokens are ids of all words."""
-        memory, allowed = memory
+        memory, allowed, *places = memory
         features, state, weights = self.model.step_features(tokens, state, memory)
         features = ops.cast(features, self.kernel.dtype)
         scores = matmul(self.kernel, features, bias=self.bias)
-        scores = ops.cast(scores, "float32")
-        scores = ops.where(ops.expand_dims(allowed, 1), scores, float("-inf"))
+        scores = _only(allowed, ops.cast(scores, "float32"))
+        if self.model.copies:
+            scores = self.model.with_copies(scores, features, tokens, weights, *places)
+            scores = _only(allowed, scores)  # a copy too
         return scores, state, weights
+
+
+def _only(allowed, scores):
+    return ops.where(ops.expand_dims(allowed, 1), scores, float("-inf"))
+
+
+def _places(source, ids):
+    """Where among some ids [M] each source word [B, S] is: int [B, S], or -1."""
+    same = ops.equal(ops.expand_dims(source, -1), ids)
+    return ops.where(ops.any(same, -1), ops.argmax(same, -1), -1)
