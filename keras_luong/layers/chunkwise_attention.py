@@ -92,7 +92,9 @@ class MonotonicChunkwiseAttention(MonotonicAttention):
         >>> attention = kl.MonotonicChunkwiseAttention(
         ...     "general", chunk_size=4, sigmoid_noise=1.0, hard=True
         ... )
-        >>> context = attention(decoder_states, encoder_states, value_mask=mask)
+        >>> states, memory = np.random.rand(2, 3, 8), np.random.rand(2, 9, 8)
+        >>> tuple(attention(states, memory).shape)
+        (2, 3, 8)
     """
 
     _nested = (*MonotonicAttention._nested, "chunk_score_mode")

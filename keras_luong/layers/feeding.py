@@ -33,6 +33,20 @@ class Feeding(keras.layers.Layer):
     Args:
         seed: Seed of the random numbers.
         **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
+
+    Example: every third input of a row is the decoder's own output.
+
+        >>> class EveryThird(kl.Feeding):
+        ...     def is_own(self, length, batch_size):
+        ...         own = keras.ops.arange(length) % 3 == 2
+        ...         return keras.ops.broadcast_to(own[:, None], (length, batch_size))
+        ...
+        ...     def own_input(self, before, inputs, time):
+        ...         return before
+        >>> cell = kl.InputFeedingDecoderCell(8, kl.LuongAttention())
+        >>> decoder = kl.InputFeedingDecoder(cell, feeding=EveryThird())
+        >>> tuple(decoder(np.ones((2, 6, 8)), np.ones((2, 7, 8))).shape)
+        (2, 6, 8)
     """
 
     #: Whether it feeds back in training only, and leaves inference to the teacher.
@@ -218,14 +232,12 @@ class CustomFeeding(Feeding):
         TypeError, ValueError: An argument that is none of the above.
 
     Example:
-        >>> import keras, numpy as np
-        >>> import keras_luong as kl
         >>> def halfway(outputs, teacher_input, time):
         ...     return (outputs + teacher_input) / 2
         >>> cell = kl.InputFeedingDecoderCell(8, kl.LuongAttention())
         >>> decoder = kl.InputFeedingDecoder(cell, feeding=kl.CustomFeeding(halfway))
-        >>> decoder(np.ones((2, 5, 8)), np.ones((2, 7, 8))).shape
-        TensorShape([2, 5, 8])
+        >>> tuple(decoder(np.ones((2, 5, 8)), np.ones((2, 7, 8))).shape)
+        (2, 5, 8)
     """
 
     def __init__(

@@ -48,16 +48,14 @@ class FreeRunning(EmbeddingOrOutput):
         TypeError, ValueError: An argument that is none of the above.
 
     Example:
-        >>> import keras, numpy as np
-        >>> import keras_luong as kl
         >>> forecaster = kl.InputFeedingDecoder(
         ...     kl.InputFeedingDecoderCell(32, kl.LuongAttention()),
         ...     feeding=kl.FreeRunning(12),
         ...     output_layer=keras.layers.Dense(1),
         ... )
         >>> last_value, memory = np.ones((2, 1, 1)), np.ones((2, 7, 32))
-        >>> forecaster(last_value, memory).shape
-        TensorShape([2, 12, 1])
+        >>> tuple(forecaster(last_value, memory).shape)
+        (2, 12, 1)
     """
 
     steps: int

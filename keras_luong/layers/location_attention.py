@@ -51,9 +51,11 @@ class LocationAwareAttention(LuongAttention):
         ValueError, TypeError: An argument that is none of the above.
 
     Example:
-        >>> attention = kl.LocationAwareAttention("concat", units=128)
-        >>> cell = kl.InputFeedingDecoderCell(256, attention)
-        >>> outputs = kl.InputFeedingDecoder(cell)(frames, memory, memory_mask=mask)
+        >>> phones, frames = np.random.rand(2, 4, 6), np.random.rand(2, 50, 8)
+        >>> attention = kl.LocationAwareAttention("concat", units=16, kernel_size=11)
+        >>> cell = kl.InputFeedingDecoderCell(8, attention)
+        >>> tuple(kl.InputFeedingDecoder(cell)(phones, frames).shape)
+        (2, 4, 8)
     """
 
     source_axes = 1  # which positions are beside each other

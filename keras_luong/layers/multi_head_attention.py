@@ -66,8 +66,10 @@ class MultiHeadLuongAttention(LuongAttention):
         ValueError, TypeError: An argument that is none of the above.
 
     Example:
+        >>> states, memory = np.random.rand(2, 3, 8), np.random.rand(2, 5, 8)
         >>> attention = kl.MultiHeadLuongAttention(4, score_mode="concat")
-        >>> context = attention(decoder_states, encoder_states, value_mask=mask)
+        >>> tuple(attention(states, memory).shape)
+        (2, 3, 8)
     """
 
     value_kernel = Kernel()
@@ -164,8 +166,12 @@ class MultiHeadLuongAttention(LuongAttention):
             `weights_dtype` [B, N, Q, S].
 
         Example:
-            >>> memory = attention.prepare(encoder_states, mask)
-            >>> weights = attention.head_weights(decoder_states, memory)
+            >>> states, source = np.ones((2, 3, 8), "f"), np.ones((2, 5, 8), "f")
+            >>> attention = kl.MultiHeadLuongAttention(4)
+            >>> context = attention(states, source)  # which makes its weights
+            >>> weights = attention.head_weights(states, attention.prepare(source))
+            >>> tuple(weights.shape)
+            (2, 4, 3, 5)
         """
         mask = combined_masks(ops.expand_dims(memory.mask, 1), attention_mask)
         mask = ops.expand_dims(mask, 1)

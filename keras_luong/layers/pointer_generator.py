@@ -34,9 +34,10 @@ def copied_weights(weights: Tensor, source_ids: Tensor, size: int) -> Tensor:
         [B, Q, size].
 
     Example:
-        >>> import numpy as np
+        >>> from keras_luong.layers.pointer_generator import copied_weights
         >>> weights = np.array([[[0.5, 0.25, 0.25]]], "float32")
-        >>> copied_weights(weights, np.array([[2, 0, 2]]), 4).numpy().tolist()
+        >>> copied = copied_weights(weights, np.array([[2, 0, 2]]), 4)
+        >>> keras.ops.convert_to_numpy(copied).tolist()
         [[[0.25, 0.0, 0.75, 0.0]]]
     """
     # A scatter is several times faster than a product with one-hot vectors, on a CPU,
@@ -68,9 +69,9 @@ class PointerGenerator(UncastLayer):
 
     Args:
         num_extra_ids: How many ids n beyond the vocabulary there are.
-        kernel_initializer, bias_initializer: As in `keras.layers.Dense`; likewise
-            `kernel_regularizer`, `bias_regularizer`, `kernel_constraint` and
-            `bias_constraint`.
+        kernel_initializer, bias_initializer: As in `keras.layers.Dense`.
+        kernel_regularizer, bias_regularizer: Likewise.
+        kernel_constraint, bias_constraint: Likewise.
         **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -93,9 +94,6 @@ class PointerGenerator(UncastLayer):
             fit.
 
     Example:
-        >>> import keras
-        >>> import keras_luong as kl
-        >>> import numpy as np
         >>> rng = np.random.default_rng(0)
         >>> states, memory = rng.random((1, 2, 8)), rng.random((1, 3, 8))
         >>> attention = kl.LuongAttention()
@@ -104,8 +102,8 @@ class PointerGenerator(UncastLayer):
         >>> logits = keras.layers.Dense(9)(h_tilde)
         >>> source_ids = np.array([[4, 9, 3]])  # 9 is a word that nobody knows
         >>> copying = kl.PointerGenerator(num_extra_ids=2)
-        >>> copying(h_tilde, logits, weights, source_ids).shape
-        TensorShape([1, 2, 11])
+        >>> tuple(copying(h_tilde, logits, weights, source_ids).shape)
+        (1, 2, 11)
     """
 
     def __init__(

@@ -80,9 +80,6 @@ class PointerNetwork(UncastLayer):
 
     Example: a model to train and to search with.
 
-        >>> import keras
-        >>> import keras_luong as kl
-        >>> import numpy as np
         >>> class Sorter(keras.Model):
         ...     def __init__(self, units):
         ...         super().__init__()
@@ -103,8 +100,8 @@ class PointerNetwork(UncastLayer):
         ...         return self.pointer.step(tokens, state, memory)
         >>> model = Sorter(8)
         >>> numbers = np.random.default_rng(0).random((2, 5, 1), "float32")
-        >>> model({"source": numbers, "target": np.zeros((2, 1), "int32")}).shape
-        TensorShape([2, 1, 6])
+        >>> tuple(model({"source": numbers, "target": np.zeros((2, 1), "int32")}).shape)
+        (2, 1, 6)
         >>> search = kl.BeamSearch(
         ...     2, max_length=6, no_repeat_ngram=1, bos_id=0, eos_id=0, pad_id=0)
         >>> positions = kl.generate(model, numbers, search).ids[:, 0] - 1

@@ -69,8 +69,6 @@ class ScheduledEmbedding(Scheduled):
         TypeError, ValueError: An argument that is none of the above.
 
     Example:
-        >>> import keras, numpy as np
-        >>> import keras_luong as kl
         >>> embedding = keras.layers.Embedding(100, 16)
         >>> slowly = keras.optimizers.schedules.PolynomialDecay(0.0, 10_000, 0.5)
         >>> decoder = kl.InputFeedingDecoder(
@@ -79,8 +77,8 @@ class ScheduledEmbedding(Scheduled):
         ...     output_layer=keras.layers.Dense(100),
         ... )
         >>> words, memory = np.ones((2, 5), "int32"), np.ones((2, 7, 32), "float32")
-        >>> decoder(embedding(words), memory, training=True).shape
-        TensorShape([2, 5, 100])
+        >>> tuple(decoder(embedding(words), memory, training=True).shape)
+        (2, 5, 100)
     """
 
     def __init__(
@@ -121,16 +119,14 @@ class ScheduledOutput(Scheduled):
         TypeError, ValueError: An argument that is none of the above.
 
     Example:
-        >>> import keras, numpy as np
-        >>> import keras_luong as kl
         >>> decoder = kl.InputFeedingDecoder(
         ...     kl.InputFeedingDecoderCell(32, kl.LuongAttention()),
         ...     feeding=kl.ScheduledOutput(0.25),
         ...     output_layer=keras.layers.Dense(1),
         ... )
         >>> values, memory = np.ones((2, 5, 1)), np.ones((2, 7, 32))
-        >>> decoder(values, memory, training=True).shape
-        TensorShape([2, 5, 1])
+        >>> tuple(decoder(values, memory, training=True).shape)
+        (2, 5, 1)
     """
 
     def __init__(
