@@ -243,6 +243,10 @@ class TestSources:
         given = self.given((np.ones([2, 3]), {"x": np.ones([2, 1], int)}))
         assert isinstance(given, tuple) and given[1]["x"].dtype == tf.int32
 
+    def test_a_nest_may_have_a_number_for_each_sentence(self):
+        given = self.given((np.ones([2, 3, 4]), np.array([3, 1])))
+        assert given[1].shape == (2,) and given[1].dtype == tf.int32
+
     @pytest.mark.parametrize(
         ("source", "error", "message"),
         [
