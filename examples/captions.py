@@ -1,18 +1,12 @@
 """Captions of pictures: attention over two dimensions, and a search for any model.
 
-Of a picture with two shapes a model says "red disc above blue square". Its memory are 6 x 6
-places; `encode` and `step` are all that `kl.generate` asks of it. What is drawn at the end
-shows where each word was seen.
-
-    python examples/captions.py
+Two shapes are "red disc above blue square". The memory has 6 x 6 places; `encode` and
+`step` are all that `kl.generate` asks of a model. It draws where each word was seen.
 """
-
-from __future__ import annotations
 
 import keras
 import matplotlib.pyplot as plt
 import numpy as np
-from keras import ops
 
 import keras_luong as kl
 
@@ -33,8 +27,8 @@ def data(seed: int, size: int):
             distance = np.hypot if shape == "disc" else np.maximum
             picture[distance(abs(Y - y), abs(X - x)) < 4.2, :3] = COLOURS[colour]
             words += [colour, shape]
-        where = "beside" if places[0] // 2 == places[1] // 2 else "above"
-        captions.append(["<s>", *words[:2], where, *words[2:], "</s>"])
+        words.insert(2, "beside" if places[0] // 2 == places[1] // 2 else "above")
+        captions.append(["<s>", *words, "</s>"])
     return pictures.astype("float32"), np.vectorize(WORDS.index)(captions)
 
 
@@ -43,26 +37,23 @@ class Captioner(keras.Model):
 
     def __init__(self, units: int = 64) -> None:
         super().__init__()
-        self.see = keras.Sequential()
-        for n in (units // 2, units):
-            self.see.add(keras.layers.Conv2D(n, 3, padding="same", activation="relu"))
-            self.see.add(keras.layers.MaxPooling2D())
-        self.see.add(keras.layers.Reshape((-1, units)))
+        options = {"padding": "same", "activation": "relu"}
+        see = [keras.layers.Conv2D(n, 3, 2, **options) for n in (32, units)]
+        self.see = keras.Sequential([*see, keras.layers.Reshape((-1, units))])
         self.embed = keras.layers.Embedding(len(WORDS), units)
-        cell = kl.InputFeedingDecoderCell(units, kl.LuongAttention("concat"))
-        self.decoder = kl.InputFeedingDecoder(cell)
+        self.cell = kl.InputFeedingDecoderCell(units, kl.LuongAttention("concat"))
+        self.decoder = kl.InputFeedingDecoder(self.cell)
         self.score = keras.layers.Dense(len(WORDS))
 
     def call(self, inputs):
-        memory, words = self.see(inputs[0]), self.embed(inputs[1])
-        return self.score(self.decoder(words, memory))
+        return self.score(self.decoder(self.embed(inputs[1]), self.see(inputs[0])))
 
     def encode(self, pictures):
-        memory = self.decoder.cell.prepare(self.see(pictures))
-        return memory, self.decoder.cell.initial_states((ops.shape(pictures)[0], 1))
+        memory = self.cell.prepare(self.see(pictures))
+        return memory, self.cell.initial_states((keras.ops.shape(pictures)[0], 1))
 
     def step(self, tokens, state, memory):
-        h_tilde, state, weights = self.decoder.cell(self.embed(tokens), state, memory)
+        h_tilde, state, weights = self.cell(self.embed(tokens), state, memory)
         return self.score(h_tilde), state, weights
 
 
@@ -72,14 +63,13 @@ def main(size: int = 4000, epochs: int = 8, picture: str = "captions.png") -> fl
     model, (pictures, words), (new, wanted) = Captioner(), data(0, size), data(1, 300)
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     model.fit((pictures, words[:, :-1]), words[:, 1:], epochs=epochs, verbose=2)
-    found = kl.generate(model, new, max_length=6)
+    found = kl.generate(model, new, min_length=6, max_length=6)
     right = np.mean(np.all(found.ids[:, 0] == wanted[:, 1:], axis=1))
-    print(f"{right:.1%} of {len(new)} captions are right in every word")
+    print(f"{right:.1%} of 300 captions are right")
     figure, plots = plt.subplots(3, 5, figsize=(9, 6), layout="constrained")
     for (row, word), plot in np.ndenumerate(plots):
-        seen = found.weights[row, 0, word].numpy().reshape(6, 6)
-        shade = np.kron(seen / seen.max(), np.ones((4, 4)))[..., None]
-        plot.imshow(new[row, ..., :3] * (0.25 + 0.75 * shade))
+        seen = np.kron(np.reshape(found.weights[row, 0, word], (6, 6)), np.ones((4, 4)))
+        plot.imshow(new[row, ..., :3] * (0.25 + 0.75 * seen / seen.max())[..., None])
         plot.set(title=WORDS[found.ids[row, 0, word]], xticks=[], yticks=[])
     figure.savefig(picture)
     return float(right)

@@ -1,14 +1,9 @@
 """A score of your own: attention by distance, which a dot product cannot see.
 
-Points of the plane have colours; asked for is the colour of the point nearest to a place.
-`-‖h - h̄‖² = 2 h·h̄ - ‖h̄‖² - ‖h‖²`: the first is a dot product, the second is the source's
-alone, and a softmax ignores the third. So it is one product, `[h; 1] · [2h̄; -‖h̄‖²]`. The
-picture shows the colour that each place gets.
-
-    python examples/custom_score.py
+Points of the plane have colours; asked for is the colour of the nearest point.
+`-‖h - h̄‖² = 2 h·h̄ - ‖h̄‖² - ‖h‖²`: the first is a dot product, the second is the
+source's, and a softmax ignores the third. So it is one product, `[h; 1] · [2h̄; -‖h̄‖²]`.
 """
-
-from __future__ import annotations
 
 import keras
 import matplotlib.pyplot as plt
@@ -39,7 +34,7 @@ class DistanceScore(kl.Score):
 
 
 def batch(seed: int, size: int):
-    """Places [B, Q, 2], points [B, S, 2], their colours [B, S, 3]; the colours wanted."""
+    """Places [B, Q, 2], points [B, S, 2] and colours [B, S, 3]; the colours wanted."""
     rng = np.random.default_rng(seed)
     there, places = (rng.uniform(-1, 1, (size, n, 2)) for n in (8, 16))
     colours = np.eye(3)[rng.integers(3, size=(size, 8))]

@@ -1,13 +1,9 @@
 """Dates as people write them to ISO 8601: the classic of attention, letter by letter.
 
-"Thursday, 5 March 1987" becomes "1987-03-05". Ids of letters go into `kl.Seq2Seq`, which
-is trained by `fit` and asked by `kl.generate`. The picture shows where the model looks
+"Thursday, 5 March 1987" becomes "1987-03-05". Ids of letters go into `kl.Seq2Seq`,
+which is trained by `fit` and asked by `kl.generate`. The picture shows where it looks
 when it writes the year, the month and the day.
-
-    python examples/dates.py
 """
-
-from __future__ import annotations
 
 import datetime
 import random
@@ -63,7 +59,7 @@ def main(examples: int = 8000, epochs: int = 3) -> float:
     print(f"{right.mean():.1%} of 500 new dates are right")
     length = len(written[0]) + 1
     weights = np.array(found.weights[0, 0, :, :length])
-    letters = [*"".join(map(letter, found.ids[0, 0])), "</s>"][: len(weights)]
+    letters = [letter(token) for token in found.ids[0, 0]]
     save_attention(PICTURE, weights, [*written[0], "</s>"], letters, written[0])
     print(f"Where it looked: {PICTURE}")
     return float(right.mean())
@@ -71,7 +67,7 @@ def main(examples: int = 8000, epochs: int = 3) -> float:
 
 def letter(token) -> str:
     """The letter of an id."""
-    return LETTERS[int(token) - FIRST] if token >= FIRST else ""
+    return LETTERS[int(token) - FIRST] if token >= FIRST else "</s>"
 
 
 if __name__ == "__main__":

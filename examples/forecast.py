@@ -1,14 +1,9 @@
 """Forecasting a day by hours: attention reads the hour where it was before.
 
-Each series repeats a pattern of its own every 24 hours, with noise, and three days are
-known. Its hours enter one by one, and so do the hours of the next day, of which nothing is
-known but what time it is. A plain LSTM has to keep 24 values in its state; the attention
-can go and look. The picture shows where: at the same hour of the three days.
-
-    python examples/forecast.py
+Each series repeats a pattern of its own every 24 hours, with noise; three days are
+known. A plain LSTM keeps 24 values in its state; attention goes and looks. The picture
+shows where: at the same hour of the days before.
 """
-
-from __future__ import annotations
 
 import keras
 import matplotlib.pyplot as plt
@@ -21,7 +16,7 @@ HORIZONS = (1, 6, 12, 24)
 
 
 def data(seed: int, size: int):
-    """[past and its clock [B, 72, 1 + 24], the future's clock [B, 24, 24]], y [B, 24]."""
+    """Past [B, 72, 1 + 24] with its clock, the future's [B, 24, 24]; y [B, 24]."""
     rng = np.random.default_rng(seed)
     pattern = rng.normal(size=(size, DAY))
     series = np.tile(pattern, (1, 4)) + NOISE * rng.normal(size=(size, KNOWN + DAY))

@@ -1,13 +1,9 @@
 """Attention pooling: what a sentence is about, and which words say so.
 
-One learned query attends to the words, however many there are, and what it brings back is
-classified. The data are the embedded phrases: is a sentence about money, the time of day,
-a date, or something else? The picture shows the words that decide it.
-
-    python examples/pooling.py
+One learned query attends to the words, however many there are, and what it brings back
+is classified. The data are the embedded phrases: is a sentence about money, the time of
+day, a date, or something else? The picture shows the words that decide it.
 """
-
-from __future__ import annotations
 
 import re
 
