@@ -8,6 +8,7 @@ prefix.
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from keras_luong.config.fields import NotNegative
 from keras_luong.decoding.cast_once import cast_once
 from keras_luong.decoding.constraints import constrained, forced_tokens, repeats
 from keras_luong.decoding.history import History, record, trace_back
+from keras_luong.decoding.hoisting import hoisted
 from keras_luong.decoding.hypotheses import IMPOSSIBLE, Hypotheses, Written
 from keras_luong.decoding.penalties import (
     CoveragePenalty,
@@ -55,12 +57,12 @@ from keras_luong.decoding.sources import (
 from keras_luong.decoding.special_tokens import SpecialTokens
 from keras_luong.decoding.stepping import (
     StepModel,
-    attention,
-    ensure_shape,
     flat_positions,
     follow,
     keep_shapes,
+    repeated,
     split_log_softmax,
+    take_step,
 )
 from keras_luong.decoding.top_k import top_k
 
@@ -221,40 +223,44 @@ class BeamSearch(SpecialTokens):
                 model, source, prefix_ids, self._proposals
             )
         memory, state = model.encode(source)
-        sentences = self._sentences(source, prefix_ids, memory)
+        start = self._start(self._sentences(source, prefix_ids, memory), state)
+        step, (logits, _, weights) = self._step(model, start)
+        if ids is None:
+            self.check_logits(logits)
+        start = self._recording(start, source, weights)
 
         def body(now):
-            after = self._extend(now, self._ask(model, now), ids)
+            after = self._extend(now, step(now), ids)
             beams = keep_shapes(after.beams, now.beams)
             pool = keep_shapes(after.pool, now.pool)
             return [self._without_decided(after._replace(beams=beams, pool=pool))]
 
         def any_open(now):
-            return tf.reduce_any(now.beams.log_probs > IMPOSSIBLE)
+            return (now.time == 0) | tf.reduce_any(now.beams.log_probs > IMPOSSIBLE)
 
-        # The first step has one beam, so the memory and the state need no tiling.
-        start = self._start(sentences, state)
-        said = self._ask(model, start)
-        start = self._recording(start, source, said)
-        first = self._without_decided(self._extend(start, said, ids))
-        shapes = [loop_shapes(first)] if self.compact else None
-        (end,) = tf.while_loop(any_open, body, [first], shapes)
+        shapes = loop_shapes(start, self.compact)
+        (end,) = tf.while_loop(any_open, body, [start], [shapes])
         pool = end.pool
         if self.compact:
             pool = scattered(end.decided, end.sentences.rows, pool)
         return trace_back(pool, end.history, end.time, self.pad_id)
 
-    def _ask(self, model, now):
-        """Takes the model's step: logits [A, K, V], state, attention."""
-        beams = now.beams
-        logits, state, weights = model.step(
-            beams.tokens, beams.state, now.sentences.memory
+    def _step(self, model, start):
+        """Returns the model's step, as a function of the search's state; a result."""
+        beams, memory = start.beams, start.sentences.memory
+        if self.compact:  # the memory changes too
+            step, like = hoisted(
+                partial(take_step, model), beams.tokens, beams.state, memory
+            )
+            return lambda now: step(
+                now.beams.tokens, now.beams.state, now.sentences.memory
+            ), like
+        step, like = hoisted(
+            lambda tokens, state: take_step(model, tokens, state, memory),
+            beams.tokens,
+            beams.state,
         )
-        # The graph of a loaded model may have lost the number of beams.
-        count = beams.tokens.shape[1]
-        logits = ensure_shape(tf.cast(logits, tf.float32), [None, count, None])
-        state = keep_shapes(state, beams.state)
-        return logits, state, attention(weights, count)
+        return lambda now: step(now.beams.tokens, now.beams.state), like
 
     def _extend(self, now, said, ids):
         """Extends every open hypothesis by one token, by what the model said."""
@@ -298,16 +304,18 @@ class BeamSearch(SpecialTokens):
     def _start(self, sentences, state):
         """Returns a state with one open hypothesis per sentence and empty pools."""
         count = tf.shape(sentences.rows)[0]
-        tokens = tf.fill([count, 1], self.bos_id)
-        beams = Beams(tokens, tf.zeros([count, 1]), state, coverage=[], written=[])
+        tokens = tf.fill([count, self.beam_width], self.bos_id)
+        one = [0.0, *[IMPOSSIBLE] * (self.beam_width - 1)]
+        log_probs = tf.repeat(tf.constant([one]), count, axis=0)
+        state = repeated(state, self.beam_width)
+        beams = Beams(tokens, log_probs, state, coverage=[], written=[])
         nothing = tf.fill([count, self.n_best], IMPOSSIBLE)
         nowhere = tf.zeros([count, self.n_best], tf.int32)
         pool = Pool(nothing, nothing, nowhere, nowhere)
         return SearchState(tf.constant(0), sentences, beams, pool, pool, None)
 
-    def _recording(self, now, source, said):
-        """Returns the state with room for what the model's first step is like."""
-        *_, weights = said
+    def _recording(self, now, source, weights):
+        """Returns the state with room for attention such as `weights`."""
         sentences, beams = now.sentences, now.beams
         if self._coverage_penalty:
             if not weights:
@@ -315,7 +323,10 @@ class BeamSearch(SpecialTokens):
                     "A coverage penalty needs a model whose step returns attention "
                     f"weights. Received: None, for {self.coverage_penalty!r}"
                 )
-            beams = beams._replace(coverage=[tf.zeros_like(flat_positions(*weights))])
+            # Where the number of positions is not known yet, one will grow to it.
+            positions = weights[0].shape[2:].num_elements() or 1
+            shape = [*tf.unstack(tf.shape(beams.tokens)), positions]
+            beams = beams._replace(coverage=[tf.zeros(shape)])
             mask = source_mask(source, self.pad_id, weights[0].shape[2:])
             sentences = sentences._replace(mask=[mask])
         size = tf.maximum(1, tf.reduce_max(sentences.limits))
@@ -356,8 +367,6 @@ class BeamSearch(SpecialTokens):
             Log-probabilities of the extended hypotheses [A, K, n], -inf for impossible
             ones, and their last tokens.
         """
-        if ids is None:
-            self.check_logits(logits)
         normalisers, possible = split_log_softmax(logits)
         prefix, forced = now.sentences.prefix, None
         if prefix.shape[1] != 0:
@@ -392,16 +401,12 @@ class BeamSearch(SpecialTokens):
 
     def _choose(self, beams, totals, tokens, state, time):
         """Returns the best `beam_width` proposals, and the beam that each extends."""
-        old, proposals = totals.shape[1:3]
-        # One beam may propose fewer than `beam_width`, if the vocabulary is small.
-        missing = [[0, 0], [0, max(0, self.beam_width - old * proposals)]]
-        flat = [-1, old * proposals]
-        totals = tf.pad(tf.reshape(totals, flat), missing, constant_values=IMPOSSIBLE)
-        tokens = tf.pad(tf.reshape(tokens, flat), missing, constant_values=self.eos_id)
+        count = totals.shape[2]
+        flat = [-1, self.beam_width * count]
         # At a tie the lower index comes first.
-        totals, chosen = tf.math.top_k(totals, self.beam_width)
-        parents = tf.minimum(chosen // proposals, old - 1)
-        tokens = follow(tokens, chosen)
+        totals, chosen = tf.math.top_k(tf.reshape(totals, flat), self.beam_width)
+        parents = chosen // count
+        tokens = follow(tf.reshape(tokens, flat), chosen)
         written = [
             tf.where(tf.range(tf.shape(x)[2]) == time, tokens[..., None], x)
             for x in follow(beams.written, parents)

@@ -69,15 +69,23 @@ def compacted(now: SearchState) -> SearchState:
     return SearchState(now.time, sentences, beams, pool, decided, now.history)
 
 
-def loop_shapes(now: SearchState) -> SearchState:
-    """Returns the shapes of a loop whose number of sentences A changes."""
+def loop_shapes(now: SearchState, compact: bool) -> SearchState:
+    """Returns the shapes of a search's loop.
 
-    def any_rows(x):
-        return tf.TensorShape([None, *x.shape[1:]])
+    Args:
+        now: The state before it.
+        compact: Whether the number of sentences A changes.
+    """
+
+    def in_loop(x):
+        return tf.TensorShape([None, *x.shape[1:]]) if compact else x.shape
 
     sentences, beams, pool = tf.nest.map_structure(
-        any_rows, (now.sentences, now.beams, now.pool)
+        in_loop, (now.sentences, now.beams, now.pool)
     )
+    # One position before the first step, if the source's length is not known.
+    coverage = [x[:2].concatenate([None]) if x[2] == 1 else x for x in beams.coverage]
+    beams = beams._replace(coverage=coverage)
     decided = tf.nest.map_structure(lambda x: x.shape, now.decided)
     history = tf.nest.map_structure(lambda _: None, now.history)
     return SearchState(now.time.shape, sentences, beams, pool, decided, history)

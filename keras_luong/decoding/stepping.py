@@ -143,6 +143,34 @@ def restricted(model: Any, ids: tf.Tensor, allowed: tf.Tensor) -> StepModel:
     return model.restricted(ids, allowed)
 
 
+def take_step(
+    model: StepModel, tokens: tf.Tensor, state: Any, memory: Any
+) -> tuple[tf.Tensor, Any, list[tf.Tensor]]:
+    """Takes a model's step, and knows shapes that its graph may have lost.
+
+    Args:
+        model: A `StepModel`.
+        tokens: int32 [B, K].
+        state: Its state.
+        memory: Its memory.
+
+    Returns:
+        Logits, float32 [B, K, V]; the new state; the attention as float32 [B, K, ...],
+        or nothing if there is none.
+    """
+    logits, new_state, weights = model.step(tokens, state, memory)
+    count = tokens.shape[1]
+    logits = ensure_shape(tf.cast(logits, tf.float32), [None, count, None])
+    return logits, keep_shapes(new_state, state), attention(weights, count)
+
+
+def repeated(state: Any, count: int) -> Any:
+    """Returns a first state, a nest with leaves [B, 1, ...], for several beams."""
+    if count == 1:
+        return state
+    return tf.nest.map_structure(lambda x: tf.repeat(x, count, axis=1), state)
+
+
 def split_log_softmax(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Splits a log-softmax: the logits rank the tokens, the normaliser is the rest.
 
