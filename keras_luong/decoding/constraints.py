@@ -69,21 +69,19 @@ def constrained(
     masks: list[Any],
     forced: tf.Tensor | None,
     pad_id: int,
-    ids: tf.Tensor | None,
+    ids: Any,
 ) -> tf.Tensor:
     """Returns the logits, with -inf where constraints forbid an id.
 
     Args:
         logits: [B, K, V], or [B, K, M] of the shortlisted words.
-        masks: bool, broadcastable to [B, K, V]: ids that are forbidden.
-        forced: int32 [B, 1, 1], what `forced_tokens` returned, or None.
+        masks: bool, broadcastable to the logits: tokens that are forbidden.
+        forced: int32 [B], what `forced_tokens` returned, or None.
         pad_id: The id of padding.
-        ids: int32 [M], the shortlisted words, or None.
+        ids: Integers [V] or [M], the tokens' ids.
     """
-    if ids is not None:
-        masks = [tf.gather(mask, ids, axis=-1) for mask in masks]
     banned = functools.reduce(operator.or_, masks) if masks else False
     if forced is not None:
-        others = (tf.range(logits.shape[-1]) if ids is None else ids) != forced
-        banned = tf.where(forced == pad_id, banned, others)
+        forced = forced[:, None, None]
+        banned = tf.where(forced == pad_id, banned, ids != forced)
     return logits if banned is False else tf.where(banned, IMPOSSIBLE, logits)

@@ -30,7 +30,8 @@ def hoisted(function: Callable[..., Any], *like: Any) -> tuple[Callable[..., Any
             result. It is returned as it is where there is nothing to gain or something
             to lose: where TensorFlow runs eagerly, or records gradients; and if the
             function draws random numbers, prints or assigns.
-        *like: Arguments of the same structure, dtypes and shapes as those of the calls.
+        *like: Arguments of the first call; those of the others have the same structure,
+            dtypes and shapes.
 
     Returns:
         The function, and a result of it, of which only the structure and the known
@@ -41,7 +42,8 @@ def hoisted(function: Callable[..., Any], *like: Any) -> tuple[Callable[..., Any
         >>> tf.while_loop(any_open, lambda x: [step(x)], [x])
     """
     if tf.executing_eagerly():
-        return function, function(*like)
+        first = function(*like)
+        return _after(first, function), first
     graph = scratch_graph()
     with graph.as_default():
         given = tf.nest.map_structure(_placeholder, like)
@@ -51,6 +53,12 @@ def hoisted(function: Callable[..., Any], *like: Any) -> tuple[Callable[..., Any
     if acts or is_recorded():
         return function, results
     return _Split(graph, given, results), results
+
+
+def _after(result, function):
+    """A function that returns `result` of its first call, and computes the others."""
+    results = [result]
+    return lambda *arguments: results.pop() if results else function(*arguments)
 
 
 def _placeholder(x):

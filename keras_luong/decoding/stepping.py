@@ -168,7 +168,9 @@ def repeated(state: Any, count: int) -> Any:
     """Returns a first state, a nest with leaves [B, 1, ...], for several beams."""
     if count == 1:
         return state
-    return tf.nest.map_structure(lambda x: tf.repeat(x, count, axis=1), state)
+    return tf.nest.map_structure(
+        lambda x: tf.tile(x, [1, count, *[1] * (x.shape.rank - 2)]), state
+    )
 
 
 def split_log_softmax(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -186,7 +188,10 @@ def split_log_softmax(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         finite, bool [..., 1]. They are not finite if all logits are -inf, or one of
         them is NaN or +inf; then no token is possible.
     """
-    normalisers = tf.reduce_logsumexp(logits, axis=-1, keepdims=True)
+    # Not tf.reduce_logsumexp, which takes care of rows that are not possible anyway.
+    peak = tf.reduce_max(logits, axis=-1, keepdims=True)
+    total = tf.reduce_sum(tf.exp(logits - peak), axis=-1, keepdims=True)
+    normalisers = tf.math.log(total) + peak
     return normalisers, tf.math.is_finite(normalisers)
 
 
