@@ -251,7 +251,9 @@ class BeamSearch(SpecialTokens):
             step, like = hoisted(lambda *x: take_step(model, *x, memory), *given)
             return lambda now: step(now.beams.tokens, now.beams.state), like
         # The memory changes as well.
-        step, like = hoisted(lambda *x: take_step(model, *x), *given, memory)
+        step, like = hoisted(
+            lambda *x: take_step(model, *x), *given, memory, rows_leave=True
+        )
 
         def step_all(now):
             return step(now.beams.tokens, now.beams.state, now.sentences.memory)

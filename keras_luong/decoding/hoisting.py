@@ -19,7 +19,9 @@ from keras_luong.compat import in_this_graph, is_recorded, scratch_graph
 READS = ("ReadVariableOp", "ResourceGather")
 
 
-def hoisted(function: Callable[..., Any], *like: Any) -> tuple[Callable[..., Any], Any]:
+def hoisted(
+    function: Callable[..., Any], *like: Any, rows_leave: bool = False
+) -> tuple[Callable[..., Any], Any]:
     """Returns the same function, for a loop that begins after this call.
 
     The function is traced now. Its operations that depend on none of its arguments
@@ -32,6 +34,7 @@ def hoisted(function: Callable[..., Any], *like: Any) -> tuple[Callable[..., Any
             function draws random numbers, prints or assigns.
         *like: Arguments of the first call; those of the others have the same structure,
             dtypes and shapes.
+        rows_leave: Whether the arguments have fewer and fewer rows, on their first axis.
 
     Returns:
         The function, and a result of it, of which only the structure and the known
@@ -46,7 +49,7 @@ def hoisted(function: Callable[..., Any], *like: Any) -> tuple[Callable[..., Any
         return _after(first, function), first
     graph = scratch_graph()
     with graph.as_default():
-        given = tf.nest.map_structure(_placeholder, like)
+        given = tf.nest.map_structure(lambda x: _placeholder(x, rows_leave), like)
         results = function(*given)
     operations = graph.get_operations()
     acts = any(op.op_def.is_stateful and op.type not in READS for op in operations)
@@ -61,8 +64,9 @@ def _after(result, function):
     return lambda *arguments: results.pop() if results else function(*arguments)
 
 
-def _placeholder(x):
-    return tf.compat.v1.placeholder(x.dtype, x.shape)
+def _placeholder(x, rows_leave):
+    shape = [None, *x.shape[1:]] if rows_leave else x.shape
+    return tf.compat.v1.placeholder(x.dtype, shape)
 
 
 class _Split:
