@@ -34,7 +34,7 @@ def hoisted(
             function draws random numbers, prints or assigns.
         *like: Arguments of the first call; those of the others have the same structure,
             dtypes and shapes.
-        rows_leave: Whether the arguments have fewer and fewer rows, on their first axis.
+        rows_leave: Whether the calls have fewer and fewer rows, on their first axis.
 
     Returns:
         The function, and a result of it, of which only the structure and the known

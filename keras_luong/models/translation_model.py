@@ -178,7 +178,7 @@ class TranslationModel(FusedModel):
         features, state, weights = self.step_features(tokens, state, memory)
         # As rows: Keras would compute the shape of the product at every step.
         scores = logits(self, rows(features))
-        scores = ops.reshape(scores, (*leading_axes(features), scores.shape[-1]))
+        scores = ops.reshape(scores, (*leading_axes(features), ops.shape(scores)[-1]))
         return ops.cast(scores, "float32"), state, weights
 
     def restricted(self, ids: Tensor, allowed: Tensor) -> Restricted:
