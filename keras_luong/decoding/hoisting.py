@@ -50,12 +50,17 @@ def hoisted(
     graph = scratch_graph()
     with graph.as_default():
         given = tf.nest.map_structure(lambda x: _placeholder(x, rows_leave), like)
-        results = function(*given)
+        results = tf.nest.map_structure(_in_this_graph, function(*given))
     operations = graph.get_operations()
     acts = any(op.op_def.is_stateful and op.type not in READS for op in operations)
     if acts or is_recorded():
         return function, results
     return _Split(graph, given, results), results
+
+
+def _in_this_graph(x):
+    """A result as this graph's own tensor, where it may be another's or a variable."""
+    return x if x is None else in_this_graph(tf.convert_to_tensor(x))
 
 
 def _after(result, function):
