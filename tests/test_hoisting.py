@@ -16,11 +16,12 @@ def kernel():
 def twice(function, x):
     """A loop of two steps of `function`, which returns a tensor first."""
     step, like = hoisted(function, x)
-    assert step(x)[0].shape == like[0].shape
-    step, _ = hoisted(function, x)
-    return tf.while_loop(lambda i, _: i < 2, lambda i, x: (i + 1, step(x)[0]), [0, x])[
-        1
-    ]
+    assert like[0].shape[1:] == x.shape[1:]
+
+    def body(i, x):
+        return i + 1, step(x)[0]
+
+    return tf.while_loop(lambda i, _: i < 2, body, [0, x])[1]
 
 
 def steps(kernel, scale):
