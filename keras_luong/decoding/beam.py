@@ -8,6 +8,7 @@ prefix.
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,17 @@ import tensorflow as tf
 
 from keras_luong.config.fields import NotNegative
 from keras_luong.decoding.cast_once import cast_once
-from keras_luong.decoding.constraints import constrained, forced_tokens, repeats
+from keras_luong.decoding.constraints import (
+    constrained,
+    forced_tokens,
+    repeats,
+    words_of,
+)
 from keras_luong.decoding.extensions import best_extensions
 from keras_luong.decoding.history import History, record, trace_back
 from keras_luong.decoding.hoisting import hoisted
 from keras_luong.decoding.hypotheses import IMPOSSIBLE, Hypotheses, Written
+from keras_luong.decoding.limits import longest, shortest
 from keras_luong.decoding.penalties import (
     CoveragePenalty,
     coverage_penalty_of,
@@ -51,10 +58,7 @@ from keras_luong.decoding.sources import (
     check_target_ids,
     count_of,
     known_count_of,
-    length_limits,
-    share_of_lengths,
     source_mask,
-    token_counts,
 )
 from keras_luong.decoding.special_tokens import SpecialTokens
 from keras_luong.decoding.stepping import (
@@ -220,12 +224,16 @@ class BeamSearch(SpecialTokens):
         if self.shortlist is not None:
             ids, model = self.shortlist.restrict(model, source, prefix_ids)
         memory, state = model.encode(source)
-        start = self._start(self._sentences(source, prefix_ids, memory), state)
+        limits = longest(self, source, prefix_ids)
+        least = shortest(self, source, limits)
+        rows = tf.range(count_of(source))
+        sentences = Sentences(rows, limits, least, prefix_ids, [], memory)
+        start = self._start(sentences, state)
         step, (logits, _, weights) = self._step(model, start)
         if ids is None:
             self.check_logits(logits)
         start = self._recording(start, source, weights)
-        words = self._words(logits, ids)
+        words = words_of(logits, self._never, ids)
 
         def body(now):
             after = self._extend(now, step(now), words)
@@ -240,19 +248,26 @@ class BeamSearch(SpecialTokens):
         shapes = loop_shapes(start, self.compact)
         (end,) = tf.while_loop(any_open, body, [start], [shapes])
         ended = all_ended(end) if self.compact else end.ended
-        pool = self._closed(ended, start.sentences.limits)
+        pool = self._closed(ended, limits)
         return trace_back(pool, end.history, end.time, self.pad_id)
 
     def _step(self, model, start):
         """Returns the model's step, as a function of the search's state; a result."""
         beams, memory = start.beams, start.sentences.memory
-        given = beams.tokens, beams.state
         if not self.compact:
-            step, like = hoisted(lambda *x: take_step(model, *x, memory), *given)
+            step, like = hoisted(
+                lambda tokens, state: take_step(model, tokens, state, memory),
+                beams.tokens,
+                beams.state,
+            )
             return lambda now: step(now.beams.tokens, now.beams.state), like
         # The memory changes as well.
         step, like = hoisted(
-            lambda *x: take_step(model, *x), *given, memory, rows_leave=True
+            partial(take_step, model),
+            beams.tokens,
+            beams.state,
+            memory,
+            rows_leave=True,
         )
 
         def step_all(now):
@@ -279,35 +294,6 @@ class BeamSearch(SpecialTokens):
         return now._replace(
             time=now.time + 1, beams=beams, ended=ended, history=history
         )
-
-    def _sentences(self, source, prefix_ids, memory):
-        """Returns the limits, prefix and memory of each sentence."""
-        if self.max_length_ratio is None:
-            limits = length_limits(source, self.max_length, self.pad_id)
-        else:
-            limits = tf.maximum(1, self._relative("max_length_ratio", source))
-            if self.max_length is not None:
-                limits = tf.minimum(limits, self.max_length)
-        if prefix_ids.shape[1] != 0:
-            prefix = token_counts(prefix_ids, self.pad_id)
-            longer = tf.maximum(limits, prefix + 1)
-            limits = tf.where(prefix > 0, longer, limits)
-        rows, limits = tf.range(count_of(source)), limits[:, None]
-        least = [x[:, None] for x in self._least(source)]
-        least = [tf.minimum(x, limits) for x in least]
-        return Sentences(rows, limits, least, prefix_ids, [], memory)
-
-    def _least(self, source):
-        """Returns the minimum lengths [B]; nothing if there are none."""
-        least = []
-        if self.min_length:
-            least.append(tf.fill([count_of(source)], self.min_length))
-        if self.min_length_ratio:
-            least.append(self._relative("min_length_ratio", source))
-        return least
-
-    def _relative(self, name, source):
-        return share_of_lengths(source, self.pad_id, getattr(self, name), name)
 
     def _start(self, sentences, state):
         """Returns a state with one open hypothesis per sentence and empty pools."""
@@ -358,13 +344,15 @@ class BeamSearch(SpecialTokens):
         Args:
             now: The state before this step.
             logits: [A, K, V], or [A, K, M] of the shortlisted words.
-            words: What `_words` returned.
+            words: What `words_of` returned.
 
         Returns:
             The extended hypotheses' log-probabilities [A, K], -inf for impossible ones,
             their beams before, and their last tokens.
         """
-        ids, banned = words or self._words(logits, tf.range(tf.shape(logits)[2]))
+        if words is None:
+            words = words_of(logits, self._never, tf.range(tf.shape(logits)[2]))
+        ids, banned = words
         normalisers, possible = split_log_softmax(logits)
         offsets = now.beams.log_probs[..., None] - normalisers
         offsets = tf.where(possible, offsets, IMPOSSIBLE)
@@ -378,35 +366,24 @@ class BeamSearch(SpecialTokens):
             tokens = tf.gather(ids, tokens)
         return log_probs, parents, tokens
 
-    def _words(self, logits, ids):
-        """Returns the ids of the tokens, and which are never generated, bool [V].
-
-        NumPy arrays, or tensors for a shortlist; None if V is not known.
-        """
-        never = sorted(self.never_generated | set(self.forbidden))
-        if ids is not None:
-            banned = ids[:, None] == tf.constant(never, tf.int32)
-            return ids, tf.reduce_any(banned, axis=1)
-        if logits.shape[-1] is None:
-            return None
-        ids = np.arange(logits.shape[-1])
-        return ids, np.isin(ids, never)
+    @property
+    def _never(self) -> set[int]:
+        return self.never_generated | set(self.forbidden)
 
     def _masks(self, now, logits, ids):
-        """Returns which tokens [A or 1, K or 1, V or M] are forbidden by now."""
+        """Returns which tokens, bool [A, K or 1, V or M], are forbidden by now."""
         masks: list[Any] = []
         for least in now.sentences.least:
             early = now.time + 1 < least
             masks.append(early[..., None] & (ids == self.eos_id))
-        if self.no_repeat_ngram:
-            (written,), size = now.beams.written, logits.shape[-1]
-            if size is None:
-                size = tf.shape(logits)[2]
+        for written in now.beams.written:
+            size = logits.shape[2] or tf.shape(logits)[2]
             if self.shortlist is not None:
                 size = self.shortlist.vocab_size
             again = repeats(written, now.time, self.no_repeat_ngram, size)
-            listed = self.shortlist is not None
-            masks.append(tf.gather(again, ids, axis=-1) if listed else again)
+            if self.shortlist is not None:
+                again = tf.gather(again, ids, axis=-1)
+            masks.append(again)
         return masks
 
     def _finish(self, now, beams):
@@ -432,16 +409,22 @@ class BeamSearch(SpecialTokens):
             (unfinished, bonus),
             (now.ended.cut, now.ended.bonus),
         )
-        worst = pool.scores if self.n_best == 1 else pool.scores[:, -1:]
-        if self.early_stopping is True:
-            bounds = length_penalty_of(self.length_penalty).bound(unfinished, limits)
-            for c in beams.coverage:
-                bounds += penalty.bound(c, *mask, limits - length)
-            promising = tf.reduce_any(bounds > worst, axis=1, keepdims=True)
-        else:
-            promising = (worst == IMPOSSIBLE) | (self.early_stopping is False)
-        log_probs = tf.where(promising & ~at_limit, unfinished, IMPOSSIBLE)
+        beams = beams._replace(log_probs=unfinished)
+        goes_on = self._is_promising(beams, pool, length, now.sentences) & ~at_limit
+        log_probs = tf.where(goes_on, unfinished, IMPOSSIBLE)
         return beams._replace(log_probs=log_probs), Ended(pool, cut, bonus)
+
+    def _is_promising(self, beams, pool, length, sentences):
+        """Returns whether an open hypothesis may still enter the pool, bool [A, 1]."""
+        worst = pool.scores if self.n_best == 1 else pool.scores[:, -1:]
+        if self.early_stopping is not True:
+            return (worst == IMPOSSIBLE) | (self.early_stopping is False)
+        penalty: Any = self._coverage_penalty  # None if `coverage` is empty
+        limits = sentences.limits
+        bounds = length_penalty_of(self.length_penalty).bound(beams.log_probs, limits)
+        for coverage, mask in zip(beams.coverage, sentences.mask, strict=True):
+            bounds += penalty.bound(coverage, mask[:, None], limits - length)
+        return tf.reduce_any(bounds > worst, axis=1, keepdims=True)
 
     def _closed(self, ended, limits):
         """Returns the pool, its empty places filled with hypotheses that were cut."""

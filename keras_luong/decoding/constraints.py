@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Collection
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from keras_luong.decoding.hypotheses import IMPOSSIBLE
@@ -62,6 +64,29 @@ def forced_tokens(prefix: tf.Tensor, time: tf.Tensor, pad_id: int) -> tf.Tensor:
     """
     open_end = tf.pad(prefix, [[0, 0], [0, 1]], constant_values=pad_id)
     return open_end[:, tf.minimum(time, tf.shape(prefix)[1])]
+
+
+def words_of(
+    logits: tf.Tensor, never: Collection[int], ids: tf.Tensor | None
+) -> tuple[Any, Any] | None:
+    """Returns the tokens that a search chooses from, before its loop.
+
+    Args:
+        logits: Such as its model's, [..., V or M].
+        never: The ids that are never generated.
+        ids: int32 [M], the shortlisted ids; or None for all.
+
+    Returns:
+        The ids, and whether they are never generated: tensors if there are `ids`, else
+        NumPy arrays [V]. None if V is not known.
+    """
+    if ids is not None:
+        is_never = ids[:, None] == tf.constant(sorted(never), tf.int32)
+        return ids, tf.reduce_any(is_never, axis=1)
+    if logits.shape[-1] is None:
+        return None
+    words = np.arange(logits.shape[-1])
+    return words, np.isin(words, sorted(never))
 
 
 def constrained(

@@ -105,6 +105,8 @@ def loop_shapes(now: SearchState, compact: bool) -> SearchState:
     # One position before the first step, if the source's length is not known.
     coverage = [x[:2].concatenate([None]) if x[2] == 1 else x for x in beams.coverage]
     beams = beams._replace(coverage=coverage)
-    whole = tf.nest.map_structure(lambda x: x.shape, (now.decided, now.places))
+    decided = tf.nest.map_structure(lambda x: x.shape, now.decided)
     history = tf.nest.map_structure(lambda _: None, now.history)
-    return SearchState(now.time.shape, sentences, beams, ended, *whole, history)
+    return SearchState(
+        now.time.shape, sentences, beams, ended, decided, now.places.shape, history
+    )
