@@ -18,6 +18,9 @@ class StepModel(Protocol):
 
     A nest is any `tf.nest` structure: a tuple, list, dict or named tuple of tensors.
 
+    In a graph `step` is traced once, before a search's loop. What it computes of
+    weights and memory alone is computed once too, see `keras_luong.decoding.hoisting`.
+
     A model may also have two methods that searches use where they can:
     `cast_weights()` (see `keras_luong.decoding.cast_once`), and `restricted(ids,
     allowed)`, which returns a `StepModel` with a part of its vocabulary, for a
