@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
+from ai_edge_litert.interpreter import Interpreter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -85,3 +86,25 @@ def test_a_beam_of_nan_offers_nothing():
     best, beams, tokens = best_extensions(logits, offsets, np.arange(1001) < 1)
     assert best.numpy().tolist() == [[-1, -1]] and beams.numpy().tolist() == [[1, 1]]
     assert tokens.numpy().tolist() == [[1, 2]]
+
+
+def test_converts_to_int8():
+    logits = np.random.default_rng(0).normal(size=(1, 2, 2000)).astype("float32")
+    offsets, banned = np.zeros([1, 2, 1], "float32"), np.arange(2000) < 4
+
+    @tf.function(input_signature=[tf.TensorSpec([1, 2, 2000])])
+    def find(logits):
+        return best_extensions(logits, tf.constant(offsets), banned)
+
+    function = find.get_concrete_function()
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([function], find)
+    converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    runtime = Interpreter(model_content=converter.convert())
+    runtime.allocate_tensors()
+    runtime.set_tensor(runtime.get_input_details()[0]["index"], logits)
+    runtime.invoke()
+    found = {
+        x["dtype"]: runtime.get_tensor(x["index"]) for x in runtime.get_output_details()
+    }
+    best, *_ = sorted_sums(logits, offsets, banned)
+    np.testing.assert_array_equal(found[np.float32], best)

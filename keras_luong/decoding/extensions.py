@@ -83,9 +83,9 @@ def _of_groups(logits, offsets, banned, size, count):
     sums = _sums(
         tf.gather(groups, chosen, batch_dims=1), tf.gather(offsets, beams, batch_dims=1)
     )
-    penalties = np.pad(np.where(banned, IMPOSSIBLE, 0.0), [0, missing])
-    penalties = tf.constant(penalties.reshape(in_beam, size), tf.float32)
-    sums += tf.gather(penalties, within)
+    # Not -inf to add: LiteRT's converter would store such a table in int8.
+    table = tf.constant(np.pad(banned, [0, missing]).reshape(in_beam, size))
+    sums = tf.where(tf.gather(table, within), IMPOSSIBLE, sums)
     best, places = tf.math.top_k(tf.reshape(sums, [-1, count * size]), width)
     found = places // size
     tokens = tf.gather(within * size, found, batch_dims=1) + places % size
