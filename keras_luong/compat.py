@@ -190,3 +190,28 @@ def sentencepiece_op() -> Callable[..., Any]:
 def set_sentencepiece_model(tokenizer: Any, model: Any) -> None:
     """Gives tensorflow-text's tokenizer another resource."""
     tokenizer._model_resource = model
+
+
+def scratch_graph() -> Any:
+    """A graph to trace a function in, which may use tensors of the current one.
+
+    It has `captures`, pairs of such a tensor and what stands for it.
+    """
+    import tensorflow as tf
+
+    return tf.__internal__.FuncGraph("scratch_graph")
+
+
+def in_this_graph(x: Any) -> Any:
+    """A tensor as the current graph, a function's or a branch's, has it."""
+    import tensorflow as tf
+
+    graph = tf.compat.v1.get_default_graph()
+    return graph.capture(x) if hasattr(graph, "capture") else x
+
+
+def is_recorded() -> bool:
+    """Whether a `tf.GradientTape` watches what is computed now."""
+    from tensorflow.python.eager import record
+
+    return record.could_possibly_record()

@@ -328,12 +328,6 @@ def test_samples_are_what_the_model_says_of_them(seed, data):
             assert (weights[length:] == 0).all()
 
 
-def test_the_first_step_has_one_beam_and_the_others_all():
-    model = TableModel(2)
-    RandomSampling(num_samples=5, max_length=4, seed=1)(model, SOURCES)
-    assert model.beams[0] == 1 and set(model.beams[1:]) == {5}
-
-
 def test_stops_as_soon_as_all_have_ended():
     model = SameModel({EOS_ID: 1.0})
     hypotheses = RandomSampling(num_samples=3, max_length=50)(model, SOURCES)

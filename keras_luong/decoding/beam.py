@@ -8,25 +8,37 @@ prefix.
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from keras_luong.config.fields import NotNegative
 from keras_luong.decoding.cast_once import cast_once
-from keras_luong.decoding.constraints import constrained, forced_tokens, listed, repeats
+from keras_luong.decoding.constraints import (
+    constrained,
+    forced_tokens,
+    repeats,
+    words_of,
+)
+from keras_luong.decoding.extensions import best_extensions
 from keras_luong.decoding.history import History, record, trace_back
+from keras_luong.decoding.hoisting import hoisted
 from keras_luong.decoding.hypotheses import IMPOSSIBLE, Hypotheses, Written
+from keras_luong.decoding.limits import longest, shortest
 from keras_luong.decoding.penalties import (
     CoveragePenalty,
     coverage_penalty_of,
     length_penalty_of,
 )
-from keras_luong.decoding.pool import Pool, fill, offer, scattered
+from keras_luong.decoding.pool import Pool, fill, offer
 from keras_luong.decoding.search_state import (
     Beams,
+    Ended,
     SearchState,
     Sentences,
+    all_ended,
     compacted,
     loop_shapes,
 )
@@ -46,25 +58,18 @@ from keras_luong.decoding.sources import (
     check_target_ids,
     count_of,
     known_count_of,
-    length_limits,
-    share_of_lengths,
     source_mask,
-    token_counts,
 )
 from keras_luong.decoding.special_tokens import SpecialTokens
 from keras_luong.decoding.stepping import (
     StepModel,
-    attention,
-    ensure_shape,
     flat_positions,
     follow,
     keep_shapes,
+    repeated,
     split_log_softmax,
-    vocab_size_in,
+    take_step,
 )
-from keras_luong.decoding.top_k import top_k, up_to_k
-
-FEW = 16  # if more ids are forbidden, the whole vocabulary is masked
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -219,97 +224,95 @@ class BeamSearch(SpecialTokens):
     def _search(self, model, source, prefix_ids):
         ids = None
         if self.shortlist is not None:
-            ids, model = self.shortlist.restrict(
-                model, source, prefix_ids, self._proposals
-            )
+            ids, model = self.shortlist.restrict(model, source, prefix_ids)
         memory, state = model.encode(source)
-        sentences = self._sentences(source, prefix_ids, memory)
+        limits = longest(self, source, prefix_ids)
+        least = shortest(self, source, limits)
+        rows = tf.range(count_of(source))
+        sentences = Sentences(rows, limits, least, prefix_ids, [], memory)
+        start = self._start(sentences, state)
+        step, (logits, _, weights) = self._step(model, start)
+        if ids is None:
+            self.check_logits(logits)
+        start = self._recording(start, source, weights)
+        words = words_of(logits, self._never, ids)
 
         def body(now):
-            after = self._extend(now, self._ask(model, now), ids)
+            after = self._extend(now, step(now), words)
             beams = keep_shapes(after.beams, now.beams)
-            pool = keep_shapes(after.pool, now.pool)
-            return [self._without_decided(after._replace(beams=beams, pool=pool))]
+            ended = keep_shapes(after.ended, now.ended)
+            after = after._replace(beams=beams, ended=ended)
+            return [compacted(after) if self.compact else after]
 
         def any_open(now):
-            return tf.reduce_any(now.beams.log_probs > IMPOSSIBLE)
+            return (now.time == 0) | tf.reduce_any(now.beams.log_probs > IMPOSSIBLE)
 
-        # The first step has one beam, so the memory and the state need no tiling.
-        start = self._start(sentences, state)
-        said = self._ask(model, start)
-        start = self._recording(start, source, said)
-        first = self._without_decided(self._extend(start, said, ids))
-        shapes = [loop_shapes(first)] if self.compact else None
-        (end,) = tf.while_loop(any_open, body, [first], shapes)
-        pool = end.pool
-        if self.compact:
-            pool = scattered(end.decided, end.sentences.rows, pool)
+        shapes = loop_shapes(start, self.compact)
+        (end,) = tf.while_loop(any_open, body, [start], [shapes])
+        ended = all_ended(end) if self.compact else end.ended
+        pool = self._closed(ended, limits)
         return trace_back(pool, end.history, end.time, self.pad_id)
 
-    def _ask(self, model, now):
-        """Takes the model's step: logits [A, K, V], state, attention."""
-        beams = now.beams
-        logits, state, weights = model.step(
-            beams.tokens, beams.state, now.sentences.memory
+    def _step(self, model, start):
+        """Returns the model's step, as a function of the search's state; a result."""
+        beams, memory = start.beams, start.sentences.memory
+        if not self.compact:
+            step, like = hoisted(
+                lambda tokens, state: take_step(model, tokens, state, memory),
+                beams.tokens,
+                beams.state,
+            )
+            return lambda now: step(now.beams.tokens, now.beams.state), like
+        # The memory changes as well.
+        step, like = hoisted(
+            partial(take_step, model),
+            beams.tokens,
+            beams.state,
+            memory,
+            rows_leave=True,
         )
-        # The graph of a loaded model may have lost the number of beams.
-        count = beams.tokens.shape[1]
-        logits = ensure_shape(tf.cast(logits, tf.float32), [None, count, None])
-        state = keep_shapes(state, beams.state)
-        return logits, state, attention(weights, count)
 
-    def _extend(self, now, said, ids):
+        def step_all(now):
+            return step(now.beams.tokens, now.beams.state, now.sentences.memory)
+
+        return step_all, like
+
+    def _extend(self, now, said, words):
         """Extends every open hypothesis by one token, by what the model said."""
         logits, state, weights = said
-        totals, tokens = self._propose(now, logits, ids)
-        beams, parents = self._choose(now.beams, totals, tokens, state, now.time)
-        weights = follow(weights, parents)
-        pairs = zip(beams.coverage, weights, strict=False)
-        beams = beams._replace(coverage=[c + flat_positions(w) for c, w in pairs])
-        chosen = History(Written(beams.tokens, beams.log_probs, weights), parents)
-        rows = now.sentences.rows if self.compact else None
-        count = tf.shape(now.decided.scores)[0]
-        history = record(now.history, now.time, chosen, rows, count)
-        length = now.time + 1
-        beams, pool = self._finish(beams, now.pool, length, now.sentences)
-        return now._replace(time=length, beams=beams, pool=pool, history=history)
-
-    def _without_decided(self, now):
-        return compacted(now) if self.compact else now
-
-    def _sentences(self, source, prefix_ids, memory):
-        """Returns the limits, prefix and memory of each sentence."""
-        if self.max_length_ratio is None:
-            limits = length_limits(source, self.max_length, self.pad_id)
-        else:
-            limits = tf.maximum(1, self._relative("max_length_ratio", source))
-            if self.max_length is not None:
-                limits = tf.minimum(limits, self.max_length)
-        prefix = token_counts(prefix_ids, self.pad_id)
-        limits = tf.where(prefix > 0, tf.maximum(limits, prefix + 1), limits)
-        least = tf.fill([count_of(source)], self.min_length)
-        if self.min_length_ratio:
-            least = tf.maximum(least, self._relative("min_length_ratio", source))
-        least = tf.minimum(least, limits)
-        rows = tf.range(count_of(source))
-        return Sentences(rows, limits, least, prefix_ids, [], memory)
-
-    def _relative(self, name, source):
-        return share_of_lengths(source, self.pad_id, getattr(self, name), name)
+        log_probs, parents, tokens = self._choose(now, logits, words)
+        written = [
+            tf.where(tf.range(tf.shape(x)[2]) == now.time, tokens[..., None], x)
+            for x in follow(now.beams.written, parents)
+        ]
+        state, coverage, weights = follow((state, now.beams.coverage, weights), parents)
+        pairs = zip(coverage, weights, strict=False)
+        coverage = [c + flat_positions(w) for c, w in pairs]
+        beams = Beams(tokens, log_probs, state, coverage, written)
+        chosen = History(Written(tokens, log_probs, weights), parents)
+        places = now.places if self.compact else None
+        history = record(now.history, now.time, chosen, places)
+        beams, ended = self._finish(now, beams)
+        return now._replace(
+            time=now.time + 1, beams=beams, ended=ended, history=history
+        )
 
     def _start(self, sentences, state):
         """Returns a state with one open hypothesis per sentence and empty pools."""
         count = tf.shape(sentences.rows)[0]
-        tokens = tf.fill([count, 1], self.bos_id)
-        beams = Beams(tokens, tf.zeros([count, 1]), state, coverage=[], written=[])
-        nothing = tf.fill([count, self.n_best], IMPOSSIBLE)
-        nowhere = tf.zeros([count, self.n_best], tf.int32)
-        pool = Pool(nothing, nothing, nowhere, nowhere)
-        return SearchState(tf.constant(0), sentences, beams, pool, pool, None)
+        tokens = tf.fill([count, self.beam_width], self.bos_id)
+        nothing = tf.fill([count, self.beam_width], IMPOSSIBLE)
+        log_probs = tf.concat([tf.zeros([count, 1]), nothing[:, 1:]], axis=1)
+        state = repeated(state, self.beam_width)
+        beams = Beams(tokens, log_probs, state, coverage=[], written=[])
+        # There are at least as many beams as hypotheses to keep.
+        pool = Pool(nothing[:, : self.n_best], tf.zeros_like(tokens)[:, : self.n_best])
+        ended = Ended(pool, nothing, [])
+        rows = sentences.rows
+        return SearchState(tf.constant(0), sentences, beams, ended, ended, rows, None)
 
-    def _recording(self, now, source, said):
-        """Returns the state with room for what the model's first step is like."""
-        *_, weights = said
+    def _recording(self, now, source, weights):
+        """Returns the state with room for attention such as `weights`."""
         sentences, beams = now.sentences, now.beams
         if self._coverage_penalty:
             if not weights:
@@ -317,9 +320,14 @@ class BeamSearch(SpecialTokens):
                     "A coverage penalty needs a model whose step returns attention "
                     f"weights. Received: None, for {self.coverage_penalty!r}"
                 )
-            beams = beams._replace(coverage=[tf.zeros_like(flat_positions(*weights))])
+            # Where the number of positions is not known yet, one will grow to it.
+            positions = weights[0].shape[2:].num_elements() or 1
+            shape = [*tf.unstack(tf.shape(beams.tokens)), positions]
+            beams = beams._replace(coverage=[tf.zeros(shape)])
             mask = source_mask(source, self.pad_id, weights[0].shape[2:])
             sentences = sentences._replace(mask=[mask])
+            ended = now.ended._replace(bonus=[tf.zeros_like(now.ended.cut)])
+            now = now._replace(ended=ended, decided=ended)
         size = tf.maximum(1, tf.reduce_max(sentences.limits))
         if self.no_repeat_ngram:
             written = tf.zeros([*tf.unstack(tf.shape(beams.tokens)), size], tf.int32)
@@ -332,121 +340,105 @@ class BeamSearch(SpecialTokens):
     def _coverage_penalty(self) -> CoveragePenalty | None:
         return coverage_penalty_of(self.coverage_penalty)
 
-    @property
-    def _never(self) -> set[int]:
-        """The forbidden ids that are looked for among the proposals only."""
-        few = len(self.forbidden) <= FEW
-        return self.never_generated | set(self.forbidden if few else ())
-
-    @property
-    def _proposals(self) -> int:
-        """The number of tokens that each beam proposes.
-
-        Even without those in `_never` and the end token, `beam_width` remain.
-        """
-        return self.beam_width + len(self._never) + 1
-
-    def _propose(self, now, logits, ids):
-        """Finds the best tokens of each beam, of which `_choose` takes the best.
+    def _choose(self, now, logits, words):
+        """Finds the best extensions of a sentence's hypotheses.
 
         Args:
             now: The state before this step.
             logits: [A, K, V], or [A, K, M] of the shortlisted words.
-            ids: int32 [M], these words, or None.
+            words: What `words_of` returned.
 
         Returns:
-            Log-probabilities of the extended hypotheses [A, K, n], -inf for impossible
-            ones, and their last tokens.
+            The extended hypotheses' log-probabilities [A, K], -inf for impossible ones,
+            their beams before, and their last tokens.
         """
-        if ids is None:
-            self.check_logits(logits)
+        if words is None:
+            words = words_of(logits, self._never, tf.range(tf.shape(logits)[2]))
+        ids, banned = words
         normalisers, possible = split_log_softmax(logits)
-        prefix, forced = now.sentences.prefix, None
-        if prefix.shape[1] != 0:
-            forced = forced_tokens(prefix, now.time, self.pad_id)[:, None, None]
-        masks = self._masks(now, logits)
+        offsets = now.beams.log_probs[..., None] - normalisers
+        offsets = tf.where(possible, offsets, IMPOSSIBLE)
+        masks, forced = self._masks(now, logits, ids), None
+        if now.sentences.prefix.shape[1] != 0:  # it may hold what is banned
+            forced = forced_tokens(now.sentences.prefix, now.time, self.pad_id)
+            masks, banned = [*masks, banned], None
         allowed = constrained(logits, masks, forced, self.pad_id, ids)
-        if ids is None:
-            best, tokens = up_to_k(allowed, self._proposals, self.eos_id)
-        else:
-            best, tokens = top_k(allowed, self._proposals)
+        log_probs, parents, tokens = best_extensions(allowed, offsets, banned)
+        if self.shortlist is not None:
             tokens = tf.gather(ids, tokens)
-        early = now.time + 1 < now.sentences.least
-        bad = (tokens == self.eos_id) & early[:, None, None]
-        for token in sorted(self._never):
-            bad |= tokens == token
-        if forced is not None:
-            bad = tf.where(forced == self.pad_id, bad, tokens != forced)
-        totals = now.beams.log_probs[..., None] + (best - normalisers)
-        return tf.where(possible & ~bad, totals, IMPOSSIBLE), tokens
+        return log_probs, parents, tokens
 
-    def _masks(self, now, logits):
-        """Returns which of all ids the constraints forbid, where these are many."""
-        words, masks = self.shortlist, []
-        size = vocab_size_in(logits) if words is None else words.vocab_size
-        if len(self.forbidden) > FEW:
-            masks.append(listed(self.forbidden, size))
-        if self.no_repeat_ngram:
-            (written,) = now.beams.written
-            masks.append(repeats(written, now.time, self.no_repeat_ngram, size))
+    @property
+    def _never(self) -> set[int]:
+        return self.never_generated | set(self.forbidden)
+
+    def _masks(self, now, logits, ids):
+        """Returns which tokens, bool [A, K or 1, V or M], are forbidden by now."""
+        masks: list[Any] = []
+        for least in now.sentences.least:
+            early = now.time + 1 < least
+            masks.append(early[..., None] & (ids == self.eos_id))
+        for written in now.beams.written:
+            size = logits.shape[2] or tf.shape(logits)[2]
+            if self.shortlist is not None:
+                size = self.shortlist.vocab_size
+            again = repeats(written, now.time, self.no_repeat_ngram, size)
+            if self.shortlist is not None:
+                again = tf.gather(again, ids, axis=-1)
+            masks.append(again)
         return masks
 
-    def _choose(self, beams, totals, tokens, state, time):
-        """Returns the best `beam_width` proposals, and the beam that each extends."""
-        old, proposals = totals.shape[1:3]
-        # One beam may propose fewer than `beam_width`, if the vocabulary is small.
-        missing = [[0, 0], [0, max(0, self.beam_width - old * proposals)]]
-        flat = [-1, old * proposals]
-        totals = tf.pad(tf.reshape(totals, flat), missing, constant_values=IMPOSSIBLE)
-        tokens = tf.pad(tf.reshape(tokens, flat), missing, constant_values=self.eos_id)
-        # At a tie the lower index comes first.
-        totals, chosen = tf.math.top_k(totals, self.beam_width)
-        parents = tf.minimum(chosen // proposals, old - 1)
-        tokens = follow(tokens, chosen)
-        written = [
-            tf.where(tf.range(tf.shape(x)[2]) == time, tokens[..., None], x)
-            for x in follow(beams.written, parents)
-        ]
-        state, coverage = follow((state, beams.coverage), parents)
-        return Beams(tokens, totals, state, coverage, written), parents
+    def _finish(self, now, beams):
+        """Moves ended hypotheses out of the beams, and stops decided sentences.
 
-    def _finish(self, beams, pool, length, sentences):
-        """Moves finished hypotheses to the pool, and stops decided sentences.
-
-        Hypotheses at the maximum length are closed. A sentence stops when it has no
-        open hypotheses left.
+        Hypotheses at the maximum length are cut. A sentence stops when it has no open
+        hypotheses left.
         """
-        limits = sentences.limits[:, None]
-        ended = beams.tokens == self.eos_id
-        finished = tf.where(ended, beams.log_probs, IMPOSSIBLE)
-        unfinished = tf.where(ended, IMPOSSIBLE, beams.log_probs)
-        at_limit = length >= limits
+        length, limits = now.time + 1, now.sentences.limits
+        is_end = beams.tokens == self.eos_id
+        finished = tf.where(is_end, beams.log_probs, IMPOSSIBLE)
+        unfinished = tf.where(is_end, IMPOSSIBLE, beams.log_probs)
         penalty: Any = self._coverage_penalty  # None if `coverage` is empty
-        mask = [x[:, None] for x in sentences.mask]
+        mask = [x[:, None] for x in now.sentences.mask]
         bonus = [penalty.score(c, *mask) for c in beams.coverage]
-        pool = offer(pool, self._pool_of(finished, length, bonus))
-        rest = tf.where(at_limit, unfinished, IMPOSSIBLE)
-        pool = fill(pool, self._pool_of(rest, length, bonus))
-
-        worst = pool.scores[:, -1:]
-        if self.early_stopping is True:
-            bounds = length_penalty_of(self.length_penalty).bound(unfinished, limits)
-            for c in beams.coverage:
-                bounds += penalty.bound(c, *mask, limits - length)
-            promising = tf.reduce_any(bounds > worst, axis=1, keepdims=True)
-        else:
-            promising = (worst == IMPOSSIBLE) | (self.early_stopping is False)
-        log_probs = tf.where(promising & ~at_limit, unfinished, IMPOSSIBLE)
-        return beams._replace(log_probs=log_probs), pool
-
-    def _pool_of(self, log_probs, length, bonus):
-        """Returns the beams [A, K] as pool entries of one length."""
-        scores = length_penalty_of(self.length_penalty).score(log_probs, length)
-        # In TFLite -inf becomes the lowest finite number, which a penalty may divide.
-        scores = tf.where(log_probs > IMPOSSIBLE, sum(bonus, scores), IMPOSSIBLE)
-        return Pool(
-            scores=scores,
-            log_probs=log_probs,
-            lengths=tf.fill(tf.shape(log_probs), length),
-            slots=tf.zeros_like(log_probs, tf.int32) + tf.range(log_probs.shape[1]),
+        beam = np.arange(self.beam_width)
+        places = tf.where(is_end, now.time * self.beam_width + beam, 0)
+        others = Pool(self._scores(finished, length, bonus), places)
+        pool = offer(now.ended.pool, others)
+        at_limit = length == limits
+        cut, bonus = tf.nest.map_structure(
+            lambda x, before: tf.where(at_limit, x, before),
+            (unfinished, bonus),
+            (now.ended.cut, now.ended.bonus),
         )
+        beams = beams._replace(log_probs=unfinished)
+        goes_on = self._is_promising(beams, pool, length, now.sentences) & ~at_limit
+        log_probs = tf.where(goes_on, unfinished, IMPOSSIBLE)
+        return beams._replace(log_probs=log_probs), Ended(pool, cut, bonus)
+
+    def _is_promising(self, beams, pool, length, sentences):
+        """Returns whether an open hypothesis may still enter the pool, bool [A, 1]."""
+        worst = pool.scores if self.n_best == 1 else pool.scores[:, -1:]
+        if self.early_stopping is not True:
+            return (worst == IMPOSSIBLE) | (self.early_stopping is False)
+        penalty: Any = self._coverage_penalty  # None if `coverage` is empty
+        limits = sentences.limits
+        bounds = length_penalty_of(self.length_penalty).bound(beams.log_probs, limits)
+        for coverage, mask in zip(beams.coverage, sentences.mask, strict=True):
+            bounds += penalty.bound(coverage, mask[:, None], limits - length)
+        return tf.reduce_any(bounds > worst, axis=1, keepdims=True)
+
+    def _closed(self, ended, limits):
+        """Returns the pool, its empty places filled with hypotheses that were cut."""
+        beam = np.arange(self.beam_width)
+        places = (limits - 1) * self.beam_width + beam
+        scores = self._scores(ended.cut, limits, ended.bonus)
+        return fill(ended.pool, Pool(scores, places))
+
+    def _scores(self, log_probs, lengths, bonus):
+        """Returns the scores of hypotheses [A, K] that ended."""
+        scores = length_penalty_of(self.length_penalty).score(log_probs, lengths)
+        if scores is log_probs and not bonus:  # there is no penalty
+            return scores
+        # In TFLite -inf becomes the lowest finite number, which a penalty may divide.
+        return tf.where(log_probs > IMPOSSIBLE, sum(bonus, scores), IMPOSSIBLE)

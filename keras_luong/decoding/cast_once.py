@@ -17,8 +17,9 @@ def cast_once(model: StepModel) -> Iterator[None]:
     """Makes a model read weights that are already cast to its compute dtype.
 
     Under mixed precision Keras casts a weight wherever it is read, in a loop's body
-    too, and TensorFlow does not move the cast out of the loop. So each step of a search
-    would cast all weights of the decoder and of the output layer.
+    too, and TensorFlow does not move the cast out of the loop. So an encoder would cast
+    its weights at every word. (A search's own steps are relieved of that by
+    `keras_luong.decoding.hoisting`.)
 
     Args:
         model: A `StepModel`. Its method `cast_weights`, if it has one, returns a pair

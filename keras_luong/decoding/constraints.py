@@ -7,26 +7,13 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from keras_luong.decoding.hypotheses import IMPOSSIBLE
-from keras_luong.decoding.stepping import vocab_size_in
-
-
-def listed(ids: Sequence[int], vocab_size: Any) -> Any:
-    """Returns which of all ids are among some, bool [V].
-
-    Args:
-        ids: Some ids.
-        vocab_size: V, an int or a scalar tensor.
-    """
-    if isinstance(vocab_size, int):
-        return np.isin(np.arange(vocab_size), ids)
-    return tf.reduce_any(tf.range(vocab_size)[:, None] == tf.constant(ids), axis=1)
 
 
 def repeats(
@@ -79,26 +66,47 @@ def forced_tokens(prefix: tf.Tensor, time: tf.Tensor, pad_id: int) -> tf.Tensor:
     return open_end[:, tf.minimum(time, tf.shape(prefix)[1])]
 
 
+def words_of(
+    logits: tf.Tensor, never: Collection[int], ids: tf.Tensor | None
+) -> tuple[Any, Any] | None:
+    """Returns the tokens that a search chooses from, before its loop.
+
+    Args:
+        logits: Such as its model's, [..., V or M].
+        never: The ids that are never generated.
+        ids: int32 [M], the shortlisted ids; or None for all.
+
+    Returns:
+        The ids, and whether they are never generated: tensors if there are `ids`, else
+        NumPy arrays [V]. None if V is not known.
+    """
+    if ids is not None:
+        is_never = ids[:, None] == tf.constant(sorted(never), tf.int32)
+        return ids, tf.reduce_any(is_never, axis=1)
+    if logits.shape[-1] is None:
+        return None
+    words = np.arange(logits.shape[-1])
+    return words, np.isin(words, sorted(never))
+
+
 def constrained(
     logits: tf.Tensor,
     masks: list[Any],
     forced: tf.Tensor | None,
     pad_id: int,
-    ids: tf.Tensor | None,
+    ids: Any,
 ) -> tf.Tensor:
     """Returns the logits, with -inf where constraints forbid an id.
 
     Args:
         logits: [B, K, V], or [B, K, M] of the shortlisted words.
-        masks: bool, broadcastable to [B, K, V]: ids that are forbidden.
-        forced: int32 [B, 1, 1], what `forced_tokens` returned, or None.
+        masks: bool, broadcastable to the logits: tokens that are forbidden.
+        forced: int32 [B], what `forced_tokens` returned, or None.
         pad_id: The id of padding.
-        ids: int32 [M], the shortlisted words, or None.
+        ids: Integers [V] or [M], the tokens' ids.
     """
-    if ids is not None:
-        masks = [tf.gather(mask, ids, axis=-1) for mask in masks]
     banned = functools.reduce(operator.or_, masks) if masks else False
     if forced is not None:
-        others = (tf.range(vocab_size_in(logits)) if ids is None else ids) != forced
-        banned = tf.where(forced == pad_id, banned, others)
+        forced = forced[:, None, None]
+        banned = tf.where(forced == pad_id, banned, ids != forced)
     return logits if banned is False else tf.where(banned, IMPOSSIBLE, logits)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from keras_luong.decoding.cast_once import cast_once
+from keras_luong.decoding.hoisting import hoisted
 from keras_luong.decoding.hypotheses import Hypotheses, Written, collect
 from keras_luong.decoding.sources import (
     Source,
@@ -19,9 +20,8 @@ from keras_luong.decoding.sources import (
 from keras_luong.decoding.special_tokens import SpecialTokens
 from keras_luong.decoding.stepping import (
     StepModel,
-    attention,
-    keep_shapes,
     split_log_softmax,
+    take_step,
 )
 
 
@@ -67,24 +67,24 @@ def _force(model, source, target_ids, special):
     memory, state = model.encode(source)
     length = tf.shape(target_ids)[1]
     is_token = special.is_token(target_ids)
+    one = [count_of(source), 1]
+    before = tf.fill(one, special.bos_id)
+    step, (*_, weights) = hoisted(
+        lambda tokens, state: take_step(model, tokens, state, memory), before, state
+    )
 
-    def read(time, before, state, total, written=None):
-        logits, new_state, weights = model.step(before, state, memory)
-        weights = attention(weights, 1)
-        if written is None:
-            shape = [known_count_of(source), 1]
-            written = Written.empty(shape, [x.shape[2:] for x in weights], length)
+    def read(time, before, state, total, written):
+        logits, state, weights = step(before, state)
         now = target_ids[:, time][:, None]
-        gain = _log_prob(tf.cast(logits, tf.float32), now)
+        gain = _log_prob(logits, now)
         total += tf.where(is_token[:, time][:, None], gain, 0.0)
         written = written.write(time, Written(now, total, weights))
-        return time + 1, now, keep_shapes(new_state, state), total, written
+        return time + 1, now, state, total, written
 
-    one = [count_of(source), 1]
-    # The first step is outside, as it says what the model's attention is like.
-    first = read(tf.constant(0), tf.fill(one, special.bos_id), state, tf.zeros(one))
-    end = tf.while_loop(lambda time, *_: time < length, read, first)
-    *_, total, written = end
+    shape = [known_count_of(source), 1]
+    written = Written.empty(shape, [x.shape[2:] for x in weights], length)
+    first = tf.constant(0), before, state, tf.zeros(one), written
+    *_, total, written = tf.while_loop(lambda time, *_: time < length, read, first)
     lengths = tf.reduce_sum(tf.cast(is_token, tf.int32), axis=1)[:, tf.newaxis]
     return collect(written.first(length), lengths, total, special.pad_id)
 

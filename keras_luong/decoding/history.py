@@ -35,11 +35,7 @@ class History(NamedTuple):
 
 
 def record(
-    history: History,
-    time: tf.Tensor,
-    chosen: History,
-    rows: tf.Tensor | None,
-    count: tf.Tensor,
+    history: History, time: tf.Tensor, chosen: History, places: tf.Tensor | None
 ) -> History:
     """Returns the history with one more step.
 
@@ -47,18 +43,12 @@ def record(
         history: The choices so far.
         time: int32, the number of the step.
         chosen: This step's choices, tensors [A, K, ...].
-        rows: int32 [A], the sentences' places in the whole batch; None if no sentence
-            has left it.
-        count: int32, the number of sentences in the whole batch.
+        places: int32 [B], which of them are the whole batch's sentences'; None if no
+            sentence has left it. What is recorded of a sentence that has left is never
+            read.
     """
-    if rows is not None:
-        places = rows[:, None]
-
-        def in_batch(x):
-            shape = tf.concat([[count], tf.shape(x)[1:]], axis=0)
-            return tf.scatter_nd(places, x, shape)
-
-        chosen = tf.nest.map_structure(in_batch, chosen)
+    if places is not None:
+        chosen = tf.nest.map_structure(lambda x: tf.gather(x, places), chosen)
     written = history.written.write(time, chosen.written)
     return History(written, history.parents.write(time, chosen.parents))
 
@@ -74,6 +64,8 @@ def trace_back(
         steps: int32, the number of steps.
         pad_id: What fills the ids up.
     """
+    shape = history.parents.element_shape
+    lengths, slots = pool.places // shape[1] + 1, pool.places % shape[1]
 
     def read(time, slots, written):
         time -= 1
@@ -81,11 +73,11 @@ def trace_back(
         written = written.write(time, follow(chosen, slots))
         parents = follow(history.parents.read(time), slots)
         # Until its last token is reached, a path waits where it ends.
-        slots = tf.where(time < pool.lengths, parents, slots)
+        slots = tf.where(time < lengths, parents, slots)
         return time, slots, written
 
-    shape = [history.parents.element_shape[0], pool.slots.shape[1]]
     attended = [x.element_shape[2:] for x in history.written.weights]
-    start = steps, pool.slots, Written.empty(shape, attended, steps)
+    written = Written.empty([shape[0], slots.shape[1]], attended, steps)
+    start = steps, slots, written
     _, _, written = tf.while_loop(lambda time, *_: time > 0, read, start)
-    return collect(written.stack(), pool.lengths, pool.scores, pad_id)
+    return collect(written.stack(), lengths, pool.scores, pad_id)

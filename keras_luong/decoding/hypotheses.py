@@ -106,8 +106,11 @@ def collect(
     there = scores > IMPOSSIBLE
     lengths = tf.where(there, lengths, 0)
     longest = tf.maximum(1, tf.reduce_max(lengths))
-    inside = tf.range(longest) < lengths[..., tf.newaxis]
-    by_hypothesis = tf.nest.map_structure(lambda x: _steps_last(x[:longest]), written)
+    steps = tf.range(longest)
+    inside = steps < lengths[..., tf.newaxis]
+    by_hypothesis = tf.nest.map_structure(
+        lambda x: _steps_last(tf.gather(x, steps)), written
+    )
     sums = tf.where(inside, by_hypothesis.log_probs, 0.0)
     before = tf.pad(sums, [[0, 0], [0, 0], [1, 0]])[..., :-1]
     last = tf.maximum(lengths - 1, 0)

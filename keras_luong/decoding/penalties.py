@@ -152,6 +152,8 @@ class GNMTLengthPenalty(_WeightedLengthPenalty):
 
     def score(self, log_probs: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
         """Scores finished hypotheses; see `LengthPenalty.score`."""
+        if not self.alpha:
+            return log_probs
         growth = (5.0 + tf.cast(lengths, tf.float32)) / 6.0
         return log_probs / tf.pow(growth, tf.cast(self.alpha, tf.float32))
 

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from keras_luong.checks import check_size
 from keras_luong.decoding.cast_once import cast_once
+from keras_luong.decoding.hoisting import hoisted
 from keras_luong.decoding.hypotheses import IMPOSSIBLE, Hypotheses, Written, collect
 from keras_luong.decoding.settings import SizeOrNone
 from keras_luong.decoding.sources import (
@@ -32,10 +33,11 @@ from keras_luong.decoding.sources import (
 from keras_luong.decoding.special_tokens import SpecialTokens
 from keras_luong.decoding.stepping import (
     StepModel,
-    attention,
     follow,
     keep_shapes,
+    repeated,
     split_log_softmax,
+    take_step,
     vocab_size_in,
 )
 
@@ -54,11 +56,11 @@ def _check_number(name: str, value: Any, above: float, what: str) -> float:
 class Samples(NamedTuple):
     """The samples of each sentence so far."""
 
-    tokens: tf.Tensor  # [B, N] the last ones; [B, 1] before the first step
+    tokens: tf.Tensor  # [B, N] the last ones
     log_probs: tf.Tensor  # [B, N]
     lengths: tf.Tensor  # [B, N]
     is_open: tf.Tensor  # [B, N]
-    state: Any  # nest of [B, N, ...], or [B, 1, ...] before the first step
+    state: Any  # nest of [B, N, ...]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -159,58 +161,49 @@ class RandomSampling(SpecialTokens):
         memory, state = model.encode(source)
         limits = length_limits(source, self.max_length, self.pad_id)
         uniforms = self._uniforms(source, limits)
-
-        def take_step(time, samples, written=None):
-            logits, state, weights = self._step(model, samples, memory)
-            if written is None:
-                shape = [known_count_of(source), self.num_samples]
-                attended = [x.shape[2:] for x in weights]
-                written = Written.empty(shape, attended, self._longest(source))
-            tokens, gains = self._draw(logits, uniforms[:, time])
-            samples = self._extend(samples, tokens, gains, state, limits[:, tf.newaxis])
-            written = written.write(time, Written(tokens, samples.log_probs, weights))
-            return time + 1, samples, written
+        limits = limits[:, tf.newaxis]
+        start = self._start(source, state)
+        step, (logits, _, weights) = hoisted(
+            lambda tokens, state: take_step(model, tokens, state, memory),
+            start.tokens,
+            start.state,
+        )
+        self.check_logits(logits)
 
         def body(time, samples, written):
-            time, after, written = take_step(time, samples, written)
-            return time, keep_shapes(after, samples), written
+            logits, state, weights = step(samples.tokens, samples.state)
+            tokens, gains = self._draw(logits, uniforms[:, time])
+            after = self._extend(samples, tokens, gains, state, limits)
+            written = written.write(time, Written(tokens, after.log_probs, weights))
+            return time + 1, keep_shapes(after, samples), written
 
         def any_open(time, samples, written):
-            return tf.reduce_any(samples.is_open)
+            return (time == 0) | tf.reduce_any(samples.is_open)
 
-        first = take_step(tf.constant(0), self._start(source, state))
-        steps, samples, written = tf.while_loop(any_open, body, first)
+        shape = [known_count_of(source), self.num_samples]
+        attended = [x.shape[2:] for x in weights]
+        written = Written.empty(shape, attended, self._longest(source))
+        start = tf.constant(0), start, written
+        steps, samples, written = tf.while_loop(any_open, body, start)
         lengths, scores = samples.lengths, samples.log_probs
         hypotheses = collect(written.first(steps), lengths, scores, self.pad_id)
         order = tf.math.top_k(hypotheses.scores, self.num_samples).indices
         return follow(hypotheses, order)
 
     def _start(self, source, state):
-        """Returns empty samples; the state still has one beam."""
+        """Returns empty samples."""
         count = count_of(source)
         shape = [count, self.num_samples]
         return Samples(
-            tokens=tf.fill([count, 1], self.bos_id),
+            tokens=tf.fill(shape, self.bos_id),
             log_probs=tf.zeros(shape),
             lengths=tf.zeros(shape, tf.int32),
             is_open=tf.fill(shape, True),
-            state=state,
+            state=repeated(state, self.num_samples),
         )
-
-    def _step(self, model, samples, memory):
-        """Takes the model's step for each sample; the first is the same for all."""
-        count = samples.tokens.shape[1]
-        logits, state, weights = model.step(samples.tokens, samples.state, memory)
-        self.check_logits(logits)
-        state = keep_shapes(state, samples.state)
-        outputs = logits, state, attention(weights, count)
-        if count == self.num_samples:
-            return outputs
-        return follow(outputs, tf.zeros_like(samples.lengths))
 
     def _draw(self, logits, uniforms):
         """Returns tokens [B, N] and their log-probabilities."""
-        logits = tf.cast(logits, tf.float32)
         normalisers, possible = split_log_softmax(logits)
         ids = tf.range(tf.shape(logits)[-1])
         allowed = [ids != token for token in sorted(self.never_generated)]

@@ -102,15 +102,12 @@ class Shortlist:
             )
         return ids.astype("int32")
 
-    def __call__(
-        self, source_ids: tf.Tensor, prefix_ids: tf.Tensor, at_least: int = 0
-    ) -> Words:
+    def __call__(self, source_ids: tf.Tensor, prefix_ids: tf.Tensor) -> Words:
         """Returns the words that a batch's hypotheses may be made of.
 
         Args:
             source_ids: int32 [B, S], right-padded with `pad_id`.
             prefix_ids: int32 [B, P], likewise; a prefix's words are allowed too.
-            at_least: Smallest M; missing words are padding, which no sentence may use.
         """
         B, S = tf.unstack(tf.shape(source_ids))
         V, width = self.vocab_size, self.lexicon.shape[1]
@@ -125,9 +122,7 @@ class Shortlist:
         listed = (counts > 0) | always
         # Those always listed are so even in an empty batch.
         ids = tf.where(tf.reduce_any(listed, axis=0) | always)[:, 0]
-        rest = tf.maximum(0, at_least - tf.shape(ids)[0])
-        allowed = tf.pad(tf.gather(listed, ids, axis=1), [[0, 0], [0, rest]])
-        return Words(tf.pad(tf.cast(ids, tf.int32), [[0, rest]]), allowed)
+        return Words(tf.cast(ids, tf.int32), tf.gather(listed, ids, axis=1))
 
     def check_ids(self, **special_ids: int) -> None:
         """Raises ValueError unless a search's special ids are the shortlist's."""
@@ -143,7 +138,6 @@ class Shortlist:
         model: StepModel,
         source_ids: tf.Tensor,
         prefix_ids: tf.Tensor,
-        at_least: int = 0,
     ) -> tuple[tf.Tensor, StepModel]:
         """Returns the ids of a batch's words, and the model restricted to them.
 
@@ -153,7 +147,6 @@ class Shortlist:
             model: A `StepModel` with a method `restricted`, as keras_luong's have.
             source_ids: int32 [B, S], right-padded with `pad_id`.
             prefix_ids: int32 [B, P], likewise.
-            at_least: Smallest number of words.
 
         Returns:
             int32 [M], and a `StepModel` whose logits are [B, K, M].
@@ -173,7 +166,7 @@ class Shortlist:
             check_same(f"{side}_vocab_size", shortlist=size, model=known)
         if copies(model):  # what may be copied is on the list
             prefix_ids = tf.concat([prefix_ids, source_ids], axis=1)
-        words = self(source_ids, prefix_ids, at_least)
+        words = self(source_ids, prefix_ids)
         return words.ids, restricted(model, *words)
 
     @classmethod

@@ -18,6 +18,9 @@ class StepModel(Protocol):
 
     A nest is any `tf.nest` structure: a tuple, list, dict or named tuple of tensors.
 
+    In a graph `step` is traced once, before a search's loop. What it computes of
+    weights and memory alone is computed once too, see `keras_luong.decoding.hoisting`.
+
     A model may also have two methods that searches use where they can:
     `cast_weights()` (see `keras_luong.decoding.cast_once`), and `restricted(ids,
     allowed)`, which returns a `StepModel` with a part of its vocabulary, for a
@@ -165,6 +168,36 @@ def vocab_size_in(logits: tf.Tensor) -> Any:
     return tf.shape(logits)[-1] if size is None else size
 
 
+def take_step(
+    model: StepModel, tokens: tf.Tensor, state: Any, memory: Any
+) -> tuple[tf.Tensor, Any, list[tf.Tensor]]:
+    """Takes a model's step, and knows shapes that its graph may have lost.
+
+    Args:
+        model: A `StepModel`.
+        tokens: int32 [B, K].
+        state: Its state.
+        memory: Its memory.
+
+    Returns:
+        Logits, float32 [B, K, V]; the new state; the attention as float32 [B, K, ...],
+        or nothing if there is none.
+    """
+    logits, new_state, weights = model.step(tokens, state, memory)
+    count = tokens.shape[1]
+    logits = ensure_shape(tf.cast(logits, tf.float32), [None, count, None])
+    return logits, keep_shapes(new_state, state), attention(weights, count)
+
+
+def repeated(state: Any, count: int) -> Any:
+    """Returns a first state, a nest with leaves [B, 1, ...], for several beams."""
+    if count == 1:
+        return state
+    return tf.nest.map_structure(
+        lambda x: tf.tile(x, [1, count, *[1] * (x.shape.rank - 2)]), state
+    )
+
+
 def split_log_softmax(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Splits a log-softmax: the logits rank the tokens, the normaliser is the rest.
 
@@ -180,7 +213,10 @@ def split_log_softmax(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         finite, bool [..., 1]. They are not finite if all logits are -inf, or one of
         them is NaN or +inf; then no token is possible.
     """
-    normalisers = tf.reduce_logsumexp(logits, axis=-1, keepdims=True)
+    # Not tf.reduce_logsumexp, which takes care of rows that are not possible anyway.
+    peak = tf.reduce_max(logits, axis=-1, keepdims=True)
+    total = tf.reduce_sum(tf.exp(logits - peak), axis=-1, keepdims=True)
+    normalisers = tf.math.log(total) + peak
     return normalisers, tf.math.is_finite(normalisers)
 
 

@@ -21,11 +21,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_luong.compat import gradients_across_graphs
+from keras_luong.compat import gradients_across_graphs, in_this_graph
 from keras_luong.layers.scores import matmul
 from keras_luong.layers.second_derivatives import (
     differentiable,
-    in_this_graph,
     plain_loop,
 )
 

@@ -9,6 +9,8 @@ that it is handed, so that a recurrence can take their gradients out of its loop
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -49,7 +51,8 @@ def matmul(
 
 def _matmul(weights, inputs, transposed):
     if isinstance(weights, tuple):
-        return sum(_flat_matmul(x, w) for w, x in zip(weights, inputs, strict=True))
+        products = [_flat_matmul(x, w) for w, x in zip(weights, inputs, strict=True)]
+        return functools.reduce(operator.add, products)
     if len(weights.shape) == 2:
         return _flat_matmul(inputs, weights)
     if not transposed:
@@ -65,8 +68,24 @@ def _flat_matmul(x, weight):
     weight = ops.cast(weight, x.dtype)  # of mixed precision
     if len(x.shape) == 2:
         return ops.matmul(x, weight)
-    product = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), weight)
-    return ops.reshape(product, (*ops.shape(x)[:-1], ops.shape(weight)[-1]))
+    product = ops.matmul(rows(x), weight)
+    return ops.reshape(product, (*leading_axes(x), ops.shape(weight)[-1]))
+
+
+def rows(x: Tensor) -> Tensor:
+    """A tensor [..., n] with its leading axes as one: [rows, n]."""
+    return ops.reshape(x, (-1, x.shape[-1]))
+
+
+def leading_axes(x: Tensor) -> tuple[Any, ...]:
+    """The sizes of all axes but the last, for a reshape back to them.
+
+    One that is not known is -1, which takes less to compute than the size itself.
+    """
+    known = tuple(x.shape[:-1])
+    if known.count(None) == 1 and 0 not in known:
+        return tuple(-1 if size is None else size for size in known)
+    return tuple(ops.shape(x)[:-1])
 
 
 def dot(query: Tensor, key: Tensor, project: Project = matmul) -> Tensor:

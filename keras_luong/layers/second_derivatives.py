@@ -18,7 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_luong.compat import autocast_as_now
+from keras_luong.compat import autocast_as_now, in_this_graph
 
 #: Operations with a state that running them again does not change.
 _HARMLESS = frozenset(
@@ -65,12 +65,6 @@ def differentiable(
 
     gradients = iter(tied(*arguments, *read, *upstream))
     return [next(gradients) if known else None for known in is_found]
-
-
-def in_this_graph(x: tf.Tensor) -> tf.Tensor:
-    """A tensor as the current graph, a function's or a branch's, has it."""
-    graph = tf.compat.v1.get_default_graph()
-    return graph.capture(x) if hasattr(graph, "capture") else x
 
 
 def _of_gradients(again, arguments, upstream, variables, is_found, upstream_of_found):

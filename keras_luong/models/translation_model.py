@@ -15,6 +15,7 @@ from keras import ops
 from keras_luong.checks import check_choice
 from keras_luong.compat import flat_layers
 from keras_luong.config.presets import PRESETS
+from keras_luong.layers.projection import leading_axes, rows
 from keras_luong.models.cast_weights import cast_weights
 from keras_luong.models.restricted import Restricted
 from keras_luong.training.fused_model import FusedModel
@@ -191,7 +192,9 @@ class TranslationModel(FusedModel):
             float32 [B, K, S].
         """
         features, state, weights = self.step_features(tokens, state, memory)
-        scores = logits(self, features)
+        # As rows: Keras would compute the shape of the product at every step.
+        scores = logits(self, rows(features))
+        scores = ops.reshape(scores, (*leading_axes(features), ops.shape(scores)[-1]))
         if self.copies:
             scores = self.with_copies(scores, features, tokens, weights, memory.source)
         return ops.cast(scores, "float32"), state, weights

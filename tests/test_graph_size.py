@@ -1,0 +1,36 @@
+"""How many operations a search is made of: exact, and much of a sentence's time."""
+
+import tensorflow as tf
+from loop_graphs import loop_bodies, size, total_size, traced
+
+import keras_luong as kl
+
+IDS = tf.TensorSpec([None, None], tf.int32)
+ONE = tf.TensorSpec([1, None], tf.int32)
+
+
+def sizes(find, *signature, **config):
+    """Of the search's loop, the largest one; of all."""
+    model = kl.Seq2Seq(kl.Seq2SeqConfig(4000, 4000, units=8, **config))
+    graphs = traced(lambda *ids: find(model, *ids), *signature)
+    return max(size(x.node_def) for x in loop_bodies(graphs)), total_size(graphs)
+
+
+def test_beam_search():
+    assert sizes(kl.BeamSearch(), IDS) == (130, 486)
+
+
+def test_a_tied_output_layer_adds_one_transpose():
+    assert sizes(kl.BeamSearch(), IDS, tie_embeddings="target") == (130, 487)
+
+
+def test_of_one_sentence():
+    assert sizes(kl.BeamSearch(), ONE) == (119, 415)
+
+
+def test_greedy_search():
+    assert sizes(kl.GreedySearch(), IDS) == (130, 482)
+
+
+def test_given_targets():
+    assert sizes(kl.decoding.force, IDS, IDS) == (79, 345)
