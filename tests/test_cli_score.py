@@ -130,7 +130,7 @@ class TestRefusals:
     def test_files_that_are_none(self, files, tmp_path):
         source, target = files
         self.refuse(FileNotFoundError, "nowhere", source, "nowhere")
-        self.refuse(FileNotFoundError, "no file", tmp_path, target)
+        self.refuse(IsADirectoryError, "is a directory", tmp_path, target)
         os.mkfifo(tmp_path / "pipe")  # which cannot be read twice
         self.refuse(FileNotFoundError, "no file .*pipe", tmp_path / "pipe", target)
 
