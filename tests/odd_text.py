@@ -66,7 +66,7 @@ def odd_translator():
     pair = TokenizerPair(source, WordTokenizer(TARGET))
     sizes = source.vocab_size, pair.target.vocab_size
     keras.utils.set_random_seed(1)
-    model = opinionated(Seq2Seq(Seq2SeqConfig(*sizes, units=16)), scale=5.0)
+    model = opinionated(Seq2Seq(Seq2SeqConfig(*sizes, units=16)), scale=6.0)
     search = BeamSearch(2, min_length=5, max_length=5)
     return Translator(model, pair, search, max_source_length=20)
 

@@ -10,7 +10,6 @@ import pytest
 from export_scripts import export_script
 from hypothesis import given
 from hypothesis import strategies as st
-from keras_luong_edge import lines as edge_lines
 
 from keras_luong import files
 from keras_luong.files import (
@@ -24,6 +23,7 @@ from keras_luong.files import (
     write_lines,
     write_text,
 )
+from keras_luong_edge import lines as edge_lines
 
 
 @pytest.mark.parametrize(

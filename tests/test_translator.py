@@ -162,9 +162,10 @@ def test_what_a_stream_cut_is_counted_over_all_its_windows():
 
 def test_score_names_the_side_that_was_cut():
     translator = make(max_source_length=3)
-    sources, targets = ["one", "two " * 4, "", "one"], ["eins " * 16, "zwei"] + 2 * [
-        "eins " * 17
-    ]
+    sources, targets = (
+        ["one", "two " * 4, "", "one"],
+        ["eins " * 16, "zwei"] + 2 * ["eins " * 17],
+    )
     expected = {
         "1 of 4 texts have more than max_source_length=3 tokens: only their "
         "beginnings were read.",
@@ -179,7 +180,7 @@ def test_score_names_the_side_that_was_cut():
     with pytest.warns(UserWarning) as said:
         again = list(translator.score_stream(sources, targets, window=1))
     assert {str(x.message) for x in said} == expected and len(said) == 2
-    assert [t.score for t in again] == pytest.approx([t.score for t in found])
+    assert [t.truncated for t in again] == [t.truncated for t in found]
 
 
 def test_streams_of_pairs_must_be_equally_long():

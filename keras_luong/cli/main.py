@@ -112,11 +112,11 @@ def warnings_as_notes() -> Iterator[None]:
     """Says what users are warned of plainly, without the line of code."""
     show = warnings.showwarning
 
-    def note(message: Any, category: type[Warning], *place: Any) -> None:
+    def note(message: Any, category: Any, *place: Any, **more: Any) -> None:
         if issubclass(category, UserWarning):
             print(f"note: {message}", file=sys.stderr)
         else:
-            show(message, category, *place)
+            show(message, category, *place, **more)
 
     with warnings.catch_warnings():
         warnings.showwarning = note

@@ -28,9 +28,9 @@ def run(options: ScoreOptions) -> None:
     progress = Progress(total, "line")
     pairs = zip(*map(read_raw_lines, files), strict=True)
     log_prob, tokens, damaged = 0.0, 0, 0
-    scored = translator.score_stream(
-        *map(read_raw_lines, files), options.batch_size, options.window
-    )
+    sources, targets = map(read_raw_lines, files)
+    sizes = options.batch_size, options.window
+    scored = translator.score_stream(sources, targets, *sizes)
     with opened_output(options.output) as out:
         for number, (t, pair) in enumerate(zip(scored, pairs, strict=True), 1):
             links = ""

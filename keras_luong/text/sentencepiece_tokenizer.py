@@ -135,7 +135,7 @@ class SentencePieceTokenizer(VocabularyTokenizer):
                 vocab_size=vocab_size,
                 hard_vocab_limit=False,
                 character_coverage=character_coverage,
-                max_sentence_length=8 * LONGEST_LINE,  # bytes; longer ones were left out
+                max_sentence_length=8 * LONGEST_LINE,  # in bytes
                 normalization_rule_name="identity",  # the text has been
                 split_digits=split_digits,
                 pad_id=PAD_ID,
@@ -279,10 +279,10 @@ def _prepared(sentences: Iterable[str | bytes], normalization: str) -> Iterator[
             yield from _parts(text)
             is_empty = False
     if is_empty:  # SentencePiece would end the process
+        dropped = f", nor what {normalization} drops" * (normalization != "identity")
         raise ValueError(
             "There is no text to train a tokenizer on. It needs a sentence with a "
-            "letter: white space, NUL, ▁ and ▅ are none"
-            + ("." if normalization == "identity" else f", nor what {normalization} drops.")
+            f"letter: white space, NUL, ▁ and ▅ are none{dropped}."
         )
 
 

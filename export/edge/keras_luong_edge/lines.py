@@ -32,8 +32,8 @@ def read_lines(stream: BinaryIO) -> Iterator[bytes]:
 
     Raises:
         ValueError: If it is damaged gzip, gzip within gzip, UTF-16 or UTF-32; or if its
-            lines seem to end with carriage returns alone, since it has no line feed, or one
-            at the end and several carriage returns.
+            lines seem to end with carriage returns alone, since it has no line feed, or
+            one at the end and several carriage returns.
 
     Example:
         >>> [*read_lines(io.BytesIO(b"a\nb"))]
