@@ -130,8 +130,11 @@ def check_file(name: str, value: str | os.PathLike[str]) -> Path:
     Raises:
         TypeError: If it is no path.
         FileNotFoundError: If there is no such file.
+        IsADirectoryError: If it is a directory.
     """
     path = check_path(name, value)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a directory, and not a {name}.")
     if not path.is_file():
         raise FileNotFoundError(f"There is no {name} {path}.")
     return path

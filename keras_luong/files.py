@@ -23,6 +23,12 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 GZIP = b"\x1f\x8b"  # how it begins, and no UTF-8 can
+WIDE_MARKS = {  # UTF-16's are how UTF-32's begin
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
 TEMPORARY = ".[0-9]*.*"  # the names of what is still being written
 
 
@@ -47,8 +53,8 @@ def read_lines(file: str | Path | IO[bytes]) -> Iterator[str]:
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If it is not UTF-8, or damaged gzip, in which case the message names
-            the file and the line, counted from 1; or if its lines seem to end with "\r"
-            alone.
+            the file and the line, counted from 1; if its lines seem to end with "\r"
+            alone; or as of `read_raw_lines`.
 
     Example:
         >>> from keras_luong.files import read_lines
@@ -79,8 +85,8 @@ def read_raw_lines(file: str | Path | IO[bytes]) -> Iterator[bytes]:
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If it is damaged gzip, in which case the message names the file and
-            the line; if it is gzip within gzip; or if its lines seem to end with
-            carriage returns alone.
+            the line; if it is gzip within gzip, UTF-16 or UTF-32; or if its lines seem
+            to end with carriage returns alone.
 
     Example:
         >>> from keras_luong.files import read_raw_lines
@@ -103,13 +109,13 @@ def read_raw_lines(file: str | Path | IO[bytes]) -> Iterator[bytes]:
 
 
 def _checked(file: str | Path | IO[bytes], lines: Iterable[bytes]) -> Iterable[bytes]:
-    """Refuses UTF-16, and a file of one line with what once ended lines within."""
+    """Refuses UTF-16 and UTF-32, and one line with what once ended lines within."""
     lines = iter(lines)
     begin = list(itertools.islice(lines, 1))
-    if b"".join(begin).startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    if encoding := _wide_encoding(b"".join(begin)):
         raise ValueError(
-            f"{_name(file)} is UTF-16, and not UTF-8. Convert it first: "
-            "iconv -f UTF-16 -t UTF-8 old.txt > new.txt"
+            f"{_name(file)} is {encoding}, and not UTF-8. Convert it first: "
+            f"iconv -f {encoding} -t UTF-8 old.txt > new.txt"
         )
     if any(map(_seems_lines, begin)):
         # Only then, since whoever types lines waits for the answer to the first one.
@@ -121,6 +127,27 @@ def _checked(file: str | Path | IO[bytes], lines: Iterable[bytes]) -> Iterable[b
                 "tr '\\r' '\\n' < old.txt > new.txt"
             )
     return itertools.chain(begin, lines)
+
+
+def _wide_encoding(line: bytes) -> str | None:
+    """The encoding of a text that begins with this line, if its letters are wider.
+
+    Without a mark at the start it is told by NULs, which are in half of the bytes of
+    UTF-32; in UTF-16, of Latin letters and spaces, they are at every other place.
+    """
+    for mark, name in WIDE_MARKS.items():
+        if line.startswith(mark):
+            return name
+    if line.startswith(codecs.BOM_UTF8) or not line.strip(b"\0\r\n"):
+        return None
+    even, odd = line[::2].count(0), line[1::2].count(0)
+    few, many = sorted([even, odd])
+    order = "BE" if even > odd else "LE"
+    if many < 2 or 16 * many < len(line):
+        return None
+    if 8 * few <= many:
+        return f"UTF-16{order}"
+    return f"UTF-32{order}" if 2 * (few + many) >= len(line) - 1 else None
 
 
 def _seems_lines(line: bytes) -> bool:
@@ -208,19 +235,6 @@ def check_as_many_lines(source: Any, sources: int, target: Any, targets: int) ->
         )
 
 
-def is_gzip(path: str | Path) -> bool:
-    """Whether a file begins like gzip, or its name ends in `.gz`.
-
-    Args:
-        path: The file.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-    """
-    with open(path, "rb") as file:
-        return _is_gzip(path, file)
-
-
 def _is_gzip(name: Any, file: io.BufferedReader) -> bool:
     return file.peek(2).startswith(GZIP) or str(name).endswith(".gz")
 
@@ -235,6 +249,7 @@ def _opened(file: str | Path | IO[bytes]) -> Iterator[Iterable[bytes]]:
             stream = file
         else:
             stream = io.BufferedReader(cast(io.RawIOBase, file))
+            stack.callback(stream.detach)  # else it would close the file with itself
         yield _unpacked(file, stream) if _is_gzip(file, stream) else stream
 
 
@@ -245,6 +260,15 @@ def _unpacked(file: Any, stream: io.BufferedReader) -> Iterable[bytes]:
     if lines.peek(2).startswith(GZIP):
         raise ValueError(f"{_name(file)} is gzip within gzip: unpack it once.")
     return lines
+
+
+def one_line(text: str) -> str:
+    """Returns a text without line ends, for whatever program reads it.
+
+    Args:
+        text: Any text; its line ends, U+2028 and its like too, become spaces.
+    """
+    return " ".join(text.splitlines())
 
 
 def opened_to_write(path: str | Path) -> IO[bytes]:

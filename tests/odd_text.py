@@ -11,9 +11,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
+import keras
 import tensorflow as tf
 from commands import options
 from export_scripts import export_script
+from odd_rows import ROWS
 from opinionated import opinionated
 from small_translator import written_run
 
@@ -40,17 +42,33 @@ class Answer(NamedTuple):
 
 
 #: Among its words are some that end lines: a translation must not become two.
-TARGET = ["der\u2028Hund", "ist\x85da", "ro\u00adt", "wei\u00dfe\u0301r", "\u200fkatze"]
+TARGET = [
+    f"{word}{letter}"
+    for word in (
+        "der\u2028Hund",
+        "ist\x85da",
+        "ro\u00adt",
+        "e\u0301r",
+        "\u200fk",
+        "\ufeffx",
+    )
+    for letter in "abcd"
+]
 
 
 def odd_translator():
     """Pieces in, odd words out."""
-    corpus = ["the red dog", "a cat is under the tree", "the dog is a cat", "d\u00f6g"]
-    source = SentencePieceTokenizer.train(corpus, vocab_size=32)
+    # Every letter is a piece, so that a text that is read otherwise is another text.
+    corpus = [x for row in ROWS.values() for x in row.lines or [] if len(x) < 1000]
+    source = SentencePieceTokenizer.train(
+        corpus, vocab_size=120, character_coverage=1.0
+    )
     pair = TokenizerPair(source, WordTokenizer(TARGET))
     sizes = source.vocab_size, pair.target.vocab_size
-    model = opinionated(Seq2Seq(Seq2SeqConfig(*sizes, units=4)))
-    return Translator(model, pair, BeamSearch(2, max_length=5), max_source_length=20)
+    keras.utils.set_random_seed(1)
+    model = opinionated(Seq2Seq(Seq2SeqConfig(*sizes, units=16)), scale=6.0)
+    search = BeamSearch(2, min_length=5, max_length=5)
+    return Translator(model, pair, search, max_source_length=20)
 
 
 class Runtimes:

@@ -160,10 +160,18 @@ def test_t2_t4_the_edge_command_reads_marked_and_packed_input(
 ):
     """The mark was a part of the first word; of gzip the bytes were translated."""
     command = pytest.importorskip("keras_luong_edge.command")
-    monkeypatch.setattr(command, "EdgeTranslator", lambda *_: on_edge)
+    seen = []  # as translations of other texts may be the same
+
+    def translate(texts, n_best):
+        seen.extend(texts)
+        return on_edge.translate(texts, n_best=n_best)
+
+    stub = SimpleNamespace(n_best=on_edge.n_best, translate=translate)
+    monkeypatch.setattr(command, "EdgeTranslator", lambda *_: stub)
     _, odd = files(tmp_path, pack)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=odd.open("rb")))
     assert command.main(["x.tflite"]) == 0
+    assert seen == [text.encode() for text in TEXTS]
     lines = capfdbinary.readouterr().out.decode().split("\n")
     assert lines == [*(t.text for t in on_edge.translate(TEXTS)), ""]
 

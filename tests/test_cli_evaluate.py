@@ -120,6 +120,12 @@ class TestRefusals:
         words = ["--test", one, tmp_path / "nowhere"]
         self.refuse(path, "nowhere", *words, error=FileNotFoundError)
 
+    def test_a_file_where_translations_should_go(self, path, tmp_path):
+        file = tmp_path / "file"
+        file.touch()
+        message = "--output is the directory .* Received a file: .*/file"
+        self.refuse(path, message, "--output", file, error=NotADirectoryError)
+
     def test_tokenisations_that_there_are_not(self, path):
         self.refuse(path, "--bleu_tokenize.*'13b'.*'13a'", "--bleu_tokenize", "13b")
 

@@ -6,6 +6,7 @@ import dataclasses
 import re
 import subprocess
 import sys
+import warnings
 
 import pytest
 
@@ -13,7 +14,7 @@ import keras_luong
 import keras_luong_command
 from keras_luong.checks import check_size
 from keras_luong.cli.commands import COMMANDS, TRAINING
-from keras_luong.cli.main import main, parse, run_carefully
+from keras_luong.cli.main import main, parse, run_carefully, warnings_as_notes
 from keras_luong.config.presets import PRESETS
 from keras_luong.config.seq2seq import Seq2SeqConfig
 from keras_luong.config.training import TrainingConfig
@@ -207,3 +208,19 @@ def test_a_package_that_is_imported_already_stays(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["keras-luong", "--help"])
     keras_luong_command.main()
     assert sys.modules["keras_luong"] is before
+
+
+def test_text_options_must_be_utf8(capsys):
+    with pytest.raises(SystemExit) as exit:
+        parse(["export", "runs/x", "out", "--check", "caf\udce9"])
+    assert exit.value.code == 2
+    message = "--check must be UTF-8. Received: 'caf\\udce9'"
+    assert message in capsys.readouterr().err
+    assert parse(["export", "runs/caf\udce9", "out"])[1].run_dir.name == "caf\udce9"
+
+
+def test_users_are_warned_without_lines_of_code(capsys):
+    with warnings_as_notes():
+        for number in (1, 2):
+            warnings.warn(f"{number} of 2 were cut.", stacklevel=1)
+    assert capsys.readouterr().err == "note: 1 of 2 were cut.\nnote: 2 of 2 were cut.\n"

@@ -13,6 +13,7 @@ from commands import options, run
 from small_translator import word_translator, written_run
 
 from keras_luong.cli import score
+from keras_luong.cli.main import main
 from keras_luong.cli.translators import load_translator
 from keras_luong.decoding import BeamSearch
 
@@ -52,6 +53,19 @@ def perplexity(found):
     tokens = sum(len(t.tokens) for t in found)
     number = math.exp(-sum(t.score for t in found) / tokens)
     return f"perplexity {number:.2f} of {tokens:,} tokens"
+
+
+def test_what_is_cut_is_counted_over_the_whole_input(path, traced, tmp_path, capsys):
+    sources = written(tmp_path / "in", [b"the", b"the " * 20, b"the"] * 2)
+    targets = written(tmp_path / "out", [b"der", b"der", b"der " * 40] * 2)
+    main(["score", str(path), str(sources), str(targets), "--window", "2"])
+    notes = [x for x in capsys.readouterr().err.splitlines() if "max_" in x]
+    assert notes == [
+        "note: 2 of 6 texts have more than max_source_length=10 tokens: only their "
+        "beginnings were read.",
+        "note: 2 of 6 targets have more than max_target_length=30 tokens: only their "
+        "beginnings were read.",
+    ]
 
 
 @pytest.mark.parametrize("sizes", [[], ["--window", "2", "--batch_size", "1"]])
@@ -130,7 +144,7 @@ class TestRefusals:
     def test_files_that_are_none(self, files, tmp_path):
         source, target = files
         self.refuse(FileNotFoundError, "nowhere", source, "nowhere")
-        self.refuse(FileNotFoundError, "no file", tmp_path, target)
+        self.refuse(IsADirectoryError, "is a directory", tmp_path, target)
         os.mkfifo(tmp_path / "pipe")  # which cannot be read twice
         self.refuse(FileNotFoundError, "no file .*pipe", tmp_path / "pipe", target)
 

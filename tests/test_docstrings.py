@@ -52,6 +52,7 @@ SLOW = {
 }
 
 LAYERS = "keras_luong.layers."
+SEARCHES = {"keras_luong.layers.pointer_network.PointerNetwork"}  # on TensorFlow
 
 LINES = {
     "train": (["the dog", "the cat", "the red dog"], ["der Hund", "der", "der Hund"]),
@@ -76,7 +77,7 @@ def examples():
         for test in finder.find(module, globs={}):
             if test.examples:
                 marks = [pytest.mark.slow] if test.name in SLOW else []
-                if not test.name.startswith(LAYERS):
+                if not test.name.startswith(LAYERS) or test.name in SEARCHES:
                     marks.append(pytest.mark.tensorflow)
                 if test.name in NEEDS:
                     marks.append(pytest.mark.skip(f"needs {NEEDS[test.name]}"))

@@ -153,7 +153,7 @@ class TestModels:
     @pytest.mark.parametrize(
         "search",
         [
-            BeamSearch(4, 2, max_length=5),
+            BeamSearch(4, 2, min_length=4, max_length=5),
             pytest.param(
                 RandomSampling(num_samples=2, max_length=5, seed=1),
                 marks=pytest.mark.slow,

@@ -1,5 +1,6 @@
 """Reading lines; writing files and directories beside, then renamed."""
 
+import gc
 import gzip
 import io
 import os
@@ -13,7 +14,6 @@ from hypothesis import strategies as st
 from keras_luong import files
 from keras_luong.files import (
     count_lines,
-    is_gzip,
     opened_to_write,
     read_lines,
     read_pairs,
@@ -23,6 +23,7 @@ from keras_luong.files import (
     write_lines,
     write_text,
 )
+from keras_luong_edge import lines as edge_lines
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,6 @@ from keras_luong.files import (
 def test_only_line_feeds_end_a_line(content, lines, name, tmp_path):
     path = tmp_path / name
     path.write_bytes(content if name == "plain" else gzip.compress(content))
-    assert is_gzip(path) == (name != "plain")
     assert list(read_lines(path)) == lines
     assert list(read_lines(str(path))) == lines
     assert list(read_raw_lines(path)) == [line.encode() for line in lines]
@@ -159,7 +159,7 @@ def test_a_file_that_is_written_bit_by_bit(name, tmp_path):
     path = tmp_path / name
     with opened_to_write(path) as file:
         file.write(b"a\n")
-    assert is_gzip(path) == (name == "x.gz")
+    assert path.read_bytes().startswith(files.GZIP) == (name == "x.gz")
     assert list(read_lines(path)) == ["a"]
 
 
@@ -268,11 +268,61 @@ def test_a_failed_rename_brings_the_old_directory_back(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["1"] and os.listdir(path) == ["old"]
 
 
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_utf_16_is_named(tmp_path, encoding):
-    """As some shells on Windows write it: it was read as lines of nonsense."""
-    path = tmp_path / "x.txt"
-    path.write_bytes("\ufeffa dog\na cat\n".encode(encoding))
-    for read in (files.read_lines, files.read_raw_lines):
-        with pytest.raises(ValueError, match=f"{path} is UTF-16.*iconv"):
-            list(read(path))
+WIDE = ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"]
+READERS = {
+    "files": lambda stream: [*read_raw_lines(stream)],
+    "edge": lambda stream: [*edge_lines.read_lines(stream)],
+    "serving": lambda stream: [*export_script("lines").read_lines(stream)],
+}
+every_reader = pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["unmarked", "marked"])
+@pytest.mark.parametrize(
+    "text", ["a dog\na cat\n", "a", "un été\n", "рыжая собака и кот\nкот\n"]
+)
+@pytest.mark.parametrize("encoding", WIDE)
+@every_reader
+def test_utf_16_and_utf_32_are_named(read, encoding, text, mark):
+    """As some shells on Windows write them: they were read as lines of nonsense."""
+    if text == "a" and not mark and "16" in encoding:
+        return  # a NUL is a letter too
+    name = encoding.upper()[:6] + ("" if mark else encoding.upper()[7:])
+    message = f"is {name}, and not UTF-8.*iconv -f {name} -t UTF-8"
+    with pytest.raises(ValueError, match=message):
+        read(io.BytesIO((mark + text).encode(encoding)))
+
+
+@pytest.mark.parametrize(
+    "line", [b"\0", b"\0\0\0\0", b"the\0dog \0", b"the dog\0\0 ran"]
+)
+@every_reader
+def test_nuls_are_letters_too(read, line):
+    assert read(io.BytesIO(line + b"\na\n")) == [line, b"a"]
+    assert read(io.BytesIO(b"\xef\xbb\xbf" + line + b"\n")) == [line]
+
+
+@every_reader
+def test_one_byte_order_mark_is_dropped_and_no_more(read):
+    mark = "\ufeff".encode()
+    assert read(io.BytesIO(2 * mark + b"a\n")) == [mark + b"a"]
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+@every_reader
+def test_a_stream_stays_open(read, pack):
+    stream = io.BytesIO(pack(b"a\nb\n"))
+    assert read(stream) == [b"a", b"b"]
+    gc.collect()
+    assert not stream.closed
+
+
+def test_a_stream_stays_open_if_not_all_is_read():
+    stream = io.BytesIO(b"a\nb\n")
+    assert next(read_lines(stream)) == "a"
+    gc.collect()
+    assert not stream.closed
+
+
+def test_one_line():
+    assert files.one_line("a\u2028b\r\nc\x85") == "a b c"

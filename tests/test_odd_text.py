@@ -114,11 +114,20 @@ def test_cell(row, column, runtimes, page, tmp_path):
     assert page.setdefault((row, column), word) == word
 
 
+def test_a_line_that_is_read_wrongly_is_translated_otherwise(runtimes):
+    """Else no cell of a program could fail."""
+    rows = {name: row for name, row in ROWS.items() if row.wrong}
+    assert len(rows) > 14
+    for name, row in rows.items():
+        right, *wrong = runtimes.keras.translate([row.odd_line, *row.wrong])
+        assert right.text, name
+        assert right.text not in {x.text for x in wrong}, name
+
+
 def test_the_translations_are_odd_too(runtimes):
-    """Else nothing would be shown: they differ, and some hold line ends."""
+    """Some hold what ends lines elsewhere."""
     lines = [line for row in ROWS.values() for line in row.lines or []]
     texts = {t.text for t in runtimes.keras.translate(lines)}
-    assert len(texts) > 5
     assert any("\u2028" in text for text in texts)
     assert any("\x85" in text for text in texts)
 

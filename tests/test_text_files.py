@@ -6,7 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from keras_luong.files import read_lines
-from keras_luong.text.text_files import TextFiles, validate_text_files
+from keras_luong.text.text_files import TextFiles
 
 
 def write(path, content):
@@ -53,7 +53,19 @@ def test_gzip_of_several_members(tmp_path):
     assert [source for source, _ in texts(corpus, "train")] == ["one", "two", "three"]
 
 
-@pytest.mark.parametrize("zeros", [8, 4096])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("between", [gzip.compress(b"", mtime=0), bytes(4), bytes(512)])
+def test_all_is_read_that_was_counted(tmp_path, between, suffix):
+    """An empty member, and zeros, are where TensorFlow's own reader stops."""
+    one, two = (gzip.compress(x, mtime=0) for x in (b"one\ntwo\n", b"three\n"))
+    path = tmp_path / f"a.en{suffix}"
+    path.write_bytes(one + between + two)
+    corpus = TextFiles({"train": (path, path)}, "en", "de")
+    assert [x for x, _ in texts(corpus, "train")] == ["one", "two", "three"]
+    assert corpus.fingerprint("train").pairs == 3
+
+
+@pytest.mark.parametrize("zeros", [1, 4, 8, 4096])
 def test_gzip_that_is_filled_up_with_zeros(tmp_path, zeros):
     """As tapes and block devices do; TensorFlow takes it for damage."""
     source = tmp_path / "a.en.gz"
@@ -70,14 +82,21 @@ def test_only_line_feeds_end_lines(pair_of_files):
 
 @settings(max_examples=60)
 @given(st.lists(st.sampled_from(["a", "\n", "\r", "\u2028", " ", "ä"]), min_size=1))
-def test_lines_are_counted_as_tensorflow_reads_them(tmp_path_factory, characters):
+def test_lines_are_those_of_the_reader(tmp_path_factory, characters):
     content = "x" + "".join(characters)
     assume("\n" in content or "\r" not in content.rstrip("\r"))  # one of old Macs
     path = write(tmp_path_factory.getbasetemp() / "counted.txt", content)
-    read = len(list(tf.data.TextLineDataset(str(path))))
-    assert validate_text_files(path, path) == read
     corpus = TextFiles({"train": (path, path)}, "en", "de")
-    assert [source for source, _ in texts(corpus, "train")] == list(read_lines(path))
+    read = list(read_lines(path))
+    assert [source for source, _ in texts(corpus, "train")] == read
+    assert len(read) == len(list(tf.data.TextLineDataset(str(path))))
+    assert corpus.fingerprint("train").pairs == len(read)
+
+
+def test_more_lines_than_are_read_at_once(tmp_path):
+    path = write(tmp_path / "a.en", "".join(f"{i}\n" for i in range(3000)))
+    corpus = TextFiles({"train": (path, path)}, "en", "de")
+    assert [x for x, _ in texts(corpus, "train")] == [str(i) for i in range(3000)]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +124,7 @@ def test_damaged_gzip_is_refused(tmp_path, content):
     path = tmp_path / "a.en.gz"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"a\.en\.gz is (not gzip|damaged gzip|empty)"):
-        validate_text_files(path, path)
+        TextFiles({"train": (path, path)}, "en", "de").pairs("train")
 
 
 def test_gzip_by_another_name(tmp_path):
@@ -119,8 +138,6 @@ def test_missing_file_is_named(tmp_path):
     source = write(tmp_path / "a.en", "1\n")
     with pytest.raises(FileNotFoundError, match=r"a\.de"):
         TextFiles({"train": (source, tmp_path / "a.de")}, "en", "de")
-    with pytest.raises(FileNotFoundError, match=r"a\.de"):
-        validate_text_files(source, tmp_path / "a.de")
 
 
 def test_no_files_are_refused():

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_luong.text import sentencepiece_tokenizer
 from keras_luong.text import tokenizer_pair as tokenizers
+from keras_luong.text.sentencepiece_tokenizer import _parts
 from keras_luong.text.tokenizer_pair import (
     SentencePieceTokenizer,
     TokenizerPair,
@@ -243,6 +245,55 @@ def test_no_text_is_refused(tokenizer, sentences):
 def test_what_is_no_text_is_refused(tokenizer, sentences):
     with pytest.raises(TypeError, match="must be .*string"):
         type(tokenizer).train(sentences, vocab_size=60)
+
+
+@pytest.mark.parametrize("normalization", ["identity", "nmt_nfkc"])
+@pytest.mark.parametrize("letters", ["\0", "\u2585", "\u2581", " \u3000", "\0\u2585 "])
+def test_texts_that_hold_nothing_to_learn_are_refused(letters, normalization):
+    """SentencePiece's trainer would end the process."""
+    with pytest.raises(ValueError, match="no text .* needs a sentence with a letter"):
+        SentencePieceTokenizer.train([letters] * 5, 10, normalization=normalization)
+
+
+def test_a_text_of_signs_that_a_rule_drops():
+    with pytest.raises(ValueError, match="nor what nmt_nfkc drops"):
+        SentencePieceTokenizer.train(["\x01"], 10, normalization="nmt_nfkc")
+    SentencePieceTokenizer.train(["\x01", "\0", "\u2585"], 10)
+
+
+def test_long_lines_are_learned_from(monkeypatch):
+    """SentencePiece leaves out those above its limit, and says nothing."""
+    text = ["hill " * 40, "x" * 200, "a dog"]
+    whole = SentencePieceTokenizer.train(text, 20)
+    monkeypatch.setattr(sentencepiece_tokenizer, "LONGEST_LINE", 16)
+    parts = SentencePieceTokenizer.train(text, 20)
+    assert "\u2581hill" in whole.vocabulary and "\u2581hill" in parts.vocabulary
+    assert "".join(_parts(text[0])) == text[0] and "".join(_parts(text[1])) == text[1]
+    assert {len(x) for x in _parts(text[0])} == {15, 5}
+    assert _parts_of_words(text[0]) == {"hill"}
+
+
+def _parts_of_words(text):
+    return {word for part in _parts(text) for word in part.split()}
+
+
+@pytest.mark.slow
+def test_lines_that_sentencepiece_would_leave_out_are_learned_from():
+    words = "hill " * (2**24 // 5 + 1)
+    tokenizer = SentencePieceTokenizer.train([words, "a dog"], 20)
+    assert "\u2581hill" in tokenizer.vocabulary
+
+
+def test_lone_surrogates_are_read_as_bytes_are():
+    odd, same = "a\ud800b c", b"a\xed\xa0\x80b c"
+    pieces, words = SentencePieceTokenizer.train([odd] * 3, 12), WordTokenizer
+    assert pieces.vocabulary == SentencePieceTokenizer.train([same] * 3, 12).vocabulary
+    assert pieces.word_ids(odd) == pieces.word_ids(same)
+    assert len(pieces.word_ids(odd)) == len(pieces.encode([same])[0])
+    assert words.train([odd]).words == words.train([same]).words
+    assert words.train([odd]).word_ids(odd) == [0, 1]
+    with pytest.raises(ValueError, match=r"surrogates.*Received: 'a\\ud800b'"):
+        words(["a\ud800b"])
 
 
 def test_vocabulary_below_the_characters_is_refused():

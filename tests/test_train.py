@@ -92,6 +92,21 @@ def test_t3_lines_of_any_length_are_learnt_from(tmp_path):
     assert "▁hill" in pair.source.vocabulary and "▁berg" in pair.target.vocabulary
 
 
+@pytest.mark.parametrize("sides", [[], ["--shared"]])
+def test_text_without_letters_is_refused(tmp_path, sides):
+    """SentencePiece's trainer ended the process."""
+    for split in ("train", "val"):
+        (tmp_path / f"{split}.xx").write_text("the dog\n" * (1 - len(sides)) + "\0\n")
+        (tmp_path / f"{split}.yy").write_text("\0\n" * (2 - len(sides)))
+    words = f"--run_dir {tmp_path}/run --data {tmp_path} --source xx --target yy"
+    config, path = options("train", *words.split(), "--preset", "small", *sides)
+    with opening.opened(config, path) as begun:
+        message = "needs a sentence with a letter"
+        message = message if sides else f"The target side: .*{message}"
+        with pytest.raises(ValueError, match=message):
+            train.get_tokenizers(begun)
+
+
 def test_a_sentence_to_try_out_is_not_blank(tmp_path):
     write_corpus(tmp_path, train=20, val=5)
     for side in ("xx", "yy"):

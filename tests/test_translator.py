@@ -147,6 +147,48 @@ def test_too_long_is_cut_and_said_so_once():
         translator.translate(["one two three"])
 
 
+def test_what_a_stream_cut_is_counted_over_all_its_windows():
+    translator = make(max_source_length=3)
+    sources = ["one", "two " * 5] * 4
+    with pytest.warns(UserWarning) as said:
+        found = list(translator.stream(sources, window=2))
+    assert sum(t.truncated for t in found) == 4
+    message = "4 of 8 texts have more than max_source_length=3 tokens"
+    assert [str(x.message)[: len(message)] for x in said] == [message]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        list(translator.stream(sources[::2], window=2))
+
+
+def test_score_names_the_side_that_was_cut():
+    translator = make(max_source_length=3)
+    sources, targets = (
+        ["one", "two " * 4, "", "one"],
+        ["eins " * 16, "zwei"] + 2 * ["eins " * 17],
+    )
+    expected = {
+        "1 of 4 texts have more than max_source_length=3 tokens: only their "
+        "beginnings were read.",
+        "1 of 4 targets have more than max_target_length=16 tokens: only their "
+        "beginnings were read.",
+    }
+    with pytest.warns(UserWarning) as said:
+        found = translator.score(sources, targets)
+    assert [t.truncated for t in found] == [False, True, False, True]
+    assert {str(x.message) for x in said} == expected and len(said) == 2
+    assert {x.filename for x in said} == {__file__}
+    with pytest.warns(UserWarning) as said:
+        again = list(translator.score_stream(sources, targets, window=1))
+    assert {str(x.message) for x in said} == expected and len(said) == 2
+    assert [t.truncated for t in again] == [t.truncated for t in found]
+
+
+def test_streams_of_pairs_must_be_equally_long():
+    pairs = make().score_stream(["one", "two"], iter(["eins"]), window=1)
+    with pytest.raises(ValueError, match="one of `targets` for each text"):
+        list(pairs)
+
+
 def test_serve_says_the_same_as_translate():
     translator = make(max_source_length=3)
     sources = ["two one", "", b"\xff", "one two three four", "three"]

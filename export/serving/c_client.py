@@ -5,6 +5,7 @@ python export/serving/c_client.py models/m30k/1 < in.txt > out.txt
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import shutil
@@ -143,6 +144,7 @@ def main() -> None:
         with subprocess.Popen(line, stdin=subprocess.PIPE, bufsize=0) as process:
             # What the program does not read any more, it says why.
             with contextlib.suppress(BrokenPipeError), process.stdin as questions:
+                questions.write(codecs.BOM_UTF8)  # it drops this one, and none of ours
                 for text in read_input():
                     questions.write(text + b"\n")
     sys.exit(process.returncode)

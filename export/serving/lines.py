@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import gzip
 import io
 import itertools
@@ -13,46 +14,53 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 GZIP = b"\x1f\x8b"  # how it begins, and no UTF-8 can
+WIDE_MARKS = {  # UTF-16's are how UTF-32's begin
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
 
 
 def read_lines(stream: BinaryIO) -> Iterator[bytes]:
     r"""Reads a stream of text, plain or gzip, as it comes.
 
     Args:
-        stream: Bytes, such as `sys.stdin.buffer`.
+        stream: Bytes, such as `sys.stdin.buffer`. It stays open.
 
     Yields:
         The lines. Only line feeds end one; a carriage return before it is none of the
         text, nor is a byte order mark at the start.
 
     Raises:
-        ValueError: If it is damaged gzip, gzip within gzip, or UTF-16; or if its lines
-            seem to end with carriage returns alone, since it has no line feed, or one
-            at the end and several carriage returns.
+        ValueError: If it is damaged gzip, gzip within gzip, UTF-16 or UTF-32; or if its
+            lines seem to end with carriage returns alone, since it has no line feed, or
+            one at the end and several carriage returns.
 
     Example:
         >>> [*read_lines(io.BytesIO(b"a\nb"))]
         [b'a', b'b']
     """
     try:
-        for number, line in enumerate(_checked(_unpacked(stream))):
-            text = line.rstrip(b"\r\n")
-            if number == 0:
-                text = text.removeprefix(codecs.BOM_UTF8)
-            if text or line.endswith(b"\n"):
-                yield text
+        with _buffered(stream) as buffered:
+            for number, line in enumerate(_checked(_unpacked(buffered))):
+                text = line.rstrip(b"\r\n")
+                if number == 0:
+                    text = text.removeprefix(codecs.BOM_UTF8)
+                if text or line.endswith(b"\n"):
+                    yield text
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise ValueError(f"the input is damaged gzip: {_damage(error)}") from error
 
 
 def _checked(lines: Iterable[bytes]) -> Iterable[bytes]:
-    """Refuses UTF-16, and text of one line with what once ended lines within."""
+    """Refuses UTF-16 and UTF-32, and one line with what once ended lines within."""
     lines = iter(lines)
     begin = list(itertools.islice(lines, 1))
-    if b"".join(begin).startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    if encoding := _wide_encoding(b"".join(begin)):
         raise ValueError(
-            "the input is UTF-16, and not UTF-8. Convert it first: "
-            "iconv -f UTF-16 -t UTF-8 old.txt > new.txt"
+            f"the input is {encoding}, and not UTF-8. Convert it first: "
+            f"iconv -f {encoding} -t UTF-8 old.txt > new.txt"
         )
     if any(map(_seems_lines, begin)):
         # Only then, since whoever types lines waits for the answer to the first one.
@@ -64,6 +72,27 @@ def _checked(lines: Iterable[bytes]) -> Iterable[bytes]:
                 "tr '\\r' '\\n' < old.txt > new.txt"
             )
     return itertools.chain(begin, lines)
+
+
+def _wide_encoding(line: bytes) -> str | None:
+    """The encoding of a text that begins with this line, if its letters are wider.
+
+    Without a mark at the start it is told by NULs, which are in half of the bytes of
+    UTF-32; in UTF-16, of Latin letters and spaces, they are at every other place.
+    """
+    for mark, name in WIDE_MARKS.items():
+        if line.startswith(mark):
+            return name
+    if line.startswith(codecs.BOM_UTF8) or not line.strip(b"\0\r\n"):
+        return None
+    even, odd = line[::2].count(0), line[1::2].count(0)
+    few, many = sorted([even, odd])
+    order = "BE" if even > odd else "LE"
+    if many < 2 or 16 * many < len(line):
+        return None
+    if 8 * few <= many:
+        return f"UTF-16{order}"
+    return f"UTF-32{order}" if 2 * (few + many) >= len(line) - 1 else None
 
 
 def _seems_lines(line: bytes) -> bool:
@@ -81,10 +110,21 @@ def _damage(error: Exception) -> str:
     return f"its content is wrong ({error})"
 
 
-def _unpacked(stream: Any) -> Iterable[bytes]:
+@contextlib.contextmanager
+def _buffered(stream: Any) -> Iterator[io.BufferedReader]:
+    """The stream with a buffer, which does not close it."""
     # A second buffer would wait until it is full, and not for a line.
-    if not isinstance(stream, io.BufferedReader):
-        stream = io.BufferedReader(stream)
+    if isinstance(stream, io.BufferedReader):
+        yield stream
+        return
+    buffered = io.BufferedReader(stream)
+    try:
+        yield buffered
+    finally:
+        buffered.detach()
+
+
+def _unpacked(stream: io.BufferedReader) -> Iterable[bytes]:
     if not stream.peek(2).startswith(GZIP):
         return stream
     lines = gzip.GzipFile(fileobj=stream)

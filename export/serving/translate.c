@@ -16,8 +16,8 @@
  * than the model reads.
  *
  * A line is a request, without a byte order mark at the start, and an answer is a line;
- * N threads share one session, and answers keep the order of the requests. Gzip, UTF-16
- * and lines that end with carriage returns alone are refused; c_client.py unpacks gzip.
+ * N threads share one session, and answers keep the order of the requests. Gzip, UTF-16,
+ * UTF-32 and lines that end with carriage returns alone are refused; c_client.py unpacks gzip.
  * With --framed, texts and answers are of any bytes, each behind its length (4 bytes,
  * little-endian). At the end it says on standard error how long requests took.
  */
@@ -120,32 +120,62 @@ static bool seems_lines(const char *bytes, size_t size) {
   return next == EOF || ungetc(next, stdin) == EOF;
 }
 
+/* The encoding of input that begins with this line, if its letters are wider than those
+ * of UTF-8; NULL if not. Without a mark it is told by NULs, which are in half of the bytes
+ * of UTF-32; in UTF-16, of Latin letters and spaces, they are at every other place. */
+static const char *wide_encoding(const char *bytes, size_t size) {
+  size_t nuls[2] = {0, 0}, others = 0;
+  if (size >= 4 && (!memcmp(bytes, "\xff\xfe\0\0", 4) || !memcmp(bytes, "\0\0\xfe\xff", 4)))
+    return "UTF-32";
+  if (size >= 2 && (!memcmp(bytes, "\xff\xfe", 2) || !memcmp(bytes, "\xfe\xff", 2)))
+    return "UTF-16";
+  if (size >= 3 && !memcmp(bytes, "\xef\xbb\xbf", 3)) return NULL;
+  for (size_t i = 0; i < size; i++) {
+    nuls[i % 2] += !bytes[i];
+    others += bytes[i] && bytes[i] != '\r' && bytes[i] != '\n';
+  }
+  bool big = nuls[0] > nuls[1];
+  size_t few = nuls[big], many = nuls[!big];
+  if (!others || many < 2 || 16 * many < size) return NULL;
+  if (8 * few <= many) return big ? "UTF-16BE" : "UTF-16LE";
+  if (2 * (few + many) < size - 1) return NULL;
+  return big ? "UTF-32BE" : "UTF-32LE";
+}
+
 /* What is wrong with input that begins with this line, or NULL. */
 static const char *wrong_begin(const char *bytes, size_t size) {
+  static char message[80];
+  const char *encoding = wide_encoding(bytes, size);
   if (size >= 2 && !memcmp(bytes, "\x1f\x8b", 2)) return "is gzip: unpack it first, by gzip -dc";
-  if (size >= 2 && (!memcmp(bytes, "\xff\xfe", 2) || !memcmp(bytes, "\xfe\xff", 2)))
-    return "is UTF-16: convert it first, by iconv -f UTF-16 -t UTF-8";
+  if (encoding) {
+    snprintf(message, sizeof message, "is %s: convert it first, by iconv -f %s -t UTF-8",
+             encoding, encoding);
+    return message;
+  }
   if (seems_lines(bytes, size))
     return "is one line with carriage returns within, and its lines seem to end with them "
            "alone: convert it first, by tr '\\r' '\\n'";
   return NULL;
 }
 
+static bool is_line_end(char byte) { return byte == '\n' || byte == '\r'; }
+
+/* What has no line feed and nothing before it, such as a mark alone, is no line. */
 static bool read_line(Text *text) {
   size_t room = 0;
   text->bytes = NULL;
   ssize_t size = getline(&text->bytes, &room, stdin);
-  bool more = size >= 0;
-  if (more) text->size = size && text->bytes[size - 1] == '\n' ? size - 1 : size;
+  bool more = size > 0, ended = more && text->bytes[size - 1] == '\n';
+  text->size = more ? size : 0;
+  while (text->size && is_line_end(text->bytes[text->size - 1])) text->size--;
   if (more && requests_read == 0) {
     wrong = wrong_begin(text->bytes, size);
-    more = !wrong;
     if (text->size >= 3 && !memcmp(text->bytes, "\xef\xbb\xbf", 3)) {
       text->size -= 3;
       memmove(text->bytes, text->bytes + 3, text->size);
-      more &= size > 3; /* else there is a byte order mark, and no line */
     }
   }
+  more = !wrong && (text->size || ended);
   if (!more) free(text->bytes);
   return more;
 }

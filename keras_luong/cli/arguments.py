@@ -172,6 +172,8 @@ def _read(word: str, hint: Any) -> Any:
         return None
     if word in choices_of(hint):
         return word
+    if str in kinds and any("\ud800" <= letter <= "\udfff" for letter in word):
+        raise ValueError(f"must be UTF-8. Received: {word!a}")  # as paths need not be
     for kind in kinds:
         try:
             if kind in WORDS:

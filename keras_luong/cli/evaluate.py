@@ -13,7 +13,7 @@ from keras_luong.cli.translators import (
 )
 from keras_luong.evaluation.bleu import bleu
 from keras_luong.evaluation.chrf import chrf
-from keras_luong.files import read_pairs, write_text
+from keras_luong.files import one_line, read_pairs, write_lines
 from keras_luong.text.corpus import sentences
 from keras_luong.translation.translator import Translator
 
@@ -28,6 +28,11 @@ class TestSet(NamedTuple):
 
 def run(options: EvaluateOptions) -> None:
     """Translates each test set, and prints its scores with their signatures."""
+    if options.output is not None and options.output.is_file():
+        raise NotADirectoryError(
+            "--output is the directory to write the translations to. Received a file: "
+            f"{options.output}"
+        )
     tokenize = bleu_tokenization(options)
     tests = list(_test_sets(options))
     translator = load_translator(options)
@@ -60,5 +65,5 @@ def _evaluate(
     score = chrf(texts, test.references)
     print(f"{'':12} {score}, {len(texts):,} sentences", flush=True)
     if options.output is not None:
-        lines = "".join(" ".join(text.splitlines()) + "\n" for text in texts)
-        write_text(options.output / f"{test.name}.translated", lines)
+        path = options.output / f"{test.name}.translated"
+        write_lines(path, map(one_line, texts))

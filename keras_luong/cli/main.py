@@ -12,6 +12,7 @@ import re
 import sys
 import tempfile
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from typing import Any, NoReturn
@@ -100,9 +101,26 @@ def main(
         with contextlib.nullcontext() if debug or sys.stderr is None else _quiet():
             ready()
             command = run or importlib.import_module(f"keras_luong.cli.{name}").run
-        command(options)
+        with warnings_as_notes():
+            command(options)
 
     run_carefully(work, debug)
+
+
+@contextlib.contextmanager
+def warnings_as_notes() -> Iterator[None]:
+    """Says what users are warned of plainly, without the line of code."""
+    show = warnings.showwarning
+
+    def note(message: Any, category: Any, *place: Any, **more: Any) -> None:
+        if issubclass(category, UserWarning):
+            print(f"note: {message}", file=sys.stderr)
+        else:
+            show(message, category, *place, **more)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = note
+        yield
 
 
 @contextlib.contextmanager

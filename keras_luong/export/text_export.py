@@ -73,7 +73,8 @@ class TextExport:
         found = self.translator.forced(text, target)
         best = {name: found[name][:, 0] for name in ("tokens", "length", "log_probs")}
         log_prob = found["score"][:, 0]
-        return {"log_prob": log_prob, **best, "truncated": found["truncated"]}
+        truncated = found["truncated"] | found["target_truncated"]
+        return {"log_prob": log_prob, **best, "truncated": truncated}
 
     def _ids(self, ids, length):
         vocab_size = self.translator.source_tokenizer.vocab_size

@@ -8,7 +8,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_luong.config.training import WITHOUT_SPACES, TrainingConfig
+from keras_luong.config.training import (
+    WITHOUT_SPACES,
+    TrainingConfig,
+    language_code,
+)
 from keras_luong.models.translation_model import TranslationModel
 from keras_luong.runs.directory import read_history
 from keras_luong.runs.opening import Run
@@ -143,8 +147,8 @@ def _vocabulary(config: TrainingConfig, tokenizers: TokenizerPair) -> str:
 
 def _better_tokenisation(config: TrainingConfig) -> str:
     """What to install for the language's own tokenisation, if it is not there."""
-    code = config.target[:2].lower()
-    own, _ = WITHOUT_SPACES.get(code, ("", None))
+    code = language_code(config.target)
+    own, _ = WITHOUT_SPACES.get(code, ("", ()))
     if config.bleu_tokenize != "char" or own in ("", "zh"):
         return ""
     return f' ({own} after pip install "sacrebleu[{code}]")'

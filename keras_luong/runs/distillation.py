@@ -118,9 +118,10 @@ def _write(
         target.open("w", encoding="utf-8", newline="\n") as targets,
     ):
         for one, other in pairs:
-            print(_one_line(one), file=sources)
-            print(_one_line(other), file=targets)
+            print(_in_a_line(one), file=sources)
+            print(_in_a_line(other), file=targets)
 
 
-def _one_line(text: str) -> str:
+def _in_a_line(text: str) -> str:
+    """A text as `TextFiles` will read it: U+2028 and its like are kept as they are."""
     return re.sub(r"[\r\n]+", " ", text)

@@ -28,15 +28,16 @@ from keras_luong.text.normalization import (
 )
 from keras_luong.text.tokenizer import (
     VocabularyTokenizer,
+    as_str,
     check_vocab_size,
     nonblank,
     valid_utf8,
 )
 
-LONGEST_LINE = 2**24  # bytes; SentencePiece leaves longer ones out of its training
+LONGEST_LINE = 2**14  # characters; of longer ones SentencePiece learns very slowly
 
 _SEED_LOCK = threading.Lock()  # SentencePiece has one global seed
-_RESERVED = str.maketrans("\0\u2585", "  ")  # with which its trainer leaves a line out
+_RESERVED = str.maketrans("\0\u2585", "  ")  # the trainer would leave their line out
 
 
 class SentencePieceTokenizer(VocabularyTokenizer):
@@ -101,7 +102,8 @@ class SentencePieceTokenizer(VocabularyTokenizer):
             vocab_size: Largest number of pieces, the 4 special ones included. A small
                 corpus may have fewer; see the tokenizer's own `vocab_size`.
             character_coverage: Share of the text's characters that must be covered by
-                pieces, at least 0.98; rarer ones become `<unk>`.
+                pieces, at least 0.98; rarer ones become `<unk>`. (So do NUL and U+2585
+                `▅`, which SentencePiece keeps for itself, whatever the share.)
             normalization: What changes in a text before it is split; one of
                 `keras_luong.text.normalization.NORMALIZATIONS`. With the default
                 nothing but white space, so that `decode(encode(text))` is the text
@@ -124,8 +126,7 @@ class SentencePieceTokenizer(VocabularyTokenizer):
         check_coverage("character_coverage", character_coverage)
         check_normalization("normalization", normalization)
         model, errors = io.BytesIO(), list[Exception]()
-        normalized = map(normalizer(normalization), nonblank(sentences))
-        text = _noting(_with_twins(map(_allowed, normalized)), errors)
+        text = _noting(_with_twins(_prepared(sentences, normalization)), errors)
         try:
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=text,
@@ -134,7 +135,7 @@ class SentencePieceTokenizer(VocabularyTokenizer):
                 vocab_size=vocab_size,
                 hard_vocab_limit=False,
                 character_coverage=character_coverage,
-                max_sentence_length=LONGEST_LINE,
+                max_sentence_length=8 * LONGEST_LINE,  # in bytes
                 normalization_rule_name="identity",  # the text has been
                 split_digits=split_digits,
                 pad_id=PAD_ID,
@@ -257,7 +258,7 @@ class SentencePieceTokenizer(VocabularyTokenizer):
             >>> tokenizer.word_ids("cat")  # "▁", "c", "a", "t"
             [0, 0, 0, 0]
         """
-        text = text.decode(errors="replace") if isinstance(text, bytes) else text
+        text = as_str(text)
         ends = [match.end() for match in re.finditer(r"\S+", text)]
         pieces = self._processor.encode(text, out_type="immutable_proto").pieces
         # A piece's end is in its word; white space before the word is of the piece too.
@@ -278,8 +279,31 @@ class SentencePieceTokenizer(VocabularyTokenizer):
         return cls(content)
 
 
-def _allowed(text: str) -> str:
-    return text.translate(_RESERVED)
+def _prepared(sentences: Iterable[str | bytes], normalization: str) -> Iterator[str]:
+    """Yields what SentencePiece can learn from: if it is nothing, that is an error."""
+    change, is_empty = normalizer(normalization), True
+    for sentence in nonblank(sentences):
+        text = change(sentence).translate(_RESERVED)
+        if text.strip():
+            yield from _parts(text)
+            is_empty = False
+    if is_empty:  # SentencePiece would end the process
+        dropped = f", nor what {normalization} drops" * (normalization != "identity")
+        raise ValueError(
+            "There is no text to train a tokenizer on. It needs a sentence with a "
+            f"letter: white space, NUL, ▁ and ▅ are none{dropped}."
+        )
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Yields a text in parts that are not too long, as far as it can between words."""
+    begin = 0
+    while len(text) - begin > LONGEST_LINE:
+        most = begin + LONGEST_LINE
+        end = text.rfind(" ", begin + 1, most) + 1 or most
+        yield text[begin:end]
+        begin = end
+    yield text[begin:]
 
 
 def _noting(items: Iterable[Any], errors: list[Exception]) -> Iterator[Any]:

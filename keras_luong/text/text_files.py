@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import os
+import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from keras_luong.checks import check_file, check_path
-from keras_luong.files import (
-    check_as_many_lines,
-    is_gzip,
-    read_lines,
-    read_raw_lines,
-)
+from keras_luong.files import check_as_many_lines, read_lines, read_raw_lines
 from keras_luong.text.corpus import (
     Fingerprint,
     check_split,
@@ -26,6 +21,7 @@ from keras_luong.text.corpus import (
 )
 
 _VALIDATION_STEMS = ("val", "valid", "validation", "dev")
+_LINES_AT_ONCE = 1024
 
 
 class TextFiles:
@@ -163,13 +159,11 @@ class _Text(NamedTuple):
         path: The file.
         lines: The number of its lines.
         digest: A digest of them.
-        tensorflow_differs: Whether TensorFlow reads it otherwise than `read_lines`.
     """
 
     path: Path
     lines: int
     digest: bytes
-    tensorflow_differs: bool
 
 
 def _two_files(split: str, files: Any) -> tuple[Path, Path]:
@@ -213,39 +207,22 @@ def _shortened(names: Iterable[str], most: int = 10) -> str:
 
 
 def _lines(text: _Text) -> tf.data.Dataset:
-    if text.tensorflow_differs:
-        return tf.data.Dataset.from_generator(
-            lambda: read_raw_lines(text.path),
-            output_signature=tf.TensorSpec([], tf.string),
-        )
-    compression = "GZIP" if is_gzip(text.path) else None
-    lines = tf.data.TextLineDataset(str(text.path), compression_type=compression)
-    # A byte order mark is not part of the first sentence.
-    first = lines.take(1).map(lambda x: tf.strings.regex_replace(x, "^\ufeff", ""))
-    return first.concatenate(lines.skip(1))
+    """Streams a file's lines, by the reader that counted them.
 
-
-def validate_text_files(source: str | Path, target: str | Path) -> int:
-    """Reads two parallel text files, and checks that they can be used.
-
-    Args:
-        source: File of the source sentences, plain or gzip.
-        target: File of their translations.
-
-    Returns:
-        The number of lines, the same in both.
-
-    Raises:
-        FileNotFoundError: If a file is missing.
-        ValueError: If a file is empty or blank, is not UTF-8, or is shorter than the
-            other; the message names the file and the line, counted from 1.
-
-    Example:
-        >>> from keras_luong.text.text_files import validate_text_files
-        >>> validate_text_files("my/corpus/train.en", "my/corpus/train.de")
-        3
+    `tf.data.TextLineDataset` reads some files otherwise: it drops carriage returns, and
+    stops at an empty gzip member.
     """
-    return _read_both(Path(source), Path(target))[0].lines
+    some = tf.data.Dataset.from_generator(
+        lambda: _lists_of_lines(text.path),
+        output_signature=tf.TensorSpec([None], tf.string),
+    )
+    return some.flat_map(tf.data.Dataset.from_tensor_slices)
+
+
+def _lists_of_lines(path: Path) -> Iterator[list[bytes]]:
+    lines = read_raw_lines(path)
+    while some := list(itertools.islice(lines, _LINES_AT_ONCE)):
+        yield some
 
 
 def _read_both(source: Path, target: Path) -> list[_Text]:
@@ -255,23 +232,13 @@ def _read_both(source: Path, target: Path) -> list[_Text]:
 
 
 def _read(path: Path) -> _Text:
-    count = blank = returns = 0
+    count = blank = 0
     digest = new_digest()
     for line in read_lines(check_file("file", path)):
         count += 1
         blank += not line.strip()
-        returns += "\r" in line
         digest.update(line.encode() + b"\n")
     if blank == count:
         what = f"has {count:,} lines, all blank" if count else "is empty"
         raise ValueError(f"{path} {what}: line 1 should be a sentence.")
-    # TensorFlow would drop these returns: "a\rb" would become one word.
-    tensorflow_differs = returns > 0 or (is_gzip(path) and _is_padded(path))
-    return _Text(path, count, digest.digest(), tensorflow_differs)
-
-
-def _is_padded(path: Path) -> bool:
-    """Whether a file ends with zeros, which TensorFlow takes for damage behind gzip."""
-    with path.open("rb") as file:
-        file.seek(-min(8, path.stat().st_size), os.SEEK_END)
-        return not any(file.read())
+    return _Text(path, count, digest.digest())

@@ -173,10 +173,15 @@ def nonblank(sentences: Iterable[str | bytes]) -> Iterator[str]:
     for sentence in sentences:
         if not isinstance(sentence, (str, bytes)):
             raise TypeError(f"A sentence must be a string. Received: {sentence!r:.60}")
-        if isinstance(sentence, bytes):
-            sentence = sentence.decode("utf-8", errors="replace")
-        if sentence.strip():
-            yield sentence
+        if (text := as_str(sentence)).strip():
+            yield text
+
+
+def as_str(text: str | bytes) -> str:
+    """Returns a text with U+FFFD for what is no UTF-8, such as a lone surrogate."""
+    if isinstance(text, str):
+        text = text.encode("utf-8", "surrogatepass")
+    return text.decode("utf-8", "replace")
 
 
 def valid_utf8(texts: tf.Tensor) -> tf.Tensor:

@@ -189,8 +189,13 @@ def _train_each(
     sides: Iterable[Iterable[bytes]],
     rules: Iterable[str],
 ) -> list[SentencePieceTokenizer]:
-    pairs = zip(sides, rules, strict=True)
-    return [train(texts, normalization=rule) for texts, rule in pairs]
+    trained = []
+    for side, texts, rule in zip(("source", "target"), sides, rules, strict=True):
+        try:
+            trained.append(train(texts, normalization=rule))
+        except ValueError as error:
+            raise ValueError(f"The {side} side: {error}") from error
+    return trained
 
 
 def _train_shared(

@@ -14,6 +14,7 @@ from keras_luong.special_ids import UNK_ID
 from keras_luong.text.tokenizer import (
     SPECIAL_PIECES,
     VocabularyTokenizer,
+    as_str,
     check_vocab_size,
     nonblank,
     valid_utf8,
@@ -114,8 +115,7 @@ class WordTokenizer(VocabularyTokenizer):
         Args:
             text: One text. Its words are what ASCII white space separates.
         """
-        text = text.encode("utf-8", "replace") if isinstance(text, str) else text
-        return list(range(len(text.split())))
+        return list(range(len(as_str(text).encode().split())))
 
     def _joined(self, rows: tf.RaggedTensor) -> tf.Tensor:
         return tf.strings.reduce_join(self._looked_up(rows), axis=-1, separator=" ")
@@ -140,6 +140,11 @@ def _checked(words: Iterable[str]) -> list[str]:
     for word in words:
         if not isinstance(word, str):
             raise TypeError(f"A word must be a str. Received: {word!r}")
+        if word != as_str(word):
+            raise ValueError(
+                "A word must be of whole characters, and surrogates are halves of "
+                f"some. Received: {word!r}"
+            )
         if word.encode().split() != [word.encode()]:
             raise ValueError(
                 f"A word must not be empty or hold white space. Received: {word!r}"

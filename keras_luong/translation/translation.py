@@ -17,7 +17,8 @@ class Translation(NamedTuple):
         source_tokens: The source's pieces as the model read them, the end token
             included.
         alignment: float32 [len(tokens), len(source_tokens)], the attention.
-        truncated: Whether the source was too long and only its beginning was read.
+        truncated: Whether the source, or the target of `score`, was too long and only
+            its beginning was read.
         log_probs: float32 [len(tokens)], the model's log-probability of each token.
 
     Example:

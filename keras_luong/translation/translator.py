@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -32,6 +33,9 @@ from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.translation.graph import Source, answers, read_text
 from keras_luong.translation.translation import Translation
 
+# Of each side that has a limit: the field that says whether it was cut, and the limit.
+_CUT = {"texts": "truncated", "targets": "target_truncated"}
+_LIMITS = {"texts": "max_source_length", "targets": "max_target_length"}
 TEXT = tf.TensorSpec([None], tf.string, name="text")
 IDS = tf.TensorSpec([None, None], tf.int32, name="ids")
 Texts: TypeAlias = Iterable[str | bytes]
@@ -198,7 +202,9 @@ class Translator:
         sides, translate = {"texts": texts}, self.explain
         if prefixes is not None:
             sides, translate = {**sides, "prefixes": prefixes}, self._explain_prefixed
-        found = self._in_batches(translate, sides, batch_size, progress)
+        cut: Counter[str] = Counter()
+        found = self._in_batches(translate, sides, batch_size, progress, cut)
+        self._warn(cut, len(found))
         return found if n_best else [hypotheses[0] for hypotheses in found]
 
     def stream(
@@ -218,7 +224,8 @@ class Translator:
             n_best: As for `translate`.
 
         Yields:
-            The results of `translate`, one by one, in the order of the texts.
+            The results of `translate`, one by one, in the order of the texts. Warns at
+            the end, once, if some texts were truncated.
 
         Raises:
             TypeError: If `texts` is a single string, or holds anything but strings.
@@ -231,11 +238,8 @@ class Translator:
             ...         print(type(translation.text))
             <class 'str'>
         """
-        check_size("window", window)
-        _check_iterable("texts", texts)
-        texts = iter(texts)
-        while some := list(itertools.islice(texts, window)):
-            yield from self.translate(some, batch_size, n_best=n_best)
+        found = self._in_windows(self.explain, {"texts": texts}, batch_size, window)
+        yield from found if n_best else (hypotheses[0] for hypotheses in found)
 
     def score(
         self,
@@ -264,9 +268,65 @@ class Translator:
             TypeError: If either is a single string, or holds anything but strings.
             ValueError: If they differ in number, or `batch_size` is below 1.
         """
-        sides = {"texts": texts, "targets": targets}
-        found = self._in_batches(self.forced, sides, batch_size, progress)
+        sides, cut = {"texts": texts, "targets": targets}, Counter[str]()
+        found = self._in_batches(self.forced, sides, batch_size, progress, cut)
+        self._warn(cut, len(found))
         return [hypotheses[0] for hypotheses in found]
+
+    def score_stream(
+        self, texts: Texts, targets: Texts, batch_size: int = 32, window: int = 1024
+    ) -> Iterator[Translation]:
+        """Scores translations as they come, in bounded memory.
+
+        Args:
+            texts: Source texts, in any number.
+            targets: A translation of each text.
+            batch_size: How many pairs are scored at once.
+            window: As for `stream`.
+
+        Yields:
+            The results of `score`, one by one, in the order of the texts. Warns at the
+            end, once, if some texts were truncated.
+
+        Raises:
+            TypeError: If either is a single string, or holds anything but strings.
+            ValueError: If they differ in number, or a size is below 1.
+        """
+        sides = {"texts": texts, "targets": targets}
+        for hypotheses in self._in_windows(self.forced, sides, batch_size, window):
+            yield hypotheses[0]
+
+    def _in_windows(
+        self,
+        translate: Callable[..., dict[str, tf.Tensor]],
+        sides: Mapping[str, Texts],
+        batch_size: int,
+        window: int,
+    ) -> Iterator[list[Translation]]:
+        """Translates so many texts of each side at a time; see `_in_batches`."""
+        check_size("window", window)
+        for name, texts in sides.items():
+            _check_iterable(name, texts)
+        rest = {name: iter(texts) for name, texts in sides.items()}
+        count, cut = 0, Counter[str]()
+        while True:
+            some = {name: list(itertools.islice(x, window)) for name, x in rest.items()}
+            if not any(some.values()):
+                break
+            found = self._in_batches(translate, some, batch_size, False, cut)
+            count += len(found)
+            yield from found
+        self._warn(cut, count)
+
+    def _warn(self, cut: Counter[str], count: int) -> None:
+        """Warns if some texts were cut, and names their limit."""
+        for side, number in cut.items():
+            limit = _LIMITS[side]
+            warnings.warn(
+                f"{number:,} of {count:,} {side} have more than {limit}="
+                f"{getattr(self, limit)} tokens: only their beginnings were read.",
+                stacklevel=3,
+            )
 
     def _in_batches(
         self,
@@ -274,6 +334,7 @@ class Translator:
         sides: Mapping[str, Texts],
         batch_size: int,
         progress: bool,
+        cut: Counter[str],
     ) -> list[list[Translation]]:
         """Translates in batches of similar length; keeps the order of the texts.
 
@@ -282,6 +343,7 @@ class Translator:
             sides: Name → texts, the same number for each name.
             batch_size: As for `translate`.
             progress: As for `translate`.
+            cut: Counts the texts of each side that were truncated.
         """
         columns = _columns(sides)
         check_size("batch_size", batch_size)
@@ -293,15 +355,11 @@ class Translator:
             rows = order[start : start + batch_size]
             batch = translate(*(tf.constant([x[i] for i in rows]) for x in columns))
             found.update(zip(rows, _translations(batch), strict=True))
+            for side in sides.keys() & _CUT.keys():
+                if number := int(tf.math.count_nonzero(batch[_CUT[side]])):
+                    cut[side] += number
             if bar:
                 bar.add(len(rows))
-        if truncated := sum(hypotheses[0].truncated for hypotheses in found.values()):
-            warnings.warn(
-                f"{truncated} of {count} texts have more than max_source_length="
-                f"{self.max_source_length} tokens: only their beginnings were read "
-                "(those marked `truncated`).",
-                stacklevel=3,
-            )
         return [found[i] for i in range(count)]
 
     def _read(self, text: tf.Tensor) -> Source:
@@ -338,8 +396,8 @@ class Translator:
         """
         source = self._read(text)
         given = read_text(target, self.target_tokenizer, self.max_target_length)
-        source = source._replace(truncated=source.truncated | given.truncated)
-        return self._explained(source, force(self.model, source.ids, given.ids))
+        found = self._explained(source, force(self.model, source.ids, given.ids))
+        return {**found, "target_truncated": given.truncated & ~source.empty}
 
     def _explained(self, source, hypotheses, n_best=None):
         tokenizers = self.source_tokenizer, self.target_tokenizer
@@ -362,6 +420,7 @@ def _columns(sides: Mapping[str, Texts]) -> list[list[bytes]]:
 def _translations(batch: dict[str, tf.Tensor]) -> Iterator[list[Translation]]:
     """Yields the hypotheses of each sentence, without padding."""
     batch = {name: value.numpy() for name, value in batch.items()}
+    truncated = batch.keys() & {*_CUT.values()}
     for i, lengths in enumerate(batch["length"]):
         S = batch["source_length"][i]
         source_tokens = [_string(x) for x in batch["source_tokens"][i, :S]]
@@ -372,7 +431,7 @@ def _translations(batch: dict[str, tf.Tensor]) -> Iterator[list[Translation]]:
                 tokens=[_string(x) for x in batch["tokens"][i, n, :T]],
                 source_tokens=source_tokens,
                 alignment=batch["alignment"][i, n, :T, :S].copy(),
-                truncated=bool(batch["truncated"][i]),
+                truncated=any(bool(batch[x][i]) for x in truncated),
                 log_probs=batch["log_probs"][i, n, :T].copy(),
             )
             # Empty places are left out, except for the first one.
