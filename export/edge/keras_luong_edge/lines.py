@@ -117,7 +117,7 @@ def _buffered(stream: BinaryIO) -> Iterator[io.BufferedReader]:
     if isinstance(stream, io.BufferedReader):
         yield stream
         return
-    buffered = io.BufferedReader(cast(io.RawIOBase, stream))
+    buffered: io.BufferedReader = io.BufferedReader(cast(io.RawIOBase, stream))
     try:
         yield buffered
     finally:
