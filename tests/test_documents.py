@@ -44,9 +44,11 @@ def examples(name):
     return re.findall(r"```python\n(.*?)```", text, re.S)
 
 
-@pytest.mark.parametrize("example", examples("own-layers.md"))
+@pytest.mark.parametrize(
+    "example", [*examples("own-layers.md"), *examples("layers.md")]
+)
 def test_an_example_prints_what_it_says(example, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    exec(compile(example, "own-layers.md", "exec"), {"__name__": "example"})
+    exec(compile(example, "example", "exec"), {"__name__": "example"})
     said = re.findall(r"^print\(.*\)  # (.*)$", example, re.M)
     assert said and capsys.readouterr().out.splitlines() == said

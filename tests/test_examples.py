@@ -72,7 +72,7 @@ def test_attention_by_distance_finds_what_a_product_does_not():
 @pytest.mark.slow
 def test_location_aware_attention_moves_on():
     right = example("speech").main()
-    assert right["LocationAwareAttention"] > 0.85 > 0.6 > right["LuongAttention"]
+    assert right["LocationAwareAttention"] > 0.95 > 0.7 > right["LuongAttention"]
 
 
 @pytest.mark.slow
