@@ -1,7 +1,5 @@
 """Feeding back: against plain loops, one call of the cell after the other."""
 
-import doctest
-
 import keras
 import numpy as np
 import pytest
@@ -11,7 +9,7 @@ from keras import ops
 from leave_slow import slow_but
 
 import keras_luong as kl
-from keras_luong.layers import feeding, free_running, recurrence, scheduled_sampling
+from keras_luong.layers import recurrence
 from keras_luong.layers.feeding import sample_ids
 
 UNITS, WIDTH, WORDS, STEPS, POSITIONS = 4, 3, 7, 5, 6
@@ -807,12 +805,3 @@ def test_what_does_not_fit_is_refused_at_once(feeding, units, message, symbolic)
         inputs = [keras.Input(batch_shape=x.shape) for x in inputs]
     with pytest.raises(ValueError, match=message):
         decoder(*inputs)
-
-
-@pytest.mark.tensorflow
-@pytest.mark.parametrize("module", [feeding, free_running, scheduled_sampling])
-def test_the_examples_run(module):
-    tests = [t for t in doctest.DocTestFinder().find(module) if t.examples]
-    assert tests
-    for test in tests:
-        assert doctest.DocTestRunner().run(test).failed == 0, test.name

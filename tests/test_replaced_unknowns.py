@@ -5,6 +5,7 @@ NFKC would write most of these words otherwise.
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -33,15 +34,21 @@ def kind(request):
 
 @pytest.fixture(scope="module")
 def translator(kind):
-    """It says nothing but `<unk>`, and attends to one source token after the other."""
+    """It says `<unk>` until it may end, and attends to one source token after another."""
     source = WordTokenizer(["the", "dog"])
     if kind == "nmt_nfkc":
         source = SentencePieceTokenizer.train(["the dog"] * 9, 20, normalization=kind)
     pair = TokenizerPair(source, WordTokenizer(["der", "Hund"]))
     sizes = source.vocab_size, pair.target.vocab_size
     # Of equal scores the Gaussian prefers the middle of the window.
-    options = {"attention": "local-m", "window": 1, "gaussian": True}
+    options = {
+        "attention": "local-m",
+        "window": 1,
+        "gaussian": True,
+        "output_bias": True,
+    }
     model = Seq2Seq(Seq2SeqConfig(*sizes, units=4, init_scale=1e-9, **options))
+    model.output_layer.bias.assign(np.eye(sizes[1])[EOS_ID])
     others = [i for i in range(sizes[1]) if i not in (UNK_ID, EOS_ID)]
     length = len(GOLD[kind]) + 1  # with the end token
     search = BeamSearch(1, min_length=length, max_length=length, forbidden=others)

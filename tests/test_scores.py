@@ -1,4 +1,4 @@
-import inspect
+import doctest
 
 import keras
 import numpy as np
@@ -225,19 +225,12 @@ def test_dot_takes_no_batch_for_another():
     np.testing.assert_allclose(dot(query, key), expected, rtol=1e-4, atol=1e-6)
 
 
-def code_of(docstring):
-    """The lines that a docstring's example has."""
-    lines = docstring.split("Example:")[1].strip().splitlines()
-    return "\n".join(line.strip()[4:] for line in lines)
-
-
 @pytest.fixture(scope="module")
 def example():
     """What the docstring of `Score` makes: its class."""
-    names = {"kl": keras_luong, "keras": keras}
-    exec(code_of(inspect.getdoc(Score)), names)
-    query, value = np.ones((2, 3, 4), "float32"), np.ones((2, 5, 6), "float32")
-    assert names["attention"](query, value).shape == (2, 3, 6)
+    names = {"kl": keras_luong, "keras": keras, "np": np}
+    for part in doctest.DocTestParser().get_examples(Score.__doc__):
+        exec(part.source, names)
     return names["BiasedGeneral"]
 
 

@@ -33,9 +33,11 @@ SCRIPTS = sorted(
 )
 PYTHON = [x for x in SCRIPTS if x.endswith(".py")]
 #: What runs in another file's tests, or is only imported by others.
+EXAMPLES = "captions custom_score dates forecast pooling sorting speech".split()
 ELSEWHERE = {
     "benchmarks/peers/tfa_beam.py": "by decode.py",
     "benchmarks/peers/tfa_train.py": "by compare_train.py",
+    **{f"examples/{name}.py": "test_examples.py" for name in EXAMPLES},
     "examples/train_distilled.sh": "test_cli_distill.py",
     "export/serving/lines.py": "by the clients, load.py and ../evaluate.py",
     "export/serving/c_client.py": "by verify.py; test_c_client.py",

@@ -360,6 +360,7 @@ def language_code(language: str) -> str:
         language: A code.
 
     Example:
+        >>> from keras_luong.config.training import language_code
         >>> language_code("jpn_Jpan")
         'ja'
     """

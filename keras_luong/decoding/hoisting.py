@@ -41,8 +41,16 @@ def hoisted(
         shapes are of use: it may be in a graph of its own.
 
     Example:
-        >>> step, _ = hoisted(lambda x: x @ tf.transpose(kernel), x)
-        >>> tf.while_loop(any_open, lambda x: [step(x)], [x])
+        >>> from keras_luong.decoding.hoisting import hoisted
+        >>> def power(kernel):  # of the transposed, which is computed once
+        ...     step, _ = hoisted(lambda x: x @ tf.transpose(kernel), tf.eye(2))
+        ...     return tf.while_loop(
+        ...         lambda x: True, step, [tf.eye(2)], maximum_iterations=10
+        ...     )
+        >>> kernel = tf.constant([[1.0, 0], [1, 1]])
+        >>> tf.function(power, autograph=False)(kernel)[0].numpy()
+        array([[ 1., 10.],
+               [ 0.,  1.]], dtype=float32)
     """
     if tf.executing_eagerly():
         first = function(*like)
