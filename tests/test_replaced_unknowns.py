@@ -34,7 +34,7 @@ def kind(request):
 
 @pytest.fixture(scope="module")
 def translator(kind):
-    """It says `<unk>` until it may end, and attends to one source token after another."""
+    """It says `<unk>` until it may end, and attends to each source token in turn."""
     source = WordTokenizer(["the", "dog"])
     if kind == "nmt_nfkc":
         source = SentencePieceTokenizer.train(["the dog"] * 9, 20, normalization=kind)
