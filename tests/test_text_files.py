@@ -84,7 +84,8 @@ def test_only_line_feeds_end_lines(pair_of_files):
 @given(st.lists(st.sampled_from(["a", "\n", "\r", "\u2028", " ", "ä"]), min_size=1))
 def test_lines_are_those_of_the_reader(tmp_path_factory, characters):
     content = "x" + "".join(characters)
-    assume("\n" in content or "\r" not in content.rstrip("\r"))  # one of old Macs
+    inside = content.rstrip("\r\n")
+    assume("\n" in inside or "\r" not in inside)  # one line, of old Macs as it seems
     path = write(tmp_path_factory.getbasetemp() / "counted.txt", content)
     corpus = TextFiles({"train": (path, path)}, "en", "de")
     read = list(read_lines(path))
