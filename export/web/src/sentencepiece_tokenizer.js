@@ -148,11 +148,11 @@ class Trie {
    *   shortest first.
    */
   *prefixes(text, start) {
-    let node = /** @type {number | undefined} */ (0);
-    for (let end = start; end < text.length; ) {
-      node = this.next.get(node * CODE_POINTS + text[end++]);
-      if (node === undefined) return;
-      if (this.found[node] >= 0) yield [this.found[node], end];
+    for (let node = 0, end = start; end < text.length; ) {
+      const next = this.next.get(node * CODE_POINTS + text[end++]);
+      if (next === undefined) return;
+      if (this.found[next] >= 0) yield [this.found[next], end];
+      node = next;
     }
   }
 }

@@ -1,0 +1,45 @@
+/** What is said of a model. */
+
+import { element } from "./element.js";
+
+/**
+ * @param {string} name
+ * @param {number} bytes
+ * @param {any} metadata
+ * @returns {string} A short line.
+ */
+export function summary(name, bytes, metadata) {
+  return `${name}, ${megabytes(bytes)}, ${metadata.quantize ?? "float32"}`;
+}
+
+/** @param {number} bytes */
+export function megabytes(bytes) {
+  return `${(bytes / 1e6).toFixed(1)} MB`;
+}
+
+/**
+ * @param {any} metadata
+ * @returns {HTMLElement[]} Terms and what they are, for a `<dl>`.
+ */
+export function details(metadata) {
+  const rows = Object.entries({
+    Reads: `up to ${metadata.max_source_length} tokens of a sentence`,
+    Search: metadata.search,
+    "Written by": metadata.library,
+    ...scores(metadata.run?.results),
+  });
+  return rows
+    .filter(([, value]) => typeof value === "string")
+    .flatMap(([term, value]) => [element("dt", term), element("dd", String(value))]);
+}
+
+/**
+ * @param {any} results Of a run's evaluation, by the name of the test.
+ * @returns {Record<string, string>}
+ */
+function scores(results) {
+  const tests = Object.entries(results ?? {}).filter(([, x]) => Number.isFinite(x?.bleu));
+  return Object.fromEntries(
+    tests.map(([name, { bleu }]) => [`BLEU of ${name}`, bleu.toFixed(1)]),
+  );
+}

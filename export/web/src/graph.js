@@ -1,0 +1,144 @@
+/**
+ * The file's graph, which LiteRT.js runs: it maps a source to hypotheses.
+ *
+ * Shapes: `S` source tokens, `N` hypotheses, `T` target tokens, ends counted.
+ */
+
+import { loadAndCompile, loadLiteRt, setWebGpuDevice, Tensor } from "@litertjs/core";
+
+const OUTPUTS = ["ids", "lengths", "scores", "weights", "token_log_probs"];
+const MOST_NOTES = 20;
+
+/** @type {string[]} What LiteRT's program has printed, the last lines. */
+const notes = [];
+
+/**
+ * @typedef {object} Found
+ * @property {Int32Array} ids `[N, T]`
+ * @property {Int32Array} lengths `[N]`
+ * @property {Float32Array} scores `[N]`
+ * @property {Float32Array} weights `[N, T, S]`
+ * @property {Float32Array} token_log_probs `[N, T]`
+ */
+
+/**
+ * Loads LiteRT, once in a worker's life.
+ *
+ * @param {boolean} threads Whether it may use several cores, which takes a page that is
+ *   isolated from other origins.
+ * @returns {Promise<unknown>}
+ */
+export function loadRuntime(threads) {
+  const folder = new URL(`litert-${LITERT_VERSION}/`, self.location.href).href;
+  const print = (/** @type {string} */ line) => {
+    notes.push(line);
+    notes.splice(0, notes.length - MOST_NOTES);
+  };
+  // LiteRT would look for its files beside this worker.
+  Object.assign(self, {
+    Module: {
+      locateFile: (/** @type {string} */ name) => folder + name,
+      mainScriptUrlOrBlob: `${folder}litert_wasm_threaded_internal.js`,
+      print,
+      printErr: print,
+    },
+  });
+  return loadLiteRt(folder, { threads });
+}
+
+/** Runs one `.tflite` file of a known source length. */
+export class Graph {
+  /**
+   * @param {Uint8Array} bytes The file.
+   * @param {string} name What it is called in messages.
+   * @param {number} length `S`, that its metadata give.
+   * @param {{threads?: number, accelerator?: "wasm" | "webgpu"}} [options]
+   * @returns {Promise<Graph>}
+   * @throws {Error} If LiteRT refuses it, with LiteRT's reason.
+   */
+  static async load(bytes, name, length, { threads, accelerator = "wasm" } = {}) {
+    notes.length = 0;
+    try {
+      if (accelerator === "webgpu") await useWebGpu();
+      const cpuOptions = threads ? { numThreads: threads } : {};
+      const model = await loadAndCompile(bytes, { accelerator, cpuOptions });
+      return new Graph(model, length);
+    } catch (error) {
+      throw new Error(
+        `LiteRT.js ${LITERT_VERSION} cannot run the graph of “${name}”: ${reason(error)}`,
+      );
+    }
+  }
+
+  /**
+   * @param {import("@litertjs/core").CompiledModel} model
+   * @param {number} length
+   */
+  constructor(model, length) {
+    const inputs = model.getInputDetails();
+    const outputs = model.getOutputDetails().map(({ name }) => name);
+    if (inputs.length !== 1 || inputs[0].name !== "source" || !includesAll(outputs)) {
+      throw new Error(`it maps ${inputs.map((x) => x.name)} to ${outputs}.`);
+    }
+    if (inputs[0].shape[1] !== length) {
+      throw new Error(`it takes ${inputs[0].shape[1]} tokens, and says ${length}.`);
+    }
+    this.model = model;
+    this.length = length;
+  }
+
+  /**
+   * Searches.
+   *
+   * @param {Int32Array} source `[S]`
+   * @returns {Promise<Found>}
+   */
+  async run(source) {
+    const tensor = new Tensor(source, [1, this.length]);
+    /** @type {Record<string, Tensor>} */
+    let found = {};
+    try {
+      found = await this.model.run({ source: tensor });
+      const copies = OUTPUTS.map(async (name) => [name, await found[name].data()]);
+      return Object.fromEntries(await Promise.all(copies));
+    } catch (error) {
+      throw new Error(`LiteRT.js ${LITERT_VERSION} failed: ${reason(error)}`);
+    } finally {
+      // Nothing else frees them.
+      for (const each of [tensor, ...Object.values(found)]) each.delete();
+    }
+  }
+
+  /** Frees its memory. */
+  delete() {
+    this.model.delete();
+  }
+}
+
+/** @param {string[]} outputs */
+function includesAll(outputs) {
+  return OUTPUTS.every((name) => outputs.includes(name));
+}
+
+/** WebGPU runs what it can of a graph, and LiteRT the rest. */
+async function useWebGpu() {
+  const gpu = /** @type {any} */ (navigator).gpu;
+  const adapter = await gpu?.requestAdapter();
+  if (!adapter) throw new Error("there is no WebGPU.");
+  setWebGpuDevice(await adapter.requestDevice());
+}
+
+/**
+ * @param {any} error
+ * @returns {string} What LiteRT says, which prints more than it throws.
+ */
+function reason(error) {
+  const printed = notes.filter((line) => /error/i.test(line)).map(stripPlace);
+  const thrown = error instanceof Error ? error.message : String(error);
+  return [...new Set([...printed, thrown])].join(" ").replaceAll(/\s+/g, " ").trim();
+}
+
+/** @param {string} line A line of its log, which begins with where it was written. */
+function stripPlace(line) {
+  return line.replace(/^.*?\[[^\]]*\]\s*/, "");
+}
