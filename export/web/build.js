@@ -39,11 +39,13 @@ function bundle(name, define = {}) {
 }
 
 function copyPage() {
-  const page = fs.readFileSync(path.join(HERE, "index.html"), "utf-8");
-  fs.writeFileSync(path.join(OUT, "index.html"), page.replace("%POLICY%", META_POLICY));
-  for (const name of ["icon.svg", "THIRD_PARTY.txt"]) {
-    fs.copyFileSync(path.join(HERE, name), path.join(OUT, name));
+  const filled = { "index.html": ["%POLICY%", META_POLICY], "THIRD_PARTY.txt": ["%LITERT%", version] };
+  for (const [name, [place, text]] of Object.entries(filled)) {
+    const content = fs.readFileSync(path.join(HERE, name), "utf-8");
+    fs.writeFileSync(path.join(OUT, name), content.replaceAll(place, text));
   }
+  fs.copyFileSync(path.join(HERE, "icon.svg"), path.join(OUT, "icon.svg"));
+  fs.copyFileSync(path.join(HERE, "LICENSE"), path.join(OUT, "LICENSE.txt"));
 }
 
 function copyLiteRt() {

@@ -51,7 +51,7 @@ export class AttentionPicture {
     this.section.hidden = !source.length || !target.length;
     for (const side of /** @type {Side[]} */ (["source", "target"])) {
       const words = this.links[side].map((word, index) => {
-        const label = `${word}: ${this.told({ side, index }) || "nothing"}`;
+        const label = this.sentence({ side, index });
         return element("button", word, { type: "button", "aria-label": label });
       });
       words.forEach((word, i) => (word.tabIndex = i ? -1 : 0));
@@ -160,7 +160,7 @@ export class AttentionPicture {
       .filter(({ weight }) => weight >= FAINTEST)
       .sort((a, b) => b.weight - a.weight)
       .slice(0, MENTIONED)
-      .map(({ word, weight }) => `${word} ${Math.round(100 * weight)} %`)
+      .map(({ word, weight }) => `“${word}” ${Math.round(100 * weight)} %`)
       .join(", ");
   }
 }

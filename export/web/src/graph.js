@@ -4,7 +4,7 @@
  * Shapes: `S` source tokens, `N` hypotheses, `T` target tokens, ends counted.
  */
 
-import { loadAndCompile, loadLiteRt, setWebGpuDevice, Tensor } from "@litertjs/core";
+import { loadAndCompile, loadLiteRt, Tensor } from "@litertjs/core";
 
 const OUTPUTS = ["ids", "lengths", "scores", "weights", "token_log_probs"];
 const MOST_NOTES = 20;
@@ -26,9 +26,11 @@ const notes = [];
  *
  * @param {boolean} threads Whether it may use several cores, which takes a page that is
  *   isolated from other origins.
+ * @param {boolean} webgpu Whether it may ask for a graphics card, which it otherwise does
+ *   however the graph is run.
  * @returns {Promise<unknown>}
  */
-export function loadRuntime(threads) {
+export function loadRuntime(threads, webgpu) {
   const folder = new URL(`litert-${LITERT_VERSION}/`, self.location.href).href;
   const print = (/** @type {string} */ line) => {
     notes.push(line);
@@ -43,6 +45,7 @@ export function loadRuntime(threads) {
       printErr: print,
     },
   });
+  if (!webgpu) Object.defineProperty(navigator, "gpu", { value: undefined });
   return loadLiteRt(folder, { threads });
 }
 
@@ -59,7 +62,6 @@ export class Graph {
   static async load(bytes, name, length, { threads, accelerator = "wasm" } = {}) {
     notes.length = 0;
     try {
-      if (accelerator === "webgpu") await useWebGpu();
       const cpuOptions = threads ? { numThreads: threads } : {};
       const model = await loadAndCompile(bytes, { accelerator, cpuOptions });
       return new Graph(model, length);
@@ -118,14 +120,6 @@ export class Graph {
 /** @param {string[]} outputs */
 function includesAll(outputs) {
   return OUTPUTS.every((name) => outputs.includes(name));
-}
-
-/** WebGPU runs what it can of a graph, and LiteRT the rest. */
-async function useWebGpu() {
-  const gpu = /** @type {any} */ (navigator).gpu;
-  const adapter = await gpu?.requestAdapter();
-  if (!adapter) throw new Error("there is no WebGPU.");
-  setWebGpuDevice(await adapter.requestDevice());
 }
 
 /**

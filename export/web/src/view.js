@@ -43,6 +43,9 @@ export class View {
       byId(side).lang = this.languages[side];
     }
     byId("choices").lang = this.languages.target;
+    const isNamed = SIDES.every((side) => this.languages[side]);
+    const title = isNamed ? `${this.names.source} to ${this.names.target}` : "Translator";
+    byId("title").textContent = document.title = title;
   }
 
   /**
@@ -117,7 +120,7 @@ function choice({ text, score }, index) {
   const label = element("label", "");
   const button = element("input", "", { type: "radio", name: "choice", value: `${index}` });
   button.checked = index === 0;
-  const number = element("span", score.toFixed(2), { class: "score", lang: "en" });
+  const number = element("span", score.toFixed(2).replace("-", "\u2212"), { class: "score", lang: "en" });
   label.append(button, element("span", text), number);
   return label;
 }

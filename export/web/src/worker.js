@@ -48,7 +48,7 @@ async function answer({ id, open, translate }) {
  * @param {number} id
  */
 async function opened({ name, url, file, threads = false, cores, accelerator }, id) {
-  runtime ??= loadRuntime(threads);
+  runtime ??= loadRuntime(threads, accelerator === "webgpu");
   runtime.catch(() => (runtime = undefined)); // another time it may be there
   const progress = (/** @type {number[]} */ ...bytes) => post({ id, progress: bytes });
   const content = file
