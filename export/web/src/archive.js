@@ -47,13 +47,14 @@ export async function readArchive(bytes, name) {
   try {
     files = await unzip(bytes);
     metadata = JSON.parse(toText(member(files, METADATA)));
+    if (metadata?.format === undefined) throw new Error("it does not say format");
   } catch (error) {
     throw damaged(error);
   }
-  if (metadata?.format !== FORMAT) {
+  if (metadata.format !== FORMAT) {
     throw new Error(
-      `“${name}” has format ${JSON.stringify(metadata?.format)}, written by ` +
-        `${metadata?.library}; this page reads ${FORMAT}.`,
+      `“${name}” has format ${JSON.stringify(metadata.format)}, written by ` +
+        `${metadata.library}; this page reads ${FORMAT}.`,
     );
   }
   try {
@@ -91,7 +92,7 @@ function check(metadata) {
  * @returns {Contents}
  */
 function contents(files, metadata) {
-  const special = specialIds(metadata.special_ids ?? SPECIAL_IDS);
+  const special = specialIds("special_ids" in metadata ? metadata.special_ids : SPECIAL_IDS);
   const { source, target } = metadata.tokenizers;
   return {
     metadata,
@@ -127,7 +128,7 @@ function specialIds(about) {
  * @returns {number} A number that the metadata give.
  */
 function whole(about, key, smallest, fallback) {
-  const value = about[key] ?? fallback;
+  const value = key in about ? about[key] : fallback;
   if (!Number.isInteger(value) || value < smallest) {
     throw new Error(`its ${key} is ${JSON.stringify(value)}`);
   }

@@ -61,7 +61,7 @@ function addPiece(bytes, model) {
     else if (number === 3) kind = value;
   }
   if (![NORMAL, UNKNOWN, CONTROL, UNUSED].includes(kind)) {
-    throw new Error(`the piece "${piece}" is user-defined or a byte, unknown to this page`);
+    throw new Error(`its piece “${piece}” is user-defined or a byte, unknown to this page`);
   }
   model.pieces.push(piece);
   model.scores.push(score);
