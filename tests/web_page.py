@@ -63,6 +63,32 @@ def built_page(folder):
     return copy
 
 
+def drive(page, scenario, server, meanwhile=None, **question):
+    """What a scenario of `export/web/tests/browser.js` finds.
+
+    Args:
+        page: Where `built_page` is.
+        scenario: Its name.
+        server: What serves the page.
+        meanwhile: What to do when the scenario says that it is ready.
+        **question: What it needs.
+    """
+    question |= {"chromium": browser(), "url": address(server)}
+    with subprocess.Popen(
+        [node(), page / "tests" / "browser.js", scenario],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        process.stdin.write(json.dumps(question).encode())
+        process.stdin.close()
+        if meanwhile is not None:
+            assert process.stdout.readline() == b"ready\n"
+            meanwhile()
+        answer = process.stdout.read()
+    assert process.returncode == 0
+    return json.loads(answer)
+
+
 class Quiet(SimpleHTTPRequestHandler):
     """`python -m http.server`, which tells the server's list what it was asked for."""
 
@@ -75,19 +101,24 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def served(folder, port=0):
+def served(folder):
     """Serves a folder as `python -m http.server` does."""
     handler = functools.partial(Quiet, directory=str(folder))
-    server = ThreadingHTTPServer(("127.0.0.1", port), handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.asked = []
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    try:
-        yield server
-    finally:
+
+    def close():
         server.shutdown()
         thread.join()
         server.server_close()
+
+    server.close = close
+    try:
+        yield server
+    finally:
+        close()
 
 
 def address(server):

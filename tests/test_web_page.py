@@ -1,0 +1,279 @@
+"""The page in Chromium says what Python says, to anybody, on any screen, offline too.
+
+`KERAS_LUONG_WEB_RUN` names a trained run, and `KERAS_LUONG_WEB_TEXT` a file of
+sentences, for the test of a real model; else it is the run of `make demo` and its test
+set.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import run
+from odd_text import ROWS
+from small_translator import (
+    SENTENCES,
+    sentencepiece_translator,
+    to_bytes,
+    word_translator,
+    written_run,
+)
+from test_hostile import hostile
+from web_page import WEB, address, built_page, drive, packed, served
+
+import keras_luong
+from keras_luong import BeamSearch, export_tflite
+from keras_luong.files import read_lines
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*max_source_length"),
+]
+edge = pytest.importorskip("keras_luong_edge")
+pytest.importorskip("ai_edge_litert.interpreter")
+
+ROOT = WEB.parents[1]
+SAID = "the red dog"
+LENGTH = 31
+GROWTH = 15  # megabytes
+LARGEST = 100_000  # bytes of the page, but for LiteRT's files and the model
+HOSTILE = 2_000
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    return built_page(tmp_path_factory.mktemp("page"))
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return sentencepiece_translator().with_search(n_best=3)
+
+
+@pytest.fixture(scope="module")
+def site(page, translator, tmp_path_factory):
+    """The folder of a page with a tiny model."""
+    path = tmp_path_factory.mktemp("site") / "site"
+    shutil.copytree(page / "dist", path)
+    settings = {"run": {"settings": {"source": "en", "target": "de"}}}
+    model = path / "model.tflite"
+    export_tflite(translator, model, source_length=LENGTH, metadata=settings)
+    words = word_translator(BeamSearch(3, n_best=3, max_length=6))
+    export_tflite(words, path / "words.tflite", source_length=11)
+    export_tflite(translator, path / "any.tflite")
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(site):
+    with served(site) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def on_edge(site):
+    return edge.EdgeTranslator(site / "model.tflite")
+
+
+def compare(answers, expected):
+    """All that was found in the browser, with all that Python found."""
+    for found, hypotheses in zip(answers, expected, strict=True):
+        assert [x["text"] for x in found] == [x.text for x in hypotheses]
+        for one, other in zip(found, hypotheses, strict=True):
+            assert one["tokens"] == other.tokens
+            assert one["sourceTokens"] == other.source_tokens
+            assert one["truncated"] == other.truncated
+            assert one["score"] == pytest.approx(other.score, abs=1e-3)
+            alignment = np.reshape(one["alignment"], other.alignment.shape)
+            np.testing.assert_allclose(alignment, other.alignment, atol=1e-3)
+
+
+@pytest.mark.parametrize("model", ["model.tflite", "words.tflite"])
+def test_hostile_strings(model, page, server, site):
+    rng = random.Random(4)
+    texts = [to_bytes(text) for text in SENTENCES]
+    texts += [line for row in ROWS.values() for line in row.lines or []]
+    texts += [hostile(rng)[:20_000] for _ in range(HOSTILE - len(texts))]
+    packs = [packed(text) for text in texts]
+    found = drive(page, "worker", server, model=model, texts=packs)
+    expected = edge.EdgeTranslator(site / model).translate(texts, n_best=True)
+    compare(found["answers"], expected)
+    assert len({hypotheses[0].text for hypotheses in expected}) > 10
+    assert len(expected[0]) > 1 and any(x[0].truncated for x in expected)
+
+
+def test_what_stands_on_the_page(page, server, on_edge):
+    texts = [
+        SAID,
+        "",
+        "  \u3000",
+        f"{SAID}\n\nthe cat is in the house\n",
+        "the " * 99,
+        "\ufeffthe\x00dog \U0001f600",
+        "<b>the</b> &amp; dog",
+    ]
+    said = drive(page, "texts", server, texts=texts)
+    for text, found in zip(texts, said["found"], strict=True):
+        lines = text.split("\n")
+        assert found["lines"] == [x.text for x in on_edge.translate(lines)]
+        *_, last = on_edge.translate(lines)
+        assert ("longer than the model reads" in found["note"]) == last.truncated
+    (hypotheses,) = on_edge.translate(texts[-1:], n_best=True)
+    assert said["choices"] == [x.text for x in hypotheses]
+    assert said["title"] == "English to German"
+    assert not [x for x in said["said"] if x.startswith("error")]
+    assert {x.startswith(address(server)) for x in said["requests"]} == {True}
+
+
+def test_a_page_of_the_command(page, tmp_path):
+    """`keras-luong export --web`, as far as it is not the page's tests'."""
+    path = written_run(tmp_path / "run", sentencepiece_translator()).path
+    folder = run("export", path, "--web", tmp_path / "site", "--check", SAID)
+    built = {x.relative_to(page / "dist") for x in (page / "dist").rglob("*")}
+    here = {x.relative_to(folder) for x in folder.rglob("*")}
+    assert here == {*built, Path("model.tflite")}
+    with pytest.raises(FileExistsError, match="--overwrite"):
+        run("export", path, "--web", folder, "--check", SAID)
+    with served(folder) as server:
+        said = drive(page, "texts", server, texts=[SAID])
+    translator = edge.EdgeTranslator(folder / "model.tflite")
+    assert translator.metadata["source_length"] == 64 and translator.n_best == 3
+    (hypotheses,) = translator.translate([SAID], n_best=True)
+    assert said["choices"] == [x.text for x in hypotheses]
+
+
+def test_how_much_is_loaded(page):
+    dist = page / "dist"
+    sizes = {x.name: x.stat().st_size for x in dist.iterdir() if x.is_file()}
+    licences = {"LICENSE.txt", "THIRD_PARTY.txt"}
+    assert licences < sizes.keys()
+    total = sum(size for name, size in sizes.items() if name not in licences)
+    assert 0 < total < LARGEST, sizes
+
+
+def test_keyboard_alone(page, server, on_edge):
+    found = drive(page, "keyboard", server, text=SAID)
+    (hypotheses,) = on_edge.translate([SAID], n_best=True)
+    first, second, *_ = (x.text for x in hypotheses)
+    assert found["best"] == [first] and found["second"] == [second]
+    words = SAID.split()
+    steps = [at for _, at in found["steps"]]
+    start, tab, end, left, to_target, right, to_choices, down, *rest = steps
+    assert start == "source" and tab.startswith(f"“{words[0]}” was looked at by ")
+    assert end.startswith(f"“{words[2]}” ") and left.startswith(f"“{words[1]}” ")
+    assert to_target.startswith(f"“{first.split()[0]}” looked at ")
+    assert right.startswith(f"“{first.split()[1]}” ") and found["caption"] == right
+    assert (to_choices, down) == ("0", "1")
+    assert rest[-2:] == ["file", "url"]
+    assert "nowhere.tflite” cannot be loaded: the server says 404" in found["error"]
+
+
+def test_a_telephone(page, server):
+    found = drive(page, "phone", server, text="the red dog is in the house")
+    assert found["width"] == 360  # nothing to be scrolled sideways
+    for name in ("source", "target"):
+        assert 0 <= found[name]["left"] and found[name]["right"] <= 360
+    assert found["source"]["bottom"] <= found["target"]["top"]
+    source, target = found["words"]
+    assert source["right"] < target["left"]  # one column beside the other
+    assert found["fontSize"] >= 16  # else telephones magnify the page
+    assert min(found["heights"]) >= 24
+    assert " looked at “" in found["caption"]
+
+
+def test_axe_finds_nothing(page, server):
+    found = drive(page, "axe", server, text=SAID)
+    assert len(found) == 6
+    assert {x["state"]: x["violations"] for x in found} == {
+        x["state"]: [] for x in found
+    }
+    assert min(x["passes"] for x in found) > 20
+
+
+def test_the_policy_holds(page, server):
+    with served(page / "dist") as other:
+        found = drive(page, "policy", server, text=SAID, other=address(other))
+        assert other.asked == []
+    assert {x.startswith(address(server)) for x in found["requests"][:-1]} == {True}
+    assert found["image"] == "refused"
+    for where in ("page", "worker"):
+        said = found[where]
+        assert set(said) == {"fetch", "eval", "socket"}
+        assert "allowed" not in said.values()
+        assert "Content Security Policy" in said["eval"]
+
+
+def test_without_a_network(page, site, on_edge):
+    with served(site) as server:
+        found = drive(page, "offline", server, server.close, text=SAID)
+    expected = [x.text for x in on_edge.translate([SAID])]
+    assert found["before"] == found["after"] == expected
+    assert found["isIsolated"]  # by the service worker's headers
+
+
+def test_files_that_are_dropped(page, server, site, on_edge):
+    content = (site / "model.tflite").read_bytes()
+    words = (site / "words.tflite").read_bytes()
+    files = {
+        "any.tflite": (site / "any.tflite").read_bytes(),
+        "empty.tflite": b"",
+        "cut.tflite": content[: len(content) // 2],
+        "page.html": b"<!doctype html>",
+        "spoilt.tflite": bytes(99) + content[99:],
+        "words.tflite": words,
+    }
+    packs = [{"file": name, "content": packed(x)} for name, x in files.items()]
+    found = drive(page, "drops", server, text=SAID, files=packs)
+    *wrong, last = found
+    reasons = [
+        "“any.tflite” takes sources of any length.*again with --source_length 64",
+        "“empty.tflite” is damaged, or no file of keras-luong export: it has no",
+        "“cut.tflite” is damaged",
+        "“page.html” is damaged",
+        r"LiteRT.js [\d.]+ cannot run the graph of “spoilt.tflite”: .*",
+    ]
+    for said, reason in zip(wrong, reasons, strict=True):
+        with pytest.raises(ValueError, match=reason):
+            raise ValueError(said["error"])
+        assert said["state"] == "The model is the one of before."
+        assert said["lines"] == [x.text for x in on_edge.translate([SAID])]
+    assert last["error"] is None and "words.tflite" in last["state"]
+    expected = edge.EdgeTranslator(site / "words.tflite").translate([SAID])
+    assert last["lines"] == [x.text for x in expected]
+
+
+def test_five_hundred_in_a_row(page, server):
+    found = drive(page, "memory", server, text=SAID, times=500)
+    print("megabytes:", *map(round, found["used"]))
+    _, _, before, *_, after = found["used"]
+    assert after - before < GROWTH
+    assert found["lines"][0]
+
+
+def trained():
+    """A trained run, and sentences for it."""
+    path = Path(os.environ.get("KERAS_LUONG_WEB_RUN", ROOT / "runs" / "demo"))
+    text = Path(os.environ.get("KERAS_LUONG_WEB_TEXT", path / "test.en"))
+    if not (path / "run.json").exists() or not text.exists():
+        pytest.skip("there is no trained run")
+    return path, text
+
+
+def test_a_trained_model(page, site, server):
+    path, text = trained()
+    sentences = [line for line, _ in zip(read_lines(text), range(200), strict=False)]
+    translator = keras_luong.load(path)
+    model = site / "trained.tflite"
+    export_tflite(translator.with_search(n_best=2), model, source_length=64)
+    packs = [packed(sentence.encode()) for sentence in sentences]
+    found = drive(page, "worker", server, model="trained.tflite", texts=packs)
+    texts = [hypotheses[0]["text"] for hypotheses in found["answers"]]
+    assert texts == [x.text for x in translator.translate(sentences)]
+    compare(
+        found["answers"], edge.EdgeTranslator(model).translate(sentences, n_best=True)
+    )
