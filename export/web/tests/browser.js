@@ -115,7 +115,7 @@ const SCENARIOS = {
 
   /** Many translations in a row. */
   async memory() {
-    const { page } = await visit();
+    const { page } = await visit({}, `${question.url}?model=${question.model}`);
     await ready(page);
     const used = [];
     for (let i = 0; i < question.times; i++) {
