@@ -23,14 +23,14 @@ from keras_luong.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_luong.text.word_tokenizer import WordTokenizer
 
 edge = pytest.importorskip("keras_luong_edge")
-sys.path.append(str(WEB.parents[0] / "edge" / "tests"))
+sys.path.append(str(WEB.parent / "edge" / "tests"))
 
 from edge_files import LEFT_OUT, with_archive, with_metadata  # noqa: E402
 
 from keras_luong_edge.source import read_text  # noqa: E402
 from keras_luong_edge.tokenizers import TOKENIZERS, SpecialIds  # noqa: E402
 
-FORMAT_1 = WEB.parents[0] / "edge" / "tests" / "format1" / "model.tflite"
+FORMAT_1 = WEB.parent / "edge" / "tests" / "format1" / "model.tflite"
 PROSE = [
     "Der Fluß fließt über die Brücke, und zwei Hunde spielen im Gras.",
     "Ein Mann in einem blauen Hemd steht auf einer Leiter und putzt ein Fenster.",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,9 @@ pytestmark = [
 ]
 edge = pytest.importorskip("keras_luong_edge")
 pytest.importorskip("ai_edge_litert.interpreter")
+sys.path.append(str(WEB.parent / "edge" / "tests"))
+
+from edge_files import too_new, with_graph  # noqa: E402
 
 ROOT = WEB.parents[1]
 SAID = "the red dog"
@@ -217,16 +221,17 @@ def test_without_a_network(page, site, on_edge):
     assert found["isIsolated"]  # by the service worker's headers
 
 
-def test_files_that_are_dropped(page, server, site, on_edge):
+def test_files_that_are_dropped(page, server, site, on_edge, tmp_path):
     content = (site / "model.tflite").read_bytes()
-    words = (site / "words.tflite").read_bytes()
+    newer = with_graph(site / "model.tflite", tmp_path / "newer.tflite", too_new)
     files = {
         "any.tflite": (site / "any.tflite").read_bytes(),
         "empty.tflite": b"",
         "cut.tflite": content[: len(content) // 2],
         "page.html": b"<!doctype html>",
         "spoilt.tflite": bytes(99) + content[99:],
-        "words.tflite": words,
+        "newer.tflite": newer.read_bytes(),
+        "words.tflite": (site / "words.tflite").read_bytes(),
     }
     packs = [{"file": name, "content": packed(x)} for name, x in files.items()]
     found = drive(page, "drops", server, text=SAID, files=packs)
@@ -236,7 +241,8 @@ def test_files_that_are_dropped(page, server, site, on_edge):
         "“empty.tflite” is damaged, or no file of keras-luong export: it has no",
         "“cut.tflite” is damaged",
         "“page.html” is damaged",
-        r"LiteRT.js [\d.]+ cannot run the graph of “spoilt.tflite”: .*",
+        r"LiteRT.js [\d.]+ cannot run the graph of “spoilt.tflite”: Failed to load",
+        r"LiteRT.js .* graph of “newer.tflite”: Didn't find op .*FULLY_CONNECTED.* '99'",
     ]
     for said, reason in zip(wrong, reasons, strict=True):
         with pytest.raises(ValueError, match=reason):

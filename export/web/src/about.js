@@ -3,12 +3,18 @@
 import { element } from "./element.js";
 
 /**
+ * @typedef {object} Model
+ * @property {any} metadata What its file says of itself.
+ * @property {number} bytes How large that is.
+ * @property {number} threads The cores that are used.
+ */
+
+/**
  * @param {string} name
- * @param {number} bytes
- * @param {any} metadata
+ * @param {Model} model
  * @returns {string} A short line.
  */
-export function summary(name, bytes, metadata) {
+export function summary(name, { bytes, metadata }) {
   return `${name}, ${megabytes(bytes)}, ${metadata.quantize ?? "float32"}`;
 }
 
@@ -18,14 +24,15 @@ export function megabytes(bytes) {
 }
 
 /**
- * @param {any} metadata
+ * @param {Model} model
  * @returns {HTMLElement[]} Terms and what they are, for a `<dl>`.
  */
-export function details(metadata) {
+export function details({ metadata, threads }) {
   const rows = Object.entries({
     Reads: `up to ${metadata.max_source_length} tokens of a sentence`,
     Search: metadata.search,
     "Written by": metadata.library,
+    Cores: `${threads}`,
     ...scores(metadata.run?.results),
   });
   return rows

@@ -16,7 +16,7 @@ export class Client {
   /**
    * @param {import("./worker.js").Opening} opening
    * @param {(loaded: number, total: number) => void} onProgress
-   * @returns {Promise<{metadata: any, bytes: number}>}
+   * @returns {Promise<{metadata: any, bytes: number, threads: number}>}
    */
   open(opening, onProgress) {
     return this.ask({ open: opening }, onProgress);

@@ -8,6 +8,7 @@ import { loadAndCompile, loadLiteRt, Tensor } from "@litertjs/core";
 
 const OUTPUTS = ["ids", "lengths", "scores", "weights", "token_log_probs"];
 const MOST_NOTES = 20;
+const ERROR = "ERROR:";
 
 /** @type {string[]} What LiteRT's program has printed, the last lines. */
 const notes = [];
@@ -24,28 +25,26 @@ const notes = [];
 /**
  * Loads LiteRT, once in a worker's life.
  *
- * @param {boolean} threads Whether it may use several cores, which takes a page that is
- *   isolated from other origins.
- * @param {boolean} webgpu Whether it may ask for a graphics card, which it otherwise does
- *   however the graph is run.
+ * @param {boolean} threads Whether it may use several cores.
  * @returns {Promise<unknown>}
  */
-export function loadRuntime(threads, webgpu) {
+export function loadRuntime(threads) {
   const folder = new URL(`litert-${LITERT_VERSION}/`, self.location.href).href;
   const print = (/** @type {string} */ line) => {
     notes.push(line);
     notes.splice(0, notes.length - MOST_NOTES);
   };
   // LiteRT would look for its files beside this worker.
-  Object.assign(self, {
-    Module: {
-      locateFile: (/** @type {string} */ name) => folder + name,
-      mainScriptUrlOrBlob: `${folder}litert_wasm_threaded_internal.js`,
-      print,
-      printErr: print,
-    },
-  });
-  if (!webgpu) Object.defineProperty(navigator, "gpu", { value: undefined });
+  const Module = {
+    locateFile: (/** @type {string} */ name) => folder + name,
+    mainScriptUrlOrBlob: `${folder}litert_wasm_threaded_internal.js`,
+    print,
+    printErr: print,
+  };
+  Object.assign(self, { Module });
+  // It would wake a graphics card, which cannot run the search.
+  const gpu = { requestAdapter: async () => null };
+  Object.defineProperty(navigator, "gpu", { value: gpu });
   return loadLiteRt(folder, { threads });
 }
 
@@ -55,15 +54,15 @@ export class Graph {
    * @param {Uint8Array} bytes The file.
    * @param {string} name What it is called in messages.
    * @param {number} length `S`, that its metadata give.
-   * @param {{threads?: number, accelerator?: "wasm" | "webgpu"}} [options]
+   * @param {number} threads The cores that it may use.
    * @returns {Promise<Graph>}
    * @throws {Error} If LiteRT refuses it, with LiteRT's reason.
    */
-  static async load(bytes, name, length, { threads, accelerator = "wasm" } = {}) {
+  static async load(bytes, name, length, threads) {
     notes.length = 0;
     try {
-      const cpuOptions = threads ? { numThreads: threads } : {};
-      const model = await loadAndCompile(bytes, { accelerator, cpuOptions });
+      const cpuOptions = { numThreads: threads };
+      const model = await loadAndCompile(bytes, { accelerator: "wasm", cpuOptions });
       return new Graph(model, length);
     } catch (error) {
       throw new Error(
@@ -124,15 +123,10 @@ function includesAll(outputs) {
 
 /**
  * @param {any} error
- * @returns {string} What LiteRT says, which prints more than it throws.
+ * @returns {string} Why LiteRT failed: it prints the reason, and throws another.
  */
 function reason(error) {
-  const printed = notes.filter((line) => /error/i.test(line)).map(stripPlace);
-  const thrown = error instanceof Error ? error.message : String(error);
-  return [...new Set([...printed, thrown])].join(" ").replaceAll(/\s+/g, " ").trim();
-}
-
-/** @param {string} line A line of its log, which begins with where it was written. */
-function stripPlace(line) {
-  return line.replace(/^.*?\[[^\]]*\]\s*/, "");
+  const printed = notes.filter((line) => line.startsWith(ERROR));
+  const said = printed.map((line) => line.slice(ERROR.length)).join("");
+  return said.trim() || (error instanceof Error ? error.message : String(error));
 }

@@ -29,14 +29,13 @@ export function showProgress(loaded, total) {
 
 /**
  * @param {string} name
- * @param {number} bytes
- * @param {any} metadata
+ * @param {import("./about.js").Model} about
  */
-export function showModel(name, bytes, metadata) {
+export function showModel(name, about) {
   progress.hidden = true;
   model.open = false;
-  state.textContent = summary(name, bytes, metadata);
-  byId("about").replaceChildren(...details(metadata));
+  state.textContent = summary(name, about);
+  byId("about").replaceChildren(...details(about));
 }
 
 /** Asks for a file, as there is none beside the page. */

@@ -28,12 +28,12 @@ export class Translator {
   /**
    * @param {Uint8Array} bytes The file.
    * @param {string} name What it is called in messages.
-   * @param {Parameters<typeof Graph.load>[3]} [options]
+   * @param {number} threads The cores that it may use.
    * @returns {Promise<Translator>}
    */
-  static async load(bytes, name, options) {
+  static async load(bytes, name, threads) {
     const contents = await readArchive(bytes, name);
-    const graph = await Graph.load(bytes, name, contents.sourceLength, options);
+    const graph = await Graph.load(bytes, name, contents.sourceLength, threads);
     return new Translator(contents, graph);
   }
 

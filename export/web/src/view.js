@@ -25,7 +25,9 @@ export class View {
     this.answers = [];
     /** The line in which the cursor is. */
     this.line = 0;
-    /** Which of its translations is looked at. */
+    /** @type {Translation[] | undefined} Its translations, best first. */
+    this.found = undefined;
+    /** Which of them is looked at. */
     this.chosen = 0;
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.timer = undefined;
@@ -55,8 +57,10 @@ export class View {
   show(answers, isComplete) {
     this.answers = answers;
     this.target.ariaBusy = String(!isComplete);
+    const found = answers[this.cursor()];
     // What stands there stays until its successor is there.
-    if (this.answers[this.cursor()]) this.showLine();
+    if (found && (found !== this.found || this.cursor() !== this.line)) this.showLine();
+    else if (found) this.showTarget();
     clearTimeout(this.timer);
     if (isComplete) this.timer = setTimeout(() => this.speak(), SPOKEN_AFTER);
   }
@@ -73,18 +77,22 @@ export class View {
 
   showLine() {
     this.line = this.cursor();
+    this.found = this.answers[this.line];
     this.showChoices();
     this.choose(0);
-    const isTruncated = this.answers[this.line]?.[0].truncated;
-    byId("note").textContent = isTruncated ? TRUNCATED : "";
+    byId("note").textContent = this.found?.[0].truncated ? TRUNCATED : "";
   }
 
   /** @param {number} index Which of the line's translations is looked at. */
   choose(index) {
     this.chosen = index;
+    this.showTarget();
+    this.picture.show(this.found?.[index], this.languages, this.names);
+  }
+
+  showTarget() {
     const paragraphs = this.answers.map((_, line) => this.paragraph(line));
     this.target.replaceChildren(...paragraphs);
-    this.picture.show(this.answers[this.line]?.[index], this.languages, this.names);
   }
 
   /** @param {number} line */
@@ -101,7 +109,7 @@ export class View {
 
   /** A list of all translations of the line, unless there is but one. */
   showChoices() {
-    const found = this.answers[this.line] ?? [];
+    const found = this.found ?? [];
     byId("others").hidden = found.length < 2;
     byId("choices").replaceChildren(...found.map(choice));
   }

@@ -14,9 +14,8 @@ import { Translator } from "./translator.js";
  * @property {string} name What the file is called.
  * @property {string} [url] Where it is,
  * @property {Blob} [file] or what it is.
- * @property {boolean} [threads] Whether several cores may be used.
- * @property {number} [cores] How many.
- * @property {"wasm" | "webgpu"} [accelerator]
+ * @property {number} [threads] The cores that may be used, if the page is isolated from
+ *   other origins; by default one.
  */
 
 /** @type {Translator | undefined} */
@@ -47,18 +46,19 @@ async function answer({ id, open, translate }) {
  * @param {Opening} asked
  * @param {number} id
  */
-async function opened({ name, url, file, threads = false, cores, accelerator }, id) {
-  runtime ??= loadRuntime(threads, accelerator === "webgpu");
+async function opened({ name, url, file, threads: wanted = 1 }, id) {
+  const threads = self.crossOriginIsolated ? wanted : 1;
+  runtime ??= loadRuntime(threads > 1);
   runtime.catch(() => (runtime = undefined)); // another time it may be there
   const progress = (/** @type {number[]} */ ...bytes) => post({ id, progress: bytes });
   const content = file
     ? file.arrayBuffer().then((buffer) => new Uint8Array(buffer))
     : download(url ?? "", progress);
   const [bytes] = await Promise.all([content, runtime]);
-  const next = await Translator.load(bytes, name, { threads: cores, accelerator });
+  const next = await Translator.load(bytes, name, threads);
   translator?.delete();
   translator = next;
-  return { metadata: next.contents.metadata, bytes: bytes.length };
+  return { metadata: next.contents.metadata, bytes: bytes.length, threads };
 }
 
 /** @param {string | Uint8Array} text */
