@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -322,6 +323,18 @@ def test_the_modules_own_tests():
     done = subprocess.run([node(), "--test"], cwd=WEB, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:]
     assert "# pass" in done.stdout
+
+
+def test_the_demo_needs_a_model(tmp_path):
+    """And says so before anything is installed."""
+    if shutil.which("make") is None:
+        pytest.skip("there is no make")
+    shutil.copy(WEB.parents[1] / "Makefile", tmp_path)
+    done = subprocess.run(
+        ["make", "web-demo"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode and "First: make demo" in done.stderr
+    assert {x.name for x in tmp_path.iterdir()} == {"Makefile"}
 
 
 class TestFolder:
