@@ -325,6 +325,17 @@ def test_the_modules_own_tests():
     assert "# pass" in done.stdout
 
 
+def test_the_headers_that_are_documented():
+    code = "import('./headers.js').then((x) => console.log(JSON.stringify(x.HEADERS)))"
+    said = subprocess.run([node(), "-e", code], cwd=WEB, capture_output=True, check=True)
+    headers = json.loads(said.stdout)
+    assert len(headers) == 5
+    documented = (WEB.parents[1] / "docs" / "web.md").read_text("utf-8")
+    for name, value in headers.items():
+        quoted = f'"{value}"' if " " in value else value
+        assert f"add_header {name} {quoted};\n" in documented
+
+
 def test_the_demo_needs_a_model(tmp_path):
     """And says so before anything is installed."""
     if shutil.which("make") is None:
