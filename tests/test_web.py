@@ -327,8 +327,10 @@ def test_the_modules_own_tests():
 
 def test_the_headers_that_are_documented():
     code = "import('./headers.js').then((x) => console.log(JSON.stringify(x.HEADERS)))"
-    said = subprocess.run([node(), "-e", code], cwd=WEB, capture_output=True, check=True)
-    headers = json.loads(said.stdout)
+    done = subprocess.run(
+        [node(), "-e", code], cwd=WEB, capture_output=True, check=True
+    )
+    headers = json.loads(done.stdout)
     assert len(headers) == 5
     documented = (WEB.parents[1] / "docs" / "web.md").read_text("utf-8")
     for name, value in headers.items():
