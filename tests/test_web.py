@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from odd_text import ROWS
+from odd_rows import ROWS
 from small_translator import SENTENCES, sentencepiece_translator, to_bytes
 from test_hostile import hostile
 from web_page import WEB, ask, node, packed

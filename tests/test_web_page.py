@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import run
-from odd_text import ROWS
+from odd_rows import ROWS
 from small_translator import (
     SENTENCES,
     sentencepiece_translator,
