@@ -3,14 +3,18 @@
 from keras_luong import moved
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.ensemble import Ensemble
+from keras_luong.decoding.generation import SequenceGenerator, generate
 from keras_luong.decoding.greedy import GreedySearch
 from keras_luong.decoding.sampling import RandomSampling
 from keras_luong.decoding.shortlist import Shortlist
-from keras_luong.decoding.stepping import Hypotheses
+from keras_luong.decoding.special_tokens import SpecialTokens
+from keras_luong.decoding.stepping import Hypotheses, StepModel
 from keras_luong.export.saved_model import export_saved_model
 from keras_luong.export.tflite import export_tflite
 from keras_luong.layers import (
     AttentionalVector,
+    AttentionWrapper,
+    CellWithMemory,
     CoverageLoss,
     InputFeedingDecoder,
     InputFeedingDecoderCell,
@@ -18,8 +22,13 @@ from keras_luong.layers import (
     LuongAttention,
     Memory,
     MonotonicAttention,
+    MultiSourceAttention,
     RecurrentEncoder,
     Score,
+    StateBridge,
+    entmax15,
+    masked_softmax,
+    sparsemax,
 )
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
 from keras_luong.runs.loading import load
@@ -36,8 +45,10 @@ __version__ = "0.1.0"
 moved.install()
 
 __all__ = [
+    "AttentionWrapper",
     "AttentionalVector",
     "BeamSearch",
+    "CellWithMemory",
     "CoverageLoss",
     "Ensemble",
     "GreedySearch",
@@ -48,6 +59,7 @@ __all__ = [
     "LuongAttention",
     "Memory",
     "MonotonicAttention",
+    "MultiSourceAttention",
     "Perplexity",
     "RandomSampling",
     "RecurrentEncoder",
@@ -56,13 +68,21 @@ __all__ = [
     "Seq2Seq",
     "Seq2SeqConfig",
     "SequenceCrossentropy",
+    "SequenceGenerator",
     "Shortlist",
+    "StateBridge",
+    "SpecialTokens",
+    "StepModel",
     "TokenAccuracy",
     "TokenizerPair",
     "Translation",
     "Translator",
     "WordTokenizer",
+    "entmax15",
     "export_saved_model",
     "export_tflite",
+    "generate",
     "load",
+    "masked_softmax",
+    "sparsemax",
 ]

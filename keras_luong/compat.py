@@ -8,6 +8,7 @@ in `training.optimizers`, `layers.cached_attention` and `text.sentencepiece_toke
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ import keras
 import numpy as np
 from keras import ops
 from keras.src import backend
+from keras.src.backend.common import global_state
 
 
 def get_keras_mask(tensor: Any) -> Any:
@@ -24,6 +26,25 @@ def get_keras_mask(tensor: Any) -> Any:
     tensor; a decoder has two.
     """
     return backend.get_keras_mask(tensor)
+
+
+def set_keras_mask(tensor: Any, mask: Any) -> None:
+    """Gives a tensor an implicit mask.
+
+    Keras itself hands on the implicit mask of a layer's first argument, but no mask
+    that was an argument of its own.
+    """
+    backend.set_keras_mask(tensor, mask)
+
+
+def autocasting(layer: keras.layers.Layer) -> contextlib.AbstractContextManager[Any]:
+    """Where a layer's weights read in its compute dtype, as they do in its `call`.
+
+    For methods other than `call` that subclasses write.
+    """
+    if not layer.autocast or layer.compute_dtype == layer.variable_dtype:
+        return contextlib.nullcontext()
+    return backend.AutocastScope(layer.compute_dtype)
 
 
 class UncastLayer(keras.layers.Layer):
@@ -44,9 +65,59 @@ class UncastLayer(keras.layers.Layer):
         return super().__call__(*args, **kwargs)
 
 
+def takes_training(layer: Any) -> bool:
+    """Whether a layer's call has an argument `training`; what is no layer has none."""
+    return getattr(layer, "_call_has_training_arg", False)
+
+
+def output_spec(function: Callable[..., Any], *args: Any) -> Any:
+    """Symbolic tensors like those that a function makes of symbolic ones."""
+    return backend.compute_output_spec(function, *args)
+
+
+def serialize_shared(layer: Any) -> Any:
+    """`keras.saving.serialize_keras_object`, for a part that two layers may share.
+
+    Keras marks what it meets a second time, and copies the first's configuration before
+    it can be marked: the file of a model in which two layers have one cell would make
+    two of it when it is loaded, and have weights for one. So each is marked at once,
+    where Keras looks for marks: while a model is saved.
+    """
+    config = keras.saving.serialize_keras_object(layer)
+    saving = global_state.get_global_attribute("shared_objects/id_to_config_map")
+    if layer is not None and saving is not None:
+        config["shared_object_id"] = id(layer)
+    return config
+
+
 def _tensor(x):
     is_array = isinstance(x, np.ndarray) or hasattr(x, "assign")  # or a variable
-    return ops.convert_to_tensor(x) if is_array else x
+    return as_tensor(x) if is_array else x
+
+
+def as_tensor(x: Any) -> Any:
+    """An array or a variable as a tensor.
+
+    Keras takes TensorFlow's variables for tensors, but some of its operations do not.
+    """
+    x = ops.convert_to_tensor(x)
+    return x.read_value() if hasattr(x, "read_value") else x
+
+
+def autocast_as_now(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that reads variables in the dtype that they are read in now.
+
+    Under mixed precision they are cast within a layer's call only; but a gradient's
+    gradient computes a layer's step again when the call is over.
+    """
+    scope = backend.get_autocast_scope()
+    dtype = None if scope is None else scope.dtype
+
+    def as_then(*args: Any) -> Any:
+        with backend.AutocastScope(dtype):
+            return function(*args)
+
+    return as_then
 
 
 def flat_layers(model: keras.Model) -> Iterator[keras.layers.Layer]:
@@ -55,6 +126,11 @@ def flat_layers(model: keras.Model) -> Iterator[keras.layers.Layer]:
     `model.layers` has the outermost alone.
     """
     return model._flatten_layers()
+
+
+def made_by(tensor: Any) -> Any:
+    """The layer or operation whose output a functional model's tensor is."""
+    return tensor._keras_history.operation
 
 
 def variable_key(optimizer: keras.optimizers.Optimizer, variable: Any) -> Any:

@@ -24,7 +24,6 @@ MOVED = {
     "keras_luong.layers.cell_input": "keras_luong.layers.cells",
     "keras_luong.layers.input_feeding_cell": "keras_luong.layers.decoder",
     "keras_luong.layers.layer_norm_lstm": "keras_luong.layers.cells",
-    "keras_luong.layers.memory": "keras_luong.layers.attention",
     "keras_luong.layers.readout": "keras_luong.layers.maxout_cell",
     "keras_luong.models.config": "keras_luong.config.seq2seq",
     "keras_luong.models.presets": "keras_luong.models",

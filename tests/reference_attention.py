@@ -58,11 +58,14 @@ def centre(alignment, position, h, t, length):
     return length / (1 + np.exp(-(position["position_scale"] @ hidden)))
 
 
-def local_weights(mode, weights, h, source, length, p, window, gaussian, renormalize):
-    """a_t of local attention around p (Eq. 10)."""
+def local_weights(
+    mode, weights, h, source, length, p, window, gaussian, renormalize, allowed=None
+):
+    """a_t of local attention around p (Eq. 10), where the query may attend at all."""
     a = np.zeros(len(source))
     first, last = int(np.floor(p)) - window, int(np.floor(p)) + window
     places = [s for s in range(first, last + 1) if 0 <= s < length]
+    places = [s for s in places if allowed is None or allowed[s]]
     if not places:
         return a
     a[places] = softmax([score(mode, weights, h, source[s]) for s in places])

@@ -12,7 +12,7 @@ from keras_luong.layers import (
     MonotonicAttention,
     Score,
 )
-from keras_luong.layers.attention import masked_softmax
+from keras_luong.layers.normalizers import masked_softmax
 from keras_luong.layers.scores import SCORES, matmul
 
 MODES = list(SCORES)
@@ -294,8 +294,8 @@ def test_wrong_ranks_are_named():
 def test_shapes_that_do_not_fit_are_named():
     query, value = tensors()
     attention = make("general")
-    with pytest.raises(ValueError, match="Batch size.*query: 1, value: 2"):
-        attention(query[:1], value)
+    with pytest.raises(ValueError, match="Batch size.*query: 3, value: 2"):
+        attention(np.concatenate([query, query[:1]]), value)
     with pytest.raises(ValueError, match="Source length.*value: 5, value_mask: 4"):
         attention(query, value, value_mask=np.ones((2, 4), bool))
     with pytest.raises(ValueError, match="Query length.*query: 3, query_mask: 2"):

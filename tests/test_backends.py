@@ -34,8 +34,9 @@ MODELS = {
     "vaswani2017-base": {"num_layers": 1, "num_heads": 2, "feedforward_units": 16},
 }
 LAYERS = (
-    "attention cells coverage_loss decoder encoder input_feeding_cell local_attention "
-    "losses metrics monotonic_attention scores"
+    "attention attention_call attention_properties cells coverage_loss decoder encoder "
+    "input_feeding_cell local_attention losses metrics monotonic_attention normalizers "
+    "quantization scores"
 ).split()
 
 # Trains each model, saves its weights, prints losses and what it says of a batch.

@@ -763,10 +763,10 @@ def test_a_model_whose_shapes_are_unknown(width):
         np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [[2], [2, 0], [1, 2, 3]])
+@pytest.mark.parametrize("shape", [[2], [2, 0], []])
 def test_sources_of_a_wrong_shape(shape):
     for search in (BeamSearch(2), RandomSampling()):
-        with pytest.raises(ValueError, match="source_ids must have a row for each"):
+        with pytest.raises(ValueError, match="source must have a row for each"):
             search(TableModel(3), tf.zeros(shape, tf.int32))
 
 

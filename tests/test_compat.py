@@ -13,7 +13,67 @@ from keras_luong import compat
 def test_a_tensors_mask():
     embedded = keras.layers.Embedding(5, 2, mask_zero=True)(np.array([[3, 0]]))
     np.testing.assert_array_equal(compat.get_keras_mask(embedded), [[True, False]])
-    assert compat.get_keras_mask(keras.ops.zeros([1, 2])) is None
+    plain = keras.ops.zeros([1, 2])
+    assert compat.get_keras_mask(plain) is None
+    compat.set_keras_mask(plain, np.array([True]))
+    np.testing.assert_array_equal(compat.get_keras_mask(plain), [True])
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "float32", "float64"])
+def test_weights_read_as_in_a_call(policy):
+    layer = keras.layers.Dense(2, dtype=policy)
+    layer.build((None, 3))
+    with compat.autocasting(layer):
+        dtype = keras.ops.convert_to_tensor(layer.kernel).dtype
+    assert keras.backend.standardize_dtype(dtype) == layer.compute_dtype
+
+
+def test_which_layers_know_of_training():
+    assert compat.takes_training(keras.layers.LSTMCell(2))
+    assert not compat.takes_training(keras.layers.Embedding(2, 2))
+    assert not compat.takes_training(object())
+
+
+def test_the_symbolic_results_of_a_function():
+    x = keras.KerasTensor((None, 3))
+    double, turned = compat.output_spec(lambda x: [2 * x, keras.ops.transpose(x)], x)
+    assert (double.shape, turned.shape) == ((None, 3), (3, None))
+
+
+def test_parts_are_marked_only_while_a_model_is_saved(tmp_path):
+    """Outside, the configurations of equal layers are equal."""
+
+    @keras.saving.register_keras_serializable(package="tests")
+    class Holder(keras.layers.Layer):
+        def __init__(self, part, **kwargs):
+            super().__init__(**kwargs)
+            self.part = part
+
+        def call(self, x):
+            return self.part(x)
+
+        def get_config(self):
+            part = compat.serialize_shared(self.part)
+            return {**super().get_config(), "part": part}
+
+        @classmethod
+        def from_config(cls, config):
+            part = keras.saving.deserialize_keras_object(config["part"])
+            return cls(**{**config, "part": part})
+
+    part = keras.layers.Dense(3)
+    assert "shared_object_id" not in Holder(part).get_config()["part"]
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, Holder(part)(Holder(part)(inputs)))
+    model.save(tmp_path / "shared.keras")
+    first, second = keras.models.load_model(tmp_path / "shared.keras").layers[1:]
+    assert first.part is second.part
+
+
+@pytest.mark.tensorflow
+def test_variables_become_tensors():
+    for kind in (tf.Variable, keras.Variable, np.asarray):
+        assert compat.as_tensor(kind([1.0])).ndim == 1
 
 
 def test_all_layers_each_before_its_parts():
@@ -26,6 +86,29 @@ def test_all_layers_each_before_its_parts():
     assert names.index(inner.name) < names.index("deep")
     assert names.index(wrapped.name) < names.index("wrapped")
     assert "deep" not in [layer.name for layer in model.layers]
+
+
+def test_the_layer_that_made_a_tensor():
+    layer = keras.layers.Dense(2)
+    assert compat.made_by(layer(keras.Input((3,)))) is layer
+
+
+@pytest.mark.tensorflow
+def test_variables_are_cast_as_they_were():
+    """Also when the call that read them so is over."""
+    kept = []
+
+    class Reads(keras.layers.Layer):
+        def build(self, _):
+            self.gain = self.add_weight(shape=(2,))
+
+        def call(self, x):
+            read = lambda: self.gain.value  # noqa: E731
+            kept.extend([read, compat.autocast_as_now(read)])
+            return x
+
+    Reads(dtype="mixed_bfloat16")(np.zeros((1, 2)))
+    assert [read().dtype for read in kept] == ["float32", "bfloat16"]
 
 
 @pytest.mark.tensorflow

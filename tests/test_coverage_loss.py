@@ -1,8 +1,17 @@
+import warnings
+
 import keras
 import numpy as np
 import pytest
 
-from keras_luong import CoverageLoss, Perplexity, Seq2Seq, SequenceCrossentropy
+from keras_luong import (
+    CoverageLoss,
+    LuongAttention,
+    Perplexity,
+    Seq2Seq,
+    SequenceCrossentropy,
+)
+from keras_luong.compat import get_keras_mask
 from keras_luong.layers.coverage_loss import coverage_loss
 from keras_luong.models import build
 
@@ -25,6 +34,72 @@ def test_the_layer_adds_the_mean_over_words(mask, mean):
     np.testing.assert_array_equal(layer(WEIGHTS, WEIGHTS, mask), WEIGHTS)
     np.testing.assert_allclose(layer.losses, [2.0 * mean], rtol=1e-6)
     assert CoverageLoss.from_config(layer.get_config()).factor == 2.0
+
+
+class Subclassed(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.embed = keras.layers.Embedding(9, 3, mask_zero=True)
+        self.attention = LuongAttention("dot")
+        self.coverage = CoverageLoss(2.0)
+
+    def call(self, ids):
+        query = self.embed(ids)
+        attended = self.attention(query, query, return_attention_scores=True)
+        return self.coverage(*attended)
+
+
+def functional():
+    ids = keras.Input((None,), dtype="int32")
+    query = keras.layers.Embedding(9, 3, mask_zero=True)(ids)
+    attended = LuongAttention("dot")(query, query, return_attention_scores=True)
+    return keras.Model(ids, CoverageLoss(2.0)(*attended))
+
+
+@pytest.mark.parametrize("make", [Subclassed, functional])
+def test_l4_an_implicit_mask_counts(make):
+    """And goes on: the model's loss is that of words alone, without a warning."""
+    ids = np.array([[3, 4, 5, 6], [7, 8, 0, 0]])
+    made = make()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        context = made(ids)
+    (query,) = (x for x in made.layers if isinstance(x, keras.layers.Embedding))
+    query = query(ids)
+    _, weights = LuongAttention("dot")(query, query, return_attention_scores=True)
+    words = np.asarray(coverage_loss(weights))[ids != 0]
+    assert not np.isclose(words.mean(), np.mean(coverage_loss(weights)))
+    np.testing.assert_allclose(made.losses, [2.0 * words.mean()], rtol=1e-6)
+    np.testing.assert_array_equal(get_keras_mask(context), ids != 0)
+
+
+def test_l4_a_mask_of_the_weights_counts_where_the_outputs_have_none():
+    layer, outputs = CoverageLoss(), np.ones((1, 3, 2), "float32")
+    for mask, mean in (([[True, True, False]], 0.25), ([[True, False, True]], 0.375)):
+        set_mask = keras.layers.Lambda(lambda x: x, mask=keras.ops.array(mask))
+        weights = set_mask(keras.ops.array(WEIGHTS))
+        result = layer(outputs, weights)
+        np.testing.assert_allclose(layer.losses[-1], mean, rtol=1e-6)
+        assert get_keras_mask(result) is None
+
+
+def test_l4_a_given_mask_is_of_the_loss_alone():
+    """What goes through the layer comes out as it was."""
+    ids = np.array([[3, 4, 0]])
+    outputs = keras.layers.Embedding(9, 3, mask_zero=True)(ids)
+    layer = CoverageLoss()
+    result = layer(outputs, WEIGHTS, np.array([[True, True, True]]))
+    np.testing.assert_allclose(layer.losses, [1.25 / 3], rtol=1e-6)
+    np.testing.assert_array_equal(get_keras_mask(result), ids != 0)
+    plain = layer(np.asarray(outputs), WEIGHTS, np.array([[True, True, False]]))
+    assert get_keras_mask(plain) is None
+
+
+def test_weights_keep_their_precision_in_half():
+    layer = CoverageLoss(dtype="mixed_bfloat16")
+    weights = np.full((1, 300, 3), 1 / 3, "float32")
+    layer(keras.ops.ones((1, 300, 2), "bfloat16"), weights)
+    np.testing.assert_allclose(layer.losses, [299 / 300], rtol=1e-6)
 
 
 def model(**changes):

@@ -141,3 +141,30 @@ def test_xla_is_taken_where_one_says_so(input_feeding, monkeypatch):
     assert not model.jit_compile and cudnn.runs(held)
     model.compile("sgd", jit_compile=True)
     assert model.jit_compile and not cudnn.runs(held)
+
+
+def test_l2_cudnn_refuses_second_derivatives():
+    """TensorFlow does, whatever the gradient that comes from above."""
+
+    def twice():
+        x, state = tf.ones([STEPS, BATCH, WIDTH]), tf.zeros([1, BATCH, UNITS])
+        options = {"rnn_mode": "lstm", "is_training": True}
+        lengths = tf.fill([BATCH], STEPS)
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                y, *_ = tf.raw_ops.CudnnRNNV3(
+                    input=x,
+                    input_h=state,
+                    input_c=state,
+                    params=tf.ones([999]),
+                    sequence_lengths=lengths,
+                    **options,
+                )
+                loss = tf.reduce_sum(y)
+            slope = inner.gradient(loss, x)
+        return outer.gradient(slope, x)
+
+    with pytest.raises(LookupError, match="CudnnRNNBackpropV3"):
+        tf.function(twice, autograph=False).get_concrete_function()

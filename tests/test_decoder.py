@@ -35,7 +35,8 @@ def stepped(decoder, inputs, memory, initial=None):
     """The decoder's outputs and weights, one `cell` call at a time."""
     cell = decoder.cell
     prepared = cell.prepare(ops.array(memory), SOURCE_MASK)
-    states = cell.initial_states((2, 1), initial and [s[:, None] for s in initial])
+    initial = initial and [s[:, None] for s in initial]
+    states = cell.initial_states((2, 1), initial, prepared)
     outputs, weights = [], []
     for t in range(inputs.shape[1]):
         h_tilde, states, a = cell(inputs[:, t : t + 1], states, prepared)
@@ -389,3 +390,114 @@ def test_shapes_that_do_not_fit_are_named(change, message):
     decoder(inputs, memory)
     with pytest.raises(ValueError, match=message):
         decoder(**{"inputs": inputs, "memory": memory, **change})
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"memory": (2, UNITS)}, "memory must have 3 axes"),
+        ({"memory": (2, 2, 3, UNITS)}, "memory must have 3 axes"),
+        ({"memory": (2, 5, 9)}, "Axis 2 of memory must be 4"),
+        ({"memory_mask": (2, 4)}, "Source length must be the same"),
+        ({"mask": (2, 5)}, "Target length must be the same"),
+        ({"initial_state": [(2, UNITS)]}, "Expected 2 initial states"),
+        ({"initial_state": [(2, 9)] * 2}, r"Axis 1 of initial_state\[0\] must be 4"),
+    ],
+)
+@pytest.mark.parametrize("built", [True, False])
+def test_l1_symbolic_shapes_are_checked(change, message, built):
+    decoder = make()
+    if built:
+        decoder.build((None, None, WIDTH), (None, None, UNITS))
+    elif change.get("memory") == (2, 5, 9):
+        pytest.skip("nothing is wrong with it then")
+    given = {"inputs": (2, STEPS, WIDTH), "memory": (2, POSITIONS, UNITS), **change}
+    states = [keras.KerasTensor(x) for x in given.pop("initial_state", ())]
+    tensors = {name: keras.KerasTensor(shape) for name, shape in given.items()}
+    with pytest.raises(ValueError, match=message):
+        decoder(**tensors, initial_state=states or None)
+
+
+@pytest.mark.parametrize("mode", ["general", None])
+@pytest.mark.parametrize("input_feeding", [True, False])
+def test_l8_float64_is_exact(input_feeding, mode):
+    inputs, memory = [x.astype("float64") for x in data()]
+    attention = mode and LuongAttention(mode, coverage=True, dtype="float64")
+    options = {"input_feeding": input_feeding, "dtype": "float64"}
+    cell = InputFeedingDecoderCell(UNITS, attention, **options)
+    decoder = InputFeedingDecoder(cell)
+    wanted = {"return_state": True, "return_attention_scores": True}
+    *results, position = decoder(inputs, memory, SOURCE_MASK, **wanted)
+    assert {keras.backend.standardize_dtype(x.dtype) for x in results} == {"float64"}
+    symbolic = [keras.KerasTensor(x.shape, x.dtype) for x in (inputs, memory)]
+    *spec, _ = decoder(*symbolic, **wanted)
+    assert [x.dtype for x in spec] == ["float64"] * len(results)
+    outputs, weights, finals = stepped(decoder, inputs, memory)
+    stepwise = [outputs, weights, *finals[:-1]]
+    for found, expected in zip(results, stepwise, strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-13)
+
+
+@pytest.mark.tensorflow
+def test_l9_variables_are_read():
+    decoder = make()
+    inputs, memory = data()
+    expected = decoder(inputs, memory, SOURCE_MASK)
+    for kind in (tf.Variable, keras.Variable):
+        found = decoder(kind(inputs), kind(memory), SOURCE_MASK)
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("shared", ["cell", "attention"])
+def test_l10_what_two_decoders_share_is_loaded_as_one(shared, tmp_path):
+    cells = [make().cell] * 2
+    if shared == "attention":
+        attention = LuongAttention("general")
+        cells = [InputFeedingDecoderCell(UNITS, attention) for _ in cells]
+    inputs, memory = keras.Input((None, WIDTH)), keras.Input((None, UNITS))
+    outputs = [InputFeedingDecoder(cell)(inputs, memory) for cell in cells]
+    model = keras.Model([inputs, memory], outputs)
+    model.save(tmp_path / "shared.keras")
+    loaded = keras.models.load_model(tmp_path / "shared.keras")
+    batch = [*data()]
+    for x, y in zip(loaded(batch), model(batch), strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-6)
+    assert len(loaded.weights) == len(model.weights)
+    first, second = [layer.cell for layer in loaded.layers if hasattr(layer, "cell")]
+    assert first.attention is second.attention
+    assert (first is second) == (shared == "cell")
+
+
+def test_l11_output_shapes_are_known():
+    decoder = make(attentional_units=7)
+    assert decoder.compute_output_shape((2, 6, 3), (2, 5, 4)) == (2, 6, 7)
+    inputs, memory = data()
+    assert decoder(inputs, memory).shape == (2, 6, 7)
+    cell = decoder.cell
+    prepared = cell.prepare(ops.array(memory))
+    states = cell.initial_states((2, 1))
+    result = cell(inputs[:, :1], states, prepared)
+    shapes = cell.compute_output_shape(
+        (2, 1, WIDTH), [x.shape for x in states], memory.shape
+    )
+    assert shapes == keras.tree.map_structure(lambda x: tuple(x.shape), result)
+
+
+@pytest.mark.parametrize("input_feeding", [True, False])
+@pytest.mark.parametrize("mask", [None, np.arange(STEPS) < np.array([[2], [STEPS]])])
+def test_the_last_output_alone(mask, input_feeding):
+    decoder = make(input_feeding=input_feeding)
+    last = InputFeedingDecoder(decoder.cell, return_sequences=False)
+    inputs, memory = data()
+    options = {"mask": mask, "return_attention_scores": True, "return_state": True}
+    every, weights, *states = decoder(inputs, memory, SOURCE_MASK, **options)
+    one, alignment, *finals = last(inputs, memory, SOURCE_MASK, **options)
+    at = [STEPS - 1] * 2 if mask is None else [1, STEPS - 1]
+    for i, t in enumerate(at):
+        np.testing.assert_allclose(one[i], every[i, t], atol=1e-6)
+        np.testing.assert_allclose(alignment[i], weights[i, t], atol=1e-6)
+    for x, y in zip(states, finals, strict=True):
+        np.testing.assert_array_equal(x, y)
+    symbolic = last(keras.Input((None, WIDTH)), keras.Input((None, UNITS)))
+    assert symbolic.shape == (None, UNITS)
+    assert InputFeedingDecoder.from_config(last.get_config()).return_sequences is False

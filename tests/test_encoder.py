@@ -225,3 +225,138 @@ def test_shapes_that_do_not_fit_are_named(inputs, mask, message):
     encoder(embedded())
     with pytest.raises(ValueError, match=message):
         encoder(inputs, mask=mask)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("cell_type", ["lstm", "gru"])
+def test_reading_can_start_from_states(cell_type, bidirectional):
+    """Equals Keras's own layers, given the same states."""
+    encoder = RecurrentEncoder(3, 1, bidirectional, cell_type)
+    x = np.random.default_rng(0).normal(size=(2, 5, 4)).astype("float32")
+    mask = np.arange(5) < np.array([[5], [2]])
+    _, *zeros = encoder(x, mask=mask)
+    rng = np.random.default_rng(1)
+    states = [rng.normal(size=s.shape).astype("float32") for s in zeros]
+    found, *finals = encoder(x, mask=mask, initial_state=states)
+    outputs, ends = [], []
+    for i, layer in enumerate(encoder.forward_layers + encoder.backward_layers):
+        cell = layer.cell
+        own = keras.layers.RNN(
+            cell,
+            return_sequences=True,
+            return_state=True,
+            go_backwards=bool(i),
+            zero_output_for_mask=True,
+        )
+        start = [s[:, 3 * i : 3 * i + 3] for s in states]
+        y, *end = own(x, initial_state=start, mask=mask)
+        outputs.append(np.asarray(y)[:, ::-1] if i else np.asarray(y))
+        ends.append(end)
+    np.testing.assert_allclose(found, np.concatenate(outputs, -1), atol=1e-6)
+    for final, parts in zip(finals, zip(*ends, strict=True), strict=True):
+        np.testing.assert_allclose(final, np.concatenate(parts, -1), atol=1e-6)
+
+
+def test_a_long_source_can_be_read_in_parts():
+    encoder = RecurrentEncoder(3, num_layers=2)
+    x = np.random.default_rng(0).normal(size=(2, 6, 4)).astype("float32")
+    whole, *ends = encoder(x)
+    _, *states = encoder(x[:, :2])
+    rest, *finals = encoder(x[:, 2:], initial_state=states)
+    np.testing.assert_allclose(rest, whole[:, 2:], atol=1e-6)
+    for final, end in zip(finals, ends, strict=True):
+        np.testing.assert_allclose(final, end, atol=1e-6)
+
+
+def test_the_first_layers_states_are_those_of_its_backward_direction():
+    encoder = RecurrentEncoder(3, 2, bidirectional="first", cell_type="gru")
+    x = np.random.default_rng(0).normal(size=(2, 6, 4)).astype("float32")
+    _, *zeros = encoder(x)
+    np.testing.assert_allclose(
+        encoder(x)[0],
+        encoder(x, initial_state=[np.zeros(s.shape, "float32") for s in zeros])[0],
+        atol=1e-6,
+    )
+    ones = [np.ones(s.shape, "float32") for s in zeros]
+    below = encoder.backward_layers[0].cell
+    rnn = keras.layers.RNN(below, go_backwards=True)
+    _, first, _ = encoder(x, initial_state=ones)
+    np.testing.assert_allclose(first, rnn(x, initial_state=ones[:1]), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "states, message",
+    [
+        ([(2, 3)], "Expected 2 initial states.*lstm.*Received: 1"),
+        ([(2, 5)] * 2, r"Axis 1 of initial_state\[0\] must be 3"),
+        ([(1, 3)] * 2, "Batch size must be the same"),
+    ],
+)
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_initial_states_that_do_not_fit_are_named(states, message, symbolic):
+    encoder = RecurrentEncoder(3)
+    make = keras.KerasTensor if symbolic else np.zeros
+    with pytest.raises(ValueError, match=message):
+        encoder(make((2, 5, 4)), initial_state=[make(shape) for shape in states])
+
+
+@pytest.mark.parametrize(
+    "shape, mask, message",
+    [
+        ((2, 5, 7), None, "Axis 2 of inputs must be 4"),
+        ((2, 4), None, "inputs must have 3 axes"),
+        ((2, 5, 4), (2, 6), "Source length must be the same"),
+    ],
+)
+def test_l1_symbolic_shapes_are_checked(shape, mask, message):
+    encoder = RecurrentEncoder(3)
+    encoder.build((None, None, 4))
+    mask = mask and keras.KerasTensor(mask, "bool")
+    with pytest.raises(ValueError, match=message):
+        encoder(keras.KerasTensor(shape), mask=mask)
+    with pytest.raises(TypeError, match="floating.*int32"):
+        encoder(keras.KerasTensor((2, 5, 4), "int32"))
+
+
+@pytest.mark.tensorflow
+def test_l9_variables_are_read():
+    import tensorflow as tf
+
+    encoder = RecurrentEncoder(3)
+    x = np.random.default_rng(0).normal(size=(2, 5, 4)).astype("float32")
+    np.testing.assert_array_equal(encoder(tf.Variable(x))[0], encoder(x)[0])
+    np.testing.assert_array_equal(encoder(keras.Variable(x))[0], encoder(x)[0])
+
+
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True, "num_layers": 2}])
+def test_l11_output_shapes_are_known(options):
+    encoder = RecurrentEncoder(3, **options)
+    shapes = encoder.compute_output_shape((2, 5, 4))
+    assert [*shapes] == [tuple(x.shape) for x in encoder(np.zeros((2, 5, 4)))]
+    alone = RecurrentEncoder(3, return_state=False, **options)
+    assert alone.compute_output_shape((2, 5, 4)) == shapes[0]
+
+
+@pytest.mark.parametrize("length", [3, None])
+def test_l11_it_works_at_every_time_step(length, tmp_path):
+    """Documents of sentences: each sentence is read alone."""
+    encoder = RecurrentEncoder(3, bidirectional=True, return_state=False)
+    inputs = keras.Input((length, 5, 4))
+    model = keras.Model(inputs, keras.layers.TimeDistributed(encoder)(inputs))
+    assert model.output_shape == (None, length, 5, 6)
+    x = np.random.default_rng(0).normal(size=(2, 3, 5, 4)).astype("float32")
+    each = [encoder(x[:, i]) for i in range(3)]
+    np.testing.assert_allclose(model(x), np.stack(each, 1), atol=1e-6)
+    model.save(tmp_path / "documents.keras")
+    loaded = keras.models.load_model(tmp_path / "documents.keras")
+    np.testing.assert_allclose(loaded(x), model(x), atol=1e-6)
+
+
+def test_the_implicit_mask_counts_beside_initial_states():
+    ids = np.array([[1, 2, 0], [3, 4, 5]])
+    embedded = keras.layers.Embedding(6, 4, mask_zero=True)(ids)
+    encoder = RecurrentEncoder(3)
+    zeros = [np.zeros((2, 3), "float32")] * 2
+    _, h, _ = encoder(embedded, initial_state=zeros)
+    _, expected, _ = encoder(np.asarray(embedded), mask=ids != 0)
+    np.testing.assert_allclose(h, expected, atol=1e-6)

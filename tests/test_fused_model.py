@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_luong.models import build
+from keras_luong.models import Seq2Seq, Seq2SeqConfig, build
 from keras_luong.training.linear_crossentropy import linear_crossentropy
 from keras_luong.training.losses import SequenceCrossentropy, token_nll
 from keras_luong.training.metrics import Perplexity, TokenAccuracy
@@ -104,6 +104,150 @@ def test_a_saved_model_is_compiled_as_it_was(tmp_path):
     ]
     for name, value in logs[0].items():
         np.testing.assert_allclose(logs[1][name], value, rtol=1e-5, err_msg=name)
+
+
+class Doubled(Seq2Seq):
+    """What a call computes is not what its graph does."""
+
+    def call(self, inputs, training=None, mask=None):
+        return 2.0 * super().call(inputs, training=training, mask=mask)
+
+
+class Penalized(Seq2Seq):
+    def compute_loss(self, x, y, y_pred, sample_weight, training=True):
+        loss = super().compute_loss(x, y, y_pred, sample_weight, training)
+        return loss + 0.1 * keras.ops.sum(y_pred**2)
+
+
+class Reporting(Seq2Seq):
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        logs = super().compute_metrics(x, y, y_pred, sample_weight)
+        return {**logs, "highest": keras.ops.max(y_pred)}
+
+
+class Squashed(Seq2Seq):
+    @classmethod
+    def make_layers(cls, config, dtype):
+        layers = super().make_layers(config, dtype)
+        options = {"activation": "tanh", "use_bias": False}
+        layers.output_layer = keras.layers.Dense(V, **options, name="output")
+        return layers
+
+
+class WithBias(Seq2Seq):
+    """Which a loss in chunks has too."""
+
+    @classmethod
+    def make_layers(cls, config, dtype):
+        layers = super().make_layers(config, dtype)
+        options = {"bias_initializer": "random_normal", "name": "output"}
+        layers.output_layer = keras.layers.Dense(V, **options)
+        return layers
+
+
+class Masking(Seq2Seq):
+    """Whose logits have a mask, of some words only."""
+
+    @classmethod
+    def teacher_forced(cls, layers, config, source, target):
+        features = super().teacher_forced(layers, config, source, target)
+        return Masked()(features)
+
+
+class Masked(keras.layers.Layer):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def call(self, features):
+        return features * 1.0
+
+    def compute_mask(self, features, mask=None):
+        return keras.ops.sum(features, -1) > 0
+
+
+SUBCLASSES = [Doubled, Penalized, Reporting, Squashed, WithBias, Masking]
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [
+        pytest.param(cls, marks=[pytest.mark.slow] * (cls is not Doubled))
+        for cls in SUBCLASSES
+    ],
+)
+def test_l3_what_a_subclass_overrides_is_trained(cls):
+    """Value for value what Keras's own steps make of it."""
+    made = []
+    for chunk in (40, None):
+        keras.utils.set_random_seed(2)
+        config = Seq2SeqConfig(11, V, dropout=0.0, **SMALL)
+        model = cls(config)
+        loss = SequenceCrossentropy(0.1, chunk=chunk)
+        metrics = [Perplexity(), TokenAccuracy()]
+        model.compile(keras.optimizers.SGD(0.5), loss, metrics=metrics)
+        assert model._fused == (cls in (WithBias, Masking) and chunk == 40)
+        fit = model.fit(batches(), epochs=1, verbose=0, steps_per_epoch=3).history
+        tested = model.evaluate(batches(1), verbose=0, return_dict=True, steps=3)
+        made.append((model, fit, tested))
+    for w, x in zip(made[0][0].weights, made[1][0].weights, strict=True):
+        np.testing.assert_allclose(w, x, atol=1e-6, err_msg=w.path)
+    for logs, expected in zip(made[0][1:], made[1][1:], strict=True):
+        assert logs.keys() == expected.keys()
+        for key, value in logs.items():
+            np.testing.assert_allclose(value, expected[key], rtol=1e-5, err_msg=key)
+
+
+def test_l3_by_hand():
+    """The loss that is reported is that of the overridden call."""
+    ((x, y, w),) = batches(count=1)
+    model = Doubled(Seq2SeqConfig(11, V, **SMALL))
+    model.compile("sgd", SequenceCrossentropy())
+    reported = model.evaluate(x, y, sample_weight=w, verbose=0)
+    once = model._compute_features(x, training=False) @ model.output_weights()[0]
+    expected = np.sum(token_nll(y, 2.0 * once) * w)
+    assert abs(expected - np.sum(token_nll(y, once) * w)) > 0.01
+    np.testing.assert_allclose(reported, expected, rtol=1e-5)
+
+
+def test_l3_a_losss_own_call_is_trained():
+    class Halved(SequenceCrossentropy):
+        def call(self, y_true, y_pred):
+            return super().call(y_true, y_pred) / 2
+
+    ((x, y, w),) = batches(count=1)
+    model, reported = build("small", 11, V, **SMALL), []
+    for loss in (SequenceCrossentropy(), Halved()):
+        model.compile("sgd", loss)
+        reported.append(model.evaluate(x, y, sample_weight=w, verbose=0))
+    np.testing.assert_allclose(reported[1], reported[0] / 2, rtol=1e-5)
+
+
+def test_l3_another_output_layer_is_noticed():
+    """The model's graph keeps the one that it was made with."""
+    ((x, y, w),) = batches(count=1)
+    model = build("small", 11, V, **SMALL)
+    expected = np.sum(token_nll(y, model(x)) * w)
+    model.output_layer = keras.layers.Dense(V, use_bias=False)
+    model.output_layer.build((None, SMALL["units"]))
+    model.compile("sgd", SequenceCrossentropy())
+    reported = model.evaluate(x, y, sample_weight=w, verbose=0)
+    np.testing.assert_allclose(reported, expected, rtol=1e-5)
+
+
+def test_l3_the_librarys_models_are_fused():
+    with_bias = ("small", {**SMALL, "output_bias": True})
+    for preset, options in (*MODELS.values(), with_bias):
+        model = build(preset, 11, V, **options)
+        model.compile("sgd", SequenceCrossentropy())
+        assert model._fused
+
+
+@pytest.mark.parametrize("cls", [Doubled, Penalized, Squashed])
+def test_l3_r_drop_is_refused_in_such_a_subclass(cls):
+    model = cls(Seq2SeqConfig(11, V, **SMALL))
+    with pytest.raises(ValueError, match="r_drop needs.*override.*'r_drop': 1.0"):
+        model.compile("sgd", SequenceCrossentropy(r_drop=1.0))
 
 
 @pytest.mark.parametrize("rows, chunk", [(7, 24), (7, 1), (1, 10**6), (0, 24), (8, 48)])
@@ -346,3 +490,15 @@ def test_xla_compiles_the_step(changes):
         histories.append(history["loss"])
     np.testing.assert_allclose(*histories, rtol=1e-5)
     assert histories[0][1] < histories[0][0]
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_weights_by_class_are_refused_and_weights_by_label_are_what_they_say(fused):
+    x, label, _ = next(batches())
+    with pytest.raises(ValueError, match=r"sample_weight \[B, T\].*{5: 10.0}"):
+        make("seq2seq", fused).fit(x, label, class_weight={5: 10.0}, verbose=0)
+    weight = np.where(label == 5, 10.0, 1.0).astype("float32") * (label > 0)
+    model = make("seq2seq", fused)
+    expected = np.sum(weight * token_nll(label, model(x), 0.1))
+    history = model.fit(x, label, sample_weight=weight, verbose=0, shuffle=False)
+    np.testing.assert_allclose(history.history["loss"], expected, rtol=1e-5)

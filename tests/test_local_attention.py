@@ -273,3 +273,39 @@ def test_wrong_arguments_are_named(arguments, error, message):
 def test_a_source_without_positions_is_refused():
     with pytest.raises(ValueError, match=r"at least one position.*\(2, 0, 4\)"):
         LocalAttention(3)(np.ones((2, 3, UNITS)), np.ones((2, 0, UNITS)))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("alignment", ["monotonic", "predictive"])
+def test_l13_keras_exports_it_to_litert_without_flex(alignment, tmp_path):
+    interpreter = pytest.importorskip("ai_edge_litert.interpreter")
+    inputs = keras.Input((3, UNITS)), keras.Input((5, UNITS))
+    attention = LocalAttention(2, alignment, normalizer="sparsemax")
+    model = keras.Model(inputs, attention(*inputs, use_causal_mask=True))
+    path = tmp_path / "model.tflite"
+    model.export(path, format="litert", verbose=False)
+    assert b"Flex" not in path.read_bytes()
+    lite = interpreter.Interpreter(str(path))
+    lite.allocate_tensors()
+    arrays = {3: data([5], 5, 3, 0)[0], 5: data([5], 5, 3, 0)[1]}
+    for detail in lite.get_input_details():
+        lite.set_tensor(detail["index"], arrays[detail["shape"][1]])
+    lite.invoke()
+    result = lite.get_tensor(lite.get_output_details()[0]["index"])
+    np.testing.assert_allclose(result, model([arrays[3], arrays[5]]), atol=1e-6)
+
+
+def test_a_query_sees_of_its_window_what_its_mask_says():
+    query, value, _ = data([9, 9], 9, 4, 0)
+    allowed = np.random.default_rng(0).random((2, 4, 9)) < 0.6
+    attention = randomised(LocalAttention(2, "predictive", "concat"), 0)
+    _, weights = attention(
+        query, value, attention_mask=allowed, return_attention_scores=True
+    )
+    for b, t in np.ndindex(2, 4):
+        h, source = query[b, t].astype("float64"), value[b].astype("float64")
+        p = reference.centre("predictive", arrays(attention), h, t, 9)
+        a = reference.local_weights(
+            "concat", arrays(attention), h, source, 9, p, 2, True, False, allowed[b, t]
+        )
+        np.testing.assert_allclose(weights[b, t], a, atol=1e-6)

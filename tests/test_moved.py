@@ -20,7 +20,6 @@ CONTENTS = {
     "keras_luong.layers.cell_input": "CellInput",
     "keras_luong.layers.input_feeding_cell": "InputFeedingDecoderCell",
     "keras_luong.layers.layer_norm_lstm": "LayerNormLSTM",
-    "keras_luong.layers.memory": "Memory",
     "keras_luong.layers.readout": "MaxoutCell",
     "keras_luong.models.config": "Seq2SeqConfig",
     "keras_luong.models.presets": "PRESETS",

@@ -276,22 +276,6 @@ def test_a_persistent_tape_may_ask_twice(scan):
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_second_derivatives_are_refused_rather_than_wrong():
-    run, variables = problem()
-
-    @tf.function(autograph=False)
-    def twice():
-        with tf.GradientTape() as outer:
-            with tf.GradientTape() as inner:
-                (y, _), _ = run(fast_scan)
-                loss = tf.reduce_sum(y)
-            gradient = inner.gradient(loss, variables[1])
-        return outer.gradient(gradient, variables[1])
-
-    with pytest.raises((LookupError, ValueError), match="training=False"):
-        twice()
-
-
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_sums_over_many_rows_lose_nothing_in_half(dtype):
     bias = tf.Variable(tf.zeros([2]))

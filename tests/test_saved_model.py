@@ -404,7 +404,7 @@ def test_the_command(options, search, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"translator": "run"}, TypeError, "must be a Translator. Received: 'run'"),
+        ({"translator": "run"}, TypeError, "must be a Translator.* Received: 'run'"),
         ({"max_batch_size": 0}, ValueError, "max_batch_size must be at least 1.*: 0"),
         ({"version": 0}, ValueError, "version must be at least 1. Received: 0"),
         ({"version": "1"}, TypeError, "version must be an integer. Received: '1'"),

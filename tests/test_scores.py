@@ -7,6 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import keras_luong
+from keras_luong.layers import (
+    InputFeedingDecoder,
+    InputFeedingDecoderCell,
+    LocalAttention,
+    LuongAttention,
+    MonotonicAttention,
+)
 from keras_luong.layers.scores import SCORES, Score, dot, make_score, matmul
 
 # One sentence, two queries, three source positions; numbers to check by hand.
@@ -218,9 +225,120 @@ def test_dot_takes_no_batch_for_another():
     np.testing.assert_allclose(dot(query, key), expected, rtol=1e-4, atol=1e-6)
 
 
-def test_the_example_of_a_score_of_ones_own_runs():
-    example = inspect.getdoc(Score).split("Example:")[1]
-    names = {"kl": keras_luong}
-    exec("\n".join(line.strip()[4:] for line in example.strip().splitlines()), names)
+def code_of(docstring):
+    """The lines that a docstring's example has."""
+    lines = docstring.split("Example:")[1].strip().splitlines()
+    return "\n".join(line.strip()[4:] for line in lines)
+
+
+@pytest.fixture(scope="module")
+def example():
+    """What the docstring of `Score` makes: its class."""
+    names = {"kl": keras_luong, "keras": keras}
+    exec(code_of(inspect.getdoc(Score)), names)
     query, value = np.ones((2, 3, 4), "float32"), np.ones((2, 5, 6), "float32")
     assert names["attention"](query, value).shape == (2, 3, 6)
+    return names["BiasedGeneral"]
+
+
+RNG = np.random.default_rng(0)
+STATES = RNG.normal(size=(2, 3, 4)).astype("float32")
+SOURCE = RNG.normal(size=(2, 5, 6)).astype("float32")
+
+
+def functional(*attentions):
+    query, value = keras.Input((None, 4)), keras.Input((None, 6))
+    contexts = [attention(query, value) for attention in attentions]
+    return keras.Model([query, value], contexts)
+
+
+def assert_loads(model, path):
+    model.save(path)
+    again = keras.models.load_model(path)
+    for x, y in zip(again([STATES, SOURCE]), model([STATES, SOURCE]), strict=True):
+        np.testing.assert_array_equal(x, y)
+    return again
+
+
+KINDS = {
+    "global": lambda score: LuongAttention(score),
+    "coverage": lambda score: LuongAttention(score, coverage=True),
+    "local": lambda score: LocalAttention(2, "predictive", score),
+    "local coverage": lambda score: LocalAttention(2, score_mode=score, coverage=True),
+    "monotonic": lambda score: MonotonicAttention(score),
+    "sparse": lambda score: LuongAttention(score, normalizer="sparsemax"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_l5_the_example_works_in_every_attention_and_file(kind, example, tmp_path):
+    attention = KINDS[kind](example())
+    model = functional(attention)
+    if attention.coverage:  # whose width is the score's, not the value's
+        assert attention.coverage_kernel.shape == (8,)
+        attention.coverage_kernel.assign(RNG.normal(size=8))
+    assert_loads(model, tmp_path / "model.keras")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float64"])
+def test_l5_the_example_works_step_by_step_in_any_precision(kind, policy, example):
+    attention = KINDS[kind](example(dtype=policy))
+    attention = type(attention).from_config({**attention.get_config(), "dtype": policy})
+    together = keras.ops.cast(attention(STATES, SOURCE), "float32")
+    dtype = attention.compute_dtype
+    memory = attention.prepare(keras.ops.cast(SOURCE, dtype))
+    assert keras.backend.standardize_dtype(memory.keys.dtype) == dtype
+    state = attention.initial_state(memory)
+    for t in range(3):
+        context, _, state = attention.attend(
+            keras.ops.cast(STATES[:, t : t + 1], dtype),
+            memory,
+            np.array([[t]]),
+            state,
+        )
+        context = keras.ops.cast(context[:, 0], "float32")
+        np.testing.assert_allclose(context, together[:, t], atol=0.05)
+
+
+def test_l5_the_example_is_trained_in_a_decoders_loop(example):
+    cell = InputFeedingDecoderCell(4, LuongAttention(example(), coverage=True))
+    decoder = InputFeedingDecoder(cell)
+    outputs = decoder(STATES, SOURCE, training=True)
+    np.testing.assert_allclose(decoder(STATES, SOURCE), outputs, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", [None, "general", "concat"])
+def test_l10_a_shared_score_is_shared_in_a_file(mode, example, tmp_path):
+    """And one that belongs to three layers, of which one is gone."""
+    score = example() if mode is None else make_score(mode)
+    model = functional(LuongAttention(score), LocalAttention(2, score_mode=score))
+    again = assert_loads(model, tmp_path / "model.keras")
+    one, other = [x.score for x in again.layers if hasattr(x, "score")]
+    assert one is other
+    assert len(again.weights) == len(model.weights)
+
+
+def test_a_score_of_one_layer_has_a_plain_config(example):
+    config = LuongAttention(example()).get_config()
+    assert "shared_object_id" not in config["score_mode"]
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_a_score_says_how_wide_its_keys_are(name):
+    score = make_score(name, units=3, max_source_length=6)
+    shape = (2, 5, 4)
+    score.build((2, 3, 4), shape)
+    width = score.prepare(keras.ops.ones(shape)).shape[-1]
+    assert score.key_units((2, 3, 4), shape) == width
+    assert Score.key_units(score, (None, None, 4), (None, None, 4)) == width
+
+
+@pytest.mark.parametrize("name", [n for n in SCORES if SCORES[n]._options])
+def test_config_round_trip(name):
+    options = {"kernel_regularizer": "l2", "kernel_constraint": "non_neg"}
+    score = make_score(name, units=3, max_source_length=6, **options)
+    again = type(score).from_config(score.get_config())
+    assert again.get_config() == score.get_config()
+    assert isinstance(again.kernel_regularizer, keras.regularizers.L2)
+    assert isinstance(again.kernel_constraint, keras.constraints.NonNeg)

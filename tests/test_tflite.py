@@ -293,7 +293,7 @@ SHORTLIST = Shortlist([4], [[4]] * 9, vocab_size=7)
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"translator": "run"}, TypeError, "must be a Translator. Received: 'run'"),
+        ({"translator": "run"}, TypeError, "must be a Translator.* Received: 'run'"),
         ({"path": None}, TypeError, "path must be a path. Received: None"),
         ({"path": "."}, IsADirectoryError, "path must be a file"),
         ({"metadata": [1]}, TypeError, r"metadata must be a dict or None.*\[1\]"),

@@ -9,6 +9,7 @@ from keras_luong.config.fields import NotNegative, Number, Positive, Rate
 from keras_luong.config.model import ModelConfig, Ties
 
 Attention = Literal["global", "local-m", "local-p", "monotonic"] | None
+Activation = Literal["tanh", "relu", "linear"] | None
 CellType = Literal["lstm", "layer_norm_lstm", "gru", "simple_rnn"]
 MonotonicMode = Literal["recursive", "parallel"]
 ScoreMode = Literal[
@@ -58,6 +59,14 @@ class Seq2SeqConfig(ModelConfig):
             scores.
         max_source_length: Positions of the "location" score, which needs it.
         input_feeding: Whether h̃ enters the next step (section 3.3).
+        attentional_activation: That of h̃: "tanh" (Eq. 5), "relu", or None or "linear"
+            for none.
+        attentional_bias: Whether h̃ has a bias, as in JoeyNMT.
+        use_attentional_vector: Whether there is a W_c (Eq. 5); if not, the context
+            itself is h̃.
+        output_attention: Whether words are predicted from h̃; if not, from the top
+            layer's h, and h̃ is only fed back.
+        output_bias: Whether the output layer has a bias.
         reverse_source: Whether a unidirectional encoder reads the source reversed.
         residual: Whether decoder layers after the first add their inputs (GNMT's
             encoder and decoder: those after the second; Wu et al. 2016, section 3.1).
@@ -109,6 +118,11 @@ class Seq2SeqConfig(ModelConfig):
     attention_units: int | None = None
     max_source_length: int | None = None
     input_feeding: bool = True
+    attentional_activation: Activation = "tanh"
+    attentional_bias: bool = False
+    use_attentional_vector: bool = True
+    output_attention: bool = True
+    output_bias: bool = False
     reverse_source: bool = False
     residual: bool = False
     dropout: Rate = 0.2
@@ -135,6 +149,11 @@ class Seq2SeqConfig(ModelConfig):
                 "Tied embeddings need embedding_dim == units. Received: "
                 f"embedding_dim={self.embedding_dim}, units={self.units}"
             )
+        if self.output_bias and self.tie_embeddings:
+            raise ValueError(
+                "Tied embeddings have no bias: output_bias=True needs "
+                f"tie_embeddings=None. Received: tie_embeddings={self.tie_embeddings!r}"
+            )
         self._check_encoder()
         self._check_attention()
 
@@ -154,6 +173,18 @@ class Seq2SeqConfig(ModelConfig):
             raise ValueError(
                 "coverage=True needs global or local attention. Received: attention="
                 f"{self.attention!r}"
+            )
+        if self.attention is None and (
+            self.attentional_bias
+            or not self.use_attentional_vector
+            or not self.output_attention
+        ):
+            raise ValueError(
+                "Without attention the output is h, and there is no attentional vector "
+                "to choose. Received: attention=None, attentional_bias="
+                f"{self.attentional_bias}, use_attentional_vector="
+                f"{self.use_attentional_vector}, output_attention="
+                f"{self.output_attention}"
             )
         for name in ("coverage_loss", "memory_dropout", "attention_dropout"):
             if (value := getattr(self, name)) and self.attention is None:

@@ -3,6 +3,7 @@
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.ensemble import Ensemble
 from keras_luong.decoding.forced import force
+from keras_luong.decoding.generation import SequenceGenerator, generate
 from keras_luong.decoding.greedy import GreedySearch
 from keras_luong.decoding.hypotheses import Hypotheses
 from keras_luong.decoding.penalties import (
@@ -16,6 +17,7 @@ from keras_luong.decoding.penalties import (
 )
 from keras_luong.decoding.sampling import RandomSampling
 from keras_luong.decoding.shortlist import Shortlist
+from keras_luong.decoding.special_tokens import SpecialTokens
 from keras_luong.decoding.stepping import Search, StepModel
 
 __all__ = [
@@ -30,9 +32,12 @@ __all__ = [
     "LengthPenalty",
     "RandomSampling",
     "Search",
+    "SequenceGenerator",
     "Shortlist",
+    "SpecialTokens",
     "StepModel",
     "SummaryCoveragePenalty",
     "WordReward",
     "force",
+    "generate",
 ]

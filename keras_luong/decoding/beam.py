@@ -8,24 +8,18 @@ prefix.
 from __future__ import annotations
 
 import dataclasses
-import functools
-import numbers
-import operator
-from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from keras_luong.checks import check_size
-from keras_luong.config.fields import NotNegative, check_fields
+from keras_luong.config.fields import NotNegative
 from keras_luong.decoding.cast_once import cast_once
-from keras_luong.decoding.constraints import forced_tokens, repeats
+from keras_luong.decoding.constraints import constrained, forced_tokens, repeats
 from keras_luong.decoding.history import History, record, trace_back
-from keras_luong.decoding.hypotheses import IMPOSSIBLE, Hypotheses
+from keras_luong.decoding.hypotheses import IMPOSSIBLE, Hypotheses, Written
 from keras_luong.decoding.penalties import (
     CoveragePenalty,
-    LengthPenalty,
     coverage_penalty_of,
     length_penalty_of,
 )
@@ -37,66 +31,44 @@ from keras_luong.decoding.search_state import (
     compacted,
     loop_shapes,
 )
-from keras_luong.decoding.shortlist import Shortlist
-from keras_luong.decoding.stepping import (
-    LONGEST,
+from keras_luong.decoding.settings import (
+    CoveragePenaltyOf,
+    EarlyStopping,
+    Forbidden,
+    LengthPenaltyOf,
+    ShortlistOrNone,
     Size,
     SizeOrNone,
     SizeOrZero,
-    StepModel,
-    check_source_ids,
+)
+from keras_luong.decoding.sources import (
+    Source,
+    check_source,
     check_target_ids,
-    ensure_shape,
-    follow,
-    keep_shapes,
+    count_of,
+    known_count_of,
     length_limits,
-    split_log_softmax,
+    share_of_lengths,
+    source_mask,
     token_counts,
 )
+from keras_luong.decoding.special_tokens import SpecialTokens
+from keras_luong.decoding.stepping import (
+    StepModel,
+    attention,
+    ensure_shape,
+    flat_positions,
+    follow,
+    keep_shapes,
+    split_log_softmax,
+)
 from keras_luong.decoding.top_k import top_k
-from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID
 
 FEW = 16  # if more ids are forbidden, the whole vocabulary is masked
 
 
-def _penalty(read: Callable[[Any], Any]) -> Callable[[str, Any], Any]:
-    """Returns a check of a penalty that keeps numbers and makes objects of mappings."""
-
-    def check(name: str, given: Any) -> Any:
-        del name  # `read` has it
-        penalty = read(given)
-        return float(given) if isinstance(given, numbers.Real) else penalty
-
-    return check
-
-
-def _check_forbidden(name: str, given: Any) -> tuple[int, ...]:
-    if not isinstance(given, Iterable):
-        raise TypeError(f"{name} must be ids, such as (1,). Received: {given!r}")
-    # Files hold a list. A tuple makes the search hashable.
-    ids = tuple(check_size(f"an id in {name}", x, smallest=0) for x in given)
-    if EOS_ID in ids:
-        raise ValueError(
-            f"{name} must not hold the end id, without which nothing ends. "
-            f"Received: {ids!r}"
-        )
-    return ids
-
-
-def _check_shortlist(name: str, given: Any) -> Shortlist | None:
-    if not isinstance(given, Shortlist | None):
-        raise TypeError(f"{name} must be a Shortlist or None. Received: {given!r}")
-    return given
-
-
-def _check_early_stopping(name: str, given: Any) -> bool | str:
-    if not isinstance(given, bool) and given != "first":
-        raise ValueError(f'{name} must be True, False or "first". Received: {given!r}')
-    return given
-
-
-@dataclasses.dataclass(frozen=True)
-class BeamSearch:
+@dataclasses.dataclass(frozen=True, repr=False)
+class BeamSearch(SpecialTokens):
     """A search for the best target sequences, by a model's `step`.
 
     Each step extends every open hypothesis by every token and keeps the `beam_width`
@@ -134,7 +106,8 @@ class BeamSearch:
         beam_width: K.
         n_best: N, at most `beam_width`.
         max_length: Longest hypothesis, the end token included. None for twice the
-            sentence's source length plus 10, unless `max_length_ratio` is given.
+            sentence's source length plus 10, unless `max_length_ratio` is given. None
+            and the ratios need a source of ids, whose lengths are known.
         length_penalty: The alpha of GNMT's `((5 + length) / 6) ** alpha`, 0 for none;
             or `AverageLengthPenalty`, `WordReward` or your own `LengthPenalty`.
         coverage_penalty: The beta of GNMT's coverage penalty, 0 for none; or
@@ -149,15 +122,18 @@ class BeamSearch:
             0 allows all.
         forbidden: Ids that are never generated, such as `(1,)` for the unknown id.
             Padding and the begin id never are.
-        shortlist: A `Shortlist`, or None for the whole vocabulary.
+        shortlist: A `Shortlist` with the same ids, or None for the whole vocabulary.
         early_stopping: True, False or "first", see above.
         compact: Whether sentences that stopped leave the batch, which makes the search
             faster and does not change its results.
+        bos_id: The token that the model reads first; see `SpecialTokens`.
+        eos_id: The token that ends a hypothesis.
+        pad_id: The id of padding, in sources of ids, prefixes and results.
 
     Raises:
         TypeError: If an argument has the wrong type.
-        ValueError: If a width or length is below 1, `n_best` above `beam_width`, or
-            a penalty negative.
+        ValueError: If a width or length is below 1, `n_best` above `beam_width`, a
+            penalty or an id negative, or the end token forbidden.
 
     Example:
         >>> search = BeamSearch(beam_width=5, length_penalty=0.6)
@@ -168,58 +144,64 @@ class BeamSearch:
     beam_width: Size = 5
     n_best: Size = 1
     max_length: SizeOrNone = 100
-    length_penalty: Annotated[
-        float | Mapping[str, Any] | LengthPenalty, _penalty(length_penalty_of)
-    ] = 0.0
-    coverage_penalty: Annotated[
-        float | Mapping[str, Any] | CoveragePenalty, _penalty(coverage_penalty_of)
-    ] = 0.0
+    length_penalty: LengthPenaltyOf = 0.0
+    coverage_penalty: CoveragePenaltyOf = 0.0
     min_length: SizeOrZero = 0
     min_length_ratio: NotNegative = 0.0
     max_length_ratio: NotNegative | None = None
     no_repeat_ngram: SizeOrZero = 0
-    forbidden: Annotated[tuple[int, ...], _check_forbidden] = ()
-    shortlist: Annotated[Shortlist | None, _check_shortlist] = None
-    early_stopping: Annotated[bool | str, _check_early_stopping] = True
+    forbidden: Forbidden = ()
+    shortlist: ShortlistOrNone = None
+    early_stopping: EarlyStopping = True
     compact: bool = True
 
     def __post_init__(self) -> None:
         """Checks the settings, and converts NumPy numbers to Python's."""
-        check_fields(self)
+        super().__post_init__()
         if self.n_best > self.beam_width:
             raise ValueError(
                 f"n_best must be at most beam_width. Received: n_best={self.n_best}, "
                 f"beam_width={self.beam_width}"
             )
+        if self.eos_id in self.forbidden:
+            raise ValueError(
+                "forbidden must not hold the end id, without which nothing ends. "
+                f"Received: {self.forbidden!r}"
+            )
+        if self.shortlist is not None:
+            self.shortlist.check_ids(**self.special_ids)
 
     def __call__(
         self,
         model: StepModel,
-        source_ids: tf.Tensor,
+        source: Source,
         prefix_ids: tf.Tensor | None = None,
     ) -> Hypotheses:
         """Finds the `n_best` hypotheses of each sentence.
 
         Args:
             model: A `StepModel`.
-            source_ids: int32 [B, S], right-padded with `PAD_ID`.
+            source: What the model's `encode` reads: int32 [B, S] ids, right-padded with
+                `pad_id`; or tensors [B, ...] of any dtype, or a tuple or dict of them.
             prefix_ids: int32 [B, P], how each sentence's hypotheses must begin,
-                right-padded with `PAD_ID`; or None. A prefix may hold what is
+                right-padded with `pad_id`; or None. A prefix may hold what is
                 forbidden, and the maximum length is at least one token beyond it.
 
         Raises:
             TypeError: If there is a shortlist and the model can't be restricted to it.
-            ValueError: If the ids are not of these shapes.
+            ValueError: If the source or the prefixes have the wrong shape; if the
+                maximum length needs a source of ids, a coverage penalty attention, or
+                the end token a larger vocabulary.
         """
-        source_ids = check_source_ids(source_ids)
-        if self.compact and source_ids.shape[0] == 1:  # there is nothing to compact
+        source = check_source(source)
+        if self.compact and known_count_of(source) == 1:  # there is nothing to compact
             search = dataclasses.replace(self, compact=False)
-            return search(model, source_ids, prefix_ids)
+            return search(model, source, prefix_ids)
         if prefix_ids is None:
-            prefix_ids = tf.zeros([tf.shape(source_ids)[0], 0], tf.int32)
-        prefix_ids = check_target_ids("prefix_ids", prefix_ids, source_ids)
+            prefix_ids = tf.zeros([count_of(source), 0], tf.int32)
+        prefix_ids = check_target_ids("prefix_ids", prefix_ids, source)
         with cast_once(model):
-            return self._search(model, source_ids, prefix_ids)
+            return self._search(model, source, prefix_ids)
 
     def with_spares(self) -> BeamSearch:
         """Returns a search that keeps as many hypotheses as its beam has.
@@ -232,17 +214,17 @@ class BeamSearch:
             return self
         return dataclasses.replace(self, n_best=self.beam_width)
 
-    def _search(self, model, source_ids, prefix_ids):
+    def _search(self, model, source, prefix_ids):
         ids = None
         if self.shortlist is not None:
             ids, model = self.shortlist.restrict(
-                model, source_ids, prefix_ids, self._proposals
+                model, source, prefix_ids, self._proposals
             )
-        memory, state = model.encode(source_ids)
-        sentences = self._sentences(source_ids, prefix_ids, memory)
+        memory, state = model.encode(source)
+        sentences = self._sentences(source, prefix_ids, memory)
 
         def body(now):
-            after = self._take_step(model, ids, now)
+            after = self._extend(now, self._ask(model, now), ids)
             beams = keep_shapes(after.beams, now.beams)
             pool = keep_shapes(after.pool, now.pool)
             return [self._without_decided(after._replace(beams=beams, pool=pool))]
@@ -251,72 +233,98 @@ class BeamSearch:
             return tf.reduce_any(now.beams.log_probs > IMPOSSIBLE)
 
         # The first step has one beam, so the memory and the state need no tiling.
-        first = self._take_step(model, ids, self._start(source_ids, sentences, state))
-        first = self._without_decided(first)
+        start = self._start(sentences, state)
+        said = self._ask(model, start)
+        start = self._recording(start, source, said)
+        first = self._without_decided(self._extend(start, said, ids))
         shapes = [loop_shapes(first)] if self.compact else None
         (end,) = tf.while_loop(any_open, body, [first], shapes)
         pool = end.pool
         if self.compact:
             pool = scattered(end.decided, end.sentences.rows, pool)
-        return trace_back(pool, end.history, end.time)
+        return trace_back(pool, end.history, end.time, self.pad_id)
 
-    def _take_step(self, model, ids, now):
-        """Extends every open hypothesis by one token."""
-        beams, sentences, time = now.beams, now.sentences, now.time
-        logits, state, weights = model.step(beams.tokens, beams.state, sentences.memory)
-        state = keep_shapes(state, beams.state)
+    def _ask(self, model, now):
+        """Takes the model's step: logits [A, K, V], state, attention."""
+        beams = now.beams
+        logits, state, weights = model.step(
+            beams.tokens, beams.state, now.sentences.memory
+        )
         # The graph of a loaded model may have lost the number of beams.
-        shape = [None, beams.tokens.shape[1], None]
-        logits = ensure_shape(tf.cast(logits, tf.float32), shape)
-        weights = ensure_shape(tf.cast(weights, tf.float32), shape)
+        count = beams.tokens.shape[1]
+        logits = ensure_shape(tf.cast(logits, tf.float32), [None, count, None])
+        state = keep_shapes(state, beams.state)
+        return logits, state, attention(weights, count)
+
+    def _extend(self, now, said, ids):
+        """Extends every open hypothesis by one token, by what the model said."""
+        logits, state, weights = said
         totals, tokens = self._propose(now, logits, ids)
-        beams, parents = self._choose(beams, totals, tokens, state, time)
+        beams, parents = self._choose(now.beams, totals, tokens, state, now.time)
         weights = follow(weights, parents)
-        beams = beams._replace(coverage=[c + weights for c in beams.coverage])
-        chosen = beams.tokens, weights, beams.log_probs, parents
-        rows = sentences.rows if self.compact else None
+        pairs = zip(beams.coverage, weights, strict=False)
+        beams = beams._replace(coverage=[c + flat_positions(w) for c, w in pairs])
+        chosen = History(Written(beams.tokens, beams.log_probs, weights), parents)
+        rows = now.sentences.rows if self.compact else None
         count = tf.shape(now.decided.scores)[0]
-        history = record(now.history, time, chosen, rows, count)
-        beams, pool = self._finish(beams, now.pool, time + 1, sentences)
-        return now._replace(time=time + 1, beams=beams, pool=pool, history=history)
+        history = record(now.history, now.time, chosen, rows, count)
+        length = now.time + 1
+        beams, pool = self._finish(beams, now.pool, length, now.sentences)
+        return now._replace(time=length, beams=beams, pool=pool, history=history)
 
     def _without_decided(self, now):
         return compacted(now) if self.compact else now
 
-    def _sentences(self, source_ids, prefix_ids, memory):
-        """Returns the limits, prefix, mask and memory of each sentence."""
-        lengths = token_counts(source_ids)
-        limits = length_limits(source_ids, self.max_length)
-        if self.max_length_ratio is not None:
-            relative = tf.maximum(1, _share_of(lengths, self.max_length_ratio))
-            absolute = self.max_length is not None
-            limits = tf.minimum(limits, relative) if absolute else relative
-        prefix = token_counts(prefix_ids)
+    def _sentences(self, source, prefix_ids, memory):
+        """Returns the limits, prefix and memory of each sentence."""
+        if self.max_length_ratio is None:
+            limits = length_limits(source, self.max_length, self.pad_id)
+        else:
+            limits = tf.maximum(1, self._relative("max_length_ratio", source))
+            if self.max_length is not None:
+                limits = tf.minimum(limits, self.max_length)
+        prefix = token_counts(prefix_ids, self.pad_id)
         limits = tf.where(prefix > 0, tf.maximum(limits, prefix + 1), limits)
-        least = tf.maximum(self.min_length, _share_of(lengths, self.min_length_ratio))
+        least = tf.fill([count_of(source)], self.min_length)
+        if self.min_length_ratio:
+            least = tf.maximum(least, self._relative("min_length_ratio", source))
         least = tf.minimum(least, limits)
-        rows = tf.range(tf.shape(source_ids)[0])
-        mask = source_ids != PAD_ID
-        return Sentences(rows, limits, least, prefix_ids, mask, memory)
+        rows = tf.range(count_of(source))
+        return Sentences(rows, limits, least, prefix_ids, [], memory)
 
-    def _start(self, source_ids, sentences, state):
+    def _relative(self, name, source):
+        return share_of_lengths(source, self.pad_id, getattr(self, name), name)
+
+    def _start(self, sentences, state):
         """Returns a state with one open hypothesis per sentence and empty pools."""
-        one = [tf.shape(source_ids)[0], 1]
-        size = tf.maximum(1, tf.reduce_max(sentences.limits))
-        zeros = tf.zeros([*one, tf.shape(source_ids)[1]])
-        beams = Beams(
-            tokens=tf.fill(one, BOS_ID),
-            log_probs=tf.zeros(one),
-            state=state,
-            coverage=[zeros] if self._coverage_penalty else [],
-            written=[tf.zeros([*one, size], tf.int32)] if self.no_repeat_ngram else [],
-        )
-        nothing = tf.fill([one[0], self.n_best], IMPOSSIBLE)
-        nowhere = tf.zeros([one[0], self.n_best], tf.int32)
+        count = tf.shape(sentences.rows)[0]
+        tokens = tf.fill([count, 1], self.bos_id)
+        beams = Beams(tokens, tf.zeros([count, 1]), state, coverage=[], written=[])
+        nothing = tf.fill([count, self.n_best], IMPOSSIBLE)
+        nowhere = tf.zeros([count, self.n_best], tf.int32)
         pool = Pool(nothing, nothing, nowhere, nowhere)
-        shape = [source_ids.shape[0], self.beam_width, source_ids.shape[1]]
-        history = History.empty(shape, size)
-        return SearchState(tf.constant(0), sentences, beams, pool, pool, history)
+        return SearchState(tf.constant(0), sentences, beams, pool, pool, None)
+
+    def _recording(self, now, source, said):
+        """Returns the state with room for what the model's first step is like."""
+        *_, weights = said
+        sentences, beams = now.sentences, now.beams
+        if self._coverage_penalty:
+            if not weights:
+                raise ValueError(
+                    "A coverage penalty needs a model whose step returns attention "
+                    f"weights. Received: None, for {self.coverage_penalty!r}"
+                )
+            beams = beams._replace(coverage=[tf.zeros_like(flat_positions(*weights))])
+            mask = source_mask(source, self.pad_id, weights[0].shape[2:])
+            sentences = sentences._replace(mask=[mask])
+        size = tf.maximum(1, tf.reduce_max(sentences.limits))
+        if self.no_repeat_ngram:
+            written = tf.zeros([*tf.unstack(tf.shape(beams.tokens)), size], tf.int32)
+            beams = beams._replace(written=[written])
+        shape = [known_count_of(source), self.beam_width]
+        history = History.empty(shape, [x.shape[2:] for x in weights], size)
+        return now._replace(sentences=sentences, beams=beams, history=history)
 
     @property
     def _coverage_penalty(self) -> CoveragePenalty | None:
@@ -326,7 +334,7 @@ class BeamSearch:
     def _never(self) -> set[int]:
         """The forbidden ids that are looked for among the proposals only."""
         few = len(self.forbidden) <= FEW
-        return {PAD_ID, BOS_ID, *(self.forbidden if few else ())}
+        return self.never_generated | set(self.forbidden if few else ())
 
     @property
     def _proposals(self) -> int:
@@ -348,41 +356,39 @@ class BeamSearch:
             Log-probabilities of the extended hypotheses [A, K, n], -inf for impossible
             ones, and their last tokens.
         """
+        if ids is None:
+            self.check_logits(logits)
         normalisers, possible = split_log_softmax(logits)
-        forced = None
-        if now.sentences.prefix.shape[1] != 0:
-            forced = forced_tokens(now.sentences.prefix, now.time)[:, None, None]
+        prefix, forced = now.sentences.prefix, None
+        if prefix.shape[1] != 0:
+            forced = forced_tokens(prefix, now.time, self.pad_id)[:, None, None]
         count = self._proposals
         if logits.shape[-1] is not None:
             count = min(count, logits.shape[-1])
-        best, tokens = top_k(self._constrained(now, logits, forced, ids), count)
+        size = logits.shape[-1] if self.shortlist is None else self.shortlist.vocab_size
+        masks = self._masks(now, size)
+        allowed = constrained(logits, masks, forced, self.pad_id, ids)
+        best, tokens = top_k(allowed, count)
         if ids is not None:
             tokens = tf.gather(ids, tokens)
         early = now.time + 1 < now.sentences.least
-        bad = (tokens == EOS_ID) & early[:, None, None]
+        bad = (tokens == self.eos_id) & early[:, None, None]
         for token in sorted(self._never):
             bad |= tokens == token
         if forced is not None:
-            bad = tf.where(forced == PAD_ID, bad, tokens != forced)
+            bad = tf.where(forced == self.pad_id, bad, tokens != forced)
         totals = now.beams.log_probs[..., None] + (best - normalisers)
         return tf.where(possible & ~bad, totals, IMPOSSIBLE), tokens
 
-    def _constrained(self, now, logits, forced, ids):
-        """Returns the logits, with -inf where constraints forbid many ids."""
+    def _masks(self, now, size):
+        """Returns which of all ids the constraints forbid, where these are many."""
         masks: list[Any] = []
-        size = logits.shape[-1] if self.shortlist is None else self.shortlist.vocab_size
         if len(self.forbidden) > FEW:
             masks.append(np.isin(np.arange(size), self.forbidden))
         if self.no_repeat_ngram:
             (written,) = now.beams.written
             masks.append(repeats(written, now.time, self.no_repeat_ngram, size))
-        if ids is not None:
-            masks = [tf.gather(mask, ids, axis=-1) for mask in masks]
-        banned = functools.reduce(operator.or_, masks) if masks else False
-        if forced is not None:
-            others = (tf.range(size) if ids is None else ids) != forced
-            banned = tf.where(forced == PAD_ID, banned, others)
-        return logits if banned is False else tf.where(banned, IMPOSSIBLE, logits)
+        return masks
 
     def _choose(self, beams, totals, tokens, state, time):
         """Returns the best `beam_width` proposals, and the beam that each extends."""
@@ -391,7 +397,7 @@ class BeamSearch:
         missing = [[0, 0], [0, max(0, self.beam_width - old * proposals)]]
         flat = [-1, old * proposals]
         totals = tf.pad(tf.reshape(totals, flat), missing, constant_values=IMPOSSIBLE)
-        tokens = tf.pad(tf.reshape(tokens, flat), missing, constant_values=EOS_ID)
+        tokens = tf.pad(tf.reshape(tokens, flat), missing, constant_values=self.eos_id)
         # At a tie the lower index comes first.
         totals, chosen = tf.math.top_k(totals, self.beam_width)
         parents = tf.minimum(chosen // proposals, old - 1)
@@ -410,13 +416,13 @@ class BeamSearch:
         open hypotheses left.
         """
         limits = sentences.limits[:, None]
-        ended = beams.tokens == EOS_ID
+        ended = beams.tokens == self.eos_id
         finished = tf.where(ended, beams.log_probs, IMPOSSIBLE)
         unfinished = tf.where(ended, IMPOSSIBLE, beams.log_probs)
         at_limit = length >= limits
         penalty: Any = self._coverage_penalty  # None if `coverage` is empty
-        mask = sentences.mask[:, None]
-        bonus = [penalty.score(c, mask) for c in beams.coverage]
+        mask = [x[:, None] for x in sentences.mask]
+        bonus = [penalty.score(c, *mask) for c in beams.coverage]
         pool = offer(pool, self._pool_of(finished, length, bonus))
         rest = tf.where(at_limit, unfinished, IMPOSSIBLE)
         pool = fill(pool, self._pool_of(rest, length, bonus))
@@ -425,7 +431,7 @@ class BeamSearch:
         if self.early_stopping is True:
             bounds = length_penalty_of(self.length_penalty).bound(unfinished, limits)
             for c in beams.coverage:
-                bounds += penalty.bound(c, mask, limits - length)
+                bounds += penalty.bound(c, *mask, limits - length)
             promising = tf.reduce_any(bounds > worst, axis=1, keepdims=True)
         else:
             promising = (worst == IMPOSSIBLE) | (self.early_stopping is False)
@@ -443,10 +449,3 @@ class BeamSearch:
             lengths=tf.fill(tf.shape(log_probs), length),
             slots=tf.zeros_like(log_probs, tf.int32) + tf.range(log_probs.shape[1]),
         )
-
-
-def _share_of(lengths: tf.Tensor, ratio: float) -> tf.Tensor:
-    """Returns the lengths times the ratio, rounded up, as int32."""
-    product = tf.minimum(tf.cast(lengths, tf.float32) * ratio, float(LONGEST))
-    # 0.1 * 30 is a little above 3 in floating point.
-    return tf.cast(tf.math.ceil(product - 1e-4), tf.int32)

@@ -5,9 +5,13 @@ Shapes: B sentences, K beams, V vocabulary, T longest hypothesis, P prefix.
 
 from __future__ import annotations
 
+import functools
+import operator
+from typing import Any
+
 import tensorflow as tf
 
-from keras_luong.special_ids import PAD_ID
+from keras_luong.decoding.hypotheses import IMPOSSIBLE
 
 
 def repeats(
@@ -45,15 +49,41 @@ def _any_of(tokens: tf.Tensor, chosen: tf.Tensor, vocab_size: int) -> tf.Tensor:
     return tf.reshape(counts, [shape[0], shape[1], vocab_size]) > 0
 
 
-def forced_tokens(prefix: tf.Tensor, time: tf.Tensor) -> tf.Tensor:
+def forced_tokens(prefix: tf.Tensor, time: tf.Tensor, pad_id: int) -> tf.Tensor:
     """Returns the token that must come next in each sentence's hypotheses.
 
     Args:
-        prefix: int32 [B, P], right-padded with `PAD_ID`.
+        prefix: int32 [B, P], right-padded with `pad_id`.
         time: int32, the number of tokens so far.
+        pad_id: The id of padding.
 
     Returns:
-        int32 [B], `PAD_ID` where any token is allowed.
+        int32 [B], `pad_id` where any token is allowed.
     """
-    open_end = tf.pad(prefix, [[0, 0], [0, 1]], constant_values=PAD_ID)
+    open_end = tf.pad(prefix, [[0, 0], [0, 1]], constant_values=pad_id)
     return open_end[:, tf.minimum(time, tf.shape(prefix)[1])]
+
+
+def constrained(
+    logits: tf.Tensor,
+    masks: list[Any],
+    forced: tf.Tensor | None,
+    pad_id: int,
+    ids: tf.Tensor | None,
+) -> tf.Tensor:
+    """Returns the logits, with -inf where constraints forbid an id.
+
+    Args:
+        logits: [B, K, V], or [B, K, M] of the shortlisted words.
+        masks: bool, broadcastable to [B, K, V]: ids that are forbidden.
+        forced: int32 [B, 1, 1], what `forced_tokens` returned, or None.
+        pad_id: The id of padding.
+        ids: int32 [M], the shortlisted words, or None.
+    """
+    if ids is not None:
+        masks = [tf.gather(mask, ids, axis=-1) for mask in masks]
+    banned = functools.reduce(operator.or_, masks) if masks else False
+    if forced is not None:
+        others = (tf.range(logits.shape[-1]) if ids is None else ids) != forced
+        banned = tf.where(forced == pad_id, banned, others)
+    return logits if banned is False else tf.where(banned, IMPOSSIBLE, logits)

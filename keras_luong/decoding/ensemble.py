@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from keras_luong.checks import check_choice, check_same
 from keras_luong.decoding.cast_once import cast_weights
+from keras_luong.decoding.sources import Source
 from keras_luong.decoding.stepping import (
     StepModel,
     check_step_model,
@@ -70,22 +71,22 @@ class Ensemble:
             *(_common_vocab_size(self.models, side) for side in ("source", "target"))
         )
 
-    def encode(self, source_ids: tf.Tensor) -> tuple[Any, Any]:
+    def encode(self, source: Source) -> tuple[Any, Any]:
         """Encodes the source with every model.
 
         Args:
-            source_ids: int32 [B, S], right-padded with `PAD_ID`.
+            source: What each of the models' `encode` reads.
 
         Returns:
             The models' memories, and their states.
         """
-        encoded = (model.encode(source_ids) for model in self.models)
+        encoded = (model.encode(source) for model in self.models)
         memories, states = zip(*encoded, strict=True)
         return memories, states
 
     def step(
         self, tokens: tf.Tensor, state: Any, memory: Any
-    ) -> tuple[tf.Tensor, Any, tf.Tensor]:
+    ) -> tuple[tf.Tensor, Any, tf.Tensor | None]:
         """Takes a step with every model, and averages their probabilities.
 
         Args:
@@ -96,13 +97,14 @@ class Ensemble:
         Returns:
             Log-probabilities of the next token, float32 [B, K, V]; the new states;
             and the mean of the models' attention, float32 [B, K, S]. A model without
-            attention contributes the zeros that it returns.
+            attention contributes zeros, whether it returns these or None; if all of
+            them return None, so does the ensemble.
         """
         members = zip(self.models, state, memory, strict=True)
         steps = [model.step(tokens, *own) for model, *own in members]
         logits, states, weights = zip(*steps, strict=True)
         log_probs = MEANS[self.mean](_stack(logits))
-        return log_probs, states, tf.reduce_mean(_stack(weights), axis=0)
+        return log_probs, states, _mean(weights)
 
     def cast_weights(self) -> list[tuple[keras.Variable, tf.Tensor]]:
         """Returns the models' cast weights, see `keras_luong.decoding.cast_once`."""
@@ -162,6 +164,15 @@ MEANS = {"geometric": geometric_mean, "arithmetic": arithmetic_mean}
 
 def _stack(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     return tf.stack([tf.cast(x, tf.float32) for x in tensors])
+
+
+def _mean(weights: Sequence[tf.Tensor | None]) -> tf.Tensor | None:
+    """Returns the mean of several models' attention, or None if none has any."""
+    given = [x for x in weights if x is not None]
+    if not given:
+        return None
+    some = [tf.zeros_like(given[0]) if x is None else x for x in weights]
+    return tf.reduce_mean(_stack(some), axis=0)
 
 
 def _check_models(models: Any) -> tuple[StepModel, ...]:

@@ -9,64 +9,81 @@ import tensorflow as tf
 
 from keras_luong.decoding.cast_once import cast_once
 from keras_luong.decoding.hypotheses import Hypotheses, Written, collect
+from keras_luong.decoding.sources import (
+    Source,
+    check_source,
+    check_target_ids,
+    count_of,
+    known_count_of,
+)
+from keras_luong.decoding.special_tokens import SpecialTokens
 from keras_luong.decoding.stepping import (
     StepModel,
-    check_source_ids,
-    check_target_ids,
+    attention,
     keep_shapes,
     split_log_softmax,
-    token_counts,
 )
-from keras_luong.special_ids import BOS_ID, PAD_ID
 
 
-def force(model: StepModel, source_ids: tf.Tensor, target_ids: tf.Tensor) -> Hypotheses:
+def force(
+    model: StepModel, source: Source, target_ids: tf.Tensor, **special_ids: int
+) -> Hypotheses:
     """Scores a given target for each source, by the same `step` as every search.
 
     Args:
         model: A `StepModel`.
-        source_ids: int32 [B, S], right-padded with `PAD_ID`.
+        source: What the model's `encode` reads: int32 [B, S] ids, or tensors [B, ...]
+            of any dtype, or a tuple or dict of them.
         target_ids: int32 [B, T], `T >= 1`, without the begin token, usually up to and
-            with the end token, right-padded with `PAD_ID`.
+            with the end token, right-padded with `pad_id`. If padding is the end token
+            too, the first one in a row is the end.
+        **special_ids: `bos_id`, `eos_id` and `pad_id`, where they are not this
+            library's; see `SpecialTokens`.
 
     Returns:
         `Hypotheses` with `N = 1`: the targets themselves, their log-probabilities
         (which are the scores too), and the attention at each of their tokens.
 
     Raises:
-        ValueError: If the ids are not of these shapes.
+        TypeError: If an id is not an integer.
+        ValueError: If the source or the targets have the wrong shape, or an id is
+            negative.
 
     Example:
         >>> hypotheses = force(model, source_ids, target_ids)
         >>> hypotheses.log_probs[:, 0]
     """
-    source_ids = check_source_ids(source_ids)
-    target_ids = check_target_ids("target_ids", target_ids, source_ids)
+    special = SpecialTokens(**special_ids)
+    source = check_source(source)
+    target_ids = check_target_ids("target_ids", target_ids, source)
     with cast_once(model):
-        return _force(model, source_ids, target_ids)
+        return _force(model, source, target_ids, special)
 
 
-def _force(model, source_ids, target_ids):
-    memory, state = model.encode(source_ids)
+def _force(model, source, target_ids, special):
+    memory, state = model.encode(source)
     length = tf.shape(target_ids)[1]
+    is_token = special.is_token(target_ids)
 
-    def read(time, state, total, written):
-        before = target_ids[:, tf.maximum(time - 1, 0)]
-        before = tf.where(time > 0, before, BOS_ID)
-        logits, new_state, weights = model.step(before[:, None], state, memory)
+    def read(time, before, state, total, written=None):
+        logits, new_state, weights = model.step(before, state, memory)
+        weights = attention(weights, 1)
+        if written is None:
+            shape = [known_count_of(source), 1]
+            written = Written.empty(shape, [x.shape[2:] for x in weights], length)
         now = target_ids[:, time][:, None]
         gain = _log_prob(tf.cast(logits, tf.float32), now)
-        total += tf.where(now != PAD_ID, gain, 0.0)
-        written = written.write(time, now, tf.cast(weights, tf.float32), total)
-        return time + 1, keep_shapes(new_state, state), total, written
+        total += tf.where(is_token[:, time][:, None], gain, 0.0)
+        written = written.write(time, Written(now, total, weights))
+        return time + 1, now, keep_shapes(new_state, state), total, written
 
-    shape = [source_ids.shape[0], 1, source_ids.shape[1]]  # of unknown rank too
-    total = tf.zeros([tf.shape(source_ids)[0], 1])
-    start = tf.constant(0), state, total, Written.empty(shape, length)
-    end = tf.while_loop(lambda time, *_: time < length, read, start)
-    _, _, total, written = end
-    lengths = token_counts(target_ids)[:, tf.newaxis]
-    return collect(*written.first(length), lengths=lengths, scores=total)
+    one = [count_of(source), 1]
+    # The first step is outside, as it says what the model's attention is like.
+    first = read(tf.constant(0), tf.fill(one, special.bos_id), state, tf.zeros(one))
+    end = tf.while_loop(lambda time, *_: time < length, read, first)
+    *_, total, written = end
+    lengths = tf.reduce_sum(tf.cast(is_token, tf.int32), axis=1)[:, tf.newaxis]
+    return collect(written.first(length), lengths, total, special.pad_id)
 
 
 def _log_prob(logits: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:

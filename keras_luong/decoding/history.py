@@ -6,13 +6,14 @@ per sentence, S source length, T steps taken.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from keras_luong.decoding.hypotheses import Hypotheses, Written, collect
 from keras_luong.decoding.pool import Pool
 from keras_luong.decoding.stepping import follow
+from keras_luong.special_ids import PAD_ID
 
 
 class History(NamedTuple):
@@ -22,19 +23,21 @@ class History(NamedTuple):
     """
 
     written: Written  # of N = K
-    parents: tf.TensorArray  # T x [B, K] the beam of the step before
+    parents: Any  # T x [B, K] the beam of the step before
 
     @classmethod
-    def empty(cls, shape: list[int | None], steps: tf.Tensor) -> History:
+    def empty(
+        cls, shape: list[int | None], attended: list[Any], steps: tf.Tensor
+    ) -> History:
         """Returns a history without steps; see `Written.empty`."""
-        parents = tf.TensorArray(tf.int32, steps, element_shape=shape[:2])
-        return cls(Written.empty(shape, steps), parents)
+        parents = tf.TensorArray(tf.int32, steps, element_shape=shape)
+        return cls(Written.empty(shape, attended, steps), parents)
 
 
 def record(
     history: History,
     time: tf.Tensor,
-    chosen: tuple[tf.Tensor, ...],
+    chosen: History,
     rows: tf.Tensor | None,
     count: tf.Tensor,
 ) -> History:
@@ -43,36 +46,46 @@ def record(
     Args:
         history: The choices so far.
         time: int32, the number of the step.
-        chosen: Tensors [A, K, ...]: ids, weights, log-probabilities, parents.
+        chosen: This step's choices, tensors [A, K, ...].
         rows: int32 [A], the sentences' places in the whole batch; None if no sentence
             has left it.
         count: int32, the number of sentences in the whole batch.
     """
     if rows is not None:
-        shapes = (tf.concat([[count], tf.shape(x)[1:]], axis=0) for x in chosen)
-        pairs = zip(chosen, shapes, strict=True)
-        chosen = tuple(tf.scatter_nd(rows[:, None], x, shape) for x, shape in pairs)
-    *written, parents = chosen
-    return History(
-        history.written.write(time, *written), history.parents.write(time, parents)
-    )
+        places = rows[:, None]
+
+        def in_batch(x):
+            shape = tf.concat([[count], tf.shape(x)[1:]], axis=0)
+            return tf.scatter_nd(places, x, shape)
+
+        chosen = tf.nest.map_structure(in_batch, chosen)
+    written = history.written.write(time, chosen.written)
+    return History(written, history.parents.write(time, chosen.parents))
 
 
-def trace_back(pool: Pool, history: History, steps: tf.Tensor) -> Hypotheses:
-    """Reads the pool's hypotheses from the history, from last token to first."""
+def trace_back(
+    pool: Pool, history: History, steps: tf.Tensor, pad_id: int = PAD_ID
+) -> Hypotheses:
+    """Reads the pool's hypotheses from the history, from last token to first.
+
+    Args:
+        pool: The places of their last tokens.
+        history: The choices of every step.
+        steps: int32, the number of steps.
+        pad_id: What fills the ids up.
+    """
 
     def read(time, slots, written):
         time -= 1
-        chosen = (follow(array.read(time), slots) for array in history.written)
-        written = written.write(time, *chosen)
+        chosen = tf.nest.map_structure(lambda a: a.read(time), history.written)
+        written = written.write(time, follow(chosen, slots))
         parents = follow(history.parents.read(time), slots)
         # Until its last token is reached, a path waits where it ends.
         slots = tf.where(time < pool.lengths, parents, slots)
         return time, slots, written
 
-    B, _, S = history.written.weights.element_shape
-    written = Written.empty([B, pool.slots.shape[1], S], steps)
-    start = steps, pool.slots, written
+    shape = [history.parents.element_shape[0], pool.slots.shape[1]]
+    attended = [x.element_shape[2:] for x in history.written.weights]
+    start = steps, pool.slots, Written.empty(shape, attended, steps)
     _, _, written = tf.while_loop(lambda time, *_: time > 0, read, start)
-    arrays = [array.stack() for array in written]
-    return collect(*arrays, lengths=pool.lengths, scores=pool.scores)
+    return collect(written.stack(), pool.lengths, pool.scores, pad_id)

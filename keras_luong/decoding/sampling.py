@@ -7,30 +7,37 @@ longest sample allowed.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import numbers
+import operator
 import sys
-from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import tensorflow as tf
 
 from keras_luong.checks import check_size
-from keras_luong.config.fields import check_fields
 from keras_luong.decoding.cast_once import cast_once
 from keras_luong.decoding.hypotheses import IMPOSSIBLE, Hypotheses, Written, collect
+from keras_luong.decoding.settings import SizeOrNone
+from keras_luong.decoding.sources import (
+    SEEDS,
+    Source,
+    check_source,
+    count_of,
+    fingerprints,
+    known_count_of,
+    length_limits,
+)
+from keras_luong.decoding.special_tokens import SpecialTokens
 from keras_luong.decoding.stepping import (
-    SizeOrNone,
     StepModel,
-    check_source_ids,
+    attention,
     follow,
     keep_shapes,
-    length_limits,
     split_log_softmax,
 )
-from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID
 
-SEEDS = 2**63  # a seed is an int64
 FEW = 256  # tokens to sort first, as they are usually enough for `top_p`
 
 
@@ -53,8 +60,8 @@ class Samples(NamedTuple):
     state: Any  # nest of [B, N, ...], or [B, 1, ...] before the first step
 
 
-@dataclasses.dataclass(frozen=True)
-class RandomSampling:
+@dataclasses.dataclass(frozen=True, repr=False)
+class RandomSampling(SpecialTokens):
     """A search that draws each next token from the model's distribution.
 
     With its defaults this is ancestral sampling: each sequence is drawn with its
@@ -71,10 +78,11 @@ class RandomSampling:
     `num_samples=1`.
 
     **With a seed** the random numbers of a sentence, one for each step and sample,
-    depend only on the seed and the sentence's ids without padding. So it gets the same
-    samples each time, eagerly, in a `tf.function` and in a SavedModel, whatever the
-    other sentences in the batch are. Two equal sentences in a batch get the same
-    samples; use `num_samples` for different ones.
+    depend only on the seed and the sentence's ids without padding (of a source that is
+    no ids: its values without zeros). So it gets the same samples each time, eagerly,
+    in a `tf.function` and in a SavedModel, whatever the other sentences in the batch
+    are. Two equal sentences in a batch get the same samples; use `num_samples` for
+    different ones.
 
     **Without a seed** each row of each call gets a seed from an op that is initialised
     from the machine's entropy once per process, and keeps its state between calls. The
@@ -89,8 +97,11 @@ class RandomSampling:
         top_p: Share of the probability to draw from, in (0, 1]; None for all tokens.
         num_samples: N.
         max_length: Longest sample, the end token included; None for twice the
-            sentence's source length plus 10.
+            sentence's source length plus 10, if the source is ids.
         seed: In [0, 2**63), or None.
+        bos_id: The token that the model reads first; see `SpecialTokens`.
+        eos_id: The token that ends a sample.
+        pad_id: The id of padding, in sources of ids and results.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -103,51 +114,56 @@ class RandomSampling:
     """
 
     temperature: Annotated[
-        float, partial(_check_number, above=math.inf, what="positive and finite")
+        float,
+        functools.partial(_check_number, above=math.inf, what="positive and finite"),
     ] = 1.0
-    top_k: Annotated[int | None, partial(check_size, optional=True)] = None
+    top_k: Annotated[int | None, functools.partial(check_size, optional=True)] = None
     top_p: (
         Annotated[
             float,
-            partial(_check_number, above=math.nextafter(1, 2), what="in (0, 1]"),
+            functools.partial(
+                _check_number, above=math.nextafter(1, 2), what="in (0, 1]"
+            ),
         ]
         | None
     ) = None
     num_samples: int = 1
     max_length: SizeOrNone = 100
     seed: Annotated[
-        int | None, partial(check_size, optional=True, smallest=0, largest=SEEDS - 1)
+        int | None,
+        functools.partial(check_size, optional=True, smallest=0, largest=SEEDS - 1),
     ] = None
 
-    def __post_init__(self) -> None:
-        """Checks the settings, and converts NumPy numbers to Python's."""
-        check_fields(self)
-
-    def __call__(self, model: StepModel, source_ids: tf.Tensor) -> Hypotheses:
+    def __call__(self, model: StepModel, source: Source) -> Hypotheses:
         """Draws `num_samples` hypotheses per sentence, scored by log-probability.
 
         Args:
             model: A `StepModel`.
-            source_ids: int32 [B, S], right-padded with `PAD_ID`.
+            source: What the model's `encode` reads: int32 [B, S] ids, right-padded with
+                `pad_id`; or tensors [B, ...] of any dtype, or a tuple or dict of them.
 
         Raises:
-            ValueError: If the ids are not of this shape.
+            ValueError: If the source has the wrong shape, the maximum length needs one
+                of ids, or the end token a larger vocabulary.
         """
-        source_ids = check_source_ids(source_ids)
+        source = check_source(source)
         with cast_once(model):
-            return self._search(model, source_ids)
+            return self._search(model, source)
 
-    def _search(self, model, source_ids):
-        memory, state = model.encode(source_ids)
-        limits = length_limits(source_ids, self.max_length)
-        uniforms = self._uniforms(source_ids, limits)
+    def _search(self, model, source):
+        memory, state = model.encode(source)
+        limits = length_limits(source, self.max_length, self.pad_id)
+        uniforms = self._uniforms(source, limits)
 
-        def take_step(time, samples, written):
+        def take_step(time, samples, written=None):
             logits, state, weights = self._step(model, samples, memory)
+            if written is None:
+                shape = [known_count_of(source), self.num_samples]
+                attended = [x.shape[2:] for x in weights]
+                written = Written.empty(shape, attended, self._longest(source))
             tokens, gains = self._draw(logits, uniforms[:, time])
-            samples = _extend(samples, tokens, gains, state, limits[:, tf.newaxis])
-            weights = tf.cast(weights, tf.float32)
-            written = written.write(time, tokens, weights, samples.log_probs)
+            samples = self._extend(samples, tokens, gains, state, limits[:, tf.newaxis])
+            written = written.write(time, Written(tokens, samples.log_probs, weights))
             return time + 1, samples, written
 
         def body(time, samples, written):
@@ -157,33 +173,33 @@ class RandomSampling:
         def any_open(time, samples, written):
             return tf.reduce_any(samples.is_open)
 
-        first = take_step(tf.constant(0), *self._start(source_ids, state))
+        first = take_step(tf.constant(0), self._start(source, state))
         steps, samples, written = tf.while_loop(any_open, body, first)
-        hypotheses = collect(
-            *written.first(steps), lengths=samples.lengths, scores=samples.log_probs
-        )
+        lengths, scores = samples.lengths, samples.log_probs
+        hypotheses = collect(written.first(steps), lengths, scores, self.pad_id)
         order = tf.math.top_k(hypotheses.scores, self.num_samples).indices
         return follow(hypotheses, order)
 
-    def _start(self, source_ids, state):
-        """Returns empty samples and records; the state still has one beam."""
-        batch = tf.shape(source_ids)[0]
-        shape = [batch, self.num_samples]
-        samples = Samples(
-            tokens=tf.fill([batch, 1], BOS_ID),
+    def _start(self, source, state):
+        """Returns empty samples; the state still has one beam."""
+        count = count_of(source)
+        shape = [count, self.num_samples]
+        return Samples(
+            tokens=tf.fill([count, 1], self.bos_id),
             log_probs=tf.zeros(shape),
             lengths=tf.zeros(shape, tf.int32),
             is_open=tf.fill(shape, True),
             state=state,
         )
-        shape = [source_ids.shape[0], self.num_samples, source_ids.shape[1]]
-        return samples, Written.empty(shape, self._longest(source_ids))
 
     def _step(self, model, samples, memory):
         """Takes the model's step for each sample; the first is the same for all."""
+        count = samples.tokens.shape[1]
         logits, state, weights = model.step(samples.tokens, samples.state, memory)
-        outputs = logits, keep_shapes(state, samples.state), weights
-        if samples.tokens.shape[1] == self.num_samples:
+        self.check_logits(logits)
+        state = keep_shapes(state, samples.state)
+        outputs = logits, state, attention(weights, count)
+        if count == self.num_samples:
             return outputs
         return follow(outputs, tf.zeros_like(samples.lengths))
 
@@ -192,24 +208,25 @@ class RandomSampling:
         logits = tf.cast(logits, tf.float32)
         normalisers, possible = split_log_softmax(logits)
         ids = tf.range(tf.shape(logits)[-1])
-        never = (ids == PAD_ID) | (ids == BOS_ID)
-        ranked = tf.where(possible & ~never, logits, IMPOSSIBLE)
+        allowed = [ids != token for token in sorted(self.never_generated)]
+        drawable = functools.reduce(operator.and_, [*allowed, possible])
+        ranked = tf.where(drawable, logits, IMPOSSIBLE)
         tokens = draw(ranked, uniforms, self.temperature, self.top_k, self.top_p)
         # If nothing is possible: -inf - inf is -inf, whereas -inf - -inf would be NaN.
         normalisers = tf.where(possible, normalisers, math.inf)
         chosen = tf.gather(ranked, tokens, batch_dims=2)
         return tokens, chosen - tf.squeeze(normalisers, axis=-1)
 
-    def _longest(self, source_ids):
+    def _longest(self, source):
         """Returns T, an int or a scalar tensor."""
-        return self.max_length or 2 * tf.shape(source_ids)[1] + 10
+        return self.max_length or 2 * tf.shape(source)[1] + 10
 
-    def _uniforms(self, source_ids, limits):
+    def _uniforms(self, source, limits):
         """Returns all random numbers of the search, float64 [B, T, N] in [0, 1).
 
         Each sentence has its own stream of numbers, as many as it can need.
         """
-        longest = self._longest(source_ids)
+        longest = self._longest(source)
 
         def of_sentence(key_and_limit):
             key, limit = key_and_limit
@@ -219,26 +236,30 @@ class RandomSampling:
             return tf.pad(uniforms, [[0, longest - limit], [0, 0]])
 
         # One row more, as `map_fn` does not know the shape of its output without rows.
-        keys = tf.pad(self._keys(source_ids), [[0, 1], [0, 0]])
+        keys = tf.pad(self._keys(source), [[0, 1], [0, 0]])
         rows = keys, tf.pad(limits, [[0, 1]])
         signature = tf.TensorSpec([self.max_length, self.num_samples], tf.float64)
         return tf.map_fn(of_sentence, rows, fn_output_signature=signature)[:-1]
 
-    def _keys(self, source_ids):
+    def _keys(self, source):
         """Returns seeds of stateless random ops, one per sentence: int64 [B, 2]."""
-        batch = tf.shape(source_ids)[0]
+        count = count_of(source)
         if self.seed is None:
             # tf.random.uniform would write the global seed into the graph.
             bounds = tf.constant([tf.int64.min, tf.int64.max], tf.int64)
             return tf.raw_ops.RandomUniformInt(
-                shape=[batch, 2], minval=bounds[0], maxval=bounds[1]
+                shape=[count, 2], minval=bounds[0], maxval=bounds[1]
             )
-        words = tf.strings.as_string(source_ids) + " "
-        words = tf.where(source_ids == PAD_ID, "", words)
-        sentences = tf.strings.reduce_join(words, axis=1)
-        fingerprints = tf.strings.to_hash_bucket_fast(sentences, SEEDS - 1)
-        seeds = tf.fill([batch], tf.constant(self.seed, tf.int64))
-        return tf.stack([seeds, fingerprints], axis=1)
+        seeds = tf.fill([count], tf.constant(self.seed, tf.int64))
+        return tf.stack([seeds, fingerprints(source, self.pad_id)], axis=1)
+
+    def _extend(self, samples, tokens, gains, state, limits):
+        """Extends the samples that are still open by a token."""
+        log_probs = samples.log_probs + tf.where(samples.is_open, gains, 0.0)
+        lengths = samples.lengths + tf.cast(samples.is_open, tf.int32)
+        goes_on = (tokens != self.eos_id) & (lengths < limits)
+        goes_on &= log_probs > IMPOSSIBLE
+        return Samples(tokens, log_probs, lengths, samples.is_open & goes_on, state)
 
 
 def draw(
@@ -311,11 +332,3 @@ def _first_beyond(masses, uniforms):
     places = uniforms[..., tf.newaxis] * tf.reduce_max(ends, axis=-1, keepdims=True)
     beyond = tf.cast(ends > places, tf.int32)
     return tf.math.top_k(beyond, 1).indices[..., 0]  # a tie: the first one
-
-
-def _extend(samples, tokens, gains, state, limits):
-    """Extends the samples that are still open by a token."""
-    log_probs = samples.log_probs + tf.where(samples.is_open, gains, 0.0)
-    lengths = samples.lengths + tf.cast(samples.is_open, tf.int32)
-    goes_on = (tokens != EOS_ID) & (lengths < limits) & (log_probs > IMPOSSIBLE)
-    return Samples(tokens, log_probs, lengths, samples.is_open & goes_on, state)

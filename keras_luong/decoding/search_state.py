@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_luong.decoding.history import History
 from keras_luong.decoding.hypotheses import IMPOSSIBLE
 from keras_luong.decoding.pool import Pool, scattered
 
@@ -24,7 +23,7 @@ class Sentences(NamedTuple):
     limits: tf.Tensor  # [A] maximum lengths of their hypotheses
     least: tf.Tensor  # [A] minimum lengths
     prefix: tf.Tensor  # [A, P] their required first tokens
-    mask: tf.Tensor  # [A, S] source words
+    mask: list[tf.Tensor]  # [A, S] source words; [] if no penalty needs it
     memory: Any  # nest of [A, ...]
 
 
@@ -46,7 +45,7 @@ class SearchState(NamedTuple):
     beams: Beams
     pool: Pool
     decided: Pool
-    history: History
+    history: Any  # a History; None before the model's first step
 
 
 def compacted(now: SearchState) -> SearchState:

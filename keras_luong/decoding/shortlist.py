@@ -17,15 +17,14 @@ import tensorflow as tf
 
 from keras_luong.checks import check_same, check_size
 from keras_luong.decoding.forced import force
+from keras_luong.decoding.sources import is_ids
 from keras_luong.decoding.stepping import StepModel, restricted, vocab_size_of
 from keras_luong.files import saved_beside
 from keras_luong.progress import Progress
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
-# On every list. Without the end token nothing ends. The others are not generated, but
-# keep their share of the probability, as in a search without a shortlist.
-ALWAYS = (PAD_ID, UNK_ID, BOS_ID, EOS_ID)
 _ARRAYS = ("frequent", "lexicon", "vocab_size")  # in a file
+_IDS = ("pad_id", "unk_id", "bos_id", "eos_id")  # one more array, in newer files
 
 
 class Words(NamedTuple):
@@ -47,8 +46,14 @@ class Shortlist:
     Args:
         frequent: Integers [F], target ids that every sentence may use.
         lexicon: Integers [source vocabulary, C], each source word's translations,
-            padded with `PAD_ID`.
+            padded with `pad_id`.
         vocab_size: V.
+        pad_id: The id of padding, in both languages. It and the following ids are on
+            every list: without the end token nothing ends, and the others keep their
+            share of the probability, as in a search without a shortlist.
+        unk_id: The id of unknown words.
+        bos_id: The id that targets begin with.
+        eos_id: The id that ends sentences.
 
     Raises:
         TypeError: If an argument does not hold integers.
@@ -60,8 +65,23 @@ class Shortlist:
         >>> BeamSearch(5, shortlist=Shortlist.load("runs/mine/shortlist.npz"))
     """
 
-    def __init__(self, frequent: Any, lexicon: Any, vocab_size: int):
-        self.vocab_size = check_size("vocab_size", vocab_size, smallest=len(ALWAYS))
+    def __init__(
+        self,
+        frequent: Any,
+        lexicon: Any,
+        vocab_size: int,
+        *,
+        pad_id: int = PAD_ID,
+        unk_id: int = UNK_ID,
+        bos_id: int = BOS_ID,
+        eos_id: int = EOS_ID,
+    ):
+        ids = zip(_IDS, (pad_id, unk_id, bos_id, eos_id), strict=True)
+        self.special_ids = {name: check_size(name, x, smallest=0) for name, x in ids}
+        self.pad_id = self.special_ids["pad_id"]
+        self.always = sorted(set(self.special_ids.values()))
+        smallest = self.always[-1] + 1
+        self.vocab_size = check_size("vocab_size", vocab_size, smallest=smallest)
         self.frequent = self._ids("frequent", frequent, 1)
         self.lexicon = self._ids("lexicon", lexicon, 2)
 
@@ -86,26 +106,35 @@ class Shortlist:
         """Returns the words that a batch's hypotheses may be made of.
 
         Args:
-            source_ids: int32 [B, S], right-padded with `PAD_ID`.
+            source_ids: int32 [B, S], right-padded with `pad_id`.
             prefix_ids: int32 [B, P], likewise; a prefix's words are allowed too.
             at_least: Smallest M; missing words are padding, which no sentence may use.
         """
         B, S = tf.unstack(tf.shape(source_ids))
         V, width = self.vocab_size, self.lexicon.shape[1]
-        read = (source_ids != PAD_ID)[..., None]
-        likely = tf.where(read, tf.gather(self.lexicon, source_ids), PAD_ID)
+        read = (source_ids != self.pad_id)[..., None]
+        likely = tf.where(read, tf.gather(self.lexicon, source_ids), self.pad_id)
         likely = tf.reshape(likely, [B, S * width])
         ids = tf.concat([likely, prefix_ids], axis=1)
         rows = tf.broadcast_to(tf.range(B)[:, None], tf.shape(ids))
         places = tf.stack([rows, ids], axis=-1)
         counts = tf.scatter_nd(places, tf.ones_like(ids), [B, V])
-        always = np.isin(np.arange(V), [*ALWAYS, *self.frequent])
+        always = np.isin(np.arange(V), [*self.always, *self.frequent])
         listed = (counts > 0) | always
         # Those always listed are so even in an empty batch.
         ids = tf.where(tf.reduce_any(listed, axis=0) | always)[:, 0]
         rest = tf.maximum(0, at_least - tf.shape(ids)[0])
         allowed = tf.pad(tf.gather(listed, ids, axis=1), [[0, 0], [0, rest]])
         return Words(tf.pad(tf.cast(ids, tf.int32), [[0, rest]]), allowed)
+
+    def check_ids(self, **special_ids: int) -> None:
+        """Raises ValueError unless a search's special ids are the shortlist's."""
+        for name, given in special_ids.items():
+            if given != self.special_ids[name]:
+                raise ValueError(
+                    f"{name} must be the same in a search and its shortlist. Received: "
+                    f"{given} and {self.special_ids[name]}"
+                )
 
     def restrict(
         self,
@@ -118,7 +147,7 @@ class Shortlist:
 
         Args:
             model: A `StepModel` with a method `restricted`, as keras_luong's have.
-            source_ids: int32 [B, S], right-padded with `PAD_ID`.
+            source_ids: int32 [B, S], right-padded with `pad_id`.
             prefix_ids: int32 [B, P], likewise.
             at_least: Smallest number of words.
 
@@ -126,9 +155,14 @@ class Shortlist:
             int32 [M], and a `StepModel` whose logits are [B, K, M].
 
         Raises:
-            TypeError: If the model has no method `restricted`.
+            TypeError: If the model has no method `restricted`, or the source is no ids.
             ValueError: If its vocabularies are not the shortlist's.
         """
+        if not is_ids(source_ids):
+            raise TypeError(
+                "A shortlist needs a source of ids, int32 [B, S]. Received: "
+                f"{source_ids!r:.200}"
+            )
         own = {"source": len(self.lexicon), "target": self.vocab_size}
         for side, size in own.items():
             known = vocab_size_of(model, side)
@@ -144,6 +178,7 @@ class Shortlist:
         per_word: int = 50,
         frequent: int = 400,
         progress: bool = False,
+        **special_ids: int,
     ) -> Shortlist:
         """Learns a shortlist from training data, by the model's own attention.
 
@@ -157,6 +192,8 @@ class Shortlist:
             per_word: Translations of each source word, C.
             frequent: Words that are on every list, F.
             progress: Whether to show progress on standard error.
+            **special_ids: `pad_id`, `unk_id`, `bos_id` and `eos_id`, where they are not
+                this library's.
 
         Raises:
             TypeError: If a number is no integer.
@@ -165,8 +202,9 @@ class Shortlist:
         check_size("per_word", per_word, smallest=0)
         check_size("frequent", frequent, smallest=0)
         sizes = model.config.source_vocab_size, model.config.target_vocab_size
+        none = cls([], np.zeros([sizes[0], 0], int), sizes[1], **special_ids)
         attended_words = tf.function(
-            partial(_attended, model), reduce_retracing=True, autograph=False
+            partial(_attended, model, none), reduce_retracing=True, autograph=False
         )
         links: Counter[int] = Counter()
         words = np.zeros(sizes[1], int)
@@ -174,14 +212,14 @@ class Shortlist:
         for inputs, targets, *_ in batches:
             found = attended_words(inputs["source"], targets)
             source, target, attended = (x.numpy() for x in found)
-            words += np.bincount(target[target != PAD_ID], minlength=sizes[1])
+            words += np.bincount(target[target != none.pad_id], minlength=sizes[1])
             pairs = source[attended].astype(int) * sizes[1] + target[attended]
             links.update(dict(zip(*np.unique(pairs, return_counts=True), strict=True)))
             if bar:
                 bar.add(1)
-        words[list(ALWAYS)] = 0
-        best = np.argsort(-words, kind="stable")[:frequent]
-        return cls(best[words[best] > 0], _lexicon(links, sizes, per_word), sizes[1])
+        words[none.always] = 0
+        lexicon = _lexicon(links, sizes, per_word, none.pad_id)
+        return cls(_most(words, frequent), lexicon, sizes[1], **none.special_ids)
 
     def save(self, path: str | Path) -> None:
         """Writes the shortlist to a NumPy file.
@@ -190,6 +228,7 @@ class Shortlist:
             path: The file, usually with the suffix ".npz".
         """
         arrays = {name: getattr(self, name) for name in _ARRAYS}
+        arrays["special_ids"] = list(self.special_ids.values())
         with saved_beside(path) as beside, beside.open("wb") as file:
             np.savez_compressed(file, **arrays)
 
@@ -208,7 +247,9 @@ class Shortlist:
         try:
             with np.load(path) as arrays:
                 frequent, lexicon, vocab_size = (arrays[name] for name in _ARRAYS)
-                return cls(frequent, lexicon, int(vocab_size))
+                ids = arrays.get("special_ids", (PAD_ID, UNK_ID, BOS_ID, EOS_ID))
+                special_ids = dict(zip(_IDS, ids, strict=True))
+                return cls(frequent, lexicon, int(vocab_size), **special_ids)
         except Exception as error:  # damaged files raise many kinds of errors
             raise ValueError(f"{path} is not a shortlist: {error}") from error
 
@@ -220,15 +261,24 @@ class Shortlist:
         )
 
 
-def _lexicon(links: Counter[int], sizes: tuple[int, int], per_word: int) -> np.ndarray:
+def _most(counts: np.ndarray, number: int) -> np.ndarray:
+    """Returns the ids of the largest counts, at most `number` and none of zero."""
+    best = np.argsort(-counts, kind="stable")[:number]
+    return best[counts[best] > 0]
+
+
+def _lexicon(
+    links: Counter[int], sizes: tuple[int, int], per_word: int, pad_id: int
+) -> np.ndarray:
     """Returns each source word's most frequent translations.
 
     Args:
         links: Number of links between source word s and target word t, by `s V + t`.
         sizes: The sizes of the source and the target vocabulary.
         per_word: Translations of each word, C.
+        pad_id: What fills the rows up.
     """
-    lexicon = np.full([sizes[0], per_word], PAD_ID, "int32")
+    lexicon = np.full([sizes[0], per_word], pad_id, "int32")
     places = np.zeros(sizes[0], int)
     # At a tie the lower id comes first, whatever the order of the data.
     for link, _ in sorted(links.items(), key=lambda item: (-item[1], item[0])):
@@ -239,16 +289,23 @@ def _lexicon(links: Counter[int], sizes: tuple[int, int], per_word: int) -> np.n
     return lexicon
 
 
-def _attended(model, source, target):
+def _attended(model, shortlist, source, target):
     """Finds the source word that each target word attends to most.
 
     Returns these source words, the target words, and whether they count as a pair, all
     [B, T]. Ends, padding and target words without attention do not count.
     """
-    found = force(model, source, target)
+    ids = {x: y for x, y in shortlist.special_ids.items() if x != "unk_id"}
+    found = force(model, source, target, **ids)
+    target = found.ids[:, 0]
+    if found.weights.shape[-1] == 0:  # there is no attention
+        return target, target, tf.zeros_like(target, tf.bool)
     weights = found.weights[:, 0]
     places = tf.argmax(weights, axis=-1, output_type=tf.int32)
     words = tf.gather(source, places, batch_dims=1)
-    target = found.ids[:, 0]
-    attended = (tf.reduce_max(weights, axis=-1) > 0) & (words > EOS_ID)
-    return words, target, attended & (target > EOS_ID)
+
+    def is_word(x):
+        return tf.reduce_all(x[..., None] != shortlist.always, axis=-1)
+
+    attended = (tf.reduce_max(weights, axis=-1) > 0) & is_word(words)
+    return words, target, attended & is_word(target)

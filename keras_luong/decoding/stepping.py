@@ -5,25 +5,16 @@ Shapes: B batch, S source length, T target length, K beam, V vocabulary.
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Annotated, Any, Protocol
+from typing import Any, Protocol
 
 import tensorflow as tf
 
-from keras_luong.checks import check_size
 from keras_luong.decoding.hypotheses import Hypotheses
-from keras_luong.special_ids import PAD_ID
-
-LONGEST = 2**20  # tokens: far beyond any sentence, far from overflow
-
-#: Settings of a search, checked by `keras_luong.config.fields.check_fields`.
-Size = Annotated[int, partial(check_size, largest=LONGEST)]
-SizeOrZero = Annotated[int, partial(check_size, smallest=0, largest=LONGEST)]
-SizeOrNone = Annotated[int | None, partial(check_size, optional=True, largest=LONGEST)]
+from keras_luong.decoding.sources import Source
 
 
 class StepModel(Protocol):
-    """The interface of a model that a search needs.
+    """The interface of a model that a search needs: your own needs nothing else.
 
     A nest is any `tf.nest` structure: a tuple, list, dict or named tuple of tensors.
 
@@ -32,13 +23,50 @@ class StepModel(Protocol):
     allowed)`, which returns a `StepModel` with a part of its vocabulary, for a
     `Shortlist`. If it has a `config` with `source_vocab_size` and `target_vocab_size`,
     these are checked.
+
+    Example: a model that reads images and writes tokens. Its tokens begin with 1, end
+    with 2 and are padded with 0.
+
+        >>> import keras
+        >>> import keras_luong as kl
+        >>> import numpy as np
+        >>> class Captioner(keras.Model):
+        ...     def __init__(self, vocab_size, units):
+        ...         super().__init__()
+        ...         self.see = keras.layers.Conv2D(units, 3, activation="relu")
+        ...         self.positions = keras.layers.Reshape((-1, units))
+        ...         self.embed = keras.layers.Embedding(vocab_size, units)
+        ...         self.cell = keras.layers.GRUCell(units)
+        ...         self.attention = kl.LuongAttention()
+        ...         self.score = keras.layers.Dense(vocab_size)
+        ...
+        ...     def encode(self, images):
+        ...         memory = self.positions(self.see(images))
+        ...         return memory, keras.ops.mean(memory, axis=1, keepdims=True)
+        ...
+        ...     def step(self, tokens, state, memory):
+        ...         shape = keras.ops.shape(state)  # [B, K, units]
+        ...         rows = lambda x: keras.ops.reshape(x, (-1, shape[-1]))
+        ...         h, _ = self.cell(rows(self.embed(tokens)), rows(state))
+        ...         h = keras.ops.reshape(h, shape)
+        ...         context, weights = self.attention(
+        ...             h, memory, return_attention_scores=True
+        ...         )
+        ...         return self.score(context + h), h, weights
+        >>> model = Captioner(vocab_size=10, units=8)
+        >>> images = np.random.default_rng(0).random((3, 9, 9, 1), "float32")
+        >>> search = kl.BeamSearch(4, max_length=6, bos_id=1, eos_id=2)
+        >>> kl.generate(model, images, search).ids.shape[:2]
+        TensorShape([3, 1])
     """
 
-    def encode(self, source_ids: tf.Tensor) -> tuple[Any, Any]:
+    def encode(self, source: Source) -> tuple[Any, Any]:
         """Reads the source.
 
         Args:
-            source_ids: int32 [B, S], right-padded with `PAD_ID`.
+            source: What the search was given: int32 [B, S] ids, right-padded with the
+                search's `pad_id`; or features [B, S, F], images [B, h, w, C] or other
+                tensors of any dtype, or a tuple or dict of them.
 
         Returns:
             `(memory, state)`: nests of tensors. The memory, with leaves [B, ...], is
@@ -48,28 +76,29 @@ class StepModel(Protocol):
 
     def step(
         self, tokens: tf.Tensor, state: Any, memory: Any
-    ) -> tuple[tf.Tensor, Any, tf.Tensor]:
+    ) -> tuple[tf.Tensor, Any, tf.Tensor | None]:
         """Reads one token per beam and scores the next.
 
         Args:
-            tokens: int32 [B, K].
+            tokens: int32 [B, K], at first the search's `bos_id`.
             state: A nest with leaves [B, K, ...], whose shapes stay the same.
             memory: The memory that `encode` returned.
 
         Returns:
-            `(logits [B, K, V], state, weights [B, K, S])`.
+            `(logits [B, K, V], state, weights)`, where the weights are the attention
+            [B, K, S] (or [B, K, h, w] and the like), or None if there is none.
         """
 
 
 class Search(Protocol):
     """The interface of a search that a `Translator` needs."""
 
-    def __call__(self, model: StepModel, source_ids: tf.Tensor) -> Hypotheses:
+    def __call__(self, model: StepModel, source: Source, /) -> Hypotheses:
         """Finds target sequences.
 
         Args:
             model: A `StepModel`.
-            source_ids: int32 [B, S], right-padded with `PAD_ID`.
+            source: What the model's `encode` reads.
 
         Returns:
             `Hypotheses`.
@@ -114,38 +143,6 @@ def restricted(model: Any, ids: tf.Tensor, allowed: tf.Tensor) -> StepModel:
     return model.restricted(ids, allowed)
 
 
-def check_source_ids(source_ids: tf.Tensor) -> tf.Tensor:
-    """Returns the ids as int32 [B, S]; raises ValueError for another shape."""
-    source_ids = tf.cast(tf.convert_to_tensor(source_ids), tf.int32)
-    if source_ids.shape.rank not in (2, None) or source_ids.shape[1] == 0:
-        raise ValueError(
-            "source_ids must have a row for each sentence, shape [B, S], S at least 1. "
-            f"Received: {source_ids.shape}"
-        )
-    return source_ids
-
-
-def check_target_ids(name: str, ids: tf.Tensor, source_ids: tf.Tensor) -> tf.Tensor:
-    """Returns ids of the target language as int32, a row for each source.
-
-    Args:
-        name: Name of the argument, such as "prefix_ids", for the error message.
-        ids: Integers [B, any].
-        source_ids: int32 [B, S].
-
-    Raises:
-        ValueError: If the ids are of another shape.
-    """
-    ids = tf.cast(tf.convert_to_tensor(ids), tf.int32)
-    rows = source_ids.shape[:1]
-    if ids.shape.rank != 2 or not rows.is_compatible_with(ids.shape[:1]):
-        raise ValueError(
-            f"{name} must have a row for each of the sentences, two axes. Received: "
-            f"{ids.shape} for source_ids {source_ids.shape}"
-        )
-    return ids
-
-
 def split_log_softmax(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Splits a log-softmax: the logits rank the tokens, the normaliser is the rest.
 
@@ -165,22 +162,27 @@ def split_log_softmax(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return normalisers, tf.math.is_finite(normalisers)
 
 
-def token_counts(ids: tf.Tensor) -> tf.Tensor:
-    """Returns the number of tokens without padding in each row [B, T], int32 [B]."""
-    return tf.reduce_sum(tf.cast(ids != PAD_ID, tf.int32), axis=1)
-
-
-def length_limits(source_ids: tf.Tensor, max_length: int | None) -> tf.Tensor:
-    """Returns the maximum length of each sentence's hypotheses, int32 [B].
+def attention(weights: tf.Tensor | None, beams: int) -> list[tf.Tensor]:
+    """Returns a step's attention as float32 [B, K, ...], or nothing if it has none.
 
     Args:
-        source_ids: int32 [B, S], right-padded with `PAD_ID`.
-        max_length: The maximum of all, or None for twice the sentence's own length
-            (without padding, so it does not depend on other sentences) plus 10.
+        weights: What a step returned, [B, K, ...] or None.
+        beams: K. The graph of a loaded model may have lost it.
     """
-    if max_length is not None:
-        return tf.fill(tf.shape(source_ids)[:1], max_length)
-    return 2 * token_counts(source_ids) + 10
+    if weights is None:
+        return []
+    rank = 3 if weights.shape.rank is None else weights.shape.rank
+    shape = [None, beams, *[None] * (rank - 2)]
+    return [ensure_shape(tf.cast(weights, tf.float32), shape)]
+
+
+def flat_positions(weights: tf.Tensor) -> tf.Tensor:
+    """Returns attention with one axis of positions: [A, K, ...] -> [A, K, S]."""
+    if weights.shape.rank == 3:
+        return weights
+    size = weights.shape[2:].num_elements()
+    rows = tf.shape(weights)[0] if size is None else -1
+    return tf.reshape(weights, [rows, weights.shape[1], -1 if size is None else size])
 
 
 def follow(nest: Any, parents: tf.Tensor) -> Any:

@@ -1,4 +1,4 @@
-"""Export for TensorFlow Serving: translates strings without this library.
+"""Export for TensorFlow Serving: translates or generates without this library.
 
 A loading process needs TensorFlow and, for SentencePiece, `import tensorflow_text`.
 
@@ -21,11 +21,13 @@ import tensorflow as tf
 
 import keras_luong
 from keras_luong.checks import check_path, check_size
+from keras_luong.decoding.generation import SequenceGenerator
 from keras_luong.decoding.sampling import RandomSampling
+from keras_luong.export.exported import Exported, exported
 from keras_luong.export.signatures import signatures
 from keras_luong.export.warmup import replay_warmup, serving_apis, write_warmup
 from keras_luong.files import saved_directory_beside
-from keras_luong.translation.translator import Translator, all_bytes
+from keras_luong.translation.translator import Translator
 
 METADATA = Path("assets.extra", "keras_luong.json")
 # Operations that no server has, or only some machines.
@@ -33,12 +35,12 @@ UNSERVABLE = ("PyFunc", "PyFuncStateless", "EagerPyFunc", "Cudnn")
 
 
 def export_saved_model(
-    translator: Translator,
+    translator: Translator | SequenceGenerator,
     directory: str | os.PathLike[str],
     version: int = 1,
     overwrite: bool = False,
     max_batch_size: int = 256,
-    warmup: Iterable[str | bytes] = (),
+    warmup: Any = (),
     metadata: Mapping[str, Any] | None = None,
 ) -> Path:
     """Writes `directory/version/`, a SavedModel for TensorFlow Serving.
@@ -50,6 +52,10 @@ def export_saved_model(
     `max_batch_size` texts, the first `max_source_length` tokens of each, and the
     search's longest hypotheses.
 
+    Of a `SequenceGenerator` the signature `serving_default` maps the source, any number
+    of rows of it, to `ids: int32 [B, N, T]`, `lengths: int32 [B, N]`, `scores: float32
+    [B, N]` and the other fields of `keras_luong.decoding.Hypotheses`.
+
     The first request to each signature takes seconds in a process that has just loaded
     the model, as TensorFlow compiles its graph. A server that finds `warmup` requests
     has that done before; elsewhere an empty batch to each signature does it.
@@ -60,17 +66,17 @@ def export_saved_model(
     that they have loaded.)
 
     Args:
-        translator: The `Translator`.
+        translator: A `Translator`, or a `SequenceGenerator` where there is no text.
         directory: The model's directory, which has the model's name; made if it does
             not exist.
         version: Version number; servers load the highest.
         overwrite: Whether to replace the version if it exists; not for directories
             that a server watches.
         max_batch_size: Most texts in one request; larger ones fail.
-        warmup: Texts that a server translates before it takes requests, as one batch
-            for each signature. The export is tested with them first: its translations
-            must equal the translator's. Needs tensorflow-serving-api (`pip install
-            keras_luong[serving]`).
+        warmup: Texts (of a generator: a batch of its sources) that a server translates
+            before it takes requests, as one batch for each signature. The export is
+            tested with them first: its answers must equal the translator's. Needs
+            tensorflow-serving-api (`pip install keras_luong[serving]`).
         metadata: Anything that JSON can represent, to be kept for people in
             `assets.extra/keras_luong.json`, beside the search and the limits.
 
@@ -92,26 +98,22 @@ def export_saved_model(
         >>> import tensorflow_text  # SentencePiece's ops
         >>> serve = tf.saved_model.load(path).signatures["serving_default"]
         >>> serve(text=tf.constant(["A dog runs."]))["translation"]
+        >>> generator = kl.SequenceGenerator(model, tf.TensorSpec([None, 28, 28, 1]))
+        >>> export_saved_model(generator, "models/captions")
     """
-    if not isinstance(translator, Translator):
-        raise TypeError(f"`translator` must be a Translator. Received: {translator!r}")
+    given = exported(translator)
     check_size("version", version, largest=2**63 - 1)
     check_size("max_batch_size", max_batch_size, largest=2**31 - 1)
-    warmup = _check_warmup(warmup, max_batch_size)
-    about = describe(translator, metadata, max_batch_size=max_batch_size)
-    target = check_path("directory", directory) / str(version)
-    if target.parent.exists() and not target.parent.is_dir():
-        raise NotADirectoryError(f"`directory` is a file: {target.parent}.")
-    if target.exists() and not overwrite:
-        raise FileExistsError(
-            f"{target} exists; choose another `version`, or pass overwrite=True."
-        )
+    samples = _check_warmup(given, warmup, max_batch_size)
+    limits = {**given.about, "max_batch_size": max_batch_size}
+    about = describe(given.search, metadata, **limits)
+    target = _check_target(directory, version, overwrite)
     functions = signatures(translator, max_batch_size)
     for name, function in functions.items():
         _check_servable(name, function)
     with saved_directory_beside(target, overwrite) as beside:
         tf.saved_model.save(
-            _resources(translator, functions.values()),
+            _resources(given, functions.values()),
             str(beside),
             signatures=functions,
             # Serving needs no gradients, and custom ones cannot be saved.
@@ -119,22 +121,18 @@ def export_saved_model(
         )
         (beside / METADATA).parent.mkdir()
         (beside / METADATA).write_bytes(about)
-        if warmup:
-            requests = _requests(translator, warmup)
-            write_warmup(beside, target.parent.resolve().name, requests)
-            _compare(replay_warmup(beside), translator, warmup)
+        if samples:
+            _warm_up(given, samples, beside, target.parent.resolve().name)
     return target
 
 
-def describe(
-    translator: Translator, metadata: Mapping[str, Any] | None, **limits: Any
-) -> bytes:
+def describe(search: Any, metadata: Mapping[str, Any] | None, **entries: Any) -> bytes:
     """Describes an export and its origin.
 
     Args:
-        translator: The `Translator`.
+        search: Its search.
         metadata: The user's own entries, or None.
-        **limits: More entries.
+        **entries: More entries.
 
     Returns:
         JSON in UTF-8.
@@ -149,20 +147,33 @@ def describe(
         **(metadata or {}),
         "library": f"keras_luong {keras_luong.__version__}",
         "tensorflow": tf.__version__,
-        "search": repr(translator.search),
-        "max_source_length": translator.max_source_length,
-        **limits,
+        "search": repr(search),
+        **entries,
     }
     text = json.dumps(about, indent=2, ensure_ascii=False, allow_nan=False)
     return f"{text}\n".encode()
 
 
-def _resources(translator: Translator, functions: Iterable[Any]) -> tf.Module:
+def _check_target(
+    directory: str | os.PathLike[str], version: int, overwrite: bool
+) -> Path:
+    """Returns the version's directory, if it may be written."""
+    target = check_path("directory", directory) / str(version)
+    if target.parent.exists() and not target.parent.is_dir():
+        raise NotADirectoryError(f"`directory` is a file: {target.parent}.")
+    if target.exists() and not overwrite:
+        raise FileExistsError(
+            f"{target} exists; choose another `version`, or pass overwrite=True."
+        )
+    return target
+
+
+def _resources(given: Exported, functions: Iterable[Any]) -> tf.Module:
     """Returns a module with the weights and tokenizers that the signatures use."""
     module = tf.Module()
     # Not the model itself, which would also save its Keras metadata.
     module.weights = [weight for f in functions for weight in f.graph.variables]
-    module.tokenizers = [translator.source_tokenizer, translator.target_tokenizer]
+    module.tokenizers = given.resources
     return module
 
 
@@ -177,42 +188,22 @@ def _check_servable(name: str, function: Any) -> None:
         )
 
 
-def _check_warmup(warmup: Iterable[str | bytes], max_batch_size: int) -> list[bytes]:
-    warmup = all_bytes("warmup", warmup)
-    if len(warmup) > max_batch_size:
+def _check_warmup(given: Exported, warmup: Any, max_batch_size: int) -> list[Any]:
+    samples = given.check_warmup(warmup)
+    if len(samples) > max_batch_size:
         raise ValueError(
             f"warmup must be at most max_batch_size={max_batch_size} texts. Received: "
-            f"{len(warmup)}"
+            f"{len(samples)}"
         )
-    if warmup:
+    if samples:
         serving_apis()
-    return warmup
+    return samples
 
 
-def _compare(
-    answers: Mapping[str, Any], translator: Translator, texts: list[bytes]
-) -> None:
-    """Checks that export and translator agree, unless the search is random."""
-    if isinstance(translator.search, RandomSampling) and translator.search.seed is None:
-        return
-    said = answers["serving_default"]["translation"].numpy()
-    expected = translator.serve(tf.constant(texts))["translation"].numpy()
-    for text, a, b in zip(texts, said, expected, strict=True):
-        if a != b:
-            raise RuntimeError(
-                f"The export translates {text!r} as {a.decode()!r}, the translator as "
-                f"{b.decode()!r}."
-            )
-
-
-def _requests(translator: Translator, texts: list[bytes]) -> dict[str, dict[str, Any]]:
-    """Returns the inputs of each signature."""
-    ids = translator.source_tokenizer.encode(tf.constant(texts))
-    lengths = tf.cast(ids.row_lengths(), tf.int32)
-    return {
-        "serving_default": {"text": texts},
-        "n_best": {"text": texts},
-        "align": {"text": texts},
-        "score": {"text": texts, "target": texts},
-        "ids": {"ids": ids.to_tensor().numpy(), "length": lengths.numpy()},
-    }
+def _warm_up(given: Exported, samples: list[Any], version: Path, name: str) -> None:
+    """Writes warm-up requests, and compares the answers unless the search is random."""
+    write_warmup(version, name, given.requests(samples))
+    said = replay_warmup(version)["serving_default"]
+    random = isinstance(given.search, RandomSampling) and given.search.seed is None
+    if not random:
+        given.compare(said, samples)

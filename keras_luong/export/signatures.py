@@ -1,4 +1,4 @@
-"""The signatures of an exported translator, which limit the work of a request.
+"""The signatures of an exported translator or generator, which limit a request's work.
 
 Shapes: B sentences, N hypotheses of each, S source tokens, T target tokens,
 end tokens included. B is the first axis of all tensors, so that a server can batch
@@ -12,15 +12,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_luong.decoding.beam import BeamSearch
-from keras_luong.translation.graph import read_ids
-from keras_luong.translation.translator import IDS, TEXT, Translator
-
-TARGET = tf.TensorSpec([None], tf.string, name="target")
-LENGTH = tf.TensorSpec([None], tf.int32, name="length")
+from keras_luong.export.exported import exported
 
 
-def signatures(translator: Translator, max_batch_size: int) -> dict[str, Any]:
+def signatures(translator: Any, max_batch_size: int) -> dict[str, Any]:
     """Traces a function for each signature.
 
     | name | input | output |
@@ -39,64 +34,22 @@ def signatures(translator: Translator, max_batch_size: int) -> dict[str, Any]:
     the translation "" with score 0, and empty places. As JSON has no infinity, -inf is
     replaced by float32's lowest number. Inputs of another shape are refused.
 
+    A `SequenceGenerator` has one signature, `serving_default`, from its source to
+    `ids` int32 [B, N, T], `lengths` int32 [B, N], `scores` and `log_probs` [B, N],
+    `token_log_probs` [B, N, T] and, if its model has attention, `weights` [B, N, T, S];
+    see `keras_luong.decoding.Hypotheses`. The source's name is that of its
+    `tf.TensorSpec`, or "source"; of several it is their key, or "source_0" and so on.
+
     Args:
-        translator: The `Translator`.
+        translator: The `Translator` or `SequenceGenerator`.
         max_batch_size: Most sentences in one request; larger ones fail.
 
     Returns:
         Name → concrete function.
     """  # noqa: E501 (a table's row is one line)
-    search = translator.search
-    wide = translator  # returns all hypotheses that its search keeps
-    if isinstance(search, BeamSearch) and search.n_best < search.beam_width:
-        wide = translator.with_search(n_best=search.beam_width)
-    vocab_size = translator.source_tokenizer.vocab_size
-
-    def serving_default(text):
-        return translator.serve(text)
-
-    def n_best(text):
-        found = wide.explain(text)
-        kept = {name: found[name] for name in ("score", "truncated")}
-        return {"translation": found["text"], **kept}
-
-    def align(text):
-        found = translator.explain(text)
-        best = ("score", "tokens", "length", "log_probs", "alignment")
-        shared = ("source_tokens", "source_length", "truncated")
-        return {
-            "translation": found["text"][:, 0],
-            **{name: found[name][:, 0] for name in best},
-            **{name: found[name] for name in shared},
-        }
-
-    def score(text, target):
-        found = translator.forced(text, target)
-        best = {name: found[name][:, 0] for name in ("tokens", "length", "log_probs")}
-        log_prob = found["score"][:, 0]
-        return {"log_prob": log_prob, **best, "truncated": found["truncated"]}
-
-    def ids(ids, length):
-        source = read_ids(ids, length, vocab_size, translator.max_source_length)
-        found = translator.find(source.ids)
-        empty = source.empty
-        return {
-            "ids": tf.where(empty[:, tf.newaxis], 0, found.ids[:, 0]),
-            "length": tf.where(empty, 0, found.lengths[:, 0]),
-            "score": tf.where(empty, 0.0, found.scores[:, 0]),
-            "truncated": source.truncated,
-        }
-
-    asked = {
-        "serving_default": (serving_default, TEXT),
-        "n_best": (n_best, TEXT),
-        "align": (align, TEXT),
-        "score": (score, TEXT, TARGET),
-        "ids": (ids, IDS, LENGTH),
-    }
     return {
         name: _bounded(answer, specs, max_batch_size)
-        for name, (answer, *specs) in asked.items()
+        for name, (answer, *specs) in exported(translator).asked().items()
     }
 
 

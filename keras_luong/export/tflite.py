@@ -1,12 +1,13 @@
 """Export for LiteRT (TensorFlow Lite): one file with model, search and tokenizers.
 
-The graph maps the ids of one sentence to hypotheses, with builtin operations only. The
-distribution keras-luong-edge (`export/edge/`) uses it for text, without TensorFlow.
-The file ends with an archive, which `unzip` can read and the interpreter ignores:
+The graph maps one source to hypotheses, with builtin operations only. Of a translator
+the source is a sentence's ids; the distribution keras-luong-edge (`export/edge/`) uses
+it for text, without TensorFlow. The file ends with an archive, which `unzip` can read
+and the interpreter ignores:
 
 ```
 keras_luong.json     settings for a runtime, and the model's origin
-source.spm           the tokenizers (.txt for words)
+source.spm           a translator's tokenizers (.txt for words)
 target.spm
 ```
 
@@ -32,14 +33,17 @@ from keras_luong.compat import frozen
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.cast_once import cast_weights
 from keras_luong.decoding.ensemble import Ensemble
+from keras_luong.decoding.generation import SequenceGenerator
 from keras_luong.decoding.greedy import GreedySearch
 from keras_luong.decoding.hypotheses import Hypotheses
 from keras_luong.decoding.stepping import StepModel
+from keras_luong.export.exported import exported
 from keras_luong.export.saved_model import describe
+from keras_luong.export.sequence_export import fields, packed
+from keras_luong.export.text_export import TextExport
 from keras_luong.files import saved_beside
 from keras_luong.models.translation_model import TranslationModel
-from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_luong.translation.graph import BYTES_PER_TOKEN
+from keras_luong.translation.graph import attention_to
 from keras_luong.translation.translator import Translator
 
 METADATA = "keras_luong.json"  # name in the archive
@@ -48,13 +52,13 @@ QUANTIZE = (None, "float16", "int8")
 
 
 def export_tflite(
-    translator: Translator,
+    translator: Translator | SequenceGenerator,
     path: str | os.PathLike[str],
     quantize: str | None = None,
     source_length: int | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Writes a `.tflite` file that translates one sentence at a time.
+    """Writes a `.tflite` file that translates or generates for one source at a time.
 
     Its signature `serving_default` maps `source: int32 [1, S]`, at most
     `max_source_length` ids and the end id, to `ids int32 [1, N, T]`, `lengths int32 [1,
@@ -63,23 +67,30 @@ def export_tflite(
     is replaced by float32's lowest number. If the search keeps several hypotheses, N is
     its beam's width, and a runtime keeps the best `n_best` whose texts differ.
 
-    A model in mixed precision is exported in float32, the type of its weights.
+    Of a `SequenceGenerator` the inputs are its sources, as in the SavedModel (see
+    `keras_luong.export.signatures`), but with one row; N is the search's `n_best`. If
+    the source's shape is fixed in its `tf.TensorSpec`, the outputs are padded to the
+    longest possible hypothesis. If it is not, there are no `weights`, as LiteRT cannot
+    record attention of an unknown length.
+
+    A model of this library in mixed precision is exported in float32, the type of its
+    weights.
 
     Your own runtime must resize `source` to another length and back before each
-    sentence, unless the file has a fixed `source_length`: otherwise LiteRT's XNNPACK
-    may return wrong results for a second sentence of the same length.
-    `EdgeTranslator` does so.
+    sentence, unless its shape is fixed: otherwise LiteRT's XNNPACK may return wrong
+    results for a second sentence of the same length. `EdgeTranslator` does so.
 
     Args:
-        translator: A `Translator` with the library's tokenizers, and a `BeamSearch`
-            without a shortlist or a `GreedySearch`.
+        translator: A `Translator` with the library's tokenizers, or a
+            `SequenceGenerator`; with a `BeamSearch` without a shortlist or a
+            `GreedySearch`.
         path: The file, replaced if it exists.
         quantize: None for float32 weights; "float16" for half the size; "int8" for a
             quarter of it, with products of integers (dynamic range quantization).
         source_length: S, end token and padding included, for runtimes that need fixed
             shapes, such as LiteRT.js. The outputs are then padded to the longest
             possible hypothesis. None for sources of any length up to the translator's
-            `max_source_length`.
+            `max_source_length`, and for a `SequenceGenerator`.
         metadata: Anything that JSON can represent, to be kept in the file for people.
 
     Returns:
@@ -89,52 +100,50 @@ def export_tflite(
         TypeError: If an argument has the wrong type, or the search or a tokenizer
             cannot be exported.
         IsADirectoryError: If `path` is a directory.
-        ValueError: If `quantize` is unknown, `source_length` is below 2, or the
-            model has operations that LiteRT lacks.
+        ValueError: If `quantize` is unknown, `source_length` is below 2 or given for a
+            `SequenceGenerator`, or the model has operations that LiteRT lacks.
 
     Example:
         >>> export_tflite(translator, "m30k.tflite", quantize="int8")
         >>> # Where there is keras-luong-edge and no TensorFlow:
         >>> from keras_luong_edge import EdgeTranslator
         >>> EdgeTranslator("m30k.tflite").translate(["A dog runs."])[0].text
+        >>> # Images in, ids out; any LiteRT runtime can run it.
+        >>> generator = kl.SequenceGenerator(model, tf.TensorSpec([None, 28, 28, 1]))
+        >>> export_tflite(generator, "captions.tflite")
     """
-    if not isinstance(translator, Translator):
-        raise TypeError(f"`translator` must be a Translator. Received: {translator!r}")
+    given = exported(translator)
     target = check_path("path", path)
     if target.is_dir():
         raise IsADirectoryError(f"path must be a file. Received the directory {target}")
     check_choice("quantize", quantize, QUANTIZE)
     check_size("source_length", source_length, optional=True, smallest=2)
-    search = _search(translator.search)
-    about = _describe(translator, metadata, quantize, source_length, search.n_best)
-    search = search.with_spares()
-    model, longest = _in_float32(translator.model), translator.max_source_length + 1
-    content = _converted(_one_sentence(model, search, longest, source_length), quantize)
+    search = _search(given.search)
+    source = given.one_source(source_length)
+    about = _describe(given, metadata, quantize, source_length, search)
+    if isinstance(given, TextExport):
+        search = search.with_spares()
+    model = _in_float32(given.model)
+    content = _converted(_one_source(model, search, source, given.longest), quantize)
     with saved_beside(target) as beside:
         beside.write_bytes(content)
-        _append(beside, about, _tokenizers(translator))
+        _append(beside, about, given.tokenizers())
     return target
 
 
-def _describe(translator, metadata, quantize, source_length, n_best):
-    """Returns the settings, as JSON, that the edge runtime needs."""
-    most = translator.max_source_length
-    if source_length is not None:
-        most = min(most, source_length - 1)
+def _describe(given, metadata, quantize, source_length, search):
+    """Returns the settings, as JSON, that a runtime needs."""
+    ids = {name.removesuffix("_id"): x for name, x in search.special_ids.items()}
+    about = {**given.about, **given.describe_file(source_length)}
+    special_ids = {**ids, **about.get("special_ids", {})}
     return describe(
-        translator,
+        given.search,
         metadata,
+        **{**about, "special_ids": special_ids},
         format=FORMAT,
-        max_source_length=most,
         source_length=source_length,
         quantize=quantize,
-        n_best=n_best,
-        special_ids={"pad": PAD_ID, "unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID},
-        bytes_per_token=BYTES_PER_TOKEN,
-        tokenizers={
-            side: {"kind": x.kind, "file": f"{side}{x.suffix}"}
-            for side, x in _tokenizers(translator).items()
-        },
+        n_best=search.n_best,
     )
 
 
@@ -169,53 +178,62 @@ def _search(search: Any) -> BeamSearch:
     return dataclasses.replace(search, compact=False)
 
 
-def _tokenizers(translator: Translator) -> dict[str, Any]:
-    tokenizers = translator.source_tokenizer, translator.target_tokenizer
-    sides = dict(zip(("source", "target"), tokenizers, strict=True))
-    for side, tokenizer in sides.items():
-        if getattr(tokenizer, "kind", None) not in ("sentencepiece", "word"):
-            raise TypeError(
-                f"The {side} tokenizer must be a SentencePieceTokenizer or a Word"
-                f"Tokenizer, which the edge runtime knows. Received: {tokenizer!r}"
-            )
-    return sides
-
-
-def _one_sentence(
-    model: StepModel, search: BeamSearch, longest: int, source_length: int | None
+def _one_source(
+    model: StepModel, search: BeamSearch, source: Any, longest: int | None
 ) -> tf.types.experimental.ConcreteFunction:
-    """Traces the search for one source sentence."""
-    source = tf.TensorSpec([1, source_length], tf.int32, name="source")
+    """Traces the search for one source.
 
-    @tf.function(input_signature=[source], autograph=False)
-    def translate(source):
-        if source_length is not None:
-            found = search(model, source)
-            return _of_known_shape(found, _longest(search, source_length))._asdict()
-        some = _AtMost(model, source, longest)
-        found = search(some, _padded(source, longest))
-        return _cut(found, tf.shape(source)[1])._asdict()
+    Args:
+        model: The model.
+        search: The search.
+        source: The named specs of a source, in its nest.
+        longest: What the attention to a source of unknown length is padded to, or None
+            if it is left out.
+    """
+    specs = tf.nest.flatten(source)
+    known = all(spec.shape.is_fully_defined() for spec in specs)
 
-    return translate.get_concrete_function()
+    @tf.function(input_signature=specs, autograph=False)
+    def find(*inputs):
+        given = packed(inputs, source)
+        if known:
+            found, most = search(model, given), _longest(search, given)
+            found = _of_known_shape(found, most, search.pad_id)
+        else:
+            some = _OfAnyLength(model, given, longest)
+            found = search(some, given if longest is None else _padded(given, longest))
+        if longest is not None:  # a text
+            found = _cut(found, given)
+        return fields(found)
+
+    return find.get_concrete_function()
 
 
-class _AtMost:
-    """A model of sources of any length whose attention has a fixed length.
+class _OfAnyLength:
+    """A model of sources of any length whose attention has a fixed length, or none.
 
     A search records the attention of each step, for which LiteRT's lists need a fixed
     size. Only the attention is padded: the model itself reads the source as it is.
     """
 
-    def __init__(self, model: StepModel, source: tf.Tensor, longest: int):
+    def __init__(self, model: StepModel, source: Any, longest: int | None):
         self.model, self.source, self.longest = model, source, longest
 
-    def encode(self, source_ids):
-        del source_ids  # the same as `source`, padded
+    def encode(self, source):
+        del source  # the same as `self.source`, padded
         return self.model.encode(self.source)
 
     def step(self, tokens, state, memory):
         logits, state, weights = self.model.step(tokens, state, memory)
-        return logits, state, _padded(weights, self.longest)
+        return logits, state, self._of_known_length(weights)
+
+    def _of_known_length(self, weights):
+        if weights is None:
+            return None
+        if self.longest is not None:
+            return _padded(weights, self.longest)
+        known = weights.shape.rank is not None and None not in weights.shape[2:]
+        return weights if known else None
 
     def cast_weights(self):
         return cast_weights(self.model)
@@ -229,16 +247,23 @@ def _padded(x: tf.Tensor, length: int) -> tf.Tensor:
     return padded
 
 
-def _cut(found: Hypotheses, length: tf.Tensor) -> Hypotheses:
-    """Cuts attention to the source's length; LiteRT has no `...` for rank 4."""
-    weights = found.weights
-    size = tf.stack([1, weights.shape[1], tf.shape(weights)[2], length])
+def _cut(found: Hypotheses, source: tf.Tensor) -> Hypotheses:
+    """Cuts attention to the source's length; that of a model without any is 0."""
+    weights = attention_to(source, found)
+    if weights.shape[-1] == source.shape[1]:
+        return found._replace(weights=weights)
+    # LiteRT has no `...` for rank 4.
+    size = tf.stack([1, weights.shape[1], tf.shape(weights)[2], tf.shape(source)[1]])
     return found._replace(weights=tf.slice(weights, [0, 0, 0, 0], size))
 
 
-def _longest(search: BeamSearch, source_length: int) -> int:
-    """Returns the most tokens that a hypothesis can have."""
+def _longest(search: BeamSearch, source: Any) -> int:
+    """Returns the most tokens that a hypothesis can have; the source's shape is known.
+
+    The search has checked that it is ids where the lengths depend on them.
+    """
     limits = []
+    source_length = source.shape[1] if tf.is_tensor(source) else 0
     if search.max_length is not None:
         limits.append(search.max_length)
     if search.max_length_ratio is not None:
@@ -246,27 +271,29 @@ def _longest(search: BeamSearch, source_length: int) -> int:
     return min(limits, default=2 * source_length + 10)
 
 
-def _of_known_shape(found: Hypotheses, longest: int) -> Hypotheses:
+def _of_known_shape(found: Hypotheses, longest: int, pad_id: int) -> Hypotheses:
     """Pads to the longest possible hypothesis, for runtimes that need shapes."""
 
-    def known(x: tf.Tensor) -> tf.Tensor:
+    def known(name: str, x: tf.Tensor) -> tf.Tensor:
         if x.shape.rank < 3:
             return x
         missing = [[0, 0]] * x.shape.rank
         missing[2] = [0, longest - tf.shape(x)[2]]
         # LiteRT knows the shape after a reshape by constants.
         shape = [1, x.shape[1], longest, *x.shape[3:]]
-        return tf.reshape(tf.pad(x, missing), shape)
+        padding = pad_id if name == "ids" else 0
+        return tf.reshape(tf.pad(x, missing, constant_values=padding), shape)
 
     # LiteRT does not know the shape of a loop's direct output.
     scores = tf.maximum(found.scores, tf.float32.min)
-    return Hypotheses(*map(known, found._replace(scores=scores)))
+    found = found._replace(scores=scores)
+    return Hypotheses(**{name: known(name, x) for name, x in found._asdict().items()})
 
 
-def _converted(translate: Any, quantize: str | None) -> bytes:
+def _converted(find: Any, quantize: str | None) -> bytes:
     """Returns the file's content without the archive."""
     module = tf.Module()
-    module.serve = _frozen(translate)
+    module.serve = _frozen(find)
     function = _without_tables(module.serve.get_concrete_function())
     converter = tf.lite.TFLiteConverter.from_concrete_functions([function], module)
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
@@ -280,15 +307,15 @@ def _converted(translate: Any, quantize: str | None) -> bytes:
         raise ValueError(_why_not(str(error))) from error
 
 
-def _frozen(translate: Any) -> Any:
+def _frozen(find: Any) -> Any:
     """Returns the function with its weights as constants, which loops can read."""
-    constant = frozen(_without_tables(translate))
-    names = sorted(translate.structured_outputs)
-    (spec,) = translate.structured_input_signature[0]
+    constant = frozen(_without_tables(find))
+    names = sorted(find.structured_outputs)
+    specs, _ = find.structured_input_signature
 
-    @tf.function(input_signature=[spec], autograph=False)
-    def serve(source):
-        return dict(zip(names, constant(source), strict=True))
+    @tf.function(input_signature=specs, autograph=False)
+    def serve(*inputs):
+        return dict(zip(names, constant(*inputs), strict=True))
 
     return serve
 
@@ -304,6 +331,8 @@ def _why_not(message: str) -> str:
     lacking = sorted(set(re.findall(r"TF Select ops: ([\w, ]+)", message)))
     if lacking:
         reason = f"LiteRT lacks the operations {', '.join(lacking)}"
+        if re.search(r"\bb?f16\b", message):
+            reason += " in half precision, so that a model must be in float32"
     else:
         lines = [line for line in message.splitlines() if "error:" in line]
         reason = (lines or message.splitlines() or ["unknown"])[0][-300:]

@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_not_negative
+from keras_luong.compat import UncastLayer, get_keras_mask
 from keras_luong.types import Tensor
 
 
@@ -34,7 +35,7 @@ def coverage_loss(weights: Tensor) -> Tensor:
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class CoverageLoss(keras.layers.Layer):
+class CoverageLoss(UncastLayer):
     """Adds the coverage loss of some attention weights to a model's loss.
 
     What goes through it comes out as it was. The loss that is added is `factor` times
@@ -49,10 +50,11 @@ class CoverageLoss(keras.layers.Layer):
     Call arguments:
         outputs: Anything, such as contexts [B, T, Hv].
         weights: Attention weights [B, T, S].
-        mask: bool [B, T], True at target words; all by default.
+        mask: bool [B, T], True at target words; by default the Keras mask of `outputs`
+            or, where they have none, of `weights`; else all are.
 
     Returns:
-        `outputs`.
+        `outputs`, with their Keras mask.
 
     Raises:
         TypeError, ValueError: `factor` is no number, or negative or not finite.
@@ -65,6 +67,7 @@ class CoverageLoss(keras.layers.Layer):
 
     def __init__(self, factor: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.supports_masking = True
         self.factor = check_not_negative("factor", factor)
 
     def call(
@@ -72,10 +75,18 @@ class CoverageLoss(keras.layers.Layer):
     ) -> Tensor:
         """See the class."""
         losses = coverage_loss(weights)
+        if mask is None:  # Keras itself looks for masks of several tensors elsewhere
+            mask = get_keras_mask(outputs)
+        if mask is None:
+            mask = get_keras_mask(weights)
         counted = ops.ones_like(losses) if mask is None else ops.cast(mask, "float32")
         words = ops.maximum(ops.sum(counted), 1.0)
         self.add_loss(self.factor * ops.sum(losses * counted) / words)
         return outputs
+
+    def compute_mask(self, outputs: Tensor, previous_mask: Any = None) -> Any:
+        """That of `outputs`, whatever words the loss counts."""
+        return get_keras_mask(outputs)
 
     def compute_output_spec(
         self, outputs: Tensor, weights: Tensor, mask: Any = None

@@ -6,77 +6,31 @@ attentional units, Hv memory units.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
-from keras_luong.checks import check_axes, check_flag, check_size
-from keras_luong.compat import UncastLayer, get_keras_mask
+from keras_luong.checks import check_axes, check_flag
+from keras_luong.compat import UncastLayer, get_keras_mask, serialize_shared
 from keras_luong.layers.attention import arguments_of, blanked
+from keras_luong.layers.attentional_output import AttentionalCell
+from keras_luong.layers.attentional_output import AttentionalVector as AttentionalVector
 from keras_luong.layers.cells import CellInput, dropped
 from keras_luong.layers.decoder_cell import CellStates, DecoderCell
 from keras_luong.layers.recurrence import INFERENCE, Mode, scan
-from keras_luong.layers.scores import Project, matmul
+from keras_luong.layers.sources import (
+    is_several,
+    joined_shape,
+    source_axes,
+    source_shapes,
+)
+from keras_luong.layers.stacked_cell import StackedDecoderCell
 from keras_luong.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class AttentionalVector(keras.layers.Layer):
-    """`h̃_t = tanh(W_c [c_t; h_t])` (Luong et al. 2015, Eq. 5), without a bias.
-
-    Weight: `kernel` [Hv + Hq, units], the context's rows first.
-
-    Args:
-        units: Size of h̃.
-        kernel_initializer: Initializer of `kernel`.
-        **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
-
-    Call arguments:
-        context: [..., Hv].
-        query: [..., Hq].
-
-    Returns:
-        h̃: [..., units].
-
-    Example:
-        >>> h_tilde = kl.AttentionalVector(512)(context, decoder_states)
-    """
-
-    def __init__(
-        self, units: int, kernel_initializer: Any = "glorot_uniform", **kwargs: Any
-    ) -> None:
-        super().__init__(**kwargs)
-        self.supports_masking = True
-        self.units = check_size("units", units)
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-
-    def build(self, context_shape: Shape, query_shape: Shape) -> None:
-        """Makes `kernel` [Hv + Hq, units]."""
-        self.kernel = self.add_weight(
-            shape=((context_shape[-1] or 0) + (query_shape[-1] or 0), self.units),
-            name="kernel",
-            initializer=self.kernel_initializer,
-        )
-
-    def call(self, context: Tensor, query: Tensor, project: Project = matmul) -> Tensor:
-        """See the class."""
-        return ops.tanh(project(self.kernel, ops.concatenate([context, query], -1)))
-
-    def compute_output_shape(self, context_shape: Shape, query_shape: Shape) -> Shape:
-        """[..., units]."""
-        return (*context_shape[:-1], self.units)
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        initializer = keras.initializers.serialize(self.kernel_initializer)
-        config = {"units": self.units, "kernel_initializer": initializer}
-        return {**super().get_config(), **config}
-
-
-@keras.saving.register_keras_serializable(package="keras_luong")
-class InputFeedingDecoderCell(DecoderCell):
+class InputFeedingDecoderCell(AttentionalCell, StackedDecoderCell):
     """A decoder step of Luong, Pham & Manning 2015: `h_t → a_t → c_t → h̃_t`.
 
     Stacked recurrent layers read the previous word and, with input feeding (section
@@ -91,8 +45,11 @@ class InputFeedingDecoderCell(DecoderCell):
         attentional_units: Size A of h̃; `units` by default.
         cell_type: "lstm", "layer_norm_lstm", "gru" or "simple_rnn".
         input_feeding: Whether h̃_{t-1} enters the first layer.
-        **kwargs: `dropout`, `recurrent_dropout`, `output_dropout`, `residual`, the
-            initializers and `seed` as in `DecoderCell`, `name`, `dtype`.
+        **kwargs: `attentional_activation`, `attentional_bias`,
+            `use_attentional_vector`, `output_attention` and `attentional_vector` as in
+            `AttentionalCell`; `dropout`, `recurrent_dropout`, `output_dropout`,
+            `residual`, the initializers and `seed` as in `StackedDecoderCell`; `name`,
+            `dtype`.
 
     Call arguments:
         inputs: Embedded target words [B, K, E].
@@ -121,31 +78,15 @@ class InputFeedingDecoderCell(DecoderCell):
         input_feeding: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(units, attention, num_layers, cell_type, **kwargs)
-        attentional_units = check_size("attentional_units", attentional_units, True)
-        self.attentional_units = self.output_units = attentional_units or units
-        if attention is None and self.attentional_units != units:
-            raise ValueError(
-                "Without attention the output is h itself, so attentional_units must "
-                f"be units. Received: attentional_units={attentional_units}, "
-                f"units={units}"
-            )
-        self.input_feeding = check_flag("input_feeding", input_feeding)
-        # Without input feeding nothing recurs through most attentions.
-        self.attends_in_loop = input_feeding or getattr(attention, "has_state", False)
-        self.attentional_vector: Any = None
-        if attention is not None:
-            self.attentional_vector = AttentionalVector(
-                self.attentional_units,
-                kernel_initializer=self.kernel_initializer.clone(),
-                dtype=self.dtype_policy,
-                name="attentional_vector",
-            )
-
-    @property
-    def fed_units(self) -> int | None:
-        """Size of h̃ if it is fed back."""
-        return self.attentional_units if self.input_feeding else None
+        super().__init__(
+            units,
+            attention,
+            num_layers,
+            cell_type,
+            attentional_units=attentional_units,
+            input_feeding=input_feeding,
+            **kwargs,
+        )
 
     def build_output(self) -> None:
         """Makes the rows of the first layer's kernel that belong to h̃, and W_c."""
@@ -156,18 +97,7 @@ class InputFeedingDecoderCell(DecoderCell):
             self.feeding_kernel = self.add_kernel(
                 "feeding_kernel", self.attentional_units, self.columns
             )
-        if self.attention is not None:
-            self.attentional_vector.build((self.memory_units,), (self.units,))
-
-    def attentional_output(
-        self, h: Tensor, memory: Any, states: CellStates, mode: Mode
-    ) -> tuple[Tensor, Tensor, Sequence[Tensor]]:
-        """Eq. 7 and 5 for h [..., H]: -> h̃ [..., A], weights [..., S], their state."""
-        if self.attention is None:
-            return h, self.no_weights(h, memory), []
-        context, weights, state = self.attend(h, memory, states, mode)
-        h_tilde = self.attentional_vector(context, h, project=mode.project)
-        return h_tilde, weights, state
+        super().build_output()
 
     def step(
         self, z: Tensor, states: CellStates, memory: Any, mode: Mode = INFERENCE
@@ -176,18 +106,7 @@ class InputFeedingDecoderCell(DecoderCell):
         kernels = (self.feeding_kernel,) if self.input_feeding else ()
         inputs = CellInput(z, kernels, tuple(states.fed))
         h, recurrent = self.step_layers(inputs, states, mode)
-        h_tilde, weights, attention = self.attentional_output(h, memory, states, mode)
-        fed = [h_tilde] if self.input_feeding else []
-        new = CellStates(recurrent, fed, attention, states.position + 1)
-        return (h_tilde, weights), new
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {
-            **super().get_config(),
-            "attentional_units": self.attentional_units,
-            "input_feeding": self.input_feeding,
-        }
+        return self.finish(h, recurrent, states, memory, mode)
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -199,25 +118,28 @@ class InputFeedingDecoder(UncastLayer):
 
     Args:
         cell: A `DecoderCell`.
+        return_sequences: Whether to return the outputs of all steps, or only those of
+            the last (of the last word, where there is a mask).
         **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
 
     Call arguments:
         inputs: Embedded target words, each the one before the word to predict
             [B, T, E].
-        memory: Encoder states [B, S, Hv].
-        memory_mask: bool [B, S], True at source words.
+        memory: Encoder states [B, S, Hv]; a list of them for a `MultiSourceAttention`.
+        memory_mask: bool [B, S], True at source words; likewise.
         mask: bool [B, T], True at target words; the inputs' own Keras mask by default.
             Needed only where padding comes before words or the returned states matter:
             masked steps keep the states and give zeros.
-        initial_state: List of the recurrent layers' states [B, H], such as an encoder's
-            (zeros by default), or all that `return_state` gave earlier.
+        initial_state: List of the recurrent states [B, H], such as an encoder's or a
+            `StateBridge`'s (zeros by default), or all that `return_state` gave earlier.
         return_state: Whether to return the final states.
         return_attention_scores: Whether to return the alignment weights.
         training: Whether to apply dropout.
 
     Returns:
-        h̃ [B, T, A]; with `return_attention_scores`, then the weights, float32
-        [B, T, S]; with `return_state`, then each final state.
+        h̃ [B, T, A]; with `return_attention_scores`, then the weights [B, T, S],
+        float32 (float64 under that policy); with `return_state`, then each final state. With
+        `return_sequences=False` there is no T.
 
     Raises:
         TypeError, ValueError: `cell` is no `DecoderCell`, or shapes do not fit.
@@ -229,7 +151,9 @@ class InputFeedingDecoder(UncastLayer):
         >>> h_tilde = decoder(target, memory, source_mask, initial_state=state)
     """
 
-    def __init__(self, cell: DecoderCell, **kwargs: Any) -> None:
+    def __init__(
+        self, cell: DecoderCell, return_sequences: bool = True, **kwargs: Any
+    ) -> None:
         if not isinstance(cell, DecoderCell):
             raise TypeError(
                 "cell must be a DecoderCell such as InputFeedingDecoderCell. "
@@ -239,11 +163,12 @@ class InputFeedingDecoder(UncastLayer):
             kwargs["dtype"] = cell.dtype_policy
         super().__init__(**kwargs)
         self.cell = cell
+        self.return_sequences = check_flag("return_sequences", return_sequences)
 
-    def build(self, inputs_shape: Shape, memory_shape: Shape) -> None:
+    def build(self, inputs_shape: Shape, memory_shape: Any) -> None:
         """Builds the cell."""
         if not self.cell.built:
-            self.cell.build(tuple(inputs_shape), tuple(memory_shape))
+            self.cell.build(tuple(inputs_shape), memory_shape)
 
     def call(
         self,
@@ -260,16 +185,14 @@ class InputFeedingDecoder(UncastLayer):
         cell = self.cell
         if mask is None:  # Keras itself looks for masks of several tensors elsewhere
             mask = get_keras_mask(inputs)
-        check_axes(
-            inputs=(inputs, "batch size", "target length", cell.input_units),
-            memory=(memory, "batch size", "source length", cell.memory_units),
-            memory_mask=(memory_mask, "batch size", "source length"),
-            mask=(mask, "batch size", "target length"),
-        )
+        self._check(inputs, memory, memory_mask, mask, initial_state)
         if mask is not None:
             mask = ops.cast(mask, "bool")
         inputs = ops.cast(inputs, cell.compute_dtype)
-        prepared = cell.prepare(ops.cast(memory, cell.compute_dtype), memory_mask)
+        memory = keras.tree.map_structure(
+            lambda x: ops.cast(x, cell.compute_dtype), memory
+        )
+        prepared = cell.prepare(memory, memory_mask)
         states = cell.initial_states(ops.shape(inputs)[:1], initial_state, prepared)
         inputs = self._drop(inputs, cell.dropout, training)
         run = self._attend_in_loop if cell.attends_in_loop else self._attend_after_loop
@@ -278,9 +201,21 @@ class InputFeedingDecoder(UncastLayer):
         )
         rate = cell.dropout if cell.output_dropout is None else cell.output_dropout
         results = [self._drop(outputs, rate, training), *weights]
+        if not self.return_sequences:
+            results = [_last(x, mask) for x in results]
         if return_state:
             results.extend(keras.tree.flatten(final))
         return tuple(results) if len(results) > 1 else results[0]
+
+    def _check(self, inputs, memory, memory_mask, mask, initial_state):
+        """Raises unless shapes fit: of tensors as of symbolic ones."""
+        cell = self.cell
+        check_axes(
+            inputs=(inputs, "batch size", "target length", cell.input_units),
+            mask=(mask, "batch size", "target length"),
+            **source_axes(memory, memory_mask, cell.source_units),
+        )
+        cell.check_states(initial_state, inputs.shape[:1])
 
     def _drop(self, x, rate, training):
         """Drops the same units at every step of a sequence [B, T, n]."""
@@ -295,7 +230,7 @@ class InputFeedingDecoder(UncastLayer):
             outputs, states = cell.step(z, states, memory, mode)
             return outputs if keep_weights else outputs[:1], states
 
-        z = cell.project_inputs(ops.swapaxes(inputs, 0, 1))
+        z = cell.project_sequence(ops.swapaxes(inputs, 0, 1), mode)
         mask = None if mask is None else ops.transpose(mask)
         outputs, states = scan(step, z, states, memory, mask, mode)
         return *[ops.swapaxes(y, 0, 1) for y in outputs], states
@@ -308,9 +243,9 @@ class InputFeedingDecoder(UncastLayer):
         h, recurrent = cell.scan_layers(x, states, time_mask, mode)
         before, words = _count(inputs, mask)
         queries = states._replace(position=states.position + before)
-        *outputs, _ = cell.attentional_output(
-            ops.swapaxes(h, 0, 1), memory, queries, mode
-        )
+        h = ops.swapaxes(h, 0, 1)
+        h_tilde, weights, _ = cell.attentional_output(h, memory, queries, mode)
+        outputs = [h_tilde if cell.output_attention else h, weights]
         position = states.position + words
         if mask is not None:
             outputs = [blanked(y, mask) for y in outputs]
@@ -319,25 +254,41 @@ class InputFeedingDecoder(UncastLayer):
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Any:
         """The outputs are masked where the inputs are."""
-        return previous_mask
+        return previous_mask if self.return_sequences else None
+
+    def compute_output_shape(self, inputs_shape: Shape, memory_shape: Any) -> Shape:
+        """The shape of the output alone: [B, T, A], or [B, A] of the last step."""
+        if not self.cell.built:
+            self.cell.read_shapes(inputs_shape, source_shapes(memory_shape))
+        axes = inputs_shape[:2] if self.return_sequences else inputs_shape[:1]
+        return (*axes, self.cell.output_units)
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         """Shapes and dtypes of what `call` returns for the same arguments."""
         given = arguments_of(self.call, args, kwargs)
-        cell, source_length = self.cell, given["memory"].shape[1]
-        lengths = given["inputs"].shape[:2]
+        inputs, memory = given["inputs"], given["memory"]
+        masks = given["memory_mask"], given["mask"]
+        self._check(inputs, memory, *masks, given["initial_state"])
+        cell, shapes = self.cell, keras.tree.map_structure(lambda x: x.shape, memory)
+        lengths = inputs.shape[: 2 if self.return_sequences else 1]
         results = [keras.KerasTensor((*lengths, cell.output_units), cell.compute_dtype)]
         if given["return_attention_scores"]:
-            results.append(keras.KerasTensor((*lengths, source_length), "float32"))
+            source_length = joined_shape(shapes)[1]
+            shape = (*lengths, source_length)
+            results.append(keras.KerasTensor(shape, cell.weights_dtype))
         if given["return_state"]:
-            spec = cell.state_spec(lengths[:1], source_length)
+            each = [x[1] for x in shapes] if is_several(shapes) else shapes[1]
+            spec = cell.state_spec(inputs.shape[:1], each)
             results.extend(keras.tree.flatten(spec))
         return tuple(results) if len(results) > 1 else results[0]
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        cell = keras.saving.serialize_keras_object(self.cell)
-        return {**super().get_config(), "cell": cell}
+        return {
+            **super().get_config(),
+            "cell": serialize_shared(self.cell),
+            "return_sequences": self.return_sequences,
+        }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> InputFeedingDecoder:
@@ -353,3 +304,12 @@ def _count(inputs, mask):
         return ops.arange(length, dtype="int32")[None], length
     words = ops.cast(mask, "int32")
     return ops.cumsum(words, axis=1) - words, ops.sum(words, 1, keepdims=True)
+
+
+def _last(x, mask):
+    """The last step of outputs [B, T, n]: the last word's where there is a mask."""
+    if mask is None:
+        return x[:, -1]
+    # 0 where there is none: its output is zeros already.
+    last = ops.max(ops.where(mask, ops.arange(ops.shape(x)[1]), 0), axis=1)
+    return ops.squeeze(ops.take_along_axis(x, last[:, None, None], axis=1), 1)

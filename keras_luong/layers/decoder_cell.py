@@ -13,10 +13,19 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_axes, check_rate
-from keras_luong.compat import UncastLayer
-from keras_luong.layers.attention import Memory, make_memory
-from keras_luong.layers.cells import CellInput, States, dropped
-from keras_luong.layers.recurrence import INFERENCE, Mode, Noise, RecurrentLayers
+from keras_luong.compat import UncastLayer, serialize_shared
+from keras_luong.layers.attention import make_memory
+from keras_luong.layers.normalizers import weights_dtype
+from keras_luong.layers.recurrence import INFERENCE, Dropping, Mode, Noise
+from keras_luong.layers.sources import (
+    check_count,
+    is_several,
+    joined_shape,
+    prepared_lengths,
+    source_shapes,
+    source_sizes,
+    state_lengths,
+)
 from keras_luong.types import Shape, Tensor
 
 
@@ -24,55 +33,51 @@ class CellStates(NamedTuple):
     """The states of a decoder cell by what they are; users and searches see them flat.
 
     Attributes:
-        recurrent: Of each layer: [h, c] or [h].
+        recurrent: Nest of what recurs: of each layer [h, c] or [h], or as a wrapped
+            cell has it.
         fed: What the next step reads of this one (h̃ with input feeding): one or none.
-        attention: What the attention remembers, [..., S]: one or none.
+        attention: What the attention remembers, each [..., S]; often nothing.
         position: Target words so far, int32 [..., 1].
     """
 
-    recurrent: Sequence[States]
+    recurrent: Any
     fed: Sequence[Tensor]
     attention: Sequence[Tensor]
     position: Tensor
 
 
-class DecoderCell(RecurrentLayers, UncastLayer):
-    """A step of a recurrent decoder; subclasses say in `step` what it computes.
+class DecoderCell(Dropping, UncastLayer):
+    """A step of a decoder: an attention, and something recurrent around it.
 
-    Besides `step` a subclass may override `project_inputs` (what of a step can be
-    computed before the loop), `prepare` (likewise of the source) and `fed_units`.
+    `StackedDecoderCell` is one whose recurrent part are this library's own layers,
+    `AttentionWrapper` one around any Keras cell. Other subclasses say
+
+    * what recurs: `query_units`, `recurrent_spec`, `build_recurrent`;
+    * in `step` what a step computes;
+    * in `scan_layers`, if `attends_in_loop` is False, what the recurrent part computes
+      over a whole target;
+
+    and may override `project_inputs` (what of a step can be computed before the loop),
+    `prepare` (likewise of the source), `fed_units` and `output_units`.
 
     Args:
-        units: Size H of every recurrent layer.
         attention: An attention layer such as `LuongAttention`, or None.
-        num_layers: How many recurrent layers.
-        cell_type: "lstm", "layer_norm_lstm", "gru" or "simple_rnn".
         output_dropout: Rate on the output; `dropout` by default.
-        **kwargs: `dropout`, `recurrent_dropout`, `residual`, the initializers and
-            `seed` as in `RecurrentLayers`, `name`, `dtype`.
+        **kwargs: `dropout` and `seed`, `name`, `dtype` and other arguments of
+            `keras.layers.Layer`.
     """
 
-    #: Whether attention is a part of the recurrence. If not, the decoder runs one layer
-    #: after the other, each over the whole target, then attends once for all steps.
+    #: Whether attention is a part of the recurrence. If not, the decoder runs what
+    #: recurs over the whole target, then attends once for all steps.
     attends_in_loop: bool = True
 
     #: Whether it makes no sense without attention.
     needs_attention = False
 
-    #: The lowest layer whose input is added to its output, where `residual`.
-    first_residual = 1
-
     def __init__(
-        self,
-        units: int,
-        attention: Any,
-        num_layers: int = 1,
-        cell_type: str = "lstm",
-        *,
-        output_dropout: float | None = None,
-        **kwargs: Any,
+        self, attention: Any, *, output_dropout: float | None = None, **kwargs: Any
     ) -> None:
-        super().__init__(units, num_layers, cell_type, **kwargs)
+        super().__init__(**kwargs)
         none_is_fine = attention is None and not self.needs_attention
         if not none_is_fine and not hasattr(attention, "attend"):
             raise TypeError(
@@ -83,56 +88,79 @@ class DecoderCell(RecurrentLayers, UncastLayer):
         if output_dropout is not None:
             output_dropout = check_rate("output_dropout", output_dropout)
         self.output_dropout = output_dropout
-        self.output_units = self.units  # unless a subclass sets another
-        self.layers = self.make_layers(num_layers, "layer")
+
+    @property
+    def query_units(self) -> int:
+        """Size H of the h that attends."""
+        raise TypeError(f"{type(self).__name__} must say how large h is: query_units")
+
+    @property
+    def output_units(self) -> int:
+        """Size of the output."""
+        return self.query_units
+
+    @property
+    def weights_dtype(self) -> str:
+        """Dtype of the alignment weights: float32, or float64 under that policy."""
+        return weights_dtype(self.compute_dtype)
 
     @property
     def fed_units(self) -> int | None:
         """Size of what the next step reads of this one, or None."""
         return None
 
-    @property
-    def columns(self) -> int:
-        """Columns of every layer's kernel, gates x H."""
-        return self.layers[0].cell.kernel.shape[-1]
-
     def build(self, inputs_shape: Shape, memory_shape: Any) -> None:
-        """Makes the weights for embedded words [..., E] and a memory [B, S, Hv]."""
-        if isinstance(memory_shape, Memory):  # called, rather than built by a decoder
-            memory_shape = memory_shape.values
-        self.input_units, self.memory_units = inputs_shape[-1], memory_shape[-1]
-        width = self.input_units
-        for layer in self.layers:
-            layer.build((None, None, width))
-            width = self.units
+        """Makes the weights for embedded words [..., E] and memories [B, S, Hv]."""
+        memory_shape = source_shapes(memory_shape)
+        self.read_shapes(inputs_shape, memory_shape)
+        self.build_recurrent()
         if self.attention is not None and not self.attention.built:
-            self.attention.build((None, None, self.units), tuple(memory_shape))
+            self.attention.build((None, None, self.query_units), memory_shape)
         self.build_output()
 
-    def build_output(self) -> None:
-        """Makes the weights other than the recurrent layers' and the attention's.
+    def read_shapes(self, inputs_shape: Shape, memory_shape: Any) -> None:
+        """Takes the sizes E and Hv from shapes, without making weights."""
+        count = len(memory_shape) if is_several(memory_shape) else None
+        check_count("memory", count, getattr(self.attention, "num_sources", None))
+        self.input_units: Any = inputs_shape[-1]
+        self.source_units = source_sizes(memory_shape)
+        self.memory_units: Any = joined_shape(memory_shape)[-1]
 
-        `input_units` and `memory_units`, the sizes E and Hv, are known by now.
+    def build_recurrent(self) -> None:
+        """Makes the weights of what recurs; the sizes E and Hv are known by now.
+
+        They are `input_units` and `memory_units`.
         """
 
-    def add_kernel(self, name: str, rows: int, columns: int) -> keras.Variable:
-        """A weight matrix [rows, columns]."""
-        initializer = self.kernel_initializer.clone()
-        return self.add_weight((rows, columns), initializer, name=name)
+    def build_output(self) -> None:
+        """Makes the other weights, after the attention's."""
+
+    def recurrent_spec(self, shape: Shape = (None,)) -> Any:
+        """Nest of symbolic tensors, with leading axes `shape`, of what recurs."""
+        raise TypeError(f"{type(self).__name__} must say what recurs: recurrent_spec")
+
+    @property
+    def state_sizes(self) -> list[int]:
+        """The size of each recurrent state, as a `StateBridge` makes them."""
+        return [like.shape[-1] for like in keras.tree.flatten(self.recurrent_spec())]
 
     def state_spec(
-        self, shape: Shape = (None,), source_length: int | None = None
+        self, shape: Shape = (None,), source_length: Any = None
     ) -> CellStates:
-        """What the states are: symbolic tensors of leading axes `shape`."""
+        """What the states are: symbolic tensors of leading axes `shape`.
+
+        Args:
+            shape: Leading axes.
+            source_length: S, or a list of the lengths of several sources; or None.
+        """
 
         def spec(size, dtype=self.compute_dtype):
             return keras.KerasTensor((*shape, size), dtype)
 
-        recurrent = [[spec(self.units)] * self.kind.num_states] * self.num_layers
         fed = [] if self.fed_units is None else [spec(self.fed_units)]
-        remembers = self.attention is not None and self.attention.has_state
-        attention = [spec(source_length, "float32")] * remembers
-        return CellStates(recurrent, fed, attention, spec(1, "int32"))
+        lengths = state_lengths(self.attention, source_length)
+        attention = [spec(length, self.weights_dtype) for length in lengths]
+        return CellStates(self.recurrent_spec(shape), fed, attention, spec(1, "int32"))
 
     def pack(self, states: Sequence[Tensor]) -> CellStates:
         """The states of a flat list, each cast to its dtype."""
@@ -142,6 +170,36 @@ class DecoderCell(RecurrentLayers, UncastLayer):
             lambda x, like: ops.cast(x, like.dtype), packed, spec
         )
 
+    def check_states(self, given: Any, shape: Any) -> list[Tensor]:
+        """Initial states as a flat list.
+
+        Args:
+            given: None, the recurrent states, or all states.
+            shape: Leading axes.
+
+        Raises:
+            ValueError: The number of states, or their shapes, do not fit.
+        """
+        given = [] if given is None else keras.tree.flatten(given)
+        spec = self.state_spec()
+        complete, recurrent = keras.tree.flatten(spec), self.state_sizes
+        if len(given) not in (0, len(recurrent), len(complete)):
+            raise ValueError(
+                f"Expected {len(recurrent)} initial states ({self._what_recurs()}), or "
+                f"all {len(complete)} that return_state gives. Received: {len(given)}"
+            )
+        axes = [size if isinstance(size, int) else None for size in shape]
+        check_axes(
+            **{
+                f"initial_state[{i}]": (x, *axes, like.shape[-1])
+                for i, (x, like) in enumerate(zip(given, complete, strict=False))
+            }
+        )
+        return given
+
+    def _what_recurs(self):
+        return f"of {type(self).__name__}"
+
     def initial_states(
         self, shape: Any, recurrent: Any = None, memory: Any = None
     ) -> list[Tensor]:
@@ -149,48 +207,50 @@ class DecoderCell(RecurrentLayers, UncastLayer):
 
         Args:
             shape: Leading axes, (B,) or (B, K).
-            recurrent: List of the recurrent layers' states, such as an encoder's; or
-                all states of an earlier call, which are returned as they are.
+            recurrent: List of the recurrent states, such as an encoder's; or all states
+                of an earlier call, which are returned as they are.
             memory: What `prepare` returned, for an attention that has a state.
 
         Returns:
-            [h₁, c₁, ..., h_L, c_L, what is fed back (if anything), the attention's
-            state (if it has one), position], each [*shape, n]; the position is int32
-            and counts target words from 0.
+            The recurrent states (h₁, c₁, ..., h_L, c_L of LSTMs), what is fed back (if
+            anything), the attention's state (if it has one), position, each
+            [*shape, n]; the position is int32 and counts target words from 0.
 
         Raises:
             ValueError: The number of states, or their shapes, do not fit.
         """
-        given: Any = [] if recurrent is None else keras.tree.flatten(recurrent)
+        given = self.check_states(recurrent, shape)
         spec = self.state_spec()
-        complete = len(keras.tree.flatten(spec))
-        expected = len(keras.tree.flatten(spec.recurrent))
-        if len(given) == complete:
+        if len(given) == len(keras.tree.flatten(spec)):
             return keras.tree.flatten(self.pack(given))
-        if len(given) not in (0, expected):
-            raise ValueError(
-                f"Expected {expected} initial states ({self.num_layers} layers of "
-                f'"{self.cell_type}"), or all {complete} that return_state gives. '
-                f"Received: {len(given)}"
-            )
-        axes = [size if isinstance(size, int) else None for size in shape]
-        named = {f"initial_state[{i}]": x for i, x in enumerate(given)}
-        check_axes(**{name: (x, *axes, self.units) for name, x in named.items()})
-        zeros = [
-            ops.zeros((*shape, like.shape[-1]), dtype=like.dtype)
-            for like in keras.tree.flatten(spec._replace(attention=[]))
+        fed, position = [
+            [ops.zeros((*shape, like.shape[-1]), dtype=like.dtype) for like in part]
+            for part in (spec.fed, [spec.position])
         ]
-        states = given + zeros[len(given) :]
+        attention = []
         if spec.attention:
-            (state,) = self.attention.initial_state(memory, *shape[1:])
-            states.insert(-1, state[:, 0] if len(shape) == 1 else state)
-        return keras.tree.flatten(self.pack(states))
+            attention = self.attention.initial_state(memory, *shape[1:])
+        if len(shape) == 1:
+            attention = [state[:, 0] for state in attention]
+        first = given or keras.tree.flatten(self.first_recurrent(shape))
+        return keras.tree.flatten(self.pack([*first, *fed, *attention, *position]))
+
+    def first_recurrent(self, shape: Any) -> Any:
+        """The recurrent states where none are given: zeros [*shape, n]."""
+        return keras.tree.map_structure(
+            lambda like: ops.zeros((*shape, like.shape[-1]), dtype=like.dtype),
+            self.recurrent_spec(),
+        )
 
     def project_inputs(self, inputs: Tensor) -> Tensor:
-        """The first layer's `x W + b`, without any state: -> [..., gates x H]."""
-        return self.kind.project_input(self.layers[0].cell, inputs)
+        """What a step reads of its input, [..., E]: as much as needs no state."""
+        return inputs
 
-    def prepare(self, memory: Tensor, mask: Tensor | None = None) -> Any:
+    def project_sequence(self, inputs: Tensor, mode: Mode) -> Tensor:
+        """`project_inputs` of all steps of a sequence [T, B, E], before the loop."""
+        return self.project_inputs(inputs)
+
+    def prepare(self, memory: Any, mask: Any = None) -> Any:
         """The source [B, S, Hv] as the steps want it; see `LuongAttention.prepare`."""
         if self.attention is None:
             return make_memory(memory, memory, mask)
@@ -199,7 +259,7 @@ class DecoderCell(RecurrentLayers, UncastLayer):
     def sequence_mode(self, memory: Any, training: Any, queries: int = 1) -> Mode:
         """How to compute the steps of a sequence: draws its dropout multipliers.
 
-        The first layer's input, and the output, are the decoder's business.
+        Those of the inputs, and of the output, are the decoder's business.
 
         Args:
             memory: What `prepare` returned.
@@ -209,67 +269,21 @@ class DecoderCell(RecurrentLayers, UncastLayer):
         if not training:
             return INFERENCE
         batch_size, source_length = ops.shape(memory.mask)
-        shape, layers = (batch_size, self.units), range(self.num_layers)
-        rate = self.dropout
-        below = {i: self.draw_noise(shape, rate, training) for i in layers[1:]}
-        rate = self.recurrent_dropout
-        recurrent = {i: self.draw_noise(shape, rate, training) for i in layers}
-        attention = None
+        noise = self.recurrent_noise(batch_size, training)
         if self.attention is not None:
             each_query = (batch_size, queries, source_length)
             attention = self.attention.draw_noise(each_query, training)
-        return Mode(True, Noise(below, recurrent, attention))
+            noise = noise._replace(attention=attention)
+        return Mode(True, noise)
 
-    def step_layer(
-        self, index: int, inputs: CellInput, states: CellStates, mode: Mode
-    ) -> States:
-        """One step of one recurrent layer: -> [h, ...], its new states."""
-        inputs = inputs._replace(noise=mode.noise.recurrent.get(index))
-        cell, old = self.layers[index].cell, states.recurrent[index]
-        return self.kind.equations(cell, inputs, old, mode.project)
-
-    def step_layers_above(
-        self,
-        bottom: States,
-        states: CellStates,
-        mode: Mode,
-        extra: Sequence[tuple[Tensor, Tensor]] = (),
-    ) -> tuple[Tensor, list[States]]:
-        """One step of the layers above the first.
-
-        Args:
-            bottom: New states of the first layer.
-            states: All states before.
-            mode: How to compute the step.
-            extra: For each of these layers, a pair (kernel, tensor) that enters it too.
-
-        Returns:
-            h of the top layer, and the new states of all layers.
-        """
-        h, recurrent = bottom[0], [bottom]
-        for i, layer in enumerate(self.layers[1:], 1):
-            x = dropped(h, mode.noise.below.get(i))
-            pairs = [(layer.cell.kernel, x), *extra[i - 1 : i]]
-            bias = self.kind.input_bias(layer.cell)
-            kernels, tensors = zip(*pairs, strict=True)
-            inputs = CellInput(None, kernels, tensors, bias)
-            new = self.step_layer(i, inputs, states, mode)
-            adds = self.residual and i >= self.first_residual
-            h = new[0] + h if adds else new[0]
-            recurrent.append(new)
-        return h, recurrent
-
-    def step_layers(
-        self, inputs: CellInput, states: CellStates, mode: Mode
-    ) -> tuple[Tensor, list[States]]:
-        """One step of all layers: -> h of the top one, their new states."""
-        bottom = self.step_layer(0, inputs, states, mode)
-        return self.step_layers_above(bottom, states, mode)
+    def recurrent_noise(self, batch_size: Any, training: Any) -> Noise:
+        """The dropout multipliers of what recurs; here none."""
+        return Noise()
 
     def scan_layers(
         self, x: Tensor, states: CellStates, mask: Tensor | None, mode: Mode
-    ) -> tuple[Tensor, list[States]]:
-        """The recurrent layers over a whole target, one after the other.
+    ) -> tuple[Tensor, Any]:
+        """What recurs over a whole target, where nothing recurs through the attention.
 
         Args:
             x: Embedded words, time-major [T, B, E].
@@ -278,20 +292,12 @@ class DecoderCell(RecurrentLayers, UncastLayer):
             mode: How to compute the steps.
 
         Returns:
-            The top layer's h [T, B, H]; the final states of all layers.
+            h [T, B, H], which attends; the final recurrent states.
         """
-        finals = []
-        for i, layer in enumerate(self.layers):
-            below, x = x, dropped(x, mode.noise.below.get(i))
-            old, noise = states.recurrent[i], mode.noise.recurrent.get(i)
-            x, new = self.scan_layer(layer, x, old, mask, noise, mode.training)
-            if self.residual and i >= self.first_residual:
-                x = x + below
-            finals.append(new)
-        return x, finals
+        raise TypeError(f"{type(self).__name__} must say how it runs: def scan_layers")
 
     def attend(
-        self, query: Tensor, memory: Memory, states: CellStates, mode: Mode
+        self, query: Tensor, memory: Any, states: CellStates, mode: Mode
     ) -> tuple[Tensor, Tensor, Sequence[Tensor]]:
         """Attends from the queries of this step.
 
@@ -302,7 +308,8 @@ class DecoderCell(RecurrentLayers, UncastLayer):
             mode: How to compute it.
 
         Returns:
-            Context [..., Hv], weights float32 [..., S], the attention's new state.
+            Context [..., Hv], weights [..., S] in `weights_dtype`, the attention's new
+            state.
         """
         single = len(query.shape) == 2
         state = states.attention
@@ -321,7 +328,7 @@ class DecoderCell(RecurrentLayers, UncastLayer):
     def no_weights(self, query: Tensor, memory: Any) -> Tensor:
         """Alignment weights of a decoder without attention: zeros [..., S]."""
         shape = (*ops.shape(query)[:-1], ops.shape(memory.mask)[1])
-        return ops.zeros(shape, dtype="float32")
+        return ops.zeros(shape, dtype=self.weights_dtype)
 
     def step(
         self, z: Tensor, states: CellStates, memory: Any, mode: Mode = INFERENCE
@@ -335,7 +342,8 @@ class DecoderCell(RecurrentLayers, UncastLayer):
             mode: How to compute it.
 
         Returns:
-            (output [..., output_units], weights float32 [..., S]) and the new states.
+            (output [..., output_units], weights [..., S] in `weights_dtype`) and the
+            new states.
         """
         raise TypeError(f"{type(self).__name__} must say what a step is: def step")
 
@@ -352,17 +360,38 @@ class DecoderCell(RecurrentLayers, UncastLayer):
 
         Returns:
             The output [B, K, output_units], the list of new states, and the alignment
-            weights, float32 [B, K, S] (zeros without attention).
+            weights [B, K, S] in `weights_dtype` (zeros without attention).
         """
         z = self.project_inputs(ops.cast(inputs, self.compute_dtype))
         (outputs, weights), new = self.step(z, self.pack(states), memory)
         return outputs, keras.tree.flatten(new), weights
 
+    def compute_output_spec(
+        self, inputs: Tensor, states: Sequence[Tensor], memory: Any
+    ) -> tuple[Any, list[Any], Any]:
+        """Shapes and dtypes of `call`'s results."""
+        shape, lengths = inputs.shape[:-1], prepared_lengths(memory)
+        weights = keras.KerasTensor((*shape, memory.mask.shape[1]), self.weights_dtype)
+        new = keras.tree.flatten(self.state_spec(shape, lengths))
+        output = keras.KerasTensor((*shape, self.output_units), self.compute_dtype)
+        return output, new, weights
+
+    def compute_output_shape(
+        self, inputs_shape: Shape, states_shape: Sequence[Shape], memory_shape: Any
+    ) -> tuple[Shape, list[Shape], Shape]:
+        """Shapes of `call`'s results; of a memory [B, S, Hv] or a prepared one."""
+        shape = source_shapes(memory_shape)
+        if not self.built:
+            self.read_shapes(inputs_shape, shape)
+        axes = tuple(inputs_shape[:-1])
+        weights = (*axes, joined_shape(shape)[1])
+        return (*axes, self.output_units), [*map(tuple, states_shape)], weights
+
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {
             **super().get_config(),
-            "attention": keras.saving.serialize_keras_object(self.attention),
+            "attention": serialize_shared(self.attention),
             "output_dropout": self.output_dropout,
         }
 

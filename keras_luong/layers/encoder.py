@@ -7,12 +7,14 @@ bidirectional).
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
 from keras_luong.checks import check_axes, check_flag
+from keras_luong.compat import as_tensor, get_keras_mask
 from keras_luong.layers.cells import dropped
 from keras_luong.layers.recurrence import RecurrentLayers
 from keras_luong.types import Shape, Tensor
@@ -38,6 +40,8 @@ class RecurrentEncoder(RecurrentLayers):
             2016), likewise.
         go_backwards: Whether a unidirectional encoder reads the source reversed, as in
             Sutskever et al. 2014. The outputs are in the source's order all the same.
+        return_state: Whether to return the final states too. `TimeDistributed`, and a
+            `Sequential` model, need a layer with one output: False.
         kernel_initializer, recurrent_initializer, bias_initializer: As in
             `keras.layers.LSTM`.
         seed: Seed of the dropout.
@@ -45,14 +49,17 @@ class RecurrentEncoder(RecurrentLayers):
 
     Call arguments:
         inputs: Embedded source words [B, S, E].
-        mask: bool [B, S], True at words. Padding may stand anywhere: masked steps keep
-            the state and give zeros.
+        mask: bool [B, S], True at words; the inputs' own Keras mask by default. Padding
+            may stand anywhere: masked steps keep the state and give zeros.
         training: Whether to apply dropout.
+        initial_state: List of the layers' states before the first word, as many and as
+            large as those that are returned; zeros by default. Where only the first
+            layer reads both ways, its forward direction starts from zeros.
 
     Returns:
-        memory [B, S, N], then each layer's final states, from the bottom: h, c (only
-        LSTMs have it), each [B, N] (or [B, H] where only the first layer reads both
-        ways).
+        memory [B, S, N]; with `return_state` then each layer's final states, from the
+        bottom: h, c (only LSTMs have it), each [B, N] (or [B, H] where only the first
+        layer reads both ways).
 
     Raises:
         ValueError, TypeError: An argument that is none of the above, or shapes do not
@@ -64,6 +71,8 @@ class RecurrentEncoder(RecurrentLayers):
         ... )
     """
 
+    input_units: int | None = None  # E, once built
+
     def __init__(
         self,
         units: int,
@@ -74,6 +83,7 @@ class RecurrentEncoder(RecurrentLayers):
         dropout: float = 0.0,
         recurrent_dropout: float = 0.0,
         go_backwards: bool = False,
+        return_state: bool = True,
         **kwargs: Any,
     ) -> None:
         rates = dropout, recurrent_dropout
@@ -82,6 +92,7 @@ class RecurrentEncoder(RecurrentLayers):
             check_flag("bidirectional", bidirectional)
         self.bidirectional = bidirectional
         self.go_backwards = check_flag("go_backwards", go_backwards)
+        self.return_state = check_flag("return_state", return_state)
         if bidirectional and go_backwards:
             raise ValueError(
                 "A bidirectional encoder reads both ways already: go_backwards must be "
@@ -112,24 +123,27 @@ class RecurrentEncoder(RecurrentLayers):
             width = self.units * len(level)
 
     def call(
-        self, inputs: Tensor, mask: Tensor | None = None, training: bool | None = None
-    ) -> tuple[Tensor, ...]:
+        self,
+        inputs: Tensor,
+        mask: Tensor | None = None,
+        training: bool | None = None,
+        initial_state: Sequence[Tensor] | None = None,
+    ) -> Any:
         """See the class."""
-        check_axes(
-            inputs=(inputs, "batch size", "source length", self.input_units),
-            mask=(mask, "batch size", "source length"),
-        )
-        if not keras.backend.is_float_dtype(inputs.dtype):
-            raise TypeError(
-                "inputs must be embedded words of a floating dtype. Received: "
-                f"{inputs.dtype}"
-            )
+        if mask is None:  # Keras fills it in only where there is no other tensor
+            mask = get_keras_mask(inputs)
+        inputs = as_tensor(inputs)
+        self._check(inputs, mask, initial_state)
         x = ops.swapaxes(inputs, 0, 1)
         mask = None if mask is None else ops.transpose(ops.cast(mask, "bool"))
-        states = []
+        states: list[Tensor] = []
         for depth, level in enumerate(self._levels()):
             below, x = x, self._drop(x, training)
-            runs = [self._run(layer, x, mask, back, training) for layer, back in level]
+            first = self._first_states(initial_state, depth, len(level))
+            runs = [
+                self._run(layer, x, mask, back, training, old)
+                for (layer, back), old in zip(level, first, strict=True)
+            ]
             outputs, finals = zip(*runs, strict=True)
             x = _joined(outputs)
             if self.residual and depth and x.shape[-1] == below.shape[-1]:
@@ -137,12 +151,54 @@ class RecurrentEncoder(RecurrentLayers):
             if self.bidirectional == "first":
                 finals = finals[-1:]
             states += [_joined(pair) for pair in zip(*finals, strict=True)]
-        return ops.swapaxes(x, 0, 1), *states
+        memory = ops.swapaxes(x, 0, 1)
+        return (memory, *states) if self.return_state else memory
 
-    def _run(self, layer, x, mask, backwards, training):
+    def _check(self, inputs, mask, initial_state):
+        """Raises unless shapes and dtypes fit: of tensors as of symbolic ones."""
+        given = [] if initial_state is None else initial_state
+        sizes = self.state_sizes
+        if initial_state is not None and len(given) != len(sizes):
+            raise ValueError(
+                f"Expected {len(sizes)} initial states ({self.num_layers} layers of "
+                f'"{self.cell_type}"). Received: {len(given)}'
+            )
+        check_axes(
+            inputs=(inputs, "batch size", "source length", self.input_units),
+            mask=(mask, "batch size", "source length"),
+            **{
+                f"initial_state[{i}]": (x, "batch size", size)
+                for i, (x, size) in enumerate(zip(given, sizes, strict=False))
+            },
+        )
+        if not keras.backend.is_float_dtype(inputs.dtype):
+            raise TypeError(
+                "inputs must be embedded words of a floating dtype. Received: "
+                f"{inputs.dtype}"
+            )
+
+    @property
+    def state_sizes(self) -> list[int]:
+        """The size of each state that is returned, as a `StateBridge` may want it."""
+        return [self.state_units] * self.kind.num_states * self.num_layers
+
+    def _first_states(self, given, depth, directions):
+        """One layer's initial states of each direction, or None for zeros."""
+        if given is None:
+            return [None] * directions
+        count = self.kind.num_states
+        states = [ops.cast(x, self.compute_dtype) for x in given]
+        states = states[depth * count : (depth + 1) * count]
+        if directions == 1 or self.bidirectional == "first":
+            return [None, states][-directions:]
+        halves = [ops.split(x, 2, axis=-1) for x in states]
+        return list(zip(*halves, strict=True))
+
+    def _run(self, layer, x, mask, backwards, training, states):
         """One layer, one direction, over x [S, B, n]: -> outputs, final states."""
         shape = (ops.shape(x)[1], self.units)
-        states = [ops.zeros(shape, dtype=self.compute_dtype)] * self.kind.num_states
+        if states is None:
+            states = [ops.zeros(shape, dtype=self.compute_dtype)] * self.kind.num_states
         noise = self.draw_noise(shape, self.recurrent_dropout, training)
         return self.scan_layer(layer, x, states, mask, noise, training, backwards)
 
@@ -156,14 +212,24 @@ class RecurrentEncoder(RecurrentLayers):
         return previous_mask
 
     def compute_output_spec(
-        self, inputs: Tensor, mask: Any = None, training: bool | None = None
-    ) -> tuple[keras.KerasTensor, ...]:
+        self,
+        inputs: Tensor,
+        mask: Any = None,
+        training: bool | None = None,
+        initial_state: Any = None,
+    ) -> Any:
         """Shapes and dtypes of `call`'s results."""
-        batch_size, source_length = inputs.shape[:2]
-        memory: Shape = (batch_size, source_length, self.output_units)
-        states: list[Shape] = [(batch_size, self.state_units)] * self.kind.num_states
-        shapes = [memory, *states * self.num_layers]
-        return tuple(keras.KerasTensor(x, dtype=self.compute_dtype) for x in shapes)
+        self._check(inputs, mask, initial_state)
+        shapes = self.compute_output_shape(inputs.shape)
+        shapes = shapes if self.return_state else (shapes,)
+        specs = tuple(keras.KerasTensor(x, dtype=self.compute_dtype) for x in shapes)
+        return specs if self.return_state else specs[0]
+
+    def compute_output_shape(self, inputs_shape: Shape) -> Any:
+        """Shapes of the memory, and of each state."""
+        memory = (*inputs_shape[:2], self.output_units)
+        states = [(inputs_shape[0], size) for size in self.state_sizes]
+        return (memory, *states) if self.return_state else memory
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
@@ -171,6 +237,7 @@ class RecurrentEncoder(RecurrentLayers):
             **super().get_config(),
             "bidirectional": self.bidirectional,
             "go_backwards": self.go_backwards,
+            "return_state": self.return_state,
         }
 
 

@@ -23,6 +23,11 @@ import tensorflow as tf
 
 from keras_luong.compat import gradients_across_graphs
 from keras_luong.layers.scores import matmul
+from keras_luong.layers.second_derivatives import (
+    differentiable,
+    in_this_graph,
+    plain_loop,
+)
 
 
 class _Trace(NamedTuple):
@@ -44,11 +49,12 @@ class _Shape(NamedTuple):
 
 
 class _Given(NamedTuple):
-    """All that the loop has gradients for."""
+    """All that the loop is computed from."""
 
     inputs: tf.Tensor
     states: list[tf.Tensor]
     constants: Any
+    masks: list[tf.Tensor]  # the mask [T, B, 1], or nothing
     weights: list[tf.Tensor]
     biases: list[tf.Tensor]  # without None
 
@@ -60,7 +66,7 @@ class _Given(NamedTuple):
     @property
     def flowing(self) -> list[tf.Tensor]:
         """What has its gradient through the loop itself."""
-        return tf.nest.flatten([self.states, self.constants])
+        return tf.nest.flatten([self.states, self.constants, self.masks])
 
 
 class _Run(NamedTuple):
@@ -86,10 +92,13 @@ def fast_scan(
     states = [tf.convert_to_tensor(state) for state in states]
     constants = tf.nest.map_structure(tf.convert_to_tensor, constants)
     trace = _trace(step, inputs[0], states, constants)
-    if mask is not None:
-        step, mask = _masked(step), tf.cast(mask, tf.bool)[..., None]
+    masks = [] if mask is None else [tf.cast(mask, tf.bool)[..., None]]
+    step = _masked(step)
     biases = [bias for bias in trace.biases if bias is not None]
-    given = _Given(inputs, states, constants, trace.weights, biases)
+    given = _Given(inputs, states, constants, masks, trace.weights, biases)
+
+    def again(flat):
+        return _again(step, trace, tf.nest.pack_sequence_as(given, flat))
 
     @tf.custom_gradient
     def run(*flat):
@@ -97,10 +106,14 @@ def fast_scan(
         # TensorFlow would keep what second derivatives need. And one tensor may stand
         # for two arguments (values that are their own keys).
         stopped = [tf.stop_gradient(x) for x in flat]
-        made = _run(step, mask, trace, tf.nest.pack_sequence_as(given, stopped))
+        made = _run(step, trace, tf.nest.pack_sequence_as(given, stopped))
 
         def gradient(*upstream, variables=None):
-            of_given, of_variables = _gradients(made, upstream, variables or [])
+            variables = variables or []
+            upstream = _of_floating(made.results, upstream)
+            found = _gradients(made, upstream, variables)
+            found = differentiable(found, again, flat, upstream, variables)
+            of_given, of_variables = found[: len(flat)], found[len(flat) :]
             return (of_given, of_variables) if variables else of_given
 
         return made.results, gradient
@@ -110,11 +123,14 @@ def fast_scan(
 
 
 def _masked(step):
-    """A step whose input is (x, keep): [B, 1] bool `keep` says whether it counts."""
+    """A step whose input is [x, keep]: [B, 1] bool `keep` says whether it counts."""
 
     def masked(x_and_keep, states, constants, project):
-        x, keep = x_and_keep
+        x, *mask = x_and_keep
         outputs, new_states = step(x, states, constants, project)
+        if not mask:
+            return outputs, new_states
+        (keep,) = mask
         outputs = tuple(tf.where(keep, y, tf.zeros_like(y)) for y in outputs)
         pairs = zip(new_states, states, strict=True)
         return outputs, [tf.where(keep, new, old) for new, old in pairs]
@@ -122,15 +138,15 @@ def _masked(step):
     return masked
 
 
-def _run(step, mask, trace, given):
+def _run(step, trace, given):
     sinks = _sinks(trace.shapes, given.sunk, tf.shape(given.inputs)[0])
-    outputs, finals, saved = _loop(step, mask, trace, given, sinks)
-    handles = {v.ref(): _here(v.handle) for v in trace.variables}
+    outputs, finals, saved = _loop(step, trace, given, sinks)
+    handles = {v.ref(): in_this_graph(v.handle) for v in trace.variables}
     return _Run(given, trace, (*outputs, *finals), saved, sinks, handles)
 
 
 def _gradients(run, upstream, variables):
-    """The gradients of a run: -> of all that was given, flat; of variables."""
+    """The gradients of a run: -> of all that was given, flat, then of variables."""
     given, trace = run.given, run.trace
     lists, of_flowing, of_variables = _differentiate(run, upstream, variables)
     of_inputs, *dzs = map(_stacked, lists, trace.shapes, given.sunk)
@@ -140,14 +156,18 @@ def _gradients(run, upstream, variables):
         for dz, bias in zip(dzs, trace.biases, strict=True)
         if bias is not None
     ]
-    of_given = [of_inputs, *of_flowing, *of_weights, *of_biases]
-    return [_once(x) for x in of_given], [_once(x) for x in of_variables]
+    return [of_inputs, *of_flowing, *of_weights, *of_biases, *of_variables]
 
 
-def _here(handle):
-    """A variable's handle as the current graph, a function's or a branch's, has it."""
-    graph = tf.compat.v1.get_default_graph()
-    return graph.capture(handle) if hasattr(graph, "capture") else handle
+def _again(step, trace, given):
+    """A run's floating results, by a loop that has second derivatives."""
+    inputs = [given.inputs, *given.masks]
+    matrices, likes = _matrices(trace, given), trace.outputs
+
+    def same_step(x, states):
+        return step(x, states, given.constants, _Projector(matrices))
+
+    return _floating(plain_loop(same_step, inputs, given.states, likes))
 
 
 def _sinks(shapes, likes, length):
@@ -186,17 +206,6 @@ def _read(array, sink, time):
         return (array.read(time), tf.identity(sink)), gradient
 
     return run(sink)
-
-
-def _once(gradient):
-    """A gradient that says so where it cannot be differentiated again."""
-    if gradient is None:
-        return None
-    return tf.raw_ops.PreventGradient(
-        input=gradient,
-        message="The training loop has first derivatives only; for second ones call "
-        "the layer with training=False.",
-    )
 
 
 def _trace(step, x, states, constants):
@@ -257,10 +266,21 @@ def _of_matrix(x, dz, turned):
 
 
 def _floating(tensors):
-    return [x for x in tensors if x.dtype.is_floating]
+    return _of_floating(tensors, tensors)
 
 
-def _product(x, matrix, sink, time):
+def _of_floating(tensors, theirs):
+    """What belongs to the tensors that have gradients."""
+    pairs = zip(tensors, theirs, strict=True)
+    return [their for x, their in pairs if x.dtype.is_floating]
+
+
+def _product(x, matrix):
+    z = tf.matmul(x, matrix.weight, transpose_b=matrix.transposed)
+    return z if matrix.bias is None else tf.nn.bias_add(z, matrix.bias)
+
+
+def _sunk_product(x, matrix, sink, time):
     """`x @ weight + bias`, and the sink as it was.
 
     The gradients of weight and bias come after the loop: dZ goes into the sink's.
@@ -271,10 +291,7 @@ def _product(x, matrix, sink, time):
         def gradient(dz, of_sink):
             return tf.matmul(dz, matrix.back), _put(of_sink, time, dz)
 
-        z = tf.matmul(x, matrix.weight, transpose_b=matrix.transposed)
-        if matrix.bias is not None:
-            z = tf.nn.bias_add(z, matrix.bias)
-        return (z, tf.identity(sink)), gradient
+        return (_product(x, matrix), tf.identity(sink)), gradient
 
     return run(x, sink)
 
@@ -307,23 +324,37 @@ def _matrices(trace, given):
 class _Projector:
     """The `project` of one time step."""
 
-    def __init__(self, matrices, sinks, time):
-        self.matrices, self.sinks, self.time = matrices, list(sinks), time
-        self.inputs = []
+    def __init__(self, matrices):
+        self.matrices, self.inputs = matrices, []
 
     def __call__(self, weights, inputs, transposed=False, bias=None):
         del transposed, bias  # as they were when the step was traced
-        i = len(self.inputs)
         first = inputs[0] if isinstance(weights, tuple) else inputs
         x = tf.concat(inputs, -1) if isinstance(weights, tuple) else inputs
-        matrix = self.matrices[i]
+        matrix = self.matrices[len(self.inputs)]
         if len(matrix.weight.shape) == 2:
             x = _rows(x)
+        z = self.product(x, matrix)
         self.inputs.append(x)
-        z, self.sinks[i] = _product(x, matrix, self.sinks[i], self.time)
         if len(x.shape) == len(first.shape):
             return z
         return tf.reshape(z, tf.concat([tf.shape(first)[:-1], [z.shape[-1]]], 0))
+
+    def product(self, x, matrix):
+        return _product(x, matrix)
+
+
+class _SinkingProjector(_Projector):
+    """One that leaves the matrices' gradients to what comes after the loop."""
+
+    def __init__(self, matrices, sinks, time):
+        super().__init__(matrices)
+        self.sinks, self.time = list(sinks), time
+
+    def product(self, x, matrix):
+        i = len(self.inputs)
+        z, self.sinks[i] = _sunk_product(x, matrix, self.sinks[i], self.time)
+        return z
 
 
 def _array(length, like, values=None):
@@ -332,16 +363,16 @@ def _array(length, like, values=None):
     return array if values is None else array.unstack(values)
 
 
-def _loop(step, mask, trace, given, sinks):
+def _loop(step, trace, given, sinks):
     """The loop itself: -> stacked outputs, final states, each product's inputs."""
     length, matrices = tf.shape(given.inputs)[0], _matrices(trace, given)
     inputs = _array(length, given.inputs, tf.stop_gradient(given.inputs))
-    masks = None if mask is None else _array(length, mask, mask)
+    masks = [_array(length, mask, mask) for mask in given.masks]
 
     def body(t, outputs, saved, states, sinks):
         x, of_inputs = _read(inputs, sinks[0], t)
-        x = x if masks is None else (x, masks.read(t))
-        project = _Projector(matrices, sinks[1:], t)
+        x = [x, *(mask.read(t) for mask in masks)]
+        project = _SinkingProjector(matrices, sinks[1:], t)
         y, new_states = step(x, states, given.constants, project)
         for new, old in zip(new_states, states, strict=True):
             new.set_shape(old.shape)
@@ -380,18 +411,16 @@ def _differentiate(run, upstream, variables):
 
     Args:
         run: A `_Run`.
-        upstream: The gradient of each result.
+        upstream: The gradient of each result of a floating type.
         variables: Those that the step reads other than through `project`.
 
     Returns:
         Of the sinks; of what flows, None where it is of no floating type; of variables.
     """
-    pairs = zip(run.results, upstream, strict=True)
-    targets, theirs = zip(*[p for p in pairs if p[0].dtype.is_floating], strict=True)
     flowing = run.given.flowing
     handles = [run.handles[variable.ref()] for variable in variables]
     sources = [*run.sinks, *_floating(flowing), *handles]
-    found = gradients_across_graphs(targets, sources, theirs)
+    found = gradients_across_graphs(_floating(run.results), sources, upstream)
     lists, rest = found[: len(run.sinks)], iter(found[len(run.sinks) :])
     of_flowing = [next(rest) if x.dtype.is_floating else None for x in flowing]
     return lists, of_flowing, list(rest)

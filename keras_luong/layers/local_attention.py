@@ -13,8 +13,11 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_choice, check_flag, check_size
-from keras_luong.layers.attention import LuongAttention, Memory
+from keras_luong.layers.attention import LuongAttention
 from keras_luong.layers.cells import dropped
+from keras_luong.layers.memory import Memory
+from keras_luong.layers.normalizers import LOWEST, masked_logits, weights_dtype
+from keras_luong.layers.quantization import Kernel
 from keras_luong.layers.recurrence import INFERENCE, Mode
 from keras_luong.layers.scores import Score
 from keras_luong.types import Tensor
@@ -47,7 +50,7 @@ def window_around(centres: Tensor, half: int, mask: Tensor) -> Window:
     Returns:
         A `Window`.
     """
-    start = ops.cast(ops.floor(centres), "int32")[..., None] - half
+    start = ops.expand_dims(ops.cast(ops.floor(centres), "int32"), -1) - half
     position = start + ops.arange(2 * half + 1, dtype="int32")
     source_length = ops.shape(mask)[1]
     index = ops.clip(position, 0, source_length - 1)
@@ -58,32 +61,43 @@ def window_around(centres: Tensor, half: int, mask: Tensor) -> Window:
 def gather(x: Tensor, index: Tensor) -> Tensor:
     """Rows of x [B, S, n] at index [B, Q, W]: -> [B, Q, W, n]."""
     batch_size, length = ops.shape(x)[:2]
-    first = ops.arange(batch_size, dtype="int32")[:, None, None] * length
+    first = ops.reshape(ops.arange(batch_size, dtype="int32"), (-1, 1, 1)) * length
     flat = ops.reshape(x, (batch_size * length, x.shape[-1]))
     return ops.take(flat, index + first, axis=0)
 
 
-def scatter(weights: Tensor, start: Tensor, source_length: Any) -> Tensor:
+def _masked(window, attention_mask):
+    """A window less what a mask [B or 1, Q or 1, S] leaves out."""
+    shape = (*ops.shape(window.index)[:2], ops.shape(attention_mask)[2])
+    mask = ops.broadcast_to(attention_mask, shape)
+    there = ops.take_along_axis(mask, window.index, axis=-1)
+    return window._replace(inside=ops.logical_and(window.inside, there))
+
+
+def scatter(
+    weights: Tensor, start: Tensor, source_length: Any, outside: float = 0.0
+) -> Tensor:
     """Weights of windows [B, Q, W] at their places in the source: [B, Q, S].
 
     Reads, for every source position, its place in the window: nothing is added up.
+    Where there is none, it is `outside`.
     """
     width = weights.shape[-1]
     place = ops.arange(source_length, dtype="int32") - start
     inside = (place >= 0) & (place < width)
     found = ops.take_along_axis(weights, ops.clip(place, 0, width - 1), axis=-1)
-    return ops.where(inside, found, 0.0)
+    return ops.where(inside, found, outside)
 
 
 def gaussian(positions: Tensor, centres: Tensor, half: int) -> Tensor:
-    """`exp(-(s - p_t)² / 2σ²)` with σ = D/2 (Eq. 10), in float32.
+    """`exp(-(s - p_t)² / 2σ²)` with σ = D/2 (Eq. 10), in the centres' dtype.
 
     Args:
         positions: s, int [B, Q, W].
-        centres: p_t, float32 [B, Q].
+        centres: p_t, float32 or float64 [B, Q].
         half: D, int.
     """
-    distance = ops.cast(positions, "float32") - centres[..., None]
+    distance = ops.cast(positions, centres.dtype) - ops.expand_dims(centres, -1)
     return ops.exp(-ops.square(distance) / (2 * (half / 2) ** 2))
 
 
@@ -117,15 +131,17 @@ class LocalAttention(LuongAttention):
             does not.
         renormalize: Whether the weights are made to sum to 1 again after it.
         **kwargs: `dropout`, `normalizer`, `hard`, `coverage`, `seed`,
-            `kernel_initializer` as in `LuongAttention`, `name`, `dtype`.
+            `kernel_initializer`, `kernel_regularizer`, `kernel_constraint` as in
+            `LuongAttention`, `name`, `dtype`.
 
     Call arguments:
         Those of `LuongAttention`; local-m depends on `positions`. Sources must be
-        padded on the right.
+        padded on the right, and have one axis of positions, [B, S, Hv].
 
     Returns:
         The context [B, Q, Hv]; with `return_attention_scores`, also the weights,
-        float32 [B, Q, S], zeros outside the windows.
+        float32 [B, Q, S], zeros outside the windows; with `return_logits`, then the
+        scores, before Eq. 10, and the lowest finite number outside the windows.
 
     Raises:
         ValueError, TypeError: An argument that is none of the above.
@@ -134,6 +150,10 @@ class LocalAttention(LuongAttention):
         >>> attention = kl.LocalAttention(window=10, alignment="predictive")
         >>> context = attention(decoder_states, encoder_states, value_mask=mask)
     """
+
+    source_axes = 1  # a window is a stretch of a line
+
+    position_kernel = Kernel()
 
     def __init__(
         self,
@@ -162,10 +182,10 @@ class LocalAttention(LuongAttention):
         """Makes the weights of Eq. 9."""
         if self.alignment == "predictive":
             units = self.units or query_units
-            self.position_kernel = self._add_kernel(
+            self.position_kernel = self.add_kernel(
                 "position_kernel", query_units, units
             )
-            self.position_scale = self._add_kernel("position_scale", units)
+            self.position_scale = self.add_kernel("position_scale", units)
 
     def _centres(self, query, positions, lengths, project):
         """p_t of every query (Eq. 9, or t for local-m).
@@ -177,15 +197,16 @@ class LocalAttention(LuongAttention):
             project: How to multiply by weights.
 
         Returns:
-            float32 [B, Q].
+            `weights_dtype` [B, Q].
         """
-        lengths = ops.cast(lengths, "float32")[:, None]
+        dtype = weights_dtype(query.dtype)
+        lengths = ops.expand_dims(ops.cast(lengths, dtype), 1)
         if self.alignment == "monotonic":
             last = ops.maximum(lengths - 1, 0.0)
-            return ops.minimum(ops.cast(positions, "float32"), last)
+            return ops.minimum(ops.cast(positions, dtype), last)
         hidden = ops.tanh(project(self.position_kernel, query))
-        scale = ops.cast(self.position_scale, "float32")
-        logit = ops.sum(ops.cast(hidden, "float32") * scale, axis=-1)
+        scale = ops.cast(self.position_scale, dtype)
+        logit = ops.sum(ops.cast(hidden, dtype) * scale, axis=-1)
         return lengths * ops.sigmoid(logit)
 
     def prepare(
@@ -206,25 +227,38 @@ class LocalAttention(LuongAttention):
         positions: Tensor | None = None,
         state: Sequence[Tensor] = (),
         mode: Mode = INFERENCE,
-    ) -> tuple[Tensor, Tensor, Sequence[Tensor]]:
+        attention_mask: Tensor | None = None,
+        return_logits: bool = False,
+    ) -> tuple[Any, ...]:
         """See `LuongAttention.attend`; `positions` are needed for local-m."""
         centres = self._centres(query, positions, memory.lengths, mode.project)
         window = window_around(centres, self.window, memory.mask)
-        coverage = None
+        if attention_mask is not None:
+            window = _masked(window, attention_mask)
+        seen = None
         if self.coverage:
-            coverage = ops.take_along_axis(state[0], window.index, axis=-1)
+            seen = ops.take_along_axis(state[0], window.index, axis=-1)
         keys = gather(memory.keys, window.index)
-        weights = self.align(query, keys, window.inside, coverage, mode.project)
-        focused = self._focus(weights, window, centres)
-        weights = self.choose(focused, mode.training)
-        noise = mode.noise.attention
+        weights = self.align(query, keys, window.inside, seen, mode.project)
+        weights = self.choose(self._focus(weights, window, centres), mode.training)
+        context = self._average(memory.values, weights, window, mode.noise.attention)
+        source_length = ops.shape(memory.mask)[1]
+        weights = scatter(weights, window.start, source_length)
+        state = [past + ops.cast(weights, past.dtype) for past in state]
+        if not return_logits:
+            return context, weights, state
+        logits = self.logits(query, keys, seen, mode.project)
+        logits = masked_logits(logits, window.inside)
+        logits = scatter(logits, window.start, source_length, LOWEST)
+        return context, weights, state, logits
+
+    def _average(self, values, weights, window, noise):
+        """The context [B, Q, Hv] by the weights of windows [B, Q, W]."""
         if noise is not None:  # [B, 1, S], of which the window's places [B, Q, W]
-            noise = gather(ops.swapaxes(noise, 1, 2), window.index)[..., 0]
-        values = gather(memory.values, window.index)
+            noise = ops.squeeze(gather(ops.swapaxes(noise, 1, 2), window.index), -1)
+        values = gather(values, window.index)
         kept = ops.expand_dims(ops.cast(dropped(weights, noise), values.dtype), 2)
-        context = ops.squeeze(ops.matmul(kept, values), 2)
-        weights = scatter(weights, window.start, ops.shape(memory.mask)[1])
-        return context, weights, [past + weights for past in state]
+        return ops.squeeze(ops.matmul(kept, values), 2)
 
     def _focus(self, weights, window, centres):
         """Eq. 10."""

@@ -11,8 +11,8 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_size
-from keras_luong.layers.decoder_cell import DecoderCell
 from keras_luong.layers.scores import matmul
+from keras_luong.layers.stacked_cell import StackedDecoderCell
 from keras_luong.types import Tensor
 
 
@@ -22,14 +22,14 @@ def maxout(x: Tensor) -> Tensor:
     return ops.maximum(pairs[..., 0], pairs[..., 1])  # of no row too
 
 
-class MaxoutCell(DecoderCell):
-    """A `DecoderCell` whose output is a maxout over state, previous word and context.
+class MaxoutCell(StackedDecoderCell):
+    """A decoder cell whose output is a maxout over state, previous word and context.
 
     Args:
         units: Size H of every recurrent layer.
         attention: An attention layer, or None.
         maxout_units: Size O of the output; half of `units` by default.
-        **kwargs: As in `DecoderCell`.
+        **kwargs: As in `StackedDecoderCell`.
     """
 
     def __init__(
@@ -37,7 +37,12 @@ class MaxoutCell(DecoderCell):
     ) -> None:
         super().__init__(units, attention, **kwargs)
         check_size("maxout_units", maxout_units, optional=True)
-        self.maxout_units = self.output_units = maxout_units or max(1, units // 2)
+        self.maxout_units = maxout_units or max(1, units // 2)
+
+    @property
+    def output_units(self) -> int:
+        """Size O of the output."""
+        return self.maxout_units
 
     def add_readout(self, name: str, rows: Any) -> keras.Variable:
         """A weight matrix of the output, [rows, 2 O]."""

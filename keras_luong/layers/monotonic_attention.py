@@ -11,7 +11,10 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_choice, check_not_negative
-from keras_luong.layers.attention import LuongAttention, Memory
+from keras_luong.layers.attention import LuongAttention
+from keras_luong.layers.memory import Memory
+from keras_luong.layers.normalizers import masked_logits
+from keras_luong.layers.projection import Project
 from keras_luong.layers.scores import Score
 from keras_luong.types import Tensor
 
@@ -118,10 +121,12 @@ class MonotonicAttention(LuongAttention):
             is to be hard.
         score_bias_init: Initial value of the bias: negative for long sources, so that
             the far ones are reached at all.
-        **kwargs: `max_source_length`, `dropout`, `hard`, `seed`, `kernel_initializer`
-            as in `LuongAttention`, `name`, `dtype`.
+        **kwargs: `max_source_length`, `dropout`, `hard`, `seed`, `kernel_initializer`,
+            `kernel_regularizer`, `kernel_constraint` as in `LuongAttention`, `name`,
+            `dtype`.
 
-    Call arguments, returns: As `LuongAttention`; weights may sum to less than 1.
+    Call arguments, returns: As `LuongAttention`, for sources of one axis of positions;
+    weights may sum to less than 1. Logits are the scores with their bias.
 
     Training the recursive mode inside a decoder's loop under XLA needs source lengths
     that are known when the graph is made; without XLA they may be any.
@@ -133,6 +138,8 @@ class MonotonicAttention(LuongAttention):
         >>> attention = kl.MonotonicAttention("general", sigmoid_noise=1.0, hard=True)
         >>> context = attention(decoder_states, encoder_states, value_mask=mask)
     """
+
+    source_axes = 1  # from left to right
 
     def __init__(
         self,
@@ -166,27 +173,39 @@ class MonotonicAttention(LuongAttention):
     def initial_state(self, memory: Memory, queries: int = 1) -> list[Tensor]:
         """The weights before the first query: all at the first position."""
         (nothing,) = super().initial_state(memory, queries)
-        return [nothing + ops.one_hot(0, ops.shape(memory.mask)[1], dtype="float32")]
+        return [
+            nothing + ops.one_hot(0, ops.shape(memory.mask)[1], dtype=nothing.dtype)
+        ]
 
-    def _weigh(self, query, memory, state, mode):
+    def _weigh(self, query, memory, mask, state, mode, return_logits):
         """See `LuongAttention`; the state is the weights of the query before."""
-        scores = self.score(query, memory.keys, project=mode.project)
-        scores = ops.cast(scores, "float32") + ops.cast(self.score_bias, "float32")
+        scores = self.logits(query, memory.keys, None, mode.project)
         if mode.training and self.sigmoid_noise:
-            if keras.backend.backend() == "jax":
-                raise ValueError(
-                    "On JAX a loop draws the same numbers at every step, so that "
-                    "sigmoid_noise must be 0 to train there. "
-                    f"Received: {self.sigmoid_noise}"
-                )
-            scores = scores + self.sigmoid_noise * keras.random.normal(
-                ops.shape(scores), dtype="float32", seed=self.seed_generator
-            )
+            scores = scores + self._draw_sigmoid_noise(ops.shape(scores), scores.dtype)
         hard = self.hard and not mode.training
-        stops = ops.cast(scores > 0, "float32") if hard else ops.sigmoid(scores)
-        stops = ops.where(ops.expand_dims(memory.mask, 1), stops, 0.0)
-        weights = monotonic_weights(stops, state[0], "hard" if hard else self.mode)
-        return weights, [weights]
+        stops = ops.cast(scores > 0, scores.dtype) if hard else ops.sigmoid(scores)
+        stops = ops.where(mask, stops, 0.0)
+        before = ops.cast(state[0], stops.dtype)
+        weights = monotonic_weights(stops, before, "hard" if hard else self.mode)
+        logits = [masked_logits(scores, mask)] if return_logits else []
+        return weights, [ops.cast(weights, state[0].dtype)], *logits
+
+    def logits(
+        self, query: Tensor, keys: Tensor, coverage: Any, project: Project
+    ) -> Tensor:
+        """The scores and their bias, of which a sigmoid makes the probabilities."""
+        scores = super().logits(query, keys, coverage, project)
+        return scores + ops.cast(self.score_bias, scores.dtype)
+
+    def _draw_sigmoid_noise(self, shape, dtype):
+        if keras.backend.backend() == "jax":
+            raise ValueError(
+                "On JAX a loop draws the same numbers at every step, so that "
+                "sigmoid_noise must be 0 to train there. "
+                f"Received: {self.sigmoid_noise}"
+            )
+        seed = self.seed_generator
+        return self.sigmoid_noise * keras.random.normal(shape, dtype=dtype, seed=seed)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

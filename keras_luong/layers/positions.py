@@ -27,10 +27,11 @@ class SinusoidalPositions(keras.layers.Layer):
         units = embedded.shape[-1]
         if positions is None:
             positions = ops.arange(ops.shape(embedded)[-2])
-        dimension = ops.arange(units, dtype="float32")
+        dtype = keras.backend.result_type(self.compute_dtype, "float32")
+        dimension = ops.arange(units, dtype=dtype)
         parity = dimension % 2
         wavelength = 10000.0 ** ((dimension - parity) / units)
-        angle = ops.cast(positions, "float32")[..., None] / wavelength
+        angle = ops.expand_dims(ops.cast(positions, dtype), -1) / wavelength
         encoding = ops.where(parity == 0, ops.sin(angle), ops.cos(angle))
         return embedded * units**0.5 + ops.cast(encoding, embedded.dtype)
 

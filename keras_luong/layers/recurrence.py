@@ -172,7 +172,34 @@ def _scan_backwards(step, inputs, states, constants, mask, mode):
     return tuple(ops.flip(y, 0) for y in outputs), finals
 
 
-class RecurrentLayers(keras.layers.Layer):
+class Dropping(keras.layers.Layer):
+    """Base of what has a dropout of its own: the rate, and its random numbers.
+
+    Args:
+        dropout: Rate of the dropout.
+        seed: Seed of the dropout.
+        **kwargs: Arguments of the next base, such as `name` and `dtype`.
+    """
+
+    def __init__(
+        self, dropout: float = 0.0, seed: int | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.dropout = check_rate("dropout", dropout)
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed)
+
+    def draw_noise(self, shape: Any, rate: float, training: Any) -> Tensor | None:
+        """Dropout multipliers of a shape; None where nothing is dropped."""
+        seed, dtype = self.seed_generator, self.compute_dtype
+        return cells.draw_noise(shape, rate, training, seed, dtype)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {**super().get_config(), "dropout": self.dropout, "seed": self.seed}
+
+
+class RecurrentLayers(Dropping):
     """Base of what is made of recurrent layers: their options, weights and dropout.
 
     Args:
@@ -188,8 +215,8 @@ class RecurrentLayers(keras.layers.Layer):
             al. 2016).
         kernel_initializer, recurrent_initializer, bias_initializer: As in
             `keras.layers.LSTM`.
-        seed: Seed of the dropout.
-        **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
+        **kwargs: `seed` of the dropout, `name`, `dtype` and other arguments of
+            `keras.layers.Layer`.
     """
 
     def __init__(
@@ -203,22 +230,18 @@ class RecurrentLayers(keras.layers.Layer):
         kernel_initializer: Any = "glorot_uniform",
         recurrent_initializer: Any = "orthogonal",
         bias_initializer: Any = "zeros",
-        seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(dropout=dropout, **kwargs)
         self.units = check_size("units", units)
         self.num_layers = check_size("num_layers", num_layers)
         self.cell_type = cell_type
         self.kind = cells.get_cell_type(cell_type)
-        self.dropout = check_rate("dropout", dropout)
         self.recurrent_dropout = check_rate("recurrent_dropout", recurrent_dropout)
         self.residual = check_flag("residual", residual)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.seed = seed
-        self.seed_generator = keras.random.SeedGenerator(seed)
 
     def make_layers(self, count: int, name: str) -> list[Any]:
         """Keras's layers `{name}_0`, `{name}_1`, ..., which have the weights."""
@@ -278,11 +301,6 @@ class RecurrentLayers(keras.layers.Layer):
             return cudnn.scan_layer(layer, x, states, mask, backwards, otherwise=loop)
         return loop()
 
-    def draw_noise(self, shape: Any, rate: float, training: Any) -> Tensor | None:
-        """Dropout multipliers of a shape; None where nothing is dropped."""
-        seed, dtype = self.seed_generator, self.compute_dtype
-        return cells.draw_noise(shape, rate, training, seed, dtype)
-
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {
@@ -290,9 +308,7 @@ class RecurrentLayers(keras.layers.Layer):
             "units": self.units,
             "num_layers": self.num_layers,
             "cell_type": self.cell_type,
-            "dropout": self.dropout,
             "recurrent_dropout": self.recurrent_dropout,
             "residual": self.residual,
             **cells.serialized_initializers(self),
-            "seed": self.seed,
         }

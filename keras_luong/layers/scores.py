@@ -5,77 +5,35 @@ Keys are shared by all queries, [B, S, Hk], or, where local attention gathered a
 window around each query, the query's own: [B, Q, W, Hk].
 
 A score multiplies by weight matrices, and by keys, only through the
-`project(weights, inputs)` that it is handed, so that a recurrence can take their
-gradients out of its loop (`keras_luong.layers.recurrence`).
+`project(weights, inputs)` that it is handed, see `keras_luong.layers.projection`.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable
-from typing import Any, TypeAlias
+import weakref
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_luong.checks import check_size
+from keras_luong.layers.normalizers import weights_dtype
+from keras_luong.layers.projection import Project as Project
+from keras_luong.layers.projection import dot as dot
+from keras_luong.layers.projection import matmul as matmul
+from keras_luong.layers.quantization import (
+    KERNEL_OPTIONS,
+    Kernel,
+    Quantizable,
+    kernel_config,
+)
 from keras_luong.types import Shape, Tensor
-
-#: A function like `matmul`.
-Project: TypeAlias = Callable[..., Tensor]
-
-
-def matmul(
-    weights: Any, inputs: Any, transposed: bool = False, bias: Tensor | None = None
-) -> Tensor:
-    """`inputs @ weights + bias`: what a `project` does.
-
-    Args:
-        weights: A matrix [n, m]; a tuple of them, whose products are summed; or one
-            for each sentence, [B, n, m]. They must be the same at every step of a
-            recurrence.
-        inputs: [..., n], a tuple of them, or [B, Q, n].
-        transposed: Whether each sentence's matrix is given as [B, m, n].
-        bias: [m], or None.
-
-    Returns:
-        [..., m] or [B, Q, m].
-    """
-    product = _matmul(weights, inputs, transposed)
-    return product if bias is None else product + ops.cast(bias, product.dtype)
-
-
-def _matmul(weights, inputs, transposed):
-    if isinstance(weights, tuple):
-        return sum(_flat_matmul(x, w) for w, x in zip(weights, inputs, strict=True))
-    if len(weights.shape) == 2:
-        return _flat_matmul(inputs, weights)
-    if not transposed:
-        return ops.matmul(inputs, weights)
-    # Transposing the inputs and the product is cheaper than transposing the keys.
-    turned = ops.matmul(weights, ops.transpose(inputs, (0, 2, 1)))
-    return ops.transpose(turned, (0, 2, 1))
-
-
-def _flat_matmul(x, weight):
-    # Leading axes are flattened first: TensorFlow would otherwise broadcast the weights
-    # over the batch, and so would their gradient.
-    weight = ops.cast(weight, x.dtype)  # of mixed precision
-    if len(x.shape) == 2:
-        return ops.matmul(x, weight)
-    product = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), weight)
-    return ops.reshape(product, (*ops.shape(x)[:-1], weight.shape[-1]))
-
-
-def dot(query: Tensor, key: Tensor, project: Project = matmul) -> Tensor:
-    """`hᵀ h̄` of queries [B, Q, H] with shared [B, S, H] or own [B, Q, W, H] keys."""
-    if len(key.shape) == 3:
-        return project(key, query, transposed=True)
-    return ops.squeeze(ops.matmul(key, query[..., None]), -1)
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class Score(keras.layers.Layer):
+class Score(Quantizable, keras.layers.Layer):
     """A score function: dot product of query and key unless a subclass says otherwise.
 
     To write your own, subclass it: make weights in `build`, do what depends on the
@@ -83,18 +41,34 @@ class Score(keras.layers.Layer):
     `call` (it runs for every target word). `call` must take `project` and multiply with
     it by matrices that no target word changes (weights, keys): training is faster then.
 
+    Keys are [B, S, Hk], or, in `LocalAttention`, the window of each query: [B, Q, W,
+    Hk]. `call` of this class and `dot` take both; with any other operation, add an axis
+    to shared keys first (`key if len(key.shape) == 4 else ops.expand_dims(key, 1)`).
+    Register the class with Keras to save models that have it. One score may serve
+    several attention layers of a model; `keras.models.clone_model` gives each its own.
+
+    Call arguments:
+        query: [B, Q, Hq].
+        key: Prepared keys: [B, S, Hk] or [B, Q, W, Hk].
+        project: How to multiply by matrices, see `matmul`.
+
+    Returns:
+        Scores [B, Q, S] or [B, Q, W].
+
     Example:
-        >>> class BiasedGeneral(kl.Score):
+        >>> @keras.saving.register_keras_serializable("mine")
+        ... class BiasedGeneral(kl.Score):
         ...     def build(self, query_shape, key_shape):
-        ...         shape = (query_shape[-1], key_shape[-1])
-        ...         self.kernel = self.add_weight(shape=shape, name="kernel")
-        ...         self.bias = self.add_weight(shape=shape[1:], name="bias")
+        ...         of_query, of_key = (query_shape[-1], 8), (key_shape[-1], 8)
+        ...         self.query_kernel = self.add_weight(of_query, name="query_kernel")
+        ...         self.key_kernel = self.add_weight(of_key, name="key_kernel")
+        ...         self.bias = self.add_weight((8,), "zeros", name="bias")
         ...
         ...     def prepare(self, key):
-        ...         return key + self.bias
+        ...         return kl.layers.scores.matmul(self.key_kernel, key) + self.bias
         ...
         ...     def call(self, query, key, project=kl.layers.scores.matmul):
-        ...         return super().call(project(self.kernel, query), key, project)
+        ...         return super().call(project(self.query_kernel, query), key, project)
         >>> attention = kl.LuongAttention(BiasedGeneral())
     """
 
@@ -104,6 +78,8 @@ class Score(keras.layers.Layer):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True  # the attention takes care of masks
+        #: The attention layers that have it: `LuongAttention` adds itself.
+        self.owners: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
         """Makes the weights for queries [B, Q, Hq] and unprepared keys [B, S, Hv]."""
@@ -117,12 +93,31 @@ class Score(keras.layers.Layer):
         return dot(query, key, project)
 
     def key_units(self, query_shape: Shape, key_shape: Shape) -> Any:
-        """Size Hk of the keys that `prepare` makes."""
-        return key_shape[-1]
+        """Size Hk of the keys that `prepare` makes, of a score that is built."""
+        prepare = keras.layers.Lambda(lambda key: self.prepare(key))
+        return prepare.compute_output_shape(key_shape)[-1]
 
     def compute_output_shape(self, query_shape: Shape, key_shape: Shape) -> Shape:
         """[B, Q, S], or [B, Q, W] for gathered keys."""
         return (*query_shape[:-1], key_shape[-2])
+
+    def quantize(
+        self, mode: str | None = None, type_check: bool = True, config: Any = None
+    ) -> None:
+        """See `Quantizable`; what attention layers have beside it goes along.
+
+        A model quantizes only layers that have no others in them, which an attention
+        layer has: its score.
+        """
+        if self.weights and not self._kernel_names():
+            raise NotImplementedError(
+                f"{type(self).__name__} cannot be quantized: none of its weights is a "
+                "keras_luong.layers.quantization.Kernel."
+            )
+        super().quantize(mode, type_check, config)
+        for attention in self.owners:
+            if attention.built and attention.quantization_mode is None:
+                attention.quantize(mode)
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -169,44 +164,44 @@ class CosineScore(DotScore):
 
 
 def _unit_length(x):
-    square = ops.sum(ops.square(ops.cast(x, "float32")), axis=-1, keepdims=True)
+    wide = ops.cast(x, weights_dtype(x.dtype))  # half precision would overflow
+    square = ops.sum(ops.square(wide), axis=-1, keepdims=True)
     return x * ops.cast(ops.rsqrt(ops.maximum(square, 1e-12)), x.dtype)
 
 
 class _WeightedScore(Score):
-    """Base of scores with weights: their initializer and width."""
+    """Base of scores with weights: how they are made, and their width."""
 
-    _options: tuple[str, ...] = ("kernel_initializer",)
+    _options: tuple[str, ...] = KERNEL_OPTIONS
 
     def __init__(
         self,
         units: int | None = None,
         kernel_initializer: Any = "glorot_uniform",
+        kernel_regularizer: Any = None,
+        kernel_constraint: Any = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.units = units
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-
-    def _add_kernel(self, name: str, *shape: int | None) -> keras.Variable:
-        # Two weights from one unseeded initializer object would be equal.
-        initializer = self.kernel_initializer.clone()
-        return self.add_weight(shape=shape, name=name, initializer=initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.kernel_constraint = keras.constraints.get(kernel_constraint)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        initializer = keras.initializers.serialize(self.kernel_initializer)
-        config = {"units": self.units, "kernel_initializer": initializer}
-        return {**super().get_config(), **config}
+        return {**super().get_config(), "units": self.units, **kernel_config(self)}
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
 class GeneralScore(_WeightedScore):
     """`h_tᵀ W_a h̄_s` (Eq. 8, general). Weight: `kernel` [Hq, Hv]."""
 
+    kernel = Kernel()
+
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
         """Makes `kernel` [Hq, Hv]."""
-        self.kernel = self._add_kernel("kernel", query_shape[-1], key_shape[-1])
+        self.kernel = self.add_kernel("kernel", query_shape[-1], key_shape[-1])
 
     def key_units(self, query_shape: Shape, key_shape: Shape) -> Any:
         """The query's size."""
@@ -238,13 +233,15 @@ class ScaledGeneralScore(GeneralScore):
 class _TwoKernelScore(_WeightedScore):
     """Base of scores that map query and key to one space of `key_units`."""
 
-    _options = ("units", "kernel_initializer")
+    _options = ("units", *KERNEL_OPTIONS)
+    query_kernel = Kernel()
+    value_kernel = Kernel()
 
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
         """Makes `query_kernel` and `value_kernel`."""
         units = self.key_units(query_shape, key_shape)
-        self.query_kernel = self._add_kernel("query_kernel", query_shape[-1], units)
-        self.value_kernel = self._add_kernel("value_kernel", key_shape[-1], units)
+        self.query_kernel = self.add_kernel("query_kernel", query_shape[-1], units)
+        self.value_kernel = self.add_kernel("value_kernel", key_shape[-1], units)
 
     def prepare(self, key: Tensor) -> Tensor:
         """The source's half."""
@@ -262,7 +259,7 @@ class ConcatScore(_TwoKernelScore):
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
         """Makes `query_kernel`, `value_kernel` and `scale`."""
         super().build(query_shape, key_shape)
-        self.scale = self._add_kernel("scale", self.key_units(query_shape, key_shape))
+        self.scale = self.add_kernel("scale", self.key_units(query_shape, key_shape))
 
     def key_units(self, query_shape: Shape, key_shape: Shape) -> Any:
         """The width in which query and key are added."""
@@ -335,7 +332,8 @@ class LocationScore(_WeightedScore):
     [Hq, max_source_length].
     """
 
-    _options = ("max_source_length", "kernel_initializer")
+    _options = ("max_source_length", *KERNEL_OPTIONS)
+    kernel = Kernel()
 
     def __init__(self, max_source_length: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -349,7 +347,7 @@ class LocationScore(_WeightedScore):
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
         """Makes `kernel` [Hq, max_source_length]."""
         length = self.max_source_length
-        self.kernel = self._add_kernel("kernel", query_shape[-1], length)
+        self.kernel = self.add_kernel("kernel", query_shape[-1], length)
 
     def call(self, query: Tensor, key: Tensor, project: Project = matmul) -> Tensor:
         """Scores of the first S positions; -inf past `max_source_length`."""
@@ -387,6 +385,8 @@ def make_score(
     units: int | None = None,
     max_source_length: int | None = None,
     kernel_initializer: Any = None,
+    kernel_regularizer: Any = None,
+    kernel_constraint: Any = None,
     dtype: Any = None,
 ) -> Score:
     """Returns the Score named by `score_mode`, or `score_mode` itself if it is one.
@@ -398,13 +398,17 @@ def make_score(
         max_source_length: Number of positions of "location", which needs it; the
             others don't.
         kernel_initializer: Initializer of the weights; Glorot uniform by default.
+        kernel_regularizer: Regularizer of the matrices, and of v_a.
+        kernel_constraint: Constraint on them.
         dtype: Dtype policy of the score.
 
     Raises:
         ValueError: An unknown name, or a size that is missing or not positive.
-        TypeError: `score_mode` is neither a name nor a `Score`.
+        TypeError: `score_mode` is neither a name nor a `Score`, or its `call` doesn't
+            take `project`.
     """
     if isinstance(score_mode, Score):
+        _check_takes_project(score_mode)
         return score_mode
     if not isinstance(score_mode, str) or score_mode not in SCORES:
         error = ValueError if isinstance(score_mode, str) else TypeError
@@ -418,6 +422,18 @@ def make_score(
             "max_source_length", max_source_length, optional=True
         ),
         "kernel_initializer": kernel_initializer or "glorot_uniform",
+        "kernel_regularizer": kernel_regularizer,
+        "kernel_constraint": kernel_constraint,
     }
     score = SCORES[score_mode]
     return score(dtype=dtype, **{name: options[name] for name in score._options})
+
+
+def _check_takes_project(score):
+    parameters = inspect.signature(score.call).parameters.values()
+    if not any(p.name == "project" or p.kind == p.VAR_KEYWORD for p in parameters):
+        raise TypeError(
+            f"{type(score).__name__}.call must take project, and multiply by matrices "
+            "with it: def call(self, query, key, project=matmul). Received: "
+            f"def call{inspect.signature(score.call)}"
+        )

@@ -13,7 +13,12 @@ from keras_luong.layers.cells import CellInput
 from keras_luong.layers.decoder_cell import CellStates, DecoderCell
 from keras_luong.layers.maxout_cell import MaxoutCell, maxout
 from keras_luong.layers.recurrence import INFERENCE, Mode
-from keras_luong.models.seq2seq import Seq2Seq, cell_options, make_attention
+from keras_luong.models.seq2seq import (
+    NO_ATTENTIONAL_VECTOR,
+    Seq2Seq,
+    cell_options,
+    make_attention,
+)
 from keras_luong.types import Tensor
 
 
@@ -30,7 +35,7 @@ class BahdanauDecoderCell(MaxoutCell):
         units: Size H of every recurrent layer; the top one's state is the query.
         attention: An attention layer; "concat" is the paper's score.
         maxout_units: Size O of the output; half of `units` by default.
-        **kwargs: As in `DecoderCell`.
+        **kwargs: As in `StackedDecoderCell`.
 
     Call arguments, returns: As `DecoderCell`.
 
@@ -80,7 +85,7 @@ class Bahdanau2015(Seq2Seq):
         >>> model = kl.Seq2Seq.from_preset("bahdanau2015", 30000, 30000)
     """
 
-    fixed = {"bidirectional": True, "bridge": "dense", "input_feeding": False}
+    fixed = {"bidirectional": True, "bridge": "dense", **NO_ATTENTIONAL_VECTOR}
     required = ("attention",)
 
     @classmethod

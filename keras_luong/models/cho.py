@@ -16,7 +16,7 @@ from keras_luong.layers.decoder_cell import CellStates, DecoderCell
 from keras_luong.layers.maxout_cell import MaxoutCell, maxout
 from keras_luong.layers.recurrence import INFERENCE, Mode
 from keras_luong.layers.scores import matmul
-from keras_luong.models.seq2seq import Seq2Seq, cell_options
+from keras_luong.models.seq2seq import NO_ATTENTIONAL_VECTOR, Seq2Seq, cell_options
 from keras_luong.types import Tensor
 
 
@@ -48,7 +48,7 @@ class ChoDecoderCell(MaxoutCell):
     Args:
         units: Size H of every recurrent layer and of c.
         maxout_units: Size O of the output; half of `units` by default.
-        **kwargs: As in `DecoderCell`, without attention.
+        **kwargs: As in `StackedDecoderCell`, without attention.
 
     Call arguments, returns: As `DecoderCell`; the weights are zeros.
 
@@ -139,7 +139,7 @@ class Cho2014(Seq2Seq):
         "bidirectional": False,
         "reverse_source": False,
         "bridge": None,
-        "input_feeding": False,
+        **NO_ATTENTIONAL_VECTOR,
     }
 
     @classmethod

@@ -16,7 +16,9 @@ from keras_luong.layers.cells import CellInput
 from keras_luong.layers.decoder_cell import CellStates, DecoderCell
 from keras_luong.layers.encoder import RecurrentEncoder
 from keras_luong.layers.recurrence import INFERENCE, Mode
+from keras_luong.layers.stacked_cell import StackedDecoderCell
 from keras_luong.models.seq2seq import (
+    NO_ATTENTIONAL_VECTOR,
     Seq2Seq,
     cell_options,
     make_attention,
@@ -26,7 +28,7 @@ from keras_luong.types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class GNMTDecoderCell(DecoderCell):
+class GNMTDecoderCell(StackedDecoderCell):
     """A decoder step whose bottom layer attends: `h¹_t → a_t → c_t → h²_t ... hᴸ_t`.
 
     The bottom layer reads the previous word and the previous context; every other reads
@@ -35,7 +37,7 @@ class GNMTDecoderCell(DecoderCell):
     Args:
         units: Size H of every recurrent layer.
         attention: An attention layer.
-        **kwargs: As in `DecoderCell`; `residual=True` is the paper's. As in
+        **kwargs: As in `StackedDecoderCell`; `residual=True` is the paper's. As in
             tensorflow/nmt the first layer above the bottom has no residual yet.
 
     Call arguments, returns: As `DecoderCell`.
@@ -88,7 +90,11 @@ class GNMT(Seq2Seq):
         >>> model = kl.Seq2Seq.from_preset("gnmt", 32000, 32000)
     """
 
-    fixed = {"bidirectional": False, "reverse_source": False, "input_feeding": False}
+    fixed = {
+        "bidirectional": False,
+        "reverse_source": False,
+        **NO_ATTENTIONAL_VECTOR,
+    }
     required = ("attention",)
 
     @classmethod

@@ -9,6 +9,7 @@ from typing import Any
 
 from keras import ops
 
+from keras_luong.layers.scores import matmul
 from keras_luong.types import Tensor
 
 
@@ -37,6 +38,8 @@ class Restricted:
         kernel = ops.transpose(kernel) if is_embedding else kernel
         layer = model.target_embedding if is_embedding else model.output_layer
         self.kernel = ops.cast(kernel, layer.compute_dtype)
+        bias = model.output_bias()
+        self.bias = None if bias is None else ops.take(bias, ids, axis=0)
 
     def encode(self, source: Tensor) -> tuple[Any, Any]:
         """As the model; a sentence's words are part of its memory."""
@@ -49,7 +52,8 @@ class Restricted:
         """As the model, with logits [B, K, M]. The tokens are ids of all words."""
         memory, allowed = memory
         features, state, weights = self.model.step_features(tokens, state, memory)
-        scores = ops.matmul(ops.cast(features, self.kernel.dtype), self.kernel)
+        features = ops.cast(features, self.kernel.dtype)
+        scores = matmul(self.kernel, features, bias=self.bias)
         scores = ops.cast(scores, "float32")
         scores = ops.where(ops.expand_dims(allowed, 1), scores, float("-inf"))
         return scores, state, weights

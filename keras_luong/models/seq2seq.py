@@ -159,6 +159,10 @@ class Seq2Seq(TranslationModel):
             config.units,
             make_attention(config, dtype),
             input_feeding=config.input_feeding,
+            attentional_activation=config.attentional_activation,
+            attentional_bias=config.attentional_bias,
+            use_attentional_vector=config.use_attentional_vector,
+            output_attention=config.output_attention,
             **cell_options(config, dtype),
         )
 
@@ -185,6 +189,16 @@ def _dropped(x, rate, noise_shape, name):
     if not rate:
         return x
     return keras.layers.Dropout(rate, noise_shape, name=name, dtype=x.dtype)(x)
+
+
+#: What a model fixes whose decoder has no attentional vector.
+NO_ATTENTIONAL_VECTOR = {
+    "input_feeding": False,
+    "attentional_activation": "tanh",
+    "attentional_bias": False,
+    "use_attentional_vector": True,
+    "output_attention": True,
+}
 
 
 def initializers(config: Any) -> dict[str, Any]:

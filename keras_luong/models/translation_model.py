@@ -85,7 +85,7 @@ class TranslationModel(FusedModel):
         if config.tie_embeddings is None:
             layers.output_layer = keras.layers.Dense(
                 config.target_vocab_size,
-                use_bias=False,
+                use_bias=getattr(config, "output_bias", False),
                 kernel_initializer=cls.output_initializer(config),
                 dtype=dtype,
                 name="output",
@@ -194,6 +194,10 @@ class TranslationModel(FusedModel):
         if self.output_layer is None:
             return self.target_embedding.embeddings, True
         return self.output_layer.kernel, False
+
+    def output_bias(self) -> Tensor | None:
+        """The output layer's bias [V], if it has one."""
+        return None if self.output_layer is None else self.output_layer.bias
 
     def cast_weights(self) -> list[tuple[keras.Variable, Tensor]]:
         """Pairs of a weight and what to read in its place, under mixed precision.

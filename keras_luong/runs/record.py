@@ -14,6 +14,7 @@ from typing import Any
 import keras
 
 from keras_luong.decoding.beam import BeamSearch
+from keras_luong.decoding.special_tokens import SpecialTokens
 from keras_luong.files import TEMPORARY, write_json
 from keras_luong.runs.directory import RunDirectory, read_json
 
@@ -64,13 +65,23 @@ def write_record(
             "library": f"keras_luong {metadata.version('keras_luong')}",
             "keras": keras.__version__,
             "model": {"class": class_name, "config": model.get_config()},
-            "search": dataclasses.asdict(search),
+            "search": _search_fields(search),
             "max_source_length": max_source_length,
             "settings": dict(settings),
             "sample": sample,
             **({} if corpus is None else {"corpus": dict(corpus)}),
         },
     )
+
+
+def _search_fields(search: BeamSearch) -> dict[str, Any]:
+    """Returns the fields; special ids only where they are not the library's.
+
+    Versions that know no others can read the file then.
+    """
+    fields = dataclasses.asdict(search)
+    usual = dataclasses.asdict(SpecialTokens()).items()
+    return {name: x for name, x in fields.items() if (name, x) not in usual}
 
 
 def read_record(run_dir: str | Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_luong.compat import flat_layers
+from keras_luong.compat import flat_layers, get_keras_mask, made_by
 from keras_luong.layers import cudnn
 from keras_luong.training.losses import SequenceCrossentropy
 from keras_luong.training.metrics import TokenMean
@@ -21,8 +21,9 @@ class FusedModel(keras.Model):
     On TensorFlow, compiled with a `SequenceCrossentropy` and no metrics but this
     library's, `fit` and `evaluate` compute the output layer and the loss together, see
     `keras_luong.training.linear_crossentropy`. With any other loss, metric or backend,
-    and where XLA compiles the step (it would have to know how many chunks there are),
-    they are Keras's own, with the same results; but R-Drop is refused there.
+    where XLA compiles the step (it would have to know how many chunks there are), and
+    in a subclass with a `call`, `compute_loss` or output layer of its own, they are
+    Keras's own, with the same results; but R-Drop is refused there.
 
     Args:
         inputs: Inputs of a functional model.
@@ -30,18 +31,24 @@ class FusedModel(keras.Model):
         outputs: Logits [B, T, V].
         **kwargs: `name` and other arguments of `keras.Model`.
 
-    A subclass has `output_weights`.
+    A subclass has `output_weights`, and maybe an `output_bias`.
     """
 
     def __init__(self, inputs: Any, features: Any, outputs: Any, **kwargs: Any) -> None:
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
         # The model without its output layer. A method, so that Keras does not track its
         # layers a second time.
-        self._compute_features = keras.Model(inputs, features).__call__
+        graph = keras.Model(inputs, features)
+        self._compute_features = graph.__call__
+        self._graph_class = type(graph)  # of Keras
 
     def output_weights(self) -> tuple[Tensor, bool]:
         """The output layer's matrix, and whether it is an embedding [V, H]."""
         raise TypeError(f"{type(self).__name__} must say: def output_weights")
+
+    def output_bias(self) -> Tensor | None:
+        """The output layer's bias [V], if it has one."""
+        return None
 
     def compile(
         self,
@@ -64,8 +71,11 @@ class FusedModel(keras.Model):
         if jit_compile is True:
             cudnn.renounce(flat_layers(self))
         fused = _is_fused(loss, metrics or [], kwargs)
+        own = _own_parts(self) if fused else []
+        fused = fused and not own
         if jit_compile or not fused:
-            _refuse_r_drop(loss, f"jit_compile={jit_compile}, metrics={metrics}")
+            received = f"jit_compile={jit_compile}, metrics={metrics}, overridden={own}"
+            _refuse_r_drop(loss, received)
         options = {"metrics": metrics, "jit_compile": jit_compile, **kwargs}
         super().compile(optimizer=optimizer, loss=loss, **options)
         self._fused = fused
@@ -97,6 +107,21 @@ class FusedModel(keras.Model):
                 optimizer.build(self.trainable_variables)
         return super().make_train_function(force)
 
+    def fit(self, *args: Any, class_weight: Any = None, **kwargs: Any) -> Any:
+        """As `keras.Model.fit`, without `class_weight`.
+
+        Raises:
+            ValueError: `class_weight` is given. Keras looks for one class in each row
+                of labels, and takes the place of the highest id of a sentence for it.
+        """
+        if class_weight is not None:
+            raise ValueError(
+                "class_weight is for one label in a row, and here each has a sentence "
+                "of them. Give sample_weight [B, T], for instance the weight of each "
+                f"label. Received: class_weight={class_weight!r:.200}"
+            )
+        return super().fit(*args, **kwargs)
+
     def train_step(self, *args: Any) -> dict[str, Tensor]:
         """One step of `fit`."""
         if not self._fused or self.jit_compile:
@@ -119,12 +144,14 @@ class FusedModel(keras.Model):
             return super().test_step(*args)
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(*args)
         features = self._compute_features(x, training=False)
-        loss, scores = self._loss_of(features, y, sample_weight)
+        weights = _per_token(sample_weight, y, features)
+        loss, scores = self._loss_of(features, y, weights)
         return self._report(loss, scores, y)
 
     def _loss_of_one(self, x, y, sample_weight):
         features = self._compute_features(x, training=True)
-        return self._loss_of(features, y, sample_weight, training=True)
+        weights = _per_token(sample_weight, y, features)
+        return self._loss_of(features, y, weights, training=True)
 
     def _loss_of_two(self, x, y, sample_weight):
         """R-Drop: each sentence twice, both predictions of a word in adjacent rows."""
@@ -132,20 +159,20 @@ class FusedModel(keras.Model):
 
         twice = tf.nest.map_structure(lambda ids: ops.repeat(ids, 2, axis=0), x)
         features = self._compute_features(twice, training=True)
+        weights = _per_token(sample_weight, y, features)
         batch_size, length = ops.shape(y)
         units = features.shape[-1]
         features = ops.reshape(features, (batch_size, 2, length, units))
         features = ops.swapaxes(features, 1, 2)
-        pair = [ops.repeat(z, 2, axis=1) for z in (y, _per_token(sample_weight, y))]
+        pair = [ops.repeat(z, 2, axis=1) for z in (y, weights)]
         loss, scores = self._loss_of(features, pair[0], pair[1] / 2, training=True)
         return loss, tf.nest.map_structure(lambda score: score[::2], scores)
 
-    def _loss_of(self, features, y, sample_weight, training=False):
+    def _loss_of(self, features, y, weights, training=False):
         from keras_luong.training.linear_crossentropy import linear_crossentropy
 
         kernel, transposed = self.output_weights()
         labels = ops.reshape(ops.cast(y, "int32"), (-1,))
-        weights = _per_token(sample_weight, y)
         loss, scores = linear_crossentropy(
             ops.reshape(features, (-1, features.shape[-1])),
             kernel,
@@ -156,6 +183,7 @@ class FusedModel(keras.Model):
             training,
             self.loss.chunk,
             self.loss.r_drop if training else 0.0,
+            self.output_bias(),
         )
         # Replicas are summed, and each has all of the losses that layers add.
         return loss + sum(self.losses) / _replicas(), scores
@@ -183,11 +211,36 @@ class FusedModel(keras.Model):
         return self.get_metrics_result()
 
 
+def _own_parts(model):
+    """What a model computes otherwise than by its graph: names of attributes."""
+    names = "__call__", "call", "compute_loss", "compute_metrics"
+    own = [name for name in names if not _is_kerass(model, name)]
+    return own if _has_plain_output(model) else [*own, "output_layer"]
+
+
+def _is_kerass(model, name):
+    method = getattr(getattr(model, name), "__func__", None)
+    return method is getattr(model._graph_class, name)
+
+
+def _has_plain_output(model):
+    """Whether logits are features times `output_weights` and `output_bias`, no more."""
+    layer, (kernel, transposed) = made_by(model.outputs[0]), model.output_weights()
+    bias = model.output_bias()
+    if transposed:
+        plain = isinstance(layer, keras.layers.ReversibleEmbedding) and bias is None
+        plain = plain and layer.tie_weights and layer.logit_soft_cap is None
+        return plain and layer.embeddings is kernel
+    plain = isinstance(layer, keras.layers.Dense) and layer.bias is bias
+    plain = plain and layer.activation is keras.activations.linear
+    return plain and layer.kernel is kernel
+
+
 def _is_fused(loss, metrics, options):
     """Whether the output layer and the loss can be computed together."""
     return (
         keras.backend.backend() == "tensorflow"
-        and isinstance(loss, SequenceCrossentropy)
+        and _is_plain_loss(loss)
         and loss.chunk is not None
         and loss.reduction == "sum"
         and isinstance(metrics, (list, tuple))
@@ -197,24 +250,38 @@ def _is_fused(loss, metrics, options):
     )
 
 
+def _is_plain_loss(loss):
+    """Whether a loss is a `SequenceCrossentropy`, and not computed in its own way."""
+    kinds = SequenceCrossentropy, keras.losses.Loss
+    return isinstance(loss, SequenceCrossentropy) and all(
+        getattr(type(loss), name) is getattr(kind, name)
+        for kind, name in zip(kinds, ("call", "__call__"), strict=True)
+    )
+
+
 def _refuse_r_drop(losses, options):
     for loss in keras.tree.flatten(losses):
         if getattr(loss, "r_drop", 0):
             raise ValueError(
                 'r_drop needs one loss, with a chunk and reduction="sum", no metrics '
-                "but this library's, and TensorFlow without XLA. Received: loss="
+                "but this library's, TensorFlow without XLA, and a model that does not "
+                "override how its loss is computed. Received: loss="
                 f"{losses}, {loss.get_config()}, {options}, backend "
                 f"{keras.backend.backend()}"
             )
 
 
-def _per_token(weights, labels):
-    """Weights as Keras takes them, float32 [B, T]."""
+def _per_token(weights, labels, features):
+    """Weights as Keras takes them, float32 [B, T]: none where the features' mask is."""
     if weights is None:
         weights = ops.ones_like(labels)
     if len(weights.shape) < len(labels.shape):
         weights = ops.broadcast_to(weights[:, None], ops.shape(labels))
-    return ops.cast(weights, "float32")
+    weights, mask = ops.cast(weights, "float32"), get_keras_mask(features)
+    if mask is None:
+        return weights
+    copies = ops.shape(mask)[0] // ops.shape(labels)[0]  # two, in R-Drop
+    return weights * ops.cast(mask[::copies], "float32")
 
 
 def _takes_scores(metric):

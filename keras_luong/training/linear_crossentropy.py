@@ -40,6 +40,7 @@ def linear_crossentropy(
     training: bool = True,
     chunk: int = 2**24,
     r_drop: float = 0.0,
+    bias: tf.Tensor | tf.Variable | None = None,
 ) -> tuple[tf.Tensor, TokenScores]:
     """Cross-entropy of `softmax(features @ kernel)`, without ever holding all logits.
 
@@ -54,15 +55,18 @@ def linear_crossentropy(
         chunk: About how many logits are computed at once.
         r_drop: α of R-Drop, see `keras_luong.training.losses.SequenceCrossentropy`. If
             not 0, rows 2i and 2i + 1 are the same position, with different dropout.
+        bias: Of the logits, [V], or None.
 
     Returns:
-        The weighted sum of the losses, float32, differentiable in features and kernel
-        if `training`; and the `TokenScores` of each row [N], which are not.
+        The weighted sum of the losses, float32, differentiable in features, kernel
+        and bias if `training`; and the `TokenScores` of each row [N], which are not.
 
     Example:
         >>> total, scores = linear_crossentropy(h, model.output_layer.kernel, y, w)
         >>> perplexity = tf.exp(tf.reduce_mean(scores.nll))
     """
+    if bias is not None:
+        features, kernel = _with_bias(features, kernel, bias, transposed)
     weights = tf.convert_to_tensor(weights, tf.float32)
     # Half precision would lose gradients as small as the weights make them: inside, the
     # largest weight is 1, and its factor is multiplied in last.
@@ -89,6 +93,15 @@ def linear_crossentropy(
 
     total, *scores = run(features, tf.convert_to_tensor(kernel))
     return total, TokenScores(*map(tf.stop_gradient, scores))
+
+
+def _with_bias(features, kernel, bias, transposed):
+    """Features and kernel with one unit more, which is 1 and has the bias's row."""
+    ones = tf.ones([tf.shape(features)[0], 1], features.dtype)
+    axis = 1 if transposed else 0
+    row = tf.expand_dims(tf.convert_to_tensor(bias), axis)
+    kernel = tf.concat([tf.convert_to_tensor(kernel), row], axis)
+    return tf.concat([features, ones], -1), kernel
 
 
 class _Rows(NamedTuple):

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from keras_luong.decoding.hypotheses import IMPOSSIBLE, Hypotheses
-from keras_luong.decoding.stepping import follow, token_counts
+from keras_luong.decoding.sources import token_counts
+from keras_luong.decoding.stepping import follow
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID
 from keras_luong.text.batches import ended_rows
 from keras_luong.text.tokenizer import Tokenizer, known
@@ -110,10 +111,19 @@ def answers(
         "length": tf.where(empty, 0, hypotheses.lengths),
         "source_tokens": source_tokenizer.pieces(source.ids),
         "source_length": tf.where(source.empty, 0, token_counts(source.ids)),
-        "alignment": hypotheses.weights,
+        "alignment": attention_to(source.ids, hypotheses),
         "truncated": source.truncated,
         "log_probs": hypotheses.token_log_probs,
     }
+
+
+def attention_to(source_ids: tf.Tensor, hypotheses: Hypotheses) -> tf.Tensor:
+    """Returns the attention [B, N, T, S]; zeros for a model that has none."""
+    weights = hypotheses.weights
+    if weights.shape[-1] != 0:
+        return weights
+    size = tf.shape(source_ids)[1]
+    return tf.zeros([*tf.unstack(tf.shape(hypotheses.ids)), size])
 
 
 def _distinct(

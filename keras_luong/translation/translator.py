@@ -16,11 +16,12 @@ import tensorflow as tf
 from keras_luong.checks import check_size
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.forced import force
+from keras_luong.decoding.generation import SequenceGenerator
 from keras_luong.decoding.hypotheses import Hypotheses
+from keras_luong.decoding.special_tokens import SpecialTokens
 from keras_luong.decoding.stepping import (
     Search,
     StepModel,
-    check_step_model,
     vocab_size_of,
 )
 from keras_luong.progress import Progress
@@ -47,7 +48,7 @@ class Translator:
         tokenizers: A `TokenizerPair`, a `(source, target)` tuple, or one tokenizer for
             both languages.
         search: A `BeamSearch`, `GreedySearch`, `RandomSampling`, or anything else that
-            maps `(model, source_ids)` to `Hypotheses`. Default: `BeamSearch()`.
+            maps `(model, source)` to `Hypotheses`. Default: `BeamSearch()`.
         max_source_length: Most tokens to read of a text, without the end token. (At
             most 64 bytes are read for each token; ASCII white space around the text
             does not count.)
@@ -55,7 +56,7 @@ class Translator:
     Raises:
         TypeError: If an argument lacks the methods that are needed.
         ValueError: If `max_source_length` is below 1, or a tokenizer's vocabulary is
-            larger than the model's.
+            larger than the model's, or the search has other special ids.
 
     Example:
         >>> translator = Translator(model, tokenizers, BeamSearch(beam_width=5))
@@ -71,22 +72,18 @@ class Translator:
         max_source_length: int = 200,
     ):
         check_size("max_source_length", max_source_length)
-        check_step_model("`model`", model)
         self.model = model
         self.tokenizers = tokenizers
         self.search = BeamSearch() if search is None else search
-        self._searched, self._n_best = self.search, None
+        searched, self._n_best = self.search, None
         if isinstance(self.search, BeamSearch):
-            self._searched, self._n_best = self.search.with_spares(), self.search.n_best
+            searched, self._n_best = self.search.with_spares(), self.search.n_best
+        self._generator = SequenceGenerator(model, IDS, searched)
         self.max_source_length = max_source_length
         self.source_tokenizer, self.target_tokenizer = _sides(tokenizers)
         _check_vocabulary("source", self.source_tokenizer, model)
         _check_vocabulary("target", self.target_tokenizer, model)
-        if not callable(self.search):
-            raise TypeError(
-                "`search` must be callable as search(model, source_ids), such as "
-                f"BeamSearch(). Received: {search!r}"
-            )
+        _check_ids(self.search)
 
     @property
     def max_target_length(self) -> int:
@@ -144,7 +141,6 @@ class Translator:
             "truncated": source.truncated,
         }
 
-    @tf.function(input_signature=[IDS], autograph=False)
     def find(self, ids: tf.Tensor) -> Hypotheses:
         """Runs the search, in a graph of its own that all methods share.
 
@@ -156,7 +152,7 @@ class Translator:
             `Hypotheses`; if a `BeamSearch` looks for several, all that its beam has, as
             some of them may have the same text.
         """
-        return self._searched(self.model, ids)
+        return self._generator(ids)
 
     def translate(
         self,
@@ -315,7 +311,7 @@ class Translator:
         """Translates a batch in the graph, with given beginnings of translations."""
         source = self._read(text)
         prefix = self.target_tokenizer.encode(prefix).to_tensor(PAD_ID)
-        search: Any = self._searched  # not every search takes prefixes
+        search: Any = self._generator.search  # not every search takes prefixes
         found = search(self.model, source.ids, prefix)
         return self._explained(source, found, self._n_best)
 
@@ -428,6 +424,16 @@ def _sides(tokenizers: Any) -> tuple[Tokenizer, Tokenizer]:
                 f"`pieces`. Received: {tokenizers!r}"
             )
     return sides
+
+
+def _check_ids(search: Any) -> None:
+    """Raises ValueError if a search has other special ids than the tokenizers."""
+    usual = SpecialTokens().special_ids
+    if isinstance(search, SpecialTokens) and search.special_ids != usual:
+        raise ValueError(
+            f"The search must have the tokenizers' ids, {usual}; a model with other "
+            f"ids needs kl.generate or kl.SequenceGenerator. Received: {search!r}"
+        )
 
 
 def _check_vocabulary(side: str, tokenizer: Tokenizer, model: StepModel) -> None:

@@ -1,0 +1,151 @@
+"""Target sequences from anybody's model: `generate` now, `SequenceGenerator` to keep.
+
+Shapes: B sentences, N hypotheses of each, T target tokens, S source length.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_luong.decoding.beam import BeamSearch
+from keras_luong.decoding.hypotheses import Hypotheses
+from keras_luong.decoding.sources import Source, check_source
+from keras_luong.decoding.stepping import Search, StepModel, check_step_model
+
+
+def generate(
+    model: StepModel, source: Source, search: Search | None = None, **changes: Any
+) -> Hypotheses:
+    """Finds target sequences for a batch, by a model with `encode` and `step`.
+
+    The search is traced to a graph at the first call, and again only for another model,
+    search, or kind of source. The model's weights may change between calls.
+
+    Args:
+        model: A `StepModel`: your own, or one of this library.
+        source: What the model's `encode` reads: ids [B, S], features [B, S, F], images
+            [B, h, w, C] or other tensors or arrays of any dtype; or a tuple or dict of
+            them.
+        search: A `BeamSearch`, `GreedySearch` or `RandomSampling`. Default:
+            `BeamSearch()`.
+        **changes: Fields of the search that differ, such as `beam_width`, `max_length`,
+            `bos_id`, `eos_id` and `pad_id`.
+
+    Returns:
+        `Hypotheses`. `ids[:, 0]` are the best sequences, int32 [B, T].
+
+    Raises:
+        TypeError: If the model has no `encode` and `step`, or the search no such field.
+        ValueError: If a field or the source cannot be so.
+
+    Example:
+        >>> import keras_luong as kl
+        >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(20, 20, units=8))
+        >>> found = kl.generate(model, [[4, 5, 3]], beam_width=4, max_length=7)
+        >>> found.ids.shape[:2]
+        TensorShape([1, 1])
+        >>> samples = kl.generate(model, [[4, 5, 3]], kl.RandomSampling(num_samples=9))
+        >>> samples.ids.shape[:2]
+        TensorShape([1, 9])
+    """
+    check_step_model("model", model)
+    search = BeamSearch() if search is None else search
+    if changes:
+        search = dataclasses.replace(search, **changes)  # type: ignore[type-var]
+    return _traced(model, search)(check_source(source))
+
+
+#: Functions by model and search. A function does not keep its model alive.
+_functions: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+
+
+def _traced(model: StepModel, search: Search) -> Callable[[Source], Hypotheses]:
+    try:
+        functions = _functions.setdefault(model, {})
+        if search not in functions:
+            functions[search] = _function(weakref.ref(model), search)
+        return functions[search]
+    except TypeError:  # one of them has no hash, or the model no weak references
+        return _function(lambda: model, search)
+
+
+def _function(model: Callable[[], Any], search: Search) -> Any:
+    def find(source: Source) -> Hypotheses:
+        return search(model(), source)
+
+    return tf.function(find, autograph=False, reduce_retracing=True)
+
+
+class SequenceGenerator:
+    """A model with a search and the kind of source that it reads.
+
+    Called on a source it finds target sequences, in a graph that is traced once. It is
+    what `export_saved_model` and `export_tflite` take where the sequences are no text;
+    a `Translator` is one with tokenizers around it.
+
+    Args:
+        model: A `StepModel`: your own, or one of this library.
+        source: A `tf.TensorSpec` of what the model's `encode` reads, with None for
+            sizes that may change; or a tuple or dict of them.
+        search: A `BeamSearch`, `GreedySearch` or `RandomSampling`. Default:
+            `BeamSearch()`.
+
+    Raises:
+        TypeError: If the model has no `encode` and `step`, the source is no
+            `tf.TensorSpec`, or the search is not callable.
+
+    Call arguments:
+        source: Tensors or arrays of this kind.
+
+    Returns:
+        `Hypotheses`.
+
+    Example:
+        >>> import keras_luong as kl
+        >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(20, 20, units=8))
+        >>> ids = tf.TensorSpec([None, None], tf.int32)
+        >>> generator = kl.SequenceGenerator(model, ids, kl.GreedySearch(max_length=7))
+        >>> generator([[4, 5, 3], [6, 3, 0]]).ids.shape[:2]
+        TensorShape([2, 1])
+    """
+
+    def __init__(self, model: StepModel, source: Any, search: Search | None = None):
+        check_step_model("`model`", model)
+        for spec in tf.nest.flatten(source):
+            if not isinstance(spec, tf.TensorSpec):
+                raise TypeError(
+                    "source must be a tf.TensorSpec, or a tuple or dict of them. "
+                    f"Received: {source!r}"
+                )
+        self.model, self.source = model, source
+        self.search = BeamSearch() if search is None else search
+        if not callable(self.search):
+            raise TypeError(
+                "`search` must be callable as search(model, source), such as "
+                f"BeamSearch(). Received: {search!r}"
+            )
+        self._function = tf.function(
+            self._find, input_signature=[source], autograph=False
+        )
+
+    def __call__(self, source: Source) -> Hypotheses:
+        """Finds the hypotheses of a batch."""
+        read = keras.tree.map_structure_up_to(self.source, _as, source, self.source)
+        return self._function(read)
+
+    def _find(self, source: Source) -> Hypotheses:
+        return self.search(self.model, source)
+
+
+def _as(x: Any, spec: tf.TensorSpec) -> tf.Tensor:
+    """Returns a tensor of a spec's dtype, if it is one with another number of bits."""
+    x = tf.convert_to_tensor(x, dtype_hint=spec.dtype)
+    integers = x.dtype.is_integer and spec.dtype.is_integer
+    floats = x.dtype.is_floating and spec.dtype.is_floating
+    return tf.cast(x, spec.dtype) if integers or floats else x

@@ -1,0 +1,248 @@
+"""What an attention layer is called with, in Keras's two forms; checked, made uniform.
+
+Shapes: B batch, Q queries, Hq/Hv/Hk query/value/key units. A source has one axis [B, S,
+Hv], or several that are one to the attention: [B, h, w, Hv] has S = h w positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from keras_luong.checks import check_axes
+from keras_luong.layers.memory import Memory
+from keras_luong.types import Shape, Tensor
+
+FORMS = (
+    "attention(query, value), attention(query, value, key), or these in a list as in "
+    "keras.layers.Attention"
+)
+
+
+class AttentionInputs(NamedTuple):
+    """The tensors of a call; all but the first two may be None.
+
+    Attributes:
+        query: [B, Q, Hq].
+        value: [B, S, Hv] or [B, h, w, Hv].
+        key: Like `value`, [B, S, Hk].
+        query_mask: [B, Q].
+        value_mask: [B, S] or [B, h, w].
+        key_mask: Likewise.
+        attention_mask: [B, Q, S] or [B, Q, h, w].
+        positions: int [B or 1, Q].
+    """
+
+    query: Tensor
+    value: Tensor
+    key: Tensor | None
+    query_mask: Tensor | None
+    value_mask: Tensor | None
+    key_mask: Tensor | None
+    attention_mask: Tensor | None
+    positions: Tensor | None
+
+
+def read_inputs(
+    inputs: AttentionInputs, mask: Any = None, source_axes: int | None = None
+) -> AttentionInputs:
+    """The tensors of a call, of either form, checked.
+
+    Args:
+        inputs: The arguments of the call; a list of tensors as `query` is Keras's form.
+        mask: Keras's `mask` argument, a list, which replaces the three masks.
+        source_axes: How many axes of positions the source must have; any number by
+            default.
+
+    Returns:
+        The tensors, none of them in a list any more.
+
+    Raises:
+        ValueError, TypeError: There is one tensor only, or their ranks, sizes or dtypes
+            do not fit together.
+    """
+    inputs = _with_masks(_from_lists(inputs), mask)
+    _check(inputs, source_axes)
+    return inputs
+
+
+def unpack_shapes(query: Any, value: Any, key: Any) -> tuple[Shape, Shape, Shape]:
+    """Shapes [B, n, H] of query, value and key, given one by one or in a list."""
+    if query and isinstance(query[0], (list, tuple)):
+        query, value, key = _padded("query", query)
+    if value is None:
+        raise ValueError(
+            "An attention layer needs a query and a value: "
+            f"{FORMS}. Received one tensor: query.shape={tuple(query)}"
+        )
+    value, key = tuple(value), tuple(key or value)
+    return tuple(query), _in_a_row(value), _in_a_row(key)
+
+
+def _in_a_row(shape):
+    """[B, S, H] of the shape of a source [B, h, w, H]."""
+    return shape if len(shape) <= 3 else (shape[0], None, shape[-1])
+
+
+def _padded(name: str, items: Sequence[Any]) -> list[Any]:
+    if len(items) not in (2, 3):
+        raise ValueError(
+            f"{name} must have 2 or 3 elements, for query, value and perhaps key. "
+            f"Received: {len(items)}"
+        )
+    return [*items, None][:3]
+
+
+def _from_lists(inputs):
+    """Keras finds the implicit masks of a list, and hands them on in a list."""
+    if not isinstance(inputs.query, (list, tuple)):
+        return inputs
+    if inputs.value is not None:
+        raise ValueError(
+            f"Call it with a list or with several tensors: {FORMS}. Received both."
+        )
+    query, value, key = _padded("query", inputs.query)
+    inputs = inputs._replace(query=query, value=value, key=key)
+    if isinstance(inputs.query_mask, (list, tuple)):
+        query_mask, value_mask, key_mask = _padded("query_mask", inputs.query_mask)
+        inputs = inputs._replace(
+            query_mask=query_mask,
+            value_mask=value_mask if inputs.value_mask is None else inputs.value_mask,
+            key_mask=key_mask if inputs.key_mask is None else inputs.key_mask,
+        )
+    return inputs
+
+
+def _with_masks(inputs, mask):
+    """With Keras's `mask=[query_mask, value_mask]`, which replaces all others."""
+    if mask is None:
+        return inputs
+    if not isinstance(mask, (list, tuple)):
+        raise ValueError(
+            "mask must be a list, [query_mask, value_mask] or [query_mask, value_mask, "
+            f"key_mask]. Received: {type(mask).__name__}"
+        )
+    query_mask, value_mask, key_mask = _padded("mask", mask)
+    return inputs._replace(
+        query_mask=query_mask, value_mask=value_mask, key_mask=key_mask
+    )
+
+
+def _check(inputs, source_axes):
+    """Raises unless ranks, batch sizes and lengths fit together, and floats are floats.
+
+    Integers would have been averaged by weights that are rounded to 0.
+    """
+    for name, x in zip(inputs._fields, inputs, strict=True):
+        if hasattr(x, "row_splits") or getattr(x, "ragged", False):
+            raise TypeError(
+                f"{name} is ragged. Pass {name}.to_tensor(), and a mask such as "
+                f"tf.sequence_mask({name}.row_lengths())."
+            )
+    for name in ("query", "value", "key"):
+        x = getattr(inputs, name)
+        dtype = None if x is None else keras.backend.standardize_dtype(x.dtype)
+        if dtype and "float" not in dtype:
+            raise TypeError(f"{name} must be floating. Received: {name}.dtype={dtype}")
+    source = _source_names(inputs.value, source_axes)
+    axes = {
+        "query": ("query length", None),
+        "value": (*source, None),
+        "key": (*source, None),
+        "query_mask": ("query length",),
+        "value_mask": source,
+        "key_mask": source,
+        "attention_mask": ("query length", *source),
+        "positions": ("query length",),
+    }
+    check_axes(
+        **{
+            name: (x, _batch_name(x), *axes[name])
+            for name, x in zip(inputs._fields, inputs, strict=True)
+        }
+    )
+
+
+def _batch_name(x):
+    """A batch of 1 fits any other, as in `keras.layers.Attention`."""
+    return None if x is None or tuple(x.shape)[:1] == (1,) else "batch size"
+
+
+def _source_names(value, count):
+    rank = len(value.shape)
+    if count is None:
+        count = max(1, rank - 2)
+    if count == 1:
+        return ("source length",)
+    return tuple(f"source axis {i}" for i in range(1, count + 1))
+
+
+def shared_batch_size(*tensors: Tensor | None) -> Any:
+    """The batch size of tensors of which some have 1; None if all have the same.
+
+    What is not known when a graph is made is left to broadcasting.
+    """
+    there = [x for x in tensors if x is not None]
+    others = [x for x in there if x.shape[0] != 1]
+    if not others or len(others) == len(there):
+        return None
+    return ops.shape(others[0])[0]
+
+
+def spread(x: Tensor | None, batch_size: Any) -> Tensor | None:
+    """Repeats [1, ...] for a whole batch; leaves other tensors as they are."""
+    if x is None or x.shape[0] != 1:
+        return x
+    return ops.broadcast_to(x, (batch_size, *ops.shape(x)[1:]))
+
+
+def spread_memory(memory: Memory, batch_size: Any) -> Memory:
+    """A memory of one source, or with one mask, for a whole batch."""
+    return Memory(*[spread(x, batch_size) for x in memory])
+
+
+def flattened(x: Tensor | None, first: int, last: int) -> Tensor | None:
+    """Makes one axis of all but the `first` and the `last` so many of them."""
+    if x is None or len(x.shape) == first + 1 + last:
+        return x
+    shape = ops.shape(x)
+    return ops.reshape(x, (*shape[:first], -1, *shape[len(shape) - last :]))
+
+
+def as_source(x: Tensor, value: Tensor) -> Tensor:
+    """Gives [B, Q, S] the axes of a source [B, h, w, Hv]: [B, Q, h, w]."""
+    if len(value.shape) == 3:
+        return x
+    return ops.reshape(x, (*ops.shape(x)[:2], *ops.shape(value)[1:-1]))
+
+
+def combined_masks(*masks: Tensor | None) -> Tensor | None:
+    """True where all of them are that there are; None if there are none."""
+    there = [ops.cast(mask, "bool") for mask in masks if mask is not None]
+    for mask in there[1:]:
+        there[0] = ops.logical_and(there[0], mask)
+    return there[0] if there else None
+
+
+def pair_mask(
+    inputs: AttentionInputs, positions: Tensor, use_causal_mask: bool
+) -> Tensor | None:
+    """What each query may attend to: bool [B or 1, Q, S], or None for anything.
+
+    Raises:
+        ValueError: A causal mask of a source that has no order.
+    """
+    mask = flattened(inputs.attention_mask, 2, 0)
+    if not use_causal_mask:
+        return combined_masks(mask)
+    if len(inputs.value.shape) > 3:
+        raise ValueError(
+            "use_causal_mask=True needs a source of one axis, [B, S, Hv]. Received: "
+            f"value.shape={tuple(inputs.value.shape)}"
+        )
+    source = ops.arange(ops.shape(inputs.value)[1], dtype="int32")
+    positions = ops.expand_dims(ops.cast(positions, "int32"), -1)
+    return combined_masks(positions >= source, mask)

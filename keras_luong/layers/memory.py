@@ -1,0 +1,44 @@
+"""A memory: a source prepared for attention.
+
+Shapes: B batch, S source positions, Hv/Hk value/key units.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from keras import ops
+
+from keras_luong.types import Tensor
+
+
+class Memory(NamedTuple):
+    """A source prepared for attention: made once, then passed along, never stored.
+
+    Attributes:
+        values: What is averaged into the context: [B, S, Hv].
+        keys: What queries are scored against, projected already: [B, S, Hk].
+        mask: True where there is a word: bool [B, S].
+        lengths: True source lengths: int32 [B].
+    """
+
+    values: Tensor
+    keys: Tensor
+    mask: Tensor
+    lengths: Tensor
+
+
+def make_memory(values: Tensor, keys: Tensor, mask: Tensor | None = None) -> Memory:
+    """A `Memory` with its lengths; without a mask every position is a word."""
+    if mask is None:
+        mask = ops.ones(ops.shape(values)[:2], dtype="bool")
+    mask = ops.cast(mask, "bool")
+    # Weight 0 is not enough where padding holds NaN or infinity: 0 times it is NaN.
+    values, keys = blanked(values, mask), blanked(keys, mask)
+    return Memory(values, keys, mask, ops.sum(ops.cast(mask, "int32"), axis=-1))
+
+
+def blanked(x: Tensor, mask: Tensor) -> Tensor:
+    """Zeros where the mask [B, n] is False, even in the place of NaN: [B, n, H]."""
+    mask = ops.expand_dims(ops.cast(mask, "bool"), -1)
+    return ops.where(mask, x, ops.zeros_like(x))

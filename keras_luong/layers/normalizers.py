@@ -1,0 +1,172 @@
+"""Normalizers: what makes attention weights of scores.
+
+A normalizer is a function of scores [..., N] and a mask that broadcasts to them. Its
+weights are at least float32, exactly 0 where the mask is False, and sum to 1 where any
+of the mask is True.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import keras
+from keras import ops
+
+from keras_luong.types import Tensor
+
+#: What half precision may have overflowed to is brought back between these.
+LOWEST, HIGHEST = -3.4e38, 3.4e38
+
+#: A function like `masked_softmax`.
+Normalizer: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+
+
+def weights_dtype(dtype: Any) -> str:
+    """Dtype of the weights of scores of a dtype: float32, or float64 for float64."""
+    return keras.backend.result_type(keras.backend.standardize_dtype(dtype), "float32")
+
+
+def masked_logits(scores: Tensor, mask: Tensor) -> Tensor:
+    """Scores, finite, and at least float32: the lowest where `mask` is False."""
+    scores = ops.cast(scores, weights_dtype(scores.dtype))
+    return ops.where(mask, ops.minimum(scores, HIGHEST), LOWEST)
+
+
+def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
+    """Softmax over the last axis; exactly 0 where `mask` is False.
+
+    A row without any True is all zeros (`keras.layers.Attention` makes it uniform).
+
+    Args:
+        scores: [..., N] of any floating dtype.
+        mask: bool, broadcasts to the scores.
+
+    Returns:
+        float32 [..., N]; float64 where the scores are.
+    """
+    scores = masked_logits(scores, mask)
+    peak = ops.max(scores, axis=-1, keepdims=True, initial=LOWEST)
+    exponentials = ops.where(mask, ops.exp(scores - ops.stop_gradient(peak)), 0.0)
+    total = ops.sum(exponentials, axis=-1, keepdims=True)
+    return exponentials / ops.where(total > 0, total, 1.0)
+
+
+def sparsemax(scores: Tensor, mask: Tensor) -> Tensor:
+    """The nearest point of the simplex: many weights are exactly 0.
+
+    Martins & Astudillo 2016 (arXiv:1602.02068), Eq. 1 and Algorithm 1: `p_s = max(z_s -
+    τ, 0)`, with τ so that the weights sum to 1.
+
+    Args:
+        scores: [..., N] of any floating dtype.
+        mask: bool, broadcasts to the scores.
+
+    Returns:
+        float32 [..., N]; float64 where the scores are.
+
+    Example:
+        >>> attention = kl.LuongAttention("general", normalizer="sparsemax")
+    """
+    z = _below_the_highest(scores, mask)
+    ordered, rank = _ordered(z)
+    supported = 1 + rank * ordered > ops.cumsum(ordered, axis=-1)
+    inside = z >= _smallest(ordered, supported)
+    size = _count(inside, z.dtype)
+    threshold = (_sum(ops.where(inside, z, 0.0)) - 1) / size
+    return ops.where(mask, ops.relu(z - threshold), 0.0)
+
+
+def entmax15(scores: Tensor, mask: Tensor) -> Tensor:
+    """Entmax with α = 1.5, between softmax and sparsemax.
+
+    Peters, Niculae & Martins 2019 (arXiv:1905.05702), Algorithm 2: `p_s = max(z_s/2 -
+    τ, 0)²`, with τ so that the weights sum to 1.
+
+    Args:
+        scores: [..., N] of any floating dtype.
+        mask: bool, broadcasts to the scores.
+
+    Returns:
+        float32 [..., N]; float64 where the scores are.
+
+    Example:
+        >>> attention = kl.LuongAttention("general", normalizer="entmax15")
+    """
+    z = _below_the_highest(scores, mask, scale=0.5)
+    ordered, rank = _ordered(z)
+    mean = ops.cumsum(ordered, axis=-1) / rank
+    squares = ops.cumsum(ops.square(ordered), axis=-1)
+    spread = squares - rank * ops.square(mean)
+    supported = ordered >= mean - ops.sqrt(ops.relu((1 - spread) / rank))
+    inside = z >= _smallest(ordered, supported)
+    # The threshold once more, of those inside alone, as gradients are to see it.
+    size = _count(inside, z.dtype)
+    mean = _sum(ops.where(inside, z, 0.0)) / size
+    spread = _sum(ops.where(inside, ops.square(z - mean), 0.0))
+    threshold = mean - ops.sqrt(ops.maximum((1 - spread) / size, 1e-12))
+    return ops.where(mask, ops.square(ops.relu(z - threshold)), 0.0)
+
+
+def _below_the_highest(scores, mask, scale=1.0):
+    """Scores less their highest, not below -2: from -1 on no weight is above 0."""
+    scores = masked_logits(scores, mask)
+    peak = ops.max(scores, axis=-1, keepdims=True, initial=LOWEST)
+    below = scale * (scores - ops.stop_gradient(peak))
+    return ops.where(mask, ops.maximum(below, -2.0), -2.0)
+
+
+def _ordered(z):
+    """The scores from the highest on, without a gradient; 1, 2, 3, ... beside them."""
+    ordered = -ops.sort(-ops.stop_gradient(z), axis=-1)
+    return ordered, ops.cast(ops.arange(ops.shape(z)[-1]) + 1, z.dtype)
+
+
+def _smallest(ordered, supported):
+    """The lowest score that has a weight."""
+    lowest = ops.where(supported, ordered, 0.0)
+    return ops.min(lowest, axis=-1, keepdims=True, initial=0.0)
+
+
+def _sum(x):
+    return ops.sum(x, axis=-1, keepdims=True)
+
+
+def _count(inside, dtype):
+    return ops.maximum(_sum(ops.cast(inside, dtype)), 1.0)
+
+
+def hardened(weights: Tensor) -> Tensor:
+    """All of the weight [..., N] at the highest, the first of several; zeros stay."""
+    highest = ops.max(weights, axis=-1, keepdims=True, initial=0.0)
+    # Not argmax, for which Keras has operations on bits that LiteRT lacks.
+    winners = ops.logical_and(weights == highest, highest > 0)
+    places = ops.cumsum(ops.cast(winners, "int32"), axis=-1)
+    return ops.cast(ops.logical_and(winners, places == 1), weights.dtype)
+
+
+NORMALIZERS: dict[str, Normalizer] = {
+    "softmax": masked_softmax,
+    "sparsemax": sparsemax,
+    "entmax15": entmax15,
+}
+
+
+def get_normalizer(normalizer: str | Normalizer | None) -> Normalizer:
+    """The function of that name, or `normalizer` itself; softmax for None.
+
+    Raises:
+        ValueError: There is none of that name.
+        TypeError: It is neither a name nor a function.
+    """
+    if normalizer is None:
+        return masked_softmax
+    if isinstance(normalizer, str) and normalizer in NORMALIZERS:
+        return NORMALIZERS[normalizer]
+    if callable(normalizer):
+        return normalizer
+    error = ValueError if isinstance(normalizer, str) else TypeError
+    raise error(
+        f"normalizer must be one of {list(NORMALIZERS)} or a function of scores and "
+        f"mask. Received: {normalizer!r}"
+    )

@@ -1,0 +1,69 @@
+"""Products with what is the same at every step of a recurrence: weights and keys.
+
+Shapes: B batch, Q queries, S source positions, W window, H units.
+
+Whoever multiplies by such matrices does it only through the `project(weights, inputs)`
+that it is handed, so that a recurrence can take their gradients out of its loop
+(`keras_luong.layers.recurrence`). Outside of loops that is `matmul`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from keras import ops
+
+from keras_luong.types import Tensor
+
+#: A function like `matmul`.
+Project: TypeAlias = Callable[..., Tensor]
+
+
+def matmul(
+    weights: Any, inputs: Any, transposed: bool = False, bias: Tensor | None = None
+) -> Tensor:
+    """`inputs @ weights + bias`: what a `project` does.
+
+    Args:
+        weights: A matrix [n, m]; a tuple of them, whose products are summed; or one
+            for each sentence, [B, n, m]. They must be the same at every step of a
+            recurrence.
+        inputs: [..., n], a tuple of them, or [B, Q, n].
+        transposed: Whether each sentence's matrix is given as [B, m, n].
+        bias: [m], or None.
+
+    Returns:
+        [..., m] or [B, Q, m].
+    """
+    product = _matmul(weights, inputs, transposed)
+    return product if bias is None else product + ops.cast(bias, product.dtype)
+
+
+def _matmul(weights, inputs, transposed):
+    if isinstance(weights, tuple):
+        return sum(_flat_matmul(x, w) for w, x in zip(weights, inputs, strict=True))
+    if len(weights.shape) == 2:
+        return _flat_matmul(inputs, weights)
+    if not transposed:
+        return ops.matmul(inputs, weights)
+    # Transposing the inputs and the product is cheaper than transposing the keys.
+    turned = ops.matmul(weights, ops.transpose(inputs, (0, 2, 1)))
+    return ops.transpose(turned, (0, 2, 1))
+
+
+def _flat_matmul(x, weight):
+    # Leading axes are flattened first: TensorFlow would otherwise broadcast the weights
+    # over the batch, and so would their gradient.
+    weight = ops.cast(weight, x.dtype)  # of mixed precision
+    if len(x.shape) == 2:
+        return ops.matmul(x, weight)
+    product = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), weight)
+    return ops.reshape(product, (*ops.shape(x)[:-1], weight.shape[-1]))
+
+
+def dot(query: Tensor, key: Tensor, project: Project = matmul) -> Tensor:
+    """`hᵀ h̄` of queries [B, Q, H] with shared [B, S, H] or own [B, Q, W, H] keys."""
+    if len(key.shape) == 3:
+        return project(key, query, transposed=True)
+    return ops.squeeze(ops.matmul(key, ops.expand_dims(query, -1)), -1)

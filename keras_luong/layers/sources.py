@@ -1,0 +1,115 @@
+"""One source or several: what a decoder asks of either.
+
+One source is a tensor [B, S, Hv]; several are a list of such tensors, each with an S
+and an Hv of its own, as `MultiSourceAttention` reads them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keras_luong.types import Shape
+
+
+def joined_shape(shape: Any) -> Shape:
+    """The shape [B, S, Hv] of all sources side by side: lengths and sizes add up.
+
+    Args:
+        shape: Of one source, (B, S, Hv), or a list of such shapes.
+
+    Example:
+        >>> joined_shape([(2, 5, 8), (2, None, 4)])
+        (2, None, 12)
+    """
+    if not is_several(shape):
+        return tuple(shape)
+    axes = [tuple(sizes) for sizes in zip(*shape, strict=True)]
+    sums = [None if None in sizes else sum(sizes) for sizes in axes[1:]]
+    return (axes[0][0], *sums)
+
+
+def source_shapes(shape: Any) -> Any:
+    """The shape (B, S, Hv) of one source, or a list of those of several.
+
+    Args:
+        shape: Likewise, or the shapes of what `prepare` made of them.
+    """
+    if hasattr(shape, "each"):
+        return [source_shapes(one) for one in shape.each]
+    if hasattr(shape, "values") and hasattr(shape, "mask"):
+        return tuple(shape.values)
+    return [tuple(one) for one in shape] if is_several(shape) else tuple(shape)
+
+
+def prepared_lengths(memory: Any) -> Any:
+    """The length S of a prepared source, or a list of those of several."""
+    if hasattr(memory, "each"):
+        return [one.mask.shape[1] for one in memory.each]
+    return memory.mask.shape[1]
+
+
+def is_several(shape: Any) -> bool:
+    """Whether a shape, as `build` gets it, is a list of shapes."""
+    return any(isinstance(size, (list, tuple)) for size in shape)
+
+
+def source_sizes(shape: Any) -> Any:
+    """The size Hv of one source, or the sizes of several."""
+    return tuple(one[-1] for one in shape) if is_several(shape) else shape[-1]
+
+
+def count_of(sources: Any) -> int | None:
+    """How many tensors there are in a list; None where there is one and no list."""
+    return len(sources) if isinstance(sources, (list, tuple)) else None
+
+
+def check_count(name: str, received: int | None, expected: int | None) -> None:
+    """Raises ValueError unless two `count_of` are equal."""
+    if received != expected:
+        wanted, got = [
+            "one tensor" if count is None else f"a list of {count}"
+            for count in (expected, received)
+        ]
+        raise ValueError(
+            f"{name} must be {wanted}, as the attention reads it (MultiSourceAttention "
+            f"reads lists). Received: {got}"
+        )
+
+
+def source_axes(memory: Any, mask: Any, sizes: Any) -> dict[str, Any]:
+    """What the axes of sources and masks are, for `keras_luong.checks.check_axes`.
+
+    Args:
+        memory: One source or several.
+        mask: Masks bool [B, S] likewise, or None.
+        sizes: `source_sizes` of what the layer was built for.
+
+    Raises:
+        ValueError: There are more or fewer sources, or masks, than there must be.
+    """
+    count = count_of(sizes)
+    check_count("memory", count_of(memory), count)
+    if mask is not None:
+        check_count("memory_mask", count_of(mask), count)
+    if count is None:
+        return {
+            "memory": (memory, "batch size", "source length", sizes),
+            "memory_mask": (mask, "batch size", "source length"),
+        }
+    axes: dict[str, Any] = {}
+    for i, (x, one, size) in enumerate(
+        zip(memory, mask or [None] * count, sizes, strict=True)
+    ):
+        length = f"length of source {i}"
+        axes[f"memory[{i}]"] = (x, "batch size", length, size)
+        axes[f"memory_mask[{i}]"] = (one, "batch size", length)
+    return axes
+
+
+def state_lengths(attention: Any, source_length: Any) -> list[int | None]:
+    """The last axis of each state that an attention, or None, carries along."""
+    if attention is None or not attention.has_state:
+        return []
+    if hasattr(attention, "state_lengths"):
+        return attention.state_lengths(source_length)
+    return [source_length]

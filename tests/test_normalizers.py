@@ -1,0 +1,164 @@
+"""What makes weights of scores."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from keras import ops
+
+from keras_luong.layers import LocalAttention, LuongAttention
+from keras_luong.layers.normalizers import (
+    NORMALIZERS,
+    entmax15,
+    get_normalizer,
+    masked_logits,
+    masked_softmax,
+    sparsemax,
+)
+
+POWERS = {"sparsemax": (1.0, 1.0), "entmax15": (0.5, 2.0)}
+sparse = pytest.mark.parametrize("name", POWERS)
+
+
+def by_bisection(name, scores):
+    """`max(scale z - τ, 0)^power`, with τ found by halving where it may be."""
+    scale, power = POWERS[name]
+    z = scale * np.asarray(scores, "float64")
+    low, high = z.max() - 1, z.max()
+    for _ in range(100):
+        middle = (low + high) / 2
+        total = np.sum(np.maximum(z - middle, 0) ** power)
+        low, high = (middle, high) if total >= 1 else (low, middle)
+    return np.maximum(z - low, 0) ** power
+
+
+def test_sparsemax_by_hand():
+    scores = np.array([[0.5, 0.0, -1.0], [3.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
+    expected = [[0.75, 0.25, 0], [1, 0, 0], [1 / 3] * 3]
+    result = sparsemax(scores, np.ones((3, 3), bool))
+    np.testing.assert_allclose(result, expected, atol=1e-6)
+
+
+def test_entmax15_by_hand():
+    """Of two scores 0 and -1: τ = -(1 + √7)/4, by p₁ + p₂ = 1."""
+    tau = -(1 + 7**0.5) / 4
+    expected = [[tau**2, (-0.5 - tau) ** 2, 0.0], [1, 0, 0]]
+    scores = np.array([[0.0, -1.0, -9.0], [3.0, 1.0, 0.0]])
+    result = entmax15(scores, np.ones((2, 3), bool))
+    np.testing.assert_allclose(result, expected, atol=1e-6)
+
+
+@sparse
+@settings(max_examples=60)
+@given(
+    scores=st.lists(st.floats(-6, 6, width=32), min_size=1, max_size=9),
+    dtype=st.sampled_from(["float32", "float64"]),
+    seed=st.integers(0, 99),
+)
+def test_equals_bisection(name, scores, dtype, seed):
+    there = np.random.default_rng(seed).random(len(scores)) < 0.7
+    result = NORMALIZERS[name](np.array([scores], dtype), there[None])
+    expected = np.zeros(len(scores))
+    if there.any():
+        expected[there] = by_bisection(name, np.array(scores)[there])
+    result = np.asarray(result)[0]
+    np.testing.assert_allclose(result, expected, atol=2e-6)
+    assert not result[~there].any()
+
+
+@sparse
+@pytest.mark.tensorflow
+def test_gradients_equal_finite_differences(name):
+    """But where a score is just about to get a weight."""
+    rng = np.random.default_rng(1)
+    scores, upstream = rng.normal(size=(4, 6)), rng.normal(size=(4, 6))
+    mask = np.arange(6) < np.array([[6], [6], [3], [1]])
+    x = tf.Variable(scores)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(NORMALIZERS[name](x, mask) * upstream)
+    gradient = tape.gradient(loss, x).numpy()
+    for i, j in np.ndindex(*scores.shape):
+        slopes = []
+        for step in (1e-6, -1e-6):
+            moved = scores[i].copy()
+            moved[j] += step
+            weights = by_bisection(name, moved[mask[i]])
+            slopes.append(np.sum(weights * upstream[i][mask[i]]) / 2e-6)
+        assert abs(gradient[i, j] - (slopes[0] - slopes[1])) < 1e-4
+
+
+@pytest.mark.parametrize("name", NORMALIZERS)
+def test_hostile_scores(name):
+    scores = np.array([[-np.inf, 1e30, -1e30], [np.inf, 0, 0], [1, 2, 3]], "float32")
+    mask = np.array([[True] * 3, [True] * 3, [False] * 3])
+    result = np.asarray(NORMALIZERS[name](scores, mask))
+    np.testing.assert_array_equal(result, [[0, 1, 0], [1, 0, 0], [0, 0, 0]])
+    nothing = NORMALIZERS[name](np.zeros((2, 0), "float32"), np.zeros((2, 0), bool))
+    assert tuple(nothing.shape) == (2, 0)
+
+
+@pytest.mark.parametrize("name", NORMALIZERS)
+def test_half_precision_is_computed_in_single(name):
+    scores = ops.cast(np.array([[1.0, 2.0, 2.5]]), "float16")
+    result = NORMALIZERS[name](scores, np.ones((1, 3), bool))
+    assert keras.backend.standardize_dtype(result.dtype) == "float32"
+    np.testing.assert_allclose(np.sum(result), 1, atol=1e-6)
+
+
+def test_masked_logits_by_hand():
+    scores = np.array([[1.0, np.inf, 3.0]], "float32")
+    logits = np.asarray(masked_logits(scores, np.array([[True, True, False]])))
+    assert np.isfinite(logits).all()
+    assert logits[0, 0] == 1 and logits[0, 1] > 1e38 and logits[0, 2] < -1e38
+
+
+@pytest.mark.parametrize("name", NORMALIZERS)
+@pytest.mark.parametrize("options", [{}, {"coverage": True}])
+def test_an_attention_takes_it_by_name(name, options, tmp_path):
+    rng = np.random.default_rng(0)
+    x = [rng.normal(size=(2, n, 4)).astype("float32") for n in (3, 5)]
+    attention = LuongAttention("dot", normalizer=name, **options)
+    inputs = keras.Input((None, 4)), keras.Input((None, 4))
+    outputs = attention(*inputs, return_attention_scores=True, return_logits=True)
+    model = keras.Model(inputs, outputs)
+    _, weights, logits = model(x)
+    expected = NORMALIZERS[name](logits, np.ones((2, 3, 5), bool))
+    np.testing.assert_allclose(weights, expected, atol=1e-6)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again(x)[1], weights)
+    assert attention.get_config()["normalizer"] == name
+
+
+@sparse
+def test_local_attention_is_sparse_too(name):
+    rng = np.random.default_rng(0)
+    query, value = (5 * rng.normal(size=(2, n, 4)).astype("float32") for n in (3, 9))
+    attention = LocalAttention(3, "monotonic", "dot", normalizer=name)
+    _, weights = attention(query, value, return_attention_scores=True)
+    np.testing.assert_allclose(np.sum(weights, -1), 1, atol=1e-5)
+    assert np.count_nonzero(np.asarray(weights)[:, 0]) < 8
+
+
+@pytest.mark.tensorflow
+@sparse
+def test_compiled_and_in_half_precision(name):
+    x = [tf.random.stateless_normal((2, n, 4), (0, n)) for n in (3, 5)]
+    attention = LuongAttention("dot", normalizer=name)
+    compiled = tf.function(attention, jit_compile=True)
+    np.testing.assert_allclose(compiled(*x), attention(*x), atol=1e-6)
+    half = LuongAttention("dot", normalizer=name, dtype="mixed_float16")
+    np.testing.assert_allclose(half(*x), attention(*x), atol=0.05)
+
+
+def test_softmax_is_what_none_means():
+    assert get_normalizer(None) is get_normalizer("softmax") is masked_softmax
+    assert get_normalizer(sparsemax) is sparsemax
+    with pytest.raises(TypeError, match="one of.*Received: 3"):
+        get_normalizer(3)
+    with pytest.raises(ValueError, match="one of.*'softmin'"):
+        get_normalizer("softmin")

@@ -1,0 +1,252 @@
+"""Begin, end and padding ids of any model, two or three of which may be one."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from own_models import VOCABULARY, Captioner, exhaustive, images
+
+import keras_luong as kl
+from keras_luong.decoding import force
+from keras_luong.runs.record import read_record, write_record
+
+CASES = {
+    "tfa's": {"bos_id": 1, "eos_id": 2, "pad_id": 0},
+    "padding ends": {"bos_id": 3, "eos_id": 0, "pad_id": 0},
+    "the end begins": {"bos_id": 2, "eos_id": 2, "pad_id": 0},
+    "padding begins": {"bos_id": 0, "eos_id": 1, "pad_id": 0},
+    "one for all": {"bos_id": 4, "eos_id": 4, "pad_id": 4},
+    "padding is the last": {"bos_id": 0, "eos_id": 1, "pad_id": 5},
+}
+QUICK = ("tfa's", "padding ends")
+every_case = pytest.mark.parametrize("ids", CASES.values(), ids=CASES)
+some_cases = pytest.mark.parametrize(
+    "ids",
+    [
+        pytest.param(ids, id=name, marks=[pytest.mark.slow] * (name not in QUICK))
+        for name, ids in CASES.items()
+    ],
+)
+
+
+class Speller:
+    """Says the word that the source is, and the end; the state counts the letters."""
+
+    def __init__(self, ids):
+        self.ids = ids
+
+    def encode(self, source):
+        return source, tf.zeros([tf.shape(source)[0], 1], tf.int32)
+
+    def step(self, tokens, state, memory):
+        first = tokens == self.ids["bos_id"]
+        tf.debugging.assert_equal(first | (state > 0), tf.ones_like(first))
+        word = tf.pad(memory, [[0, 0], [0, 9]], constant_values=self.ids["eos_id"])
+        word = tf.where(word == self.ids["pad_id"], self.ids["eos_id"], word)
+        letters = tf.gather(word, state, batch_dims=1)
+        return 9 * tf.one_hot(letters, 9), state + 1, None
+
+
+SEARCHES = (
+    kl.GreedySearch(6),
+    kl.BeamSearch(3, max_length=6),
+    kl.BeamSearch(3, max_length=6, compact=False, early_stopping=False),
+    kl.RandomSampling(top_k=1, max_length=6),
+)
+
+
+@every_case
+@pytest.mark.parametrize("search", SEARCHES, ids=repr)
+def test_a_model_that_spells_is_heard(search, ids):
+    end, pad = ids["eos_id"], ids["pad_id"]
+    words = [[7, 8, 6], [6, pad, pad], [8, 7, pad]]
+    search = dataclasses.replace(search, **ids)
+    found = search(Speller(ids), tf.constant(words))
+    assert found.lengths[:, 0].numpy().tolist() == [4, 2, 3]
+    assert found.ids[:, 0].numpy().tolist() == [
+        [7, 8, 6, end],
+        [6, end, pad, pad],
+        [8, 7, end, pad],
+    ]
+
+
+@every_case
+def test_no_maximum_length_counts_what_is_not_padding(ids):
+    class Endless(Speller):
+        def step(self, tokens, state, memory):
+            return 9 * tf.one_hot(tf.zeros_like(tokens) + 7, 9), state + 1, None
+
+    source = tf.constant([[7, 8, 6], [6, ids["pad_id"], ids["pad_id"]]])
+    for search in (kl.GreedySearch(None), kl.RandomSampling(top_k=1, max_length=None)):
+        search = dataclasses.replace(search, **ids)
+        found = search(Endless(ids), source)
+        assert found.lengths[:, 0].numpy().tolist() == [16, 12]
+
+
+@some_cases
+def test_as_wide_as_the_space_it_is_exhaustive(ids):
+    model, source, limit = Captioner(), images(2), 3
+    search = kl.BeamSearch(150, n_best=20, max_length=limit, **ids)
+    found = search(model, source)
+    for row in range(2):
+        expected = exhaustive(model, source[row : row + 1], limit, **ids)[:20]
+        for n, (tokens, log_prob) in enumerate(expected):
+            length = found.lengths[row, n]
+            assert found.ids[row, n, :length].numpy().tolist() == tokens
+            assert (found.ids[row, n, length:] == ids["pad_id"]).numpy().all()
+            np.testing.assert_allclose(found.scores[row, n], log_prob, atol=1e-4)
+
+
+@some_cases
+def test_forced_decoding_agrees_with_the_search(ids):
+    model, source = Captioner(), images(3)
+    found = kl.BeamSearch(4, max_length=5, **ids)(model, source)
+    forced = force(model, source, found.ids[:, 0], **ids)
+    np.testing.assert_array_equal(forced.ids, found.ids)
+    np.testing.assert_array_equal(forced.lengths, found.lengths)
+    np.testing.assert_allclose(forced.log_probs, found.log_probs, atol=1e-5)
+    np.testing.assert_allclose(forced.weights, found.weights, atol=1e-5)
+
+
+@some_cases
+def test_prefixes_are_padded_with_the_padding(ids):
+    model, source, pad = Captioner(), images(3), ids["pad_id"]
+    prefix = tf.constant([[3, 3], [3, pad], [pad, pad]])
+    if pad == 3 or ids["eos_id"] == 3:
+        pytest.skip("3 is no word")
+    search = kl.BeamSearch(3, max_length=4, **ids)
+    found = search(model, source, prefix).ids[:, 0]
+    assert found[0, :2].numpy().tolist() == [3, 3] and found[1, 0] == 3
+    free = search(model, source[2:])
+    np.testing.assert_array_equal(found[2, : free.ids.shape[2]], free.ids[0, 0])
+
+
+@some_cases
+def test_samples_never_hold_what_is_no_token(ids):
+    search = kl.RandomSampling(num_samples=60, max_length=6, seed=0, **ids)
+    found = search(Captioner(), images(2))
+    for row, length in zip(
+        found.ids.numpy().reshape(120, -1), found.lengths.numpy().ravel(), strict=True
+    ):
+        banned = {ids["bos_id"], ids["pad_id"]} - {ids["eos_id"]}
+        assert not banned & {*row[:length].tolist()}
+        assert ids["eos_id"] not in row[: length - 1]
+        assert (row[length:] == ids["pad_id"]).all()
+    drawn = {*found.ids.numpy().ravel().tolist()}
+    assert drawn - {ids["pad_id"]} == {*range(VOCABULARY)} - {ids["bos_id"]} - {
+        ids["pad_id"]
+    } | ({ids["eos_id"]} - {ids["pad_id"]})
+
+
+def test_the_minimum_length_keeps_the_end_away():
+    ids = CASES["padding ends"]
+    search = kl.BeamSearch(3, min_length=4, max_length=5, **ids)
+    assert (search(Captioner(), images(3)).lengths >= 4).numpy().all()
+
+
+@pytest.mark.parametrize("search", [kl.BeamSearch, kl.GreedySearch, kl.RandomSampling])
+@pytest.mark.parametrize(
+    ("ids", "error", "message"),
+    [
+        ({"eos_id": -1}, ValueError, "eos_id must be at least 0. Received: -1"),
+        ({"bos_id": None}, TypeError, "bos_id must be an integer. Received: None"),
+        ({"pad_id": 2**31}, ValueError, "pad_id must be at most"),
+    ],
+)
+def test_wrong_ids(search, ids, error, message):
+    with pytest.raises(error, match=message):
+        search(**ids)
+    with pytest.raises(error, match=message):
+        force(None, tf.ones([1, 1], tf.int32), tf.ones([1, 1], tf.int32), **ids)
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=repr)
+def test_an_end_that_the_model_does_not_have_is_refused(search):
+    search = dataclasses.replace(search, eos_id=VOCABULARY)
+    with pytest.raises(ValueError, match="one of the model's 6 tokens.*eos_id=6"):
+        search(Captioner(), images(1))
+
+
+def test_the_end_token_must_not_be_forbidden():
+    assert kl.BeamSearch(forbidden=(3,), eos_id=2).forbidden == (3,)
+    with pytest.raises(ValueError, match=r"must not hold the end id.*\(2, 4\)"):
+        kl.BeamSearch(forbidden=(2, 4), eos_id=2)
+
+
+def test_numpys_ids_are_ids():
+    search = kl.GreedySearch(eos_id=np.int64(7))
+    assert search.eos_id == 7 and type(search.eos_id) is int
+
+
+def test_a_description_shows_them_where_they_are_others():
+    assert repr(kl.GreedySearch(4)) == "GreedySearch(max_length=4)"
+    shown = "GreedySearch(max_length=4, bos_id=1, eos_id=2)"
+    assert repr(kl.GreedySearch(4, bos_id=1, eos_id=2)) == shown
+
+
+def test_a_shortlist_has_the_ids_of_its_search(tmp_path):
+    lexicon = [[0], [0], [0], [4], [5]]
+    ids = CASES["tfa's"]
+    shortlist = kl.Shortlist([4], lexicon, 6, unk_id=3, **ids)
+    shortlist.save(tmp_path / "x.npz")
+    loaded = kl.Shortlist.load(tmp_path / "x.npz")
+    words = loaded(tf.constant([[3, 0], [4, 2]]), tf.zeros([2, 0], tf.int32))
+    assert words.ids.numpy().tolist() == [0, 1, 2, 3, 4, 5]
+    assert words.allowed[:, -1].numpy().tolist() == [False, True]
+    assert kl.BeamSearch(shortlist=loaded, **ids).shortlist is loaded
+    with pytest.raises(ValueError, match="bos_id must be the same in a search and its"):
+        kl.BeamSearch(shortlist=loaded)
+    with pytest.raises(ValueError, match="vocab_size must be at least 8. Received: 6"):
+        kl.Shortlist([4], lexicon, 6, eos_id=7)
+
+
+def test_a_shortlist_learns_with_other_ids():
+    """The word that is attended to, where 3 is a word and 1 begins."""
+
+    class Attending(Speller):
+        config = dataclasses.make_dataclass(
+            "Config", [("source_vocab_size", int), ("target_vocab_size", int)]
+        )(9, 9)
+
+        def step(self, tokens, state, memory):
+            logits, state, _ = super().step(tokens, state, memory)
+            return logits, state, tf.one_hot(state - 1, tf.shape(memory)[1])
+
+    ids = CASES["tfa's"]
+    batch = {"source": tf.constant([[3, 4, 2]])}, tf.constant([[5, 3, 2]])
+    shortlist = kl.Shortlist.learn(
+        Attending(ids), [batch], per_word=1, frequent=1, unk_id=8, **ids
+    )
+    assert shortlist.lexicon[:, 0].tolist() == [0, 0, 0, 5, 3, 0, 0, 0, 0]
+    assert shortlist.frequent.tolist() == [3]
+
+
+class TestFiles:
+    def record(self, search, path):
+        model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=2))
+        write_record(path, model, search, 10, {})
+        return read_record(path)["search"]
+
+    def test_usual_ids_are_not_written_so_older_versions_read_it(self, tmp_path):
+        written = self.record(kl.BeamSearch(3, n_best=2), tmp_path)
+        assert not {"bos_id", "eos_id", "pad_id"} & written.keys()
+        assert written["beam_width"] == 3 and written["n_best"] == 2
+        assert kl.BeamSearch(**written) == kl.BeamSearch(3, n_best=2)
+
+    def test_other_ids_are(self, tmp_path):
+        search = kl.BeamSearch(3, eos_id=0)
+        written = self.record(search, tmp_path)
+        assert written["eos_id"] == 0 and "pad_id" not in written
+        assert kl.BeamSearch(**written) == search
+
+
+def test_a_translators_search_has_its_tokenizers_ids():
+    tokenizer = kl.WordTokenizer(["a", "b"])
+    model = kl.Seq2Seq(kl.Seq2SeqConfig(6, 6, units=2))
+    with pytest.raises(
+        ValueError, match="tokenizers' ids.*Received: GreedySearch.*eos"
+    ):
+        kl.Translator(model, tokenizer, kl.GreedySearch(eos_id=2, bos_id=1))

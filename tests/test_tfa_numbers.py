@@ -1,0 +1,119 @@
+"""The numbers that tensorflow-addons expects of its `AttentionWrapper`.
+
+From the tests of tensorflow/addons 0.23 (`attention_wrapper_test.py`): the means of
+outputs and final states of nine decoders over random inputs, of NumPy's old generator,
+with weights of ones and a linear attention layer of TensorFlow's old generator.
+"""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_luong.layers import (
+    AttentionWrapper,
+    InputFeedingDecoder,
+    LuongAttention,
+    MonotonicAttention,
+)
+
+UNITS, LAYER, DEPTH = 9, 6, 3
+SOURCE_LENGTHS, STEPS = [3, 2, 3, 1, 1], 3
+OUTPUT, H, C, FED, WEIGHTS = "output", "h", "c", "attention", "alignments"
+
+
+def means(output, h, c, attention, alignments=0.125):
+    return {OUTPUT: output, H: h, C: c, FED: attention, WEIGHTS: alignments}
+
+
+LUONG = means(-0.06124732, 0.52021580, 1.0964939, -0.0318060)
+MONOTONIC = means(0.003664831, 0.54318606, 1.12592840, 0.059128221, 0.05112994)
+CASES = {
+    "bahdanau": (
+        LuongAttention,
+        "concat",
+        means(-0.003204414, 0.40868404, 0.89017969, 0.041453815),
+    ),
+    "bahdanau_normalized": (
+        LuongAttention,
+        "normed_concat",
+        means(-0.008089137, 0.49166861, 1.01068615, 0.042427111),
+    ),
+    "luong": (LuongAttention, "general", LUONG),
+    "luong_scaled": (LuongAttention, "scaled_general", LUONG),
+    "no_attention_layer": (
+        LuongAttention,
+        "concat",
+        means(0.078317143, 0.89382392, 1.722382, 0.026356646),
+    ),
+    "bahdanau_monotonic": (
+        MonotonicAttention,
+        "concat",
+        means(-0.009921653, 0.44612807, 0.95786464, 0.038682378, 0.09778417),
+    ),
+    "bahdanau_monotonic_normalized": (
+        MonotonicAttention,
+        "normed_concat",
+        means(0.007140680, 0.47012400, 1.0249618, 0.068432882, 0.0615656),
+    ),
+    "luong_monotonic": (MonotonicAttention, "general", MONOTONIC),
+    "luong_monotonic_scaled": (MonotonicAttention, "scaled_general", MONOTONIC),
+}
+
+
+def inputs():
+    """The arrays that tfa's tests draw, after those that they draw and drop."""
+    random = np.random.RandomState(87654321)
+    random.randn(64, 10, 256)
+    random.randint(1, high=10, size=(64,))
+    random.randn(64, 12, 128)
+    random.randint(12, size=(64,))
+    target = random.randn(5, 4, 7).astype("float32")
+    source = random.randn(5, 8, 10).astype("float32")
+    return target, source
+
+
+@functools.cache  # the generator would go on
+def attention_layer():
+    """What `GlorotUniform(seed=1337)` gave after `tf.random.set_seed(87654321)`."""
+    uniform = tf.raw_ops.RandomUniform(
+        shape=(UNITS + 10, LAYER), dtype=tf.float32, seed=87654321, seed2=1337
+    )
+    kernel = (uniform.numpy() * 2 - 1) * np.sqrt(6 / (UNITS + 10 + LAYER))
+    # tfa has the rows of h first, and we those of the context.
+    return np.concatenate([kernel[UNITS:], kernel[:UNITS]])
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("name", CASES)
+def test_the_means_are_tfas(name):
+    kind, score_mode, expected = CASES[name]
+    units = None if score_mode.endswith("general") else DEPTH
+    options = {"mode": "parallel"} if kind is MonotonicAttention else {}
+    attention = kind(score_mode, units, kernel_initializer="ones", **options)
+    has_layer = name != "no_attention_layer"
+    cell = AttentionWrapper(
+        keras.layers.LSTMCell(
+            UNITS, kernel_initializer="ones", recurrent_initializer="ones"
+        ),
+        attention,
+        attentional_units=LAYER if has_layer else None,
+        attentional_activation=None,
+        use_attentional_vector=has_layer,
+    )
+    target, source = inputs()
+    # Up to the longest of the batch's lengths; tfa goes on with those that have ended.
+    target = target[:, :STEPS]
+    source_words = np.arange(source.shape[1]) < np.array(SOURCE_LENGTHS)[:, None]
+    decoder = InputFeedingDecoder(cell)
+    decoder.build(target.shape, source.shape)
+    if has_layer:
+        cell.attentional_vector.kernel.assign(attention_layer())
+    outputs, weights, h, c, fed, *_ = decoder(
+        target, source, source_words, return_attention_scores=True, return_state=True
+    )
+    found = {OUTPUT: outputs, H: h, C: c, FED: fed, WEIGHTS: weights[:, -1]}
+    for part, values in found.items():
+        np.testing.assert_allclose(np.mean(values), expected[part], atol=2e-6)
