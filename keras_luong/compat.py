@@ -40,11 +40,13 @@ def set_keras_mask(tensor: Any, mask: Any) -> None:
 def autocasting(layer: keras.layers.Layer) -> contextlib.AbstractContextManager[Any]:
     """Where a layer's weights read in its compute dtype, as they do in its `call`.
 
-    For methods other than `call` that subclasses write.
+    For methods other than `call` that subclasses write. Within another layer's call
+    they would read in the compute dtype of that one.
     """
-    if not layer.autocast or layer.compute_dtype == layer.variable_dtype:
+    wanted = layer.compute_dtype if layer.autocast else None
+    if backend.get_autocast_scope() is None and wanted in (None, layer.variable_dtype):
         return contextlib.nullcontext()
-    return backend.AutocastScope(layer.compute_dtype)
+    return backend.AutocastScope(wanted)
 
 
 class UncastLayer(keras.layers.Layer):

@@ -51,8 +51,11 @@ def read_lines(file: str | Path | IO[bytes]) -> Iterator[str]:
             alone.
 
     Example:
-        >>> for line in read_lines("news.en.gz"):
+        >>> from keras_luong.files import read_lines
+        >>> for line in read_lines("my/corpus/validation.en"):
         ...     print(line)
+        the dog is red
+        the cat
     """
     for number, line in enumerate(read_raw_lines(file), 1):
         try:
@@ -80,7 +83,9 @@ def read_raw_lines(file: str | Path | IO[bytes]) -> Iterator[bytes]:
             carriage returns alone.
 
     Example:
-        >>> translations = translator.stream(read_raw_lines("news.en.gz"))
+        >>> from keras_luong.files import read_raw_lines
+        >>> list(read_raw_lines("my/corpus/test.de"))
+        [b'der ist der Hund']
     """
     number = 0
     try:
@@ -174,7 +179,9 @@ def read_pairs(
         ValueError: If one can't be read, or they differ in their number of lines.
 
     Example:
-        >>> sources, references = read_pairs("test.en", "test.de")
+        >>> from keras_luong.files import read_pairs
+        >>> read_pairs("my/corpus/test.en", "my/corpus/test.de")
+        (['the cat is the dog'], ['der ist der Hund'])
     """
     sources, targets = list(read_lines(source)), list(read_lines(target))
     check_as_many_lines(source, len(sources), target, len(targets))
@@ -265,7 +272,8 @@ def write_lines(path: str | Path, lines: Iterable[str]) -> None:
             error, the file stays as it was.
 
     Example:
-        >>> write_lines("out.de", (t.text for t in translator.stream(lines)))
+        >>> from keras_luong.files import write_lines
+        >>> write_lines("out.en", (line.lower() for line in ["A dog", "A cat"]))
     """
     with saved_beside(path) as beside:
         with beside.open("w", encoding="utf-8", newline="\n") as file:
@@ -320,8 +328,9 @@ def saved_beside(path: str | Path) -> Iterator[Path]:
         A path beside it, with the same suffix.
 
     Example:
-        >>> with saved_beside("runs/m30k/model.weights.h5") as beside:
-        ...     model.save_weights(beside)
+        >>> from keras_luong.files import saved_beside
+        >>> with saved_beside("notes/today.txt") as beside:
+        ...     number = beside.write_text("All of it, or nothing.")
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -349,8 +358,9 @@ def saved_directory_beside(path: str | Path, overwrite: bool = False) -> Iterato
         FileExistsError: If there is something of that name, unless `overwrite`.
 
     Example:
-        >>> with saved_directory_beside("models/m30k/1") as beside:
-        ...     tf.saved_model.save(model, beside)
+        >>> from keras_luong.files import saved_directory_beside
+        >>> with saved_directory_beside("models/numbers/1") as beside:
+        ...     np.save(beside / "numbers.npy", np.arange(3))
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

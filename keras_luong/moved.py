@@ -20,9 +20,8 @@ from typing import Any
 MOVED = {
     "keras_luong.api": "keras_luong",
     "keras_luong.edge": "keras_luong_edge",  # a distribution of its own
-    "keras_luong.layers.attentional_vector": "keras_luong.layers.decoder",
+    "keras_luong.layers.attentional_vector": "keras_luong.layers.attentional_output",
     "keras_luong.layers.cell_input": "keras_luong.layers.cells",
-    "keras_luong.layers.input_feeding_cell": "keras_luong.layers.decoder",
     "keras_luong.layers.layer_norm_lstm": "keras_luong.layers.cells",
     "keras_luong.layers.readout": "keras_luong.layers.maxout_cell",
     "keras_luong.models.config": "keras_luong.config.seq2seq",
@@ -113,7 +112,10 @@ def moved_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
         names: Name → the module that has it now.
 
     Example:
-        >>> __getattr__ = moved_names(__name__, {"load": "keras_luong.runs.loading"})
+        >>> from keras_luong.moved import moved_names
+        >>> __getattr__ = moved_names("mine", {"load": "keras_luong.runs.loading"})
+        >>> __getattr__("load") is kl.load
+        True
     """
 
     def find(name: str) -> Any:

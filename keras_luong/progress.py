@@ -21,8 +21,10 @@ class Progress:
         stream: Where to tell it; standard error by default.
 
     Example:
-        >>> progress = Progress(total=29000, unit="text")
-        >>> progress.add(32)
+        >>> import io
+        >>> from keras_luong.progress import Progress
+        >>> progress = Progress(total=2, unit="text", stream=io.StringIO())
+        >>> progress.add(2)
     """
 
     def __init__(

@@ -30,6 +30,52 @@ def score(mode, weights, h, h_s):
     raise KeyError(mode)
 
 
+def marked_score(mode, weights, h, h_s, mark):
+    """The same where `mark` is added to what the score compares with."""
+    if mode == "concat":
+        hidden = h @ weights["query_kernel"] + h_s @ weights["value_kernel"] + mark
+        return weights["scale"] @ np.tanh(hidden)
+    if mode == "normed_concat":
+        bias = {**weights, "bias": weights["bias"] + mark}
+        return score(mode, bias, h, h_s)
+    if mode == "reduced_rank":
+        return score(mode, weights, h, h_s) + (h @ weights["query_kernel"]) @ mark
+    if mode == "cosine":
+        return score(mode, weights, h, h_s) + h @ mark / np.linalg.norm(h)
+    return score(mode, weights, h, h_s) + h @ mark
+
+
+def location_features(filters, seen):
+    """`f_s`: every filter [k, n] laid over the earlier weights [S] around s."""
+    half = len(filters) // 2
+    features = np.zeros((len(seen), filters.shape[1]))
+    for s in range(len(seen)):
+        for i in range(len(filters)):
+            if 0 <= s + i - half < len(seen):
+                features[s] += filters[i] * seen[s + i - half]
+    return features
+
+
+def stopping(p, previous):
+    """Walks on from each earlier stop, position by position (Raffel et al. 2017)."""
+    result = np.zeros(len(p))
+    for start, reached in enumerate(previous):
+        for j in range(start, len(p)):
+            result[j] += reached * p[j]
+            reached *= 1 - p[j]
+    return result
+
+
+def chunkwise(stops, scores, words, size):
+    """A softmax over the words of each stop's chunk (Chiu & Raffel 2018)."""
+    result = np.zeros(len(stops))
+    for k, stop in enumerate(stops):
+        chunk = [j for j in range(max(0, k - size + 1), k + 1) if words[j]]
+        if chunk:
+            result[chunk] += stop * softmax([scores[j] for j in chunk])
+    return result
+
+
 def softmax(scores):
     """Over a list of numbers."""
     e = np.exp(np.array(scores) - max(scores))

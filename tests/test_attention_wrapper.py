@@ -1,9 +1,12 @@
 """A decoder around cells of Keras, stacks of them, and somebody's own."""
 
+import decoding_attentions as checks
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from keras import ops
 from leave_slow import slow_but
 
@@ -306,3 +309,28 @@ def test_a_wrong_number_of_states_is_named():
     assert wrapper.state_sizes == [5, 5, 6, UNITS, UNITS]
     with pytest.raises(ValueError, match="Expected 5 initial states.*all 7.*: 2"):
         wrapper.initial_states((2,), [np.zeros((2, 5))] * 2)
+
+
+@pytest.mark.slow
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("kind", checks.KINDS)
+@settings(max_examples=3)
+@given(
+    cell=st.sampled_from(["lstm", "gru"]),
+    feeding=st.booleans(),
+    masked=st.sets(st.sampled_from(["source", "target"])),
+    dtype=st.sampled_from(list(checks.NEAR)),
+)
+def test_any_attention_under_xla(kind, cell, feeding, masked, dtype):
+    def make():
+        attention = checks.KINDS[kind]()
+        cells = CELLS[cell]()
+        return InputFeedingDecoder(
+            AttentionWrapper(cells, attention, input_feeding=feeding)
+        )
+
+    masks = [
+        mask if name in masked else None
+        for name, mask in (("source", checks.MASK), ("target", checks.WORDS))
+    ]
+    checks.check_xla(make, checks.MEMORY, *masks, dtype)

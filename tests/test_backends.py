@@ -34,8 +34,10 @@ MODELS = {
     "vaswani2017-base": {"num_layers": 1, "num_heads": 2, "feedforward_units": 16},
 }
 LAYERS = (
-    "attention attention_call attention_properties cells coverage_loss decoder encoder "
-    "input_feeding_cell local_attention losses metrics monotonic_attention normalizers "
+    "attention attention_call attention_properties cells chunkwise_attention "
+    "coverage_loss decoder docstrings encoder feeding input_feeding_cell "
+    "local_attention location_attention losses metrics monotonic_attention "
+    "multi_head_attention normalizers pointer_generator pointer_network "
     "quantization scores"
 ).split()
 

@@ -28,6 +28,16 @@ def test_weights_read_as_in_a_call(policy):
     assert keras.backend.standardize_dtype(dtype) == layer.compute_dtype
 
 
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "float32"])
+def test_weights_read_as_in_a_call_within_another_layers(policy):
+    outer = keras.layers.Dense(2, dtype="mixed_float16")
+    layer = keras.layers.Dense(2, dtype=policy)
+    layer.build((None, 3))
+    with compat.autocasting(outer), compat.autocasting(layer):
+        dtype = keras.ops.convert_to_tensor(layer.kernel).dtype
+    assert keras.backend.standardize_dtype(dtype) == layer.compute_dtype
+
+
 def test_which_layers_know_of_training():
     assert compat.takes_training(keras.layers.LSTMCell(2))
     assert not compat.takes_training(keras.layers.Embedding(2, 2))

@@ -1,4 +1,4 @@
-"""The commands that the documents give are commands that there are."""
+"""The commands that the documents give are there, and their examples run."""
 
 import re
 import shlex
@@ -36,3 +36,17 @@ def test_a_command(words, capsys):
 
 def test_there_are_many():
     assert len(list(commands())) > 20
+
+
+def examples(name):
+    """The blocks of Python of a document."""
+    text = (ROOT / "docs" / name).read_text("utf-8")
+    return re.findall(r"```python\n(.*?)```", text, re.S)
+
+
+@pytest.mark.parametrize("example", examples("own-layers.md"))
+def test_an_example_prints_what_it_says(example, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, "own-layers.md", "exec"), {"__name__": "example"})
+    said = re.findall(r"^print\(.*\)  # (.*)$", example, re.M)
+    assert said and capsys.readouterr().out.splitlines() == said

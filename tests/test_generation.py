@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import gc
 import weakref
 
@@ -26,11 +25,7 @@ from keras_luong.decoding import (
     Ensemble,
     SummaryCoveragePenalty,
     force,
-    generation,
-    special_tokens,
-    stepping,
 )
-from keras_luong.export import sequence_export
 
 
 def nest(count=3):
@@ -248,6 +243,10 @@ class TestSources:
         given = self.given((np.ones([2, 3]), {"x": np.ones([2, 1], int)}))
         assert isinstance(given, tuple) and given[1]["x"].dtype == tf.int32
 
+    def test_a_nest_may_have_a_number_for_each_sentence(self):
+        given = self.given((np.ones([2, 3, 4]), np.array([3, 1])))
+        assert given[1].shape == (2,) and given[1].dtype == tf.int32
+
     @pytest.mark.parametrize(
         ("source", "error", "message"),
         [
@@ -363,13 +362,3 @@ class TestSequenceGenerator:
     def test_wrong_arguments(self, given, message):
         with pytest.raises(TypeError, match=message):
             kl.SequenceGenerator(*given)
-
-
-@pytest.mark.parametrize(
-    "module", [generation, special_tokens, stepping, sequence_export]
-)
-def test_the_examples_run(module):
-    tests = [t for t in doctest.DocTestFinder().find(module) if t.examples]
-    assert tests
-    for test in tests:
-        assert doctest.DocTestRunner().run(test).failed == 0, test.name

@@ -5,6 +5,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
+from reference_attention import stopping
 
 from keras_luong.layers import (
     InputFeedingDecoder,
@@ -12,16 +13,6 @@ from keras_luong.layers import (
     MonotonicAttention,
 )
 from keras_luong.layers.monotonic_attention import monotonic_weights
-
-
-def stopping(p, previous):
-    """Walks on from each earlier stop, position by position."""
-    result = np.zeros(len(p))
-    for start, reached in enumerate(previous):
-        for j in range(start, len(p)):
-            result[j] += reached * p[j]
-            reached *= 1 - p[j]
-    return result
 
 
 @settings(max_examples=50)

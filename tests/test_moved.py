@@ -18,7 +18,6 @@ CONTENTS = {
     "keras_luong.edge": "EdgeTranslator",
     "keras_luong.layers.attentional_vector": "AttentionalVector",
     "keras_luong.layers.cell_input": "CellInput",
-    "keras_luong.layers.input_feeding_cell": "InputFeedingDecoderCell",
     "keras_luong.layers.layer_norm_lstm": "LayerNormLSTM",
     "keras_luong.layers.readout": "MaxoutCell",
     "keras_luong.models.config": "Seq2SeqConfig",

@@ -1,8 +1,11 @@
 """Several sources: each attention's own answer, side by side."""
 
+import decoding_attentions as checks
 import keras
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from keras import ops
 
 from keras_luong.layers import (
@@ -198,3 +201,27 @@ def test_a_list_for_an_attention_of_one_source_is_named():
 def test_what_is_no_list_of_attentions_is_named(attentions):
     with pytest.raises(TypeError, match="list of attention layers"):
         MultiSourceAttention(attentions)
+
+
+@pytest.mark.slow
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("first", checks.KINDS)
+@settings(max_examples=3)
+@given(
+    second=st.sampled_from(sorted(checks.KINDS)),
+    feeding=st.booleans(),
+    masked=st.sets(st.sampled_from(["source", "target"])),
+    dtype=st.sampled_from(list(checks.NEAR)),
+)
+def test_any_two_attentions_under_xla(first, second, feeding, masked, dtype):
+    def make():
+        attention = MultiSourceAttention(
+            [checks.KINDS[kind]() for kind in (first, second)]
+        )
+        cell = InputFeedingDecoderCell(UNITS, attention, input_feeding=feeding)
+        return InputFeedingDecoder(cell)
+
+    sources = [checks.MEMORY, checks.MEMORY[:, ::-1][:, :5]]
+    source_masks = [checks.MASK, checks.MASK[:, :5]] if "source" in masked else None
+    target_mask = checks.WORDS if "target" in masked else None
+    checks.check_xla(make, sources, source_masks, target_mask, dtype)

@@ -58,8 +58,8 @@ PACKAGE = Path(keras_luong.__file__).parent
 # Scores to model: what somebody reads who wants to know how it all works ...
 READ_THROUGH = (
     "layers/scores layers/attention layers/local_attention layers/cells "
-    "layers/decoder_cell layers/stacked_cell layers/attentional_output layers/decoder "
-    "layers/encoder models/seq2seq"
+    "layers/decoder_cell layers/stacked_cell layers/attentional_output "
+    "layers/input_feeding_cell layers/decoder layers/encoder models/seq2seq"
 ).split()
 
 # ... and what these import that nobody need open on the way, and why.
@@ -74,6 +74,8 @@ NEED_NOT_BE_OPENED = {
     "layers/normalizers": "functions such as masked_softmax, which say what they do",
     "layers/quantization": "an option, off by default: how weights are stored",
     "layers/coverage_loss": "an option, off by default: made, not built upon",
+    "layers/feeding": "an option, off by default: what the next input is",
+    "layers/feeding_loop": "likewise: the loop of a decoder that has a feeding",
     "models/restricted": "an option of searches: made, not built upon",
     "models/cast_weights": "for searches in mixed precision: called, not built upon",
     "training/fused_model": "what fit does; to its subclasses it is a keras.Model",
@@ -118,7 +120,7 @@ def lines_of_code(path):
 
 
 def test_the_way_from_scores_to_model_is_short():
-    """At most 15 files and 2,300 lines of code, with all that one must open."""
+    """At most 16 files and 2,350 lines of code, with all that one must open."""
     skipped = {PACKAGE / f"{name}.py" for name in NEED_NOT_BE_OPENED}
     assert all(path.exists() for path in skipped)
     found, left = set(), [PACKAGE / f"{name}.py" for name in READ_THROUGH]
@@ -128,4 +130,4 @@ def test_the_way_from_scores_to_model_is_short():
             found.add(path)
             left += imported_by(path)
     lines = {str(path.relative_to(PACKAGE)): lines_of_code(path) for path in found}
-    assert len(lines) <= 15 and sum(lines.values()) <= 2300, lines
+    assert len(lines) <= 16 and sum(lines.values()) <= 2350, lines

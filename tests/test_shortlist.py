@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from leave_slow import slow_but
 from opinionated import opinionated
 
-from keras_luong import Translator, export_saved_model
+from keras_luong import Translator, export_saved_model, generate
 from keras_luong.decoding import BeamSearch, Ensemble, Shortlist
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
 from keras_luong.models.bahdanau import Bahdanau2015
@@ -87,6 +87,14 @@ def test_with_all_words_nothing_changes(models, name):
     everything = Shortlist(np.arange(V), np.zeros([8, 0], int), V)
     search = dataclasses.replace(SEARCH, shortlist=everything)
     assert_same(search(models[name], SOURCES), SEARCH(models[name], SOURCES))
+
+
+def test_in_a_graph_that_knows_the_number_of_sentences(models):
+    everything = Shortlist(np.arange(V), np.zeros([8, 0], int), V)
+    search = dataclasses.replace(SEARCH, shortlist=everything)
+    assert_same(
+        generate(models["own"], SOURCES, search), SEARCH(models["own"], SOURCES)
+    )
 
 
 @pytest.mark.parametrize(

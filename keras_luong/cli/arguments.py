@@ -124,6 +124,7 @@ def metavar(hint: Any) -> str:
     """What help shows for a value: "INT|none"; nothing for a flag.
 
     Example:
+        >>> from keras_luong.cli.arguments import metavar
         >>> metavar(int | None)
         'INT|none'
     """

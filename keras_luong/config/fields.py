@@ -72,6 +72,7 @@ def kinds_of(hint: Any) -> tuple[Any, ...]:
     """The members of a union, or the type itself.
 
     Example:
+        >>> from keras_luong.config.fields import kinds_of
         >>> kinds_of(int | None)
         (<class 'int'>, <class 'NoneType'>)
     """
@@ -83,6 +84,8 @@ def choices_of(hint: Any) -> tuple[str, ...]:
     """The words that a type allows.
 
     Example:
+        >>> from typing import Literal
+        >>> from keras_luong.config.fields import choices_of
         >>> choices_of(Literal["target", "all"] | None)
         ('target', 'all')
     """

@@ -75,6 +75,8 @@ class ModelConfig:
 
         Example:
             >>> config = kl.Seq2SeqConfig.preset("luong2015-base", 50000, 50000)
+            >>> config.units, config.num_layers, config.attention
+            (1000, 4, None)
         """
         preset = PRESETS[check_choice("preset", name, PRESETS)]
         known = {field.name for field in dataclasses.fields(cls)}

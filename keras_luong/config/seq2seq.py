@@ -67,6 +67,8 @@ class Seq2SeqConfig(ModelConfig):
         output_attention: Whether words are predicted from h̃; if not, from the top
             layer's h, and h̃ is only fed back.
         output_bias: Whether the output layer has a bias.
+        copy: Whether words may be copied from the source, by the attention (See et al.
+            2017; `PointerGenerator`). Needs one shared vocabulary.
         reverse_source: Whether a unidirectional encoder reads the source reversed.
         residual: Whether decoder layers after the first add their inputs (GNMT's
             encoder and decoder: those after the second; Wu et al. 2016, section 3.1).
@@ -95,6 +97,8 @@ class Seq2SeqConfig(ModelConfig):
     Example:
         >>> config = kl.Seq2SeqConfig(8000, 8000, units=512, score_mode="dot")
         >>> paper = kl.Seq2SeqConfig.preset("luong2015-global-dot", 50000, 50000)
+        >>> config.units, paper.units
+        (512, 1000)
     """
 
     units: int = 256
@@ -123,6 +127,7 @@ class Seq2SeqConfig(ModelConfig):
     use_attentional_vector: bool = True
     output_attention: bool = True
     output_bias: bool = False
+    copy: bool = False
     reverse_source: bool = False
     residual: bool = False
     dropout: Rate = 0.2
@@ -156,6 +161,21 @@ class Seq2SeqConfig(ModelConfig):
             )
         self._check_encoder()
         self._check_attention()
+        if self.copy:
+            self._check_copy()
+
+    def _check_copy(self) -> None:
+        if self.source_vocab_size != self.target_vocab_size:
+            raise ValueError(
+                "copy=True needs one vocabulary for both sides, as source words are "
+                f"copied by their ids. Received: source_vocab_size="
+                f"{self.source_vocab_size}, target_vocab_size={self.target_vocab_size}"
+            )
+        if self.attention is None:
+            raise ValueError(
+                "copy=True needs an attention, which says what to copy. Received: "
+                "attention=None"
+            )
 
     def _check_attention(self) -> None:
         location = self.attention and self.score_mode == "location"

@@ -194,8 +194,12 @@ class TrainingConfig(EvaluationConfig, OptimizationConfig, DataConfig):
             names the field.
 
     Example:
-        >>> config = TrainingConfig.from_preset("multi30k-small", data="my/corpus",
-        ...                                     units=384)
+        >>> from keras_luong.config.training import TrainingConfig
+        >>> config = TrainingConfig.from_preset(
+        ...     "multi30k-small", data="my/corpus", units=384
+        ... )
+        >>> config.epochs, config.model
+        (14, {'units': 384})
     """
 
     preset: str = "luong2015-global-general"
@@ -232,10 +236,22 @@ class TrainingConfig(EvaluationConfig, OptimizationConfig, DataConfig):
                 f"dropout=0.3, for instance. Received: r_drop={self.r_drop}, and "
                 f"dropout={config.dropout} of the preset {self.preset}"
             )
-        if config.tie_embeddings == "all" and not self.shared:
+        copies = getattr(config, "copy", False)
+        if config.tie_embeddings == "all":
+            self._check_shared('tie_embeddings="all"')
+        if copies:
+            self._check_shared("copy=True")
+        if copies and self.r_drop:
             raise ValueError(
-                'tie_embeddings="all" needs one vocabulary for both sides, shared=True.'
-                " Received: shared=False"
+                "r_drop is for models that only generate words, copy=False. Received: "
+                f"copy=True, r_drop={self.r_drop}"
+            )
+
+    def _check_shared(self, needed_by: str) -> None:
+        if not self.shared:
+            raise ValueError(
+                f"{needed_by} needs one vocabulary for both sides, shared=True. "
+                "Received: shared=False"
             )
 
     @classmethod
@@ -321,6 +337,7 @@ def bleu_tokenization(language: str) -> str:
         (`pip install "sacrebleu[ja,ko]"`), and "char" where not; "13a" for others.
 
     Example:
+        >>> from keras_luong.config.training import bleu_tokenization
         >>> bleu_tokenization("zh-TW")
         'zh'
     """

@@ -34,7 +34,9 @@ class TransformerConfig(ModelConfig):
         ValueError, TypeError: A value that cannot be, or two that don't fit together.
 
     Example:
-        >>> config = TransformerConfig(8000, 8000, units=512, num_heads=8)
+        >>> from keras_luong.models import Transformer, TransformerConfig
+        >>> config = TransformerConfig(90, 90, units=16, num_heads=2, num_layers=1)
+        >>> model = Transformer(config)
     """
 
     units: int = 256

@@ -10,12 +10,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from keras_luong.config.fields import NotNegative
 from keras_luong.decoding.cast_once import cast_once
-from keras_luong.decoding.constraints import constrained, forced_tokens, repeats
+from keras_luong.decoding.constraints import constrained, forced_tokens, listed, repeats
 from keras_luong.decoding.history import History, record, trace_back
 from keras_luong.decoding.hypotheses import IMPOSSIBLE, Hypotheses, Written
 from keras_luong.decoding.penalties import (
@@ -61,8 +60,9 @@ from keras_luong.decoding.stepping import (
     follow,
     keep_shapes,
     split_log_softmax,
+    vocab_size_in,
 )
-from keras_luong.decoding.top_k import top_k
+from keras_luong.decoding.top_k import top_k, up_to_k
 
 FEW = 16  # if more ids are forbidden, the whole vocabulary is masked
 
@@ -136,9 +136,11 @@ class BeamSearch(SpecialTokens):
             penalty or an id negative, or the end token forbidden.
 
     Example:
-        >>> search = BeamSearch(beam_width=5, length_penalty=0.6)
-        >>> hypotheses = search(model, source_ids)
-        >>> hypotheses.ids[:, 0]  # the best translation of each sentence
+        >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
+        >>> search = kl.BeamSearch(beam_width=3, length_penalty=0.6, max_length=4)
+        >>> hypotheses = search(model, np.array([[4, 5, 3], [6, 3, 0]]))
+        >>> hypotheses.ids[:, 0].shape[0]  # the best translation of each sentence
+        2
     """
 
     beam_width: Size = 5
@@ -362,14 +364,12 @@ class BeamSearch(SpecialTokens):
         prefix, forced = now.sentences.prefix, None
         if prefix.shape[1] != 0:
             forced = forced_tokens(prefix, now.time, self.pad_id)[:, None, None]
-        count = self._proposals
-        if logits.shape[-1] is not None:
-            count = min(count, logits.shape[-1])
-        size = logits.shape[-1] if self.shortlist is None else self.shortlist.vocab_size
-        masks = self._masks(now, size)
+        masks = self._masks(now, logits)
         allowed = constrained(logits, masks, forced, self.pad_id, ids)
-        best, tokens = top_k(allowed, count)
-        if ids is not None:
+        if ids is None:
+            best, tokens = up_to_k(allowed, self._proposals, self.eos_id)
+        else:
+            best, tokens = top_k(allowed, self._proposals)
             tokens = tf.gather(ids, tokens)
         early = now.time + 1 < now.sentences.least
         bad = (tokens == self.eos_id) & early[:, None, None]
@@ -380,11 +380,12 @@ class BeamSearch(SpecialTokens):
         totals = now.beams.log_probs[..., None] + (best - normalisers)
         return tf.where(possible & ~bad, totals, IMPOSSIBLE), tokens
 
-    def _masks(self, now, size):
+    def _masks(self, now, logits):
         """Returns which of all ids the constraints forbid, where these are many."""
-        masks: list[Any] = []
+        words, masks = self.shortlist, []
+        size = vocab_size_in(logits) if words is None else words.vocab_size
         if len(self.forbidden) > FEW:
-            masks.append(np.isin(np.arange(size), self.forbidden))
+            masks.append(listed(self.forbidden, size))
         if self.no_repeat_ngram:
             (written,) = now.beams.written
             masks.append(repeats(written, now.time, self.no_repeat_ngram, size))

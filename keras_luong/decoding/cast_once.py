@@ -26,9 +26,12 @@ def cast_once(model: StepModel) -> Iterator[None]:
                 that the model reads. It ignores a `keras.StatelessScope` around it.
 
     Example:
-        >>> with cast_once(model):
-        ...     memory, state = model.encode(source_ids)
-        ...     end = tf.while_loop(any_open, body, start)
+        >>> from keras_luong.decoding.cast_once import cast_once
+        >>> config = kl.Seq2SeqConfig(9, 9, units=4)
+        >>> model = kl.Seq2Seq(config, dtype="mixed_bfloat16")
+        >>> with cast_once(model):  # a whole search
+        ...     memory, state = model.encode(np.array([[4, 5, 3]]))
+        ...     logits, state, weights = model.step(np.array([[2]]), state, memory)
     """
     pairs = cast_weights(model)
     if not pairs:

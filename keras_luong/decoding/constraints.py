@@ -7,15 +7,30 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from keras_luong.decoding.hypotheses import IMPOSSIBLE
+from keras_luong.decoding.stepping import vocab_size_in
+
+
+def listed(ids: Sequence[int], vocab_size: Any) -> Any:
+    """Returns which of all ids are among some, bool [V].
+
+    Args:
+        ids: Some ids.
+        vocab_size: V, an int or a scalar tensor.
+    """
+    if isinstance(vocab_size, int):
+        return np.isin(np.arange(vocab_size), ids)
+    return tf.reduce_any(tf.range(vocab_size)[:, None] == tf.constant(ids), axis=1)
 
 
 def repeats(
-    written: tf.Tensor, time: tf.Tensor, size: int, vocab_size: int
+    written: tf.Tensor, time: tf.Tensor, size: int, vocab_size: Any
 ) -> tf.Tensor:
     """Returns which tokens would repeat an n-gram of the hypothesis, bool [B, K, V].
 
@@ -23,7 +38,7 @@ def repeats(
         written: int32 [B, K, T], the tokens so far.
         time: int32, the number of tokens so far.
         size: The n of the n-grams.
-        vocab_size: V.
+        vocab_size: V, an int or a scalar tensor.
     """
     B, K, T = tf.unstack(tf.shape(written))
     windows = tf.maximum(T - size + 1, 0)  # the places where an n-gram may begin
@@ -84,6 +99,6 @@ def constrained(
         masks = [tf.gather(mask, ids, axis=-1) for mask in masks]
     banned = functools.reduce(operator.or_, masks) if masks else False
     if forced is not None:
-        others = (tf.range(logits.shape[-1]) if ids is None else ids) != forced
+        others = (tf.range(vocab_size_in(logits)) if ids is None else ids) != forced
         banned = tf.where(forced == pad_id, banned, others)
     return logits if banned is False else tf.where(banned, IMPOSSIBLE, logits)

@@ -19,6 +19,7 @@ from keras_luong.decoding.sources import Source
 from keras_luong.decoding.stepping import (
     StepModel,
     check_step_model,
+    copies,
     restricted,
     vocab_size_of,
 )
@@ -59,9 +60,12 @@ class Ensemble:
             have vocabularies of different sizes.
 
     Example:
-        >>> models = [keras_luong.load(run).model for run in ("runs/a", "runs/b")]
-        >>> hypotheses = BeamSearch()(Ensemble(models), source_ids)
-        >>> translator = Translator(Ensemble(models), tokenizers)
+        >>> config = kl.Seq2SeqConfig(9, 9, units=4)
+        >>> ensemble = kl.Ensemble([kl.Seq2Seq(config), kl.Seq2Seq(config)])
+        >>> memory, state = ensemble.encode(np.array([[4, 5, 3]]))
+        >>> logits, state, weights = ensemble.step(np.array([[2]]), state, memory)
+        >>> tuple(logits.shape), tuple(weights.shape)
+        ((1, 1, 9), (1, 1, 3))
     """
 
     def __init__(self, models: Sequence[StepModel], mean: str = "geometric"):
@@ -105,6 +109,11 @@ class Ensemble:
         logits, states, weights = zip(*steps, strict=True)
         log_probs = MEANS[self.mean](_stack(logits))
         return log_probs, states, _mean(weights)
+
+    @property
+    def copies(self) -> bool:
+        """Whether one of the models writes source words."""
+        return any(map(copies, self.models))
 
     def cast_weights(self) -> list[tuple[keras.Variable, tf.Tensor]]:
         """Returns the models' cast weights, see `keras_luong.decoding.cast_once`."""

@@ -50,8 +50,11 @@ def force(
             negative.
 
     Example:
-        >>> hypotheses = force(model, source_ids, target_ids)
-        >>> hypotheses.log_probs[:, 0]
+        >>> from keras_luong.decoding import force
+        >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
+        >>> hypotheses = force(model, np.array([[4, 5, 3]]), np.array([[6, 3]]))
+        >>> tuple(hypotheses.log_probs.shape), tuple(hypotheses.weights.shape)
+        ((1, 1), (1, 1, 2, 3))
     """
     special = SpecialTokens(**special_ids)
     source = check_source(source)

@@ -45,12 +45,9 @@ def generate(
         ValueError: If a field or the source cannot be so.
 
     Example:
-        >>> import keras_luong as kl
         >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(20, 20, units=8))
-        >>> found = kl.generate(model, [[4, 5, 3]], beam_width=4, max_length=7)
-        >>> found.ids.shape[:2]
-        TensorShape([1, 1])
-        >>> samples = kl.generate(model, [[4, 5, 3]], kl.RandomSampling(num_samples=9))
+        >>> search = kl.RandomSampling(num_samples=9)
+        >>> samples = kl.generate(model, [[4, 5, 3]], search, max_length=7)
         >>> samples.ids.shape[:2]
         TensorShape([1, 9])
     """
@@ -107,7 +104,6 @@ class SequenceGenerator:
         `Hypotheses`.
 
     Example:
-        >>> import keras_luong as kl
         >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(20, 20, units=8))
         >>> ids = tf.TensorSpec([None, None], tf.int32)
         >>> generator = kl.SequenceGenerator(model, ids, kl.GreedySearch(max_length=7))

@@ -31,8 +31,10 @@ class GreedySearch(SpecialTokens):
         ValueError: If `max_length` is below 1, or an id negative.
 
     Example:
-        >>> hypotheses = GreedySearch(max_length=50)(model, source_ids)
-        >>> hypotheses.ids[:, 0]
+        >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
+        >>> hypotheses = kl.GreedySearch(max_length=4)(model, np.array([[4, 5, 3]]))
+        >>> tuple(hypotheses.lengths.shape)
+        (1, 1)
     """
 
     max_length: SizeOrNone = 100

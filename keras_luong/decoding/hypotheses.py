@@ -30,6 +30,13 @@ class Hypotheses(NamedTuple):
             without attention.
         token_log_probs: float32 [B, N, T], log-probability of each token, 0 after the
             end.
+
+    Example:
+        >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
+        >>> found = kl.GreedySearch(max_length=4)(model, np.array([[4, 5, 3]]))
+        >>> T = found.ids.shape[-1]
+        >>> found.ids.shape == (1, 1, T), found.weights.shape == (1, 1, T, 3)
+        (True, True)
     """
 
     ids: tf.Tensor

@@ -23,7 +23,17 @@ LEAST_COVERAGE = 1e-6  # at least this, so that its logarithm is finite
 
 @runtime_checkable
 class LengthPenalty(Protocol):
-    """The methods of a length penalty."""
+    """The methods of a length penalty.
+
+    Example:
+        >>> class NoShortOnes(kl.decoding.LengthPenalty):
+        ...     def score(self, log_probs, lengths):
+        ...         return log_probs - tf.where(lengths < 5, 10.0, 0.0)
+        ...
+        ...     def bound(self, log_probs, limits):  # may still grow to 5
+        ...         return log_probs
+        >>> search = kl.BeamSearch(4, length_penalty=NoShortOnes())
+    """
 
     def score(self, log_probs: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
         """Scores finished hypotheses; higher is better.
@@ -52,7 +62,18 @@ class LengthPenalty(Protocol):
 
 @runtime_checkable
 class CoveragePenalty(Protocol):
-    """The methods of a coverage penalty."""
+    """The methods of a coverage penalty.
+
+    Example:
+        >>> class Forgotten(kl.decoding.CoveragePenalty):
+        ...     def score(self, coverage, mask):  # little attention to a word
+        ...         few = tf.cast((coverage < 0.5) & mask, tf.float32)
+        ...         return -tf.reduce_sum(few, axis=-1)
+        ...
+        ...     def bound(self, coverage, mask, steps):  # none, at best
+        ...         return tf.zeros(tf.shape(coverage)[:-1])
+        >>> search = kl.BeamSearch(4, coverage_penalty=Forgotten())
+    """
 
     def score(self, coverage: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """Returns the term to add to a finished hypothesis's score.
@@ -121,6 +142,7 @@ class GNMTLengthPenalty(_WeightedLengthPenalty):
         ValueError: If `alpha` is negative, infinite or NaN.
 
     Example:
+        >>> from keras_luong.decoding import GNMTLengthPenalty
         >>> float(GNMTLengthPenalty(1.0).score(tf.constant(-3.0), tf.constant(7)))
         -1.5
     """
@@ -146,6 +168,7 @@ class AverageLengthPenalty(_WeightedLengthPenalty):
         ValueError: If `alpha` is negative, infinite or NaN.
 
     Example:
+        >>> from keras_luong.decoding import AverageLengthPenalty
         >>> float(AverageLengthPenalty(1.0).score(tf.constant(-3.0), tf.constant(6)))
         -0.5
     """
@@ -171,6 +194,7 @@ class WordReward(_WeightedLengthPenalty):
         ValueError: If `reward` is negative, infinite or NaN.
 
     Example:
+        >>> from keras_luong.decoding import WordReward
         >>> float(WordReward(0.5).score(tf.constant(-3.0), tf.constant(4)))
         -1.0
     """
@@ -198,9 +222,11 @@ class GNMTCoveragePenalty(_Weighted):
         ValueError: If `beta` is negative, infinite or NaN.
 
     Example:
+        >>> from keras_luong.decoding import GNMTCoveragePenalty
         >>> coverage, words = tf.constant([0.5, 2.0]), tf.constant([True, True])
-        >>> float(GNMTCoveragePenalty(1.0).score(coverage, words))  # log 0.5 + log 1
-        -0.6931471824645996
+        >>> score = GNMTCoveragePenalty(1.0).score(coverage, words)
+        >>> round(float(score), 4)  # log 0.5 + log 1
+        -0.6931
     """
 
     beta: NotNegative
@@ -236,6 +262,7 @@ class SummaryCoveragePenalty(_Weighted):
         ValueError: If `beta` is negative, infinite or NaN.
 
     Example:
+        >>> from keras_luong.decoding import SummaryCoveragePenalty
         >>> coverage, words = tf.constant([0.5, 2.0]), tf.constant([True, True])
         >>> float(SummaryCoveragePenalty(5.0).score(coverage, words))
         -5.0
@@ -278,6 +305,7 @@ def length_penalty_of(
         ValueError: If alpha is negative or not finite, or the kind is unknown.
 
     Example:
+        >>> from keras_luong.decoding.penalties import length_penalty_of
         >>> length_penalty_of(0.6).alpha
         0.6
         >>> length_penalty_of({"kind": "average", "alpha": 1.0})
@@ -300,8 +328,9 @@ def coverage_penalty_of(
         ValueError: If beta is negative or not finite, or the kind is unknown.
 
     Example:
-        >>> coverage_penalty_of(SummaryCoveragePenalty(5.0)).beta
-        5.0
+        >>> from keras_luong.decoding.penalties import coverage_penalty_of
+        >>> coverage_penalty_of({"kind": "summary", "beta": 5.0})
+        SummaryCoveragePenalty(beta=5.0, kind='summary')
     """
     penalty = _penalty_of("coverage_penalty", value, _COVERAGE, CoveragePenalty)
     return None if value == 0 else penalty

@@ -36,6 +36,7 @@ from keras_luong.decoding.stepping import (
     follow,
     keep_shapes,
     split_log_softmax,
+    vocab_size_in,
 )
 
 FEW = 256  # tokens to sort first, as they are usually enough for `top_p`
@@ -108,9 +109,13 @@ class RandomSampling(SpecialTokens):
         ValueError: If a size is below 1, or another number outside its range.
 
     Example:
-        >>> search = RandomSampling(temperature=0.8, top_p=0.9, num_samples=5, seed=1)
-        >>> hypotheses = search(model, source_ids)
-        >>> hypotheses.ids  # [B, 5, T]
+        >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
+        >>> search = kl.RandomSampling(
+        ...     temperature=0.8, top_p=0.9, num_samples=5, seed=1, max_length=4
+        ... )
+        >>> hypotheses = search(model, np.array([[4, 5, 3]]))
+        >>> hypotheses.ids.shape[:2]
+        TensorShape([1, 5])
     """
 
     temperature: Annotated[
@@ -287,8 +292,10 @@ def draw(
         int32 [B, N]. Impossible tokens are drawn only if there are no others.
 
     Example:
-        >>> draw(tf.math.log([[[0.25, 0.75]]]), tf.constant([[0.3]], tf.float64))
-        <tf.Tensor: shape=(1, 1), dtype=int32, numpy=array([[1]], dtype=int32)>
+        >>> from keras_luong.decoding.sampling import draw
+        >>> logits = tf.math.log([[[0.25, 0.75]]])
+        >>> draw(logits, tf.constant([[0.3]], tf.float64)).numpy()
+        array([[1]], dtype=int32)
     """
     # In float64: in float32 sums lose the improbable tokens of a large vocabulary.
     best = tf.cast(tf.reduce_max(logits, axis=-1, keepdims=True), tf.float64)
@@ -298,7 +305,7 @@ def draw(
 
     ids = None
     if top_k:
-        logits, ids = tf.math.top_k(logits, min(top_k, logits.shape[-1]))
+        logits, ids = _best(logits, top_k)
     if top_p:
         enough = top_p * tf.reduce_sum(masses_of(logits), axis=-1, keepdims=True)
         if not top_k:
@@ -310,14 +317,22 @@ def draw(
     return places if ids is None else tf.gather(ids, places, batch_dims=2)
 
 
+def _best(logits, number):
+    """Returns the best logits and their ids, as many as there are of a number."""
+    size = vocab_size_in(logits)
+    known = isinstance(size, int)
+    return tf.math.top_k(
+        logits, min(number, size) if known else tf.minimum(number, size)
+    )
+
+
 def _sort(logits, masses_of, enough):
     """Returns logits and ids, most probable first: a few if these suffice, or all.
 
     Sorting a whole vocabulary takes longer than a step of most models.
     """
-    size = logits.shape[-1]
-    first = tf.math.top_k(logits, min(FEW, size))
-    if size <= FEW:
+    size, first = vocab_size_in(logits), _best(logits, FEW)
+    if isinstance(size, int) and size <= FEW:
         return first
     missing = tf.reduce_sum(masses_of(first.values), -1, keepdims=True) < enough
     return tf.cond(

@@ -18,7 +18,7 @@ import tensorflow as tf
 from keras_luong.checks import check_same, check_size
 from keras_luong.decoding.forced import force
 from keras_luong.decoding.sources import is_ids
-from keras_luong.decoding.stepping import StepModel, restricted, vocab_size_of
+from keras_luong.decoding.stepping import StepModel, copies, restricted, vocab_size_of
 from keras_luong.files import saved_beside
 from keras_luong.progress import Progress
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
@@ -60,9 +60,11 @@ class Shortlist:
         ValueError: If an id is not below `vocab_size`, or a shape is wrong.
 
     Example:
-        >>> shortlist = Shortlist.learn(model, batches, per_word=50, frequent=400)
-        >>> shortlist.save("runs/mine/shortlist.npz")
-        >>> BeamSearch(5, shortlist=Shortlist.load("runs/mine/shortlist.npz"))
+        >>> shortlist = kl.Shortlist(
+        ...     frequent=[4, 5], lexicon=np.full([9, 2], 6), vocab_size=9
+        ... )
+        >>> shortlist.save("shortlist.npz")
+        >>> search = kl.BeamSearch(5, shortlist=kl.Shortlist.load("shortlist.npz"))
     """
 
     def __init__(
@@ -145,6 +147,8 @@ class Shortlist:
     ) -> tuple[tf.Tensor, StepModel]:
         """Returns the ids of a batch's words, and the model restricted to them.
 
+        Of a model that copies, a sentence's own words are on its list too.
+
         Args:
             model: A `StepModel` with a method `restricted`, as keras_luong's have.
             source_ids: int32 [B, S], right-padded with `pad_id`.
@@ -167,6 +171,8 @@ class Shortlist:
         for side, size in own.items():
             known = vocab_size_of(model, side)
             check_same(f"{side}_vocab_size", shortlist=size, model=known)
+        if copies(model):  # what may be copied is on the list
+            prefix_ids = tf.concat([prefix_ids, source_ids], axis=1)
         words = self(source_ids, prefix_ids, at_least)
         return words.ids, restricted(model, *words)
 

@@ -32,9 +32,10 @@ def check_source(source: Any) -> Source:
         ValueError: If a tensor has no axis of sentences, or one of ids has no column,
             or they have different numbers of sentences.
     """
-    nest = (
-        tf.nest.map_structure(_tensor, source) if _is_nest(source) else _tensor(source)
-    )
+    if _is_nest(source):
+        nest = tf.nest.map_structure(_tensor, source)
+    else:
+        nest = _tensor(source, alone=True)
     leaves = tf.nest.flatten(nest)
     if not leaves:
         raise ValueError(f"The source must hold a tensor. Received: {source!r}")
@@ -50,7 +51,7 @@ def _is_nest(source):
     return isinstance(source, Mapping)
 
 
-def _tensor(x):
+def _tensor(x, alone=False):
     try:
         x = tf.convert_to_tensor(x)
     except (TypeError, ValueError) as error:
@@ -60,7 +61,9 @@ def _tensor(x):
         ) from error
     rank = x.shape.rank
     ids = x.dtype.is_integer and rank in (1, 2, None)
-    if rank == 0 or (ids and rank == 1) or (rank is not None and 0 in x.shape[1:]):
+    # One number for each sentence may be its length, but it is no sentence.
+    number = rank == 0 or (alone and ids and rank == 1)
+    if number or (rank is not None and 0 in x.shape[1:]):
         raise ValueError(
             "The source must have a row for each sentence: the shape [B, S] if it is "
             f"ids, S at least 1. Received: {x.shape}"

@@ -39,7 +39,7 @@ class SpecialTokens:
         ValueError: If an id is negative.
 
     Example:
-        >>> tokens = SpecialTokens(bos_id=1, eos_id=2)
+        >>> tokens = kl.SpecialTokens(bos_id=1, eos_id=2)
         >>> tokens.never_generated, tokens.special_ids
         ({0, 1}, {'bos_id': 1, 'eos_id': 2, 'pad_id': 0})
     """

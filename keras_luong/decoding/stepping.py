@@ -21,15 +21,13 @@ class StepModel(Protocol):
     A model may also have two methods that searches use where they can:
     `cast_weights()` (see `keras_luong.decoding.cast_once`), and `restricted(ids,
     allowed)`, which returns a `StepModel` with a part of its vocabulary, for a
-    `Shortlist`. If it has a `config` with `source_vocab_size` and `target_vocab_size`,
-    these are checked.
+    `Shortlist`. If it writes source words, as their ids are target ids, it has an
+    attribute `copies` that is True. If it has a `config` with `source_vocab_size` and
+    `target_vocab_size`, these are checked.
 
     Example: a model that reads images and writes tokens. Its tokens begin with 1, end
     with 2 and are padded with 0.
 
-        >>> import keras
-        >>> import keras_luong as kl
-        >>> import numpy as np
         >>> class Captioner(keras.Model):
         ...     def __init__(self, vocab_size, units):
         ...         super().__init__()
@@ -91,7 +89,17 @@ class StepModel(Protocol):
 
 
 class Search(Protocol):
-    """The interface of a search that a `Translator` needs."""
+    """The interface of a search that a `Translator` needs.
+
+    Example:
+        >>> from keras_luong.decoding import force
+        >>> class Copy:  # a "search" that answers with the source itself
+        ...     def __call__(self, model, source):
+        ...         return force(model, source, source)
+        >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
+        >>> Copy()(model, np.array([[4, 5, 3]])).ids.numpy()
+        array([[[4, 5, 3]]], dtype=int32)
+    """
 
     def __call__(self, model: StepModel, source: Source, /) -> Hypotheses:
         """Finds target sequences.
@@ -112,6 +120,11 @@ def check_step_model(name: str, model: Any) -> None:
             f"{name} must have methods `encode` and `step`, such as Seq2Seq. "
             f"Received: {model!r}"
         )
+
+
+def copies(model: Any) -> bool:
+    """Returns whether a model writes source words, as their ids are target ids."""
+    return getattr(model, "copies", False)
 
 
 def vocab_size_of(model: Any, side: str) -> int | None:
@@ -141,6 +154,15 @@ def restricted(model: Any, ids: tf.Tensor, allowed: tf.Tensor) -> StepModel:
             f"those of keras_luong have. Received: {model!r}"
         )
     return model.restricted(ids, allowed)
+
+
+def vocab_size_in(logits: tf.Tensor) -> Any:
+    """Returns V of logits [..., V]: an int, or a tensor if the graph doesn't know it.
+
+    It does not where the tokens are positions of the source, as in a pointer network.
+    """
+    size = logits.shape[-1]
+    return tf.shape(logits)[-1] if size is None else size
 
 
 def split_log_softmax(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

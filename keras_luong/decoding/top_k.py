@@ -9,6 +9,29 @@ GROUPS = sorted(range(GROUP // 2, 2 * GROUP), key=lambda size: abs(size - GROUP)
 LONG = 4  # times the size of the second stage: for shorter rows one stage is as fast
 
 
+def up_to_k(x: tf.Tensor, k: int, instead: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns `top_k` of rows that may have fewer than `k` entries.
+
+    Args:
+        x: Floats [A, K, n] without NaN.
+        k: How many entries.
+        instead: The index of entries that there are not, if the graph does not know n.
+
+    Returns:
+        As `top_k`, [A, K, min(k, n)]; if the graph does not know n, [A, K, k], where
+        entries that there are not are -inf.
+    """
+    n = x.shape[-1]
+    if n is not None:
+        return top_k(x, min(k, n))
+    n = tf.minimum(k, tf.shape(x)[-1])
+    values, indices = tf.math.top_k(x, n)
+    missing, shape = [[0, 0], [0, 0], [0, k - n]], [*x.shape[:-1], k]
+    values = tf.pad(values, missing, constant_values=float("-inf"))
+    indices = tf.pad(indices, missing, constant_values=instead)
+    return tf.ensure_shape(values, shape), tf.ensure_shape(indices, shape)
+
+
 def top_k(x: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the same as `tf.math.top_k`, ties included, faster for long rows.
 

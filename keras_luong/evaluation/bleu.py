@@ -15,6 +15,11 @@ class BleuScore(NamedTuple):
         score: BLEU, 0 to 100.
         signature: sacrebleu's description of how it was computed. Scores with
             different signatures can't be compared.
+
+    Example:
+        >>> from keras_luong.evaluation.bleu import bleu
+        >>> print(bleu(["a dog runs in the park"], ["a dog runs in the park"]))
+        BLEU 100.00 (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:...)
     """
 
     score: float
@@ -48,7 +53,9 @@ def bleu(
         ValueError: If the two differ in length, are empty, or `tokenize` is unknown.
 
     Example:
-        >>> bleu(["a dog runs in the park"], ["a dog runs in the park"]).score
+        >>> from keras_luong.evaluation.bleu import bleu
+        >>> score = bleu(["a dog runs in the park"], ["a dog runs in the park"])
+        >>> round(score.score, 1)
         100.0
     """
     from sacrebleu.metrics import BLEU
@@ -71,6 +78,10 @@ def check_parallel(hypotheses: Sequence[str], references: Sequence[str]) -> None
     Raises:
         TypeError: If either is a single string instead of a sequence of them.
         ValueError: If the two differ in length, or are empty.
+
+    Example:
+        >>> from keras_luong.evaluation.bleu import check_parallel
+        >>> check_parallel(["a dog runs"], ["a dog is running"])
     """
     check_strings("hypotheses", hypotheses)
     check_strings("references", references)
@@ -94,6 +105,7 @@ def check_tokenize(name: str, tokenize: str) -> str:
         ValueError: If sacrebleu has no such tokenisation, or lacks what it needs.
 
     Example:
+        >>> from keras_luong.evaluation.bleu import check_tokenize
         >>> check_tokenize("tokenize", "13a")
         '13a'
     """

@@ -14,6 +14,11 @@ class ChrfScore(NamedTuple):
     Attributes:
         score: chrF, 0 to 100.
         signature: sacrebleu's description of how it was computed.
+
+    Example:
+        >>> from keras_luong.evaluation.chrf import chrf
+        >>> print(chrf(["你好，世界！"], ["你好，世界！"]))
+        chrF 100.00 (nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:...)
     """
 
     score: float
@@ -42,6 +47,7 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> ChrfScore:
         ValueError: If the two differ in length, or are empty.
 
     Example:
+        >>> from keras_luong.evaluation.chrf import chrf
         >>> chrf(["你好，世界！"], ["你好，世界！"]).score
         100.0
     """

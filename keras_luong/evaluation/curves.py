@@ -29,6 +29,7 @@ def learning_curves_figure(curves: Mapping[str, Sequence[float]]) -> Figure:
         ValueError: If there are no systems.
 
     Example:
+        >>> from keras_luong.evaluation.curves import learning_curves_figure
         >>> learning_curves_figure({"dot": [90, 40, 30]}).savefig("curves.png")
     """
     check_matplotlib()
@@ -59,7 +60,9 @@ def bleu_by_length_figure(scores: Mapping[str, Mapping[str, float]]) -> Figure:
         ValueError: If there are no systems.
 
     Example:
-        >>> bleu_by_length_figure({"dot": {"10": 40.0, "20": 35.0, "inf": 30.0}})
+        >>> from keras_luong.evaluation.curves import bleu_by_length_figure
+        >>> scores = {"dot": {"10": 40.0, "20": 35.0, "inf": 30.0}}
+        >>> bleu_by_length_figure(scores).savefig("lengths.png")
     """
     check_matplotlib()
     ends = sorted({float(end) for groups in scores.values() for end in groups})

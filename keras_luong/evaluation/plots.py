@@ -34,7 +34,15 @@ BOXES = ("lastresort", "fallback", "notdef")  # fonts that draw every character 
 
 
 def check_matplotlib() -> None:
-    """Raises ImportError that says what to install if matplotlib is missing."""
+    """Raises ImportError that says what to install if matplotlib is missing.
+
+    Raises:
+        ImportError: If it is missing.
+
+    Example:
+        >>> from keras_luong.evaluation.plots import check_matplotlib
+        >>> check_matplotlib()
+    """
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
@@ -79,8 +87,10 @@ def attention_figure(
         TypeError: If one string is given in place of a list of tokens.
 
     Example:
-        >>> figure = attention_figure([[0.9, 0.1], [0.2, 0.8]], ["▁a", "▁dog"],
-        ...                           ["▁ein", "▁Hund"])
+        >>> from keras_luong.evaluation.plots import attention_figure
+        >>> figure = attention_figure(
+        ...     [[0.9, 0.1], [0.2, 0.8]], ["▁a", "▁dog"], ["▁ein", "▁Hund"]
+        ... )
         >>> figure.savefig("attention.png")
     """
     check_matplotlib()
@@ -139,8 +149,9 @@ def save_attention(
         TypeError: If one string is given in place of a list of tokens.
 
     Example:
-        >>> t = translator.translate(["A dog runs."])[0]
-        >>> save_attention("dog.png", t.alignment, t.source_tokens, t.tokens)
+        >>> from keras_luong.evaluation.plots import save_attention
+        >>> weights = [[0.9, 0.1], [0.2, 0.8]]
+        >>> save_attention("dog.png", weights, ["▁a", "▁dog"], ["▁ein", "▁Hund"])
     """
     figure = attention_figure(weights, source_tokens, target_tokens, title)
     figure.savefig(path, dpi=120)

@@ -101,6 +101,7 @@ def named_specs(source: Any) -> list[tf.TensorSpec]:
         source: A `tf.TensorSpec`, or a tuple or dict of them.
 
     Example:
+        >>> from keras_luong.export.sequence_export import named_specs
         >>> ids = tf.TensorSpec([None, None], tf.int32)
         >>> [spec.name for spec in named_specs({"ids": ids, "lengths": (ids, ids)})]
         ['ids', 'lengths_0', 'lengths_1']

@@ -104,13 +104,12 @@ def export_tflite(
             `SequenceGenerator`, or the model has operations that LiteRT lacks.
 
     Example:
-        >>> export_tflite(translator, "m30k.tflite", quantize="int8")
+        >>> translator = kl.load("runs/mine")
+        >>> path = kl.export_tflite(translator, "small.tflite", quantize="int8")
         >>> # Where there is keras-luong-edge and no TensorFlow:
         >>> from keras_luong_edge import EdgeTranslator
-        >>> EdgeTranslator("m30k.tflite").translate(["A dog runs."])[0].text
-        >>> # Images in, ids out; any LiteRT runtime can run it.
-        >>> generator = kl.SequenceGenerator(model, tf.TensorSpec([None, 28, 28, 1]))
-        >>> export_tflite(generator, "captions.tflite")
+        >>> len(EdgeTranslator(path).translate(["the dog"]))
+        1
     """
     given = exported(translator)
     target = check_path("path", path)

@@ -1,28 +1,40 @@
 """The layers.
 
 Reading order: projection, scores, cells, recurrence, memory, attention,
-local_attention, decoder_cell, stacked_cell, attentional_output, decoder, encoder; then
-what is built on these: normalizers, quantization, attention_call, monotonic_attention,
-coverage_loss, state_bridge, multi_source_attention, attention_wrapper,
-cell_with_memory.
+local_attention, decoder_cell, stacked_cell, attentional_output, input_feeding_cell,
+decoder, encoder; then what is built on these: normalizers, quantization,
+attention_call, monotonic_attention, chunkwise_attention, location_attention,
+head_scores, multi_head_attention, coverage_loss, state_bridge, multi_source_attention,
+attention_wrapper, cell_with_memory, pointer_generator, pointer_network, feeding,
+feeding_loop, scheduled_rate, scheduled_sampling, free_running.
 """
 
 from keras_luong.layers.attention import LuongAttention
 from keras_luong.layers.attention_wrapper import AttentionWrapper
+from keras_luong.layers.attentional_output import AttentionalVector
 from keras_luong.layers.cell_with_memory import CellWithMemory
+from keras_luong.layers.cells import CellInput, LayerNormLSTM, LayerNormLSTMCell
+from keras_luong.layers.chunkwise_attention import MonotonicChunkwiseAttention
 from keras_luong.layers.coverage_loss import CoverageLoss
-from keras_luong.layers.decoder import (
-    AttentionalVector,
-    InputFeedingDecoder,
-    InputFeedingDecoderCell,
-)
-from keras_luong.layers.decoder_cell import DecoderCell
+from keras_luong.layers.decoder import InputFeedingDecoder
+from keras_luong.layers.decoder_cell import CellStates, DecoderCell
 from keras_luong.layers.encoder import RecurrentEncoder
+from keras_luong.layers.feeding import CustomFeeding, Feeding
+from keras_luong.layers.free_running import FreeRunning
+from keras_luong.layers.input_feeding_cell import InputFeedingDecoderCell
 from keras_luong.layers.local_attention import LocalAttention
+from keras_luong.layers.location_attention import LocationAwareAttention
 from keras_luong.layers.memory import Memory
 from keras_luong.layers.monotonic_attention import MonotonicAttention
+from keras_luong.layers.multi_head_attention import MultiHeadLuongAttention
 from keras_luong.layers.multi_source_attention import MultiSourceAttention
 from keras_luong.layers.normalizers import entmax15, masked_softmax, sparsemax
+from keras_luong.layers.pointer_generator import PointerGenerator
+from keras_luong.layers.pointer_network import PointerNetwork
+from keras_luong.layers.projection import Project, dot, matmul
+from keras_luong.layers.quantization import Kernel, Quantizable
+from keras_luong.layers.recurrence import INFERENCE, Mode
+from keras_luong.layers.scheduled_sampling import ScheduledEmbedding, ScheduledOutput
 from keras_luong.layers.scores import Score
 from keras_luong.layers.stacked_cell import StackedDecoderCell
 from keras_luong.layers.state_bridge import StateBridge
@@ -30,21 +42,42 @@ from keras_luong.layers.state_bridge import StateBridge
 __all__ = [
     "AttentionWrapper",
     "AttentionalVector",
+    "CellInput",
+    "CellStates",
     "CellWithMemory",
     "CoverageLoss",
+    "CustomFeeding",
     "DecoderCell",
+    "Feeding",
+    "FreeRunning",
+    "INFERENCE",
     "InputFeedingDecoder",
     "InputFeedingDecoderCell",
+    "Kernel",
+    "LayerNormLSTM",
+    "LayerNormLSTMCell",
     "LocalAttention",
+    "LocationAwareAttention",
     "LuongAttention",
     "Memory",
+    "Mode",
     "MonotonicAttention",
+    "MonotonicChunkwiseAttention",
+    "MultiHeadLuongAttention",
     "MultiSourceAttention",
+    "PointerGenerator",
+    "PointerNetwork",
+    "Project",
+    "Quantizable",
     "RecurrentEncoder",
+    "ScheduledEmbedding",
+    "ScheduledOutput",
     "Score",
     "StackedDecoderCell",
     "StateBridge",
+    "dot",
     "entmax15",
     "masked_softmax",
+    "matmul",
     "sparsemax",
 ]

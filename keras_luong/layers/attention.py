@@ -34,7 +34,12 @@ from keras_luong.layers.normalizers import (
     weights_dtype,
 )
 from keras_luong.layers.normalizers import masked_softmax as masked_softmax
-from keras_luong.layers.quantization import Kernel, Quantizable, kernel_config
+from keras_luong.layers.quantization import (
+    Kernel,
+    Quantizable,
+    kernel_config,
+    quantize_parts,
+)
 from keras_luong.layers.recurrence import INFERENCE, Mode
 from keras_luong.layers.scores import Project, Score, make_score
 from keras_luong.types import Shape, Tensor
@@ -105,12 +110,21 @@ class LuongAttention(Quantizable, AttentionCall):
             "dot", "scaled_dot" or "cosine" meet a query and a key of different sizes.
 
     Example:
+        >>> states, memory = np.random.rand(2, 4, 8), np.random.rand(2, 5, 8)
+        >>> mask = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], bool)
         >>> attention = kl.LuongAttention("general")
-        >>> context = attention(decoder_states, encoder_states, value_mask=mask)
-        >>> h_tilde = kl.AttentionalVector(512)(context, decoder_states)
+        >>> context, weights = attention(
+        ...     states, memory, value_mask=mask, return_attention_scores=True
+        ... )
+        >>> tuple(context.shape), tuple(weights.shape)
+        ((2, 4, 8), (2, 4, 5))
+        >>> h_tilde = kl.AttentionalVector(8)(context, states)
     """
 
     coverage_kernel = Kernel()
+
+    #: The constructor's arguments that may be objects of a user's own.
+    _nested: tuple[str, ...] = ("score_mode", "normalizer")
 
     def __init__(
         self,
@@ -143,15 +157,7 @@ class LuongAttention(Quantizable, AttentionCall):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
         self.kernel_constraint = keras.constraints.get(kernel_constraint)
-        self.score = make_score(
-            score_mode,
-            units,
-            max_source_length,
-            self.kernel_initializer,
-            self.kernel_regularizer,
-            self.kernel_constraint,
-            self.dtype_policy,
-        )
+        self.score = self._make_score(score_mode)
         self.score.owners.add(self)
         if coverage and score_mode == "location":
             raise ValueError(
@@ -160,6 +166,18 @@ class LuongAttention(Quantizable, AttentionCall):
             )
         self.seed_generator = keras.random.SeedGenerator(seed)
 
+    def _make_score(self, score_mode):
+        """The score of that name, with the layer's options; or somebody's own."""
+        return make_score(
+            score_mode,
+            self.units,
+            self.max_source_length,
+            self.kernel_initializer,
+            self.kernel_regularizer,
+            self.kernel_constraint,
+            self.dtype_policy,
+        )
+
     def build(
         self,
         query_shape: Any,
@@ -167,15 +185,16 @@ class LuongAttention(Quantizable, AttentionCall):
         key_shape: Shape | None = None,
     ) -> None:
         """Builds the score for queries [B, Q, Hq] and keys [B, S, Hk]."""
-        query_shape, _, key_shape = unpack_shapes(query_shape, value_shape, key_shape)
+        shapes = unpack_shapes(query_shape, value_shape, key_shape)
+        query_shape, value_shape, key_shape = shapes
         if not self.score.built:  # a user's own may be, when it was loaded
             self.score.build(query_shape, key_shape)
         if self.coverage:
             units = self.score.key_units(query_shape, key_shape)
             self.coverage_kernel = self.add_kernel("coverage_kernel", units)
-        self._build_more(query_shape[-1])
+        self._build_more(query_shape, value_shape, key_shape)
 
-    def _build_more(self, query_units):
+    def _build_more(self, query_shape, value_shape, key_shape):
         """Makes the weights that only a subclass has."""
 
     @property
@@ -234,7 +253,7 @@ class LuongAttention(Quantizable, AttentionCall):
             key = blanked(key, mask)
         try:
             with autocasting(self.score):
-                keys = self.score.prepare(key)
+                keys = self._prepare_keys(key)
         except AttributeError as error:
             if self.score.built:
                 raise
@@ -243,6 +262,10 @@ class LuongAttention(Quantizable, AttentionCall):
                 "value_shape), before prepare."
             ) from error
         return make_memory(value, keys, mask)
+
+    def _prepare_keys(self, key):
+        """What queries are scored against, [B, S, Hk]."""
+        return self.score.prepare(key)
 
     def attend(
         self,
@@ -279,14 +302,18 @@ class LuongAttention(Quantizable, AttentionCall):
 
     def _weigh(self, query, memory, mask, state, mode, return_logits):
         """Weights [B, Q, S] before dropout; the new state; perhaps the logits."""
-        seen = state[0] if self.coverage else None
+        seen = state[0] if self.has_state else None
         weights = self.align(query, memory.keys, mask, seen, mode.project)
         weights = self.choose(weights, mode.training)
-        state = [past + ops.cast(weights, past.dtype) for past in state]
+        after = [self._remember(past, ops.cast(weights, past.dtype)) for past in state]
         if not return_logits:
-            return weights, state
+            return weights, after
         logits = self.logits(query, memory.keys, seen, mode.project)
-        return weights, state, masked_logits(logits, mask)
+        return weights, after, masked_logits(logits, mask)
+
+    def _remember(self, seen, weights):
+        """What the next query is to know, both [B, Q, S]."""
+        return seen + weights
 
     def align(
         self, query: Tensor, keys: Tensor, mask: Tensor, coverage: Any, project: Project
@@ -297,7 +324,8 @@ class LuongAttention(Quantizable, AttentionCall):
             query: Decoder states [B, Q, Hq].
             keys: Prepared keys [B, N, Hk], or the queries' own [B, Q, N, Hk].
             mask: Which places there are: bool [B, Q or 1, N].
-            coverage: Sum of the earlier weights, [B, Q, N], or None.
+            coverage: What the query knows of the earlier weights, such as their sum,
+                [B, Q, N]; or None.
             project: How to multiply by weights.
 
         Returns:
@@ -311,11 +339,15 @@ class LuongAttention(Quantizable, AttentionCall):
     ) -> Tensor:
         """The scores of N places, `weights_dtype` [B, Q, N]; arguments of `align`."""
         if coverage is not None:
-            kernel = ops.cast(self.coverage_kernel, keys.dtype)
             keys = keys if len(keys.shape) == 4 else ops.expand_dims(keys, 1)
-            keys = keys + ops.expand_dims(ops.cast(coverage, keys.dtype), -1) * kernel
+            keys = keys + self._marks(ops.cast(coverage, keys.dtype), project)
         scores = self.score(query, keys, project=project)
         return ops.cast(scores, weights_dtype(scores.dtype))
+
+    def _marks(self, coverage, project):
+        """What is added to the keys: of [B, Q, N] makes [B, Q, N, Hk]."""
+        kernel = ops.cast(self.coverage_kernel, coverage.dtype)
+        return ops.expand_dims(coverage, -1) * kernel
 
     def choose(self, weights: Tensor, training: bool) -> Tensor:
         """The weights, or at inference where `hard`, only the highest."""
@@ -333,17 +365,19 @@ class LuongAttention(Quantizable, AttentionCall):
     def quantize(
         self, mode: str | None = None, type_check: bool = True, config: Any = None
     ) -> None:
-        """Stores the score's matrices in int8, and the layer's own."""
-        if self.score.quantization_mode is None:
-            self.score.quantize(mode)  # which comes back here, see `Score.quantize`
-        else:
+        """Stores the matrices of its scores in int8, and the layer's own."""
+        if not quantize_parts(self._scores, mode):
             super().quantize(mode, type_check, config)
+
+    @property
+    def _scores(self):
+        return [self.score]
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        named = isinstance(self.score_mode, str)
+        mode, named = self.score_mode, isinstance(self.score_mode, str)
         config = {
-            "score_mode": self.score_mode if named else serialize_shared(self.score),
+            "score_mode": mode if named else serialize_shared(mode),
             "units": self.units,
             "max_source_length": self.max_source_length,
             "dropout": self.dropout,
@@ -359,7 +393,7 @@ class LuongAttention(Quantizable, AttentionCall):
         """Rebuilds the layer, a user's own score and normalizer included."""
         own = {
             name: keras.saving.deserialize_keras_object(config[name])
-            for name in ("score_mode", "normalizer")
+            for name in cls._nested
             if isinstance(config[name], dict)
         }
         return cls(**{**config, **own})

@@ -93,7 +93,7 @@ class AttentionCall(keras.layers.Layer):
     def _attend_from(self, inputs, memory, training, use_causal_mask, return_logits):
         """The context [B, Q, Hv], and weights and perhaps logits [B, Q, S]."""
         query, query_mask, positions = inputs.query, inputs.query_mask, inputs.positions
-        shape = (*ops.shape(query)[:2], ops.shape(memory.values)[1])
+        shape = (*ops.shape(query)[:2], ops.shape(memory.mask)[1])
         if positions is None:
             positions = ops.expand_dims(ops.arange(shape[1], dtype="int32"), 0)
         options: dict[str, Any] = {"return_logits": True} if return_logits else {}

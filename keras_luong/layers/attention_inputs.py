@@ -201,7 +201,7 @@ def spread(x: Tensor | None, batch_size: Any) -> Tensor | None:
 
 def spread_memory(memory: Memory, batch_size: Any) -> Memory:
     """A memory of one source, or with one mask, for a whole batch."""
-    return Memory(*[spread(x, batch_size) for x in memory])
+    return keras.tree.map_structure(lambda x: spread(x, batch_size), memory)
 
 
 def flattened(x: Tensor | None, first: int, last: int) -> Tensor | None:

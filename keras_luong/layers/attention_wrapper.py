@@ -16,7 +16,7 @@ from keras_luong.layers.attentional_output import AttentionalCell
 from keras_luong.layers.cells import CellInput
 from keras_luong.layers.decoder_cell import CellStates, DecoderCell
 from keras_luong.layers.recurrence import INFERENCE, Mode, Noise, scan
-from keras_luong.layers.scores import matmul
+from keras_luong.layers.scores import Project, matmul
 from keras_luong.types import Shape, Tensor
 
 
@@ -52,8 +52,11 @@ class AttentionWrapper(AttentionalCell):
         TypeError, ValueError: An argument that is none of the above.
 
     Example:
-        >>> cell = kl.AttentionWrapper(keras.layers.GRUCell(256), kl.LuongAttention())
-        >>> outputs = kl.InputFeedingDecoder(cell)(embedded, memory, memory_mask=mask)
+        >>> words, memory = np.random.rand(2, 4, 3), np.random.rand(2, 5, 6)
+        >>> cell = kl.AttentionWrapper(keras.layers.GRUCell(8), kl.LuongAttention())
+        >>> outputs = kl.InputFeedingDecoder(cell)(words, memory)
+        >>> tuple(outputs.shape)
+        (2, 4, 8)
     """
 
     def __init__(
@@ -111,7 +114,7 @@ class AttentionWrapper(AttentionalCell):
         wrapped_cell.draw_masks(self.cell, batch_size, width)
         return Noise()
 
-    def project_inputs(self, inputs: Tensor) -> Tensor:
+    def project_inputs(self, inputs: Tensor, project: Project = matmul) -> Tensor:
         """Of one step, in a search: see `project_sequence`."""
         return self.project_sequence(inputs, INFERENCE)
 
@@ -127,8 +130,10 @@ class AttentionWrapper(AttentionalCell):
 
     def _is_projected(self, mode):
         # The rows of x and of h̃ are parts of one kernel. The loop for training takes
-        # them apart once; any other would copy them at every step.
-        return self._kinds is not None and (mode.training or not self.input_feeding)
+        # them apart once; any other would copy them at every step. Where x is fed back
+        # there is nothing to take apart: both enter the loop's one product.
+        apart = mode.training or not self.input_feeding
+        return self._kinds is not None and apart and not mode.own_inputs
 
     def step(
         self, z: Tensor, states: CellStates, memory: Any, mode: Mode = INFERENCE

@@ -33,9 +33,9 @@ class AttentionalVector(Quantizable, keras.layers.Layer):
         activation: The paper's "tanh", another function or its name; None for none, as
             in `tfa.seq2seq.AttentionWrapper`.
         use_bias: Whether a bias is added before the activation, as in JoeyNMT.
-        kernel_initializer, bias_initializer: As in `keras.layers.Dense`; likewise
-            `kernel_regularizer`, `bias_regularizer`, `kernel_constraint` and
-            `bias_constraint`.
+        kernel_initializer, bias_initializer: As in `keras.layers.Dense`.
+        kernel_regularizer, bias_regularizer: As in `keras.layers.Dense`.
+        kernel_constraint, bias_constraint: As in `keras.layers.Dense`.
         **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -50,7 +50,10 @@ class AttentionalVector(Quantizable, keras.layers.Layer):
             query do not fit.
 
     Example:
-        >>> h_tilde = kl.AttentionalVector(512)(context, decoder_states)
+        >>> context, states = np.random.rand(2, 4, 6), np.random.rand(2, 4, 8)
+        >>> h_tilde = kl.AttentionalVector(5)(context, states)
+        >>> tuple(h_tilde.shape)
+        (2, 4, 5)
     """
 
     kernel = Kernel()

@@ -25,10 +25,15 @@ class CachedMultiHeadAttention(keras.layers.MultiHeadAttention):
     gets weights of zero, and the softmax is computed in float32.
 
     Example:
+        >>> from keras_luong.layers.cached_attention import CachedMultiHeadAttention
         >>> attention = CachedMultiHeadAttention(num_heads=2, key_dim=4)
+        >>> query, value = keras.ops.ones((2, 1, 8)), keras.ops.ones((2, 5, 8))
         >>> output = attention(query, value)  # builds it
         >>> keys, values = attention.keys_and_values(value)
+        >>> mask = keras.ops.ones((2, 1, 5), "bool")
         >>> output, weights = attention.attend(query, keys, values, mask)
+        >>> tuple(output.shape), tuple(weights.shape)
+        ((2, 1, 8), (2, 2, 1, 5))
     """
 
     def keys_and_values(self, value: Tensor) -> tuple[Tensor, Tensor]:

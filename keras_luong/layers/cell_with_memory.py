@@ -51,9 +51,13 @@ class CellWithMemory(UncastLayer):
         TypeError, ValueError: `cell` is no `DecoderCell`; there are no states.
 
     Example:
-        >>> cell = kl.CellWithMemory(kl.InputFeedingDecoderCell(256, attention), 512)
-        >>> states = cell.first_states(memory, memory_mask)
-        >>> last = keras.layers.RNN(cell)(target, initial_state=states)
+        >>> words, memory = np.random.rand(2, 4, 3), np.random.rand(2, 5, 6)
+        >>> cell = kl.InputFeedingDecoderCell(8, kl.LuongAttention())
+        >>> cell = kl.CellWithMemory(cell, memory_units=6)
+        >>> states = cell.first_states(memory)
+        >>> last = keras.layers.RNN(cell)(words, initial_state=states)
+        >>> tuple(last.shape)
+        (2, 8)
     """
 
     def __init__(self, cell: DecoderCell, memory_units: Any, **kwargs: Any) -> None:

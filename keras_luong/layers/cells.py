@@ -37,6 +37,16 @@ class CellInput(NamedTuple):
             gate multiplies it; or None.
         noise: Dropout multipliers of the h that meets the recurrent kernel (what a GRU
             carries of it stays whole), or None.
+
+    Example:
+        >>> cell = kl.InputFeedingDecoderCell(8, kl.LuongAttention())
+        >>> cell.build((None, None, 3), (None, None, 6))
+        >>> z = cell.project_inputs(keras.ops.ones((2, 3)))  # x W + b, before the loop
+        >>> states = cell.pack(cell.initial_states((2,)))
+        >>> x = kl.layers.CellInput(z, (cell.feeding_kernel,), tuple(states.fed))
+        >>> h, recurrent = cell.step_layers(x, states, kl.layers.INFERENCE)
+        >>> tuple(h.shape)
+        (2, 8)
     """
 
     projected: Tensor | None = None
@@ -163,7 +173,10 @@ class LayerNormLSTMCell(keras.layers.Layer):
         TypeError, ValueError: If `units` is no positive integer.
 
     Example:
-        >>> layer = keras.layers.RNN(LayerNormLSTMCell(256), return_sequences=True)
+        >>> from keras_luong.layers.cells import LayerNormLSTMCell
+        >>> layer = keras.layers.RNN(LayerNormLSTMCell(8), return_sequences=True)
+        >>> tuple(layer(np.random.rand(2, 4, 3)).shape)
+        (2, 4, 8)
     """
 
     def __init__(
@@ -237,7 +250,10 @@ class LayerNormLSTM(keras.layers.RNN):
         TypeError, ValueError: If `units` is no positive integer.
 
     Example:
-        >>> outputs = LayerNormLSTM(256, return_sequences=True)(embedded)
+        >>> from keras_luong.layers.cells import LayerNormLSTM
+        >>> outputs = LayerNormLSTM(8, return_sequences=True)(np.random.rand(2, 4, 3))
+        >>> tuple(outputs.shape)
+        (2, 4, 8)
     """
 
     def __init__(self, units: int, **kwargs: Any) -> None:
@@ -277,9 +293,9 @@ class CellType(NamedTuple):
     num_states: int
     input_bias: Callable[[Any], Tensor | None]
 
-    def project_input(self, cell: Any, x: Tensor) -> Tensor:
+    def project_input(self, cell: Any, x: Tensor, project: Project = matmul) -> Tensor:
         """`x W + b`: the part of a cell's work that needs no state."""
-        return matmul(cell.kernel, x, bias=self.input_bias(cell))
+        return project(cell.kernel, x, bias=self.input_bias(cell))
 
 
 CELL_TYPES = {

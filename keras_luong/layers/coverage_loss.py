@@ -27,7 +27,10 @@ def coverage_loss(weights: Tensor) -> Tensor:
         float32 [B, T].
 
     Example:
-        >>> coverage_loss(np.array([[[0.5, 0.5], [0.0, 1.0]]]))  # 0 and 0.5
+        >>> from keras_luong.layers.coverage_loss import coverage_loss
+        >>> loss = coverage_loss(np.array([[[0.5, 0.5], [0.0, 1.0]]]))
+        >>> keras.ops.convert_to_numpy(loss)
+        array([[0. , 0.5]], dtype=float32)
     """
     weights = ops.cast(weights, "float32")
     before = ops.cumsum(weights, axis=1) - weights
@@ -60,9 +63,13 @@ class CoverageLoss(UncastLayer):
         TypeError, ValueError: `factor` is no number, or negative or not finite.
 
     Example:
+        >>> states, memory = np.random.rand(2, 4, 8), np.random.rand(2, 5, 8)
         >>> attention = kl.LuongAttention("general", coverage=True)
         >>> context, weights = attention(states, memory, return_attention_scores=True)
-        >>> context = kl.CoverageLoss(1.0)(context, weights, target_mask)
+        >>> loss = kl.CoverageLoss(1.0)
+        >>> context = loss(context, weights)  # what it is, and the loss beside it
+        >>> len(loss.losses)
+        1
     """
 
     def __init__(self, factor: float = 1.0, **kwargs: Any) -> None:

@@ -1,7 +1,7 @@
-"""The paper's decoder: Eq. 5, one step with input feeding, and whole sequences.
+"""A decoder over whole sequences, around a cell that makes one step.
 
-Shapes: B batch, K beam, S source positions, T target positions, E embedding, H units, A
-attentional units, Hv memory units.
+Shapes: B batch, S source positions, T target positions, E embedding, H units, A
+attentional units, Hv memory units, V outputs.
 """
 
 from __future__ import annotations
@@ -14,99 +14,24 @@ from keras import ops
 from keras_luong.checks import check_axes, check_flag
 from keras_luong.compat import UncastLayer, get_keras_mask, serialize_shared
 from keras_luong.layers.attention import arguments_of, blanked
-from keras_luong.layers.attentional_output import AttentionalCell
-from keras_luong.layers.attentional_output import AttentionalVector as AttentionalVector
-from keras_luong.layers.cells import CellInput, dropped
-from keras_luong.layers.decoder_cell import CellStates, DecoderCell
-from keras_luong.layers.recurrence import INFERENCE, Mode, scan
+from keras_luong.layers.cells import dropped
+from keras_luong.layers.decoder_cell import DecoderCell
+from keras_luong.layers.feeding import as_feeding, build_layer
+from keras_luong.layers.feeding_loop import (
+    Loop,
+    apply_in_loop,
+    check_output_layer,
+    lengthened,
+    lengthened_mask,
+)
+from keras_luong.layers.recurrence import scan
 from keras_luong.layers.sources import (
     is_several,
     joined_shape,
     source_axes,
     source_shapes,
 )
-from keras_luong.layers.stacked_cell import StackedDecoderCell
 from keras_luong.types import Shape, Tensor
-
-
-@keras.saving.register_keras_serializable(package="keras_luong")
-class InputFeedingDecoderCell(AttentionalCell, StackedDecoderCell):
-    """A decoder step of Luong, Pham & Manning 2015: `h_t → a_t → c_t → h̃_t`.
-
-    Stacked recurrent layers read the previous word and, with input feeding (section
-    3.3), the previous attentional vector h̃_{t-1}; the top layer's h_t attends to the
-    source, and `h̃_t = tanh(W_c [c_t; h_t])` (Eq. 5) is the output.
-
-    Args:
-        units: Size H of every recurrent layer.
-        attention: An attention layer such as `LuongAttention`, or None for a decoder
-            that sees the source through its initial state only: then h̃ is h.
-        num_layers: How many recurrent layers.
-        attentional_units: Size A of h̃; `units` by default.
-        cell_type: "lstm", "layer_norm_lstm", "gru" or "simple_rnn".
-        input_feeding: Whether h̃_{t-1} enters the first layer.
-        **kwargs: `attentional_activation`, `attentional_bias`,
-            `use_attentional_vector`, `output_attention` and `attentional_vector` as in
-            `AttentionalCell`; `dropout`, `recurrent_dropout`, `output_dropout`,
-            `residual`, the initializers and `seed` as in `StackedDecoderCell`; `name`,
-            `dtype`.
-
-    Call arguments:
-        inputs: Embedded target words [B, K, E].
-        states: List of states [B, K, ...], from `initial_states` or an earlier call.
-        memory: What `attention.prepare` made of the source.
-
-    Returns:
-        h̃ [B, K, A], the list of new states, and the alignment weights, float32
-        [B, K, S] (zeros without attention).
-
-    Raises:
-        ValueError, TypeError: An argument that is none of the above.
-
-    Example:
-        >>> cell = kl.InputFeedingDecoderCell(512, kl.LuongAttention("general"))
-        >>> outputs = kl.InputFeedingDecoder(cell)(embedded, memory, memory_mask=mask)
-    """
-
-    def __init__(
-        self,
-        units: int,
-        attention: Any,
-        num_layers: int = 1,
-        attentional_units: int | None = None,
-        cell_type: str = "lstm",
-        input_feeding: bool = True,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(
-            units,
-            attention,
-            num_layers,
-            cell_type,
-            attentional_units=attentional_units,
-            input_feeding=input_feeding,
-            **kwargs,
-        )
-
-    def build_output(self) -> None:
-        """Makes the rows of the first layer's kernel that belong to h̃, and W_c."""
-        self.feeding_kernel = None
-        if self.input_feeding:
-            # Apart from the word's rows: what x contributes is computed before the
-            # loop, what h̃ does inside it.
-            self.feeding_kernel = self.add_kernel(
-                "feeding_kernel", self.attentional_units, self.columns
-            )
-        super().build_output()
-
-    def step(
-        self, z: Tensor, states: CellStates, memory: Any, mode: Mode = INFERENCE
-    ) -> tuple[tuple[Tensor, Tensor], CellStates]:
-        """See `DecoderCell.step`."""
-        kernels = (self.feeding_kernel,) if self.input_feeding else ()
-        inputs = CellInput(z, kernels, tuple(states.fed))
-        h, recurrent = self.step_layers(inputs, states, mode)
-        return self.finish(h, recurrent, states, memory, mode)
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -120,11 +45,16 @@ class InputFeedingDecoder(UncastLayer):
         cell: A `DecoderCell`.
         return_sequences: Whether to return the outputs of all steps, or only those of
             the last (of the last word, where there is a mask).
+        feeding: What the next input is: None for teacher forcing, `ScheduledEmbedding`,
+            `ScheduledOutput`, `FreeRunning`, `CustomFeeding`, or a function for the
+            latter. Where it feeds back, attention is a part of the recurrence.
+        output_layer: A layer such as `keras.layers.Dense` that makes the outputs [V]
+            of h̃, such as the logits of words.
         **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
 
     Call arguments:
         inputs: Embedded target words, each the one before the word to predict
-            [B, T, E].
+            [B, T, E]; with `FreeRunning`, the first ones.
         memory: Encoder states [B, S, Hv]; a list of them for a `MultiSourceAttention`.
         memory_mask: bool [B, S], True at source words; likewise.
         mask: bool [B, T], True at target words; the inputs' own Keras mask by default.
@@ -137,22 +67,31 @@ class InputFeedingDecoder(UncastLayer):
         training: Whether to apply dropout.
 
     Returns:
-        h̃ [B, T, A]; with `return_attention_scores`, then the weights [B, T, S],
-        float32 (float64 under that policy); with `return_state`, then each final state. With
-        `return_sequences=False` there is no T.
+        h̃ [B, T, A], or the output layer's [B, T, V]; with `return_attention_scores`,
+        then the weights [B, T, S], float32 (float64 under that policy); with
+        `return_state`, then each final state. With `return_sequences=False` there is
+        no T.
 
     Raises:
-        TypeError, ValueError: `cell` is no `DecoderCell`, or shapes do not fit.
+        TypeError, ValueError: An argument is none of these, or shapes do not fit.
 
     Example:
-        >>> memory, *state = kl.RecurrentEncoder(512)(source, mask=source_mask)
-        >>> cell = kl.InputFeedingDecoderCell(512, kl.LuongAttention("dot"))
+        >>> source, target = np.random.rand(2, 5, 6), np.random.rand(2, 4, 6)
+        >>> memory, *state = kl.RecurrentEncoder(8)(source)
+        >>> cell = kl.InputFeedingDecoderCell(8, kl.LuongAttention("dot"))
         >>> decoder = kl.InputFeedingDecoder(cell)
-        >>> h_tilde = decoder(target, memory, source_mask, initial_state=state)
+        >>> h_tilde = decoder(target, memory, initial_state=state)
+        >>> tuple(h_tilde.shape)
+        (2, 4, 8)
     """
 
     def __init__(
-        self, cell: DecoderCell, return_sequences: bool = True, **kwargs: Any
+        self,
+        cell: DecoderCell,
+        return_sequences: bool = True,
+        feeding: Any = None,
+        output_layer: keras.layers.Layer | None = None,
+        **kwargs: Any,
     ) -> None:
         if not isinstance(cell, DecoderCell):
             raise TypeError(
@@ -164,11 +103,16 @@ class InputFeedingDecoder(UncastLayer):
         super().__init__(**kwargs)
         self.cell = cell
         self.return_sequences = check_flag("return_sequences", return_sequences)
+        self.feeding: Any = as_feeding(feeding)
+        self.output_layer = check_output_layer(output_layer)
 
     def build(self, inputs_shape: Shape, memory_shape: Any) -> None:
-        """Builds the cell."""
+        """Builds the cell, and what is around it."""
         if not self.cell.built:
             self.cell.build(tuple(inputs_shape), memory_shape)
+        build_layer(self.output_layer, (None, None, self.cell.output_units))
+        if self.feeding is not None:
+            self.feeding.build_for(self._output_spec((None,)), inputs_shape[-1])
 
     def call(
         self,
@@ -188,21 +132,19 @@ class InputFeedingDecoder(UncastLayer):
         self._check(inputs, memory, memory_mask, mask, initial_state)
         if mask is not None:
             mask = ops.cast(mask, "bool")
+        if self._steps is not None:
+            inputs = lengthened(inputs, self._steps)
+            mask = None if mask is None else lengthened_mask(mask, self._steps)
         inputs = ops.cast(inputs, cell.compute_dtype)
         memory = keras.tree.map_structure(
             lambda x: ops.cast(x, cell.compute_dtype), memory
         )
         prepared = cell.prepare(memory, memory_mask)
         states = cell.initial_states(ops.shape(inputs)[:1], initial_state, prepared)
-        inputs = self._drop(inputs, cell.dropout, training)
-        run = self._attend_in_loop if cell.attends_in_loop else self._attend_after_loop
-        outputs, *weights, final = run(
+        run = self._feed if self._feeds(training) else self._force
+        *results, final = run(
             inputs, prepared, cell.pack(states), mask, training, return_attention_scores
         )
-        rate = cell.dropout if cell.output_dropout is None else cell.output_dropout
-        results = [self._drop(outputs, rate, training), *weights]
-        if not self.return_sequences:
-            results = [_last(x, mask) for x in results]
         if return_state:
             results.extend(keras.tree.flatten(final))
         return tuple(results) if len(results) > 1 else results[0]
@@ -216,6 +158,72 @@ class InputFeedingDecoder(UncastLayer):
             **source_axes(memory, memory_mask, cell.source_units),
         )
         cell.check_states(initial_state, inputs.shape[:1])
+        if self.feeding is not None:
+            self.feeding.check_inputs(inputs.shape)
+
+    def _feeds(self, training):
+        """Whether the decoder reads its own outputs in this call."""
+        if self.feeding is None:
+            return False
+        return bool(training) or not self.feeding.only_in_training
+
+    def _force(self, inputs, memory, states, mask, training, keep_weights):
+        """Teacher forcing: all inputs are known before the loop."""
+        cell = self.cell
+        inputs = self._drop(inputs, cell.dropout, training)
+        run = self._attend_in_loop if cell.attends_in_loop else self._attend_after_loop
+        outputs, *weights, final = run(
+            inputs, memory, states, mask, training, keep_weights
+        )
+        outputs = self._drop(outputs, self._output_rate, training)
+        outputs, *weights = self._choose([outputs, *weights], mask)
+        if self.output_layer is not None:
+            outputs = self.output_layer(outputs)
+            if mask is not None:
+                seen = mask if self.return_sequences else ops.any(mask, axis=1)
+                outputs = blanked(outputs, seen)
+        return outputs, *weights, final
+
+    def _feed(self, inputs, memory, states, mask, training, keep_weights):
+        """The next input may be the output before."""
+        cell, batch_size = self.cell, ops.shape(inputs)[0]
+        dropped_inputs, dropped_outputs = (
+            cell.draw_noise((batch_size, units), rate, training)
+            for units, rate in (
+                (inputs.shape[-1], cell.dropout),
+                (cell.output_units, self._output_rate),
+            )
+        )
+
+        def finish(y, project):
+            y = dropped(y, dropped_outputs)
+            layer = self.output_layer
+            return y if layer is None else apply_in_loop(layer, y, project)
+
+        inputs = ops.swapaxes(inputs, 0, 1)
+        mode = cell.sequence_mode(memory, training)
+        time_mask = None if mask is None else ops.transpose(mask)
+        loop = Loop(cell, self.feeding, finish, mode, dropped_inputs, keep_weights)
+        outputs, final = loop.run(inputs, states, memory, time_mask)
+        return *self._choose([ops.swapaxes(y, 0, 1) for y in outputs], mask), final
+
+    def _choose(self, results, mask):
+        """All steps of results [B, T, n], or their last."""
+        if self.return_sequences:
+            return results
+        return [_last(x, mask) for x in results]
+
+    @property
+    def _output_rate(self):
+        cell = self.cell
+        return cell.dropout if cell.output_dropout is None else cell.output_dropout
+
+    def _output_spec(self, axes):
+        """A symbolic tensor like the outputs, with these leading axes."""
+        cell = self.cell
+        spec = keras.KerasTensor((*axes, cell.output_units), cell.compute_dtype)
+        layer = self.output_layer
+        return spec if layer is None else layer.compute_output_spec(spec)
 
     def _drop(self, x, rate, training):
         """Drops the same units at every step of a sequence [B, T, n]."""
@@ -254,14 +262,30 @@ class InputFeedingDecoder(UncastLayer):
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Any:
         """The outputs are masked where the inputs are."""
-        return previous_mask if self.return_sequences else None
+        if not self.return_sequences:
+            return None
+        if previous_mask is None or self._steps is None:
+            return previous_mask
+        return lengthened_mask(previous_mask, self._steps)
 
     def compute_output_shape(self, inputs_shape: Shape, memory_shape: Any) -> Shape:
         """The shape of the output alone: [B, T, A], or [B, A] of the last step."""
         if not self.cell.built:
             self.cell.read_shapes(inputs_shape, source_shapes(memory_shape))
-        axes = inputs_shape[:2] if self.return_sequences else inputs_shape[:1]
-        return (*axes, self.cell.output_units)
+        shape = (*self._axes(inputs_shape), self.cell.output_units)
+        layer = self.output_layer
+        return shape if layer is None else tuple(layer.compute_output_shape(shape))
+
+    def _axes(self, inputs_shape):
+        """The outputs' first axes, (B, T) or (B,)."""
+        if not self.return_sequences:
+            return tuple(inputs_shape[:1])
+        batch_size, length = inputs_shape[:2]
+        return batch_size, length if self._steps is None else self._steps
+
+    @property
+    def _steps(self):
+        return None if self.feeding is None else self.feeding.steps
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         """Shapes and dtypes of what `call` returns for the same arguments."""
@@ -270,11 +294,11 @@ class InputFeedingDecoder(UncastLayer):
         masks = given["memory_mask"], given["mask"]
         self._check(inputs, memory, *masks, given["initial_state"])
         cell, shapes = self.cell, keras.tree.map_structure(lambda x: x.shape, memory)
-        lengths = inputs.shape[: 2 if self.return_sequences else 1]
-        results = [keras.KerasTensor((*lengths, cell.output_units), cell.compute_dtype)]
+        axes = self._axes(inputs.shape)
+        results = [self._output_spec(axes)]
         if given["return_attention_scores"]:
             source_length = joined_shape(shapes)[1]
-            shape = (*lengths, source_length)
+            shape = (*axes, source_length)
             results.append(keras.KerasTensor(shape, cell.weights_dtype))
         if given["return_state"]:
             each = [x[1] for x in shapes] if is_several(shapes) else shapes[1]
@@ -288,13 +312,16 @@ class InputFeedingDecoder(UncastLayer):
             **super().get_config(),
             "cell": serialize_shared(self.cell),
             "return_sequences": self.return_sequences,
+            "feeding": serialize_shared(self.feeding),
+            "output_layer": serialize_shared(self.output_layer),
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> InputFeedingDecoder:
-        """Rebuilds the decoder and its cell."""
-        cell = keras.saving.deserialize_keras_object(config["cell"])
-        return cls(**{**config, "cell": cell})
+        """Rebuilds the decoder and its parts."""
+        parts = {"cell", "feeding", "output_layer"} & config.keys()
+        made = {x: keras.saving.deserialize_keras_object(config[x]) for x in parts}
+        return cls(**{**config, **made})
 
 
 def _count(inputs, mask):

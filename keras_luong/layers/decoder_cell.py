@@ -17,6 +17,7 @@ from keras_luong.compat import UncastLayer, serialize_shared
 from keras_luong.layers.attention import make_memory
 from keras_luong.layers.normalizers import weights_dtype
 from keras_luong.layers.recurrence import INFERENCE, Dropping, Mode, Noise
+from keras_luong.layers.scores import Project, matmul
 from keras_luong.layers.sources import (
     check_count,
     is_several,
@@ -38,6 +39,13 @@ class CellStates(NamedTuple):
         fed: What the next step reads of this one (h̃ with input feeding): one or none.
         attention: What the attention remembers, each [..., S]; often nothing.
         position: Target words so far, int32 [..., 1].
+
+    Example:
+        >>> cell = kl.InputFeedingDecoderCell(8, kl.LuongAttention())
+        >>> cell.build((None, None, 3), (None, None, 6))
+        >>> states = cell.pack(cell.initial_states((2,)))
+        >>> tuple(states.fed[0].shape), tuple(states.position.shape)
+        ((2, 8), (2, 1))
     """
 
     recurrent: Any
@@ -65,6 +73,35 @@ class DecoderCell(Dropping, UncastLayer):
         output_dropout: Rate on the output; `dropout` by default.
         **kwargs: `dropout` and `seed`, `name`, `dtype` and other arguments of
             `keras.layers.Layer`.
+
+    Raises:
+        TypeError: If `attention` is no attention layer; or, when it is first used, if a
+            subclass does not say what it must.
+        ValueError: If `output_dropout` is no rate in [0, 1).
+
+    Example:
+        >>> ops, matmul = keras.ops, kl.layers.matmul
+        >>> class ElmanCell(kl.layers.DecoderCell):
+        ...     query_units = 8
+        ...
+        ...     def build_recurrent(self):
+        ...         rows = self.input_units + 8
+        ...         self.kernel = self.add_weight((rows, 8), name="kernel")
+        ...
+        ...     def recurrent_spec(self, shape=(None,)):
+        ...         return [keras.KerasTensor((*shape, 8), self.compute_dtype)]
+        ...
+        ...     def step(self, z, states, memory, mode=kl.layers.INFERENCE):
+        ...         x = ops.concatenate([z, *states.recurrent], axis=-1)
+        ...         h = ops.tanh(mode.project(self.kernel, x))
+        ...         context, weights, seen = self.attend(h, memory, states, mode)
+        ...         new = states._replace(
+        ...             recurrent=[h], attention=seen, position=states.position + 1
+        ...         )
+        ...         return (h + context, weights), new
+        >>> decoder = kl.InputFeedingDecoder(ElmanCell(kl.LuongAttention()))
+        >>> tuple(decoder(np.random.rand(2, 4, 3), np.random.rand(2, 5, 8)).shape)
+        (2, 4, 8)
     """
 
     #: Whether attention is a part of the recurrence. If not, the decoder runs what
@@ -242,12 +279,23 @@ class DecoderCell(Dropping, UncastLayer):
             self.recurrent_spec(),
         )
 
-    def project_inputs(self, inputs: Tensor) -> Tensor:
-        """What a step reads of its input, [..., E]: as much as needs no state."""
+    def project_inputs(self, inputs: Tensor, project: Project = matmul) -> Tensor:
+        """What a step reads of its input, [..., E]: as much as needs no state.
+
+        Args:
+            inputs: [..., E].
+            project: How to multiply by weights. It is given only inside a loop, where
+                inputs are fed back.
+        """
         return inputs
 
     def project_sequence(self, inputs: Tensor, mode: Mode) -> Tensor:
-        """`project_inputs` of all steps of a sequence [T, B, E], before the loop."""
+        """`project_inputs` of all steps of a sequence [T, B, E], before the loop.
+
+        With `mode.own_inputs`, of one step [B, E] inside of it.
+        """
+        if mode.own_inputs:
+            return self.project_inputs(inputs, mode.project)
         return self.project_inputs(inputs)
 
     def prepare(self, memory: Any, mask: Any = None) -> Any:

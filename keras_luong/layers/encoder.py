@@ -66,9 +66,11 @@ class RecurrentEncoder(RecurrentLayers):
             fit.
 
     Example:
-        >>> memory, *state = kl.RecurrentEncoder(256, bidirectional=True)(
-        ...     embedded, mask=ids != 0
-        ... )
+        >>> words, mask = np.random.rand(2, 5, 3), np.ones([2, 5], bool)
+        >>> encoder = kl.RecurrentEncoder(8, bidirectional=True)
+        >>> memory, *state = encoder(words, mask=mask)
+        >>> tuple(memory.shape), [tuple(x.shape) for x in state]
+        ((2, 5, 16), [(2, 16), (2, 16)])
     """
 
     input_units: int | None = None  # E, once built

@@ -147,8 +147,10 @@ class LocalAttention(LuongAttention):
         ValueError, TypeError: An argument that is none of the above.
 
     Example:
+        >>> states, memory = np.random.rand(2, 4, 8), np.random.rand(2, 30, 8)
         >>> attention = kl.LocalAttention(window=10, alignment="predictive")
-        >>> context = attention(decoder_states, encoder_states, value_mask=mask)
+        >>> tuple(attention(states, memory).shape)
+        (2, 4, 8)
     """
 
     source_axes = 1  # a window is a stretch of a line
@@ -178,9 +180,10 @@ class LocalAttention(LuongAttention):
         self.gaussian = gaussian
         self.renormalize = check_flag("renormalize", renormalize)
 
-    def _build_more(self, query_units):
+    def _build_more(self, query_shape, value_shape, key_shape):
         """Makes the weights of Eq. 9."""
         if self.alignment == "predictive":
+            query_units = query_shape[-1]
             units = self.units or query_units
             self.position_kernel = self.add_kernel(
                 "position_kernel", query_units, units

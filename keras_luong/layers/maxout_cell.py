@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_size
-from keras_luong.layers.scores import matmul
+from keras_luong.layers.scores import Project, matmul
 from keras_luong.layers.stacked_cell import StackedDecoderCell
 from keras_luong.types import Tensor
 
@@ -53,10 +53,10 @@ class MaxoutCell(StackedDecoderCell):
         self.state_readout = self.add_readout("state_readout", self.units)
         self.word_readout = self.add_readout("word_readout", self.input_units)
 
-    def project_inputs(self, inputs: Tensor) -> Tensor:
+    def project_inputs(self, inputs: Tensor, project: Project = matmul) -> Tensor:
         """The first layer's `x W + b` and the word's part of the output, abreast."""
-        word = matmul(self.word_readout, inputs)
-        return ops.concatenate([super().project_inputs(inputs), word], axis=-1)
+        word = project(self.word_readout, inputs)
+        return ops.concatenate([super().project_inputs(inputs, project), word], axis=-1)
 
     def split_inputs(self, z: Tensor) -> list[Tensor]:
         """What `project_inputs` joined: [..., gates x H] and [..., 2 O]."""

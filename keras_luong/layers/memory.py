@@ -5,8 +5,9 @@ Shapes: B batch, S source positions, Hv/Hk value/key units.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import keras
 from keras import ops
 
 from keras_luong.types import Tensor
@@ -15,26 +16,36 @@ from keras_luong.types import Tensor
 class Memory(NamedTuple):
     """A source prepared for attention: made once, then passed along, never stored.
 
+    Several heads have values and keys of their own, [B, N, S, d].
+
     Attributes:
         values: What is averaged into the context: [B, S, Hv].
-        keys: What queries are scored against, projected already: [B, S, Hk].
+        keys: What queries are scored against, projected already: [B, S, Hk]; a tuple
+            of such tensors where an attention has several scores.
         mask: True where there is a word: bool [B, S].
         lengths: True source lengths: int32 [B].
+
+    Example:
+        >>> attention = kl.LuongAttention()
+        >>> attention.build((2, 1, 8), (2, 5, 6))
+        >>> memory = attention.prepare(keras.ops.ones((2, 5, 6)))
+        >>> tuple(memory.values.shape), tuple(memory.keys.shape)
+        ((2, 5, 6), (2, 5, 8))
     """
 
     values: Tensor
-    keys: Tensor
+    keys: Any
     mask: Tensor
     lengths: Tensor
 
 
-def make_memory(values: Tensor, keys: Tensor, mask: Tensor | None = None) -> Memory:
+def make_memory(values: Tensor, keys: Any, mask: Tensor | None = None) -> Memory:
     """A `Memory` with its lengths; without a mask every position is a word."""
     if mask is None:
         mask = ops.ones(ops.shape(values)[:2], dtype="bool")
     mask = ops.cast(mask, "bool")
     # Weight 0 is not enough where padding holds NaN or infinity: 0 times it is NaN.
-    values, keys = blanked(values, mask), blanked(keys, mask)
+    values, keys = keras.tree.map_structure(lambda x: blanked(x, mask), (values, keys))
     return Memory(values, keys, mask, ops.sum(ops.cast(mask, "int32"), axis=-1))
 
 

@@ -135,8 +135,10 @@ class MonotonicAttention(LuongAttention):
         ValueError, TypeError: An argument that is none of the above.
 
     Example:
+        >>> states, memory = np.random.rand(2, 4, 8), np.random.rand(2, 5, 8)
         >>> attention = kl.MonotonicAttention("general", sigmoid_noise=1.0, hard=True)
-        >>> context = attention(decoder_states, encoder_states, value_mask=mask)
+        >>> tuple(attention(states, memory).shape)
+        (2, 4, 8)
     """
 
     source_axes = 1  # from left to right
@@ -165,7 +167,7 @@ class MonotonicAttention(LuongAttention):
         """Each query starts where the one before it stopped."""
         return True
 
-    def _build_more(self, query_units):
+    def _build_more(self, query_shape, value_shape, key_shape):
         """Makes the bias of the scores."""
         initializer = keras.initializers.Constant(self.score_bias_init)
         self.score_bias = self.add_weight((), initializer, name="score_bias")

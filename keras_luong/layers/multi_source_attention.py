@@ -60,10 +60,13 @@ class MultiSourceAttention(keras.layers.Layer):
             sources are not as many.
 
     Example:
-        >>> attention = kl.MultiSourceAttention([kl.LuongAttention("dot"),
-        ...                                      kl.LuongAttention("general")])
-        >>> cell = kl.InputFeedingDecoderCell(512, attention)
-        >>> outputs = kl.InputFeedingDecoder(cell)(target, [german, french])
+        >>> german, french = np.random.rand(2, 5, 6), np.random.rand(2, 7, 6)
+        >>> attention = kl.MultiSourceAttention(
+        ...     [kl.LuongAttention("general"), kl.LuongAttention("concat")]
+        ... )
+        >>> decoder = kl.InputFeedingDecoder(kl.InputFeedingDecoderCell(8, attention))
+        >>> tuple(decoder(np.random.rand(2, 4, 3), [german, french]).shape)
+        (2, 4, 8)
     """
 
     def __init__(self, attentions: Sequence[Any], **kwargs: Any) -> None:

@@ -44,6 +44,11 @@ def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
 
     Returns:
         float32 [..., N]; float64 where the scores are.
+
+    Example:
+        >>> scores, mask = np.zeros([3], "float32"), np.array([True, True, False])
+        >>> keras.ops.convert_to_numpy(kl.masked_softmax(scores, mask))
+        array([0.5, 0.5, 0. ], dtype=float32)
     """
     scores = masked_logits(scores, mask)
     peak = ops.max(scores, axis=-1, keepdims=True, initial=LOWEST)
@@ -66,6 +71,9 @@ def sparsemax(scores: Tensor, mask: Tensor) -> Tensor:
         float32 [..., N]; float64 where the scores are.
 
     Example:
+        >>> scores, mask = np.array([0.5, 0.0, -2.0], "float32"), np.ones([3], bool)
+        >>> keras.ops.convert_to_numpy(kl.sparsemax(scores, mask))
+        array([0.75, 0.25, 0.  ], dtype=float32)
         >>> attention = kl.LuongAttention("general", normalizer="sparsemax")
     """
     z = _below_the_highest(scores, mask)
@@ -91,6 +99,9 @@ def entmax15(scores: Tensor, mask: Tensor) -> Tensor:
         float32 [..., N]; float64 where the scores are.
 
     Example:
+        >>> scores, mask = np.array([0.0, 0.0, -3.0], "float32"), np.ones([3], bool)
+        >>> keras.ops.convert_to_numpy(kl.entmax15(scores, mask)).round(2)
+        array([0.5, 0.5, 0. ], dtype=float32)
         >>> attention = kl.LuongAttention("general", normalizer="entmax15")
     """
     z = _below_the_highest(scores, mask, scale=0.5)

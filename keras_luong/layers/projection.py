@@ -35,6 +35,13 @@ def matmul(
 
     Returns:
         [..., m] or [B, Q, m].
+
+    Example:
+        >>> weights, inputs = np.ones([3, 2], "float32"), np.ones([5, 4, 3], "float32")
+        >>> tuple(kl.layers.matmul(weights, inputs).shape)
+        (5, 4, 2)
+        >>> tuple(kl.layers.matmul((weights, weights), (inputs, inputs)).shape)
+        (5, 4, 2)
     """
     product = _matmul(weights, inputs, transposed)
     return product if bias is None else product + ops.cast(bias, product.dtype)
@@ -59,11 +66,25 @@ def _flat_matmul(x, weight):
     if len(x.shape) == 2:
         return ops.matmul(x, weight)
     product = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), weight)
-    return ops.reshape(product, (*ops.shape(x)[:-1], weight.shape[-1]))
+    return ops.reshape(product, (*ops.shape(x)[:-1], ops.shape(weight)[-1]))
 
 
 def dot(query: Tensor, key: Tensor, project: Project = matmul) -> Tensor:
-    """`hᵀ h̄` of queries [B, Q, H] with shared [B, S, H] or own [B, Q, W, H] keys."""
+    """`hᵀ h̄` of queries [B, Q, H] with shared [B, S, H] or own [B, Q, W, H] keys.
+
+    Args:
+        query: [B, Q, H].
+        key: The keys of all queries, [B, S, H], or each query's own, [B, Q, W, H].
+        project: How to multiply by keys that no step changes, see `matmul`.
+
+    Returns:
+        [B, Q, S], or [B, Q, W] for keys of its own.
+
+    Example:
+        >>> query, key = np.ones([2, 4, 8], "float32"), np.ones([2, 5, 8], "float32")
+        >>> tuple(kl.layers.dot(query, key).shape)
+        (2, 4, 5)
+    """
     if len(key.shape) == 3:
         return project(key, query, transposed=True)
     return ops.squeeze(ops.matmul(key, ops.expand_dims(query, -1)), -1)

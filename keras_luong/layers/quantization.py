@@ -6,6 +6,7 @@ its own. Only the weights are quantized: a matrix is multiplied out where it is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -32,8 +33,8 @@ class Kernel:
     It reads as the weight, or, if that is in int8, as the floats that it stands for.
 
     Example:
-        >>> class Projection(Quantizable, keras.layers.Layer):
-        ...     kernel = Kernel()
+        >>> class Projection(kl.layers.Quantizable, keras.layers.Layer):
+        ...     kernel = kl.layers.Kernel()
         ...     kernel_initializer = keras.initializers.GlorotUniform()
         ...     kernel_regularizer = kernel_constraint = None
         ...
@@ -42,6 +43,12 @@ class Kernel:
         ...
         ...     def call(self, x):
         ...         return keras.ops.matmul(x, self.kernel)
+        >>> layer = Projection()
+        >>> tuple(layer(np.random.rand(2, 3)).shape)
+        (2, 8)
+        >>> layer.quantize("int8")
+        >>> [weight.dtype for weight in layer.weights]
+        ['int8', 'float32']
     """
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -82,6 +89,13 @@ class Quantizable:
     They are made by `add_kernel`, with the layer's `kernel_initializer`,
     `kernel_regularizer` and `kernel_constraint`. `layer.quantize("int8")` stores them
     in int8, and so does `quantize("int8")` of a model that the layer is in.
+
+    Example:
+        >>> attention = kl.LuongAttention("general")  # whose score is Quantizable
+        >>> attention.build((2, 1, 8), (2, 5, 8))
+        >>> attention.quantize("int8")
+        >>> [weight.dtype for weight in attention.score.weights]
+        ['int8', 'float32']
     """
 
     def add_kernel(self: Any, name: str, *shape: int | None) -> Any:
@@ -163,3 +177,19 @@ class Quantizable:
     def quantized_call(self: Any, *args: Any, **kwargs: Any) -> Any:
         """The same call: kernels are multiplied out where they are read."""
         return self.call(*args, **kwargs)
+
+
+def quantize_parts(parts: Sequence[Any], mode: Any) -> bool:
+    """Quantizes the parts of a layer, where it is the layer that is to be quantized.
+
+    A model quantizes the parts one by one instead, and not the layer: so the first of
+    them takes the layer along, as `Score.quantize` does its owners.
+
+    Returns:
+        Whether it did; the layer has gone along then. If not, it is being taken along.
+    """
+    if any(part.quantization_mode is not None for part in parts):
+        return False
+    for part in parts:
+        part.quantize(mode)
+    return True

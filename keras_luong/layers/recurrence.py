@@ -48,11 +48,21 @@ class Mode(NamedTuple):
         noise: The dropout multipliers of the sequence.
         project: How to multiply by matrices that no step changes, see
             `keras_luong.layers.scores.matmul`.
+        own_inputs: Whether inputs may be made of the outputs before, so that nothing of
+            them can be computed before the loop.
+
+    Example:
+        >>> kl.layers.INFERENCE.training
+        False
+        >>> weights, x = np.ones([3, 8], "float32"), np.ones([2, 3], "float32")
+        >>> tuple(kl.layers.INFERENCE.project(weights, x).shape)
+        (2, 8)
     """
 
     training: bool = False
     noise: Noise = Noise()
     project: Project = matmul
+    own_inputs: bool = False
 
 
 INFERENCE = Mode()

@@ -47,6 +47,9 @@ class Score(Quantizable, keras.layers.Layer):
     Register the class with Keras to save models that have it. One score may serve
     several attention layers of a model; `keras.models.clone_model` gives each its own.
 
+    Args:
+        **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
+
     Call arguments:
         query: [B, Q, Hq].
         key: Prepared keys: [B, S, Hk] or [B, Q, W, Hk].
@@ -56,6 +59,7 @@ class Score(Quantizable, keras.layers.Layer):
         Scores [B, Q, S] or [B, Q, W].
 
     Example:
+        >>> matmul = kl.layers.matmul
         >>> @keras.saving.register_keras_serializable("mine")
         ... class BiasedGeneral(kl.Score):
         ...     def build(self, query_shape, key_shape):
@@ -65,11 +69,13 @@ class Score(Quantizable, keras.layers.Layer):
         ...         self.bias = self.add_weight((8,), "zeros", name="bias")
         ...
         ...     def prepare(self, key):
-        ...         return kl.layers.scores.matmul(self.key_kernel, key) + self.bias
+        ...         return matmul(self.key_kernel, key) + self.bias
         ...
-        ...     def call(self, query, key, project=kl.layers.scores.matmul):
+        ...     def call(self, query, key, project=matmul):
         ...         return super().call(project(self.query_kernel, query), key, project)
         >>> attention = kl.LuongAttention(BiasedGeneral())
+        >>> tuple(attention(np.random.rand(2, 4, 6), np.random.rand(2, 5, 7)).shape)
+        (2, 4, 7)
     """
 
     #: Which of `make_score`'s arguments the constructor takes.
@@ -427,6 +433,17 @@ def make_score(
     }
     score = SCORES[score_mode]
     return score(dtype=dtype, **{name: options[name] for name in score._options})
+
+
+def another(score_mode: Any, number: int) -> Any:
+    """What `make_score` takes for one more score of a kind, with weights of its own.
+
+    That is the same name, or a numbered copy of a user's own score.
+    """
+    if not isinstance(score_mode, Score):
+        return score_mode
+    config = {**score_mode.get_config(), "name": f"{score_mode.name}_{number}"}
+    return type(score_mode).from_config(config)
 
 
 def _check_takes_project(score):

@@ -18,6 +18,7 @@ def joined_shape(shape: Any) -> Shape:
         shape: Of one source, (B, S, Hv), or a list of such shapes.
 
     Example:
+        >>> from keras_luong.layers.sources import joined_shape
         >>> joined_shape([(2, 5, 8), (2, None, 4)])
         (2, None, 12)
     """
@@ -37,7 +38,7 @@ def source_shapes(shape: Any) -> Any:
     if hasattr(shape, "each"):
         return [source_shapes(one) for one in shape.each]
     if hasattr(shape, "values") and hasattr(shape, "mask"):
-        return tuple(shape.values)
+        return (*shape.mask, shape.values[-1])
     return [tuple(one) for one in shape] if is_several(shape) else tuple(shape)
 
 

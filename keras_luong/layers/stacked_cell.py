@@ -13,6 +13,7 @@ import keras
 from keras_luong.layers.cells import CellInput, States, dropped
 from keras_luong.layers.decoder_cell import CellStates, DecoderCell
 from keras_luong.layers.recurrence import Mode, Noise, RecurrentLayers
+from keras_luong.layers.scores import Project, matmul
 from keras_luong.types import Shape, Tensor
 
 
@@ -27,6 +28,14 @@ class StackedDecoderCell(RecurrentLayers, DecoderCell):
         **kwargs: `dropout`, `recurrent_dropout`, `residual` and the initializers as in
             `RecurrentLayers`, `output_dropout` as in `DecoderCell`, `seed`, `name`,
             `dtype`.
+
+    Example:
+        >>> cell = kl.InputFeedingDecoderCell(  # a StackedDecoderCell
+        ...     8, kl.LuongAttention(), num_layers=2, cell_type="gru", residual=True
+        ... )
+        >>> cell.build((None, None, 3), (None, None, 6))
+        >>> cell.state_sizes
+        [8, 8]
     """
 
     #: The lowest layer whose input is added to its output, where `residual`.
@@ -73,9 +82,9 @@ class StackedDecoderCell(RecurrentLayers, DecoderCell):
     def _what_recurs(self):
         return f'{self.num_layers} layers of "{self.cell_type}"'
 
-    def project_inputs(self, inputs: Tensor) -> Tensor:
+    def project_inputs(self, inputs: Tensor, project: Project = matmul) -> Tensor:
         """The first layer's `x W + b`, without any state: -> [..., gates x H]."""
-        return self.kind.project_input(self.layers[0].cell, inputs)
+        return self.kind.project_input(self.layers[0].cell, inputs, project)
 
     def recurrent_noise(self, batch_size: Any, training: Any) -> Noise:
         """The dropout multipliers of the layers; the decoder has the first input's."""

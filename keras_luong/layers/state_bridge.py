@@ -43,9 +43,13 @@ class StateBridge(keras.layers.Layer):
             no list, or of other sizes than before.
 
     Example:
-        >>> memory, *last = kl.RecurrentEncoder(256, bidirectional=True)(embedded)
+        >>> source, target = np.random.rand(2, 5, 6), np.random.rand(2, 4, 6)
+        >>> memory, *last = kl.RecurrentEncoder(4, bidirectional=True)(source)
+        >>> cell = kl.InputFeedingDecoderCell(8, kl.LuongAttention())
         >>> first = kl.StateBridge(cell)(last)
         >>> outputs = kl.InputFeedingDecoder(cell)(target, memory, initial_state=first)
+        >>> [tuple(state.shape) for state in first]
+        [(2, 8), (2, 8)]
     """
 
     def __init__(

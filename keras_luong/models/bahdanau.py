@@ -40,9 +40,12 @@ class BahdanauDecoderCell(MaxoutCell):
     Call arguments, returns: As `DecoderCell`.
 
     Example:
+        >>> from keras_luong.models.bahdanau import BahdanauDecoderCell
         >>> attention = kl.LuongAttention("concat")
-        >>> cell = BahdanauDecoderCell(1000, attention, cell_type="gru")
-        >>> outputs = kl.InputFeedingDecoder(cell)(embedded, memory, memory_mask=mask)
+        >>> cell = BahdanauDecoderCell(8, attention, maxout_units=5, cell_type="gru")
+        >>> words, memory = np.random.rand(2, 4, 3), np.random.rand(2, 5, 6)
+        >>> tuple(kl.InputFeedingDecoder(cell)(words, memory).shape)
+        (2, 4, 5)
     """
 
     needs_attention = True
@@ -82,7 +85,12 @@ class Bahdanau2015(Seq2Seq):
         **kwargs: As in `Seq2Seq`.
 
     Example:
-        >>> model = kl.Seq2Seq.from_preset("bahdanau2015", 30000, 30000)
+        >>> from keras_luong.models import Bahdanau2015
+        >>> model = Bahdanau2015.from_preset(
+        ...     "bahdanau2015", 9, 9, units=4, encoder_units=4
+        ... )
+        >>> type(model).__name__, model.config.score_mode
+        ('Bahdanau2015', 'concat')
     """
 
     fixed = {"bidirectional": True, "bridge": "dense", **NO_ATTENTIONAL_VECTOR}

@@ -53,8 +53,11 @@ class ChoDecoderCell(MaxoutCell):
     Call arguments, returns: As `DecoderCell`; the weights are zeros.
 
     Example:
-        >>> cell = ChoDecoderCell(1000, cell_type="gru")
-        >>> outputs = kl.InputFeedingDecoder(cell)(embedded, memory, memory_mask=mask)
+        >>> from keras_luong.models.cho import ChoDecoderCell
+        >>> cell = ChoDecoderCell(8, maxout_units=5, cell_type="gru")
+        >>> words, memory = np.random.rand(2, 4, 3), np.random.rand(2, 5, 6)
+        >>> tuple(kl.InputFeedingDecoder(cell)(words, memory).shape)
+        (2, 4, 5)
     """
 
     def __init__(
@@ -131,7 +134,10 @@ class Cho2014(Seq2Seq):
         **kwargs: As in `Seq2Seq`.
 
     Example:
-        >>> model = kl.Seq2Seq.from_preset("cho2014", 15000, 15000)
+        >>> from keras_luong.models import Cho2014
+        >>> model = Cho2014.from_preset("cho2014", 9, 9, units=4)
+        >>> type(model).__name__, model.config.attention
+        ('Cho2014', None)
     """
 
     fixed = {

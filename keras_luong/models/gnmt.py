@@ -43,8 +43,11 @@ class GNMTDecoderCell(StackedDecoderCell):
     Call arguments, returns: As `DecoderCell`.
 
     Example:
-        >>> cell = GNMTDecoderCell(1024, attention, num_layers=8, residual=True)
-        >>> outputs = kl.InputFeedingDecoder(cell)(embedded, memory, memory_mask=mask)
+        >>> from keras_luong.models.gnmt import GNMTDecoderCell
+        >>> cell = GNMTDecoderCell(8, kl.LuongAttention(), num_layers=3, residual=True)
+        >>> words, memory = np.random.rand(2, 4, 3), np.random.rand(2, 5, 6)
+        >>> tuple(kl.InputFeedingDecoder(cell)(words, memory).shape)
+        (2, 4, 8)
     """
 
     first_residual = 2
@@ -87,7 +90,10 @@ class GNMT(Seq2Seq):
         **kwargs: As in `Seq2Seq`.
 
     Example:
-        >>> model = kl.Seq2Seq.from_preset("gnmt", 32000, 32000)
+        >>> from keras_luong.models import GNMT
+        >>> model = GNMT.from_preset("gnmt", 9, 9, units=4, num_layers=2)
+        >>> type(model).__name__, model.config.residual
+        ('GNMT', True)
     """
 
     fixed = {

@@ -23,15 +23,17 @@ class Restricted:
             are -inf.
 
     Example:
-        >>> few = Restricted(model, [3, 17, 80], allowed)
-        >>> memory, state = few.encode(source)
-        >>> logits, state, weights = few.step(tokens, state, memory)
+        >>> from keras_luong.models.restricted import Restricted
+        >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
+        >>> few = Restricted(model, np.array([3, 6, 8]), np.ones([1, 3], bool))
+        >>> memory, state = few.encode(np.array([[4, 5, 3]]))
+        >>> logits, state, weights = few.step(np.array([[2]]), state, memory)
         >>> logits.shape[-1]
         3
     """
 
     def __init__(self, model: Any, ids: Tensor, allowed: Tensor) -> None:
-        self.model, self.allowed = model, allowed
+        self.model, self.ids, self.allowed = model, ids, allowed
         # Gathered here and not in `step`, which runs in a loop.
         matrix, is_embedding = model.output_weights()
         kernel = ops.take(matrix, ids, axis=0 if is_embedding else 1)
@@ -44,16 +46,29 @@ class Restricted:
     def encode(self, source: Tensor) -> tuple[Any, Any]:
         """As the model; a sentence's words are part of its memory."""
         memory, state = self.model.encode(source)
-        return (memory, self.allowed), state
+        places = [_places(source, self.ids)] if self.model.copies else []
+        return (memory, self.allowed, *places), state
 
     def step(
         self, tokens: Tensor, state: Any, memory: Any
     ) -> tuple[Tensor, Any, Tensor]:
         """As the model, with logits [B, K, M]. The tokens are ids of all words."""
-        memory, allowed = memory
+        memory, allowed, *places = memory
         features, state, weights = self.model.step_features(tokens, state, memory)
         features = ops.cast(features, self.kernel.dtype)
         scores = matmul(self.kernel, features, bias=self.bias)
-        scores = ops.cast(scores, "float32")
-        scores = ops.where(ops.expand_dims(allowed, 1), scores, float("-inf"))
+        scores = _only(allowed, ops.cast(scores, "float32"))
+        if self.model.copies:
+            scores = self.model.with_copies(scores, features, tokens, weights, *places)
+            scores = _only(allowed, scores)  # a copy too
         return scores, state, weights
+
+
+def _only(allowed, scores):
+    return ops.where(ops.expand_dims(allowed, 1), scores, float("-inf"))
+
+
+def _places(source, ids):
+    """Where among some ids [M] each source word [B, S] is: int [B, S], or -1."""
+    same = ops.equal(ops.expand_dims(source, -1), ids)
+    return ops.where(ops.any(same, -1), ops.argmax(same, -1), -1)

@@ -5,7 +5,8 @@ Shapes: B batch, S source length, T target length, K beam, V target vocabulary.
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -14,17 +15,31 @@ from keras_luong.config.seq2seq import Seq2SeqConfig
 from keras_luong.layers.attention import LuongAttention
 from keras_luong.layers.cells import CELL_TYPES
 from keras_luong.layers.coverage_loss import CoverageLoss
-from keras_luong.layers.decoder import InputFeedingDecoder, InputFeedingDecoderCell
+from keras_luong.layers.decoder import InputFeedingDecoder
 from keras_luong.layers.decoder_cell import DecoderCell
 from keras_luong.layers.encoder import RecurrentEncoder
+from keras_luong.layers.input_feeding_cell import InputFeedingDecoderCell
 from keras_luong.layers.local_attention import LocalAttention
 from keras_luong.layers.monotonic_attention import MonotonicAttention
-from keras_luong.models.translation_model import TranslationModel
+from keras_luong.layers.pointer_generator import PointerGenerator
+from keras_luong.models.translation_model import TranslationModel, logits
 from keras_luong.types import Tensor
 
 # What is dropped as a whole, as a `noise_shape` of Keras's dropout: units at all
 # positions, or words with all their units.
 UNITS, WORDS = (None, 1, None), (None, None, 1)
+
+
+class CopyMemory(NamedTuple):
+    """The memory of a model that copies.
+
+    Attributes:
+        memory: What the decoder's cell prepared.
+        source: The source ids, int [B, S].
+    """
+
+    memory: Any
+    source: Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -49,14 +64,19 @@ class Seq2Seq(TranslationModel):
             then all words but the end.
 
     Returns:
-        Logits [B, T, V] of the word that follows each target position.
+        Logits [B, T, V] of the word that follows each target position; with `copy`,
+        log-probabilities.
 
     Example:
-        >>> config = kl.Seq2SeqConfig(8000, 8000, units=512)
-        >>> model = kl.Seq2Seq(config)
+        >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(90, 80, units=8))
         >>> model.compile("adam", kl.SequenceCrossentropy())
+        >>> source, target = np.array([[4, 5, 3]]), np.array([[2, 7]])
+        >>> tuple(model({"source": source, "target": target}).shape)
+        (1, 2, 80)
         >>> memory, state = model.encode(source)
-        >>> logits, state, weights = model.step(tokens, state, memory)
+        >>> logits, state, weights = model.step(target[:, :1], state, memory)
+        >>> tuple(logits.shape), tuple(weights.shape)
+        ((1, 1, 80), (1, 1, 3))
     """
 
     config_class = Seq2SeqConfig
@@ -66,19 +86,37 @@ class Seq2Seq(TranslationModel):
         cls, layers: Any, config: Any, source: Tensor, target: Tensor
     ) -> Tensor:
         """The attentional vectors h̃ [B, T, H] of source and target ids."""
+        return cls._decode(layers, config, source, target)[0]
+
+    @classmethod
+    def teacher_forced_outputs(
+        cls, layers: Any, config: Any, source: Tensor, target: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """h̃ [B, T, H]; and logits, or log-probabilities, [B, T, V]."""
+        if not config.copy:
+            return super().teacher_forced_outputs(layers, config, source, target)
+        h_tilde, embedded, weights = cls._decode(layers, config, source, target)
+        read = [h_tilde, embedded]
+        scores = logits(layers, h_tilde)
+        return h_tilde, layers.pointer_generator(read, scores, weights, source)
+
+    @classmethod
+    def _decode(cls, layers, config, source, target):
+        """h̃ [B, T, H], embedded words; and weights, where they are used."""
         memory, mask, states = cls._read(layers, source, config.word_dropout)
         memory = _dropped(memory, config.memory_dropout, UNITS, "memory_dropout")
         embedded = layers.target_embedding(target)
         embedded = _dropped(embedded, config.word_dropout, WORDS, "target_word_dropout")
         # No target mask: padding at the end cannot reach what comes before it.
-        options = {"return_attention_scores": config.coverage_loss > 0}
+        used = config.copy or config.coverage_loss > 0
         h_tilde = layers.decoder(
-            embedded, memory, mask, initial_state=states, **options
+            embedded, memory, mask, initial_state=states, return_attention_scores=used
         )
+        h_tilde, weights = h_tilde if used else (h_tilde, None)
         if config.coverage_loss:
             words = ops.not_equal(target, config.pad_id)
-            h_tilde = CoverageLoss(config.coverage_loss)(*h_tilde, words)
-        return h_tilde
+            h_tilde = CoverageLoss(config.coverage_loss)(h_tilde, weights, words)
+        return h_tilde, embedded, weights
 
     def encode(self, source: Tensor) -> tuple[Any, list[Tensor]]:
         """Reads source ids: everything that no target word changes.
@@ -94,12 +132,14 @@ class Seq2Seq(TranslationModel):
         cell = self.decoder.cell
         memory = cell.prepare(memory, mask)
         states = [ops.expand_dims(state, 1) for state in states]
-        return memory, cell.initial_states((ops.shape(source)[0], 1), states, memory)
+        states = cell.initial_states((ops.shape(source)[0], 1), states, memory)
+        return CopyMemory(memory, source) if self.copies else memory, states
 
     def step_features(
         self, tokens: Tensor, state: list[Tensor], memory: Any
     ) -> tuple[Tensor, list[Tensor], Tensor]:
         """`step` up to the attentional vectors h̃ [B, K, H]."""
+        memory = memory.memory if self.copies else memory
         return self.decoder.cell(self.target_embedding(tokens), state, memory)
 
     @classmethod
@@ -113,6 +153,17 @@ class Seq2Seq(TranslationModel):
         return keras.initializers.RandomUniform(-scale, scale)
 
     output_initializer = word_initializer
+
+    @classmethod
+    def make_layers(cls, config: Any, dtype: Any) -> SimpleNamespace:
+        """The model's layers by name."""
+        layers = super().make_layers(config, dtype)
+        if config.copy:
+            kernel = initializers(config)["kernel_initializer"]
+            layers.pointer_generator = PointerGenerator(
+                kernel_initializer=kernel, dtype=dtype, name="pointer_generator"
+            )
+        return layers
 
     @classmethod
     def make_stacks(cls, config: Any, dtype: Any) -> dict[str, Any]:

@@ -62,10 +62,12 @@ class Transformer(TranslationModel):
     Call arguments, returns: As `Seq2Seq`; it is called, steps and is copied like that.
 
     Example:
-        >>> model = Transformer(TransformerConfig(8000, 8000))
-        >>> model.compile("adam", kl.SequenceCrossentropy())
-        >>> memory, state = model.encode(source)
-        >>> logits, state, weights = model.step(tokens, state, memory)
+        >>> from keras_luong.models import Transformer, TransformerConfig
+        >>> config = TransformerConfig(90, 80, units=16, num_heads=2, num_layers=1)
+        >>> model = Transformer(config)
+        >>> source, target = np.array([[4, 5, 3]]), np.array([[2, 7]])
+        >>> tuple(model({"source": source, "target": target}).shape)
+        (1, 2, 80)
     """
 
     config_class = TransformerConfig

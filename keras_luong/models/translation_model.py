@@ -57,11 +57,11 @@ class TranslationModel(FusedModel):
         layers = self.make_layers(config, dtype)
         source = keras.Input((None,), dtype="int32", name="source")
         target = keras.Input((None,), dtype="int32", name="target")
-        features = self.teacher_forced(layers, config, source, target)
+        features, outputs = self.teacher_forced_outputs(layers, config, source, target)
         super().__init__(
             inputs={"source": source, "target": target},
             features=features,
-            outputs=logits(layers, features),
+            outputs=outputs,
             **kwargs,
         )
         self.config = config
@@ -147,8 +147,11 @@ class TranslationModel(FusedModel):
                 values that cannot be.
 
         Example:
-            >>> model = kl.Seq2Seq.from_preset("bahdanau2015", 8000, 8000, units=512,
-            ...                                encoder_units=512)
+            >>> model = kl.Seq2Seq.from_preset(
+            ...     "bahdanau2015", 9, 9, units=4, encoder_units=4
+            ... )
+            >>> type(model).__name__
+            'Bahdanau2015'
         """
         model: Any = model_class(name)
         model = cls if issubclass(cls, model) else model
@@ -159,6 +162,19 @@ class TranslationModel(FusedModel):
             )
         sizes = source_vocab_size, target_vocab_size
         return model(model.config_class.preset(name, *sizes, **changes), dtype=dtype)
+
+    @classmethod
+    def teacher_forced_outputs(
+        cls, layers: Any, config: Any, source: Tensor, target: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Features [B, T, H] and logits [B, T, V] of source and target ids."""
+        features = cls.teacher_forced(layers, config, source, target)
+        return features, logits(layers, features)
+
+    @property
+    def copies(self) -> bool:
+        """Whether source words may be copied, as their ids are target ids."""
+        return getattr(self.config, "copy", False)
 
     def step(
         self, tokens: Tensor, state: Any, memory: Any
@@ -175,7 +191,33 @@ class TranslationModel(FusedModel):
             float32 [B, K, S].
         """
         features, state, weights = self.step_features(tokens, state, memory)
-        return ops.cast(logits(self, features), "float32"), state, weights
+        scores = logits(self, features)
+        if self.copies:
+            scores = self.with_copies(scores, features, tokens, weights, memory.source)
+        return ops.cast(scores, "float32"), state, weights
+
+    def with_copies(
+        self,
+        scores: Tensor,
+        features: Tensor,
+        tokens: Tensor,
+        weights: Tensor,
+        source: Tensor,
+    ) -> Tensor:
+        """Log-probabilities of generating or copying each word, where `copies`.
+
+        Args:
+            scores: Logits of the words that can be generated, [B, K, V].
+            features: What they were made of, [B, K, H].
+            tokens: The words before, int [B, K].
+            weights: The alignment weights, [B, K, S].
+            source: Which of the V words each source position is, int [B, S].
+
+        Returns:
+            [B, K, V].
+        """
+        read = [features, self.target_embedding(tokens)]
+        return self.pointer_generator(read, scores, weights, source)
 
     def restricted(self, ids: Tensor, allowed: Tensor) -> Restricted:
         """This model with a part of its target vocabulary, as a shortlist asks for.

@@ -50,9 +50,9 @@ def epoch_weights(run_dir: str | Path, last: int | None = None) -> list[Path]:
         FileNotFoundError: If there are none, or fewer than `last`.
 
     Example:
-        >>> epoch_weights("runs/m30k", last=2)
-        [PosixPath('runs/m30k/epochs/epoch-0009.weights.h5'),
-         PosixPath('runs/m30k/epochs/epoch-0010.weights.h5')]
+        >>> from keras_luong.runs.averaging import epoch_weights
+        >>> [path.name for path in epoch_weights("runs/mine", last=2)]
+        ['epoch-0001.weights.h5', 'epoch-0002.weights.h5']
     """
     check_size("last", last, optional=True)
     directory = RunDirectory(run_dir).epochs
@@ -92,8 +92,9 @@ def load_average(model: keras.Model, paths: Sequence[str | Path]) -> None:
             which), or weights are quantised or not finite.
 
     Example:
-        >>> load_average(model, epoch_weights("runs/m30k", last=5))
-        >>> model.save_weights("mean.weights.h5")
+        >>> from keras_luong.runs.averaging import epoch_weights, load_average
+        >>> model = kl.load("runs/mine").model
+        >>> load_average(model, epoch_weights("runs/mine", last=2))
     """
     _check_paths(paths)
     _check_not_quantised(model)
@@ -135,7 +136,9 @@ def average_run(
             `run_dir` is no run.
 
     Example:
-        >>> average_run("runs/a", "runs/a-average", epoch_weights("runs/a", last=5))
+        >>> from keras_luong.runs.averaging import average_run, epoch_weights
+        >>> average_run("runs/mine", "runs/mean", epoch_weights("runs/mine", last=2))
+        PosixPath('runs/mean')
     """
     record, target = read_record(run_dir), check_path("out", out)
     record["settings"]["average_of"] = [str(path) for path in _check_paths(paths)]

@@ -37,9 +37,15 @@ class EpochLog(keras.callbacks.Callback):
             as the `Perplexity` given to `compile`.
 
     Example:
-        >>> perplexity = Perplexity()
-        >>> model.compile("adam", SequenceCrossentropy(), metrics=[perplexity])
-        >>> model.fit(batches, callbacks=[EpochLog("runs/m30k", perplexity)])
+        >>> from keras_luong.runs.callbacks import EpochLog
+        >>> from keras_luong.runs.directory import read_history
+        >>> tokens = kl.TokenAccuracy()
+        >>> model = keras.Sequential([keras.layers.Embedding(9, 9)])
+        >>> model.compile("adam", kl.SequenceCrossentropy(), metrics=[tokens])
+        >>> ids, log = np.array([[1, 2]]), EpochLog("runs/new", tokens)
+        >>> history = model.fit(ids, ids, callbacks=[log], verbose=0)
+        >>> [line["epoch"] for line in read_history("runs/new")]
+        [1]
     """
 
     def __init__(self, run_dir: str | Path, token_counter: TokenMean) -> None:
@@ -125,8 +131,16 @@ class SaveWeights(keras.callbacks.Callback):
         keep_epochs: How many epochs' weights to keep in `epochs/`, to be averaged.
 
     Example:
-        >>> model.fit(batches, callbacks=[SaveWeights("runs/m30k", keep_epochs=5)])
-        >>> load_average(model, epoch_weights("runs/m30k", last=5))
+        >>> from keras_luong.runs.averaging import epoch_weights
+        >>> from keras_luong.runs.callbacks import SaveWeights
+        >>> model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+        >>> model.compile("adam", "mse")
+        >>> save = SaveWeights("runs/new", monitor="loss", keep_epochs=2)
+        >>> history = model.fit(
+        ...     np.ones([1, 2]), np.ones([1, 1]), epochs=3, callbacks=[save], verbose=0
+        ... )
+        >>> [path.name for path in epoch_weights("runs/new")]
+        ['epoch-0002.weights.h5', 'epoch-0003.weights.h5']
     """
 
     def __init__(
@@ -214,10 +228,14 @@ def training_callbacks(
         Callbacks for `fit`.
 
     Example:
-        >>> checkpoints = Checkpoints("runs/m30k")
+        >>> from keras_luong.runs.callbacks import training_callbacks
+        >>> from keras_luong.runs.checkpoints import Checkpoints
+        >>> checkpoints = Checkpoints("runs/new")
         >>> callbacks = training_callbacks(
-        ...     "runs/m30k", perplexity, last=[checkpoints], monitor="val_bleu")
-        >>> model.fit(batches, validation_data=validation, callbacks=callbacks)
+        ...     "runs/new", kl.Perplexity(), last=[checkpoints], monitor="val_bleu"
+        ... )
+        >>> type(callbacks[-1]).__name__  # for model.fit(callbacks=...)
+        'Checkpoints'
     """
     log = EpochLog(run_dir, token_counter)
     return [

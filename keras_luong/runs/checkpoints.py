@@ -49,10 +49,16 @@ class Checkpoints(keras.callbacks.Callback):
             checkpoint is the one before.
 
     Example:
-        >>> checkpoints = Checkpoints("runs/m30k", steps=500)
-        >>> follow = FollowEpoch(checkpoints.restore(model))
-        >>> batches = follow.batches(lambda seed: make_batches(seed))
-        >>> fit(model, batches, 10, checkpoints, callbacks=[follow, checkpoints])
+        >>> from keras_luong.runs.checkpoints import Checkpoints
+        >>> model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+        >>> model.compile("adam", "mse")
+        >>> checkpoints = Checkpoints("runs/new", steps=500)
+        >>> checkpoints.restore(model)  # of a new training: to its beginning
+        (0, 0)
+        >>> data = np.ones([4, 2]), np.ones([4, 1])
+        >>> history = model.fit(*data, epochs=2, callbacks=[checkpoints], verbose=0)
+        >>> checkpoints.restore(model)
+        (2, 0)
 
     Attributes:
         position: The epoch to go on with, counted from 0, and how many of its steps

@@ -34,8 +34,9 @@ class RunDirectory:
         TypeError: If `path` is no path.
 
     Example:
-        >>> RunDirectory("runs/m30k").best_weights
-        PosixPath('runs/m30k/model.weights.h5')
+        >>> from keras_luong.runs.directory import RunDirectory
+        >>> RunDirectory("runs/mine").best_weights
+        PosixPath('runs/mine/model.weights.h5')
     """
 
     def __init__(self, path: str | Path) -> None:

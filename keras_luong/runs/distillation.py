@@ -52,10 +52,14 @@ def write_distilled(
         ValueError: If the corpus has no split to train on, or its files are damaged.
 
     Example:
-        ```python
-        teacher = load_ensemble(["runs/a", "runs/b", "runs/c"])
-        write_distilled(load_corpus("my/corpus", "en", "de"), teacher, "distilled")
-        ```
+        >>> from keras_luong.runs.distillation import write_distilled
+        >>> from keras_luong.text import load_corpus
+        >>> corpus = load_corpus("my/corpus", "en", "de")
+        >>> write_distilled(corpus, kl.load("runs/mine"), "distilled")
+        PosixPath('distilled')
+        >>> from keras_luong.files import count_lines
+        >>> count_lines("distilled/train.de")  # two translations of three sentences
+        6
     """
     directory = Path(directory)
     if directory.exists() or directory.is_symlink():

@@ -33,7 +33,10 @@ def load_ensemble(
         ValueError: If `run_dirs` is no list of runs, or their tokenizers differ.
 
     Example:
-        >>> teacher = load_ensemble(["runs/a", "runs/b", "runs/c"])
+        >>> from keras_luong.runs.ensemble import load_ensemble
+        >>> translator = load_ensemble(["runs/mine", "runs/yours"])
+        >>> len(translator.model.models)
+        2
     """
     if isinstance(run_dirs, (str, Path)) or not run_dirs:
         raise ValueError(

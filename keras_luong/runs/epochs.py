@@ -33,10 +33,15 @@ class FollowEpoch(keras.callbacks.Callback):
         ValueError: From `fit`, if the data has no batch.
 
     Example:
-        >>> follow = FollowEpoch(checkpoints.restore(model))
-        >>> batches = follow.batches(
-        ...     lambda seed: training_batches(pairs, tokenizers, seed=seed), seed=1)
-        >>> model.fit(batches, epochs=10, callbacks=[follow])
+        >>> from keras_luong.runs.epochs import FollowEpoch
+        >>> follow = FollowEpoch()
+        >>> numbers = tf.data.Dataset.range(5)
+        >>> batches = follow.batches(lambda seed: numbers.shuffle(5, seed))
+        >>> first = list(batches.as_numpy_iterator())
+        >>> follow.epoch.assign(1)  # in `fit` the callback does
+        <tf.Variable ...>
+        >>> first == list(batches.as_numpy_iterator())
+        False
     """
 
     def __init__(self, started_at: tuple[int, int] = (0, 0)) -> None:

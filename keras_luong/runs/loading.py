@@ -43,8 +43,10 @@ def load(
             one can't read; or if there is no such `dtype`.
 
     Example:
-        >>> translator = keras_luong.load("runs/m30k")
-        >>> translator.translate(["A dog runs."])[0].text
+        >>> translator = kl.load("runs/mine")
+        >>> translations = translator.translate(["the red dog", "the cat"])
+        >>> len(translations), translations[0].source_tokens
+        (2, ['the', 'red', 'dog', '</s>'])
     """
     run, record = RunDirectory(run_dir), read_record(run_dir)
     weights_path = None if weights is None else _weights_path(run, weights)
@@ -80,7 +82,9 @@ def load_weights(model: keras.Model, path: str | Path) -> None:
         ValueError: If the file is damaged, or of another model.
 
     Example:
-        >>> load_weights(model, "runs/m30k/last.weights.h5")
+        >>> from keras_luong.runs.loading import load_weights
+        >>> model = kl.load("runs/mine", weights=None).model
+        >>> load_weights(model, "runs/mine/last.weights.h5")
     """
     try:
         if (found := _count_weights(path)) != (expected := len(model.weights)):

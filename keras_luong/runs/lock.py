@@ -27,8 +27,10 @@ def owned(run_dir: str | Path) -> Iterator[None]:
         OSError: If it cannot be written to, or another process owns it.
 
     Example:
-        >>> with owned("runs/m30k"):
-        ...     train()
+        >>> from keras_luong.runs.lock import owned
+        >>> with owned("runs/mine"):
+        ...     print("No other process writes there now.")
+        No other process writes there now.
     """
     run = RunDirectory(run_dir)
     with _locked(run):

@@ -48,7 +48,11 @@ def write_record(
         ValueError: If the model's class is not registered.
 
     Example:
-        >>> write_record("runs/m30k", model, BeamSearch(5), 100, vars(args))
+        >>> from keras_luong.runs.record import read_record, write_record
+        >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
+        >>> write_record("runs/new", model, kl.BeamSearch(5), 100, {"epochs": 20})
+        >>> read_record("runs/new")["search"]["beam_width"]
+        5
     """
     class_name = keras.saving.get_registered_name(type(model))
     if keras.saving.get_registered_object(class_name) is None:
@@ -139,8 +143,11 @@ def check_settings(
             was written by a version that this one can't read.
 
     Example:
-        >>> resuming = check_settings("runs/m30k", {"units": 512, "epochs": 20},
-        ...                           free=["epochs"])
+        >>> from keras_luong.runs.record import check_settings
+        >>> check_settings("runs/mine", {"epochs": 20}, free=["epochs"])
+        True
+        >>> check_settings("runs/new", {"epochs": 20})
+        False
     """
     run = RunDirectory(run_dir)
     if not run.record.exists():
@@ -165,7 +172,8 @@ def check_config(run_dir: str | Path, config: Any) -> None:
         ValueError: If a field that both have differs; it says which.
 
     Example:
-        >>> check_config("runs/m30k", model.config)
+        >>> from keras_luong.runs.record import check_config
+        >>> check_config("runs/mine", kl.load("runs/mine").model.config)
     """
     before = read_record(run_dir)["model"]["config"]["config"]
     now = dataclasses.asdict(config)

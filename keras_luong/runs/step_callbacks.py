@@ -24,7 +24,11 @@ class EpochBar(keras.callbacks.ProgbarLogger):
         started_at: The epoch and step at which the training goes on.
 
     Example:
-        >>> model.fit(batches, callbacks=[EpochBar(steps=120)])
+        >>> from keras_luong.runs.step_callbacks import EpochBar
+        >>> model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+        >>> model.compile("adam", "mse")
+        >>> x, y = np.ones([4, 2]), np.ones([4, 1])
+        >>> history = model.fit(x, y, verbose=0, callbacks=[EpochBar(steps=1)])
     """
 
     def __init__(self, steps: int, started_at: tuple[int, int] = (0, 0)) -> None:
@@ -70,7 +74,12 @@ class StepCurves(keras.callbacks.Callback):
         every: Number of steps between two points of a curve.
 
     Example:
-        >>> model.fit(batches, callbacks=[StepCurves("runs/m30k/logs/train")])
+        >>> from keras_luong.runs.step_callbacks import StepCurves
+        >>> model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+        >>> model.compile("adam", "mse")
+        >>> curves = StepCurves("runs/new/logs/train", every=1)
+        >>> x, y = np.ones([4, 2]), np.ones([4, 1])
+        >>> history = model.fit(x, y, verbose=0, callbacks=[curves])
     """
 
     def __init__(self, log_dir: str | Path, every: int = 20) -> None:

@@ -63,8 +63,16 @@ def train(config: TrainingConfig, run_dir: str | Path) -> dict[str, Any]:
         KeyboardInterrupt: It was stopped, and is saved.
 
     Example:
-        >>> config = TrainingConfig.from_preset("small", data="my/corpus", units=384)
-        >>> results = train(config, "runs/mine")
+        >>> from keras_luong.config.training import TrainingConfig
+        >>> from keras_luong.runs.train import train
+        >>> config = TrainingConfig.from_preset(
+        ...     "small", data="my/corpus", tokenizer="word", units=8, epochs=1
+        ... )
+        >>> results = train(config, "runs/new")
+        corpus       corpus, en → de: train 3, validation 2, test 1 pairs
+        ...
+        >>> sorted(results)
+        ['test', 'validation']
     """
     strategy = make_strategy(config.strategy)  # before anything else of TensorFlow
     set_up(config)

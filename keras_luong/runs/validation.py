@@ -38,9 +38,14 @@ class TranslationEvaluation(keras.callbacks.Callback):
         ValueError: If there are no sentences, or not as many sources as references.
 
     Example:
-        >>> evaluation = TranslationEvaluation(translator, sources, references)
-        >>> stop = keras.callbacks.EarlyStopping("val_bleu", mode="max", patience=3)
-        >>> model.fit(batches, callbacks=[evaluation, stop])
+        >>> from keras_luong.runs.validation import TranslationEvaluation
+        >>> evaluation = TranslationEvaluation(
+        ...     kl.load("runs/mine"), ["the dog"], ["der Hund"], samples=0
+        ... )
+        >>> logs = {}
+        >>> evaluation.on_epoch_end(0, logs)  # in `fit` the callback does
+        >>> sorted(logs)
+        ['val_bleu', 'val_chrf']
     """
 
     def __init__(

@@ -67,10 +67,13 @@ def training_batches(
             knows only one split of a word.
 
     Example:
-        ```python
-        batches = training_batches(corpus.pairs("train"), tokenizers, batch_tokens=4096)
-        model.fit(batches, epochs=10)
-        ```
+        >>> from keras_luong.text import load_corpus, training_batches
+        >>> pairs = load_corpus("my/corpus", "en", "de").pairs("train")
+        >>> tokenizers = kl.TokenizerPair.train(pairs, kind="word")
+        >>> batches = training_batches(pairs, tokenizers, batch_tokens=40)
+        >>> for inputs, labels, weights in batches:  # or model.fit(batches)
+        ...     print(inputs["source"].shape, labels.shape, weights.shape)
+        (3, 4) (3, 3) (3, 3)
     """
     check_size("batch_tokens", batch_tokens)
     check_size("max_length", max_length)
@@ -121,9 +124,12 @@ def evaluation_batches(
         ValueError: If it is below 1.
 
     Example:
-        ```python
-        model.evaluate(evaluation_batches(corpus.pairs("validation"), tokenizers))
-        ```
+        >>> from keras_luong.text import evaluation_batches, load_corpus
+        >>> corpus = load_corpus("my/corpus", "en", "de")
+        >>> tokenizers = kl.TokenizerPair.train(corpus.pairs("train"), kind="word")
+        >>> batches = evaluation_batches(corpus.pairs("validation"), tokenizers)
+        >>> len(list(batches))  # model.evaluate(batches) takes all of them
+        2
     """
     check_size("batch_tokens", batch_tokens)
     check_size("max_length", max_length)

@@ -26,6 +26,19 @@ class Corpus(Protocol):
 
     It may also have `fingerprint(split)`, which returns a `Fingerprint`, if it knows a
     quicker way than to read all pairs.
+
+    Example:
+        >>> class Greetings:
+        ...     name = "greetings"
+        ...     source_language, target_language = "en", "de"
+        ...     splits = ("train", "validation")
+        ...
+        ...     def pairs(self, split):
+        ...         sides = {"source": ["good morning"], "target": ["guten Morgen"]}
+        ...         return tf.data.Dataset.from_tensor_slices(sides)
+        >>> from keras_luong.text.corpus import sentences
+        >>> sentences(Greetings(), "train")
+        (['good morning'], ['guten Morgen'])
     """
 
     name: str
@@ -70,7 +83,10 @@ def sentences(
         ValueError: If the corpus has no such split.
 
     Example:
-        >>> sources, references = sentences(corpus, "validation")
+        >>> from keras_luong.text import load_corpus
+        >>> from keras_luong.text.corpus import sentences
+        >>> sentences(load_corpus("my/corpus", "en", "de"), "test")
+        (['the cat is the dog'], ['der ist der Hund'])
     """
     pairs = corpus.pairs(split).take(-1 if limit is None else limit)
     pairs = list(pairs.as_numpy_iterator())
@@ -106,8 +122,10 @@ def count(pairs: tf.data.Dataset) -> int:
         Their number.
 
     Example:
-        >>> count(corpus.pairs("train"))
-        29000
+        >>> from keras_luong.text import load_corpus
+        >>> from keras_luong.text.corpus import count
+        >>> count(load_corpus("my/corpus", "en", "de").pairs("train"))
+        3
     """
     number = int(pairs.cardinality())
     if number < 0:
@@ -128,8 +146,10 @@ def fingerprint(corpus: Corpus, split: str, limit: int | None = None) -> Fingerp
         The `Fingerprint`.
 
     Example:
-        >>> fingerprint(corpus, "train").pairs
-        29000
+        >>> from keras_luong.text import load_corpus
+        >>> from keras_luong.text.corpus import fingerprint
+        >>> fingerprint(load_corpus("my/corpus", "en", "de"), "train").pairs
+        3
     """
     if limit is None and hasattr(corpus, "fingerprint"):
         return corpus.fingerprint(split)

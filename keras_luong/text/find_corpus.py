@@ -40,10 +40,9 @@ def load_corpus(
         FileNotFoundError: If a file is missing.
 
     Example:
-        ```python
-        corpus = load_corpus("data/multi30k", "en", "de")
-        corpus.splits                                  # ("train", "validation", ...)
-        ```
+        >>> from keras_luong.text import load_corpus
+        >>> load_corpus("my/corpus", "en", "de").splits
+        ('train', 'validation', 'test')
     """
     if isinstance(data, Mapping):
         return TextFiles(data, source_language, target_language)

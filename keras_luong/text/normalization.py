@@ -59,6 +59,7 @@ def normalizer(normalization: str) -> Callable[[str], str]:
         normalization: One of `NORMALIZATIONS`.
 
     Example:
+        >>> from keras_luong.text.normalization import normalizer
         >>> normalizer("nmt_nfkc")("１２ ½")
         '12 1⁄2'
     """

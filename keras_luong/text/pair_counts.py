@@ -79,8 +79,12 @@ def count_pairs(
         The `PairCounts`.
 
     Example:
-        >>> count_pairs(corpus.pairs("train"), tokenizers, max_length=50).too_long
-        24
+        >>> from keras_luong.text import load_corpus
+        >>> from keras_luong.text.pair_counts import count_pairs
+        >>> pairs = load_corpus("my/corpus", "en", "de").pairs("train")
+        >>> tokenizers = kl.TokenizerPair.train(pairs, kind="word")
+        >>> count_pairs(pairs, tokenizers, max_length=2).too_long
+        1
     """
     split = splitter(tokenizers, subword_sampling)
     size = len(bucket_lengths(max_length))

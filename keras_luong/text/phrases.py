@@ -57,11 +57,15 @@ class PhraseCorpus:
         ValueError: If the languages are not these, or a number is below 1.
 
     Example:
-        ```python
-        corpus = PhraseCorpus(train=1000)
-        example = corpus.examples("test")[0]
-        print(example.source, example.target, example.alignment)
-        ```
+        >>> from keras_luong.text import PhraseCorpus
+        >>> corpus = PhraseCorpus(train=10, validation=1, test=1)
+        >>> example = corpus.examples("test")[0]
+        >>> example.source
+        'The tourists bought the clock for sixty-seven euros.'
+        >>> example.target
+        'Die Touristen haben die Uhr für siebenundsechzig Euro gekauft.'
+        >>> example.alignment
+        ((0, 0), (1, 1), (2, 2), (2, 8), (3, 3), (4, 4), (5, 5), (6, 6), (7, 7))
     """
 
     name = "phrases"

@@ -51,11 +51,11 @@ class SentencePieceTokenizer(VocabularyTokenizer):
         ValueError: If it is not such a model.
 
     Example:
-        ```python
-        tokenizer = SentencePieceTokenizer.train(["a dog runs", ...], vocab_size=8000)
-        ids = tokenizer.encode(tf.constant(["a dog"]))  # RaggedTensor [1, None]
-        tokenizer.decode(ids)                           # [b"a dog"]
-        ```
+        >>> text = ["a dog runs", "a dog sleeps", "two dogs run", "a cat runs"]
+        >>> tokenizer = kl.SentencePieceTokenizer.train(text, vocab_size=30)
+        >>> ids = tokenizer.encode(tf.constant(["a cat sleeps"]))  # ragged [1, None]
+        >>> tokenizer.decode(ids).numpy()
+        array([b'a cat sleeps'], dtype=object)
     """
 
     kind = "sentencepiece"
@@ -171,7 +171,11 @@ class SentencePieceTokenizer(VocabularyTokenizer):
             ValueError: If it is unknown.
 
         Example:
-            >>> tokenizer.with_normalization("nmt_nfkc").encode(["１２"])  # as of "12"
+            >>> text = ["12 1", "21 2"]
+            >>> tokenizer = kl.SentencePieceTokenizer.train(text, vocab_size=9)
+            >>> wide = tokenizer.with_normalization("nmt_nfkc")
+            >>> wide.decode(wide.encode(tf.constant(["１２"]))).numpy()
+            array([b'12'], dtype=object)
         """
         check_normalization("normalization", normalization)
         return SentencePieceTokenizer(with_normalization(self.model, normalization))
@@ -211,8 +215,11 @@ class SentencePieceTokenizer(VocabularyTokenizer):
             ValueError: If it is not above 0.
 
         Example:
-            >>> tokenizer.sample(tf.constant(["a red shirt"]), seed=1)
-            # ▁a ▁r ed ▁shirt
+            >>> text = ["a red shirt", "red shirts", "a shirt"]
+            >>> tokenizer = kl.SentencePieceTokenizer.train(text, vocab_size=20)
+            >>> ids = tokenizer.sample(tf.constant(["a red shirt"]), seed=1)
+            >>> tokenizer.decode(ids).numpy()  # of whatever pieces
+            array([b'a red shirt'], dtype=object)
         """
         import sentencepiece
 
@@ -245,8 +252,10 @@ class SentencePieceTokenizer(VocabularyTokenizer):
             One int for each token that `encode` gives.
 
         Example:
-            >>> tokenizer.word_ids("l´eau est")  # "▁l", "▁", "´", "eau", "▁est"
-            [0, 0, 0, 0, 1]
+            >>> text = ["a dog runs", "a dog sleeps", "two dogs run", "a cat runs"]
+            >>> tokenizer = kl.SentencePieceTokenizer.train(text, vocab_size=20)
+            >>> tokenizer.word_ids("cat")  # "▁", "c", "a", "t"
+            [0, 0, 0, 0]
         """
         text = text.decode(errors="replace") if isinstance(text, bytes) else text
         ends = [match.end() for match in re.finditer(r"\S+", text)]

@@ -46,15 +46,12 @@ class TextFiles:
         ValueError: If there are no files.
 
     Example:
-        ```python
-        corpus = TextFiles(
-            {"train": ("news.en.gz", "news.de.gz"), "test": ("test.en", "test.de")},
-            source_language="en",
-            target_language="de",
-        )
-        for pair in corpus.pairs("train").take(3):
-            print(pair["source"], pair["target"])
-        ```
+        >>> from keras_luong.text import TextFiles
+        >>> files = {"train": ("my/corpus/train.en", "my/corpus/train.de")}
+        >>> corpus = TextFiles(files, source_language="en", target_language="de")
+        >>> for pair in corpus.pairs("train").take(1).as_numpy_iterator():
+        ...     print(pair["source"], pair["target"])
+        b'the dog' b'der Hund'
     """
 
     def __init__(
@@ -244,9 +241,9 @@ def validate_text_files(source: str | Path, target: str | Path) -> int:
             other; the message names the file and the line, counted from 1.
 
     Example:
-        ```python
-        validate_text_files("train.en", "train.de")  # 29000
-        ```
+        >>> from keras_luong.text.text_files import validate_text_files
+        >>> validate_text_files("my/corpus/train.en", "my/corpus/train.de")
+        3
     """
     return _read_both(Path(source), Path(target))[0].lines
 

@@ -31,9 +31,9 @@ class TfdsCorpus:
         ValueError: If the name or a language is unknown.
 
     Example:
-        ```python
-        corpus = TfdsCorpus("wmt14_translate/de-en", "en", "de")
-        ```
+        >>> from keras_luong.text import TfdsCorpus
+        >>> corpus = TfdsCorpus("wmt14_translate/de-en", "en", "de")
+        >>> pairs = corpus.pairs("train")
     """
 
     def __init__(

@@ -27,6 +27,26 @@ class Tokenizer(Protocol):
     Your own object with these members can be used in a `TokenizerPair`. It must be a
     `tf.Module` to be exported. Add its class to `TOKENIZERS` to train and load it by
     name.
+
+    Example:
+        >>> class Characters(tf.Module):
+        ...     suffix, vocab_size = ".chars", 4 + 128
+        ...
+        ...     def encode(self, texts):
+        ...         codes = tf.strings.unicode_decode(texts, "UTF-8", "replace")
+        ...         return tf.where(codes < 128, codes + 4, 1)
+        ...
+        ...     def pieces(self, ids):
+        ...         return tf.strings.unicode_encode(ids[..., None] - 4, "UTF-8")
+        ...
+        ...     def decode(self, ids):
+        ...         return tf.strings.reduce_join(self.pieces(ids), -1)
+        ...
+        ...     def save(self, path_prefix):
+        ...         raise NotImplementedError("There is nothing to save.")
+        >>> tokenizer = kl.TokenizerPair(Characters()).source
+        >>> tokenizer.decode(tokenizer.encode(["a dog"])).numpy()
+        array([b'a dog'], dtype=object)
     """
 
     suffix: str

@@ -59,11 +59,12 @@ class TokenizerPair(tf.Module):
         target: The target language's tokenizer; by default the source's.
 
     Example:
-        ```python
-        tokenizers = TokenizerPair.train(corpus.pairs("train"), vocab_size=8000)
-        tokenizers.save("run/tokenizer")
-        tokenizers = TokenizerPair.load("run/tokenizer")
-        ```
+        >>> from keras_luong.text import load_corpus
+        >>> pairs = load_corpus("my/corpus", "en", "de").pairs("train")
+        >>> tokenizers = kl.TokenizerPair.train(pairs, kind="word")
+        >>> tokenizers.save("tokenizer")
+        >>> kl.TokenizerPair.load("tokenizer").target.words
+        ['der', 'Hund']
     """
 
     manifest = "tokenizer.json"

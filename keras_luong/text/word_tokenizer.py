@@ -31,10 +31,9 @@ class WordTokenizer(VocabularyTokenizer):
         ValueError: If there are none, or one is repeated, empty or holds white space.
 
     Example:
-        ```python
-        tokenizer = WordTokenizer(["a", "dog"])
-        tokenizer.encode(tf.constant(["a brown dog"]))  # [[4, 1, 5]]
-        ```
+        >>> tokenizer = kl.WordTokenizer(["a", "dog"])
+        >>> tokenizer.encode(tf.constant(["a brown dog"])).to_list()
+        [[4, 1, 5]]
     """
 
     kind = "word"

@@ -48,8 +48,12 @@ def largest_batch_tokens(
         ValueError: If a size is below 1, or not even the smallest batch fits.
 
     Example:
-        >>> batch_tokens = largest_batch_tokens(model, max_length=50)
-        >>> batches = training_batches(pairs, tokenizers, batch_tokens, max_length=50)
+        >>> from keras_luong.training.batch_size import largest_batch_tokens
+        >>> inputs = {x: keras.Input([None], name=x) for x in ("source", "target")}
+        >>> model = keras.Model(inputs, keras.layers.Embedding(9, 9)(inputs["target"]))
+        >>> model.compile("sgd", kl.SequenceCrossentropy())
+        >>> largest_batch_tokens(model, max_length=5, most=600)
+        512
     """
     check_size("max_length", max_length)
     check_size("most", most)

@@ -32,6 +32,17 @@ class FusedModel(keras.Model):
         **kwargs: `name` and other arguments of `keras.Model`.
 
     A subclass has `output_weights`, and maybe an `output_bias`.
+
+    Example:
+        >>> from keras_luong.training.fused_model import FusedModel
+        >>> class Tagger(FusedModel):
+        ...     def output_weights(self):
+        ...         return self.layers[-1].kernel, False
+        >>> words = keras.Input([None], dtype="int32")
+        >>> features = keras.layers.Embedding(9, 4)(words)
+        >>> tags = keras.layers.Dense(5, use_bias=False)(features)
+        >>> model = Tagger(words, features, tags)
+        >>> model.compile("adam", kl.SequenceCrossentropy())
     """
 
     def __init__(self, inputs: Any, features: Any, outputs: Any, **kwargs: Any) -> None:

@@ -23,6 +23,14 @@ class TokenScores(NamedTuple):
             part of the divergence.
         nll: Negative log-likelihood, float32.
         is_right: 1 where the label has the highest logit, else 0, float32.
+
+    Example:
+        >>> from keras_luong.training.linear_crossentropy import linear_crossentropy
+        >>> features, kernel = tf.ones([1, 2]), tf.constant([[0.0, 1.0], [0.0, 1.0]])
+        >>> labels, weights = tf.constant([1]), tf.constant([1.0])
+        >>> _, scores = linear_crossentropy(features, kernel, labels, weights)
+        >>> scores.is_right.numpy()
+        array([1.], dtype=float32)
     """
 
     loss: tf.Tensor
@@ -62,8 +70,12 @@ def linear_crossentropy(
         and bias if `training`; and the `TokenScores` of each row [N], which are not.
 
     Example:
-        >>> total, scores = linear_crossentropy(h, model.output_layer.kernel, y, w)
-        >>> perplexity = tf.exp(tf.reduce_mean(scores.nll))
+        >>> from keras_luong.training.linear_crossentropy import linear_crossentropy
+        >>> features, kernel = tf.ones([2, 4]), tf.zeros([4, 8])
+        >>> labels, weights = tf.constant([1, 2]), tf.constant([0.5, 0.5])
+        >>> total, scores = linear_crossentropy(features, kernel, labels, weights)
+        >>> round(float(tf.exp(total)), 3)  # the perplexity
+        8.0
     """
     if bias is not None:
         features, kernel = _with_bias(features, kernel, bias, transposed)

@@ -31,8 +31,10 @@ def token_nll(labels: Tensor, logits: Tensor, label_smoothing: float = 0.0) -> T
         float32 `[B, T]`.
 
     Example:
-        >>> token_nll([[1]], [[[0.0, 0.0]]])  # log 2
-        <tf.Tensor: shape=(1, 1), dtype=float32, numpy=array([[0.6931472]], ...)>
+        >>> from keras_luong.training.losses import token_nll
+        >>> nll = token_nll(np.array([[1]]), np.array([[[0.0, 0.0]]]))
+        >>> round(float(nll[0, 0]), 4)  # log 2
+        0.6931
     """
     logits = ops.cast(logits, "float32")
     # By way of float32, as Keras hands labels to a loss: the metrics then make the
@@ -75,8 +77,11 @@ class SequenceCrossentropy(keras.losses.Loss):
             negative, or `chunk` no positive integer or None.
 
     Example:
-        >>> loss = SequenceCrossentropy(label_smoothing=0.1)
-        >>> model.compile("adam", loss)  # fit on (inputs, labels, weights)
+        >>> loss = kl.SequenceCrossentropy(label_smoothing=0.1)
+        >>> labels, logits = np.array([[6, 3]]), np.zeros([1, 2, 9])
+        >>> total = loss(labels, logits, sample_weight=np.array([[0.5, 0.5]]))
+        >>> round(float(total), 4)  # log 9
+        2.1972
     """
 
     def __init__(

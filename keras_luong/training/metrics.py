@@ -29,6 +29,17 @@ class TokenMean(keras.metrics.Metric):
         score: Which of the `TokenScores` has its values, if those are known already.
         ignore_id: The label that marks padding.
         name: Name of the metric, and its key in Keras's logs.
+
+    Raises:
+        TypeError, ValueError: If `ignore_id` is no integer that int32 can hold.
+
+    Example:
+        >>> from keras_luong.training.losses import token_nll
+        >>> from keras_luong.training.metrics import TokenMean
+        >>> metric = TokenMean(token_nll, "nll", ignore_id=0, name="nll")
+        >>> metric.update_state(np.array([[1, 0]]), np.zeros([1, 2, 4]))
+        >>> round(float(metric.result()), 4)  # log 4
+        1.3863
     """
 
     def __init__(
@@ -98,7 +109,10 @@ class Perplexity(TokenMean):
         name: Name of the metric.
 
     Example:
-        >>> model.compile("adam", loss, metrics=[Perplexity(), TokenAccuracy()])
+        >>> perplexity = kl.Perplexity()
+        >>> perplexity.update_state(np.array([[3, 1, 0]]), np.zeros([1, 3, 5]))
+        >>> round(float(perplexity.result()), 3)
+        5.0
     """
 
     def __init__(self, ignore_id: int = PAD_ID, name: str = "perplexity") -> None:
@@ -118,9 +132,10 @@ class TokenAccuracy(TokenMean):
         name: Name of the metric.
 
     Example:
-        >>> metric = TokenAccuracy()
-        >>> metric.update_state([[3, 0]], [[[0, 0, 0, 1.0], [1.0, 0, 0, 0]]])
-        >>> float(metric.result())
+        >>> accuracy = kl.TokenAccuracy()
+        >>> logits = np.array([[[0, 0, 0, 1.0], [1.0, 0, 0, 0]]])
+        >>> accuracy.update_state(np.array([[3, 0]]), logits)  # 0 is padding
+        >>> float(accuracy.result())
         1.0
     """
 

@@ -17,6 +17,7 @@ def direction(monitor: str) -> str:
         Keras's `mode`: `"max"` for BLEU and accuracies, `"min"` for the rest.
 
     Example:
+        >>> from keras_luong.training.monitors import direction
         >>> direction("val_bleu"), direction("val_loss")
         ('max', 'min')
     """
@@ -32,6 +33,7 @@ def is_better(value: float | None, best: float | None, monitor: str) -> bool:
         monitor: Name of the quantity.
 
     Example:
+        >>> from keras_luong.training.monitors import is_better
         >>> is_better(3.0, 2.0, "val_bleu"), is_better(3.0, 2.0, "val_perplexity")
         (True, False)
     """
@@ -55,6 +57,7 @@ def best_so_far(
         The value, None if it was never logged; and the number of epochs after it.
 
     Example:
+        >>> from keras_luong.training.monitors import best_so_far
         >>> best_so_far([{"val_bleu": 3.0}, {"val_bleu": 2.0}], "val_bleu")
         (3.0, 1)
     """

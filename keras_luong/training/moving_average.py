@@ -23,9 +23,13 @@ class MovingAverage(keras.callbacks.Callback):
         ValueError: From `fit`, if the optimizer keeps no average.
 
     Example:
-        >>> model.compile(make_optimizer("adam", 1e-3, ema_momentum=0.999), loss)
-        >>> model.fit(batches, validation_data=validation, callbacks=[
-        ...     SaveWeights("runs/m30k"), MovingAverage(), checkpoints])
+        >>> from keras_luong.training.moving_average import MovingAverage
+        >>> from keras_luong.training.optimizers import make_optimizer
+        >>> model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+        >>> model.compile(make_optimizer("adam", 1e-3, ema_momentum=0.999), "mse")
+        >>> x, y = np.ones([4, 2]), np.ones([4, 1])
+        >>> history = model.fit(x, y, validation_data=(x, y), verbose=0,
+        ...                     callbacks=[MovingAverage()])
     """
 
     def __init__(self) -> None:

@@ -138,6 +138,12 @@ def summed_over_replicas(gradients: Iterable[Tensor | None]) -> list[Tensor | No
 
     Returns:
         The sums, in the same order.
+
+    Example:
+        >>> from keras_luong.training.optimizers import summed_over_replicas
+        >>> [total] = summed_over_replicas([tf.constant([1.0, 2.0])])  # of one replica
+        >>> total.numpy()
+        array([1., 2.], dtype=float32)
     """
     gradients = list(gradients)
     if tf is None:
@@ -161,17 +167,43 @@ def _one_row_a_word(gradient: Tensor) -> Tensor:
 
 @keras.saving.register_keras_serializable(package="keras_luong")
 class SGD(_SumFirst, keras.optimizers.SGD):
-    """The optimizer `keras.optimizers.SGD`, clipping the whole batch's gradient."""
+    """The optimizer `keras.optimizers.SGD`, clipping the whole batch's gradient.
+
+    Args:
+        **kwargs: As for `keras.optimizers.SGD`.
+
+    Example:
+        >>> from keras_luong.training.optimizers import SGD
+        >>> optimizer = SGD(1.0, global_clipnorm=5.0)
+    """
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
 class Adam(_SumFirst, keras.optimizers.Adam):
-    """The optimizer `keras.optimizers.Adam`, clipping the whole batch's gradient."""
+    """The optimizer `keras.optimizers.Adam`, clipping the whole batch's gradient.
+
+    Args:
+        **kwargs: As for `keras.optimizers.Adam`.
+
+    Example:
+        >>> from keras_luong.training.optimizers import Adam
+        >>> optimizer = Adam(1e-3, beta_2=0.98, global_clipnorm=5.0)
+    """
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
 class LossScaleOptimizer(_SumFirst, keras.optimizers.LossScaleOptimizer):
-    """A `keras.optimizers.LossScaleOptimizer` that sees overflows in all replicas."""
+    """A `keras.optimizers.LossScaleOptimizer` that sees overflows in all replicas.
+
+    Args:
+        inner_optimizer: The optimizer that steps: an `SGD` or `Adam` of this module.
+        **kwargs: `initial_scale` and other arguments of
+            `keras.optimizers.LossScaleOptimizer`.
+
+    Example:
+        >>> from keras_luong.training.optimizers import Adam, LossScaleOptimizer
+        >>> optimizer = LossScaleOptimizer(Adam(1e-3), initial_scale=1024.0)
+    """
 
     def __init__(
         self, inner_optimizer: keras.optimizers.Optimizer, **kwargs: Any
@@ -222,7 +254,9 @@ def make_optimizer(
             1), or `beta_2` is given for SGD, which has none.
 
     Example:
-        >>> model.compile(make_optimizer("sgd", 1.0, clip_norm=5.0), loss)
+        >>> from keras_luong.training.optimizers import make_optimizer
+        >>> make_optimizer("sgd", 1.0, clip_norm=5.0).global_clipnorm
+        5.0
     """
     check_choice("optimizer", name, OPTIMIZERS)
     steps = check_size("gradient_accumulation_steps", gradient_accumulation_steps)
@@ -245,8 +279,12 @@ def make_optimizer(
 def innermost(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
     """Returns the optimizer that steps, without the loss scaling around it.
 
+    Args:
+        optimizer: Any Keras optimizer.
+
     Example:
-        >>> innermost(make_optimizer("adam", 1e-3, loss_scaling=True)).name
-        'adam'
+        >>> from keras_luong.training.optimizers import innermost, make_optimizer
+        >>> type(innermost(make_optimizer("adam", 1e-3, loss_scaling=True))).__name__
+        'Adam'
     """
     return getattr(optimizer, "inner_optimizer", optimizer)

@@ -28,6 +28,12 @@ class Schedule(NamedTuple):
         learning_rate: For the optimizer: a number, or a Keras `LearningRateSchedule`,
             a function of the step.
         callbacks: For `fit`; empty if the learning rate depends on the step only.
+
+    Example:
+        >>> from keras_luong.training.schedules import make_schedule
+        >>> schedule = make_schedule("inverse_sqrt", 1e-3, warmup_steps=2)
+        >>> round(float(schedule.learning_rate(0)), 6), schedule.callbacks
+        (0.0005, [])
     """
 
     learning_rate: float | keras.optimizers.schedules.LearningRateSchedule
@@ -48,7 +54,12 @@ def halving(initial: float, constant_epochs: int) -> Callable[..., float]:
         A function of the epoch, counted from 0, for
         `keras.callbacks.LearningRateScheduler`.
 
+    Raises:
+        TypeError, ValueError: If `initial` is no positive number, or `constant_epochs`
+            no integer of at least 0.
+
     Example:
+        >>> from keras_luong.training.schedules import halving
         >>> rate = halving(1.0, constant_epochs=5)
         >>> [rate(epoch) for epoch in (0, 4, 5, 6)]
         [1.0, 1.0, 0.5, 0.25]
@@ -77,7 +88,12 @@ def cosine(initial: float, epochs: int) -> Callable[..., float]:
         A function of the epoch, counted from 0, for
         `keras.callbacks.LearningRateScheduler`.
 
+    Raises:
+        TypeError, ValueError: If `initial` is no positive number, or `epochs` no
+            positive integer.
+
     Example:
+        >>> from keras_luong.training.schedules import cosine
         >>> rate = cosine(1.0, epochs=4)
         >>> [round(rate(epoch), 3) for epoch in range(4)]
         [1.0, 0.854, 0.5, 0.146]
@@ -110,7 +126,12 @@ def plateau(
     Returns:
         The learning rate of the next epoch.
 
+    Raises:
+        TypeError, ValueError: If `initial` is no positive number, or `patience` no
+            positive integer.
+
     Example:
+        >>> from keras_luong.training.schedules import plateau
         >>> plateau(1.0, [9.0, 8.0, 8.5, 8.2], patience=2, monitor="val_loss")
         0.5
     """
@@ -137,8 +158,15 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
         peak: The highest learning rate, reached at `warmup_steps`.
         warmup_steps: Length of the warm-up, at least 1.
 
+    Raises:
+        TypeError, ValueError: If `peak` is no positive number, or `warmup_steps` no
+            positive integer.
+
     Example:
-        >>> keras.optimizers.Adam(InverseSquareRoot(1e-3, warmup_steps=4000))
+        >>> from keras_luong.training.schedules import InverseSquareRoot
+        >>> rate = InverseSquareRoot(1e-3, warmup_steps=4)
+        >>> [round(float(rate(step)), 6) for step in (0, 3, 15)]
+        [0.00025, 0.001, 0.0005]
     """
 
     def __init__(self, peak: float, warmup_steps: int = 4000) -> None:
@@ -223,9 +251,11 @@ def make_schedule(
         ValueError: If the name is unknown or a number is out of range.
 
     Example:
+        >>> from keras_luong.training.schedules import make_schedule
         >>> schedule = make_schedule("halving", 1.0, constant_epochs=5)
-        >>> optimizer = make_optimizer("sgd", schedule.learning_rate)
-        >>> model.fit(batches, callbacks=schedule.callbacks)
+        >>> optimizer = keras.optimizers.SGD(schedule.learning_rate)
+        >>> len(schedule.callbacks)  # for model.fit(callbacks=...)
+        1
     """
     check_choice("schedule", name, SCHEDULES)
     return SCHEDULES[name](

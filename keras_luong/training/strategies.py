@@ -41,9 +41,9 @@ class Mirrored(_ReduceForKeras, tf.distribute.MirroredStrategy):
     """A `MirroredStrategy` that takes batches of any number of rows.
 
     Example:
-        >>> strategy = Mirrored(["GPU:0", "GPU:1"])
-        >>> with strategy.scope():
-        ...     model = ...
+        >>> from keras_luong.training.strategies import Mirrored
+        >>> with Mirrored(["GPU:0", "GPU:1"]).scope():
+        ...     model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
     """
 
 
@@ -54,9 +54,9 @@ class MultiWorker(_ReduceForKeras, tf.distribute.MultiWorkerMirroredStrategy):
     operation.
 
     Example:
-        >>> strategy = MultiWorker()
-        >>> with strategy.scope():
-        ...     model = ...
+        >>> from keras_luong.training.strategies import MultiWorker
+        >>> with MultiWorker().scope():
+        ...     model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
     """
 
 
@@ -95,9 +95,9 @@ def make_strategy(name: str = "auto") -> tf.distribute.Strategy:
         ValueError: If the name is unknown.
 
     Example:
-        >>> strategy = make_strategy("auto")
-        >>> with strategy.scope():
-        ...     model = ...
+        >>> from keras_luong.training.strategies import make_strategy
+        >>> with make_strategy("auto").scope():
+        ...     model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
     """
     return STRATEGIES[check_choice("strategy", name, STRATEGIES)]()
 
@@ -112,6 +112,7 @@ def worker_index(strategy: tf.distribute.Strategy) -> int:
         0 on the chief or a single machine; 1, 2, ... on the others.
 
     Example:
+        >>> from keras_luong.training.strategies import make_strategy, worker_index
         >>> worker_index(make_strategy("one"))
         0
     """
@@ -133,6 +134,7 @@ def gather_rows(strategy: tf.distribute.Strategy, row: np.ndarray) -> np.ndarray
         [R, N], a row for each of R replicas; those of one machine have the same row.
 
     Example:
+        >>> from keras_luong.training.strategies import gather_rows, make_strategy
         >>> gather_rows(make_strategy("one"), np.array([[3, 4]]))
         array([[3, 4]])
     """

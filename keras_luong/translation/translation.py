@@ -19,6 +19,13 @@ class Translation(NamedTuple):
         alignment: float32 [len(tokens), len(source_tokens)], the attention.
         truncated: Whether the source was too long and only its beginning was read.
         log_probs: float32 [len(tokens)], the model's log-probability of each token.
+
+    Example:
+        >>> [translation] = kl.load("runs/mine").translate(["the dog"])
+        >>> translation.source_tokens
+        ['the', 'dog', '</s>']
+        >>> translation.alignment.shape == (len(translation.tokens), 3)
+        True
     """
 
     text: str

@@ -22,11 +22,13 @@ from keras_luong.decoding.special_tokens import SpecialTokens
 from keras_luong.decoding.stepping import (
     Search,
     StepModel,
+    copies,
     vocab_size_of,
 )
 from keras_luong.progress import Progress
 from keras_luong.special_ids import PAD_ID
 from keras_luong.text.tokenizer import Tokenizer
+from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.translation.graph import Source, answers, read_text
 from keras_luong.translation.translation import Translation
 
@@ -56,12 +58,16 @@ class Translator:
     Raises:
         TypeError: If an argument lacks the methods that are needed.
         ValueError: If `max_source_length` is below 1, or a tokenizer's vocabulary is
-            larger than the model's, or the search has other special ids.
+            larger than the model's, or the search has other special ids; or the model
+            copies source words, and the tokenizers do not share one vocabulary.
 
     Example:
-        >>> translator = Translator(model, tokenizers, BeamSearch(beam_width=5))
-        >>> translator.translate(["A dog runs."])[0].text
-        'Ein Hund läuft.'
+        >>> english, german = kl.WordTokenizer(["dog"]), kl.WordTokenizer(["Hund"])
+        >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(5, 5, units=4))
+        >>> search = kl.BeamSearch(2, max_length=4)
+        >>> translator = kl.Translator(model, (english, german), search)
+        >>> len(translator.translate(["dog", "dog dog"]))
+        2
     """
 
     def __init__(
@@ -84,6 +90,8 @@ class Translator:
         _check_vocabulary("source", self.source_tokenizer, model)
         _check_vocabulary("target", self.target_tokenizer, model)
         _check_ids(self.search)
+        if copies(model):
+            _check_shared(self.source_tokenizer, self.target_tokenizer)
 
     @property
     def max_target_length(self) -> int:
@@ -111,9 +119,12 @@ class Translator:
             ValueError: If a field cannot have that value.
 
         Example:
+            >>> translator = kl.load("runs/mine")
             >>> wide = translator.with_search(beam_width=10, n_best=10)
-            >>> random = translator.with_search(RandomSampling(top_p=0.9, seed=1))
+            >>> random = translator.with_search(kl.RandomSampling(top_p=0.9, seed=1))
             >>> short = translator.with_search(max_source_length=50)
+            >>> wide.search.n_best, short.max_source_length
+            (10, 50)
         """
         other: Any = self.search if search is None else search
         if changes:
@@ -214,9 +225,11 @@ class Translator:
             ValueError: If `batch_size` or `window` is below 1.
 
         Example:
-            >>> with open("in.txt", "rb") as lines:
+            >>> translator = kl.load("runs/mine")
+            >>> with open("my/corpus/test.en", "rb") as lines:
             ...     for translation in translator.stream(lines):
-            ...         print(translation.text)
+            ...         print(type(translation.text))
+            <class 'str'>
         """
         check_size("window", window)
         _check_iterable("texts", texts)
@@ -443,4 +456,14 @@ def _check_vocabulary(side: str, tokenizer: Tokenizer, model: StepModel) -> None
         raise ValueError(
             f"The {side} tokenizer has {tokenizer.vocab_size} tokens, but the model's "
             f"{side}_vocab_size is {known}; they must have been made for each other."
+        )
+
+
+def _check_shared(source: Tokenizer, target: Tokenizer) -> None:
+    """Raises ValueError unless an id is the same token in both languages."""
+    if not TokenizerPair(source, target).shared:
+        raise ValueError(
+            "A model with copy=True copies source words by their ids, and needs "
+            "tokenizers that share one vocabulary, as of TokenizerPair.train(..., "
+            f"shared=True). Received: {source!r} and {target!r}"
         )

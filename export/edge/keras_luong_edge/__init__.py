@@ -2,7 +2,9 @@
 
 Example:
     >>> from keras_luong_edge import EdgeTranslator
-    >>> EdgeTranslator("mine.tflite").translate(["A dog runs."])[0].text
+    >>> [translation] = EdgeTranslator("mine.tflite").translate(["the red dog"])
+    >>> translation.source_tokens
+    ['the', 'red', 'dog', '</s>']
 """
 
 from keras_luong_edge.translation import Translation

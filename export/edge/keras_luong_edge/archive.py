@@ -78,8 +78,10 @@ def read_archive(path: str | os.PathLike[str]) -> Contents:
         ModuleNotFoundError: If a tokenizer needs sentencepiece, which is not installed.
 
     Example:
-        >>> read_archive("mine.tflite").metadata["quantize"]
-        'int8'
+        >>> from keras_luong_edge.archive import read_archive
+        >>> contents = read_archive("mine.tflite")
+        >>> contents.max_source_length, contents.source.encode("the red dog")
+        (10, [4, 5, 6])
     """
     with open(path, "rb") as file:
         with _naming(path):

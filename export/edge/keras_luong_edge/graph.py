@@ -31,7 +31,10 @@ class Graph:
         ValueError: If LiteRT refuses the file, with LiteRT's reason.
 
     Example:
-        >>> Graph("mine.tflite")(np.array([[4, 5, 3]], "int32"))["lengths"]
+        >>> from keras_luong_edge.graph import Graph
+        >>> hypotheses = Graph("mine.tflite")(np.array([[4, 5, 3]], "int32"))
+        >>> hypotheses["weights"].shape == (*hypotheses["ids"].shape, 3)
+        True
     """
 
     n_best: int

@@ -29,6 +29,8 @@ def read_lines(stream: BinaryIO) -> Iterator[bytes]:
             at the end and several carriage returns.
 
     Example:
+        >>> import io
+        >>> from keras_luong_edge.lines import read_lines
         >>> [*read_lines(io.BytesIO(b"a\nb"))]
         [b'a', b'b']
     """

@@ -39,8 +39,10 @@ def read_text(text: str | bytes, contents: Contents) -> Source:
         TypeError: If it is something else.
 
     Example:
-        >>> read_text("a dog", read_archive("mine.tflite"))
-        Source(ids=[4, 5, 3], truncated=False, empty=False)
+        >>> from keras_luong_edge.archive import read_archive
+        >>> from keras_luong_edge.source import read_text
+        >>> read_text("the red dog", read_archive("mine.tflite"))
+        Source(ids=[4, 5, 6, 3], truncated=False, empty=False)
     """
     if isinstance(text, str):
         text = text.encode("utf-8", "surrogatepass")

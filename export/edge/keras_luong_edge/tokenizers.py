@@ -59,6 +59,9 @@ class SentencePieceTokenizer:
         RuntimeError: If it is no SentencePiece model.
 
     Example:
+        >>> from keras_luong_edge.tokenizers import SentencePieceTokenizer, SpecialIds
+        >>> text = ["a dog runs", "a dog sleeps", "two dogs run", "a cat runs"]
+        >>> model = kl.SentencePieceTokenizer.train(text, vocab_size=20).model
         >>> tokenizer = SentencePieceTokenizer(model, SpecialIds())
         >>> tokenizer.decode(tokenizer.encode("a dog"))
         'a dog'
@@ -128,9 +131,9 @@ class WordTokenizer:
         ValueError: If it has not even the special tokens.
 
     Example:
-        >>> vocabulary = Path("source.txt").read_bytes()  # ..., "a", "dog"
-        >>> tokenizer = WordTokenizer(vocabulary, SpecialIds())
-        >>> tokenizer.encode("a brown dog")
+        >>> from keras_luong_edge.tokenizers import SpecialIds, WordTokenizer
+        >>> vocabulary = b"<pad>,<unk>,<s>,</s>,a,dog,".replace(b",", bytes([10]))
+        >>> WordTokenizer(vocabulary, SpecialIds()).encode("a brown dog")
         [4, 1, 5]
     """
 

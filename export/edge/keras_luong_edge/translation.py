@@ -23,8 +23,10 @@ class Translation(NamedTuple):
             token.
 
     Example:
-        >>> (translation,) = translator.translate(["A dog runs."])
-        >>> translation.text, translation.score
+        >>> from keras_luong_edge import EdgeTranslator
+        >>> [translation] = EdgeTranslator("mine.tflite").translate(["the dog"])
+        >>> translation.source_tokens
+        ['the', 'dog', '</s>']
     """
 
     text: str

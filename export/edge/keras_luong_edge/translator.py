@@ -48,8 +48,10 @@ class EdgeTranslator:
         ModuleNotFoundError: If ai-edge-litert or sentencepiece is not installed.
 
     Example:
+        >>> from keras_luong_edge import EdgeTranslator
         >>> translator = EdgeTranslator("mine.tflite")
-        >>> translator.translate(["A dog runs."])[0].text
+        >>> len(translator.translate(["the red dog", "the cat"]))
+        2
     """
 
     metadata: dict[str, Any]
@@ -95,8 +97,11 @@ class EdgeTranslator:
             RuntimeError: If LiteRT fails, as where there is too little memory.
 
         Example:
-            >>> for translation in translator.translate(["A dog runs.", "A cat."]):
-            ...     print(translation.score, translation.text)
+            >>> from keras_luong_edge import EdgeTranslator
+            >>> translator = EdgeTranslator("mine.tflite")
+            >>> found = translator.translate(["the red dog"], n_best=True)
+            >>> len(found), type(found[0][0].text)
+            (1, <class 'str'>)
         """
         if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
             raise TypeError(

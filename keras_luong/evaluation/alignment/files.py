@@ -25,6 +25,11 @@ class Alignment(NamedTuple):
     Attributes:
         sure: The links that an annotator was sure of, or that a system proposed.
         possible: The sure links and those that are merely possible.
+
+    Example:
+        >>> from keras_luong.evaluation.alignment import parse_pharaoh
+        >>> parse_pharaoh("1p0")
+        Alignment(sure=set(), possible={(1, 0)})
     """
 
     sure: set[Link]
@@ -37,6 +42,12 @@ class Alignments(NamedTuple):
     Attributes:
         sure: The sure links, one set a sentence pair.
         possible: The sure links and those that are merely possible, likewise.
+
+    Example:
+        >>> from keras_luong.evaluation.alignment import Alignments, aer
+        >>> gold = Alignments(sure=[{(0, 0)}], possible=[{(0, 0), (1, 1)}])
+        >>> aer([{(0, 0), (1, 1)}], *gold).aer
+        0.0
     """
 
     sure: list[set[Link]]
@@ -58,8 +69,10 @@ def parse_pharaoh(line: str, one_based: bool = False) -> Alignment:
         ValueError: If the line holds anything but links.
 
     Example:
-        >>> parse_pharaoh("1-1 2p1", one_based=True)
-        Alignment(sure={(0, 0)}, possible={(0, 0), (1, 0)})
+        >>> from keras_luong.evaluation.alignment import parse_pharaoh
+        >>> links = parse_pharaoh("1-1 2p1", one_based=True)
+        >>> sorted(links.sure), sorted(links.possible)
+        ([(0, 0)], [(0, 0), (1, 0)])
     """
     first = int(check_flag("one_based", one_based))
     alignment = Alignment(set(), set())
@@ -93,9 +106,9 @@ def format_pharaoh(
         ValueError: If a link is no pair of indices.
 
     Example:
+        >>> from keras_luong.evaluation.alignment import format_pharaoh
         >>> format_pharaoh({(1, 2), (0, 0)}, {(2, 2)})
         '0-0 1-2 2p2'
-        >>> files.write_lines("corpus.talp", map(format_pharaoh, sure))
     """
     first = int(check_flag("one_based", one_based))
     sure = link_set(sure)
@@ -118,6 +131,13 @@ def read_pharaoh(path: str | Path, one_based: bool = False) -> Alignments:
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If the file holds anything but links; the message names the line.
+
+    Example:
+        >>> from keras_luong.evaluation.alignment import read_pharaoh
+        >>> from keras_luong.files import write_lines
+        >>> write_lines("corpus.talp", ["0-0 1p1", "", "0-1"])
+        >>> read_pharaoh("corpus.talp").sure
+        [{(0, 0)}, set(), {(0, 1)}]
     """
     lines = read_lines(check_path("path", path))
     return _columns(_parsed(path, lines, partial(parse_pharaoh, one_based=one_based)))
@@ -143,6 +163,13 @@ def read_wa(path: str | Path, sentences: int | None = None) -> Alignments:
         FileNotFoundError: If there is no such file.
         ValueError: If a line is not of that form, or `sentences` is None and a number
             is far above the number of lines; the message names the file and the line.
+
+    Example:
+        >>> from keras_luong.evaluation.alignment import read_wa
+        >>> from keras_luong.files import write_lines
+        >>> write_lines("test.wa.nonullalign", ["0001 1 1 S", "0002 3 2 P"])
+        >>> read_wa("test.wa.nonullalign", sentences=3)
+        Alignments(sure=[{(0, 0)}, set(), set()], possible=[{(0, 0)}, {(2, 1)}, set()])
     """
     check_size("sentences", sentences, optional=True)
     lines = list(read_lines(check_path("path", path)))

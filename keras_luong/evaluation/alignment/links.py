@@ -25,6 +25,12 @@ class AlignmentScore(NamedTuple):
         aer: Alignment error rate, 0 is best.
         precision: Share of the proposed links that are possible; NaN without any.
         recall: Share of the sure links that were proposed; NaN without any.
+
+    Example:
+        >>> from keras_luong.evaluation.alignment import aer
+        >>> score = aer([{(0, 0), (1, 0)}], sure=[{(0, 0), (1, 1)}])
+        >>> score.precision, score.recall
+        (50.0, 50.0)
     """
 
     aer: float
@@ -67,8 +73,9 @@ def hard_alignment(
             1.
 
     Example:
-        >>> hard_alignment([[0.9, 0.1], [0.2, 0.8]])
-        {(0, 0), (1, 1)}
+        >>> from keras_luong.evaluation.alignment import hard_alignment
+        >>> sorted(hard_alignment([[0.9, 0.1], [0.2, 0.8]]))
+        [(0, 0), (1, 1)]
     """
     weights = matrix(weights)
     if check_size("shift", shift, smallest=0) > 1:
@@ -110,9 +117,10 @@ def aer(
             at all, or a link is no pair of indices.
 
     Example:
-        >>> gold = read_pharaoh("gold.txt", one_based=True)
-        >>> print(aer(read_pharaoh("system.txt").sure, *gold))
-        AER 8.0 (P 91.4, R 92.9)
+        >>> from keras_luong.evaluation.alignment import aer
+        >>> sure, possible = [{(0, 0)}, {(1, 1)}], [{(1, 0)}, set()]
+        >>> print(aer([{(0, 0), (1, 0)}, {(0, 1)}], sure, possible))
+        AER 40.0 (P 66.7, R 50.0)
     """
     possible = sure if possible is None else possible
     lengths = len(hypothesis), len(sure), len(possible)
@@ -148,6 +156,20 @@ def matrix(
     one column for each source token.
 
     Integers become floats, and half precision becomes single.
+
+    Args:
+        weights: Weights [T, S]; anything NumPy can read.
+        source: The S source tokens, if they are to be compared with the shape.
+        target: The T target tokens, likewise.
+
+    Raises:
+        TypeError: If one string is given in place of a list of tokens.
+        ValueError: If `weights` is not [T, S] or not finite.
+
+    Example:
+        >>> from keras_luong.evaluation.alignment.links import matrix
+        >>> matrix([[1, 0], [0, 1]], ["a", "dog"], ["ein", "Hund"]).dtype.name
+        'float64'
     """
     weights = np.asarray(weights)
     weights = weights.astype(np.result_type(weights.dtype, np.float32), copy=False)
@@ -171,7 +193,19 @@ def matrix(
 
 
 def link_set(links: Iterable[Link]) -> set[Link]:
-    """Returns links as a set of pairs of ints; raises ValueError if they are none."""
+    """Returns links as a set of pairs of ints; raises ValueError if they are none.
+
+    Args:
+        links: Pairs (source index, target index), counted from 0.
+
+    Raises:
+        ValueError: If one is no pair of integers, or an index is negative.
+
+    Example:
+        >>> from keras_luong.evaluation.alignment.links import link_set
+        >>> link_set([[1, 0], (1, 0)])
+        {(1, 0)}
+    """
     try:
         result = {(operator.index(i), operator.index(j)) for i, j in links}
     except (TypeError, ValueError) as error:

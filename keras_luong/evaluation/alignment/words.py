@@ -33,6 +33,11 @@ class Word(NamedTuple):
     Attributes:
         text: The word, without word-start signs.
         tokens: The range of its tokens' indices.
+
+    Example:
+        >>> from keras_luong.evaluation.alignment import words_of
+        >>> words_of(["▁Hun", "de"])
+        [Word(text='Hunde', tokens=range(0, 2))]
     """
 
     text: str
@@ -52,7 +57,11 @@ def words_of(pieces: Sequence[str]) -> list[Word]:
     Returns:
         The words, in order. Every token belongs to exactly one.
 
+    Raises:
+        TypeError: If `pieces` is a single string.
+
     Example:
+        >>> from keras_luong.evaluation.alignment import words_of
         >>> [word.text for word in words_of(["▁Hun", "de", "▁", "Ω", "</s>"])]
         ['Hunde', 'Ω', '</s>']
     """
@@ -73,6 +82,7 @@ def word_indices(pieces: Sequence[str]) -> list[int]:
         pieces: The tokens.
 
     Example:
+        >>> from keras_luong.evaluation.alignment import word_indices
         >>> word_indices(["▁Hun", "de", "▁!"])
         [0, 0, 1]
     """
@@ -101,6 +111,7 @@ def merge_weights(
         ValueError: If `weights` is not [T, S] or not finite.
 
     Example:
+        >>> from keras_luong.evaluation.alignment import merge_weights
         >>> merge_weights([[0.5, 0.3, 0.2]], ["▁Hun", "de", "▁!"], ["▁dogs"])
         array([[0.8, 0.2]])
     """
@@ -130,6 +141,7 @@ def merge_links(
         ValueError: If a link is no pair of indices, or points outside the tokens.
 
     Example:
+        >>> from keras_luong.evaluation.alignment import merge_links
         >>> merge_links({(1, 0)}, ["▁Hun", "de"], ["▁dogs"])
         {(0, 0)}
     """
@@ -174,6 +186,7 @@ def replace_unknowns(
         ValueError: If `weights` is not [T, S] or not finite.
 
     Example:
+        >>> from keras_luong.evaluation.alignment import replace_unknowns
         >>> replace_unknowns(["Herr", "<unk>"], ["Mr", "Ng"], [[1, 0], [0.2, 0.8]])
         ['Herr', 'Ng']
     """

@@ -1,0 +1,129 @@
+"""Location-aware attention: each query sees where the one before it looked.
+
+Shapes: B batch, Q queries, S source positions, Hk units in which the score compares.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_luong.checks import check_flag, check_size
+from keras_luong.layers.attention import LuongAttention
+from keras_luong.layers.quantization import Kernel
+from keras_luong.layers.scores import Score
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class LocationAwareAttention(LuongAttention):
+    """Location-aware attention of Chorowski et al. 2015 (arXiv:1506.07503).
+
+    The weights of the query before are convolved along the source, `f_t = F * a_{t-1}`,
+    and what comes out is added to the keys: `score(h_t, k_s + U f_{t,s} + b)`. With the
+    "concat" score that is the paper's `vᵀ tanh(W h_t + V h̄_s + U f_{t,s} + b)`, Eq. 8
+    and 9. Before the first query the weights are zeros.
+
+    Queries must come one after the other: a call with Q of them is a loop, and one
+    inside a decoder makes its attention a part of the recurrence, with or without input
+    feeding. (`score_mode="location"` is another thing: Luong's score from the query
+    alone.)
+
+    Weights: the score's; `filter_kernel` [kernel_size, filters] (F), `location_kernel`
+    [filters, Hk] (U) and `location_bias` [Hk] (b).
+
+    Args:
+        score_mode: As in `LuongAttention`, but not "location".
+        units: As in `LuongAttention`.
+        filters: Number of filters; 32, as in Tacotron 2. The paper has 10.
+        kernel_size: Source positions that a filter covers, the one in question in their
+            middle: an odd number. Tacotron 2 has 31, the paper 201.
+        cumulative: Whether the sum of all earlier weights is convolved rather than the
+            last ones, as in Tacotron 2 (Shen et al. 2018, arXiv:1712.05884).
+        **kwargs: `dropout`, `normalizer`, `hard`, `seed`, `kernel_initializer`,
+            `kernel_regularizer`, `kernel_constraint` as in `LuongAttention`; `name`,
+            `dtype`. The paper's sharpening and smoothing are normalizers.
+
+    Call arguments, returns: As `LuongAttention`, for sources of one axis of positions.
+
+    Raises:
+        ValueError, TypeError: An argument that is none of the above.
+
+    Example:
+        >>> phones, frames = np.random.rand(2, 4, 6), np.random.rand(2, 50, 8)
+        >>> attention = kl.LocationAwareAttention("concat", units=16, kernel_size=11)
+        >>> cell = kl.InputFeedingDecoderCell(8, attention)
+        >>> tuple(kl.InputFeedingDecoder(cell)(phones, frames).shape)
+        (2, 4, 8)
+    """
+
+    source_axes = 1  # which positions are beside each other
+    filter_kernel = Kernel()
+    location_kernel = Kernel()
+
+    def __init__(
+        self,
+        score_mode: str | Score = "concat",
+        units: int | None = None,
+        filters: int = 32,
+        kernel_size: int = 31,
+        cumulative: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        if kwargs.get("coverage"):
+            raise ValueError(
+                "Location-aware attention has no coverage: cumulative=True lets it see "
+                f"the sum of earlier weights. Received: {kwargs['coverage']!r}"
+            )
+        super().__init__(score_mode, units, **kwargs)
+        if score_mode == "location":
+            raise ValueError(
+                "Location-aware attention needs a score that compares with the source, "
+                'such as "concat". Received: score_mode="location"'
+            )
+        self.filters = check_size("filters", filters)
+        self.kernel_size = check_size("kernel_size", kernel_size)
+        if kernel_size % 2 == 0:
+            raise ValueError(
+                "kernel_size must be odd, for a position to be in the middle. "
+                f"Received: {kernel_size}"
+            )
+        self.cumulative = check_flag("cumulative", cumulative)
+
+    @property
+    def has_state(self) -> bool:
+        """Each query sees the weights of the one before it."""
+        return True
+
+    def _build_more(self, query_shape, value_shape, key_shape):
+        """Makes F, U and b."""
+        units = self.score.key_units(query_shape, key_shape)
+        shape = self.kernel_size, self.filters
+        self.filter_kernel = self.add_kernel("filter_kernel", *shape)
+        self.location_kernel = self.add_kernel("location_kernel", self.filters, units)
+        self.location_bias = self.add_weight(
+            shape=(units,), name="location_bias", initializer="zeros"
+        )
+
+    def _marks(self, coverage, project):
+        """`U (F * a) + b` of the weights before, or their sum, [B, Q, S]."""
+        batch_size, queries, length = ops.shape(coverage)
+        rows = ops.reshape(coverage, (batch_size * queries, length, 1))
+        kernel = ops.expand_dims(ops.cast(self.filter_kernel, rows.dtype), 1)
+        found = ops.conv(rows, kernel, padding="same", data_format="channels_last")
+        found = ops.reshape(found, (batch_size, queries, length, self.filters))
+        return project(self.location_kernel, found, bias=self.location_bias)
+
+    def _remember(self, seen, weights):
+        """See `LuongAttention`: the weights, or their sum."""
+        return seen + weights if self.cumulative else weights
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "kernel_size": self.kernel_size,
+            "cumulative": self.cumulative,
+        }

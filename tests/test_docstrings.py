@@ -1,0 +1,231 @@
+"""The examples in docstrings run, and every public name has one.
+
+An example may use four names without importing them, `kl`, `keras`, `np` and `tf`, and
+runs in a directory of its own, those of layers on any backend. Examples that are about
+a run or an export find in their directory what `workplace` makes:
+
+```
+my/corpus/    train, validation and test, in `.en` and `.de`
+runs/mine     a run that has kept the weights of two epochs
+runs/yours    a run of the same corpus
+mine.tflite   the export of `runs/mine`
+```
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import doctest
+import importlib
+import inspect
+import json
+import pkgutil
+import shutil
+import textwrap
+
+import docstring_parser
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_translator import word_translator, written_run
+
+import keras_luong as kl
+import keras_luong_edge
+from keras_luong import evaluation, training
+
+#: Examples that cannot run everywhere, and what they need.
+NEEDS = {
+    "keras_luong.training.strategies.Mirrored": "two GPUs",
+    "keras_luong.training.strategies.MultiWorker": "several machines",
+}
+
+#: Examples that take more than a few seconds.
+SLOW = {
+    "keras_luong.export.saved_model.export_saved_model",
+    "keras_luong.runs.distillation.write_distilled",
+    "keras_luong.runs.train.train",
+    "keras_luong.runs.validation.TranslationEvaluation",
+    "keras_luong.text.tfds_corpus.TfdsCorpus",
+}
+
+LAYERS = "keras_luong.layers."
+
+LINES = {
+    "train": (["the dog", "the cat", "the red dog"], ["der Hund", "der", "der Hund"]),
+    "validation": (["the dog is red", "the cat"], ["der Hund ist rot", "der"]),
+    "test": (["the cat is the dog"], ["der ist der Hund"]),
+}
+
+
+def modules():
+    """All modules of the library and of the edge runtime."""
+    for package in (kl, keras_luong_edge):
+        yield package
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not found.name.endswith("__main__"):  # which runs when imported
+                yield importlib.import_module(found.name)
+
+
+def examples():
+    """Each docstring that has examples."""
+    finder = doctest.DocTestFinder()
+    for module in modules():
+        for test in finder.find(module, globs={}):
+            if test.examples:
+                marks = [pytest.mark.slow] if test.name in SLOW else []
+                if not test.name.startswith(LAYERS):
+                    marks.append(pytest.mark.tensorflow)
+                if test.name in NEEDS:
+                    marks.append(pytest.mark.skip(f"needs {NEEDS[test.name]}"))
+                yield pytest.param(test, id=test.name, marks=marks)
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory):
+    """The directory in which examples find a corpus, runs and an export."""
+    place = tmp_path_factory.mktemp("workplace")
+    corpus = place / "my" / "corpus"
+    corpus.mkdir(parents=True)
+    for split, sides in LINES.items():
+        for language, lines in zip(("en", "de"), sides, strict=True):
+            (corpus / f"{split}.{language}").write_text("\n".join(lines) + "\n")
+    translator = word_translator(kl.BeamSearch(2, max_length=6))
+    runs = [
+        written_run(place / "runs" / name, translator) for name in ("mine", "yours")
+    ]
+    for epoch in (1, 2):
+        path = runs[0].epochs / f"epoch-{epoch:04d}.weights.h5"
+        path.parent.mkdir(exist_ok=True)
+        shutil.copy(runs[0].best_weights, path)
+    shutil.copy(runs[0].best_weights, runs[0].last_weights)
+    history = [{"epoch": epoch, "val_perplexity": 9.0 - epoch} for epoch in (1, 2)]
+    runs[0].history.write_text("".join(json.dumps(line) + "\n" for line in history))
+    kl.export_tflite(translator, place / "mine.tflite")
+    return place
+
+
+@contextlib.contextmanager
+def without_downloads(name):
+    """Lets tensorflow-datasets make a corpus up, as its own tests do."""
+    with contextlib.ExitStack() as stack:
+        if "tfds" in name:
+            from tensorflow_datasets.testing import mock_data
+
+            stack.enter_context(mock_data(num_examples=2))
+        yield
+
+
+@pytest.fixture
+def here(request, test, tmp_path, monkeypatch):
+    """The directory of an example."""
+    if not test.name.startswith(LAYERS):  # which need no files
+        workplace = request.getfixturevalue("workplace")
+        shutil.copytree(workplace, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("test", examples())
+def test_an_example(test, capsys):
+    test.globs = {"kl": kl, "keras": keras, "np": np, "tf": tf}
+    runner = doctest.DocTestRunner(
+        optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    )
+    with without_downloads(test.name):
+        failed = runner.run(test, clear_globs=True).failed
+    assert not failed, capsys.readouterr().out
+
+
+def test_what_is_said_of_examples_is_of_some():
+    assert {*NEEDS, *SLOW} <= {example.id for example in examples()}
+
+
+ROOMS = "decoding evaluation.alignment export layers models text translation".split()
+UNLISTED = (evaluation, training)  # public is what a module of theirs defines
+
+
+def public_names():
+    """Classes and functions that a user meets, by their names."""
+    found = {}
+    for room in (kl, *(importlib.import_module(f"keras_luong.{x}") for x in ROOMS)):
+        for name in room.__all__:
+            found[f"{room.__name__}.{name}"] = getattr(room, name)
+    for room in UNLISTED:
+        for info in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
+            for name, x in vars(importlib.import_module(info.name)).items():
+                if getattr(x, "__module__", "") == info.name and name[0] != "_":
+                    found[f"{info.name}.{name}"] = x
+    once = {x: name for name, x in reversed(found.items()) if inspect.isroutine(x)}
+    once |= {x: name for name, x in reversed(found.items()) if inspect.isclass(x)}
+    return {name: x for x, name in sorted(once.items(), key=lambda item: item[1])}
+
+
+PUBLIC = public_names()
+
+
+def docstring(x):
+    """Of the thing itself: `inspect.getdoc` would take a parent's."""
+    own = vars(x).get("__doc__") if inspect.isclass(x) else x.__doc__
+    return inspect.cleandoc(own or "")
+
+
+def explained(x, *kinds):
+    """The names in a docstring's sections of these kinds."""
+    parsed = docstring_parser.parse(docstring(x), docstring_parser.Style.GOOGLE)
+    names = [part.args[1] for part in parsed.meta if part.args[0] in kinds]
+    return {name.strip(" *`") for line in names for name in line.split(",")}
+
+
+def arguments(x):
+    """What a function or a class is called with; of Keras's constructors, nothing."""
+    if inspect.isclass(x):
+        if getattr(x, "_is_protocol", False):
+            return set()
+        if issubclass(x, tuple):
+            return set(x._fields)
+        module = getattr(x.__init__, "__module__", None)
+        if not (dataclasses.is_dataclass(x) or str(module).startswith("keras_luong")):
+            return set()
+    return set(inspect.signature(x).parameters)
+
+
+def raised(x):
+    """The errors that a function, or a class when made or called, raises itself."""
+    methods = ("__init__", "build", "call") if inspect.isclass(x) else ()
+    parts = [vars(x)[name] for name in methods if name in vars(x)] if methods else [x]
+    ours = [part for part in parts if "keras_luong" in part.__code__.co_filename]
+    for part in ours:
+        yield from raised_in(ast.parse(textwrap.dedent(inspect.getsource(part))))
+
+
+def raised_in(node):
+    """The errors of a piece of code, but for those that it catches itself.
+
+    The library's functions `check_...` raise a TypeError or a ValueError.
+    """
+    if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+        yield {ast.unparse(node.exc.func)}
+    if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("check_"):
+        yield {"TypeError", "ValueError"}
+    caught = node.body if isinstance(node, ast.Try) else []
+    for child in ast.iter_child_nodes(node):
+        if child not in caught:
+            yield from raised_in(child)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+class TestPublicNames:
+    def test_has_an_example(self, name):
+        assert "\nExample:" in docstring(PUBLIC[name]), name
+        assert "    >>> " in docstring(PUBLIC[name])
+
+    def test_explains_its_arguments(self, name):
+        x = PUBLIC[name]
+        assert not arguments(x) - explained(x, "param", "attribute"), name
+
+    def test_says_what_it_raises(self, name):
+        said = explained(PUBLIC[name], "raises")
+        assert all(said & errors for errors in raised(PUBLIC[name])), name
