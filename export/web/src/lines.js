@@ -19,14 +19,24 @@ export class Lines {
     this.onError = onError;
     /** @type {Map<string, any>} */
     this.known = new Map();
+    /** @type {Set<string>} Lines of this text that are not asked for again. */
+    this.failed = new Set();
     /** @type {string[]} */
     this.wanted = [];
+    /** @type {any[]} */
+    this.answers = [];
+    /** Every line before this one has been dealt with. */
+    this.at = 0;
     this.isBusy = false;
   }
 
   /** @param {string} text What is to be translated now. */
   set(text) {
     this.wanted = text.split("\n");
+    this.answers = this.wanted.map((line) => this.known.get(line));
+    this.at = 0;
+    this.failed.clear();
+    this.prune();
     this.next();
   }
 
@@ -37,12 +47,18 @@ export class Lines {
 
   /** Asks for the first line that has no answer, unless a line is on its way. */
   next() {
-    const missing = this.wanted.find((line) => !this.known.has(line));
-    this.onAnswer(
-      this.wanted.map((line) => this.known.get(line)),
-      missing === undefined,
-    );
-    if (missing !== undefined && !this.isBusy) this.ask(missing);
+    while (this.at < this.wanted.length && this.isDone(this.wanted[this.at])) {
+      this.answers[this.at] = this.known.get(this.wanted[this.at]);
+      this.at++;
+    }
+    const isComplete = this.at === this.wanted.length;
+    this.onAnswer(this.answers, isComplete);
+    if (!isComplete && !this.isBusy) this.ask(this.wanted[this.at]);
+  }
+
+  /** @param {string} line */
+  isDone(line) {
+    return this.known.has(line) || this.failed.has(line);
   }
 
   /** @param {string} line */
@@ -51,23 +67,21 @@ export class Lines {
     const { known } = this;
     try {
       const answer = await this.translate(line);
-      if (known === this.known) this.keep(line, answer);
-      this.isBusy = false;
-      this.next();
+      if (known === this.known) known.set(line, answer);
     } catch (error) {
-      this.isBusy = false;
+      if (known === this.known) this.failed.add(line);
       this.onError(/** @type {Error} */ (error));
     }
+    this.isBusy = false;
+    this.next();
   }
 
-  /**
-   * @param {string} line
-   * @param {any} answer
-   */
-  keep(line, answer) {
-    this.known.set(line, answer);
-    if (this.known.size <= MOST_KEPT) return;
-    const oldest = [...this.known.keys()].find((x) => !this.wanted.includes(x));
-    if (oldest !== undefined) this.known.delete(oldest);
+  /** Forgets the oldest lines, but for those of this text. */
+  prune() {
+    const wanted = new Set(this.wanted);
+    for (const line of this.known.keys()) {
+      if (this.known.size <= MOST_KEPT) return;
+      if (!wanted.has(line)) this.known.delete(line);
+    }
   }
 }

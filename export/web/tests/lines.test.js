@@ -83,3 +83,50 @@ test("what is kept has a limit, but for the lines that are shown", async () => {
   await settled();
   assert.ok(lines.known.size <= 600 && lines.known.has("another"));
 });
+
+test("after an error the text that came meanwhile is translated", async () => {
+  const { lines, asked, errors, last, names } = slowLines();
+  lines.set("a");
+  lines.set("ab");
+  asked[0].reject(new Error("no memory"));
+  await settled();
+  assert.deepEqual([errors, names()], [["no memory"], ["a", "ab"]]);
+  asked[1].resolve();
+  await settled();
+  assert.deepEqual(last(), { answers: ["AB"], isComplete: true });
+});
+
+test("a line that fails is asked for once, and those behind it are translated", async () => {
+  const { lines, asked, last, names } = slowLines();
+  lines.set("a\nb\na");
+  asked[0].reject(new Error("no memory"));
+  await settled();
+  asked[1].resolve();
+  await settled();
+  assert.deepEqual(names(), ["a", "b"]);
+  assert.deepEqual(last(), { answers: [undefined, "B", undefined], isComplete: true });
+});
+
+test("an error of a model that was replaced is not the next one's", async () => {
+  const { lines, asked, last } = slowLines();
+  lines.set("a");
+  lines.forget();
+  lines.set("a");
+  asked[0].reject(new Error("no memory"));
+  await settled();
+  asked[1].resolve();
+  await settled();
+  assert.deepEqual(last(), { answers: ["A"], isComplete: true });
+});
+
+test("twenty thousand lines take no time of their own", async () => {
+  const time = (/** @type {number} */ count) =>
+    new Promise((resolve) => {
+      const start = performance.now();
+      const onAnswer = (_, isComplete) => isComplete && resolve(performance.now() - start);
+      const lines = new Lines(async (line) => line, onAnswer, assert.fail);
+      lines.set(Array.from({ length: count }, (_, i) => `line ${i}`).join("\n"));
+    });
+  await time(1000);
+  assert.ok((await time(20_000)) < 2000); // a tenth of a second
+});
