@@ -20,8 +20,9 @@ const KINDS = ["", "_compat", "_threaded"];
 /**
  * @param {string} name A module of src/, which becomes a script of its own.
  * @param {Record<string, unknown>} [define] Names that it finds defined.
+ * @param {Record<string, string>} [banner] What stands in front of it.
  */
-function bundle(name, define = {}) {
+function bundle(name, define = {}, banner = {}) {
   const known = { LITERT_VERSION: version, ...define };
   return build({
     entryPoints: [path.join(HERE, name)],
@@ -31,6 +32,7 @@ function bundle(name, define = {}) {
     format: "iife",
     target: "es2022",
     charset: "utf8",
+    banner,
     define: Object.fromEntries(
       Object.entries(known).map(([key, value]) => [key, JSON.stringify(value)]),
     ),
@@ -79,8 +81,9 @@ copyPage();
 copyLiteRt();
 writeHeaders();
 const files = ["index.html", "style.css", "page.js", "worker.js", "icon.svg"];
-await bundle("src/service_worker.js", {
-  PAGE_VERSION: digest(files),
-  PAGE_FILES: files,
-  PAGE_HEADERS: HEADERS,
-});
+// Browsers install a service worker anew if a byte of it has changed.
+await bundle(
+  "src/service_worker.js",
+  { PAGE_FILES: files, PAGE_HEADERS: HEADERS },
+  { js: `/* of the page ${digest(files)} */` },
+);

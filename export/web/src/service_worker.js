@@ -3,9 +3,11 @@
  * the headers that a plain file server does not: see headers.js.
  */
 
-// Other folders of the same server may have pages and caches of their own.
-const OURS = `keras-luong-web ${new URL("./", location.href).pathname} `;
-const CACHE = OURS + PAGE_VERSION;
+const FOLDER = new URL("./", location.href);
+// Other folders of the same server may have pages and caches of their own. It is one cache
+// for every release of the page, so that a new one finds the model that another has kept.
+const CACHE = `keras-luong-web ${FOLDER.pathname}`;
+const LITERT = `${FOLDER.href}litert-${LITERT_VERSION}/`;
 const worker = /** @type {any} */ (self);
 
 worker.addEventListener("install", (/** @type {any} */ event) => {
@@ -30,9 +32,11 @@ async function install() {
 }
 
 async function activate() {
-  const names = await caches.keys();
-  const old = names.filter((name) => name.startsWith(OURS) && name !== CACHE);
-  await Promise.all(old.map((name) => caches.delete(name)));
+  const cache = await caches.open(CACHE);
+  const isOld = (/** @type {Request} */ { url }) =>
+    url.startsWith(`${FOLDER.href}litert-`) && !url.startsWith(LITERT);
+  const old = (await cache.keys()).filter(isOld);
+  await Promise.all(old.map((request) => cache.delete(request)));
   await worker.clients.claim();
 }
 
@@ -46,7 +50,7 @@ async function activate() {
 async function answer(request, wait) {
   const cache = await caches.open(CACHE);
   const kept = () => cache.match(request, { ignoreSearch: request.mode === "navigate" });
-  const old = request.url.includes(`/litert-${LITERT_VERSION}/`) && (await kept());
+  const old = request.url.startsWith(LITERT) && (await kept());
   if (old) return withHeaders(old);
   try {
     const response = await fetch(request.url, { cache: "no-cache" });
