@@ -60,11 +60,14 @@ export class Graph {
    */
   static async load(bytes, name, length, threads) {
     notes.length = 0;
+    /** @type {import("@litertjs/core").CompiledModel | undefined} */
+    let model;
     try {
       const cpuOptions = { numThreads: threads };
-      const model = await loadAndCompile(bytes, { accelerator: "wasm", cpuOptions });
+      model = await loadAndCompile(bytes, { accelerator: "wasm", cpuOptions });
       return new Graph(model, length);
     } catch (error) {
+      model?.delete();
       throw new Error(
         `LiteRT.js ${LITERT_VERSION} cannot run the graph of “${name}”: ${reason(error)}`,
       );
