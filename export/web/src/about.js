@@ -30,14 +30,26 @@ export function megabytes(bytes) {
 export function details({ metadata, threads }) {
   const rows = Object.entries({
     Reads: `up to ${metadata.max_source_length} tokens of a sentence`,
-    Search: metadata.search,
+    Search: searchOf(metadata.search),
     "Written by": metadata.library,
     Cores: `${threads}`,
     ...scores(metadata.run?.results),
   });
   return rows
-    .filter(([, value]) => typeof value === "string")
+    .filter(([, value]) => typeof value === "string" && value)
     .flatMap(([term, value]) => [element("dt", term), element("dd", String(value))]);
+}
+
+/**
+ * @param {any} search As Python writes it: every setting, whatever it is.
+ * @returns {string} Its kind, and what people change.
+ */
+export function searchOf(search) {
+  const [kind] = String(search ?? "").split("(");
+  const settings = ["beam_width", "length_penalty"].flatMap(
+    (name) => new RegExp(`\\b${name}=[^,)]+`).exec(search) ?? [],
+  );
+  return [kind, ...settings].join(", ");
 }
 
 /**
