@@ -6,6 +6,10 @@ export class Client {
   constructor(worker) {
     this.worker = worker;
     this.last = 0;
+    /** Whether its program runs: it has said something. */
+    this.isThere = false;
+    /** @type {Error | undefined} Why it never will. */
+    this.failure = undefined;
     /** @type {Map<number, {resolve: (x: any) => void, reject: (x: Error) => void,
      *   onProgress?: (loaded: number, total: number) => void}>} */
     this.waiting = new Map();
@@ -36,6 +40,7 @@ export class Client {
    * @returns {Promise<any>}
    */
   ask(message, onProgress) {
+    if (this.failure) return Promise.reject(this.failure);
     const id = ++this.last;
     return new Promise((resolve, reject) => {
       this.waiting.set(id, { resolve, reject, onProgress });
@@ -45,6 +50,7 @@ export class Client {
 
   /** @param {{id: number, progress?: [number, number], error?: string, answer?: any}} said */
   receive({ id, progress, error, answer }) {
+    this.isThere = true;
     const asked = this.waiting.get(id);
     if (!asked) return;
     if (progress) {
@@ -62,8 +68,10 @@ export class Client {
    * @param {ErrorEvent} event
    */
   fail(event) {
-    const reason = event.message || "the translator could not be started";
-    for (const { reject } of this.waiting.values()) reject(new Error(reason));
+    const unstarted = "The translator (worker.js) cannot be loaded. Is the folder complete?";
+    const failure = new Error(event.message || unstarted);
+    if (!this.isThere) this.failure = failure;
+    for (const { reject } of this.waiting.values()) reject(failure);
     this.waiting.clear();
   }
 }
