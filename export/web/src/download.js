@@ -1,13 +1,16 @@
 /** Files from where the page comes from. */
 
 /**
- * @param {string} url
+ * @param {string} url Absolute, or from the page's own.
  * @param {(loaded: number, total: number) => void} onProgress In bytes; the total is 0 if
  *   it is not known.
  * @returns {Promise<Uint8Array>}
  * @throws {Error} If there is none; the message says why.
  */
 export async function download(url, onProgress) {
+  if (!URL.canParse(url, self.location.href)) {
+    throw new Error(`“${url}” is not the address of a file.`);
+  }
   let response;
   try {
     response = await fetch(url);

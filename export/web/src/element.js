@@ -10,6 +10,16 @@ export function byId(id) {
 }
 
 /**
+ * Leaves an element alone that has the text already, so that nobody hears it again.
+ *
+ * @param {Element} at
+ * @param {string} text
+ */
+export function setText(at, text) {
+  if (at.textContent !== text) at.textContent = text;
+}
+
+/**
  * @template {keyof HTMLElementTagNameMap} Name
  * @param {Name} name
  * @param {string} text

@@ -4,10 +4,9 @@ import { Client } from "./client.js";
 import { byId } from "./element.js";
 import { Lines } from "./lines.js";
 import { startServiceWorker } from "./offline.js";
+import { openingOf } from "./opening.js";
 import * as state from "./state.js";
 import { View } from "./view.js";
-
-/** @typedef {import("./worker.js").Opening} Opening */
 
 const MODEL = "model.tflite"; // where `keras-luong export --web` puts it
 const PAUSE = 120; // milliseconds without a key, after which is translated
@@ -20,6 +19,9 @@ const threads = Math.trunc(
   Math.max(1, Math.min(Number(asked.get("threads")) || 1, navigator.hardwareConcurrency)),
 );
 
+/** How many files were asked for. */
+let openings = 0;
+
 start();
 
 async function start() {
@@ -29,40 +31,51 @@ async function start() {
   const lines = new Lines(
     (line) => client.translate(line),
     (answers, isComplete) => view.show(answers, isComplete),
-    (error) => state.showError(error, ""),
+    (error) => state.showError(error.message),
   );
-  const open = (/** @type {Opening} */ x) => load(x, client, lines, view);
+  const open = (/** @type {string | File} */ x) => load(x, client, lines, view);
   listenToText(lines, view);
   listenToFiles(open);
   const address = asked.get("model");
-  if (address || (await isThere(MODEL))) open(at(address ?? MODEL));
+  if (address || (await isThere(MODEL))) open(address || MODEL);
   else state.askForModel();
 }
 
 /**
- * @param {Opening} opening
+ * Of files that are asked for in quick succession the last is what is told of.
+ *
+ * @param {string | File} what
  * @param {Client} client
  * @param {Lines} lines
  * @param {View} view
  */
-async function load(opening, client, lines, view) {
-  state.showLoading(opening.name);
+async function load(what, client, lines, view) {
+  const opening = ++openings;
+  const isLast = () => opening === openings;
+  const asked = openingOf(what);
+  state.showLoading(asked.name);
   try {
-    const opened = await client.open({ ...opening, threads }, state.showProgress);
-    state.showModel(opening.name, opened);
+    const progress = (/** @type {number[]} */ ...[loaded, total]) =>
+      isLast() && state.showProgress(loaded, total);
+    const opened = await client.open({ ...asked, threads }, progress);
+    state.setModel(asked.name, opened);
     view.setModel(opened.metadata);
     lines.forget();
     lines.set(source.value);
-    if (source.disabled) enable();
+    enable();
+    if (isLast()) state.showModel();
   } catch (error) {
-    const what = source.disabled ? "There is no model." : "The model is the one of before.";
-    state.showError(/** @type {Error} */ (error), what);
+    if (isLast()) state.showFailure(/** @type {Error} */ (error));
   }
 }
 
+/** Lets the user write, unless the user is somewhere else on the page. */
 function enable() {
+  const { activeElement } = document;
+  const isFirst = source.disabled && activeElement === document.body;
   source.disabled = false;
-  if (document.activeElement === document.body) source.focus();
+  // The form is about to be closed.
+  if (isFirst || byId("model").contains(activeElement)) source.focus();
 }
 
 /**
@@ -84,20 +97,30 @@ function listenToText(lines, view) {
   }
 }
 
-/** @param {(opening: Opening) => void} open */
+/** @param {(what: string | File) => void} open */
 function listenToFiles(open) {
   /** @type {HTMLInputElement} */
   const file = byId("file");
   /** @type {HTMLInputElement} */
   const url = byId("url");
-  const openFile = (/** @type {File | undefined} */ x) => x && open({ name: x.name, file: x });
-  file.addEventListener("change", () => openFile(file.files?.[0]));
+  file.addEventListener("change", () => {
+    if (file.files?.length) open(file.files[0]);
+    file.value = ""; // so that the same one can be chosen again
+  });
   byId("open").addEventListener("submit", (event) => {
     event.preventDefault();
-    if (url.value.trim()) open(at(url.value.trim()));
+    if (url.value.trim()) open(url.value.trim());
   });
+  listenToDrops(open);
+}
+
+/** @param {(what: File) => void} open */
+function listenToDrops(open) {
   const { classList } = document.body;
+  const hasFile = (/** @type {DragEvent} */ { dataTransfer }) =>
+    dataTransfer?.types.includes("Files");
   document.addEventListener("dragover", (event) => {
+    if (!hasFile(event)) return; // text goes where it is dropped
     event.preventDefault(); // so that it can be dropped
     classList.add("dropping");
   });
@@ -105,26 +128,23 @@ function listenToFiles(open) {
     if (!event.relatedTarget) classList.remove("dropping");
   });
   document.addEventListener("drop", (event) => {
+    if (!hasFile(event)) return;
     event.preventDefault();
     classList.remove("dropping");
-    openFile(event.dataTransfer?.files[0]);
+    const file = event.dataTransfer?.files[0];
+    if (file) open(file);
   });
 }
 
 /**
- * @param {string} address Of a file, from the page's own.
- * @returns {Opening}
+ * @param {string} address
+ * @returns {Promise<boolean>} Whether it is worth asking for: some servers do not answer
+ *   this question, and without a network the file may have been kept.
  */
-function at(address) {
-  const { href, pathname } = new URL(address, location.href);
-  return { name: decodeURIComponent(pathname.split("/").pop() || address), url: href };
-}
-
-/** @param {string} address */
 async function isThere(address) {
   try {
-    return (await fetch(address, { method: "HEAD" })).ok;
+    return (await fetch(address, { method: "HEAD" })).status !== 404;
   } catch {
-    return true; // without a network: it may have been kept
+    return true;
   }
 }

@@ -1,7 +1,7 @@
 /** What is said of the model: that it is loaded, what it is, or what is wrong. */
 
 import { details, megabytes, summary } from "./about.js";
-import { byId } from "./element.js";
+import { byId, setText } from "./element.js";
 
 const state = byId("state");
 const error = byId("error");
@@ -9,10 +9,12 @@ const error = byId("error");
 const progress = byId("progress");
 /** @type {HTMLDetailsElement} */
 const model = byId("model");
+/** The name of the model that is there, and what is said of it. */
+let inUse = { name: "", about: "There is no model." };
 
 /** @param {string} name Of the file that is loaded. */
 export function showLoading(name) {
-  state.textContent = `Loading ${name} …`;
+  setText(state, `Loading ${name} …`);
   error.hidden = true;
   progress.hidden = false;
   progress.removeAttribute("value");
@@ -31,27 +33,36 @@ export function showProgress(loaded, total) {
  * @param {string} name
  * @param {import("./about.js").Model} about
  */
-export function showModel(name, about) {
-  progress.hidden = true;
-  model.open = false;
-  state.textContent = summary(name, about);
+export function setModel(name, about) {
+  inUse = { name, about: summary(name, about) };
   byId("about").replaceChildren(...details(about));
+}
+
+/** Nothing is loaded any more. */
+export function showModel() {
+  progress.hidden = true;
+  error.hidden = true;
+  model.open = false;
+  setText(state, inUse.about);
 }
 
 /** Asks for a file, as there is none beside the page. */
 export function askForModel() {
   progress.hidden = true;
-  state.textContent = "Drop a .tflite file here, or open one below.";
+  setText(state, "Drop a .tflite file here, or open one below.");
   model.open = true;
 }
 
-/**
- * @param {Error} reason
- * @param {string} what It is that there is now.
- */
-export function showError({ message }, what) {
+/** @param {Error} reason Why a file cannot be opened. */
+export function showFailure({ message }) {
   progress.hidden = true;
-  state.textContent = what;
+  setText(state, inUse.about);
+  showError(inUse.name ? `${message} “${inUse.name}” is still in use.` : message);
+  if (!inUse.name) model.open = true;
+}
+
+/** @param {string} message What is wrong. */
+export function showError(message) {
   error.textContent = message;
   error.hidden = false;
 }
