@@ -6,6 +6,7 @@ import { linksOf } from "./words.js";
 const SVG = "http://www.w3.org/2000/svg";
 const FAINTEST = 0.05; // less attention than that has no line
 const MENTIONED = 4; // words in the caption, at most
+const LONGEST = 30; // letters of a word that are shown
 
 /**
  * @typedef {"source" | "target"} Side
@@ -46,17 +47,16 @@ export class AttentionPicture {
    * @param {Record<Side, string>} names Of the languages, for people.
    */
   show(translation, languages, names) {
-    this.links = linksOf(translation ?? { tokens: [], sourceTokens: [], alignment: [] });
-    const { source, target } = this.links;
+    const links = linksOf(translation ?? { tokens: [], sourceTokens: [], alignment: [] });
+    const [source, target] = [links.source.map(shortened), links.target.map(shortened)];
+    this.links = { source, target, weights: links.weights };
     this.section.hidden = !source.length || !target.length;
     for (const side of /** @type {Side[]} */ (["source", "target"])) {
-      const words = this.links[side].map((word, index) => {
-        const label = this.sentence({ side, index });
-        return element("button", word, { type: "button", "aria-label": label });
-      });
+      // The caption is in the page's language, which the words are not.
+      const about = { type: "button", lang: languages[side], "aria-describedby": "caption" };
+      const words = this.links[side].map((word) => element("button", word, about));
       words.forEach((word, i) => (word.tabIndex = i ? -1 : 0));
       this.rows[side].replaceChildren(...words);
-      this.rows[side].lang = languages[side];
       this.rows[side].setAttribute("aria-label", `Words: ${names[side]}`);
     }
     this.arrange();
@@ -166,6 +166,16 @@ export class AttentionPicture {
 }
 
 /**
+ * A word without its end, if it is longer than any: something that has no spaces.
+ *
+ * @param {string} word
+ */
+function shortened(word) {
+  const letters = [...word];
+  return letters.length > LONGEST ? `${letters.slice(0, LONGEST).join("")}…` : word;
+}
+
+/**
  * From one word to another below it.
  *
  * @param {DOMRect} from
@@ -198,6 +208,7 @@ function across(from, to, box) {
  * @param {KeyboardEvent} event
  */
 function moveFocus(row, event) {
+  if (event.altKey || event.ctrlKey || event.metaKey) return; // the browser's own
   const words = /** @type {HTMLElement[]} */ ([...row.children]);
   const at = words.indexOf(/** @type {HTMLElement} */ (document.activeElement));
   const last = words.length - 1;
