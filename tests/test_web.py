@@ -350,6 +350,15 @@ def test_the_demo_needs_a_model(tmp_path):
     assert {x.name for x in tmp_path.iterdir()} == {"Makefile"}
 
 
+def failing_npm(folder, monkeypatch):
+    """A program that fails as npm does, and says what it was asked."""
+    npm = folder / "npm"
+    npm.write_text('#!/bin/sh\necho "npm error code ENOTFOUND $*" >&2\nexit 1\n')
+    npm.chmod(0o755)
+    monkeypatch.setattr(web.shutil, "which", lambda name: str(npm))
+    return npm
+
+
 class TestFolder:
     @pytest.fixture
     def no_npm(self, monkeypatch):
@@ -365,21 +374,60 @@ class TestFolder:
         assert not list(tmp_path.iterdir())
 
     def test_where_npm_fails(self, translator, tmp_path, monkeypatch):
-        npm = tmp_path / "npm"
-        npm.write_text("#!/bin/sh\necho 'npm error code ENOTFOUND' >&2\nexit 1\n")
-        npm.chmod(0o755)
-        monkeypatch.setattr(web.shutil, "which", lambda name: str(npm))
-        with pytest.raises(RuntimeError, match="npm could not build .*ENOTFOUND"):
+        npm = failing_npm(tmp_path, monkeypatch)
+        monkeypatch.setattr(web, "export_tflite", lambda *args: None)
+        with pytest.raises(RuntimeError, match="npm could not build .*ENOTFOUND") as e:
             web.export_web(translator, tmp_path / "site")
         assert list(tmp_path.iterdir()) == [npm]
+        # A registry that does not answer is not waited for as long as npm would.
+        assert "--fetch-retries=1 " in str(e.value)
+        assert "--fetch-timeout=30000" in str(e.value)
 
-    def test_a_folder_that_is_there(self, translator, no_npm, tmp_path):
+    @pytest.mark.parametrize(
+        "wrong", [{"source_length": 1}, {"source_length": 0}, {"quantize": "int3"}]
+    )
+    def test_what_is_wrong_is_refused_before_npm(
+        self, translator, tmp_path, monkeypatch, wrong
+    ):
+        npm = failing_npm(tmp_path, monkeypatch)
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            web.export_web(translator, tmp_path / "site", **wrong)
+        assert list(tmp_path.iterdir()) == [npm]
+
+    @pytest.mark.parametrize("overwrite", [False, True])
+    def test_a_folder_that_is_no_page(self, translator, no_npm, tmp_path, overwrite):
+        def refuses(path):
+            with pytest.raises(FileExistsError, match=f"{path} exists and is no page"):
+                web.export_web(translator, path, overwrite=overwrite)
+
         (tmp_path / "mine").touch()
-        for path in (tmp_path, tmp_path / "mine"):
-            with pytest.raises(FileExistsError, match="exists.*--overwrite"):
-                web.export_web(translator, path)
-        with pytest.raises(FileExistsError, match="mine exists"):
-            web.export_web(translator, tmp_path / "mine", overwrite=True)
+        refuses(tmp_path / "mine")
+        refuses(tmp_path)
+        (tmp_path / "index.html").write_text("<p>Mine")
+        refuses(tmp_path)
+        (tmp_path / "model.tflite").touch()
+        refuses(tmp_path)
+        assert len(list(tmp_path.iterdir())) == 3
+
+    def test_a_page_that_is_there(self, translator, tmp_path, monkeypatch):
+        def build(folder):
+            shutil.copy(WEB / "index.html", folder)
+
+        def export(translator, path, *args):
+            path.write_text("old" if not args[0] else args[0])
+
+        monkeypatch.setattr(web, "find_npm", lambda: "npm")
+        monkeypatch.setattr(web, "build_page", build)
+        monkeypatch.setattr(web, "export_tflite", export)
+        path = tmp_path / "site"
+        path.mkdir()  # an empty one will do
+        web.export_web(translator, path)
+        (path / "old.js").touch()
+        with pytest.raises(FileExistsError, match="site holds a page.*--overwrite"):
+            web.export_web(translator, path)
+        web.export_web(translator, path, quantize="int8", overwrite=True)
+        assert {x.name for x in path.iterdir()} == {"index.html", "model.tflite"}
+        assert (path / "model.tflite").read_text() == "int8"
 
     def test_its_sources_are_in_the_checkout(self):
         assert web.page_sources() == WEB and (WEB / "build.js").exists()
@@ -388,6 +436,7 @@ class TestFolder:
         def build(folder):
             Path(folder, "index.html").touch()
 
+        monkeypatch.setattr(web, "find_npm", lambda: "npm")
         monkeypatch.setattr(web, "build_page", build)
         path = web.export_web(translator, tmp_path / "site", source_length=31)
         assert {x.name for x in path.iterdir()} == {"index.html", "model.tflite"}

@@ -198,7 +198,7 @@ class ExportOptions(SearchOptions, RunOptions):
         check: Text to translate with the run and the export, to compare them; by
             default a sentence of the run's validation data.
         version: Version of the SavedModel, by default 1; servers load the highest.
-        overwrite: Whether to replace an existing version, or the page's folder.
+        overwrite: Whether to replace an existing version, or the page in its folder.
         max_batch_size: Most texts in one request, by default 256; larger ones fail
             (SavedModel).
         warmup: Texts that a server translates before it takes requests; by default the
@@ -375,7 +375,9 @@ COMMANDS = {
     "score": Command(
         ScoreOptions, "Tells how probable given translations are, a line each."
     ),
-    "export": Command(ExportOptions, "Writes a SavedModel or a .tflite file of a run."),
+    "export": Command(
+        ExportOptions, "Writes a SavedModel, a .tflite file or a web page of a run."
+    ),
     "verify": Command(
         VerifyOptions, "Compares what exports say with what their run says."
     ),

@@ -98,6 +98,11 @@ def _to_web(options: ExportOptions) -> Path:
     if isinstance(search, BeamSearch) and options.n_best is None:
         if search.early_stopping != "first":  # which would stop later, and say more
             translator = translator.with_search(n_best=search.beam_width)
+    print(
+        "The model is exported, then npm builds the page. Packages that npm does not "
+        "have yet come from its registry; if that cannot be reached, it says so after "
+        "a minute or two."
+    )
     path = export_web(
         translator,
         options.web,

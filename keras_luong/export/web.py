@@ -25,8 +25,15 @@ from keras_luong.files import saved_directory_beside
 from keras_luong.translation.translator import Translator
 
 MODEL = "model.tflite"  # the page looks for it
+PAGE = "index.html"
+MARK = '<meta name="generator" content="keras_luong" />'  # in every page
 SOURCE_LENGTH = 64
 NPM = "Node.js 20.11 or later, which comes with npm (https://nodejs.org)"
+# npm's own patience with a registry that does not answer is several minutes.
+_NPM = (
+    "--omit=dev --ignore-scripts --no-audit --no-fund --prefer-offline --engine-strict "
+    "--fetch-retries=1 --fetch-retry-mintimeout=1000 --fetch-timeout=30000"
+).split()
 # What is no source, where the page has been built in the checkout.
 _MADE = shutil.ignore_patterns("node_modules", "dist", "tests")
 
@@ -51,7 +58,8 @@ def export_web(
         quantize: As for `export_tflite`; "int8" is the smallest.
         source_length: The tokens that the model computes for every text, the end token
             and padding included.
-        overwrite: Whether to replace the folder if there is one.
+        overwrite: Whether to replace the folder if it holds such a page. Any other
+            folder is left alone, unless it is empty.
         metadata: Anything that JSON can represent, to be kept in the model's file. The
             page names the languages in `metadata["run"]["settings"]`, if there are.
 
@@ -59,7 +67,7 @@ def export_web(
         The folder's path.
 
     Raises:
-        FileExistsError: If the folder exists and is not empty, unless `overwrite`.
+        FileExistsError: If the folder holds something that may not be replaced.
         FileNotFoundError: If there is no npm.
         RuntimeError: If npm cannot build the page.
         TypeError, ValueError: As `export_tflite` does.
@@ -69,39 +77,69 @@ def export_web(
         >>> # python -m http.server --directory site
     """
     target = check_path("directory", directory)
-    if target.is_file() or (
-        target.exists() and any(target.iterdir()) and not overwrite
-    ):
-        raise FileExistsError(
-            f"{target} exists. Choose another folder, or overwrite it (--overwrite)."
-        )
+    _check_replaceable(target, overwrite)
+    find_npm()
     with saved_directory_beside(target, overwrite) as beside:
-        build_page(beside)  # takes seconds, and says at once that there is no npm
+        # It refuses what is wrong before npm is waited for.
         export_tflite(translator, beside / MODEL, quantize, source_length, metadata)
+        build_page(beside)
     return target
 
 
-def build_page(directory: Path) -> None:
-    """Builds the page alone, without a model.
+def _check_replaceable(target: Path, overwrite: bool) -> None:
+    """Refuses whatever is there, but for an empty folder, and a page if it may go."""
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return
+    if not _is_page(target):
+        raise FileExistsError(
+            f"{target} exists and is no page of keras_luong, so it is not replaced. "
+            "Choose another folder."
+        )
+    if not overwrite:
+        raise FileExistsError(
+            f"{target} holds a page. Choose another folder, or replace it with "
+            "overwrite=True (--overwrite)."
+        )
 
-    Args:
-        directory: An empty folder, or one to be made.
+
+def _is_page(folder: Path) -> bool:
+    page = folder / PAGE
+    if not (folder / MODEL).is_file() or not page.is_file():
+        return False
+    return MARK in page.read_text("utf-8", errors="replace")
+
+
+def find_npm() -> str:
+    """Returns where npm is.
 
     Raises:
-        FileNotFoundError: If there is no npm.
-        RuntimeError: If npm cannot build it, with npm's reason.
+        FileNotFoundError: If there is none.
     """
     npm = shutil.which("npm")
     if npm is None:
         raise FileNotFoundError(
             f"npm builds the page, and there is none. Install {NPM}."
         )
+    return npm
+
+
+def build_page(directory: Path) -> None:
+    """Builds the page alone, without a model.
+
+    Args:
+        directory: The folder to put it in; made if it does not exist.
+
+    Raises:
+        FileNotFoundError: If there is no npm.
+        RuntimeError: If npm cannot build it, with npm's reason.
+    """
+    npm = find_npm()
     with tempfile.TemporaryDirectory() as made:
         copy = Path(made, "web")  # npm writes into its folder
         shutil.copytree(page_sources(), copy, ignore=_MADE)
-        options = "--omit=dev --ignore-scripts --no-audit --no-fund --prefer-offline"
-        _run([npm, "ci", "--engine-strict", *options.split()], copy)
-        _run([npm, "run", "build", "--", str(directory.resolve())], copy)
+        _run([npm, "ci", *_NPM], copy)
+        _run([npm, "run", "build"], copy)
+        shutil.copytree(copy / "dist", directory, dirs_exist_ok=True)
 
 
 def page_sources() -> Path:
