@@ -1,6 +1,7 @@
 /** What is said of the lines of a text. */
 
 const MOST_NAMED = 5;
+const LIST = new Intl.ListFormat("en");
 
 /**
  * @param {boolean[]} truncated Of each line, whether the model does not read all of it.
@@ -12,11 +13,11 @@ export function truncationNote(truncated) {
   if (truncated.length === 1) {
     return "This is longer than the model reads: only its beginning is translated.";
   }
-  const named = lines.slice(0, MOST_NAMED).join(", ");
-  const more = lines.length > MOST_NAMED ? ` and ${lines.length - MOST_NAMED} more` : "";
+  const named = lines.slice(0, MOST_NAMED).map(String);
+  if (lines.length > MOST_NAMED) named.push(`${lines.length - MOST_NAMED} more`);
   const [line, is, its] = lines.length > 1 ? ["Lines", "are", "their"] : ["Line", "is", "its"];
   return (
-    `${line} ${named}${more} ${is} longer than the model reads: ` +
+    `${line} ${LIST.format(named)} ${is} longer than the model reads: ` +
     `only ${its} beginning is translated.`
   );
 }
