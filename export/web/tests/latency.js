@@ -1,8 +1,9 @@
 /**
  * How long a page takes: `node tests/latency.js FOLDER SENTENCES [MODEL.tflite ...]`.
  *
- * FOLDER is what `keras-luong export --web` wrote, SENTENCES a file, of which 100 lines are
- * translated after those that warm up. Prints a table; see docs/web.md.
+ * FOLDER is the page, SENTENCES a file, of which 100 lines are translated after those that
+ * warm up. The models may lie anywhere; by default it is the folder's own. Prints a table; see
+ * docs/web.md.
  */
 import * as fs from "node:fs";
 import http from "node:http";
@@ -19,10 +20,14 @@ const TYPES = { ".html": "text/html", ".js": "text/javascript", ".css": "text/cs
 const [folder, sentences, ...models] = process.argv.slice(2);
 const texts = fs.readFileSync(sentences, "utf-8").split("\n").slice(0, COUNT + WARM_UP);
 
+const nameOf = (/** @type {string} */ model) => `/${encodeURIComponent(path.basename(model))}`;
+const FILES = new Map(models.map((model) => [nameOf(model), model]));
+FILES.set("/", path.join(folder, "index.html"));
+
 /** A server of files that gives the headers, so that threads are allowed at once. */
 const server = http.createServer((request, response) => {
   const { pathname } = new URL(request.url ?? "", "http://x");
-  const file = path.join(folder, pathname === "/" ? "index.html" : pathname);
+  const file = FILES.get(pathname) ?? path.join(folder, pathname);
   if (!fs.existsSync(file)) return response.writeHead(404).end();
   const type = TYPES[path.extname(file)] ?? "application/octet-stream";
   response.writeHead(200, { "Content-Type": type, ...HEADERS });
@@ -35,7 +40,7 @@ async function measure(model, threads) {
   try {
     const page = await browser.newPage();
     const start = performance.now();
-    await page.goto(`http://127.0.0.1:${server.address().port}/?model=${model}`);
+    await page.goto(`http://127.0.0.1:${server.address().port}/?model=${encodeURIComponent(model)}`);
     await page.waitForSelector("#source:not([disabled])");
     await page.fill("#source", texts[0]);
     await page.waitForSelector("#target p:not(:empty)");
@@ -74,13 +79,13 @@ async function inWorker({ model, texts, threads }) {
 await new Promise((resolve) => server.listen(0, "127.0.0.1", () => resolve(undefined)));
 console.log("| model | cores | from the first request to a translation | median | 95 % |");
 console.log("|---|---:|---:|---:|---:|");
-for (const model of models.length ? models : ["model.tflite"]) {
+for (const model of models.length ? models.map(nameOf) : ["/model.tflite"]) {
   for (const threads of [1, 2]) {
     const { first, times } = await measure(model, threads);
     const sorted = times.slice(WARM_UP).sort((a, b) => a - b);
     const at = (share) => `${sorted[Math.floor(share * (sorted.length - 1))].toFixed(0)} ms`;
     const began = `${(first / 1000).toFixed(2)} s`;
-    console.log(`| ${model} | ${threads} | ${began} | ${at(0.5)} | ${at(0.95)} |`);
+    console.log(`| ${decodeURIComponent(model.slice(1))} | ${threads} | ${began} | ${at(0.5)} | ${at(0.95)} |`);
   }
 }
 server.close();
