@@ -7,11 +7,14 @@ set.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -26,10 +29,11 @@ from small_translator import (
     written_run,
 )
 from test_hostile import hostile
-from web_page import WEB, address, built_page, drive, packed, served
+from web_page import WEB, Quiet, address, built_page, drive, packed, served
 
 import keras_luong
 from keras_luong import BeamSearch, export_tflite
+from keras_luong.evaluation.alignment.words import merge_weights
 from keras_luong.files import read_lines
 
 pytestmark = [
@@ -48,6 +52,8 @@ LENGTH = 31
 GROWTH = 15  # megabytes
 LARGEST = 100_000  # bytes of the page, but for LiteRT's files and the model
 HOSTILE = 2_000
+SAYS = 8  # words of each translation, at least
+FAINTEST = 0.05  # attention that has a line
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +63,15 @@ def page(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def translator():
-    return sentencepiece_translator().with_search(n_best=3)
+    """Untrained, and it says at least eight words to everything, in three ways."""
+    translator = sentencepiece_translator()
+    tokenizer = translator.tokenizers
+    pieces = [p.decode() for p in tokenizer.pieces(range(40)).numpy()]
+    words = [i for i, p in enumerate(pieces) if p.startswith("▁") and p != "▁"]
+    others = set(range(40)) - {0, 2, 3, *words}
+    return translator.with_search(
+        n_best=3, min_length=SAYS, max_length=SAYS + 1, forbidden=tuple(sorted(others))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +82,8 @@ def site(page, translator, tmp_path_factory):
     settings = {"run": {"settings": {"source": "en", "target": "de"}}}
     model = path / "model.tflite"
     export_tflite(translator, model, source_length=LENGTH, metadata=settings)
+    pieces = sentencepiece_translator().with_search(n_best=3)
+    export_tflite(pieces, path / "pieces.tflite", source_length=LENGTH)
     words = word_translator(BeamSearch(3, n_best=3, max_length=6))
     export_tflite(words, path / "words.tflite", source_length=11)
     export_tflite(translator, path / "any.tflite")
@@ -99,7 +115,7 @@ def compare(answers, expected, tolerance=1e-3):
             np.testing.assert_allclose(alignment, other.alignment, atol=tolerance)
 
 
-@pytest.mark.parametrize("model", ["model.tflite", "words.tflite"])
+@pytest.mark.parametrize("model", ["pieces.tflite", "words.tflite"])
 def test_hostile_strings(model, page, server, site):
     rng = random.Random(4)
     texts = [to_bytes(text) for text in SENTENCES]
@@ -109,8 +125,9 @@ def test_hostile_strings(model, page, server, site):
     found = drive(page, "worker", server, model=model, texts=packs)
     expected = edge.EdgeTranslator(site / model).translate(texts, n_best=True)
     compare(found["answers"], expected)
-    assert len({hypotheses[0].text for hypotheses in expected}) > 10
-    assert len(expected[0]) > 1 and any(x[0].truncated for x in expected)
+    # What is read, as the models are untrained, and say what they like.
+    assert len({tuple(x[0].source_tokens) for x in expected}) > 50
+    assert max(map(len, expected)) > 1 and any(x[0].truncated for x in expected)
 
 
 def test_what_stands_on_the_page(page, server, on_edge):
@@ -120,6 +137,7 @@ def test_what_stands_on_the_page(page, server, on_edge):
         "  \u3000",
         f"{SAID}\n\nthe cat is in the house\n",
         "the " * 99,
+        "the " * 99 + f"\n{SAID}",
         "\ufeffthe\x00dog \U0001f600",
         "<b>the</b> &amp; dog",
     ]
@@ -127,8 +145,9 @@ def test_what_stands_on_the_page(page, server, on_edge):
     for text, found in zip(texts, said["found"], strict=True):
         lines = text.split("\n")
         assert found["lines"] == [x.text for x in on_edge.translate(lines)]
-        *_, last = on_edge.translate(lines)
-        assert ("longer than the model reads" in found["note"]) == last.truncated
+        cut = [x.truncated for x in on_edge.translate(lines)]
+        assert found["cut"] == cut
+        assert ("longer than the model reads" in found["note"]) == any(cut)
     (hypotheses,) = on_edge.translate(texts[-1:], n_best=True)
     assert said["choices"] == [x.text for x in hypotheses]
     assert said["title"] == "English to German"
@@ -153,6 +172,49 @@ def test_a_page_of_the_command(page, tmp_path):
     assert said["choices"] == [x.text for x in hypotheses]
 
 
+def test_the_demo(page, tmp_path):
+    """`make web-demo`, in an environment that is there: page and model are served."""
+    if shutil.which("make") is None:
+        pytest.skip("there is no make")
+    run_dir = written_run(tmp_path / "runs" / "demo", sentencepiece_translator()).path
+    record = json.loads((run_dir / "run.json").read_text("utf-8"))
+    (run_dir / "run.json").write_text(json.dumps({**record, "sample": SAID}))
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for name in ("pyproject.toml", "export/edge/pyproject.toml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    programs = {"python": "", "keras-luong": "-m keras_luong_command"}
+    for name, module in programs.items():
+        program = tmp_path / ".venv" / "bin" / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} -u {module} "$@"\n')
+        program.chmod(0o755)
+    (tmp_path / ".venv" / "installed").touch()
+    paths = [str(ROOT), str(WEB.parent / "edge")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    with subprocess.Popen(
+        ["make", "web-demo", "PORT=0"],
+        cwd=tmp_path,
+        env=env,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            said = ""
+            for line in process.stdout:
+                said += line
+                if line.startswith("Serving HTTP"):
+                    break
+            port = line.split(" port ")[1].split()[0]
+            for name in ("", "model.tflite", "worker.js"):
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/{name}") as got:
+                    assert got.status == 200
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+    assert "int8" in said
+
+
 def test_types(page):
     done = subprocess.run(["npm", "run", "check"], cwd=page, capture_output=True)
     assert done.returncode == 0, done.stdout.decode()
@@ -174,14 +236,15 @@ def test_keyboard_alone(page, server, on_edge):
     assert found["best"] == [first] and found["second"] == [second]
     words = SAID.split()
     steps = [at for _, at in found["steps"]]
-    start, tab, end, left, to_target, right, to_choices, down, *rest = steps
-    assert start == "source" and tab.startswith(f"“{words[0]}” was looked at by ")
-    assert end.startswith(f"“{words[2]}” ") and left.startswith(f"“{words[1]}” ")
-    assert to_target.startswith(f"“{first.split()[0]}” looked at ")
-    assert right.startswith(f"“{first.split()[1]}” ") and found["caption"] == right
-    assert (to_choices, down) == ("0", "1")
-    assert rest[-2:] == ["file", "url"]
+    start, to_choices, down, tab, end, left, to_target, right, alt, *rest = steps
+    assert (start, to_choices, down) == ("source", "0", "1")
+    assert tab.startswith(f"{words[0]}: “{words[0]}” was looked at by ")
+    assert end.startswith(f"{words[2]}: ") and left.startswith(f"{words[1]}: ")
+    assert to_target.startswith("{0}: “{0}” looked at ".format(second.split()[0]))
+    assert right == f"{second.split()[1]}: {found['caption']}" == alt
+    assert rest[-3:] == ["file", "url", "source"]  # where one goes on, once it is open
     assert "nowhere.tflite” cannot be loaded: the server says 404" in found["error"]
+    assert "“model.tflite” is still in use" in found["error"]
 
 
 def test_a_telephone(page, server):
@@ -194,7 +257,107 @@ def test_a_telephone(page, server):
     assert source["right"] < target["left"]  # one column beside the other
     assert found["fontSize"] >= 16  # else telephones magnify the page
     assert min(found["heights"]) >= 24
-    assert " looked at “" in found["caption"]
+    assert " looked at " in found["caption"]
+
+
+def test_a_word_without_an_end(page, server):
+    text = f"{'dogcat' * 300} " + "d\u0338\u0321\u0359" * 300
+    found = drive(page, "endless", server, text=text)
+    assert all(len(word) <= 31 for word in found["words"])
+    assert min(found["widths"]) > 100 and max(found["heights"]) < 1000
+
+
+def test_lines_and_shading(page, server, on_edge):
+    """Drawn as the attention is that Python has, and lit under the pointer."""
+    found = drive(page, "figure", server, text=SAID, word=2)
+    (best,) = on_edge.translate([SAID])
+    merged = merge_weights(best.alignment, best.source_tokens, best.tokens)
+    said = best.text.split()
+    weights = merged[: len(said), : len(SAID.split())]  # without the ends
+    drawn = {(x["target"], x["source"]): x for x in found["lines"]}
+    assert set(drawn) == set(zip(*np.nonzero(weights >= FAINTEST), strict=True))
+    assert len(drawn) > 3
+    for place, line in drawn.items():
+        assert line["weight"] == pytest.approx(weights[place], abs=2e-3)
+        assert line["isLong"] and line["isBright"] == (place[0] == 2)
+    np.testing.assert_allclose(found["shading"], weights[2], atol=2e-3)
+    assert len(set(found["colors"])) > 1
+    assert found["caption"].startswith(f"“{said[2]}” looked at ")
+    assert found["languages"] == ["en"] * 3 + ["de"] * len(said)
+    assert found["order"] == ["others", "attention"]
+
+
+def test_several_lines(page, server, site):
+    sentences = [f"the {x} dog" for x in ("red", "blue", "in", "is", "under", "tree")]
+    text, added = "\n".join(sentences), "the house"
+    model = "model.tflite"
+    found = drive(page, "lines", server, text=text, added=added, model=model)
+    on_edge = edge.EdgeTranslator(site / model)
+    expected = on_edge.translate([*sentences, added], n_best=True)
+    best = [x[0].text for x in expected]
+    assert len({*best}) > 2 and found["all"] == best[:-1]
+    done = [[x["text"] for x in y["lines"] if x["isDone"]] for y in found["snapshots"]]
+    assert {len(x) for x in done} > {1, len(sentences) - 1}  # not all at once
+    opacities = {
+        x["opacity"] for y in found["snapshots"] for x in y["lines"] if x["isDone"]
+    }
+    assert opacities == {"1"}
+    *others, second = found["second"]
+    assert others == best[:-2] and second == expected[-2][1].text
+    assert found["elsewhere"] == "0" and found["back"] == "1"
+    assert found["without"] == found["second"]
+    assert found["directions"] == ["auto"] * (len(sentences) + 1)
+    all_said, new = (x.split("\n") for x in found["spoken"])
+    assert all_said == best[:-1]
+    assert set(new) <= {second, best[-1]} and len(new) < len(all_said)
+
+
+def test_manners(page, server):
+    found = drive(page, "manners", server, text=SAID)
+    assert found["rings"] == ["none", "solid"]
+    assert found["isTextKept"]
+    assert found["failed"]["state"].startswith("model.tflite, ")
+    assert "“bad.tflite” is damaged" in found["failed"]["error"]
+    assert "“model.tflite” is still in use." in found["failed"]["error"]
+    assert found["later"] == {"state": found["failed"]["state"], "isWrong": False}
+    assert not found["isWrong"]
+
+
+def test_addresses_of_files(page, server):
+    queries = {
+        "?model=http://[": "“http://[” is not the address of a file",
+        "?model=100%25.tflite": "“100%.tflite” cannot be loaded: the server says 40",
+        "?model=https://example.org/x": "“https://example.org/x” cannot be loaded. It",
+        "?model=words.tflite": None,
+    }
+    found = drive(page, "addresses", server, queries=[*queries])
+    *wrong, right = found
+    for said, reason in zip(wrong, queries.values(), strict=False):
+        assert said["error"].startswith(reason) and said["isOpen"]
+        assert said["state"] == "There is no model."
+    assert right["error"] is None and right["state"].startswith("words.tflite, ")
+
+
+class OnlyGet(Quiet):
+    """A server that does not know HEAD."""
+
+    def do_HEAD(self):
+        self.send_error(405)
+
+
+def test_folders_and_servers_that_lack_something(page, site, tmp_path):
+    with served(site, OnlyGet) as server:
+        (found,) = drive(page, "addresses", server, queries=[""])
+    assert found["state"].startswith("model.tflite, ") and found["error"] is None
+    shutil.copytree(page / "dist", tmp_path / "site")
+    with served(tmp_path / "site") as server:
+        (found,) = drive(page, "addresses", server, queries=[""])
+    assert found["state"].startswith("Drop a .tflite file") and found["isOpen"]
+    (tmp_path / "site" / "worker.js").unlink()
+    shutil.copy(site / "model.tflite", tmp_path / "site")
+    with served(tmp_path / "site") as server:
+        (found,) = drive(page, "addresses", server, queries=[""])
+    assert "(worker.js) cannot be loaded" in found["error"]
 
 
 def test_axe_finds_nothing(page, server):
@@ -227,6 +390,19 @@ def test_without_a_network(page, site, on_edge):
     assert found["isIsolated"]  # by the service worker's headers
 
 
+def test_without_a_network_after_an_update(page, site, on_edge, tmp_path):
+    """One visit of a new release is enough, with the model that an old one loaded."""
+    folder = tmp_path / "site"
+    shutil.copytree(site, folder)
+    with served(folder) as server:
+        found = drive(
+            page, "update", server, server.close, text=SAID, folder=str(folder)
+        )
+    assert set(found["before"]) <= set(found["after"])
+    assert "/model.tflite" in found["after"]
+    assert found["lines"] == [x.text for x in on_edge.translate([SAID])]
+
+
 def test_files_that_are_dropped(page, server, site, on_edge, tmp_path):
     content = (site / "model.tflite").read_bytes()
     newer = with_graph(site / "model.tflite", tmp_path / "newer.tflite", too_new)
@@ -253,7 +429,7 @@ def test_files_that_are_dropped(page, server, site, on_edge, tmp_path):
     for said, reason in zip(wrong, reasons, strict=True):
         with pytest.raises(ValueError, match=reason):
             raise ValueError(said["error"])
-        assert said["state"] == "The model is the one of before."
+        assert said["state"].startswith("model.tflite, ")
         assert said["lines"] == [x.text for x in on_edge.translate([SAID])]
     assert last["error"] is None and "words.tflite" in last["state"]
     expected = edge.EdgeTranslator(site / "words.tflite").translate([SAID])
@@ -272,9 +448,10 @@ def test_five_hundred_in_a_row(page, server):
 
 def trained():
     """A trained run, and sentences for it."""
-    path = Path(os.environ.get("KERAS_LUONG_WEB_RUN", ROOT / "runs" / "demo"))
-    text = Path(os.environ.get("KERAS_LUONG_WEB_TEXT", path / "test.en"))
-    if not (path / "run.json").exists() or not text.exists():
+    # One that is empty counts as none.
+    path = Path(os.environ.get("KERAS_LUONG_WEB_RUN") or ROOT / "runs" / "demo")
+    text = Path(os.environ.get("KERAS_LUONG_WEB_TEXT") or path / "test.en")
+    if not (path / "run.json").is_file() or not text.is_file():
         pytest.skip("there is no trained run")
     return path, text
 

@@ -101,9 +101,9 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def served(folder):
+def served(folder, handler=Quiet):
     """Serves a folder as `python -m http.server` does."""
-    handler = functools.partial(Quiet, directory=str(folder))
+    handler = functools.partial(handler, directory=str(folder))
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.asked = []
     thread = threading.Thread(target=server.serve_forever)

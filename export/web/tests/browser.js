@@ -2,7 +2,7 @@
  * What a user does, in Chromium: `node browser.js SCENARIO < question.json > answer.json`.
  * A question has `chromium` (the program), `url` (of the page) and what the scenario needs.
  */
-import { readFileSync } from "node:fs";
+import { appendFileSync, readFileSync } from "node:fs";
 
 import { chromium } from "playwright-core";
 
@@ -41,7 +41,13 @@ const text = (page, selector) => page.locator(selector).textContent();
 const focused = (page) =>
   page.evaluate(() => {
     const { activeElement: at } = document;
-    return at?.id || at?.getAttribute("aria-label") || at?.getAttribute("value") || at?.tagName;
+    const word = at?.closest("#figure") && `${at.textContent}: ${described(at)}`;
+    return at?.id || word || at?.getAttribute("value") || at?.tagName;
+
+    /** @param {Element} at */
+    function described(at) {
+      return document.getElementById(at.getAttribute("aria-describedby"))?.textContent;
+    }
   });
 
 async function fill(page, value) {
@@ -95,7 +101,8 @@ const SCENARIOS = {
     const found = [];
     for (const value of question.texts) {
       await fill(page, value);
-      found.push({ lines: await lines(page), note: await text(page, "#note") });
+      const cut = await page.$$eval("#target p", (x) => x.map((p) => p.matches(".cut")));
+      found.push({ lines: await lines(page), note: await text(page, "#note"), cut });
     }
     const choices = await page.locator("#choices label span:first-of-type").allTextContents();
     return { found, choices, said, requests, title: await page.title() };
@@ -136,16 +143,16 @@ const SCENARIOS = {
     await page.keyboard.type(question.text);
     await settled(page);
     const best = await lines(page);
-    for (const key of ["Tab", "End", "ArrowLeft", "Tab", "ArrowRight"]) {
-      await page.keyboard.press(key);
-      await note(key);
-    }
-    const caption = await text(page, "#caption");
     for (const key of ["Tab", "ArrowDown"]) {
       await page.keyboard.press(key);
       await note(key);
     }
     const second = await lines(page);
+    for (const key of ["Tab", "End", "ArrowLeft", "Tab", "ArrowRight", "Alt+ArrowUp"]) {
+      await page.keyboard.press(key);
+      await note(key);
+    }
+    const caption = await text(page, "#caption");
     for (const key of ["Tab", "Enter", "Tab", "Tab"]) {
       await page.keyboard.press(key);
       await note(key);
@@ -153,8 +160,14 @@ const SCENARIOS = {
     await page.keyboard.type("nowhere.tflite");
     await page.keyboard.press("Enter");
     await page.waitForSelector("#error:not([hidden])");
-    const words = await page.locator("#figure button").allTextContents();
-    return { steps, best, second, caption, words, error: await text(page, "#error") };
+    const error = await text(page, "#error");
+    await page.fill("#url", "words.tflite");
+    await page.keyboard.press("Enter");
+    await page.waitForSelector("#error", { state: "hidden" });
+    await page.waitForFunction(() => !document.querySelector("#model[open]"));
+    await page.waitForTimeout(100); // a browser takes the focus from what is hidden
+    await note("opened");
+    return { steps, best, second, caption, error };
   },
 
   /** On a telephone. */
@@ -164,7 +177,9 @@ const SCENARIOS = {
     await ready(page);
     await fill(page, question.text);
     await page.locator("#target-words button").first().tap();
-    return page.evaluate(() => {
+    return page.evaluate(measured);
+
+    function measured() {
       const box = (id) => document.getElementById(id)?.getBoundingClientRect().toJSON();
       const small = [...document.querySelectorAll("#figure button, summary, #choices label")];
       const source = document.getElementById("source");
@@ -178,7 +193,187 @@ const SCENARIOS = {
         caption: document.getElementById("caption")?.textContent,
         title: document.title,
       };
+    }
+  },
+
+  /** A telephone, and a word that has no end. */
+  async endless() {
+    const { page } = await visit({ viewport: { width: 360, height: 740 } });
+    await ready(page);
+    await fill(page, question.text);
+    return page.evaluate(() => {
+      const rows = ["source-words", "target-words"].map((id) => document.getElementById(id));
+      return {
+        heights: rows.map((row) => row?.getBoundingClientRect().height),
+        widths: rows.map((row) => row?.getBoundingClientRect().width),
+        words: [...(rows[0]?.children ?? [])].map((x) => x.textContent),
+      };
     });
+  },
+
+  /** The picture of attention, and what becomes of it under the pointer. */
+  async figure() {
+    const { page } = await visit();
+    await ready(page);
+    await fill(page, question.text);
+    await page.locator("#target-words button").nth(question.word).hover();
+    await page.waitForTimeout(400);
+    return page.evaluate(() => {
+      const of = (selector, read) => [...document.querySelectorAll(selector)].map(read);
+      const weight = (x) => Number(x.style.getPropertyValue("--weight"));
+      return {
+        lines: of("#links path", (x) => ({
+          source: Number(x.dataset.source),
+          target: Number(x.dataset.target),
+          weight: weight(x),
+          isBright: getComputedStyle(x).opacity === "1",
+          isLong: x.getTotalLength() > 20,
+        })),
+        shading: of("#source-words button", weight),
+        colors: of("#source-words button", (x) => getComputedStyle(x).backgroundColor),
+        languages: of("#figure button", (x) => x.lang),
+        caption: document.getElementById("caption")?.textContent,
+        // Below the text, whatever the figure's height.
+        order: of("main > section", (x) => x.id),
+      };
+    });
+  },
+
+  /** Several lines: how they appear, what is announced, which translation is looked at. */
+  async lines() {
+    const { page } = await visit({}, `${question.url}?model=${question.model}`);
+    await ready(page);
+    await page.evaluate(watch);
+    await fill(page, question.text);
+    const snapshots = await page.evaluate(() => self.snapshots);
+    await page.waitForTimeout(1200); // a screen reader is told after a pause
+    const spoken = [await text(page, "#spoken")];
+    const all = await lines(page);
+    await page.locator("#choices input").nth(1).check();
+    const second = await lines(page);
+    const cursor = async (at) => {
+      await page.focus("#source");
+      await page.keyboard.press(at);
+    };
+    await cursor("Control+Home");
+    const elsewhere = await page.locator("#choices input:checked").getAttribute("value");
+    const without = await lines(page);
+    await cursor("Control+End");
+    const back = await page.locator("#choices input:checked").getAttribute("value");
+    await fill(page, `${question.text}\n${question.added}`);
+    await page.waitForTimeout(1200);
+    spoken.push(await text(page, "#spoken"));
+    const directions = await page.$$eval("#target p", (x) => x.map((p) => p.dir));
+    return { snapshots, spoken, all, second, elsewhere, without, back, directions };
+
+    /** Notes what stands in the lines whenever it has changed. */
+    function watch() {
+      self.snapshots = [];
+      const target = document.getElementById("target");
+      new MutationObserver(() => {
+        const lines = [...target.children].map((p) => ({
+          text: p.textContent,
+          isDone: !p.matches(".stale"),
+          opacity: getComputedStyle(p).opacity,
+        }));
+        self.snapshots.push({ lines, isBusy: target.ariaBusy === "true" });
+      }).observe(target, { childList: true, subtree: true, characterData: true });
+    }
+  },
+
+  /** Small things: rings, what is dragged, files in quick succession, errors that pass. */
+  async manners() {
+    const { page } = await visit();
+    await ready(page);
+    await fill(page, question.text);
+    await page.focus("#source");
+    const rings = await page.evaluate(() =>
+      ["#source", ".pane"].map((x) => getComputedStyle(document.querySelector(x)).outlineStyle),
+    );
+    const isTextKept = await page.evaluate(() => {
+      const dataTransfer = new DataTransfer();
+      dataTransfer.setData("text/plain", "a cat");
+      const event = new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true });
+      return document.getElementById("source")?.dispatchEvent(event);
+    });
+    await drop(page, "bad.tflite", "");
+    await page.waitForSelector("#error:not([hidden])");
+    const failed = { state: await text(page, "#state"), error: await text(page, "#error") };
+    await fill(page, `${question.text} again`);
+    const later = {
+      state: await text(page, "#state"),
+      isWrong: await page.locator("#error").isVisible(),
+    };
+    await page.evaluate(inSuccession);
+    await page.waitForFunction(() =>
+      document.getElementById("state")?.textContent?.startsWith("words.tflite, "),
+    );
+    const isWrong = await page.locator("#error").isVisible();
+    return { rings, isTextKept, failed, later, isWrong };
+
+    /** A file that is bad, and a good one before that is known. */
+    function inSuccession() {
+      const dataTransfer = new DataTransfer();
+      dataTransfer.items.add(new File([""], "bad.tflite"));
+      const main = document.querySelector("main");
+      main.dispatchEvent(new DragEvent("drop", { dataTransfer, bubbles: true }));
+      document.getElementById("url").value = "words.tflite";
+      document.getElementById("open").requestSubmit();
+    }
+  },
+
+  /** What the page says at addresses of its own, when it has finished loading. */
+  async addresses() {
+    const found = [];
+    for (const query of question.queries) {
+      const { page, context } = await visit({}, `${question.url}${query}`);
+      await page.waitForFunction(
+        () => !document.getElementById("state")?.textContent?.startsWith("Loading"),
+      );
+      const isWrong = await page.locator("#error").isVisible();
+      const isOpen = await page.locator("#model[open]").isVisible();
+      const error = isWrong ? await text(page, "#error") : null;
+      found.push({ state: await text(page, "#state"), error, isOpen });
+      await context.close();
+    }
+    return found;
+  },
+
+  /** A visit, another one of a newer page, and one when the server is gone. */
+  async update() {
+    const { page, context } = await visit();
+    await ready(page);
+    const kept = () =>
+      page.evaluate(async () => {
+        const caches_ = await Promise.all((await caches.keys()).map((x) => caches.open(x)));
+        const requests = await Promise.all(caches_.map((x) => x.keys()));
+        return requests.flat().map(({ url }) => new URL(url).pathname);
+      });
+    const before = await kept();
+    // Another release, as far as the browser can tell.
+    appendFileSync(`${question.folder}/style.css`, "\n");
+    appendFileSync(`${question.folder}/service_worker.js`, "\n//");
+    const next = await context.newPage();
+    await next.goto(question.url);
+    await ready(next);
+    await next.evaluate(async () => {
+      const registration = await navigator.serviceWorker.ready;
+      while (registration.installing || registration.waiting) {
+        await new Promise((resolve) => setTimeout(resolve, 50));
+      }
+    });
+    await next.waitForTimeout(1000);
+    const after = await kept();
+    await page.close();
+    await next.close();
+    process.stdout.write("ready\n");
+    while (await isServed()) await new Promise((resolve) => setTimeout(resolve, 100));
+    const last = await context.newPage();
+    last.setDefaultTimeout(PATIENCE);
+    await last.goto(question.url);
+    await ready(last);
+    await fill(last, question.text);
+    return { before, after, lines: await lines(last) };
   },
 
   /** What axe-core finds, in each state of the page. */
