@@ -287,6 +287,11 @@ def test_lines_and_shading(page, server, on_edge):
     assert found["order"] == ["others", "attention"]
 
 
+def test_unknown_words_are_those_of_the_text(page, server):
+    found = drive(page, "figure", server, text="the ω dog", word=0)
+    assert found["words"] == ["the", "⁇", "dog"]
+
+
 def test_several_lines(page, server, site):
     sentences = [f"the {x} dog" for x in ("red", "blue", "in", "is", "under", "tree")]
     text, added = "\n".join(sentences), "the house"

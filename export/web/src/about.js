@@ -5,6 +5,7 @@ import { element } from "./element.js";
 /**
  * @typedef {object} Model
  * @property {any} metadata What its file says of itself.
+ * @property {import("./translator.js").Unknown} unknown
  * @property {number} bytes How large that is.
  * @property {number} threads The cores that are used.
  */

@@ -23,6 +23,8 @@ export class AttentionPicture {
     this.rows = { source: byId("source-words"), target: byId("target-words") };
     /** @type {import("./words.js").Links} */
     this.links = { source: [], target: [], weights: [] };
+    /** @type {import("./translator.js").Unknown | undefined} */
+    this.unknown = undefined;
     for (const side of /** @type {Side[]} */ (["source", "target"])) this.listen(side);
     new ResizeObserver(() => this.arrange()).observe(this.section);
   }
@@ -48,7 +50,8 @@ export class AttentionPicture {
    */
   show(translation, languages, names) {
     const links = linksOf(translation ?? { tokens: [], sourceTokens: [], alignment: [] });
-    const [source, target] = [links.source.map(shortened), links.target.map(shortened)];
+    const source = links.source.map((word) => this.legible(word, "source"));
+    const target = links.target.map((word) => this.legible(word, "target"));
     this.links = { source, target, weights: links.weights };
     this.section.hidden = !source.length || !target.length;
     for (const side of /** @type {Side[]} */ (["source", "target"])) {
@@ -61,6 +64,18 @@ export class AttentionPicture {
     }
     this.arrange();
     this.point(undefined);
+  }
+
+  /**
+   * @param {string} word
+   * @param {Side} side
+   * @returns {string} As a text has it, and not endlessly long, as what has no spaces may be.
+   */
+  legible(word, side) {
+    const { piece, text } = this.unknown?.[side] ?? { piece: "", text: "" };
+    const letters = [...(piece && text ? word.replaceAll(piece, text) : word)];
+    const isLong = letters.length > LONGEST;
+    return isLong ? `${letters.slice(0, LONGEST).join("")}…` : letters.join("");
   }
 
   /** Puts the words side by side if there is room, else one below the other. */
@@ -163,16 +178,6 @@ export class AttentionPicture {
       .map(({ word, weight }) => `“${word}” ${Math.round(100 * weight)} %`)
       .join(", ");
   }
-}
-
-/**
- * A word without its end, if it is longer than any: something that has no spaces.
- *
- * @param {string} word
- */
-function shortened(word) {
-  const letters = [...word];
-  return letters.length > LONGEST ? `${letters.slice(0, LONGEST).join("")}…` : word;
 }
 
 /**

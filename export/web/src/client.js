@@ -20,7 +20,7 @@ export class Client {
   /**
    * @param {import("./worker.js").Opening} opening
    * @param {(loaded: number, total: number) => void} onProgress
-   * @returns {Promise<{metadata: any, bytes: number, threads: number}>}
+   * @returns {Promise<import("./about.js").Model>}
    */
   open(opening, onProgress) {
     return this.ask({ open: opening }, onProgress);

@@ -59,7 +59,7 @@ async function load(what, client, lines, view) {
       isLast() && state.showProgress(loaded, total);
     const opened = await client.open({ ...asked, threads }, progress);
     state.setModel(asked.name, opened);
-    view.setModel(opened.metadata);
+    view.setModel(opened);
     lines.forget();
     lines.set(source.value);
     enable();

@@ -23,6 +23,11 @@ import { readText } from "./source.js";
  * @property {boolean} truncated Whether the source was longer than the model reads.
  */
 
+/**
+ * @typedef {Record<"source" | "target", {piece: string, text: string}>} Unknown What stands
+ *   for words that the model does not know, as a piece and in a text.
+ */
+
 /** Translates with one `.tflite` file. */
 export class Translator {
   /**
@@ -87,6 +92,16 @@ export class Translator {
       ),
       truncated: source.truncated,
     };
+  }
+
+  /** @returns {Unknown} */
+  unknown() {
+    const { source, target, special } = this.contents;
+    const of = (/** @type {import("./archive.js").Tokenizer} */ tokenizer) => ({
+      piece: tokenizer.pieces([special.unk])[0],
+      text: tokenizer.decode([special.unk]).trim(),
+    });
+    return { source: of(source), target: of(target) };
   }
 
   /** @param {number[]} ids */

@@ -41,8 +41,9 @@ export class View {
     });
   }
 
-  /** @param {any} metadata What a model says of itself. */
-  setModel(metadata) {
+  /** @param {import("./about.js").Model} model */
+  setModel({ metadata, unknown }) {
+    this.picture.unknown = unknown;
     for (const side of SIDES) {
       this.languages[side] = languageOf(metadata, side);
       this.names[side] = nameOf(this.languages[side], FALLBACKS[side]);

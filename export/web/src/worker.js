@@ -58,7 +58,8 @@ async function opened({ name, url, file, threads: wanted = 1 }, id) {
   const next = await Translator.load(bytes, name, threads);
   translator?.delete();
   translator = next;
-  return { metadata: next.contents.metadata, bytes: bytes.length, threads };
+  const { metadata } = next.contents;
+  return { metadata, unknown: next.unknown(), bytes: bytes.length, threads };
 }
 
 /** @param {string | Uint8Array} text */

@@ -232,6 +232,7 @@ const SCENARIOS = {
         shading: of("#source-words button", weight),
         colors: of("#source-words button", (x) => getComputedStyle(x).backgroundColor),
         languages: of("#figure button", (x) => x.lang),
+        words: of("#source-words button", (x) => x.textContent),
         caption: document.getElementById("caption")?.textContent,
         // Below the text, whatever the figure's height.
         order: of("main > section", (x) => x.id),
