@@ -2,7 +2,7 @@
  * What a user does, in Chromium: `node browser.js SCENARIO < question.json > answer.json`.
  * A question has `chromium` (the program), `url` (of the page) and what the scenario needs.
  */
-import { appendFileSync, readFileSync } from "node:fs";
+import { appendFileSync, readFileSync, writeFileSync } from "node:fs";
 
 import { chromium } from "playwright-core";
 
@@ -353,17 +353,20 @@ const SCENARIOS = {
     const before = await kept();
     // Another release, as far as the browser can tell.
     appendFileSync(`${question.folder}/style.css`, "\n");
-    appendFileSync(`${question.folder}/service_worker.js`, "\n//");
+    const worker = `${question.folder}/service_worker.js`;
+    const written = readFileSync(worker, "utf-8");
+    writeFileSync(worker, written.replace(/[0-9a-f]{16}/, "0123456789abcdef"));
     const next = await context.newPage();
-    await next.goto(question.url);
+    await next.goto(`${question.url}?model=words.tflite`); // which does not load the other
     await ready(next);
     await next.evaluate(async () => {
       const registration = await navigator.serviceWorker.ready;
-      while (registration.installing || registration.waiting) {
+      await registration.update(); // a browser takes its time
+      const isNew = () => registration.active?.state === "activated";
+      while (registration.installing || registration.waiting || !isNew()) {
         await new Promise((resolve) => setTimeout(resolve, 50));
       }
     });
-    await next.waitForTimeout(1000);
     const after = await kept();
     await page.close();
     await next.close();
