@@ -215,6 +215,12 @@ def test_the_demo(page, tmp_path):
     assert "int8" in said
 
 
+def test_the_modules_own_tests_with_npms_packages(page):
+    done = subprocess.run(["npm", "test"], cwd=page, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "# skipped 0" in done.stdout
+
+
 def test_types(page):
     done = subprocess.run(["npm", "run", "check"], cwd=page, capture_output=True)
     assert done.returncode == 0, done.stdout.decode()

@@ -60,17 +60,28 @@ export class Graph {
    */
   static async load(bytes, name, length, threads) {
     notes.length = 0;
-    /** @type {import("@litertjs/core").CompiledModel | undefined} */
-    let model;
     try {
       const cpuOptions = { numThreads: threads };
-      model = await loadAndCompile(bytes, { accelerator: "wasm", cpuOptions });
-      return new Graph(model, length);
+      const model = await loadAndCompile(bytes, { accelerator: "wasm", cpuOptions });
+      return Graph.of(model, length);
     } catch (error) {
-      model?.delete();
       throw new Error(
         `LiteRT.js ${LITERT_VERSION} cannot run the graph of “${name}”: ${reason(error)}`,
       );
+    }
+  }
+
+  /**
+   * @param {import("@litertjs/core").CompiledModel} model Freed if it is no translator.
+   * @param {number} length
+   * @returns {Graph}
+   */
+  static of(model, length) {
+    try {
+      return new Graph(model, length);
+    } catch (error) {
+      model.delete();
+      throw error;
     }
   }
 
