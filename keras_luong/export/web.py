@@ -73,8 +73,12 @@ def export_web(
         TypeError, ValueError: As `export_tflite` does.
 
     Example:
-        >>> export_web(translator, "site", quantize="int8")
+        >>> from keras_luong.export import export_web
+        >>> translator = kl.load("runs/mine")
+        >>> path = export_web(translator, "site", quantize="int8")
         >>> # python -m http.server --directory site
+        >>> (path / "index.html").exists()
+        True
     """
     target = check_path("directory", directory)
     _check_replaceable(target, overwrite)
