@@ -1,12 +1,22 @@
 # Two commands: `make demo` and `make test`. Both make their own .venv first.
+# `make web-demo` shows what the first has trained in a browser.
 PYTHON ?= python3
 BIN := .venv/bin
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test slow test-jax lint clean
+.PHONY: demo web-demo test slow test-jax lint clean
 
 demo: .venv/installed
 	$(BIN)/python examples/demo.py
+
+# The demo's model in a page: trains nothing. Its own port: make web-demo PORT=8080
+PORT ?= 8000
+web-demo: runs/demo/run.json .venv/installed
+	$(BIN)/keras-luong export runs/demo --web runs/demo/web --quantize int8 --overwrite
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory runs/demo/web $(PORT)
+
+runs/demo/run.json:
+	@echo "There is no model yet. First: make demo" >&2; exit 1
 
 # Two workers share two cores: one thread each is a little faster than two.
 test slow: export TF_NUM_INTRAOP_THREADS ?= 1
@@ -37,4 +47,5 @@ lint: .venv/installed
 
 clean:
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build *.egg-info \
-		export/edge/build export/edge/*.egg-info
+		export/edge/build export/edge/*.egg-info \
+		export/web/node_modules export/web/dist

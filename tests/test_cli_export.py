@@ -48,6 +48,7 @@ def asked(monkeypatch):
 
     monkeypatch.setattr(export, "export_saved_model", stop)
     monkeypatch.setattr(export, "export_tflite", stop)
+    monkeypatch.setattr(export, "export_web", stop)
 
     def ask(*words):
         with pytest.raises(Exported) as stopped:
@@ -118,6 +119,29 @@ def test_options_of_a_tflite_file(path, asked, tmp_path):
     assert translator.search.n_best == 1 and translator.max_source_length == 8
 
 
+def test_options_of_a_page(path, asked, tmp_path):
+    out = tmp_path / "site"
+    translator, given = asked(path, "--web", out)
+    assert given.pop("metadata")["precision"] == "float32"
+    assert given == {"quantize": None, "source_length": 64, "overwrite": False}
+    assert translator.search.n_best == translator.search.beam_width == 3
+    words = "--quantize int8 --source_length 9 --n_best 1 --beam_width 4 --overwrite"
+    translator, given = asked(path, "--web", out, *words.split())
+    del given["metadata"]
+    assert given == {"quantize": "int8", "source_length": 9, "overwrite": True}
+    assert translator.search.n_best == 1
+    translator, _ = asked(path, "--web", out, "--beam_width", "4")
+    assert translator.search.n_best == 4
+
+
+@pytest.mark.parametrize("words", ["run", "run x --web y"])
+def test_one_place_to_write_to(words, capsys):
+    with pytest.raises(SystemExit):
+        options("export", *words.split())
+    said = capsys.readouterr().err
+    assert "Give one of OUT, a directory or a file whose name ends in .tflite" in said
+
+
 @pytest.mark.parametrize(
     "words, message",
     [
@@ -125,9 +149,14 @@ def test_options_of_a_tflite_file(path, asked, tmp_path):
         ("x.tflite --max_batch_size 9", "--max_batch_size is for a SavedModel"),
         ("x.tflite --warmup", "--warmup is for a SavedModel"),
         ("x.tflite --precision float32", "--precision is for a SavedModel.*float32"),
-        ("x --quantize int8", "--quantize is for a .tflite file. Received: int8, x"),
+        (
+            "x --quantize int8",
+            "--quantize is for a .tflite file or a page. Received: int8",
+        ),
         ("x --source_length 9", "--source_length is for a .tflite file"),
         ("x --n_best 2", "--n_best is for a .tflite file"),
+        ("--web x --version 2", "--version is for a SavedModel.*2, --web x"),
+        ("--web x --warmup", "--warmup is for a SavedModel"),
     ],
 )
 def test_options_of_the_other_kind(words, message):

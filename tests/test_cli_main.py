@@ -104,7 +104,7 @@ def read(capsys, *argv):
         ("tune x --length_penalties -1", "--length_penalties must be finite.*-1"),
         ("score x y", "TARGET is missing"),
         ("distill a b", "--out is missing"),
-        ("export x", "OUT is missing"),
+        ("export x", "Give one of OUT, "),
     ],
 )
 def test_mistakes_are_told_in_a_sentence(capsys, argv, message):

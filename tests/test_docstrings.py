@@ -41,10 +41,13 @@ NEEDS = {
     "keras_luong.training.strategies.Mirrored": "two GPUs",
     "keras_luong.training.strategies.MultiWorker": "several machines",
 }
+if shutil.which("npm") is None:
+    NEEDS["keras_luong.export.web.export_web"] = "npm"
 
 #: Examples that take more than a few seconds.
 SLOW = {
     "keras_luong.export.saved_model.export_saved_model",
+    "keras_luong.export.web.export_web",
     "keras_luong.runs.distillation.write_distilled",
     "keras_luong.runs.train.train",
     "keras_luong.runs.validation.TranslationEvaluation",

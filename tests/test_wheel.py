@@ -74,7 +74,7 @@ def wheels(folder):
 
 def not_sources(folder, names):
     """What git ignores."""
-    patterns = (".*", "build", "*.egg-info", "__pycache__")
+    patterns = (".*", "build", "*.egg-info", "__pycache__", "node_modules")
     found = shutil.ignore_patterns(*patterns)(folder, names)
     return {*found, "dist", "runs"} if Path(folder) == ROOT else found
 
@@ -161,6 +161,16 @@ def test_what_the_wheels_hold(wheels):
         assert modules and {x.as_posix() for x in modules} <= set(names)
 
 
+def test_the_wheel_holds_the_sources_of_the_page(wheels):
+    page = "keras_luong/export/page/"
+    with zipfile.ZipFile(wheels[0]) as archive:
+        names = {x.removeprefix(page) for x in archive.namelist() if page in x}
+    web = ROOT / "export" / "web"
+    sources = {f"src/{x.name}" for x in (web / "src").iterdir()}
+    assert names > {*sources, "build.js", "index.html", "package-lock.json", "LICENSE"}
+    assert not [x for x in names if x.startswith(("node_modules", "dist", "tests"))]
+
+
 def test_environments_hold_no_more_than_they_need(installed, on_edge):
     code = "import importlib.util as u; print(*(x for x in {} if u.find_spec(x)))"
     names = ["tensorflow", "keras", "keras_luong", "keras_luong_edge", "pytest"]
@@ -226,6 +236,14 @@ def test_tune_shortlist_distill(keras_luong, trained, work):
     keras_luong("distill", "run", "tuned", *TEXTS, "--out", "distilled")
     lines = (work / "distilled" / "train.de").read_text().splitlines()
     assert len(lines) == 2 * len(PAIRS)
+
+
+def test_a_page(keras_luong, trained, work):
+    if shutil.which("npm") is None:
+        pytest.skip("there is no npm")
+    keras_luong("export", "run", "--web", "site", "--check", PAIRS[0][0])
+    names = {x.name for x in (work / "site").iterdir()}
+    assert names > {"index.html", "page.js", "worker.js", "model.tflite"}
 
 
 def test_the_edge_says_what_the_library_says(keras_luong, tflite, on_edge, folder):

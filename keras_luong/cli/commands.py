@@ -193,25 +193,28 @@ class ExportOptions(SearchOptions, RunOptions):
     Args:
         out: The model's directory, in which the SavedModel is written to VERSION/; or a
             file whose name ends in .tflite.
+        web: Folder for a page that translates in the browser, instead of OUT; npm
+            builds it.
         check: Text to translate with the run and the export, to compare them; by
             default a sentence of the run's validation data.
         version: Version of the SavedModel, by default 1; servers load the highest.
-        overwrite: Whether to replace an existing version.
+        overwrite: Whether to replace an existing version, or the page in its folder.
         max_batch_size: Most texts in one request, by default 256; larger ones fail
             (SavedModel).
         warmup: Texts that a server translates before it takes requests; by default the
             check text, if tensorflow-serving-api is installed (SavedModel).
         quantize: Stores weights in 16 or 8 bits: half or a quarter of the size
-            (.tflite).
+            (.tflite, page).
         source_length: Fixed number of source tokens, for runtimes that need fixed
-            shapes, such as LiteRT.js; by default any length (.tflite).
+            shapes, such as LiteRT.js; by default any length (.tflite), or 64 (page).
         n_best: Translations to return for each text; by default as in the run
-            (.tflite).
+            (.tflite), or as many as the beam has (page).
     """
 
     positional = ("run_dir", "out")
 
-    out: Path
+    out: Path | None = None
+    web: Path | None = None
     check: str | None = None
     version: int | None = None
     overwrite: bool = False
@@ -220,6 +223,15 @@ class ExportOptions(SearchOptions, RunOptions):
     quantize: Literal["float16", "int8"] | None = None
     source_length: int | None = None
     n_best: int | None = None
+
+    def __post_init__(self) -> None:
+        """Checks all fields, and that there is one place to write to."""
+        super().__post_init__()
+        if (self.out is None) == (self.web is None):
+            raise ValueError(
+                "Give one of OUT, a directory or a file whose name ends in .tflite, "
+                "and --web FOLDER."
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -363,7 +375,9 @@ COMMANDS = {
     "score": Command(
         ScoreOptions, "Tells how probable given translations are, a line each."
     ),
-    "export": Command(ExportOptions, "Writes a SavedModel or a .tflite file of a run."),
+    "export": Command(
+        ExportOptions, "Writes a SavedModel, a .tflite file or a web page of a run."
+    ),
     "verify": Command(
         VerifyOptions, "Compares what exports say with what their run says."
     ),

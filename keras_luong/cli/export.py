@@ -1,9 +1,10 @@
-"""`keras-luong export`: a SavedModel or a `.tflite` file, tried out."""
+"""`keras-luong export`: a SavedModel, a `.tflite` file or a page, tried out."""
 
 from __future__ import annotations
 
 import importlib.util
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import tensorflow as tf
 
 from keras_luong.cli.commands import CorpusOptions, ExportOptions
 from keras_luong.cli.translators import corpus_of, load_translator
+from keras_luong.decoding.beam import BeamSearch
 from keras_luong.export.saved_model import export_saved_model
 from keras_luong.export.tflite import export_tflite
+from keras_luong.export.web import MODEL, SOURCE_LENGTH, export_web
 from keras_luong.runs.directory import read_results
 from keras_luong.runs.record import read_record
 from keras_luong.text.corpus import first_source
@@ -28,19 +31,26 @@ OF_TFLITE = ("quantize", "source_length", "n_best")
 
 def run(options: ExportOptions) -> Path:
     """Exports, compares the export with the run on a text, says how to use it."""
-    is_tflite = options.out.suffix.lower() == ".tflite"
-    what = "a SavedModel" if is_tflite else "a .tflite file"
-    for name in OF_SAVED_MODELS if is_tflite else OF_TFLITE:
+    kind = _kind(options)
+    is_served = kind is _to_saved_model
+    what = "a .tflite file or a page" if is_served else "a SavedModel"
+    for name in OF_TFLITE if is_served else OF_SAVED_MODELS:
         if (value := getattr(options, name)) is not None:
-            raise ValueError(
-                f"--{name} is for {what}. Received: {value}, {options.out}"
-            )
+            out = options.out or f"--web {options.web}"
+            raise ValueError(f"--{name} is for {what}. Received: {value}, {out}")
     # A graph that is traced where there is a GPU may hold what only GPUs run.
     tf.config.set_visible_devices([], "GPU")
-    return _to_tflite(options) if is_tflite else _to_saved_model(options)
+    return kind(options)
+
+
+def _kind(options: ExportOptions) -> Callable[[ExportOptions], Path]:
+    if options.out is None:
+        return _to_web
+    return _to_tflite if options.out.suffix.lower() == ".tflite" else _to_saved_model
 
 
 def _to_saved_model(options: ExportOptions) -> Path:
+    assert options.out is not None
     translator = load_translator(options)
     text = check_text(options)
     version = 1 if options.version is None else options.version
@@ -66,11 +76,8 @@ def _to_saved_model(options: ExportOptions) -> Path:
 
 
 def _to_tflite(options: ExportOptions) -> Path:
-    translator = load_translator(options, "float32")  # as the file computes
-    can_run = importlib.util.find_spec("keras_luong_edge") is not None
-    text = check_text(options) if can_run else ""
-    if options.n_best is not None:
-        translator = translator.with_search(n_best=options.n_best)
+    assert options.out is not None
+    translator, text = _for_litert(options)
     path = export_tflite(
         translator,
         options.out,
@@ -78,18 +85,63 @@ def _to_tflite(options: ExportOptions) -> Path:
         source_length=options.source_length,
         metadata=origin(options, "float32"),
     )
-    about = f"{path}, {path.stat().st_size / 1e6:.1f} MB"
-    if not can_run:
-        print(f"{about}. It was not tried out, which needs keras-luong-edge.")
-    else:
-        from keras_luong_edge import EdgeTranslator  # a distribution of its own
-
-        found = EdgeTranslator(path).translate([text])[0].text
-        _compare(path, translator, text, found, exact=options.quantize is None)
-        print(f"{about}: {text!r} -> {found!r}")
+    _try_out(path, translator, text, options)
     print("\nTo use it where keras-luong-edge is installed (export/edge):")
     print(f"  keras-luong-edge {shlex.quote(str(path))} < in.txt > out.txt")
     return path
+
+
+def _to_web(options: ExportOptions) -> Path:
+    assert options.web is not None
+    translator, text = _for_litert(options)
+    search = translator.search
+    if isinstance(search, BeamSearch) and options.n_best is None:
+        if search.early_stopping != "first":  # which would stop later, and say more
+            translator = translator.with_search(n_best=search.beam_width)
+    print(
+        "The model is exported, then npm builds the page. Packages that npm does not "
+        "have yet come from its registry; if that cannot be reached, it says so after "
+        "a minute or two."
+    )
+    path = export_web(
+        translator,
+        options.web,
+        quantize=options.quantize,
+        source_length=options.source_length or SOURCE_LENGTH,
+        overwrite=options.overwrite,
+        metadata=origin(options, "float32"),
+    )
+    _try_out(path / MODEL, translator, text, options)
+    print("\nTo use it, from this machine or any server of files:")
+    print(
+        f"  python -m http.server --bind 127.0.0.1 --directory {shlex.quote(str(path))}"
+    )
+    print("and open http://127.0.0.1:8000 in a browser.")
+    return path
+
+
+def _for_litert(options: ExportOptions) -> tuple[Translator, str | None]:
+    """The translator in the type that LiteRT computes in, and a text to try it on."""
+    translator = load_translator(options, "float32")
+    if options.n_best is not None:
+        translator = translator.with_search(n_best=options.n_best)
+    can_run = importlib.util.find_spec("keras_luong_edge") is not None
+    return translator, check_text(options) if can_run else None
+
+
+def _try_out(
+    path: Path, translator: Translator, text: str | None, options: ExportOptions
+) -> None:
+    """Says how large the file is, and compares it with the run."""
+    about = f"{path}, {path.stat().st_size / 1e6:.1f} MB"
+    if text is None:
+        print(f"{about}. It was not tried out, which needs keras-luong-edge.")
+        return
+    from keras_luong_edge import EdgeTranslator  # a distribution of its own
+
+    found = EdgeTranslator(path).translate([text])[0].text
+    _compare(path, translator, text, found, exact=options.quantize is None)
+    print(f"{about}: {text!r} -> {found!r}")
 
 
 def check_text(options: ExportOptions) -> str:

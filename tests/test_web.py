@@ -1,0 +1,447 @@
+"""The page's modules read what Python reads, in Node.js; and the folder is written."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from odd_rows import ROWS
+from small_translator import SENTENCES, sentencepiece_translator, to_bytes
+from test_hostile import hostile
+from web_page import WEB, ask, node, packed
+
+from keras_luong.evaluation.alignment.words import CONTROLS, merge_weights, words_of
+from keras_luong.export import web
+from keras_luong.text.normalization import NORMALIZATIONS
+from keras_luong.text.sentencepiece_tokenizer import SentencePieceTokenizer
+from keras_luong.text.word_tokenizer import WordTokenizer
+
+edge = pytest.importorskip("keras_luong_edge")
+sys.path.append(str(WEB.parent / "edge" / "tests"))
+
+from edge_files import LEFT_OUT, with_archive, with_metadata  # noqa: E402
+
+from keras_luong_edge.source import read_text  # noqa: E402
+from keras_luong_edge.tokenizers import TOKENIZERS, SpecialIds  # noqa: E402
+
+FORMAT_1 = WEB.parent / "edge" / "tests" / "format1" / "model.tflite"
+PROSE = [
+    "Der Fluß fließt über die Brücke, und zwei Hunde spielen im Gras.",
+    "Ein Mann in einem blauen Hemd steht auf einer Leiter und putzt ein Fenster.",
+    "Zwei junge, weiße Männer sind im Freien in der Nähe vieler Büsche.",
+    "½ Liter kostet 3,50 €; der ﬁnale Preis beträgt １２ €.",
+    "我喜歡吃蘋果。 ça va? naïve café",
+]
+LETTERS = "aeßü▁ \u3000\u00a0\u200b\u0301ﬁ½１Ω漢가\U0001f600\0\ufeff\ufffd"
+
+
+def mixed(rng):
+    """Prose with letters exchanged, so that much is nearly known."""
+    text = rng.choice(PROSE) * rng.randrange(1, 4)
+    letters = (rng.choice(LETTERS) if rng.random() < 0.15 else x for x in text)
+    return "".join(letters)
+
+
+def strings(count):
+    """Hostile strings, odd ones, and prose with something odd in it."""
+    rng = random.Random(count)
+    odd = [line[:4000] for row in ROWS.values() for line in row.lines or []]
+    while len(odd) < count:
+        odd.append(hostile(rng)[:4000] if len(odd) % 2 else mixed(rng).encode())
+    return odd[:count]
+
+
+def lists_of_ids(size, count):
+    """Ids of any kind, special ones and unknown ones too."""
+    rng = random.Random(size)
+    numbers = [0, 1, 2, 3, size, size + 9]
+    return [
+        [
+            rng.choice(numbers) if rng.random() < 0.3 else rng.randrange(size)
+            for _ in range(rng.randrange(12))
+        ]
+        for _ in range(count)
+    ]
+
+
+@pytest.fixture(scope="module")
+def pieces():
+    """A SentencePiece model of prose, whatever its rule."""
+    corpus = [*PROSE, *(" ".join(x.split()[::-1]) for x in PROSE)] * 3
+    return SentencePieceTokenizer.train(corpus, vocab_size=300)
+
+
+def compare(kind, model, texts, ids):
+    """The tokenizer in JavaScript with that of the edge runtime, on all of them."""
+    python = TOKENIZERS[kind](model, SpecialIds())
+    read = [text.decode("utf-8", "replace") for text in texts]
+    question = {
+        "model": {"kind": kind, "model": packed(model)},
+        "texts": [packed(text.encode()) for text in read],
+        "ids": ids,
+    }
+    found = ask("tokenize", question)
+    expected = [python.encode(text) for text in read]
+    for text, ours, theirs in zip(read, found["encoded"], expected, strict=True):
+        assert ours == theirs, repr(text[:200])
+    assert found["pieces"] == [python.pieces(row) for row in expected]
+    assert found["decoded"] == [python.decode(row) for row in ids]
+    return expected
+
+
+@pytest.mark.parametrize("rule", NORMALIZATIONS)
+def test_pieces_are_pythons(pieces, rule):
+    model = pieces.with_normalization(rule).model
+    found = compare(
+        "sentencepiece", model, strings(150), lists_of_ids(pieces.vocab_size, 300)
+    )
+    assert len({i for row in found for i in row}) > 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["identity", "nmt_nfkc"])
+def test_pieces_of_ten_thousand_strings_are_pythons(pieces, rule):
+    model = pieces.with_normalization(rule).model
+    compare(
+        "sentencepiece", model, strings(10_000), lists_of_ids(pieces.vocab_size, 5_000)
+    )
+
+
+def test_words_are_pythons():
+    words = ["der", "Hund", "\ufeffa", "\u00a0", "ist\u2028", "</S>", "漢字", "a\0b"]
+    model = WordTokenizer(words)._to_bytes()
+    rng = random.Random(0)
+    mine = [
+        rng.choice([" ", "\n", "\x1c", "\u3000"]).join(rng.choices(words, k=9)).encode()
+        for _ in range(200)
+    ]
+    found = compare("word", model, mine + strings(300), lists_of_ids(12, 300))
+    assert {i for row in found for i in row} == {1, *range(4, 12)}
+
+
+def model_of_another_maker(folder, **options):
+    """What the library's own training does not make, and its tokenizer takes."""
+    import sentencepiece
+
+    (folder / "text").write_text("\n".join(PROSE * 20), encoding="utf-8")
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(folder / "text"),
+        model_prefix=str(folder / "m"),
+        vocab_size=400 if "byte_fallback" in options else 120,
+        hard_vocab_limit=options.get("model_type") == "bpe",
+        pad_id=0,
+        unk_id=1,
+        bos_id=2,
+        eos_id=3,
+        minloglevel=2,
+        **options,
+    )
+    return (folder / "m.model").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"unk_surface": " ? "},
+        {"add_dummy_prefix": False},
+        {"remove_extra_whitespaces": False},
+    ],
+)
+def test_models_of_other_makers(options, tmp_path):
+    model = model_of_another_maker(tmp_path, **options)
+    compare("sentencepiece", model, strings(200), lists_of_ids(90, 300))
+
+
+@pytest.mark.parametrize(
+    "options, reason",
+    [
+        ({"model_type": "bpe"}, "is no unigram model"),
+        ({"user_defined_symbols": "Hund"}, "“Hund” is user-defined"),
+        ({"byte_fallback": True}, "is user-defined or a byte"),
+        ({"treat_whitespace_as_suffix": True}, "pieces end with spaces"),
+    ],
+)
+def test_models_that_are_split_otherwise_are_refused(options, reason, tmp_path):
+    model = model_of_another_maker(tmp_path, **options)
+    path = with_metadata(FORMAT_1, tmp_path / "known.tflite", source_length=13)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with_archive(path, tmp_path / "x.tflite", {**members, "source.spm": model})
+    (found,) = ask("archive", [str(tmp_path / "x.tflite")])
+    assert_matches(found["error"], reason)
+
+
+def test_what_is_read_of_a_text(pieces):
+    model = pieces.model
+    most = 12
+    source = TOKENIZERS["sentencepiece"](model, SpecialIds())
+    contents = edge.archive.Contents({}, source, source, SpecialIds(), most, None, 64)
+    texts = [*SENTENCES, *strings(300), "a\ud800b", "\udfff", "\ufeff", "a" * 769]
+    texts += ["\u3000", "\x1c\x85 ", " " * 900 + "der", "漢" * 256, "漢" * 257]
+    question = {
+        "model": {"kind": "sentencepiece", "model": packed(model)},
+        "maxSourceLength": most,
+        "texts": [x if isinstance(x, str) else {"bytes": packed(x)} for x in texts],
+    }
+    found = ask("read", question)
+    expected = [read_text(text, contents)._asdict() for text in texts]
+    assert found == expected
+    for name in ("truncated", "empty"):
+        assert {answer[name] for answer in found} == {True, False}
+
+
+def test_words_of_pieces_are_pythons():
+    rng = random.Random(2)
+    kinds = ["▁", "▁a", "b", "▁▁", "c▁d", "▁▁e", "</s>", "<s>", "<unk>", "Hund"]
+    lists = [rng.choices(kinds, k=rng.randrange(9)) for _ in range(300)]
+    lists += [rng.choices(kinds[-4:], k=5) for _ in range(20)]
+    for tokens, words in zip(lists, ask("words", lists), strict=True):
+        expected = [
+            {"text": x.text, "start": x.tokens.start, "stop": x.tokens.stop}
+            for x in words_of(tokens)
+        ]
+        assert words == expected
+
+
+def test_attention_between_words_is_pythons():
+    rng, numbers = random.Random(3), np.random.default_rng(3)
+    translations, expected = [], []
+    for _ in range(50):
+        source, target = (
+            [*rng.choices(["▁", "▁a", "b", "c"], k=rng.randrange(1, 7)), "</s>"]
+            for _ in range(2)
+        )
+        weights = numbers.dirichlet(np.ones(len(source)), len(target))
+        translations.append(
+            {"tokens": target, "sourceTokens": source, "alignment": weights.tolist()}
+        )
+        rows, columns = (
+            [x.text not in CONTROLS for x in words_of(y)] for y in (target, source)
+        )
+        expected.append(merge_weights(weights, source, target)[rows][:, columns])
+    for found, merged in zip(ask("links", translations), expected, strict=True):
+        assert (
+            np.shape(found["weights"])[: merged.ndim] == merged.shape or not merged.size
+        )
+        np.testing.assert_allclose(found["weights"], merged, atol=1e-9)
+
+
+class TestArchives:
+    @pytest.fixture
+    def known(self, tmp_path):
+        """A file of a known length, as far as it says."""
+        return with_metadata(FORMAT_1, tmp_path / "known.tflite", source_length=13)
+
+    def test_what_it_says(self, known):
+        (found,) = ask("archive", [str(known)])
+        with zipfile.ZipFile(known) as archive:
+            assert found == {"metadata": json.loads(archive.read("keras_luong.json"))}
+
+    def test_one_that_was_packed_again(self, known, tmp_path):
+        target = tmp_path / "again.tflite"
+        target.write_bytes(b"something in front")
+        with (
+            zipfile.ZipFile(known) as archive,
+            zipfile.ZipFile(target, "a", zipfile.ZIP_DEFLATED) as other,
+        ):
+            for name in archive.namelist():
+                other.writestr(name, archive.read(name))
+            other.comment = b"PK said"
+        (found,) = ask("archive", [str(target)])
+        assert found["metadata"]["source_length"] == 13
+
+    @pytest.mark.parametrize(
+        "changes, reason",
+        [
+            ({"source_length": None}, "any length.*again with --source_length 64"),
+            (
+                {"format": 2, "library": "k 9"},
+                "format 2, written by k 9; this page.* 1",
+            ),
+            ({"format": LEFT_OUT}, "damaged.*does not say format"),
+            ({"max_source_length": LEFT_OUT}, "damaged.*not say max_source_length"),
+            ({"max_source_length": "12"}, 'damaged.*its max_source_length is "12"'),
+            ({"source_length": 12}, "damaged.*its source_length is 12"),
+            ({"bytes_per_token": None}, "damaged.*its bytes_per_token is null"),
+            ({"special_ids": {"pad": 0, "unk": 1, "bos": 2}}, "damaged.*its eos is"),
+            ({"special_ids": [0, 1, 2, 3]}, "damaged.*its pad is"),
+            ({"tokenizers": {"source": {"kind": "x"}}}, 'damaged.*of the kind "x"'),
+            ({"tokenizers": {"source": {"kind": "toString"}}}, "damaged.*of the kind"),
+        ],
+    )
+    def test_metadata_that_cannot_be(self, known, tmp_path, changes, reason):
+        path = with_metadata(known, tmp_path / "x.tflite", **changes)
+        (found,) = ask("archive", [str(path)])
+        assert_matches(found["error"], f"“x.tflite” .*{reason}")
+
+    def test_damaged_files(self, known, tmp_path):
+        content = known.read_bytes()
+        with zipfile.ZipFile(known) as archive:
+            members = {name: archive.read(name) for name in archive.namelist()}
+            place = archive.getinfo("source.spm").header_offset + 200
+        spoilt = bytearray(content)
+        spoilt[place] ^= 1
+        made = {
+            "no archive at its end": b"",
+            "archive": content[:-10],
+            "no archive": content[:1000],
+            "source.spm has other bytes": bytes(spoilt),
+        }
+        others = {
+            "no keras_luong.json": {"x": b""},
+            "JSON": {**members, "keras_luong.json": b"{"},
+            "does not say format": {**members, "keras_luong.json": b"[]"},
+            "no source.spm": {"keras_luong.json": members["keras_luong.json"]},
+            "Offset|cut off|kind": {**members, "source.spm": b"\xff" * 9},
+            "valid": {**members, "target.txt": b"\xff" * 9},
+            "SentencePiece model is empty": {**members, "source.spm": b""},
+        }
+        paths = [tmp_path / f"{i}.tflite" for i in range(len(made) + len(others))]
+        for path, spoilt in zip(paths, [*made.values(), *others.values()], strict=True):
+            if isinstance(spoilt, bytes):
+                path.write_bytes(spoilt)
+            else:
+                with_archive(known, path, spoilt)
+        found = ask("archive", list(map(str, paths)))
+        for answer, reason in zip(found, [*made, *others], strict=True):
+            assert_matches(answer["error"], f"is damaged, or no file of .*({reason})")
+
+
+def assert_matches(text, pattern):
+    with pytest.raises(ValueError, match=pattern):
+        raise ValueError(text)
+
+
+def test_the_modules_own_tests():
+    done = subprocess.run([node(), "--test"], cwd=WEB, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "# pass" in done.stdout
+
+
+def test_the_headers_that_are_documented():
+    code = "import('./headers.js').then((x) => console.log(JSON.stringify(x.HEADERS)))"
+    done = subprocess.run(
+        [node(), "-e", code], cwd=WEB, capture_output=True, check=True
+    )
+    headers = json.loads(done.stdout)
+    assert len(headers) == 5
+    documented = (WEB.parents[1] / "docs" / "web.md").read_text("utf-8")
+    for name, value in headers.items():
+        quoted = f'"{value}"' if " " in value else value
+        assert f"add_header {name} {quoted};\n" in documented
+
+
+def test_the_demo_needs_a_model(tmp_path):
+    """And says so before anything is installed."""
+    if shutil.which("make") is None:
+        pytest.skip("there is no make")
+    shutil.copy(WEB.parents[1] / "Makefile", tmp_path)
+    done = subprocess.run(
+        ["make", "web-demo"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode and "First: make demo" in done.stderr
+    assert {x.name for x in tmp_path.iterdir()} == {"Makefile"}
+
+
+def failing_npm(folder, monkeypatch):
+    """A program that fails as npm does, and says what it was asked."""
+    npm = folder / "npm"
+    npm.write_text('#!/bin/sh\necho "npm error code ENOTFOUND $*" >&2\nexit 1\n')
+    npm.chmod(0o755)
+    monkeypatch.setattr(web.shutil, "which", lambda name: str(npm))
+    return npm
+
+
+class TestFolder:
+    @pytest.fixture
+    def no_npm(self, monkeypatch):
+        monkeypatch.setattr(web.shutil, "which", lambda name: None)
+
+    @pytest.fixture
+    def translator(self):
+        return sentencepiece_translator()
+
+    def test_without_npm(self, translator, no_npm, tmp_path):
+        with pytest.raises(FileNotFoundError, match="Install Node.js 20.11 or later"):
+            web.export_web(translator, tmp_path / "site")
+        assert not list(tmp_path.iterdir())
+
+    def test_where_npm_fails(self, translator, tmp_path, monkeypatch):
+        npm = failing_npm(tmp_path, monkeypatch)
+        monkeypatch.setattr(web, "export_tflite", lambda *args: None)
+        with pytest.raises(RuntimeError, match="npm could not build .*ENOTFOUND") as e:
+            web.export_web(translator, tmp_path / "site")
+        assert list(tmp_path.iterdir()) == [npm]
+        # A registry that does not answer is not waited for as long as npm would.
+        assert "--fetch-retries=1 " in str(e.value)
+        assert "--fetch-timeout=30000" in str(e.value)
+
+    @pytest.mark.parametrize(
+        "wrong", [{"source_length": 1}, {"source_length": 0}, {"quantize": "int3"}]
+    )
+    def test_what_is_wrong_is_refused_before_npm(
+        self, translator, tmp_path, monkeypatch, wrong
+    ):
+        npm = failing_npm(tmp_path, monkeypatch)
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            web.export_web(translator, tmp_path / "site", **wrong)
+        assert list(tmp_path.iterdir()) == [npm]
+
+    @pytest.mark.parametrize("overwrite", [False, True])
+    def test_a_folder_that_is_no_page(self, translator, no_npm, tmp_path, overwrite):
+        def refuses(path):
+            with pytest.raises(FileExistsError, match=f"{path} exists and is no page"):
+                web.export_web(translator, path, overwrite=overwrite)
+
+        (tmp_path / "mine").touch()
+        refuses(tmp_path / "mine")
+        refuses(tmp_path)
+        (tmp_path / "index.html").write_text("<p>Mine")
+        refuses(tmp_path)
+        (tmp_path / "model.tflite").touch()
+        refuses(tmp_path)
+        assert len(list(tmp_path.iterdir())) == 3
+
+    def test_a_page_that_is_there(self, translator, tmp_path, monkeypatch):
+        def build(folder):
+            shutil.copy(WEB / "index.html", folder)
+
+        def export(translator, path, *args):
+            path.write_text("old" if not args[0] else args[0])
+
+        monkeypatch.setattr(web, "find_npm", lambda: "npm")
+        monkeypatch.setattr(web, "build_page", build)
+        monkeypatch.setattr(web, "export_tflite", export)
+        path = tmp_path / "site"
+        path.mkdir()  # an empty one will do
+        web.export_web(translator, path)
+        (path / "old.js").touch()
+        with pytest.raises(FileExistsError, match="site holds a page.*--overwrite"):
+            web.export_web(translator, path)
+        web.export_web(translator, path, quantize="int8", overwrite=True)
+        assert {x.name for x in path.iterdir()} == {"index.html", "model.tflite"}
+        assert (path / "model.tflite").read_text() == "int8"
+
+    def test_its_sources_are_in_the_checkout(self):
+        assert web.page_sources() == WEB and (WEB / "build.js").exists()
+
+    def test_model_and_page_lie_together(self, translator, tmp_path, monkeypatch):
+        def build(folder):
+            Path(folder, "index.html").touch()
+
+        monkeypatch.setattr(web, "find_npm", lambda: "npm")
+        monkeypatch.setattr(web, "build_page", build)
+        path = web.export_web(translator, tmp_path / "site", source_length=31)
+        assert {x.name for x in path.iterdir()} == {"index.html", "model.tflite"}
+        on_edge = edge.EdgeTranslator(path / "model.tflite")
+        assert on_edge.metadata["source_length"] == 31
+        texts = [to_bytes(text) for text in SENTENCES]
+        expected = [t.text for t in translator.translate(texts)]
+        assert [t.text for t in on_edge.translate(texts)] == expected

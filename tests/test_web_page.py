@@ -1,0 +1,485 @@
+"""The page in Chromium says what Python says, to anybody, on any screen, offline too.
+
+`KERAS_LUONG_WEB_RUN` names a trained run, and `KERAS_LUONG_WEB_TEXT` a file of
+sentences, for the test of a real model; else it is the run of `make demo` and its test
+set.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import run
+from odd_rows import ROWS
+from small_translator import (
+    SENTENCES,
+    sentencepiece_translator,
+    to_bytes,
+    word_translator,
+    written_run,
+)
+from test_hostile import hostile
+from web_page import WEB, Quiet, address, built_page, drive, packed, served
+
+import keras_luong
+from keras_luong import BeamSearch, export_tflite
+from keras_luong.evaluation.alignment.words import merge_weights
+from keras_luong.files import read_lines
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*max_source_length"),
+]
+edge = pytest.importorskip("keras_luong_edge")
+pytest.importorskip("ai_edge_litert.interpreter")
+sys.path.append(str(WEB.parent / "edge" / "tests"))
+
+from edge_files import too_new, with_graph  # noqa: E402
+
+ROOT = WEB.parents[1]
+SAID = "the red dog"
+LENGTH = 31
+GROWTH = 15  # megabytes
+LARGEST = 100_000  # bytes of the page, but for LiteRT's files and the model
+HOSTILE = 2_000
+SAYS = 8  # words of each translation, at least
+FAINTEST = 0.05  # attention that has a line
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    return built_page(tmp_path_factory.mktemp("page"))
+
+
+@pytest.fixture(scope="module")
+def translator():
+    """Untrained, and it says at least eight words to everything, in three ways."""
+    translator = sentencepiece_translator()
+    tokenizer = translator.tokenizers
+    pieces = [p.decode() for p in tokenizer.pieces(range(40)).numpy()]
+    words = [i for i, p in enumerate(pieces) if p.startswith("▁") and p != "▁"]
+    others = set(range(40)) - {0, 2, 3, *words}
+    return translator.with_search(
+        n_best=3, min_length=SAYS, max_length=SAYS + 1, forbidden=tuple(sorted(others))
+    )
+
+
+@pytest.fixture(scope="module")
+def site(page, translator, tmp_path_factory):
+    """The folder of a page with a tiny model."""
+    path = tmp_path_factory.mktemp("site") / "site"
+    shutil.copytree(page / "dist", path)
+    settings = {"run": {"settings": {"source": "en", "target": "de"}}}
+    model = path / "model.tflite"
+    export_tflite(translator, model, source_length=LENGTH, metadata=settings)
+    pieces = sentencepiece_translator().with_search(n_best=3)
+    export_tflite(pieces, path / "pieces.tflite", source_length=LENGTH)
+    words = word_translator(BeamSearch(3, n_best=3, max_length=6))
+    export_tflite(words, path / "words.tflite", source_length=11)
+    export_tflite(translator, path / "any.tflite")
+    export_tflite(translator, path / "long.tflite", source_length=1000)
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(site):
+    with served(site) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def on_edge(site):
+    return edge.EdgeTranslator(site / "model.tflite")
+
+
+def compare(answers, expected, tolerance=1e-3):
+    """All that was found in the browser, with all that Python found."""
+    for found, hypotheses in zip(answers, expected, strict=True):
+        assert [x["text"] for x in found] == [x.text for x in hypotheses]
+        for one, other in zip(found, hypotheses, strict=True):
+            assert one["tokens"] == other.tokens
+            assert one["sourceTokens"] == other.source_tokens
+            assert one["truncated"] == other.truncated
+            assert one["score"] == pytest.approx(other.score, abs=tolerance)
+            alignment = np.reshape(one["alignment"], other.alignment.shape)
+            np.testing.assert_allclose(alignment, other.alignment, atol=tolerance)
+
+
+@pytest.mark.parametrize("model", ["pieces.tflite", "words.tflite"])
+def test_hostile_strings(model, page, server, site):
+    rng = random.Random(4)
+    texts = [to_bytes(text) for text in SENTENCES]
+    texts += [line for row in ROWS.values() for line in row.lines or []]
+    texts += [hostile(rng)[:20_000] for _ in range(HOSTILE - len(texts))]
+    packs = [packed(text) for text in texts]
+    found = drive(page, "worker", server, model=model, texts=packs)
+    expected = edge.EdgeTranslator(site / model).translate(texts, n_best=True)
+    compare(found["answers"], expected)
+    # What is read, as the models are untrained, and say what they like.
+    assert len({tuple(x[0].source_tokens) for x in expected}) > 50
+    assert max(map(len, expected)) > 1 and any(x[0].truncated for x in expected)
+
+
+def test_what_stands_on_the_page(page, server, on_edge):
+    texts = [
+        SAID,
+        "",
+        "  \u3000",
+        f"{SAID}\n\nthe cat is in the house\n",
+        "the " * 99,
+        "the " * 99 + f"\n{SAID}",
+        "\ufeffthe\x00dog \U0001f600",
+        "<b>the</b> &amp; dog",
+    ]
+    said = drive(page, "texts", server, texts=texts)
+    for text, found in zip(texts, said["found"], strict=True):
+        lines = text.split("\n")
+        assert found["lines"] == [x.text for x in on_edge.translate(lines)]
+        cut = [x.truncated for x in on_edge.translate(lines)]
+        assert found["cut"] == cut
+        assert ("longer than the model reads" in found["note"]) == any(cut)
+    (hypotheses,) = on_edge.translate(texts[-1:], n_best=True)
+    assert said["choices"] == [x.text for x in hypotheses]
+    assert said["title"] == "English to German"
+    assert not [x for x in said["said"] if x.startswith("error")]
+    assert {x.startswith(address(server)) for x in said["requests"]} == {True}
+
+
+def test_a_page_of_the_command(page, tmp_path):
+    """`keras-luong export --web`, as far as it is not the page's tests'."""
+    path = written_run(tmp_path / "run", sentencepiece_translator()).path
+    folder = run("export", path, "--web", tmp_path / "site", "--check", SAID)
+    built = {x.relative_to(page / "dist") for x in (page / "dist").rglob("*")}
+    here = {x.relative_to(folder) for x in folder.rglob("*")}
+    assert here == {*built, Path("model.tflite")}
+    with pytest.raises(FileExistsError, match="--overwrite"):
+        run("export", path, "--web", folder, "--check", SAID)
+    with served(folder) as server:
+        said = drive(page, "texts", server, texts=[SAID])
+    translator = edge.EdgeTranslator(folder / "model.tflite")
+    assert translator.metadata["source_length"] == 64 and translator.n_best == 3
+    (hypotheses,) = translator.translate([SAID], n_best=True)
+    assert said["choices"] == [x.text for x in hypotheses]
+
+
+def test_the_demo(page, tmp_path):
+    """`make web-demo`, in an environment that is there: page and model are served."""
+    if shutil.which("make") is None:
+        pytest.skip("there is no make")
+    run_dir = written_run(tmp_path / "runs" / "demo", sentencepiece_translator()).path
+    record = json.loads((run_dir / "run.json").read_text("utf-8"))
+    (run_dir / "run.json").write_text(json.dumps({**record, "sample": SAID}))
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for name in ("pyproject.toml", "export/edge/pyproject.toml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    programs = {"python": "", "keras-luong": "-m keras_luong_command"}
+    for name, module in programs.items():
+        program = tmp_path / ".venv" / "bin" / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} -u {module} "$@"\n')
+        program.chmod(0o755)
+    (tmp_path / ".venv" / "installed").touch()
+    paths = [str(ROOT), str(WEB.parent / "edge")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    with subprocess.Popen(
+        ["make", "web-demo", "PORT=0"],
+        cwd=tmp_path,
+        env=env,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            said = ""
+            for line in process.stdout:
+                said += line
+                if line.startswith("Serving HTTP"):
+                    break
+            port = line.split(" port ")[1].split()[0]
+            for name in ("", "model.tflite", "worker.js"):
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/{name}") as got:
+                    assert got.status == 200
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+    assert "int8" in said
+
+
+def test_the_modules_own_tests_with_npms_packages(page):
+    done = subprocess.run(["npm", "test"], cwd=page, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "# skipped 0" in done.stdout
+
+
+def test_types(page):
+    done = subprocess.run(["npm", "run", "check"], cwd=page, capture_output=True)
+    assert done.returncode == 0, done.stdout.decode()
+
+
+def test_how_much_is_loaded(page):
+    dist = page / "dist"
+    sizes = {x.name: x.stat().st_size for x in dist.iterdir() if x.is_file()}
+    licences = {"LICENSE.txt", "THIRD_PARTY.txt"}
+    assert licences < sizes.keys()
+    total = sum(size for name, size in sizes.items() if name not in licences)
+    assert 0 < total < LARGEST, sizes
+
+
+def test_keyboard_alone(page, server, on_edge):
+    found = drive(page, "keyboard", server, text=SAID)
+    (hypotheses,) = on_edge.translate([SAID], n_best=True)
+    first, second, *_ = (x.text for x in hypotheses)
+    assert found["best"] == [first] and found["second"] == [second]
+    words = SAID.split()
+    steps = [at for _, at in found["steps"]]
+    start, to_choices, down, tab, end, left, to_target, right, alt, *rest = steps
+    assert (start, to_choices, down) == ("source", "0", "1")
+    assert tab.startswith(f"{words[0]}: “{words[0]}” was looked at by ")
+    assert end.startswith(f"{words[2]}: ") and left.startswith(f"{words[1]}: ")
+    assert to_target.startswith("{0}: “{0}” looked at ".format(second.split()[0]))
+    assert right == f"{second.split()[1]}: {found['caption']}" == alt
+    assert rest[-3:] == ["file", "url", "source"]  # where one goes on, once it is open
+    assert "nowhere.tflite” cannot be loaded: the server says 404" in found["error"]
+    assert "“model.tflite” is still in use" in found["error"]
+
+
+def test_a_telephone(page, server):
+    found = drive(page, "phone", server, text="the red dog is in the house")
+    assert found["width"] == 360  # nothing to be scrolled sideways
+    for name in ("source", "target"):
+        assert 0 <= found[name]["left"] and found[name]["right"] <= 360
+    assert found["source"]["bottom"] <= found["target"]["top"]
+    source, target = found["words"]
+    assert source["right"] < target["left"]  # one column beside the other
+    assert found["fontSize"] >= 16  # else telephones magnify the page
+    assert min(found["heights"]) >= 24
+    assert " looked at " in found["caption"]
+
+
+def test_a_word_without_an_end(page, server):
+    text = f"{'dogcat' * 300} " + "d\u0338\u0321\u0359" * 300
+    found = drive(page, "endless", server, text=text)
+    assert all(len(word) <= 31 for word in found["words"])
+    assert min(found["widths"]) > 100 and max(found["heights"]) < 1000
+
+
+def test_lines_and_shading(page, server, on_edge):
+    """Drawn as the attention is that Python has, and lit under the pointer."""
+    found = drive(page, "figure", server, text=SAID, word=2)
+    (best,) = on_edge.translate([SAID])
+    merged = merge_weights(best.alignment, best.source_tokens, best.tokens)
+    said = best.text.split()
+    weights = merged[: len(said), : len(SAID.split())]  # without the ends
+    drawn = {(x["target"], x["source"]): x for x in found["lines"]}
+    assert set(drawn) == set(zip(*np.nonzero(weights >= FAINTEST), strict=True))
+    assert len(drawn) > 3
+    for place, line in drawn.items():
+        assert line["weight"] == pytest.approx(weights[place], abs=2e-3)
+        assert line["isLong"] and line["isBright"] == (place[0] == 2)
+    np.testing.assert_allclose(found["shading"], weights[2], atol=2e-3)
+    assert len(set(found["colors"])) > 1
+    assert found["caption"].startswith(f"“{said[2]}” looked at ")
+    assert found["languages"] == ["en"] * 3 + ["de"] * len(said)
+    assert found["order"] == ["others", "attention"]
+
+
+def test_unknown_words_are_those_of_the_text(page, server):
+    found = drive(page, "figure", server, text="the ω dog", word=0)
+    assert found["words"] == ["the", "⁇", "dog"]
+
+
+def test_several_lines(page, server, site):
+    sentences = [f"the {x} dog" for x in ("red", "blue", "in", "is", "under", "tree")]
+    text, added = "\n".join(sentences), "the house"
+    model = "model.tflite"
+    found = drive(page, "lines", server, text=text, added=added, model=model)
+    on_edge = edge.EdgeTranslator(site / model)
+    expected = on_edge.translate([*sentences, added], n_best=True)
+    best = [x[0].text for x in expected]
+    assert len({*best}) > 2 and found["all"] == best[:-1]
+    done = [[x["text"] for x in y["lines"] if x["isDone"]] for y in found["snapshots"]]
+    assert {len(x) for x in done} > {1, len(sentences) - 1}  # not all at once
+    opacities = {
+        x["opacity"] for y in found["snapshots"] for x in y["lines"] if x["isDone"]
+    }
+    assert opacities == {"1"}
+    *others, second = found["second"]
+    assert others == best[:-2] and second == expected[-2][1].text
+    assert found["elsewhere"] == "0" and found["back"] == "1"
+    assert found["without"] == found["second"]
+    assert found["directions"] == ["auto"] * (len(sentences) + 1)
+    all_said, new = (x.split("\n") for x in found["spoken"])
+    assert all_said == best[:-1]
+    assert set(new) <= {second, best[-1]} and len(new) < len(all_said)
+
+
+def test_manners(page, server):
+    found = drive(page, "manners", server, text=SAID)
+    assert found["rings"] == ["none", "solid"]
+    assert found["isTextKept"]
+    assert found["failed"]["state"].startswith("model.tflite, ")
+    assert "“bad.tflite” is damaged" in found["failed"]["error"]
+    assert "“model.tflite” is still in use." in found["failed"]["error"]
+    assert found["later"] == {"state": found["failed"]["state"], "isWrong": False}
+    assert not found["isWrong"]
+
+
+def test_addresses_of_files(page, server):
+    queries = {
+        "?model=http://[": "“http://[” is not the address of a file",
+        "?model=100%25.tflite": "“100%.tflite” cannot be loaded: the server says 40",
+        "?model=https://example.org/x": "“https://example.org/x” cannot be loaded. It",
+        "?model=words.tflite": None,
+    }
+    found = drive(page, "addresses", server, queries=[*queries])
+    *wrong, right = found
+    for said, reason in zip(wrong, queries.values(), strict=False):
+        assert said["error"].startswith(reason) and said["isOpen"]
+        assert said["state"] == "There is no model."
+    assert right["error"] is None and right["state"].startswith("words.tflite, ")
+
+
+class OnlyGet(Quiet):
+    """A server that does not know HEAD."""
+
+    def do_HEAD(self):
+        self.send_error(405)
+
+
+def test_folders_and_servers_that_lack_something(page, site, tmp_path):
+    with served(site, OnlyGet) as server:
+        (found,) = drive(page, "addresses", server, queries=[""])
+    assert found["state"].startswith("model.tflite, ") and found["error"] is None
+    shutil.copytree(page / "dist", tmp_path / "site")
+    with served(tmp_path / "site") as server:
+        (found,) = drive(page, "addresses", server, queries=[""])
+    assert found["state"].startswith("Drop a .tflite file") and found["isOpen"]
+    (tmp_path / "site" / "worker.js").unlink()
+    shutil.copy(site / "model.tflite", tmp_path / "site")
+    with served(tmp_path / "site") as server:
+        (found,) = drive(page, "addresses", server, queries=[""])
+    assert "(worker.js) cannot be loaded" in found["error"]
+
+
+def test_axe_finds_nothing(page, server):
+    found = drive(page, "axe", server, text=SAID)
+    assert len(found) == 6
+    assert {x["state"]: x["violations"] for x in found} == {
+        x["state"]: [] for x in found
+    }
+    assert min(x["passes"] for x in found) > 20
+
+
+def test_the_policy_holds(page, server):
+    with served(page / "dist") as other:
+        found = drive(page, "policy", server, text=SAID, other=address(other))
+        assert other.asked == []
+    assert {x.startswith(address(server)) for x in found["requests"][:-1]} == {True}
+    assert found["image"] == "refused"
+    for where in ("page", "worker"):
+        said = found[where]
+        assert set(said) == {"fetch", "eval", "socket"}
+        assert "allowed" not in said.values()
+        assert "Content Security Policy" in said["eval"]
+
+
+def test_without_a_network(page, site, on_edge):
+    with served(site) as server:
+        found = drive(page, "offline", server, server.close, text=SAID)
+    expected = [x.text for x in on_edge.translate([SAID])]
+    assert found["before"] == found["after"] == expected
+    assert found["isIsolated"]  # by the service worker's headers
+
+
+def test_without_a_network_after_an_update(page, site, on_edge, tmp_path):
+    """One visit of a new release is enough, with the model that an old one loaded."""
+    folder = tmp_path / "site"
+    shutil.copytree(site, folder)
+    with served(folder) as server:
+        found = drive(
+            page, "update", server, server.close, text=SAID, folder=str(folder)
+        )
+    assert set(found["before"]) <= set(found["after"])
+    assert "/model.tflite" in found["after"]
+    assert found["lines"] == [x.text for x in on_edge.translate([SAID])]
+
+
+def test_files_that_are_dropped(page, server, site, on_edge, tmp_path):
+    content = (site / "model.tflite").read_bytes()
+    newer = with_graph(site / "model.tflite", tmp_path / "newer.tflite", too_new)
+    files = {
+        "any.tflite": (site / "any.tflite").read_bytes(),
+        "empty.tflite": b"",
+        "cut.tflite": content[: len(content) // 2],
+        "page.html": b"<!doctype html>",
+        "spoilt.tflite": bytes(99) + content[99:],
+        "newer.tflite": newer.read_bytes(),
+        "words.tflite": (site / "words.tflite").read_bytes(),
+    }
+    packs = [{"file": name, "content": packed(x)} for name, x in files.items()]
+    found = drive(page, "drops", server, text=SAID, files=packs)
+    *wrong, last = found
+    reasons = [
+        "“any.tflite” takes sources of any length.*again with --source_length 64",
+        "“empty.tflite” is damaged, or no file of keras-luong export: it has no",
+        "“cut.tflite” is damaged",
+        "“page.html” is damaged",
+        r"LiteRT.js [\d.]+ cannot run the graph of “spoilt.tflite”: Failed to load",
+        r"LiteRT.js .* graph of “newer.tflite”: Didn't find op .*'99'",
+    ]
+    for said, reason in zip(wrong, reasons, strict=True):
+        with pytest.raises(ValueError, match=reason):
+            raise ValueError(said["error"])
+        assert said["state"].startswith("model.tflite, ")
+        assert said["lines"] == [x.text for x in on_edge.translate([SAID])]
+    assert last["error"] is None and "words.tflite" in last["state"]
+    expected = edge.EdgeTranslator(site / "words.tflite").translate([SAID])
+    assert last["lines"] == [x.text for x in expected]
+
+
+def test_five_hundred_in_a_row(page, server):
+    """Each has 0.1 MB of attention, which nothing frees but the page."""
+    model = "long.tflite"
+    found = drive(page, "memory", server, text=SAID, times=500, model=model)
+    print("megabytes:", *map(round, found["used"]))
+    _, _, before, *_, after = found["used"]
+    assert after - before < GROWTH
+    assert found["lines"][0]
+
+
+def trained():
+    """A trained run, and sentences for it."""
+    # One that is empty counts as none.
+    path = Path(os.environ.get("KERAS_LUONG_WEB_RUN") or ROOT / "runs" / "demo")
+    text = Path(os.environ.get("KERAS_LUONG_WEB_TEXT") or path / "test.en")
+    if not (path / "run.json").is_file() or not text.is_file():
+        pytest.skip("there is no trained run")
+    return path, text
+
+
+@pytest.mark.parametrize("quantize", [None, "int8"])
+def test_a_trained_model(quantize, page, site, server):
+    path, text = trained()
+    sentences = [line for line, _ in zip(read_lines(text), range(200), strict=False)]
+    translator = keras_luong.load(path)
+    model = site / "trained.tflite"
+    widest = translator.with_search(n_best=2)
+    export_tflite(widest, model, quantize=quantize, source_length=64)
+    packs = [packed(sentence.encode()) for sentence in sentences]
+    found = drive(page, "worker", server, model=model.name, texts=packs)["answers"]
+    expected = edge.EdgeTranslator(model).translate(sentences, n_best=True)
+    # WebAssembly rounds products of integers otherwise.
+    compare(found, expected, 0.05 if quantize else 1e-3)
+    if quantize is None:
+        texts = [hypotheses[0]["text"] for hypotheses in found]
+        assert texts == [x.text for x in translator.translate(sentences)]
