@@ -34,6 +34,25 @@ def test_a_command(words, capsys):
     assert parsed is None or parsed[0] == words.split()[0]
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_what_is_linked_is_there(document):
+    text = re.sub(r"```.*?```", "", document.read_text("utf-8"), flags=re.S)
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    for link in (x for x in links if not re.match("https?:|mailto:", x)):
+        path, _, heading = link.partition("#")
+        target = (document.parent / path).resolve() if path else document
+        assert target.exists(), link
+        if heading:
+            assert heading in headings(target), link
+
+
+def headings(document):
+    """What links to a document's headings say."""
+    titles = re.findall(r"^#+ (.*)$", document.read_text("utf-8"), re.M)
+    plain = (re.sub(r"[^\w\- ]", "", title.lower()) for title in titles)
+    return {title.replace(" ", "-") for title in plain}
+
+
 def test_there_are_many():
     assert len(list(commands())) > 20
 
