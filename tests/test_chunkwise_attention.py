@@ -213,6 +213,7 @@ def test_mixed_precision(dtype, tolerance):
     checks.check_half_precision(make, dtype, tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_int8(tmp_path):
     checks.check_quantized(make(), tmp_path)

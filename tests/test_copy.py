@@ -314,6 +314,7 @@ def trained(directory, **changes):
     return directory / "run"
 
 
+@pytest.mark.slow
 def test_names_that_no_target_had_are_copied(tmp_path, capsys):
     path = trained(tmp_path, copy=True)
     translator = kl.load(path)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from leave_slow import slow_but
 
 pytest.importorskip("matplotlib").use("agg")
 
@@ -39,7 +40,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", slow_but(QUICK, "captions", "custom_score", "sorting"))
 def test_runs_and_draws(name, tmp_path):
     example(name).main(**QUICK[name])
     (picture,) = tmp_path.iterdir()

@@ -211,6 +211,7 @@ def test_mixed_precision(dtype, tolerance):
     checks.check_half_precision(make, dtype, tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("score", slow_but(["dot", "concat"], "concat"))
 def test_int8(score, tmp_path):
