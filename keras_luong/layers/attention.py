@@ -26,6 +26,7 @@ from keras_luong.layers.cells import draw_noise, dropped
 from keras_luong.layers.memory import Memory as Memory
 from keras_luong.layers.memory import blanked as blanked
 from keras_luong.layers.memory import make_memory as make_memory
+from keras_luong.layers.memory import mask_of
 from keras_luong.layers.normalizers import (
     Normalizer,
     get_normalizer,
@@ -231,7 +232,8 @@ class LuongAttention(Quantizable, AttentionCall):
 
         Args:
             value: Encoder states [B, S, Hv], or [B, h, w, Hv] with S = h w.
-            mask: bool [B, S] (or [B, h, w]), True at words; all of them by default.
+            mask: bool [B, S] (or [B, h, w]), True at words; the value's own Keras mask
+                by default.
             key: What to score against, if not `value`: [B, S, Hk].
 
         Returns:
@@ -247,7 +249,8 @@ class LuongAttention(Quantizable, AttentionCall):
                 "and models of your own. In a functional model call the attention "
                 f"itself, on query and value. Received: value={value}"
             )
-        value, mask = flattened(value, 1, 1), flattened(mask, 1, 0)
+        mask = flattened(mask_of(value, mask), 1, 0)
+        value = flattened(value, 1, 1)
         key = value if key is None else flattened(key, 1, 1)
         if mask is not None:  # its gradient would be NaN where padding is
             key = blanked(key, mask)

@@ -17,11 +17,11 @@ from keras import ops
 from keras_luong.checks import check_size
 from keras_luong.compat import (
     UncastLayer,
-    get_keras_mask,
     output_spec,
     serialize_shared,
 )
 from keras_luong.layers.decoder_cell import DecoderCell
+from keras_luong.layers.memory import mask_of
 from keras_luong.layers.recurrence import Mode
 from keras_luong.types import Shape, Tensor
 
@@ -237,8 +237,7 @@ class FirstStates(UncastLayer):
     ) -> list[Tensor]:
         """See `CellWithMemory.first_states`."""
         cell = self.cell.cell
-        if mask is None:  # Keras fills it in only where there is no other tensor
-            mask = keras.tree.map_structure(get_keras_mask, memory)
+        mask = mask_of(memory, mask)  # which a cast leaves behind
         memory = keras.tree.map_structure(
             lambda x: ops.cast(x, cell.compute_dtype), memory
         )

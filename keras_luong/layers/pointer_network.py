@@ -18,7 +18,7 @@ from keras_luong.layers.attention import LuongAttention, arguments_of
 from keras_luong.layers.decoder import InputFeedingDecoder
 from keras_luong.layers.decoder_cell import DecoderCell
 from keras_luong.layers.local_attention import LocalAttention
-from keras_luong.layers.memory import Memory
+from keras_luong.layers.memory import Memory, mask_of
 from keras_luong.layers.normalizers import masked_softmax
 from keras_luong.types import Shape, Tensor
 
@@ -171,13 +171,14 @@ class PointerNetwork(UncastLayer):
 
         Args:
             memory: As of a call; likewise the others.
-            memory_mask: bool [B, S].
+            memory_mask: bool [B, S]; the memory's own Keras mask by default.
             inputs: [B, S, E].
             initial_state: List of [B, H].
 
         Returns:
             The memory and the first state, [B, 1, ...].
         """
+        memory_mask = mask_of(memory, memory_mask)
         memory = ops.convert_to_tensor(memory)
         self._check(None, memory, memory_mask, inputs)
         if not self.built:
