@@ -12,6 +12,7 @@ from keras_luong.layers import (
     InputFeedingDecoderCell,
     LuongAttention,
     MonotonicAttention,
+    MultiHeadLuongAttention,
 )
 from keras_luong.models.cho import ChoDecoderCell
 
@@ -25,6 +26,7 @@ RECURRENT = [rng.normal(size=(2, UNITS)).astype("float32") for _ in "hc"]
 
 CELLS = {
     "ours": lambda: InputFeedingDecoderCell(UNITS, LuongAttention("general")),
+    "heads": lambda: InputFeedingDecoderCell(UNITS, MultiHeadLuongAttention(2)),
     "wrapper": lambda: AttentionWrapper(
         keras.layers.LSTMCell(UNITS), MonotonicAttention("general")
     ),

@@ -392,6 +392,16 @@ def test_steps_find_the_mask_of_the_memory_as_sequences_do(cell):
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+@pytest.mark.tensorflow
+def test_ragged_inputs_and_memories_are_refused_with_what_to_do():
+    inputs, memory = data()
+    for name, x in {"inputs": inputs, "memory": memory}.items():
+        ragged = tf.RaggedTensor.from_tensor(tf.constant(x), [x.shape[1], 2])
+        given = {"inputs": inputs, "memory": memory, name: ragged}
+        with pytest.raises(TypeError, match=rf"{name} is ragged.*to_tensor\(\).*mask"):
+            make()(**given)
+
+
 @pytest.mark.parametrize(
     "change, message",
     [

@@ -335,5 +335,7 @@ def test_errors():
         kl.PointerNetwork(cell, kl.LocalAttention())
     with pytest.raises(TypeError, match="cell must be a DecoderCell"):
         kl.PointerNetwork(keras.layers.LSTMCell(4))
+    with pytest.raises(TypeError, match="targets must be ids.*targets.dtype=float32"):
+        network()(TARGETS.astype("float32"), memory_and_state()[0])
     with pytest.raises(ValueError, match="Source length.*inputs"):
         network()(TARGETS, memory_and_state()[0], inputs=features(length=S + 1))

@@ -203,10 +203,10 @@ class CellWithMemory(UncastLayer):
 
 def _like(x, like):
     """A state [B, n] in the rank and dtype of what it was made of."""
-    shape = {1: (-1,), 2: tuple(ops.shape(x)), 3: (ops.shape(x)[0], -1, like.shape[-1])}
-    if like.dtype == "bool":
-        return ops.reshape(x, shape[len(like.shape)]) > 0.5
-    return ops.cast(ops.reshape(x, shape[len(like.shape)]), like.dtype)
+    # The one size that is not known is the length S, if it has that axis.
+    sizes = [-1 if size is None else size for size in like.shape[1:]]
+    x = ops.reshape(x, (ops.shape(x)[0], *sizes))
+    return x > 0.5 if like.dtype == "bool" else ops.cast(x, like.dtype)
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")

@@ -234,6 +234,13 @@ class PointerNetwork(UncastLayer):
         return ops.cast(x, self.compute_dtype)
 
     def _check(self, targets, memory, memory_mask, inputs):
+        if targets is not None:
+            dtype = keras.backend.standardize_dtype(targets.dtype)
+            if "int" not in dtype:
+                raise TypeError(
+                    "targets must be ids of an integer dtype. Received: "
+                    f"targets.dtype={dtype}"
+                )
         units, read = None, None
         if self.built:
             units, read = self.end.shape[-1], self.begin.shape[-1]

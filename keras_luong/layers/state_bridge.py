@@ -13,6 +13,7 @@ from keras import ops
 
 from keras_luong.checks import check_axes, check_flag, check_size
 from keras_luong.compat import serialize_shared
+from keras_luong.layers.sources import is_several
 from keras_luong.types import Shape, Tensor
 
 
@@ -80,6 +81,11 @@ class StateBridge(keras.layers.Layer):
 
     def build(self, states_shape: Sequence[Shape]) -> None:
         """Makes the kernels."""
+        if not states_shape or not is_several(states_shape):
+            raise ValueError(
+                "states must be a list of tensors [B, n], one at least. Received the "
+                f"shape {states_shape}"
+            )
         self._received: list[Any] = [shape[-1] for shape in states_shape]
         together = len(states_shape) != len(self.layers)
         for layer, size in zip(
