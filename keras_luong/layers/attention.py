@@ -103,8 +103,8 @@ class LuongAttention(Quantizable, AttentionCall):
     Returns:
         The context [B, Q, Hv]. With `return_attention_scores` then the weights, before
         dropout: [B, Q, S] (or [B, Q, h, w]), float32, or float64 under that policy.
-        With `return_logits` then the scores, of the same shape and dtype; the lowest
-        finite number where a mask is False.
+        With `return_logits` then the scores, of the same shape and dtype; -3.4e38,
+        float32's lowest number, where a mask is False.
 
     Raises:
         ValueError, TypeError: An argument is none of the above, shapes do not fit, or

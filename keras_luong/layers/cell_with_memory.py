@@ -34,6 +34,10 @@ class CellWithMemory(UncastLayer):
     dropout; here there is none. Give `keras.layers.RNN` the states that `first_states`
     makes; `stateful=True` is refused, since no batch has the memory of the one before.
 
+    `keras.models.clone_model` copies each layer alone, so that what makes the first
+    states and `keras.layers.RNN` would get a cell each, with weights of its own. To
+    copy a model use its `get_config` and `from_config`, or save and load it.
+
     Args:
         cell: A `DecoderCell` such as `InputFeedingDecoderCell` or `AttentionWrapper`.
         memory_units: Size Hv of the memory; a list of sizes for several sources.

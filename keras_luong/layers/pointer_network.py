@@ -71,8 +71,8 @@ class PointerNetwork(UncastLayer):
         training: Whether to apply dropout.
 
     Returns:
-        Logits [B, T, 1 + S], float32 (float64 under that policy): the lowest finite
-        number where the mask is False.
+        Logits [B, T, 1 + S], float32 (float64 under that policy): -3.4e38, float32's
+        lowest number, where the mask is False.
 
     Raises:
         ValueError, TypeError: An argument that is none of the above, or shapes do not
