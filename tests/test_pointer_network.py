@@ -161,7 +161,11 @@ def test_xla():
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "float64"])
+@pytest.mark.parametrize(
+    "dtype",
+    # JAX has no float64 unless it is told to.
+    ["mixed_bfloat16", pytest.param("float64", marks=pytest.mark.tensorflow)],
+)
 def test_precisions(dtype):
     exact, other = network(), network(dtype=dtype)
     memory, state = memory_and_state()
