@@ -151,6 +151,8 @@ def check_same(what: str, **sizes: int | None) -> None:
 def check_axes(**tensors: tuple[Any, ...]) -> None:
     """Raises ValueError where tensors have other axes than they must.
 
+    And TypeError where they are ragged.
+
     Args:
         **tensors: By name, (tensor or None, what each of its axes is). Axes of one name
             must have one size, where it is known; axes called None may have any, and
@@ -160,6 +162,11 @@ def check_axes(**tensors: tuple[Any, ...]) -> None:
     for name, (tensor, *axes) in tensors.items():
         if tensor is None:
             continue
+        if hasattr(tensor, "row_splits") or getattr(tensor, "ragged", False):
+            raise TypeError(
+                f"{name} is ragged. Pass {name}.to_tensor(), and a mask such as "
+                f"tf.sequence_mask({name}.row_lengths())."
+            )
         shape = tuple(tensor.shape)
         if len(shape) != len(axes):
             raise ValueError(

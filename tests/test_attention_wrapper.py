@@ -296,6 +296,8 @@ def test_a_model_around_a_users_cell_learns():
         (keras.layers.Dense(3), "Keras cell such as.*Dense"),
         ("lstm", "Keras cell such as.*'lstm'"),
         (None, "Keras cell such as.*None"),
+        (keras.layers.LSTM(8), "keras.layers.LSTMCell, say, in the place.*<LSTM name"),
+        ([keras.layers.GRU(8)], "keras.layers.LSTMCell, say, in the place.*<GRU name"),
     ],
 )
 def test_what_is_no_cell_is_named(cell, message):

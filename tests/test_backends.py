@@ -34,11 +34,12 @@ MODELS = {
     "vaswani2017-base": {"num_layers": 1, "num_heads": 2, "feedforward_units": 16},
 }
 LAYERS = (
-    "attention attention_call attention_properties cells chunkwise_attention "
-    "coverage_loss decoder docstrings encoder feeding input_feeding_cell "
+    "attention attention_call attention_properties attention_wrapper "
+    "attentional_output cell_with_memory cells chunkwise_attention coverage_loss "
+    "decoder docstrings encoder feeding input_feeding_cell "
     "local_attention location_attention losses metrics monotonic_attention "
-    "multi_head_attention normalizers pointer_generator pointer_network "
-    "quantization scores"
+    "multi_head_attention multi_source_attention normalizers pointer_generator "
+    "pointer_network quantization scores state_bridge"
 ).split()
 
 # Trains each model, saves its weights, prints losses and what it says of a batch.

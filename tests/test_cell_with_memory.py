@@ -12,6 +12,7 @@ from keras_luong.layers import (
     InputFeedingDecoderCell,
     LuongAttention,
     MonotonicAttention,
+    MultiHeadLuongAttention,
 )
 from keras_luong.models.cho import ChoDecoderCell
 
@@ -25,6 +26,7 @@ RECURRENT = [rng.normal(size=(2, UNITS)).astype("float32") for _ in "hc"]
 
 CELLS = {
     "ours": lambda: InputFeedingDecoderCell(UNITS, LuongAttention("general")),
+    "heads": lambda: InputFeedingDecoderCell(UNITS, MultiHeadLuongAttention(2)),
     "wrapper": lambda: AttentionWrapper(
         keras.layers.LSTMCell(UNITS), MonotonicAttention("general")
     ),
@@ -49,6 +51,8 @@ def run(cell, inputs=INPUTS, mask=None, training=False, **options):
 @pytest.mark.parametrize("mask", [None, WORDS])
 def test_sequences_states_and_masks(both, mask, unroll):
     decoder, cell = both
+    if unroll and mask is not None and keras.backend.backend() == "jax":
+        pytest.skip("There Keras ignores zero_output_for_mask where it unrolls")
     expected, *finals = decoder(
         INPUTS, MEMORY, MASK, mask=mask, initial_state=RECURRENT, return_state=True
     )

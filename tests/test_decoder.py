@@ -10,6 +10,7 @@ from keras_luong.layers import (
     InputFeedingDecoder,
     InputFeedingDecoderCell,
     LuongAttention,
+    MultiSourceAttention,
     RecurrentEncoder,
 )
 from keras_luong.layers.cells import CELL_TYPES
@@ -367,6 +368,38 @@ def test_masks_of_embeddings_are_found():
     np.testing.assert_array_equal(np.any(outputs != 0, axis=-1), words)
     seen = words[:, :, None] & words[:, None, :]
     np.testing.assert_array_equal(weights > 0, seen)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        InputFeedingDecoderCell(UNITS, LuongAttention("general")),
+        InputFeedingDecoderCell(UNITS, MultiSourceAttention([LuongAttention("dot")])),
+        InputFeedingDecoderCell(UNITS, None),
+    ],
+)
+def test_steps_find_the_mask_of_the_memory_as_sequences_do(cell):
+    ids = np.array([[1, 2, 0], [4, 5, 6]])
+    embedding = keras.layers.Embedding(9, WIDTH, mask_zero=True)
+    memory = RecurrentEncoder(UNITS, return_state=False)(embedding(ids))
+    if isinstance(cell.attention, MultiSourceAttention):
+        memory = [memory]
+    inputs = np.ones((2, 1, WIDTH), "float32")
+    expected = InputFeedingDecoder(cell)(inputs, memory)
+    prepared = cell.prepare(memory)
+    np.testing.assert_array_equal(prepared.mask, ids != 0)
+    found, *_ = cell(inputs, cell.initial_states((2, 1), memory=prepared), prepared)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.tensorflow
+def test_ragged_inputs_and_memories_are_refused_with_what_to_do():
+    inputs, memory = data()
+    for name, x in {"inputs": inputs, "memory": memory}.items():
+        ragged = tf.RaggedTensor.from_tensor(tf.constant(x), [x.shape[1], 2])
+        given = {"inputs": inputs, "memory": memory, name: ragged}
+        with pytest.raises(TypeError, match=rf"{name} is ragged.*to_tensor\(\).*mask"):
+            make()(**given)
 
 
 @pytest.mark.parametrize(

@@ -360,3 +360,12 @@ def test_the_implicit_mask_counts_beside_initial_states():
     _, h, _ = encoder(embedded, initial_state=zeros)
     _, expected, _ = encoder(np.asarray(embedded), mask=ids != 0)
     np.testing.assert_allclose(h, expected, atol=1e-6)
+
+
+@pytest.mark.tensorflow
+def test_a_ragged_source_is_refused_with_what_to_do():
+    import tensorflow as tf
+
+    ragged = tf.RaggedTensor.from_row_lengths(np.ones((3, 4), "float32"), [2, 1])
+    with pytest.raises(TypeError, match=r"inputs is ragged.*to_tensor\(\).*mask"):
+        RecurrentEncoder(3)(ragged)

@@ -805,3 +805,11 @@ def test_what_does_not_fit_is_refused_at_once(feeding, units, message, symbolic)
         inputs = [keras.Input(batch_shape=x.shape) for x in inputs]
     with pytest.raises(ValueError, match=message):
         decoder(*inputs)
+
+
+@pytest.mark.parametrize("fed", [lambda x: None, lambda x: (x, x), lambda x: x[0]])
+def test_a_function_that_feeds_no_tensor_is_named(fed):
+    feeding = kl.CustomFeeding(lambda outputs, teacher, time: fed(outputs))
+    decoder = kl.InputFeedingDecoder(luong(), feeding=feeding)
+    with pytest.raises(TypeError, match="CustomFeeding feeds must be a tensor.*Rec"):
+        decoder(VALUES, MEMORY)

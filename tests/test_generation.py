@@ -299,6 +299,30 @@ class TestGenerate:
         np.testing.assert_allclose(after.scores, expected.scores, atol=1e-5)
         assert not np.allclose(before.scores, after.scores)
 
+    @pytest.mark.filterwarnings("ignore:Layer .* does not have a .quantize")
+    @pytest.mark.parametrize("together", [False, True])
+    def test_replaced_weights_count(self, together):
+        """As `quantize` replaces them; in an ensemble too, and with a generator."""
+        model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
+        asked = Ensemble([model, model]) if together else model
+        search, ids = kl.BeamSearch(max_length=3), [[4, 5, 3]]
+        spec = tf.TensorSpec([None, None], tf.int32)
+        generator = kl.SequenceGenerator(asked, spec, search)
+        before = kl.generate(asked, ids, search)
+        generator(ids)
+        model.quantize("int8")
+        for variable in model.output_layer.variables:
+            variable.assign(keras.ops.ones_like(variable))
+        expected = search(asked, tf.constant(ids))
+        for found in (kl.generate(asked, ids, search), generator(ids)):
+            np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
+        assert not np.allclose(before.scores, expected.scores)
+
+    def test_what_is_no_search(self):
+        for search in ("beam", kl.BeamSearch):
+            with pytest.raises(TypeError, match="`search` must be callable.*Received"):
+                kl.generate(Echo(), images(), search, max_length=3)
+
     def test_it_does_not_keep_a_model_alive(self):
         model = Captioner()
         kl.generate(model, images(1), max_length=3, **IDS)
@@ -357,8 +381,31 @@ class TestSequenceGenerator:
             ((5, tf.TensorSpec([None])), "`encode` and `step`.*Received: 5"),
             ((Both(), [None, 7]), r"must be a tf.TensorSpec.*Received: \[None, 7\]"),
             ((Both(), tf.TensorSpec([None]), 3), "`search` must be callable.*: 3"),
+            ((Both(), tf.TensorSpec([None]), kl.BeamSearch), "must be callable.*class"),
         ],
     )
     def test_wrong_arguments(self, given, message):
         with pytest.raises(TypeError, match=message):
             kl.SequenceGenerator(*given)
+
+    @pytest.mark.parametrize(
+        ("source", "message"),
+        [
+            (
+                {"features": features()},
+                r"like \{.*style.*Received.*float32 \(3, 4, 3\)",
+            ),
+            ({**nest(), "more": 1}, "like.*Received: .*'more': '1'"),
+            ({**nest(), "features": features()[0]}, r"Received: .*float32 \(4, 3\)"),
+            ({**nest(), "style": features()[:, 0, :2]}, r"'float32 \(3, 2\)'"),
+            (features(), r"Received: float32 \(3, 4, 3\)"),
+        ],
+    )
+    def test_sources_of_another_kind(self, source, message):
+        spec = {
+            "features": tf.TensorSpec([None, None, 3]),
+            "style": tf.TensorSpec([None, 2], tf.int64),
+        }
+        generator = kl.SequenceGenerator(Both(), spec, kl.GreedySearch(4, **IDS))
+        with pytest.raises(ValueError, match=message):
+            generator(source)

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 import reference_attention as reference
+import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from leave_slow import slow_but
@@ -257,3 +258,24 @@ def test_a_score_of_ones_own_is_copied_for_each_head(tmp_path):
 def test_wrong_arguments_are_named(options, error, message):
     with pytest.raises(error, match=message):
         MultiHeadLuongAttention(**{"num_heads": 2, **options})
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("score", ["scaled_dot", "concat"])
+@pytest.mark.parametrize("sizes", [(1, 3), (3, 1)])
+def test_a_batch_of_1_may_be_known_at_run_time_alone(score, sizes, jit_compile):
+    layer = make(score)
+    rng = np.random.default_rng(0)
+    query, value = [
+        rng.normal(size=(size, n, 4)).astype("float32")
+        for size, n in zip(sizes, (2, 5), strict=True)
+    ]
+    attend = tf.function(
+        lambda query, value: layer(query, value, return_attention_scores=True),
+        input_signature=[tf.TensorSpec([None, n, 4]) for n in (2, 5)],
+        jit_compile=jit_compile,
+    )
+    expected = layer(query, value, return_attention_scores=True)
+    for x, y in zip(attend(query, value), expected, strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-5)

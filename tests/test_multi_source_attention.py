@@ -197,6 +197,14 @@ def test_a_list_for_an_attention_of_one_source_is_named():
         decoder(INPUTS, SOURCES)
 
 
+def test_query_and_sources_in_one_list_say_how_to_call_it():
+    attention = MultiSourceAttention([LuongAttention()])
+    for _ in "unbuilt", "built":
+        with pytest.raises(ValueError, match=r"attention\(query, \[source_1"):
+            attention([INPUTS, SOURCES[0]])
+        attention(INPUTS, SOURCES[:1])
+
+
 @pytest.mark.parametrize("attentions", [[], LuongAttention(), ["dot"]])
 def test_what_is_no_list_of_attentions_is_named(attentions):
     with pytest.raises(TypeError, match="list of attention layers"):

@@ -104,6 +104,20 @@ def test_steps_are_the_whole_sequence(glimpse, own_inputs):
         np.testing.assert_allclose(weights[:, 0], p[:, 1:], atol=1e-5)
 
 
+def test_steps_find_the_mask_of_the_memory():
+    layer = network(glimpse=kl.LuongAttention("dot"))
+    ids = np.arange(1, S + 1) * MASK
+    memory = keras.layers.Embedding(S + 1, H, mask_zero=True)(ids)
+    whole = layer(TARGETS[:, :1], memory)
+    prepared, states = layer.encode(memory)
+    logits, *_ = layer.step(TARGETS[:, :1], states, prepared)
+    np.testing.assert_array_equal(np.isfinite(logits)[:, 0, 1:], MASK)
+    there = np.isfinite(logits)
+    np.testing.assert_allclose(
+        np.asarray(logits)[there], np.asarray(whole)[there], atol=1e-5
+    )
+
+
 def test_padding_does_not_matter():
     layer, (memory, state) = network(), memory_and_state()
     whole = ops.convert_to_numpy(layer(TARGETS % 4, memory, MASK, None, state))
@@ -147,7 +161,11 @@ def test_xla():
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "float64"])
+@pytest.mark.parametrize(
+    "dtype",
+    # JAX has no float64 unless it is told to.
+    ["mixed_bfloat16", pytest.param("float64", marks=pytest.mark.tensorflow)],
+)
 def test_precisions(dtype):
     exact, other = network(), network(dtype=dtype)
     memory, state = memory_and_state()
@@ -321,5 +339,7 @@ def test_errors():
         kl.PointerNetwork(cell, kl.LocalAttention())
     with pytest.raises(TypeError, match="cell must be a DecoderCell"):
         kl.PointerNetwork(keras.layers.LSTMCell(4))
+    with pytest.raises(TypeError, match="targets must be ids.*targets.dtype=float32"):
+        network()(TARGETS.astype("float32"), memory_and_state()[0])
     with pytest.raises(ValueError, match="Source length.*inputs"):
         network()(TARGETS, memory_and_state()[0], inputs=features(length=S + 1))

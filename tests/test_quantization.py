@@ -9,15 +9,21 @@ import tensorflow as tf
 
 from keras_luong.layers import (
     AttentionalVector,
+    AttentionWrapper,
     InputFeedingDecoder,
     InputFeedingDecoderCell,
     LocalAttention,
     LuongAttention,
     MonotonicAttention,
+    PointerNetwork,
+    RecurrentEncoder,
+    ScheduledOutput,
     Score,
+    StateBridge,
 )
 from keras_luong.layers.quantization import Kernel, Quantizable
 from keras_luong.layers.scores import SCORES
+from keras_luong.models import Seq2Seq, Seq2SeqConfig
 
 RNG = np.random.default_rng(0)
 QUERY = RNG.normal(size=(2, 3, 16)).astype("float32")
@@ -197,3 +203,71 @@ def test_the_example_of_a_layer_of_ones_own():
     exact = layer(QUERY)
     layer.quantize("int8")
     np.testing.assert_allclose(layer(QUERY), exact, atol=0.05)
+
+
+def wrapped_decoder(words, source):
+    cell = AttentionWrapper(keras.layers.GRUCell(6), LuongAttention())
+    return InputFeedingDecoder(cell)(words, source)
+
+
+def decoder_with_bridge(words, source):
+    memory, *last = RecurrentEncoder(4)(source)
+    cell = InputFeedingDecoderCell(6, LuongAttention())
+    first = StateBridge(cell)(last)
+    return InputFeedingDecoder(cell)(words, memory, initial_state=first)
+
+
+def scheduled_decoder(words, source):
+    return InputFeedingDecoder(
+        InputFeedingDecoderCell(6, LuongAttention()),
+        feeding=ScheduledOutput(0.5),
+        output_layer=keras.layers.Dense(16),
+    )(words, source)
+
+
+def pointers(words, source):
+    ids = keras.ops.cast(words[..., 0] > 0, "int32")
+    cell = InputFeedingDecoderCell(6, LuongAttention())
+    return PointerNetwork(cell)(ids, source)
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a .quantize")
+@pytest.mark.parametrize(
+    "make", [wrapped_decoder, decoder_with_bridge, scheduled_decoder, pointers]
+)
+def test_a_quantized_decoder_is_saved_and_loaded(make, tmp_path):
+    inputs = keras.Input((None, 16)), keras.Input((None, 16))
+    model = keras.Model(inputs, make(*inputs))
+    model.quantize("int8")
+    result = model([QUERY, VALUE])
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    assert [w.dtype for w in again.weights] == [w.dtype for w in model.weights]
+    assert any(w.dtype == "int8" for w in again.weights)
+    np.testing.assert_array_equal(again([QUERY, VALUE]), result)
+
+
+def test_a_cell_without_the_vector_in_its_config_is_made_as_before():
+    """As the files of earlier versions have it."""
+    cell = InputFeedingDecoderCell(6, LuongAttention(), attentional_units=5)
+    config = cell.get_config()
+    del config["attentional_vector"]
+    again = InputFeedingDecoderCell.from_config(config)
+    assert again.attentional_vector.get_config() == cell.attentional_vector.get_config()
+
+
+@pytest.mark.tensorflow
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a .quantize")
+@pytest.mark.parametrize("options", [{}, {"attention": "local-p", "bridge": "dense"},
+                                     {"tie_embeddings": "all"}])  # fmt: skip
+def test_a_quantized_translation_model_is_saved_and_loaded(options, tmp_path):
+    model = Seq2Seq(Seq2SeqConfig(9, 9, units=6, **options))
+    model.target_embedding.trainable = False
+    model.quantize("int8")
+    inputs = {"source": np.array([[4, 5, 3]]), "target": np.array([[1, 4]])}
+    result = model(inputs)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    assert [w.dtype for w in again.weights] == [w.dtype for w in model.weights]
+    assert not again.target_embedding.trainable
+    np.testing.assert_array_equal(again(inputs), result)

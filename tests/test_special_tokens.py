@@ -170,6 +170,17 @@ def test_an_end_that_the_model_does_not_have_is_refused(search):
         search(Captioner(), images(1))
 
 
+@pytest.mark.parametrize("search", SEARCHES, ids=repr)
+def test_a_beginning_that_the_model_does_not_have_is_refused(search):
+    """Where its config says what it has: others may read more than they write."""
+    model, ids = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4)), tf.constant([[4, 3]])
+    search = dataclasses.replace(search, bos_id=9)
+    with pytest.raises(ValueError, match="one of the model's 9 tokens.*bos_id=9"):
+        search(model, ids)
+    with pytest.raises(ValueError, match="one of the model's 9 tokens.*bos_id=9"):
+        force(model, ids, ids, bos_id=9)
+
+
 def test_the_end_token_must_not_be_forbidden():
     assert kl.BeamSearch(forbidden=(3,), eos_id=2).forbidden == (3,)
     with pytest.raises(ValueError, match=r"must not hold the end id.*\(2, 4\)"):

@@ -68,6 +68,12 @@ def test_config_round_trip():
     assert again.get_config() == bridge.get_config()
 
 
+@pytest.mark.parametrize("states", [STATES[0], []])
+def test_states_that_are_no_list_are_named(states):
+    with pytest.raises(ValueError, match=r"states must be a list of tensors \[B, n\]"):
+        StateBridge([4])(states)
+
+
 @pytest.mark.parametrize("units", [4, [], "lstm", [4, -1], [2.5]])
 def test_what_are_no_sizes_is_named(units):
     with pytest.raises((TypeError, ValueError), match="units"):

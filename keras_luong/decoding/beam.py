@@ -69,6 +69,7 @@ from keras_luong.decoding.stepping import (
     repeated,
     split_log_softmax,
     take_step,
+    vocab_size_of,
 )
 
 
@@ -222,6 +223,7 @@ class BeamSearch(SpecialTokens):
         return dataclasses.replace(self, n_best=self.beam_width)
 
     def _search(self, model, source, prefix_ids):
+        self.check_begin(vocab_size_of(model, "target"))
         ids = None
         if self.shortlist is not None:
             ids, model = self.shortlist.restrict(model, source, prefix_ids)

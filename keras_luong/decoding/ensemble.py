@@ -111,6 +111,11 @@ class Ensemble:
         return log_probs, states, _mean(weights)
 
     @property
+    def variables(self) -> list[Any]:
+        """The models' variables, of those that say what theirs are."""
+        return [x for model in self.models for x in getattr(model, "variables", ())]
+
+    @property
     def copies(self) -> bool:
         """Whether one of the models writes source words."""
         return any(map(copies, self.models))

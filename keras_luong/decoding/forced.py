@@ -22,6 +22,7 @@ from keras_luong.decoding.stepping import (
     StepModel,
     split_log_softmax,
     take_step,
+    vocab_size_of,
 )
 
 
@@ -59,6 +60,7 @@ def force(
     special = SpecialTokens(**special_ids)
     source = check_source(source)
     target_ids = check_target_ids("target_ids", target_ids, source)
+    special.check_begin(vocab_size_of(model, "target"))
     with cast_once(model):
         return _force(model, source, target_ids, special)
 

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.hypotheses import Hypotheses
+from keras_luong.decoding.retraced import Retraced
 from keras_luong.decoding.sources import Source, check_source
 from keras_luong.decoding.stepping import Search, StepModel, check_step_model
 
@@ -25,7 +26,9 @@ def generate(
     """Finds target sequences for a batch, by a model with `encode` and `step`.
 
     The search is traced to a graph at the first call, and again only for another model,
-    search, or kind of source. The model's weights may change between calls.
+    search, or kind of source. The model's weights may change between calls; if they
+    are replaced, as `model.quantize` does, it is traced again. (What it sees is the
+    model's attribute `variables`, which a Keras model has.)
 
     Args:
         model: A `StepModel`: your own, or one of this library.
@@ -52,7 +55,7 @@ def generate(
         TensorShape([1, 9])
     """
     check_step_model("model", model)
-    search = BeamSearch() if search is None else search
+    search = _checked(search)
     if changes:
         search = dataclasses.replace(search, **changes)  # type: ignore[type-var]
     return _traced(model, search)(check_source(source))
@@ -76,7 +79,21 @@ def _function(model: Callable[[], Any], search: Search) -> Any:
     def find(source: Source) -> Hypotheses:
         return search(model(), source)
 
-    return tf.function(find, autograph=False, reduce_retracing=True)
+    def make() -> Any:
+        return tf.function(find, autograph=False, reduce_retracing=True)
+
+    return Retraced(model, make)
+
+
+def _checked(search: Any) -> Any:
+    """Returns a search, `BeamSearch()` for None; or raises TypeError."""
+    search = BeamSearch() if search is None else search
+    if not callable(search) or isinstance(search, type):
+        raise TypeError(
+            "`search` must be callable as search(model, source), such as "
+            f"BeamSearch(). Received: {search!r}"
+        )
+    return search
 
 
 class SequenceGenerator:
@@ -96,6 +113,7 @@ class SequenceGenerator:
     Raises:
         TypeError: If the model has no `encode` and `step`, the source is no
             `tf.TensorSpec`, or the search is not callable.
+        ValueError: In a call, if a source has other keys, shapes or dtypes.
 
     Call arguments:
         source: Tensors or arrays of this kind.
@@ -120,28 +138,47 @@ class SequenceGenerator:
                     f"Received: {source!r}"
                 )
         self.model, self.source = model, source
-        self.search = BeamSearch() if search is None else search
-        if not callable(self.search):
-            raise TypeError(
-                "`search` must be callable as search(model, source), such as "
-                f"BeamSearch(). Received: {search!r}"
-            )
-        self._function = tf.function(
-            self._find, input_signature=[source], autograph=False
-        )
+        self.search = _checked(search)
+        self._function = Retraced(lambda: self.model, self._make)
 
     def __call__(self, source: Source) -> Hypotheses:
         """Finds the hypotheses of a batch."""
-        read = keras.tree.map_structure_up_to(self.source, _as, source, self.source)
-        return self._function(read)
+        return self._function(self._read(source))
+
+    def _read(self, source):
+        """The source as tensors of the specs, or raises."""
+        try:
+            read = keras.tree.map_structure_up_to(self.source, _as, source, self.source)
+            specs = tf.nest.flatten(self.source)
+            pairs = zip(specs, tf.nest.flatten(read), strict=True)
+            fits = all(spec.is_compatible_with(x) for spec, x in pairs)
+        except (TypeError, ValueError):  # other keys, or what is no tensor
+            fits = False
+        if not fits:
+            raise ValueError(
+                f"The source must be like {self.source}. Received: {_described(source)}"
+            )
+        return read
+
+    def _make(self):
+        return tf.function(self._find, input_signature=[self.source], autograph=False)
 
     def _find(self, source: Source) -> Hypotheses:
         return self.search(self.model, source)
 
 
+def _described(source: Any) -> Any:
+    """The shapes and dtypes in a nest, for an error message."""
+    return keras.tree.map_structure(
+        lambda x: f"{x.dtype} {tuple(x.shape)}" if hasattr(x, "shape") else repr(x),
+        source,
+    )
+
+
 def _as(x: Any, spec: tf.TensorSpec) -> tf.Tensor:
-    """Returns a tensor of a spec's dtype, if it is one with another number of bits."""
-    x = tf.convert_to_tensor(x, dtype_hint=spec.dtype)
-    integers = x.dtype.is_integer and spec.dtype.is_integer
-    floats = x.dtype.is_floating and spec.dtype.is_floating
-    return tf.cast(x, spec.dtype) if integers or floats else x
+    """Returns a tensor of a spec's dtype, if that takes no rounding of numbers."""
+    # With a hint, floats of an array would become integers.
+    x = tf.convert_to_tensor(x, dtype_hint=None if hasattr(x, "dtype") else spec.dtype)
+    to_integers = x.dtype.is_integer and spec.dtype.is_integer
+    to_floats = (x.dtype.is_integer or x.dtype.is_floating) and spec.dtype.is_floating
+    return tf.cast(x, spec.dtype) if to_integers or to_floats else x

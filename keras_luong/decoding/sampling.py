@@ -39,6 +39,7 @@ from keras_luong.decoding.stepping import (
     split_log_softmax,
     take_step,
     vocab_size_in,
+    vocab_size_of,
 )
 
 FEW = 256  # tokens to sort first, as they are usually enough for `top_p`
@@ -158,6 +159,7 @@ class RandomSampling(SpecialTokens):
             return self._search(model, source)
 
     def _search(self, model, source):
+        self.check_begin(vocab_size_of(model, "target"))
         memory, state = model.encode(source)
         limits = length_limits(source, self.max_length, self.pad_id)
         uniforms = self._uniforms(source, limits)

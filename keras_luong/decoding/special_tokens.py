@@ -69,6 +69,14 @@ class SpecialTokens:
             return ~is_padding
         return tf.cumsum(tf.cast(is_padding, tf.int32), axis=1, exclusive=True) == 0
 
+    def check_begin(self, size: int | None) -> None:
+        """Raises ValueError if a model with so many words cannot read the first."""
+        if size is not None and self.bos_id >= size:
+            raise ValueError(
+                f"bos_id must be one of the model's {size} tokens, which it reads "
+                f"first. Received: bos_id={self.bos_id}"
+            )
+
     def check_logits(self, logits: tf.Tensor) -> None:
         """Raises ValueError if a model's logits [..., V] have no place for the end."""
         size = logits.shape[-1]

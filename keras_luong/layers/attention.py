@@ -26,6 +26,7 @@ from keras_luong.layers.cells import draw_noise, dropped
 from keras_luong.layers.memory import Memory as Memory
 from keras_luong.layers.memory import blanked as blanked
 from keras_luong.layers.memory import make_memory as make_memory
+from keras_luong.layers.memory import mask_of
 from keras_luong.layers.normalizers import (
     Normalizer,
     get_normalizer,
@@ -102,8 +103,8 @@ class LuongAttention(Quantizable, AttentionCall):
     Returns:
         The context [B, Q, Hv]. With `return_attention_scores` then the weights, before
         dropout: [B, Q, S] (or [B, Q, h, w]), float32, or float64 under that policy.
-        With `return_logits` then the scores, of the same shape and dtype; the lowest
-        finite number where a mask is False.
+        With `return_logits` then the scores, of the same shape and dtype; -3.4e38,
+        float32's lowest number, where a mask is False.
 
     Raises:
         ValueError, TypeError: An argument is none of the above, shapes do not fit, or
@@ -231,7 +232,8 @@ class LuongAttention(Quantizable, AttentionCall):
 
         Args:
             value: Encoder states [B, S, Hv], or [B, h, w, Hv] with S = h w.
-            mask: bool [B, S] (or [B, h, w]), True at words; all of them by default.
+            mask: bool [B, S] (or [B, h, w]), True at words; the value's own Keras mask
+                by default.
             key: What to score against, if not `value`: [B, S, Hk].
 
         Returns:
@@ -247,7 +249,8 @@ class LuongAttention(Quantizable, AttentionCall):
                 "and models of your own. In a functional model call the attention "
                 f"itself, on query and value. Received: value={value}"
             )
-        value, mask = flattened(value, 1, 1), flattened(mask, 1, 0)
+        mask = flattened(mask_of(value, mask), 1, 0)
+        value = flattened(value, 1, 1)
         key = value if key is None else flattened(key, 1, 1)
         if mask is not None:  # its gradient would be NaN where padding is
             key = blanked(key, mask)

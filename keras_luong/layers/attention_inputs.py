@@ -136,12 +136,6 @@ def _check(inputs, source_axes):
 
     Integers would have been averaged by weights that are rounded to 0.
     """
-    for name, x in zip(inputs._fields, inputs, strict=True):
-        if hasattr(x, "row_splits") or getattr(x, "ragged", False):
-            raise TypeError(
-                f"{name} is ragged. Pass {name}.to_tensor(), and a mask such as "
-                f"tf.sequence_mask({name}.row_lengths())."
-            )
     for name in ("query", "value", "key"):
         x = getattr(inputs, name)
         dtype = None if x is None else keras.backend.standardize_dtype(x.dtype)

@@ -183,7 +183,6 @@ class AttentionalCell(DecoderCell):
         self.attends_in_loop = input_feeding or has_state
         self._check_options()
         self.attentional_vector = attentional_vector or self._make_vector()
-        self._made = None if attentional_vector else id(self.attentional_vector)
 
     def _check_options(self):
         units = self._given_units
@@ -281,10 +280,9 @@ class AttentionalCell(DecoderCell):
             "attentional_bias": self.attentional_bias,
             "use_attentional_vector": self.use_attentional_vector,
             "output_attention": self.output_attention,
+            # Also the default one: its dtype policy changes when it is quantized.
+            "attentional_vector": serialize_shared(self.attentional_vector),
         }
-        vector = self.attentional_vector
-        if vector is not None and id(vector) != self._made:  # somebody's own
-            config["attentional_vector"] = serialize_shared(vector)
         return {**super().get_config(), **config}
 
     @classmethod

@@ -17,11 +17,11 @@ from keras import ops
 from keras_luong.checks import check_size
 from keras_luong.compat import (
     UncastLayer,
-    get_keras_mask,
     output_spec,
     serialize_shared,
 )
 from keras_luong.layers.decoder_cell import DecoderCell
+from keras_luong.layers.memory import mask_of
 from keras_luong.layers.recurrence import Mode
 from keras_luong.types import Shape, Tensor
 
@@ -33,6 +33,10 @@ class CellWithMemory(UncastLayer):
     `InputFeedingDecoder` is faster, returns alignment weights and applies the cell's
     dropout; here there is none. Give `keras.layers.RNN` the states that `first_states`
     makes; `stateful=True` is refused, since no batch has the memory of the one before.
+
+    `keras.models.clone_model` copies each layer alone, so that what makes the first
+    states and `keras.layers.RNN` would get a cell each, with weights of its own. To
+    copy a model use its `get_config` and `from_config`, or save and load it.
 
     Args:
         cell: A `DecoderCell` such as `InputFeedingDecoderCell` or `AttentionWrapper`.
@@ -203,10 +207,10 @@ class CellWithMemory(UncastLayer):
 
 def _like(x, like):
     """A state [B, n] in the rank and dtype of what it was made of."""
-    shape = {1: (-1,), 2: tuple(ops.shape(x)), 3: (ops.shape(x)[0], -1, like.shape[-1])}
-    if like.dtype == "bool":
-        return ops.reshape(x, shape[len(like.shape)]) > 0.5
-    return ops.cast(ops.reshape(x, shape[len(like.shape)]), like.dtype)
+    # The one size that is not known is the length S, if it has that axis.
+    sizes = [-1 if size is None else size for size in like.shape[1:]]
+    x = ops.reshape(x, (ops.shape(x)[0], *sizes))
+    return x > 0.5 if like.dtype == "bool" else ops.cast(x, like.dtype)
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -237,8 +241,7 @@ class FirstStates(UncastLayer):
     ) -> list[Tensor]:
         """See `CellWithMemory.first_states`."""
         cell = self.cell.cell
-        if mask is None:  # Keras fills it in only where there is no other tensor
-            mask = keras.tree.map_structure(get_keras_mask, memory)
+        mask = mask_of(memory, mask)  # which a cast leaves behind
         memory = keras.tree.map_structure(
             lambda x: ops.cast(x, cell.compute_dtype), memory
         )

@@ -14,7 +14,7 @@ from keras import ops
 
 from keras_luong.checks import check_axes, check_rate
 from keras_luong.compat import UncastLayer, serialize_shared
-from keras_luong.layers.attention import make_memory
+from keras_luong.layers.memory import make_memory, mask_of
 from keras_luong.layers.normalizers import weights_dtype
 from keras_luong.layers.recurrence import INFERENCE, Dropping, Mode, Noise
 from keras_luong.layers.scores import Project, matmul
@@ -301,7 +301,7 @@ class DecoderCell(Dropping, UncastLayer):
     def prepare(self, memory: Any, mask: Any = None) -> Any:
         """The source [B, S, Hv] as the steps want it; see `LuongAttention.prepare`."""
         if self.attention is None:
-            return make_memory(memory, memory, mask)
+            return make_memory(memory, memory, mask_of(memory, mask))
         return self.attention.prepare(memory, mask)
 
     def sequence_mode(self, memory: Any, training: Any, queries: int = 1) -> Mode:

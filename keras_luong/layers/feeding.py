@@ -108,12 +108,19 @@ class Feeding(keras.layers.Layer):
             input_units: E.
 
         Raises:
-            ValueError: Own inputs do not fit into the teacher's.
+            TypeError: Own inputs are no tensor [B, E], such as None.
+            ValueError: They do not fit into the teacher's.
         """
         self.build_parts(outputs)
         inputs = keras.KerasTensor((None, input_units), outputs.dtype)
         time = keras.KerasTensor((None, 1), "int32")
-        self.own_units = output_spec(self._trial, outputs, inputs, time).shape[-1]
+        fed = output_spec(self._trial, outputs, inputs, time)
+        if len(getattr(fed, "shape", ())) != 2:
+            raise TypeError(
+                f"What {type(self).__name__} feeds must be a tensor [B, E]. Received: "
+                f"{fed!r}"
+            )
+        self.own_units = fed.shape[-1]
         if not self.own_units or self.own_units > input_units:
             raise ValueError(
                 f"What {type(self).__name__} feeds must fit into the decoder's inputs. "

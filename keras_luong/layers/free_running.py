@@ -40,7 +40,9 @@ class FreeRunning(EmbeddingOrOutput):
         given: How many of the first inputs are read as they are. With a mask, rows may
             have fewer, and go on from where theirs end. Where there are auxiliary
             inputs, as in `ScheduledOutput`, the decoder's inputs are [B, T, E], and
-            only these are read of the later ones.
+            only these are read of the later ones. Where the length of the inputs is
+            not known when a graph is made it cannot be checked: of fewer than `given`,
+            those that lack are read as zeros.
         seed: Seed of the random numbers.
         **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
 

@@ -141,7 +141,7 @@ class LocalAttention(LuongAttention):
     Returns:
         The context [B, Q, Hv]; with `return_attention_scores`, also the weights,
         float32 [B, Q, S], zeros outside the windows; with `return_logits`, then the
-        scores, before Eq. 10, and the lowest finite number outside the windows.
+        scores, before Eq. 10, and float32's lowest, -3.4e38, outside the windows.
 
     Raises:
         ValueError, TypeError: An argument that is none of the above.

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from keras_luong.compat import get_keras_mask
 from keras_luong.types import Tensor
 
 
@@ -37,6 +38,22 @@ class Memory(NamedTuple):
     keys: Any
     mask: Tensor
     lengths: Tensor
+
+
+def mask_of(source: Any, mask: Any = None) -> Any:
+    """The mask that is given, or else the implicit Keras mask of a source, or None.
+
+    Keras itself hands on implicit masks to calls of layers, but to no other method.
+
+    Args:
+        source: [B, S, Hv]; or a list of several.
+        mask: bool [B, S] likewise, or None.
+    """
+    if mask is not None:
+        return mask
+    if isinstance(source, (list, tuple)):
+        return [get_keras_mask(one) for one in source]
+    return get_keras_mask(source)
 
 
 def make_memory(values: Tensor, keys: Any, mask: Tensor | None = None) -> Memory:

@@ -124,6 +124,21 @@ class MultiHeadLuongAttention(LuongAttention):
         keys, values = [split_heads(x, self.num_heads) for x in (memory.keys, values)]
         return memory._replace(values=values, keys=keys)
 
+    def _read(self, inputs):
+        """As for one head; what has a batch of 1 is repeated, also in the graph."""
+        inputs, memory = super()._read(inputs)
+        if None not in (inputs.query.shape[0], memory.mask.shape[0]):
+            return inputs, memory
+        # Heads and sentences are one axis, where 1 does not fit any other size.
+        sizes = ops.shape(inputs.query)[0], ops.shape(memory.mask)[0]
+        size = ops.maximum(*sizes)
+
+        def spread(x):
+            return ops.broadcast_to(x, (size, *ops.shape(x)[1:]))
+
+        memory = keras.tree.map_structure(spread, memory)
+        return inputs._replace(query=spread(inputs.query)), memory
+
     def attend(
         self,
         query: Tensor,

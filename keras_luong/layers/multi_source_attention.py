@@ -96,8 +96,9 @@ class MultiSourceAttention(keras.layers.Layer):
         pairs = zip(self.attentions, lengths, strict=True)
         return [size for one, length in pairs for size in state_lengths(one, length)]
 
-    def build(self, query_shape: Shape, value_shape: Sequence[Shape]) -> None:
+    def build(self, query_shape: Shape, value_shape: Any = None) -> None:
         """Builds each attention."""
+        _check_given(value_shape)
         count = len(value_shape) if is_several(value_shape) else None
         check_count("value", count, self.num_sources)
         for one, shape in zip(self.attentions, value_shape, strict=True):
@@ -152,13 +153,14 @@ class MultiSourceAttention(keras.layers.Layer):
     def call(
         self,
         query: Tensor,
-        value: Sequence[Tensor],
+        value: Any = None,
         query_mask: Tensor | None = None,
         value_mask: Any = None,
         return_attention_scores: bool = False,
         training: bool | None = None,
     ) -> Any:
         """See the class."""
+        _check_given(value)
         check_count("value", count_of(value), self.num_sources)
         masks = [None] * self.num_sources if value_mask is None else value_mask
         check_count("value_mask", count_of(masks), self.num_sources)
@@ -194,3 +196,12 @@ class MultiSourceAttention(keras.layers.Layer):
             keras.saving.deserialize_keras_object(one) for one in config["attentions"]
         ]
         return cls(**{**config, "attentions": attentions})
+
+
+def _check_given(value):
+    """Keras's own message, of an argument that is missing, does not say which way."""
+    if value is None:
+        raise ValueError(
+            "MultiSourceAttention is called on a query and the list of sources, "
+            "attention(query, [source_1, source_2]). Received: value=None"
+        )

@@ -18,7 +18,7 @@ from keras_luong.layers.attention import LuongAttention, arguments_of
 from keras_luong.layers.decoder import InputFeedingDecoder
 from keras_luong.layers.decoder_cell import DecoderCell
 from keras_luong.layers.local_attention import LocalAttention
-from keras_luong.layers.memory import Memory
+from keras_luong.layers.memory import Memory, mask_of
 from keras_luong.layers.normalizers import masked_softmax
 from keras_luong.types import Shape, Tensor
 
@@ -71,8 +71,8 @@ class PointerNetwork(UncastLayer):
         training: Whether to apply dropout.
 
     Returns:
-        Logits [B, T, 1 + S], float32 (float64 under that policy): the lowest finite
-        number where the mask is False.
+        Logits [B, T, 1 + S], float32 (float64 under that policy): -3.4e38, float32's
+        lowest number, where the mask is False.
 
     Raises:
         ValueError, TypeError: An argument that is none of the above, or shapes do not
@@ -171,13 +171,14 @@ class PointerNetwork(UncastLayer):
 
         Args:
             memory: As of a call; likewise the others.
-            memory_mask: bool [B, S].
+            memory_mask: bool [B, S]; the memory's own Keras mask by default.
             inputs: [B, S, E].
             initial_state: List of [B, H].
 
         Returns:
             The memory and the first state, [B, 1, ...].
         """
+        memory_mask = mask_of(memory, memory_mask)
         memory = ops.convert_to_tensor(memory)
         self._check(None, memory, memory_mask, inputs)
         if not self.built:
@@ -233,6 +234,13 @@ class PointerNetwork(UncastLayer):
         return ops.cast(x, self.compute_dtype)
 
     def _check(self, targets, memory, memory_mask, inputs):
+        if targets is not None:
+            dtype = keras.backend.standardize_dtype(targets.dtype)
+            if "int" not in dtype:
+                raise TypeError(
+                    "targets must be ids of an integer dtype. Received: "
+                    f"targets.dtype={dtype}"
+                )
         units, read = None, None
         if self.built:
             units, read = self.end.shape[-1], self.begin.shape[-1]

@@ -40,6 +40,7 @@ class ScheduledRate(keras.layers.Layer):
             self.variable = self._weight("iterations", 0, "int32")
         else:
             self.variable = self._weight("rate", _checked(rate), "float32")
+        self.built = True  # or a model that has it could not be quantized
 
     def _weight(self, name, value, dtype):
         return self.add_weight(

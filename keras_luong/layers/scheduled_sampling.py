@@ -61,6 +61,8 @@ class ScheduledEmbedding(Scheduled):
             `keras.optimizers.schedules.LearningRateSchedule`.
         embedding: The layer that embeds the teacher's words too, from ids [B] to
             [B, E]. It is trained through its use here as through its other uses.
+            `keras.models.clone_model` and `from_config` copy each layer alone, and so
+            this one twice: to copy a model, save and load it.
         sample: Whether words are drawn; if not, they are the most probable ones.
         seed: Seed of the random numbers.
         **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.

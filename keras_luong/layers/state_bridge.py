@@ -12,6 +12,8 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_axes, check_flag, check_size
+from keras_luong.compat import serialize_shared
+from keras_luong.layers.sources import is_several
 from keras_luong.types import Shape, Tensor
 
 
@@ -79,6 +81,11 @@ class StateBridge(keras.layers.Layer):
 
     def build(self, states_shape: Sequence[Shape]) -> None:
         """Makes the kernels."""
+        if not states_shape or not is_several(states_shape):
+            raise ValueError(
+                "states must be a list of tensors [B, n], one at least. Received the "
+                f"shape {states_shape}"
+            )
         self._received: list[Any] = [shape[-1] for shape in states_shape]
         together = len(states_shape) != len(self.layers)
         for layer, size in zip(
@@ -86,7 +93,8 @@ class StateBridge(keras.layers.Layer):
             [sum(self._received)] * len(self.layers) if together else self._received,
             strict=True,
         ):
-            layer.build((None, size))
+            if not layer.built:  # it may be, when it was loaded
+                layer.build((None, size))
 
     def call(self, states: Sequence[Tensor]) -> list[Tensor]:
         """See the class."""
@@ -127,7 +135,19 @@ class StateBridge(keras.layers.Layer):
             "activation": keras.activations.serialize(self.activation),
             "use_bias": self.use_bias,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            # Their dtype policies change when a model is quantized.
+            "layers": [serialize_shared(layer) for layer in self.layers],
         }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> StateBridge:
+        """Rebuilds the layer, and the dense layers that it is made of."""
+        config = dict(config)
+        layers = config.pop("layers", None)  # which old files lack
+        bridge = cls(**config)
+        if layers is not None:
+            bridge.layers = [keras.saving.deserialize_keras_object(x) for x in layers]
+        return bridge
 
 
 def _sizes(units):

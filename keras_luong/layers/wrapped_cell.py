@@ -45,8 +45,11 @@ def check_cell(cell: Any) -> Any:
     """Returns a cell, or the `StackedRNNCells` of a list, that a decoder can have.
 
     Raises:
-        TypeError: It has no `call` or no `state_size`, or states without a size.
+        TypeError: It has no `call` or no `state_size`, or states without a size; or it
+            is a layer that runs a cell.
     """
+    for one in cell if isinstance(cell, (list, tuple)) else [cell]:
+        _refuse_layer(one)
     if isinstance(cell, (list, tuple)):
         cell = keras.layers.StackedRNNCells(list(cell))
     if not callable(getattr(cell, "call", None)) or not hasattr(cell, "state_size"):
@@ -61,6 +64,15 @@ def check_cell(cell: Any) -> Any:
             f"cell.state_size={cell.state_size!r}"
         )
     return cell
+
+
+def _refuse_layer(cell):
+    if isinstance(cell, keras.layers.RNN):
+        raise TypeError(
+            "cell must be a Keras cell, which makes one step, and not a layer that "
+            "makes all of them: keras.layers.LSTMCell, say, in the place of "
+            f"keras.layers.LSTM. Received: {cell!r}"
+        )
 
 
 def cells_of(cell: Any) -> list[Any]:

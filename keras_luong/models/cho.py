@@ -14,6 +14,7 @@ from keras_luong.layers.attention import make_memory
 from keras_luong.layers.cells import CellInput
 from keras_luong.layers.decoder_cell import CellStates, DecoderCell
 from keras_luong.layers.maxout_cell import MaxoutCell, maxout
+from keras_luong.layers.memory import mask_of
 from keras_luong.layers.recurrence import INFERENCE, Mode
 from keras_luong.layers.scores import matmul
 from keras_luong.models.seq2seq import NO_ATTENTIONAL_VECTOR, Seq2Seq, cell_options
@@ -82,7 +83,7 @@ class ChoDecoderCell(MaxoutCell):
 
     def prepare(self, memory: Tensor, mask: Tensor | None = None) -> Summary:
         """The `Summary` of encoder states [B, S, Hv], padded on the right."""
-        values, _, mask, lengths = make_memory(memory, memory, mask)
+        values, _, mask, lengths = make_memory(memory, memory, mask_of(memory, mask))
         last = ops.maximum(lengths - 1, 0)[:, None, None]
         last = ops.take_along_axis(values, last, axis=1)[:, 0]
         summary = ops.tanh(matmul(self.summary_kernel, last))

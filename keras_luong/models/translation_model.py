@@ -252,13 +252,15 @@ class TranslationModel(FusedModel):
         return cast_weights(self)
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, and which of the layers are frozen."""
-        layers = enumerate(flat_layers(self))
+        """The constructor's arguments, and which layers are frozen or quantized."""
+        layers = list(enumerate(flat_layers(self)))
+        modes = {str(i): layer.quantization_mode for i, layer in layers}
         return {
             "config": dataclasses.asdict(self.config),
             "dtype": self.dtype_policy.name,
             "name": self.name,
             "frozen": [i for i, layer in layers if not layer.trainable],
+            "quantized": {i: mode for i, mode in modes.items() if mode},
         }
 
     @classmethod
@@ -268,8 +270,12 @@ class TranslationModel(FusedModel):
         """Rebuilds the model from `get_config`."""
         config = dict(config)
         frozen = config.pop("frozen", [])
+        quantized = config.pop("quantized", {})
         model = cls(cls.config_class(**config.pop("config")), **config)
         layers = list(flat_layers(model))
+        for i, mode in quantized.items():
+            if layers[int(i)].quantization_mode is None:  # a part takes its owner along
+                layers[int(i)].quantize(mode)
         for i in frozen:
             layers[i].trainable = False
         return model
