@@ -259,6 +259,7 @@ def test_c9_n_best_on_the_edge(on_edge, capsysbinary, monkeypatch):
     assert said == [t.text for t in expected] and len(said) > 1
 
 
+@pytest.mark.slow
 def test_c10_exporting_says_how_to_warm_up(tmp_path, capsys, monkeypatch):
     """Before: "No warm-up requests", not what that means, nor that a batch helps."""
     path = written_run(tmp_path / "run", word_translator(), {"data": "x"}).path

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from leave_slow import slow_but
 
 from keras_luong.layers import (
     AttentionalVector,
@@ -49,7 +50,10 @@ def matrices(model):
     return [w for w in model.weights if len(w.shape) == 2]
 
 
-@pytest.mark.parametrize("name", ATTENTIONS)
+QUICK = "general", "concat", "coverage", "local-p", "monotonic"
+
+
+@pytest.mark.parametrize("name", slow_but(ATTENTIONS, *QUICK))
 def test_a_models_attention_is_quantized_and_saved(name, tmp_path):
     model = model_of(ATTENTIONS[name]())
     exact = np.asarray(model([QUERY, VALUE]))
