@@ -249,8 +249,7 @@ class LuongAttention(Quantizable, AttentionCall):
                 "and models of your own. In a functional model call the attention "
                 f"itself, on query and value. Received: value={value}"
             )
-        mask = flattened(mask_of(value, mask), 1, 0)
-        value = flattened(value, 1, 1)
+        value, mask = flattened(value, 1, 1), flattened(mask_of(value, mask), 1, 0)
         key = value if key is None else flattened(key, 1, 1)
         if mask is not None:  # its gradient would be NaN where padding is
             key = blanked(key, mask)

@@ -254,13 +254,12 @@ class TranslationModel(FusedModel):
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, and which layers are frozen or quantized."""
         layers = list(enumerate(flat_layers(self)))
-        modes = {str(i): layer.quantization_mode for i, layer in layers}
         return {
             "config": dataclasses.asdict(self.config),
             "dtype": self.dtype_policy.name,
             "name": self.name,
             "frozen": [i for i, layer in layers if not layer.trainable],
-            "quantized": {i: mode for i, mode in modes.items() if mode},
+            "quantized": {str(i): m for i, x in layers if (m := x.quantization_mode)},
         }
 
     @classmethod
