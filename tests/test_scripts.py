@@ -142,6 +142,7 @@ def peer(request, tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_attention_length():
     size = "--lengths 30 60 --units 4 --batch 2 --queries 3 --rounds 1".split()
     said = run("benchmarks/attention_length.py", *size)
@@ -158,6 +159,7 @@ def test_train_step():
     assert line["target_tokens_per_s"] == pytest.approx(2 * 4 / line["median_s"])
 
 
+@pytest.mark.slow
 def test_normalization(tmp_path):
     for split in ("train", "val"):
         (tmp_path / f"{split}.xx").write_text("a dog\n" * 9)
