@@ -478,8 +478,13 @@ def test_a_trained_model(quantize, page, site, server):
     packs = [packed(sentence.encode()) for sentence in sentences]
     found = drive(page, "worker", server, model=model.name, texts=packs)["answers"]
     expected = edge.EdgeTranslator(model).translate(sentences, n_best=True)
-    # WebAssembly rounds products of integers otherwise.
-    compare(found, expected, 0.05 if quantize else 1e-3)
+    texts = [hypotheses[0]["text"] for hypotheses in found]
     if quantize is None:
-        texts = [hypotheses[0]["text"] for hypotheses in found]
+        compare(found, expected)
         assert texts == [x.text for x in translator.translate(sentences)]
+        return
+    # WebAssembly rounds products of integers otherwise, which may decide a near tie.
+    others = [i for i, x in enumerate(expected) if texts[i] != x[0].text]
+    assert len(others) <= len(texts) // 100, [(texts[i], expected[i]) for i in others]
+    for i in set(range(len(texts))).difference(others):
+        assert found[i][0]["score"] == pytest.approx(expected[i][0].score, abs=0.05)
