@@ -15,7 +15,7 @@ from keras import ops
 from keras_luong.checks import check_axes, check_flag, check_size
 from keras_luong.compat import serialize_shared
 from keras_luong.layers.decoder_cell import CellStates, DecoderCell
-from keras_luong.layers.quantization import Kernel, Quantizable
+from keras_luong.layers.quantization import Kernel, Quantizable, weight_config
 from keras_luong.layers.recurrence import Mode
 from keras_luong.layers.scores import Project, matmul
 from keras_luong.types import Shape, Tensor
@@ -131,12 +131,11 @@ class AttentionalVector(Quantizable, keras.layers.Layer):
             "activation": keras.activations.serialize(self.activation),
             "use_bias": self.use_bias,
         }
-        for name in ("kernel", "bias"):
-            for kind in ("initializer", "regularizer", "constraint"):
-                serialize = getattr(keras, f"{kind}s").serialize
-                given = getattr(self, f"{name}_{kind}")
-                config[f"{name}_{kind}"] = given and serialize(given)
-        return {**super().get_config(), **config}
+        return {
+            **super().get_config(),
+            **config,
+            **weight_config(self, "kernel", "bias"),
+        }
 
 
 class AttentionalCell(DecoderCell):

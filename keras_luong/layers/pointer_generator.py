@@ -16,6 +16,7 @@ from keras_luong.compat import UncastLayer, get_keras_mask
 from keras_luong.layers.attention import arguments_of
 from keras_luong.layers.normalizers import weights_dtype
 from keras_luong.layers.projection import matmul
+from keras_luong.layers.quantization import weight_config
 from keras_luong.types import Shape, Tensor
 
 #: A probability that stands for 0, so that logarithms and gradients are finite.
@@ -238,12 +239,11 @@ class PointerGenerator(UncastLayer):
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         config: dict[str, Any] = {"num_extra_ids": self.num_extra_ids}
-        for name in ("kernel", "bias"):
-            for kind in ("initializer", "regularizer", "constraint"):
-                serialize = getattr(keras, f"{kind}s").serialize
-                given = getattr(self, f"{name}_{kind}")
-                config[f"{name}_{kind}"] = given and serialize(given)
-        return {**super().get_config(), **config}
+        return {
+            **super().get_config(),
+            **config,
+            **weight_config(self, "kernel", "bias"),
+        }
 
 
 ARGUMENTS = "features", "logits", "attention_weights", "source_ids"

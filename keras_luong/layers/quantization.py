@@ -20,10 +20,22 @@ KERNEL_OPTIONS = ("kernel_initializer", "kernel_regularizer", "kernel_constraint
 
 def kernel_config(layer: Any) -> dict[str, Any]:
     """The config of a layer's `KERNEL_OPTIONS`."""
+    return weight_config(layer, "kernel")
+
+
+def weight_config(layer: Any, *names: str) -> dict[str, Any]:
+    """The config of how weights are made: of each initializer, regularizer, constraint.
+
+    Args:
+        layer: A layer with attributes such as `kernel_initializer`.
+        *names: Such as "kernel" and "bias".
+    """
     return {
-        "kernel_initializer": keras.initializers.serialize(layer.kernel_initializer),
-        "kernel_regularizer": keras.regularizers.serialize(layer.kernel_regularizer),
-        "kernel_constraint": keras.constraints.serialize(layer.kernel_constraint),
+        f"{name}_{kind}": getattr(keras, f"{kind}s").serialize(
+            getattr(layer, f"{name}_{kind}")
+        )
+        for name in names
+        for kind in ("initializer", "regularizer", "constraint")
     }
 
 

@@ -205,11 +205,8 @@ def fit_model(
     """Runs `model.fit`, from where the run directory says that it was."""
     config = run.config
     history = read_history(run.path)
-    if config.early_stopping and history:
-        best, stale = best_so_far(history, config.monitor)
-        if stale >= config.early_stopping:
-            print(f"Training stopped early before, {config.monitor} {best:.4g}.")
-            return
+    if stopped_early(config, history):
+        return
     checkpoints = Checkpoints(run.path, config.save_steps)
     started_at = checkpoints.restore(model)
     follow = FollowEpoch(started_at)
@@ -249,6 +246,17 @@ def fit_model(
         ),
         verbose="auto" if sys.stdout.isatty() else 2,
     )
+
+
+def stopped_early(config: TrainingConfig, history: Any) -> bool:
+    """Whether the run was over already by its `early_stopping`; says so."""
+    if not (config.early_stopping and history):
+        return False
+    best, stale = best_so_far(history, config.monitor)
+    over = stale >= config.early_stopping
+    if over:
+        print(f"Training stopped early before, {config.monitor} {best:.4g}.")
+    return over
 
 
 def validation_callback(
