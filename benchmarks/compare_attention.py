@@ -209,9 +209,8 @@ def write(out: Path, rows: list[dict]) -> None:
     learning_curves_figure(curves).savefig(out / "learning_curves.png", dpi=100)
     lengths = {row["variant"]: row["by_length"] for row in rows}
     sentences = rows[0].get("sentences")  # not known of variants of long ago
-    bleu_by_length_figure(lengths, sentences).savefig(
-        out / "bleu_by_length.png", dpi=100
-    )
+    by_source = bleu_by_length_figure(lengths, sentences)
+    by_source.savefig(out / "bleu_by_length.png", dpi=100)
 
 
 def table(rows: list[dict]) -> Iterator[str]:

@@ -123,6 +123,8 @@ def by_length(
     """
     found = []
     for group in length_groups(sources):
-        some = [[texts[i] for i in group.rows] for texts in (hypotheses, references)]
-        found.append((group, bleu(*some, tokenize).score, chrf(*some).score))
+        texts = [hypotheses[i] for i in group.rows]
+        right = [references[i] for i in group.rows]
+        scores = bleu(texts, right, tokenize).score, chrf(texts, right).score
+        found.append((group, *scores))
     return found

@@ -89,6 +89,37 @@ class Judgement(NamedTuple):
             rows, key=lambda i: (self.sentence_chrf[i], len(self.references[i]))
         )
 
+    def as_json(self, sentences: int = 3) -> dict[str, Any]:
+        """Returns all that was found as `json` can write it.
+
+        Args:
+            sentences: Number of worst sentences to tell, and of best ones.
+        """
+        return {
+            "name": self.name,
+            "sentences": len(self.sources),
+            "length_unit": self.unit,
+            "systems": [
+                {
+                    "name": name,
+                    "scores": {k: x._asdict() for k, x in self.scores[name].items()},
+                    "by_length": [_group_as_json(*group) for group in groups],
+                }
+                for name, groups in zip(self.systems, self.groups, strict=True)
+            ],
+            "worst": [self._sentence_as_json(row) for row in self.worst(sentences)],
+            "best": [self._sentence_as_json(row) for row in self.best(sentences)],
+        }
+
+    def _sentence_as_json(self, row: int) -> dict[str, Any]:
+        return {
+            "line": row + 1,
+            "chrf": self.sentence_chrf[row],
+            "source": self.sources[row],
+            "reference": self.references[row],
+            "translations": {name: texts[row] for name, texts in self.systems.items()},
+        }
+
 
 def judge(
     name: str,
@@ -203,6 +234,15 @@ def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[
     return [metric.sentence_score(text, [right]).score for text, right in pairs]
 
 
+def _group_as_json(group: LengthGroup, bleu: float, chrf: float) -> dict[str, Any]:
+    return {
+        "lengths": group.label,
+        "sentences": len(group.rows),
+        "bleu": bleu,
+        "chrf": chrf,
+    }
+
+
 def _metrics(tokenize: str) -> dict[str, Any]:
     from sacrebleu.metrics import CHRF
 
@@ -219,13 +259,14 @@ def _scored(
     """Scores each system by one metric; a single one is not resampled."""
     from sacrebleu.significance import PairedTest
 
-    named = [(name, list(texts)) for name, texts in systems.items()]
+    named: Any = [(name, list(texts)) for name, texts in systems.items()]
     if len(named) == 1:
         score = metric.corpus_score(named[0][1], references).score
         return [MetricScore(score, str(metric.get_signature()))]
     test = PairedTest(named, {"": metric}, references, "bs", SAMPLES)
     signatures, found = test()
-    [signature] = map(str, signatures.values())
-    del found["System"]
-    [results] = found.values()
-    return [MetricScore(x.score, signature, x.ci, x.p_value) for x in results]
+    [(name, signature)] = signatures.items()  # the metric's own name, such as chrF2
+    results: Any = found[name]
+    return [
+        MetricScore(x.score, str(signature), float(x.ci), x.p_value) for x in results
+    ]

@@ -7,7 +7,7 @@ import unicodedata
 
 #: How Unicode's names of their letters begin. Korean has spaces.
 SCRIPTS = (
-    *("CJK", "HIRAGANA", "KATAKANA", "HALFWIDTH KATAKANA"),
+    *("CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "HALFWIDTH KATAKANA"),
     *("THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN"),
 )
 
