@@ -267,6 +267,10 @@ def _scored(
     signatures, found = test()
     [(name, signature)] = signatures.items()  # the metric's own name, such as chrF2
     results: Any = found[name]
-    return [
-        MetricScore(x.score, str(signature), float(x.ci), x.p_value) for x in results
-    ]
+    scores = []
+    for (_, texts), x in zip(named, results, strict=True):
+        # Where nothing ever differs, sacrebleu has the least p there is, as if it did.
+        is_same = x.p_value is not None and texts == named[0][1]
+        p_value = 1.0 if is_same else x.p_value
+        scores.append(MetricScore(x.score, str(signature), float(x.ci), p_value))
+    return scores

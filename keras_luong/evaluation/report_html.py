@@ -44,6 +44,7 @@ article { border-top: 1px solid #ccc; padding: 1rem 0; }
   grid-template-columns: repeat(auto-fit, minmax(min(16rem, 100%), 1fr)); }
 dt { font-size: .8rem; color: #555; } dd { margin: 0; white-space: pre-wrap; }
 img { display: block; margin-top: .75rem; }
+@media (max-width: 40rem) { th, td { white-space: normal; padding: .25rem .4rem; } }
 """
 
 
