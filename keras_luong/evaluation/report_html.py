@@ -41,7 +41,7 @@ th:first-child, td:first-child { text-align: start; padding-left: 0; }
 pre, .note { font-size: .8rem; color: #555; white-space: pre-wrap; }
 article { border-top: 1px solid #ccc; padding: 1rem 0; }
 .sides { display: grid; gap: .75rem 1.5rem; margin: 0;
-  grid-template-columns: repeat(auto-fit, minmax(min(16rem, 100%), 1fr)); }
+  grid-template-columns: repeat(auto-fit, minmax(min(12rem, 100%), 1fr)); }
 dt { font-size: .8rem; color: #555; } dd { margin: 0; white-space: pre-wrap; }
 img { display: block; margin-top: .75rem; }
 @media (max-width: 40rem) { th, td { white-space: normal; padding: .25rem .4rem; } }
