@@ -46,6 +46,22 @@ def test_each_group_has_its_scores():
     assert 0 < long[2] < 100
 
 
+def test_tokenised_text_is_told_of_once_and_not_by_group(caplog):
+    texts = ["a b c ."] * 120
+    bleu(texts, texts)
+    assert caplog.text.count("you forgot to detokenize") == 1
+    by_length(texts, texts, texts)
+    assert caplog.text.count("you forgot to detokenize") == 1
+
+
+@pytest.mark.parametrize(
+    "sides", [(["a"], ["a"], ["b", "c"]), (["a", "b"], ["a"], "b")]
+)
+def test_sides_of_other_lengths_are_refused(sides):
+    with pytest.raises(ValueError, match="2 hypotheses, 1 references"):
+        by_length(*sides)
+
+
 def test_one_string_is_refused():
     with pytest.raises(TypeError, match="sources must be a list"):
         length_groups("a dog")

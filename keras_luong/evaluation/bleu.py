@@ -67,12 +67,16 @@ def bleu(
     return BleuScore(score.score, str(metric.get_signature()))
 
 
-def bleu_metric(tokenize: str = "13a", lowercase: bool = False) -> BLEU:
+def bleu_metric(
+    tokenize: str = "13a", lowercase: bool = False, quiet: bool = False
+) -> BLEU:
     """Returns sacrebleu's metric.
 
     Args:
         tokenize: As for `bleu`.
         lowercase: As for `bleu`.
+        quiet: Whether it does not say so where text seems to be tokenised already. It
+            never does for `"none"`.
 
     Raises:
         ValueError: If `tokenize` is unknown.
@@ -85,8 +89,8 @@ def bleu_metric(tokenize: str = "13a", lowercase: bool = False) -> BLEU:
     from sacrebleu.metrics import BLEU
 
     check_tokenize("tokenize", tokenize)
-    tokenized = tokenize == "none"  # silences sacrebleu's warning about it
-    return BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenized)
+    force = quiet or tokenize == "none"
+    return BLEU(tokenize=tokenize, lowercase=lowercase, force=force)
 
 
 def check_parallel(hypotheses: Sequence[str], references: Sequence[str]) -> None:

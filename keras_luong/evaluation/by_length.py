@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from keras_luong.checks import check_strings
-from keras_luong.evaluation.bleu import bleu
+from keras_luong.evaluation.bleu import bleu_metric, check_parallel
 from keras_luong.evaluation.chrf import chrf
 from keras_luong.text.unspaced import is_unspaced
 
@@ -115,16 +115,23 @@ def by_length(
     Returns:
         Each group with its BLEU and its chrF, the shortest first.
 
+    Raises:
+        ValueError: If numbers of sentences differ, there are none, or `tokenize` is
+            unknown.
+
     Example:
         >>> from keras_luong.evaluation.by_length import by_length
         >>> [(group, bleu, chrf)] = by_length(["a b c d"], ["a b c d"], ["x y"])
         >>> group.label, round(bleu), round(chrf)
         ('up to 10', 100, 100)
     """
+    check_parallel(hypotheses, references)
+    check_parallel(sources, references)
+    bleu = bleu_metric(tokenize, quiet=True)  # what it says is of the whole text
     found = []
     for group in length_groups(sources):
         texts = [hypotheses[i] for i in group.rows]
         right = [references[i] for i in group.rows]
-        scores = bleu(texts, right, tokenize).score, chrf(texts, right).score
-        found.append((group, *scores))
+        score = bleu.corpus_score(texts, [right]).score
+        found.append((group, score, chrf(texts, right).score))
     return found
