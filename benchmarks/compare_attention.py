@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -36,6 +35,7 @@ from keras_luong.evaluation.alignment import (
     replace_unknowns,
 )
 from keras_luong.evaluation.bleu import bleu
+from keras_luong.evaluation.by_length import by_length
 from keras_luong.evaluation.curves import bleu_by_length_figure, learning_curves_figure
 from keras_luong.runs.directory import read_history, read_results
 from keras_luong.runs.loading import load
@@ -58,7 +58,6 @@ VARIANTS = {
     **{f"{name}, no feed": f"{f} --no-input_feeding" for name, f in ATTENTIONS.items()},
     **ATTENTIONS,
 }
-LENGTHS = (10, 15, 20, 30, 50, math.inf)  # upper ends of the groups by source words
 COLUMNS = "perplexity bleu bleu_unk aer parameters tokens_per_second".split()
 
 
@@ -161,6 +160,7 @@ def measure(run: Path, corpus: Corpus, split: str, tokenize: str) -> dict[str, A
     results = read_results(run)[split]
     history = read_history(run)
     score = bleu(texts, references, tokenize)
+    groups = by_length(texts, references, sources, tokenize)
     return {
         "perplexity": results["perplexity"],
         "bleu": score.score,
@@ -169,7 +169,8 @@ def measure(run: Path, corpus: Corpus, split: str, tokenize: str) -> dict[str, A
         "aer": alignment_error(translator, corpus, split, sources, references),
         "parameters": translator.model.count_params(),
         "tokens_per_second": max(e["target_tokens_per_second"] for e in history),
-        "by_length": by_length(texts, sources, references, tokenize),
+        "by_length": {str(group.end): score for group, score, _ in groups},
+        "sentences": {str(group.end): len(group.rows) for group, *_ in groups},
         "learning_curve": [epoch["val_perplexity"] for epoch in history],
     }
 
@@ -200,21 +201,6 @@ def alignment_error(translator, corpus, split, sources, references) -> float | N
     return aer(found, gold).aer
 
 
-def by_length(texts, sources, references, tokenize: str) -> dict[str, float]:
-    """BLEU of the sentences of about the same source length, by their most words."""
-    groups: dict[float, list[int]] = {}
-    for i, source in enumerate(sources):
-        words = len(source.split())
-        end = next(n for n in LENGTHS if words <= n)
-        groups.setdefault(end, []).append(i)
-    return {
-        str(end): bleu(
-            [texts[i] for i in rows], [references[i] for i in rows], tokenize
-        ).score
-        for end, rows in sorted(groups.items())
-    }
-
-
 def write(out: Path, rows: list[dict]) -> None:
     """The table as Markdown and JSON, and the pictures."""
     files.write_json(out / "table.json", rows)
@@ -222,7 +208,9 @@ def write(out: Path, rows: list[dict]) -> None:
     curves = {row["variant"]: row["learning_curve"] for row in rows}
     learning_curves_figure(curves).savefig(out / "learning_curves.png", dpi=100)
     lengths = {row["variant"]: row["by_length"] for row in rows}
-    bleu_by_length_figure(lengths).savefig(out / "bleu_by_length.png", dpi=100)
+    sentences = rows[0].get("sentences")  # not known of variants of long ago
+    by_source = bleu_by_length_figure(lengths, sentences)
+    by_source.savefig(out / "bleu_by_length.png", dpi=100)
 
 
 def table(rows: list[dict]) -> Iterator[str]:

@@ -97,7 +97,7 @@ def of_command(name, run, path, out, capsys):
     module.run(options(name, run, *words))
     if name != "evaluate":
         return out.read_bytes()
-    return capsys.readouterr().out.replace(path.name.ljust(12), "")
+    return capsys.readouterr().out.replace(f"{path.name}: ", "")
 
 
 @PACKS

@@ -1,19 +1,23 @@
-"""BLEU of a run, on its own held-out splits or on any files."""
+"""How good a run is, on its own held-out splits or on any files."""
 
 from __future__ import annotations
 
 import codecs
 import gzip
+import json
+import shutil
 
 import pytest
 from commands import options, run
 from small_translator import word_translator, written_run
 
 from keras_luong.cli import evaluate
+from keras_luong.cli.commands import EvaluateOptions
 from keras_luong.cli.translators import load_translator
 from keras_luong.decoding import BeamSearch
 from keras_luong.evaluation.bleu import bleu
-from keras_luong.evaluation.chrf import chrf
+from keras_luong.evaluation.judgement import judge
+from keras_luong.evaluation.report_text import text_report
 from keras_luong.files import write_json
 from keras_luong.runs.record import read_record
 
@@ -53,11 +57,15 @@ def said(loaded):
 
 def test_the_runs_own_splits(path, said, capsys):
     run("evaluate", path)
-    validation, letters, test, _ = capsys.readouterr().out.splitlines()
-    assert validation == f"{'validation':12} {bleu(said, said[::-1], 'none')}"
-    assert letters == f"{'':12} {chrf(said, said[::-1])}, 5 sentences"
-    assert test.startswith("test_a       BLEU 100.00 (")
-    assert "tok:none" in validation and "tok:none" in test
+    out = capsys.readouterr().out
+    told = [
+        judge(name, SOURCES, references, {"run": said}, "none")
+        for name, references in (("validation", said[::-1]), ("test_a", said))
+    ]
+    assert out == "".join(f"{text_report(judged, 3)}\n\n" for judged in told)
+    score = bleu(said, said[::-1], "none")
+    assert f"| run    | {score.score:.2f}" in out and score.signature in out
+    assert out.count("tok:none") == 2 and out.count("The worst of run") == 2
 
 
 @pytest.mark.usefixtures("traced")
@@ -72,14 +80,16 @@ def test_files_however_they_were_written(path, traced, said, tmp_path, capsys):
     source.write_bytes(codecs.BOM_UTF8 + "\r\n".join(SOURCES).encode())
     text = "".join(f"{line}\n" for line in said).encode()
     reference.write_bytes(gzip.compress(codecs.BOM_UTF8 + text))
-    run("evaluate", path, "--test", source, reference)
+    run("evaluate", path, "--test", source, reference, "--worst", 0)
     out = capsys.readouterr().out
-    assert out.startswith("news.en      BLEU 100.00 (") and "5 sentences" in out
+    assert out.startswith("news.en: 5 sentences\n\n")
+    assert "| run    | 100.00 |" in out and "worst" not in out
 
 
 @pytest.mark.usefixtures("traced")
 def test_translations_are_kept_and_shown(path, said, tmp_path, capsys):
-    run("evaluate", path, "--output", tmp_path / "new", "--show", "1")
+    words = ["--output", tmp_path / "new", "--show", "1", "--worst", "0"]
+    run("evaluate", path, *words)
     names = {file.name for file in (tmp_path / "new").iterdir()}
     assert names == {"validation.translated", "test_a.translated"}
     kept = (tmp_path / "new" / "test_a.translated").read_bytes()
@@ -88,6 +98,92 @@ def test_translations_are_kept_and_shown(path, said, tmp_path, capsys):
     assert out.count("source       the red dog\n") == 2
     assert f"reference    {said[0]}\ntranslation  {said[0]}\n" in out
     assert "the cat is" not in out
+
+
+def written(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+@pytest.fixture
+def files(tmp_path, said):
+    """Sources and references."""
+    return written(tmp_path / "a.en", SOURCES), written(tmp_path / "a.zh", said)
+
+
+@pytest.mark.usefixtures("traced")
+def test_two_runs_and_a_file_are_compared(path, files, said, tmp_path, capsys):
+    other = shutil.copytree(path, tmp_path / "other")
+    worse = written(tmp_path / "worse.zh", ["x"] * 5)
+    told = tmp_path / "all.json"
+    words = ["--against", other, "--hypotheses", worse, "--json", told]
+    run("evaluate", path, "--test", *files, *words)
+    [test] = json.loads(told.read_text())["tests"]
+    first, same, file = test["systems"]
+    names = [system["name"] for system in test["systems"]]
+    assert names == ["run", "other", "worse.zh"]
+    systems = dict(zip(names, [said, said, ["x"] * 5], strict=True))
+    expected = judge("a.en", SOURCES, said, systems, "none")
+    assert test == expected.as_json(3)
+    assert first["scores"]["BLEU"]["p_value"] is None
+    assert same["scores"]["TER"]["p_value"] == 1
+    assert file["scores"]["chrF"]["score"] < first["scores"]["chrF"]["score"]
+    assert capsys.readouterr().out == f"{text_report(expected, 3)}\n\n"
+
+
+def test_what_the_other_run_is_loaded_with(path, monkeypatch, loaded):
+    """The same search options, and an ensemble of the first run alone."""
+    asked = []
+    monkeypatch.setattr(evaluate, "load_translator", lambda x: asked.append(x))
+    words = ["--against", "other", "--ensemble", "third", "--beam_width", "3"]
+    list(evaluate._translators(options("evaluate", path, *words)))
+    one, two = asked
+    assert (one.run_dir, one.ensemble) == (path, (type(path)("third"),))
+    assert (str(two.run_dir), two.ensemble) == ("other", ())
+    assert one.beam_width == two.beam_width == 3
+
+
+def test_files_are_scored_without_a_run(files, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.delattr(evaluate, "load_translator")
+    one = written(tmp_path / "one.zh", said)
+    two = tmp_path / "two.zh.gz"
+    two.write_bytes(gzip.compress(b"x\n" * 5))
+    run("evaluate", "--test", *files, "--hypotheses", one, two)
+    out = capsys.readouterr().out
+    assert "| one.zh    | 100.00 ± 0.00 " in out and "| two.zh.gz | " in out
+    assert "tok:zh" in out and "asian:yes" in out  # the reference's name ends in .zh
+    words = ["--hypotheses", two, one, "--bleu_tokenize", "none", "--worst", "0"]
+    run("evaluate", "--test", *files, *words)
+    assert "tok:none" in capsys.readouterr().out
+    run("evaluate", "--test", *files, "--hypotheses", one, "--target", "de")
+    assert "tok:13a" in capsys.readouterr().out
+
+
+def test_the_report_has_the_pictures(path, traced, files, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    page = tmp_path / "new" / "report.html"
+    run("evaluate", path, "--test", *files, "--worst", "1", "--report", page)
+    text = page.read_text(encoding="utf-8")
+    assert "How good is run?" in text and "a.en: 5 sentences" in text
+    assert text.count("<article>") == text.count("data:image/png;base64,iVBOR") == 2
+    run("evaluate", path, "--report", page, "--worst", "0")
+    text = page.read_text(encoding="utf-8")
+    assert "validation: 5 sentences" in text and "test_a: 5 sentences" in text
+    assert "<article>" not in text
+
+
+@pytest.mark.usefixtures("traced")
+def test_a_report_without_matplotlib_has_no_pictures(
+    path, files, tmp_path, monkeypatch, capsys
+):
+    def missing():
+        raise ImportError("Drawing needs matplotlib")
+
+    monkeypatch.setattr(evaluate, "check_matplotlib", missing)
+    page = tmp_path / "report.html"
+    run("evaluate", path, "--test", *files, "--report", page)
+    assert "note: the report has no pictures. Drawing" in capsys.readouterr().err
+    assert "<article>" in page.read_text() and "<img" not in page.read_text()
 
 
 class TestRefusals:
@@ -125,6 +221,44 @@ class TestRefusals:
         file.touch()
         message = "--output is the directory .* Received a file: .*/file"
         self.refuse(path, message, "--output", file, error=NotADirectoryError)
+
+    def test_options_that_do_not_fit(self, path, capsys):
+        for words, message in (
+            (["--test", "a", "b"], "RUN_DIR is missing: give a run, or --hypotheses"),
+            (["x", "--hypotheses", "c"], "--hypotheses needs --test"),
+            (
+                ["--test", "a", "b", "--hypotheses", "c", "--beam_width", "3"],
+                "--beam_width needs RUN_DIR",
+            ),
+            (
+                ["--test", "a", "b", "--hypotheses", "c", "--against", "d"],
+                "--against needs RUN_DIR",
+            ),
+        ):
+            with pytest.raises(SystemExit):
+                options("evaluate", *words)
+            assert message in capsys.readouterr().err
+        with pytest.raises(ValueError, match="output needs RUN_DIR"):
+            a, b, c = map(type(path), "abc")
+            EvaluateOptions(test=(a, b), hypotheses=(c,), output=c)
+
+    def test_places_that_cannot_be(self, path, tmp_path):
+        self.refuse(path, "ends in .html. Received: .*x.pdf", "--report", "x.pdf")
+        folder = tmp_path / "x.html"
+        folder.mkdir()
+        wrong = IsADirectoryError
+        self.refuse(path, "is a directory", "--report", folder, error=wrong)
+        self.refuse(path, "is a directory", "--json", tmp_path, error=wrong)
+
+    def test_systems_that_cannot_be_compared(self, path, tmp_path):
+        a = written(tmp_path / "a", ["x"])
+        b = written(tmp_path / "b", ["x", "y"])
+        words = ["--test", a, a, "--hypotheses"]
+        self.refuse(path, "b has 2 lines and .*a has 1", *words, b)
+        self.refuse(path, "There is no", *words, "nowhere", error=FileNotFoundError)
+        self.refuse(path, "Two of .* are the same", *words, a, a)
+        self.refuse(path, "Two of .* are the same", "--against", path)
+        self.refuse(path, "nowhere", "--against", "nowhere", error=FileNotFoundError)
 
     def test_tokenisations_that_there_are_not(self, path):
         self.refuse(path, "--bleu_tokenize.*'13b'.*'13a'", "--bleu_tokenize", "13b")

@@ -145,6 +145,25 @@ def test_pictures_of_lines_that_have_words(path, capfdbinary, monkeypatch, tmp_p
     assert pictures == {"1.png": b"PNG", "3.png": b"PNG"}
 
 
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("pieces", [False, True])
+def test_what_pictures_show(path, pieces, capfdbinary, monkeypatch, tmp_path):
+    pytest.importorskip("matplotlib")
+    drawn = []
+    monkeypatch.setattr(translate, "save_attention", lambda *x: drawn.append(x))
+    words = ["--pictures", tmp_path, *["--pieces"] * pieces]
+    translated(path, capfdbinary, monkeypatch, b"\na b\n", *words)
+    [(file, weights, source, target, title, by_pieces)] = drawn
+    assert (file, title, by_pieces) == (tmp_path / "2.png", "line 2", pieces)
+    assert weights.shape == (len(target), len(source))
+
+
+@pytest.mark.usefixtures("traced")
+def test_pieces_are_of_pictures(path):
+    with pytest.raises(ValueError, match="--pieces .* needs --pictures FOLDER"):
+        run("translate", path, "--pieces")
+
+
 def test_no_pictures_without_attention(path, loaded, monkeypatch, tmp_path):
     pytest.importorskip("matplotlib")
     model = build("sutskever2014", 8, 9, units=4, num_layers=1)

@@ -41,16 +41,6 @@ def test_unknown_words_are_replaced_where_words_are_whole():
     assert compare.with_unknowns_replaced(pieces, "Rex runs") == "<unk> rennt"
 
 
-def test_bleu_by_length_groups_by_source_words():
-    texts = ["a b c d", "e f g h i", "x"]
-    sources = ["w " * 4, "w " * 12, "w " * 60]
-    groups = compare.by_length(texts, sources, ["a b c d", "e f g h i", "y"], "none")
-    assert groups["10"] == pytest.approx(100) and groups["15"] == pytest.approx(100)
-    assert groups["inf"] < 100 and set(groups) == {"10", "15", "inf"}
-    exactly = compare.by_length(["x"], ["w " * 50], ["x"], "none")
-    assert set(exactly) == {"50"}
-
-
 def test_alignment_error_is_that_of_the_references():
     example = SimpleNamespace(alignment=((0, 1), (1, 0)))
     corpus = SimpleNamespace(examples=lambda split: [example])

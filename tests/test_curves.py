@@ -35,9 +35,36 @@ def test_the_last_group_of_lengths_may_have_no_end():
     assert none == [[0, 30], [2, 5]]
 
 
-def test_many_systems_stay_apart():
-    lines = learning_curves_figure({str(i): [1.0] for i in range(15)}).axes[0].lines
-    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 15
+def test_few_systems_have_a_colour_and_a_marker_each():
+    lines = learning_curves_figure({str(i): [1.0] for i in range(5)}).axes[0].lines
+    assert len({line.get_color() for line in lines}) == 5
+    assert len({line.get_marker() for line in lines}) == 5
+
+
+def test_many_systems_have_a_panel_each(tmp_path):
+    figure = learning_curves_figure({f"${i}": [9.0, 1 + i] for i in range(15)})
+    assert [axes.get_title() for axes in figure.axes] == [f"${i}" for i in range(15)]
+    for i, axes in enumerate(figure.axes):
+        grey, [own] = axes.lines[:14], axes.lines[14:]
+        assert {line.get_color() for line in grey} == {"0.8"}
+        assert own.get_color() != "0.8" and own.get_ydata().tolist() == [9, 1 + i]
+        assert axes.get_yscale() == "log"
+        assert axes.get_ylim() == figure.axes[0].get_ylim()
+    figure.savefig(tmp_path / "curves.png")
+
+
+@pytest.mark.parametrize("systems", [1, 6])
+def test_lengths_of_few_sentences_are_marked(systems):
+    groups = {"10": 40.0, "20": 35.0, "inf": 9.0}
+    counts = {"10": 300, "20": 30, "inf": 29}
+    figure = bleu_by_length_figure({str(i): groups for i in range(systems)}, counts)
+    labels = [label.get_text() for label in figure.axes[-1].get_xticklabels()]
+    assert labels == ["10\n(300)", "20\n(30)", "longer\n(29)"]
+    for axes in figure.axes:
+        [shade] = axes.patches
+        assert shade.get_x() == 1.5 and shade.get_width() == 1
+    said = figure.get_supxlabel() or figure.axes[0].get_xlabel()
+    assert said == "source words, at most (sentences); shaded: fewer than 30 sentences"
 
 
 @pytest.mark.parametrize("draw", [learning_curves_figure, bleu_by_length_figure])

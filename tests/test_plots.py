@@ -25,7 +25,7 @@ def _needs_matplotlib(request):
 
 
 def test_shows_the_weights_and_the_tokens():
-    figure = attention_figure(WEIGHTS, SOURCE, TARGET, title="$ t")
+    figure = attention_figure(WEIGHTS, SOURCE, TARGET, title="$ t", pieces=True)
     figure.canvas.draw()
     axes = figure.axes[0]
     image = axes.get_images()[0]
@@ -38,6 +38,51 @@ def test_shows_the_weights_and_the_tokens():
         "␣",
         "$ x_{",
     ]
+
+
+def names(figure):
+    """What the picture says: title, names of axes, columns and rows."""
+    axes, bar = figure.axes
+    rows = [label.get_text() for label in axes.get_yticklabels()]
+    sides = axes.get_xlabel(), axes.get_ylabel(), bar.get_ylabel()
+    return figure.get_suptitle(), *sides, labels(figure), rows
+
+
+def test_pieces_are_merged_to_words():
+    source, target = ["▁Hun", "de", "▁runs", ".", "</s>"], ["▁do", "gs", "</s>"]
+    weights = [[0.5, 0.3, 0.2, 0, 0], [0.1, 0.1, 0.5, 0.3, 0], [0, 0, 0, 0, 1]]
+    figure = attention_figure(weights, source, target, "line 3")
+    merged = [[0.5, 0.5, 0], [0, 0, 1]]  # columns are summed, rows averaged
+    drawn = figure.axes[0].get_images()[0].get_array()
+    np.testing.assert_allclose(drawn, merged, atol=1e-7)
+    columns, rows = ["Hunde", "runs.", "</s>"], ["dogs", "</s>"]
+    words = "source words", "target words", "attention"
+    assert names(figure) == ("line 3", *words, columns, rows)
+    assert len(figure.axes[0].lines) == 0
+
+
+def test_pieces_are_drawn_on_request_with_the_words_bounds():
+    source, target = ["▁Hun", "de", "▁runs", ".", "</s>"], ["▁do", "gs", "</s>"]
+    figure = attention_figure(np.eye(5)[:3], source, target, pieces=True)
+    columns, rows = ["Hun", "de", "runs", ".", "</s>"], ["do", "gs", "</s>"]
+    pieces = "source pieces", "target pieces", "attention"
+    assert names(figure) == ("", *pieces, columns, rows)
+    lines = figure.axes[0].lines
+    down = [line.get_xdata()[0] for line in lines if len(set(line.get_xdata())) == 1]
+    across = [line.get_ydata()[0] for line in lines if len(set(line.get_ydata())) == 1]
+    assert (down, across) == ([1.5, 3.5], [1.5])
+
+
+@pytest.mark.filterwarnings("ignore:No installed font")
+def test_scripts_without_spaces_stay_in_pieces():
+    source, target = ["▁", "我", "爱", "▁New", "▁Y", "ork", "</s>"], ["x", "y", "</s>"]
+    figure = attention_figure(np.eye(7)[:3], source, target)
+    _, *sides, columns, rows = names(figure)
+    assert sides == ["source pieces", "target tokens", "attention"]
+    assert columns == ["<U+6211>", "<U+7231>", "New", "York", "</s>"]
+    assert rows == target  # words already: none of them has a "▁"
+    drawn = figure.axes[0].get_images()[0].get_array()
+    np.testing.assert_array_equal(drawn[:, 0], [1, 1, 0])  # "▁" is of the next piece
 
 
 def test_size_follows_the_tokens():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from small_training import small_data, small_model
 
+from keras_luong.runs import validation
 from keras_luong.runs.validation import TranslationEvaluation
 from keras_luong.translation.translator import Translation
 
@@ -87,6 +88,16 @@ class TestTranslationEvaluation:
         tags = events.Reload().Tags()["tensors"]
         assert tags == ["translations", "attention"][: 1 + picture]
         assert events.Tensors("translations")[0].step == 2
+
+    def test_the_picture_says_what_it_is_of(self, tmp_path, monkeypatch):
+        drawn = []
+        monkeypatch.setattr(validation, "save_attention", lambda *x: drawn.append(x))
+        TranslationEvaluation(
+            FakeTranslator(), SOURCES, REFERENCES, pictures=tmp_path
+        ).on_epoch_end(2, {})
+        [(path, *_, title)] = drawn
+        assert path == tmp_path / "epoch-03.png"
+        assert title == "validation sentence 1 after epoch 3"
 
     @pytest.mark.parametrize("attention, matplotlib", [(True, False), (False, True)])
     def test_no_picture(self, tmp_path, monkeypatch, attention, matplotlib):

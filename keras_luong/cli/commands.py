@@ -128,7 +128,8 @@ class TranslateOptions(SearchOptions, RunOptions):
             translation ||| score".
         scores: Whether scores are written too.
         alignments: Whether word alignments are written too.
-        pictures: Folder for a picture of each line's attention.
+        pictures: Folder for a picture of each line's attention, between words.
+        pieces: Whether pictures show the pieces of words that the model sees.
         batch_size: Lines to translate at once.
         window: Lines to read ahead and sort by length.
     """
@@ -139,6 +140,7 @@ class TranslateOptions(SearchOptions, RunOptions):
     scores: bool = False
     alignments: bool = False
     pictures: Path | None = None
+    pieces: bool = False
     batch_size: int = 32
     window: int = 1024
 
@@ -148,19 +150,56 @@ class EvaluateOptions(CorpusOptions, SearchOptions, RunOptions):
     """Evaluation.
 
     Args:
-        test: A source file and its reference; by default the held-out splits of the
-            run's data.
-        bleu_tokenize: sacrebleu's tokenisation; auto is the run's.
+        run_dir: A run directory, as `keras-luong train` writes it; not needed with
+            --hypotheses.
+        test: A source file and its reference, plain or gzip; by default the held-out
+            splits of the run's data.
+        against: Another run to compare the run with, by paired bootstrap.
+        hypotheses: Files of translations of --test, to score without a run; or to
+            compare with the run or with the first of them.
+        bleu_tokenize: sacrebleu's tokenisation; auto is the run's, or without a run
+            that of the language that the reference's name ends in.
+        worst: Number of worst translations to print, by the chrF of the sentence.
+        report: HTML file to write, with all figures, and the worst and the best
+            translations with their attention.
+        json: JSON file to write the same to.
         output: Folder to write the translations to.
-        show: Number of translations to print.
+        show: Number of translations to print, the first ones.
         batch_size: Sentences to translate at once.
     """
 
+    run_dir: Path | None = None  # type: ignore[assignment]  # hypotheses need none
     test: tuple[Path, Path] | None = None
+    against: Path | None = None
+    hypotheses: tuple[Path, ...] = ()
     bleu_tokenize: str = "auto"
+    worst: Count = 3
+    report: Path | None = None
+    json: Path | None = None
     output: Path | None = None
     show: Count = 0
     batch_size: int = 32
+
+    def __post_init__(self) -> None:
+        """Checks all fields, and that there is something to score."""
+        super().__post_init__()
+        if self.hypotheses and not self.test:
+            raise ValueError("hypotheses needs --test, which they are translations of.")
+        if self.run_dir is None:
+            if not self.hypotheses:
+                raise ValueError(
+                    "RUN_DIR is missing: give a run, or --hypotheses FILE to score a "
+                    "file of translations."
+                )
+            self._refuse_what_needs_a_run()
+
+    def _refuse_what_needs_a_run(self) -> None:
+        needy = [*dataclasses.fields(SearchOptions), *dataclasses.fields(RunOptions)]
+        names = {*(field.name for field in needy), "against", "output", "data"}
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        given = [x for x in sorted(names) if getattr(self, x) != defaults[x]]
+        if given:
+            raise ValueError(f"{given[0]} needs RUN_DIR, which is missing.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -370,7 +409,8 @@ COMMANDS = {
     ),
     "translate": Command(TranslateOptions, "Translates lines of text."),
     "evaluate": Command(
-        EvaluateOptions, "Scores a run's translations by BLEU and chrF."
+        EvaluateOptions,
+        "Scores translations by BLEU, chrF and TER, and compares those of two runs.",
     ),
     "score": Command(
         ScoreOptions, "Tells how probable given translations are, a line each."

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from keras_luong.cli.commands import CompareOptions
 from keras_luong.config.presets import PRESETS
 from keras_luong.config.training import model_config_class
+from keras_luong.evaluation.report_text import table
 from keras_luong.runs.directory import RunDirectory, read_history, read_results
 from keras_luong.runs.record import read_record
 
@@ -119,14 +120,3 @@ def row(run: Run, flags: Sequence[str]) -> tuple[str, ...]:
         f"{run.bleu:.2f}",
         *("" if score is None else f"{score:.2f}" for score in of_beam),
     )
-
-
-def table(rows: Sequence[tuple[str, ...]]) -> str:
-    """Returns a Markdown table, padded so that its source is readable too."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        " | ".join(text.ljust(width) for text, width in zip(row, widths, strict=True))
-        for row in rows
-    ]
-    rule = "-|-".join("-" * width for width in widths)
-    return "\n".join(f"| {line} |" for line in [lines[0], rule, *lines[1:]])

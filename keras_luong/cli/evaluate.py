@@ -1,21 +1,37 @@
-"""`keras-luong evaluate`: BLEU and chrF of a run, on held-out splits or any files."""
+"""`keras-luong evaluate`: how good translations are, of runs or in files.
+
+The first system is judged, and the others are compared with it: the run, the one that
+it is held against, then the files of translations.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+import io
+import sys
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
+from keras_luong.checks import check_file
 from keras_luong.cli.commands import EvaluateOptions
 from keras_luong.cli.translators import (
     bleu_tokenization,
     corpus_of,
     load_translator,
 )
-from keras_luong.evaluation.bleu import bleu
-from keras_luong.evaluation.chrf import chrf
-from keras_luong.files import one_line, read_pairs, write_lines
+from keras_luong.evaluation.judgement import Judgement, judge
+from keras_luong.evaluation.plots import attention_figure, check_matplotlib
+from keras_luong.evaluation.report_html import Pictures, html_report
+from keras_luong.evaluation.report_text import text_report
+from keras_luong.files import one_line, read_pairs, write_json, write_lines, write_text
+from keras_luong.runs.record import read_record
 from keras_luong.text.corpus import sentences
+from keras_luong.translation.translation import Translation
 from keras_luong.translation.translator import Translator
+
+DPI = 100  # of the report's pictures
 
 
 class TestSet(NamedTuple):
@@ -27,17 +43,59 @@ class TestSet(NamedTuple):
 
 
 def run(options: EvaluateOptions) -> None:
-    """Translates each test set, and prints its scores with their signatures."""
+    """Translates each test set, and tells how well, in the forms that are asked for."""
+    _check_places(options)
+    tokenize = bleu_tokenization(options)
+    tests = list(_test_sets(options))
+    files = list(_hypotheses(options))
+    names = _names(options)
+    runs = list(_translators(options))
+    judged, pictures = [], []
+    for test in tests:
+        found = [_translated(translator, test, options) for translator in runs]
+        texts = [*([t.text for t in one] for one in found), *files]
+        systems = dict(zip(names, texts, strict=True))
+        judged.append(judge(*test, systems, tokenize))
+        _tell(judged[-1], options)
+        pictures.append(_pictures(judged[-1], found, options))
+    if options.report is not None:
+        write_text(options.report, html_report(judged, options.worst, pictures))
+    if options.json is not None:
+        write_json(options.json, {"tests": [x.as_json(options.worst) for x in judged]})
+
+
+def _check_places(options: EvaluateOptions) -> None:
+    """Refuses, before any work, places that cannot be written to or read from."""
     if options.output is not None and options.output.is_file():
         raise NotADirectoryError(
             "--output is the directory to write the translations to. Received a file: "
             f"{options.output}"
         )
-    tokenize = bleu_tokenization(options)
-    tests = list(_test_sets(options))
-    translator = load_translator(options)
-    for test in tests:
-        _evaluate(translator, test, tokenize, options)
+    report = options.report
+    if report is not None and report.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(
+            f"--report is a file whose name ends in .html. Received: {report}"
+        )
+    for path in filter(None, (report, options.json)):
+        if path.is_dir():
+            raise IsADirectoryError(f"{path} is a directory, and not a file to write.")
+    for path in options.hypotheses:
+        check_file("file of translations", path)
+    for path in filter(None, (options.run_dir, options.against)):
+        read_record(path)
+
+
+def _names(options: EvaluateOptions) -> list[str]:
+    """The systems' names: short ones, if they differ."""
+    runs = [path for path in (options.run_dir, options.against) if path is not None]
+    paths = [*runs, *options.hypotheses]
+    for names in (
+        [path.resolve().name for path in paths],
+        [str(path) for path in paths],
+    ):
+        if len(set(names)) == len(names):
+            return names
+    raise ValueError(f"Two of {', '.join(map(str, paths))} are the same.")
 
 
 def _test_sets(options: EvaluateOptions) -> Iterator[TestSet]:
@@ -54,16 +112,59 @@ def _test_sets(options: EvaluateOptions) -> Iterator[TestSet]:
             yield TestSet(split, *sentences(corpus, split))
 
 
-def _evaluate(
-    translator: Translator, test: TestSet, tokenize: str, options: EvaluateOptions
-) -> None:
-    found = translator.translate(test.sources, options.batch_size, progress=True)
-    texts = [translation.text for translation in found]
-    for row in list(zip(*test[1:], texts, strict=True))[: options.show]:
+def _hypotheses(options: EvaluateOptions) -> Iterator[list[str]]:
+    """The translations that were made elsewhere, as many as there are sources."""
+    if options.test:
+        for path in options.hypotheses:
+            yield read_pairs(options.test[0], path)[1]
+
+
+def _translators(options: EvaluateOptions) -> Iterator[Translator]:
+    """The run's and the one's that it is held against, with the same search options."""
+    if options.run_dir is not None:
+        yield load_translator(options)
+    if options.against is not None:
+        yield load_translator(
+            dataclasses.replace(options, run_dir=options.against, ensemble=())
+        )
+
+
+def _translated(
+    translator: Translator, test: TestSet, options: EvaluateOptions
+) -> list[Translation]:
+    """The translations of a test set."""
+    return translator.translate(test.sources, options.batch_size, progress=True)
+
+
+def _tell(judged: Judgement, options: EvaluateOptions) -> None:
+    """Prints what was found, and writes the run's translations where asked for."""
+    texts = next(iter(judged.systems.values()))
+    rows = zip(judged.sources, judged.references, texts, strict=True)
+    for row in list(rows)[: options.show]:
         print("source       {}\nreference    {}\ntranslation  {}\n".format(*row))
-    print(f"{test.name:12} {bleu(texts, test.references, tokenize)}")
-    score = chrf(texts, test.references)
-    print(f"{'':12} {score}, {len(texts):,} sentences", flush=True)
+    print(f"{text_report(judged, options.worst)}\n", flush=True)
     if options.output is not None:
-        path = options.output / f"{test.name}.translated"
+        path = options.output / f"{judged.name}.translated"
         write_lines(path, map(one_line, texts))
+
+
+def _pictures(
+    judged: Judgement, found: Sequence[list[Translation]], options: EvaluateOptions
+) -> Pictures:
+    """The attention of the sentences in the report, if a run has any."""
+    if options.report is None or not found:
+        return {}
+    try:
+        check_matplotlib()
+    except ImportError as error:
+        print(f"note: the report has no pictures. {error}", file=sys.stderr)
+        return {}
+    rows = {*judged.worst(options.worst), *judged.best(options.worst)}
+    return {row: _png(found[0][row]) for row in rows if np.any(found[0][row].alignment)}
+
+
+def _png(t: Translation) -> bytes:
+    picture = io.BytesIO()
+    figure = attention_figure(t.alignment, t.source_tokens, t.tokens)
+    figure.savefig(picture, format="png", dpi=DPI)
+    return picture.getvalue()

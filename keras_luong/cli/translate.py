@@ -40,6 +40,8 @@ def run(options: TranslateOptions) -> None:
     translator = load_translator(options).with_search(n_best=options.n_best)
     if options.pictures is not None:
         _check_pictures(translator, options.pictures)
+    elif options.pieces:
+        raise ValueError("--pieces is about pictures, and needs --pictures FOLDER")
     with opened_output(options.output) as out:
         _write(translator, read_raw_lines(source), out, options)
 
@@ -110,7 +112,7 @@ def _write(
                 fields = [str(number), *fields]
             out.write(" ||| ".join(fields).encode() + b"\n")
         if options.pictures is not None and np.any(hypotheses[0].alignment):
-            _draw(hypotheses[0], options.pictures / f"{number + 1}.png")
+            _draw(hypotheses[0], number + 1, options.pictures, options.pieces)
         if (number + 1) % options.window == 0:
             out.flush()  # somebody may wait for what is ready
         progress.add()
@@ -146,5 +148,6 @@ def _check_pictures(translator: Translator, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
 
 
-def _draw(t: Translation, path: Path) -> None:
-    save_attention(path, t.alignment, t.source_tokens, t.tokens)
+def _draw(t: Translation, number: int, folder: Path, pieces: bool) -> None:
+    path, title = folder / f"{number}.png", f"line {number:,}"
+    save_attention(path, t.alignment, t.source_tokens, t.tokens, title, pieces)

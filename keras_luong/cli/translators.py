@@ -12,6 +12,7 @@ from keras_luong.cli.commands import (
     TuneOptions,
     VerifyOptions,
 )
+from keras_luong.config.training import bleu_tokenization as of_language
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.greedy import GreedySearch
 from keras_luong.decoding.penalties import AverageLengthPenalty
@@ -50,13 +51,27 @@ def load_translator(options: RunOptions, precision: str | None = None) -> Transl
 def bleu_tokenization(options: EvaluateOptions | VerifyOptions | TuneOptions) -> str:
     """The tokenisation that the options ask for, or else the run's.
 
+    Without a run it is that of the target language, which is said by --target or by how
+    the reference's name ends.
+
     Raises:
         ValueError: If sacrebleu has none of that name.
     """
     if (asked := options.bleu_tokenize) != "auto":
         return check_tokenize("--bleu_tokenize", asked)
-    settings = read_record(options.run_dir)["settings"]
+    run_dir = options.run_dir
+    if run_dir is None:
+        return check_tokenize("bleu_tokenize", of_language(_target_language(options)))
+    settings = read_record(run_dir)["settings"]
     return check_tokenize("bleu_tokenize", settings.get("bleu_tokenize", _BEFORE))
+
+
+def _target_language(options: EvaluateOptions | VerifyOptions | TuneOptions) -> str:
+    """The language to translate into, or what the reference's name ends in: test.de."""
+    if not isinstance(options, EvaluateOptions) or options.test is None:
+        return ""
+    reference = options.test[1].name.removesuffix(".gz")
+    return options.target or reference.rpartition(".")[2]
 
 
 def with_options(translator: Translator, options: SearchOptions) -> Translator:

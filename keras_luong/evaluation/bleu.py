@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from keras_luong.checks import check_choice, check_strings
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics import BLEU
 
 
 class BleuScore(NamedTuple):
@@ -58,14 +61,36 @@ def bleu(
         >>> round(score.score, 1)
         100.0
     """
-    from sacrebleu.metrics import BLEU
-
     check_parallel(hypotheses, references)
-    check_tokenize("tokenize", tokenize)
-    tokenized = tokenize == "none"  # silences sacrebleu's warning about it
-    metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenized)
+    metric = bleu_metric(tokenize, lowercase)
     score = metric.corpus_score(list(hypotheses), [list(references)])
     return BleuScore(score.score, str(metric.get_signature()))
+
+
+def bleu_metric(
+    tokenize: str = "13a", lowercase: bool = False, quiet: bool = False
+) -> BLEU:
+    """Returns sacrebleu's metric.
+
+    Args:
+        tokenize: As for `bleu`.
+        lowercase: As for `bleu`.
+        quiet: Whether it does not say so where text seems to be tokenised already. It
+            never does for `"none"`.
+
+    Raises:
+        ValueError: If `tokenize` is unknown.
+
+    Example:
+        >>> from keras_luong.evaluation.bleu import bleu_metric
+        >>> bleu_metric("none").corpus_score(["a b c d"], [["a b c d"]]).score > 99
+        True
+    """
+    from sacrebleu.metrics import BLEU
+
+    check_tokenize("tokenize", tokenize)
+    force = quiet or tokenize == "none"
+    return BLEU(tokenize=tokenize, lowercase=lowercase, force=force)
 
 
 def check_parallel(hypotheses: Sequence[str], references: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Pictures of attention: which source tokens each target token attended to.
+"""Pictures of attention: which source words each target word attended to.
 
 Shapes: T target tokens, S source tokens.
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import unicodedata
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,13 +19,22 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from keras_luong.evaluation.alignment.links import matrix
+from keras_luong.evaluation.alignment.words import (
+    WORD_START,
+    Word,
+    merge_ranges,
+    words_of,
+)
+from keras_luong.text.unspaced import is_unspaced
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.font_manager import FontEntry
 
 PER_TOKEN = 0.34  # inches
 SMALLEST_SIDE = 1.6  # inches, of one-token sentences
+LONGEST_TITLE = 8.0  # inches that a picture is made wider for
 MOST_CODES = 6  # of neighbouring code points that are spelled out
 JOINERS = "\u200c\u200d"  # separate or join their neighbours
 EMOJI_STYLES = "\ufe0e\ufe0f"  # black or coloured; matplotlib ignores them
@@ -57,14 +66,19 @@ def attention_figure(
     source_tokens: Sequence[str],
     target_tokens: Sequence[str],
     title: str | None = None,
+    pieces: bool = False,
 ) -> Figure:
     """Draws the attention weights of one translation as a heat map.
 
-    There is a row for each target token and a column for each source token; white is 0,
+    There is a row for each target word and a column for each source word; white is 0,
     dark blue is 1. The figure does not use pyplot, so it is safe in servers, threads
     and notebooks.
 
-    Tokens are drawn in matplotlib's default font (`rcParams["font.family"]`) and, where
+    SentencePiece's pieces are merged to words: attention *to* the pieces of a source
+    word is summed, attention *from* the pieces of a target word is averaged, as in
+    `merge_weights`. Words of scripts without spaces, such as Chinese, stay in pieces.
+
+    Words are drawn in matplotlib's default font (`rcParams["font.family"]`) and, where
     that lacks a character, in any installed font that has it. A character that no font
     has, or that is invisible, is drawn as its code point, such as `<U+4E2D>`; for
     missing fonts a warning says once what to install. Right-to-left scripts and those
@@ -77,6 +91,8 @@ def attention_figure(
         source_tokens: The S source tokens, drawn along the top.
         target_tokens: The T target tokens, drawn down the left side.
         title: Optional line above the picture.
+        pieces: Whether to draw the tokens as they are. Lines between them are dark
+            where a word begins.
 
     Returns:
         A figure, whose size depends on the number of tokens.
@@ -89,7 +105,7 @@ def attention_figure(
     Example:
         >>> from keras_luong.evaluation.plots import attention_figure
         >>> figure = attention_figure(
-        ...     [[0.9, 0.1], [0.2, 0.8]], ["▁a", "▁dog"], ["▁ein", "▁Hund"]
+        ...     [[0.9, 0.1], [0.2, 0.8]], ["▁a", "▁dog"], ["▁ein", "▁Hund"], "A dog"
         ... )
         >>> figure.savefig("attention.png")
     """
@@ -102,25 +118,29 @@ def attention_figure(
         raise ValueError(
             f"There is nothing to draw: {rows} target tokens, {columns} source tokens"
         )
-    tokens = [_readable(token) for token in (*target_tokens, *source_tokens)]
+    target, source = (_drawn(x, pieces) for x in (target_tokens, source_tokens))
+    labels = [_readable(word.text) for word in (*target, *source)]
     lines = [] if title is None else title.split("\n")
-    texts, families = _drawable([*tokens, *lines])
-    down, along, lines = texts[:rows], texts[rows : len(tokens)], texts[len(tokens) :]
-    # Tokens are text, never formulas: a "$" would make matplotlib parse them.
+    texts, families = _drawable([*labels, *lines])
+    down, along, lines = (
+        texts[: len(target)],
+        texts[len(target) : len(labels)],
+        texts[len(labels) :],
+    )
+    # Words are text, never formulas: a "$" would make matplotlib parse them.
     plain: dict[str, Any] = {"parse_math": False, "fontfamily": families}
-    figure = Figure(figsize=_size(down, along), layout="constrained")
+    figure = Figure(figsize=_size(down, along, lines), layout="constrained")
     axes = figure.add_subplot()
-    image = axes.imshow(weights, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
-    axes.xaxis.tick_top()
-    slant: dict[str, Any] = {"rotation": 60, "ha": "left", "rotation_mode": "anchor"}
-    axes.set_xticks(range(columns), along, fontsize=10, **slant, **plain)
-    axes.set_yticks(range(rows), down, fontsize=10, **plain)
-    axes.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
-    axes.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
-    axes.grid(which="minor", color="0.88", linewidth=0.6)
-    axes.tick_params(which="both", length=0)
-    figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02, ticks=[0, 0.5, 1])
-    if title is not None:
+    merged = merge_ranges(weights, source, target)
+    image = axes.imshow(merged, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
+    _name_axes(axes, down, along, plain)
+    axes.set_xlabel(f"source {_kind(source_tokens, source, pieces)}")
+    axes.set_ylabel(f"target {_kind(target_tokens, target, pieces)}")
+    if pieces:
+        _mark_words(axes, source_tokens, target_tokens)
+    bar = figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02, ticks=[0, 0.5, 1])
+    bar.set_label("attention")
+    if lines:
         figure.suptitle("\n".join(lines), fontsize=11, **plain)
     return figure
 
@@ -131,6 +151,7 @@ def save_attention(
     source_tokens: Sequence[str],
     target_tokens: Sequence[str],
     title: str | None = None,
+    pieces: bool = False,
 ) -> None:
     """Draws `attention_figure` into a file.
 
@@ -142,6 +163,7 @@ def save_attention(
         source_tokens: The S source tokens.
         target_tokens: The T target tokens.
         title: Optional line above the picture.
+        pieces: As for `attention_figure`.
 
     Raises:
         ImportError: If matplotlib is not installed.
@@ -153,8 +175,65 @@ def save_attention(
         >>> weights = [[0.9, 0.1], [0.2, 0.8]]
         >>> save_attention("dog.png", weights, ["▁a", "▁dog"], ["▁ein", "▁Hund"])
     """
-    figure = attention_figure(weights, source_tokens, target_tokens, title)
+    figure = attention_figure(weights, source_tokens, target_tokens, title, pieces)
     figure.savefig(path, dpi=120)
+
+
+def _drawn(tokens: Sequence[str], pieces: bool) -> list[Word]:
+    """Returns what has a row or a column of its own: words, or each token."""
+    if pieces:
+        return [Word(token, range(i, i + 1)) for i, token in enumerate(tokens)]
+    drawn: list[Word] = []
+    for word in words_of(tokens):
+        if len(word.tokens) > 1 and any(map(is_unspaced, word.text)):
+            drawn += _in_pieces(tokens, word)
+        else:
+            drawn.append(word)
+    return drawn
+
+
+def _in_pieces(tokens: Sequence[str], word: Word) -> Iterator[Word]:
+    """Splits a word into its pieces; a "▁" alone belongs to the piece after it."""
+    start = word.tokens.start
+    for i in word.tokens:
+        if tokens[i].strip(WORD_START) or i == word.tokens[-1]:
+            yield Word("".join(tokens[start : i + 1]), range(start, i + 1))
+            start = i + 1
+
+
+def _kind(tokens: Sequence[str], drawn: list[Word], pieces: bool) -> str:
+    """Returns what the rows or columns are, for the name of the axis."""
+    if not any(WORD_START in token for token in tokens):
+        return "tokens"
+    return "pieces" if pieces or len(drawn) > len(words_of(tokens)) else "words"
+
+
+def _name_axes(
+    axes: Axes, down: list[str], along: list[str], plain: dict[str, Any]
+) -> None:
+    """Writes the words beside the rows and above the columns, with a grid between."""
+    axes.xaxis.tick_top()
+    axes.xaxis.set_label_position("top")
+    slant: dict[str, Any] = {"rotation": 60, "ha": "left", "rotation_mode": "anchor"}
+    axes.set_xticks(range(len(along)), along, fontsize=10, **slant, **plain)
+    axes.set_yticks(range(len(down)), down, fontsize=10, **plain)
+    axes.set_xticks(np.arange(len(along) + 1) - 0.5, minor=True)
+    axes.set_yticks(np.arange(len(down) + 1) - 0.5, minor=True)
+    axes.grid(which="minor", color="0.88", linewidth=0.6)
+    axes.tick_params(which="both", length=0)
+
+
+def _mark_words(
+    axes: Axes, source_tokens: Sequence[str], target_tokens: Sequence[str]
+) -> None:
+    """Draws a dark line where a word begins, out to the labels."""
+    dark: dict[str, Any] = {"color": "0.35", "linewidth": 1.1, "clip_on": False}
+    for word in words_of(source_tokens)[1:]:
+        place = word.tokens.start - 0.5
+        axes.plot([place] * 2, [0, 1.02], transform=axes.get_xaxis_transform(), **dark)
+    for word in words_of(target_tokens)[1:]:
+        place = word.tokens.start - 0.5
+        axes.plot([-0.02, 1], [place] * 2, transform=axes.get_yaxis_transform(), **dark)
 
 
 def _readable(token: str) -> str:
@@ -162,7 +241,7 @@ def _readable(token: str) -> str:
     return " ".join(token.replace("▁", " ").split()) or "␣"
 
 
-def _size(down: list[str], along: list[str]) -> tuple[float, float]:
+def _size(down: list[str], along: list[str], title: list[str]) -> tuple[float, float]:
     """Returns width and height in inches, with room for the longest labels."""
     rows, columns = (max(SMALLEST_SIDE, PER_TOKEN * len(x)) for x in (down, along))
     left = max(_length(label) for label in down)
@@ -172,7 +251,9 @@ def _size(down: list[str], along: list[str]) -> tuple[float, float]:
         0.5 * _length(label) - PER_TOKEN * place
         for place, label in enumerate(reversed(along))
     )
-    return left + columns + max(right, 0) + 1.0, rows + up + 0.6
+    wide = min(max(map(_length, title), default=0.0), LONGEST_TITLE)
+    height = rows + up + 0.9 + 0.2 * len(title)
+    return max(left + columns + max(right, 0) + 1.4, wide + 0.4), height
 
 
 def _length(label: str) -> float:

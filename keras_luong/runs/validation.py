@@ -100,6 +100,7 @@ class TranslationEvaluation(keras.callbacks.Callback):
                 translation.alignment,
                 translation.source_tokens,
                 translation.tokens,
+                f"validation sentence 1 after epoch {epoch + 1}",
             )
         except ImportError:  # pictures are an extra; training goes on without it
             return None

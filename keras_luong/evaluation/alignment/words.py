@@ -116,7 +116,28 @@ def merge_weights(
         array([[0.8, 0.2]])
     """
     weights = matrix(weights, source_tokens, target_tokens)
-    columns, rows = words_of(source_tokens), words_of(target_tokens)
+    return merge_ranges(weights, words_of(source_tokens), words_of(target_tokens))
+
+
+def merge_ranges(
+    weights: np.ndarray, columns: Sequence[Word], rows: Sequence[Word]
+) -> np.ndarray:
+    """Merges weights as `merge_weights` does, whatever is to be a word.
+
+    Args:
+        weights: Attention weights [T, S], a float array.
+        columns: The source words: every source token belongs to exactly one.
+        rows: The target words, likewise.
+
+    Returns:
+        Weights [target words, source words].
+
+    Example:
+        >>> from keras_luong.evaluation.alignment.words import Word, merge_ranges
+        >>> whole = [Word("Hunde!", range(0, 3))]
+        >>> merge_ranges(np.array([[0.5, 0.25, 0.25]]), whole, [Word("x", range(1))])
+        array([[1.]])
+    """
     to_words = _membership(columns, weights.dtype)
     from_words = _membership(rows, weights.dtype)
     mean = from_words / from_words.sum(axis=0)
@@ -202,7 +223,7 @@ def replace_unknowns(
     return result
 
 
-def _membership(words: list[Word], dtype: DTypeLike) -> np.ndarray:
+def _membership(words: Sequence[Word], dtype: DTypeLike) -> np.ndarray:
     """Returns a matrix [tokens, words] that is 1 where a token belongs to a word."""
     owners = [n for n, word in enumerate(words) for _ in word.tokens]
     return np.eye(len(words), dtype=dtype)[np.array(owners, int)]

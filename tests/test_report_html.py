@@ -1,0 +1,105 @@
+"""The report is read in any browser, and no sentence becomes part of the page."""
+
+import base64
+import re
+import subprocess
+from html.parser import HTMLParser
+
+import pytest
+from web_page import browser
+
+from keras_luong.evaluation.judgement import judge
+from keras_luong.evaluation.report_html import html_report
+
+HOSTILE = [
+    "<script>document.title = 'owned'</script>",
+    "</style></dd><img src=x onerror=\"document.title = 'owned'\">",
+    "שלום \u202eעולם & <b>bold</b> &lt;",
+    "one\u2028two\u2029three\x85four",
+    "]]> <!-- <!doctype html> --> ${x} {{x}} %s",
+    "bell \x07 nul \x00 escape \x1b[31m",
+]
+SHOWN = [
+    *HOSTILE[:5],
+    "bell \u2407 nul \u2400 escape \u241b[31m",  # signs that can be seen
+]
+PNG = b"\x89PNG no picture"
+
+
+def page():
+    names = {"<i>mine</i>": HOSTILE, "yours": ["a b c"] * 6}
+    judged = judge("<h1>test", HOSTILE, [f"{text} x" for text in HOSTILE], names)
+    return html_report([judged, judged], 6, [{0: PNG}, {}])
+
+
+class Reader(HTMLParser):
+    """What a browser makes of it, roughly: elements, and the texts in them."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.sides, self.sources = [], [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        attributes = dict(attrs)
+        assert not any(name.startswith("on") for name in attributes)
+        if tag == "dd":
+            self.sides.append("")
+            assert attributes == {"dir": "auto"}
+        if tag == "img":
+            self.sources.append(attributes["src"])
+
+    def handle_data(self, data):
+        if self.tags[-1:] == ["dd"] and not data.isspace():
+            self.sides[-1] += data
+
+
+def test_hostile_sentences_are_text():
+    reader = Reader(page())
+    known = "html head meta title style body h1 h2 h3 h4 p pre div table tr th td"
+    assert set(reader.tags) == {*known.split(), "article", "dl", "dt", "dd", "img"}
+    assert reader.tags.count("h1") == 1 and reader.tags.count("style") == 1
+    assert set(SHOWN) <= set(reader.sides)
+    assert len(reader.sides) == 2 * 2 * 6 * 4  # tests, worst and best, sentences, sides
+
+
+def test_it_needs_nothing_else_and_may_load_nothing():
+    text = page()
+    sources = Reader(text).sources
+    assert sources == [f"data:image/png;base64,{base64.b64encode(PNG).decode()}"] * 2
+    assert "default-src 'none'" in text and "http" not in text.replace("http-equiv", "")
+    assert 'name="viewport"' in text and "charset" in text[:200]
+    text.encode()  # UTF-8
+
+
+def test_what_is_told_of_a_test_set():
+    judged = judge("news", ["a b"] * 3, ["a b c d"] * 3, {"mine": ["a b c d"] * 3})
+    text = re.sub(r"<[^>]*>", "|", html_report([judged], 1))
+    for told in (
+        "How good is mine?",
+        "news: 3 sentences",
+        "|100.00|",
+        "nrefs:1|case:mixed|eff:no|tok:13a",
+        "|up to 10||3*|",
+        "* fewer than 30 sentences",
+        "The worst of mine, by the chrF of the sentence",
+        "The best of mine",
+        "Line 1, chrF 100.0",
+    ):
+        assert told in text
+    assert "bootstrap" not in text
+
+
+@pytest.mark.slow
+def test_a_browser_shows_the_hostile_sentences_as_text(tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text(page(), encoding="utf-8")
+    flags = "--headless --no-sandbox --disable-gpu --dump-dom".split()
+    profile = f"--user-data-dir={tmp_path / 'profile'}"
+    command = [browser(), *flags, profile, path.as_uri()]
+    dom = subprocess.run(command, capture_output=True, check=True).stdout.decode()
+    assert "<title>How good is" in dom and "owned</title>" not in dom
+    reader = Reader(dom)
+    assert "script" not in reader.tags and set(SHOWN) <= set(reader.sides)
