@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from keras_luong.config.auto import AutoTraining
 from keras_luong.config.training import TrainingConfig
 from keras_luong.runs.train import train
 
@@ -14,7 +15,7 @@ Export:     keras-luong export {run_dir} {models}
 Look:       tensorboard --logdir {logs}"""
 
 
-def run(options: tuple[TrainingConfig, Path]) -> None:
+def run(options: tuple[TrainingConfig | AutoTraining, Path]) -> None:
     """Trains, and says what to do next."""
     config, run_dir = options
     train(config, run_dir)

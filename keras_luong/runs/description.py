@@ -17,6 +17,7 @@ from keras_luong.models.translation_model import TranslationModel
 from keras_luong.runs.directory import read_history
 from keras_luong.runs.opening import Run
 from keras_luong.text.corpus import count
+from keras_luong.text.epoch_shape import epoch_shape
 from keras_luong.text.pair_counts import LEFT_OUT, count_pairs
 from keras_luong.text.tokenizer_pair import TokenizerPair
 
@@ -43,13 +44,16 @@ def count_texts(
     most, sampling = run.config.max_length, run.config.subword_sampling
     train = count_pairs(run.training_pairs, tokenizers, most, sampling)
     validation = count_pairs(run.corpus.pairs("validation"), tokenizers, most)
-    if not (steps := train.batches(batch_tokens)):
+    if not (a_pass := train.batches(batch_tokens)):
         raise ValueError(
             f"No pair is left to train on: {train.empty:,} have an empty side, and "
             f"{train.too_long:,} have more tokens than max_length={most}"
         )
+    shape = epoch_shape(a_pass, run.config.steps_per_epoch)
+    steps = train.batches(batch_tokens, shape)
+    counted = {**train.left_out, "steps": steps, **shape._asdict()}
     return {
-        "train": {**run.texts["train"], **train.left_out, "steps": steps},
+        "train": {**run.texts["train"], **counted},
         "validation": {**run.texts["validation"], **validation.left_out},
     }
 
@@ -81,6 +85,7 @@ def describe(
         "model": f"{config.preset}: {model.count_params():,} parameters",
         "hardware": f"{strategy.num_replicas_in_sync} replica(s), {config.precision}",
         "batches": f"{batch_tokens:,} tokens",
+        "epochs": _epochs(config, train),
         "BLEU": f"sacrebleu's tokenisation {config.bleu_tokenize}"
         f"{_better_tokenisation(config)}",
         "run": f"{run.path}" + f", going on after epoch {epochs}" * bool(epochs),
@@ -100,6 +105,19 @@ def _corpus(run: Run, counted: Mapping[str, Mapping[str, Any]]) -> str:
     }
     pairs = ", ".join(f"{split} {size:,}" for split, size in sizes.items())
     return f"{corpus.name}, {run.config.source} → {run.config.target}: {pairs} pairs"
+
+
+def _epochs(config: TrainingConfig, train: Mapping[str, Any]) -> str:
+    """How long an epoch is, and what ends the training."""
+    passes, parts = train.get("passes", 1), train.get("parts", 1)
+    of_data = f"{passes} passes over the data"
+    if passes == 1:
+        of_data = "a pass over the data" if parts == 1 else f"1/{parts} of the data"
+    end = f"at most {config.epochs}" if config.early_stopping else f"{config.epochs}"
+    text = f"{end}, each {of_data}, {train['steps']:,} steps"
+    if config.early_stopping:
+        text += f"; the end is {config.early_stopping} without a better {config.monitor}"
+    return text
 
 
 def _left_out(config: TrainingConfig, train: Mapping[str, Any]) -> str:

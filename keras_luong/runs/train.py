@@ -12,6 +12,7 @@ from typing import Any
 
 import keras
 
+from keras_luong.config.auto import AutoTraining
 from keras_luong.config.training import UNRECORDED, TrainingConfig
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.greedy import GreedySearch
@@ -21,6 +22,7 @@ from keras_luong.files import json_number, write_json
 from keras_luong.models.translation_model import TranslationModel, model_class
 from keras_luong.runs.callbacks import training_callbacks
 from keras_luong.runs.checkpoints import Checkpoints
+from keras_luong.runs.choosing import chosen_for
 from keras_luong.runs.description import count_texts, describe
 from keras_luong.runs.directory import RunDirectory, read_history
 from keras_luong.runs.epochs import FollowEpoch, fit
@@ -35,6 +37,7 @@ from keras_luong.runs.step_callbacks import EpochBar
 from keras_luong.runs.validation import TranslationEvaluation
 from keras_luong.text.batches import evaluation_batches, training_batches
 from keras_luong.text.corpus import first_source, sentences
+from keras_luong.text.epoch_shape import EpochShape
 from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.training.batch_size import largest_batch_tokens
 from keras_luong.training.losses import SequenceCrossentropy
@@ -46,11 +49,14 @@ from keras_luong.training.strategies import make_strategy
 from keras_luong.translation.translator import Translator
 
 
-def train(config: TrainingConfig, run_dir: str | Path) -> dict[str, Any]:
+def train(
+    config: TrainingConfig | AutoTraining, run_dir: str | Path
+) -> dict[str, Any]:
     """Trains a translator, or goes on where its training stopped.
 
     Args:
-        config: What is trained, on what, and how.
+        config: What is trained, on what, and how; of an `AutoTraining` the corpus
+            decides what is not given.
         run_dir: The run directory, a new one or that of a run of the same settings.
 
     Returns:
@@ -75,8 +81,11 @@ def train(config: TrainingConfig, run_dir: str | Path) -> dict[str, Any]:
         ['test', 'validation']
     """
     strategy = make_strategy(config.strategy)  # before anything else of TensorFlow
+    path, corpus = own_directory(run_dir, strategy), None
+    if isinstance(config, AutoTraining):
+        config, corpus = chosen_for(config, path)
     set_up(config)
-    with opened(config, own_directory(run_dir, strategy)) as run:
+    with opened(config, path, corpus) as run:
         tokenizers = get_tokenizers(run)
         schedule = schedule_of(run)
         with strategy.scope():
@@ -211,7 +220,8 @@ def fit_model(
     started_at = checkpoints.restore(model)
     follow = FollowEpoch(started_at)
     validation = validation_callback(run, tokenizers, model)
-    steps = read_record(run.path)["corpus"]["train"]["steps"]
+    counted = read_record(run.path)["corpus"]["train"]
+    shape = EpochShape(counted.get("passes", 1), counted.get("parts", 1))
     sizes = {"batch_tokens": batch_tokens, "max_length": config.max_length}
     pairs = run.training_pairs
     if len(history) < config.epochs:  # what is known is of other weights
@@ -219,10 +229,10 @@ def fit_model(
     fit(
         model,
         follow.batches(
-            lambda seed: training_batches(
-                pairs,
+            lambda epoch: training_batches(
+                shape.of_epoch(pairs, epoch),
                 tokenizers,
-                seed=seed,
+                seed=epoch,
                 subword_sampling=config.subword_sampling,
                 **sizes,
             ),
@@ -239,7 +249,7 @@ def fit_model(
             perplexity,
             first=[follow, *schedule.callbacks, validation],
             moving_average=config.ema_momentum > 0,
-            last=[checkpoints, EpochBar(steps, started_at)],
+            last=[checkpoints, EpochBar(counted["steps"], started_at)],
             monitor=config.monitor,
             early_stopping=config.early_stopping,
             keep_epochs=config.keep_epochs,

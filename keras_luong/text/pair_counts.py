@@ -5,6 +5,7 @@ Shapes: B sentence pairs.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -17,6 +18,7 @@ from keras_luong.text.batches import (
     buckets_of,
     splitter,
 )
+from keras_luong.text.epoch_shape import EpochShape
 from keras_luong.text.tokenizer_pair import TokenizerPair
 
 #: What of a corpus a model does not learn from, or only as `<unk>`.
@@ -50,14 +52,20 @@ class PairCounts(NamedTuple):
         counts = self._asdict()
         return {name: counts[name] for name in LEFT_OUT}
 
-    def batches(self, batch_tokens: int) -> int:
-        """Returns the number of batches that `training_batches` makes of the pairs.
+    def batches(self, batch_tokens: int, shape: EpochShape = EpochShape()) -> int:
+        """Returns the number of batches that `training_batches` makes of an epoch.
 
         Args:
             batch_tokens: Most tokens on one side of a batch, padding included.
+            shape: What of the corpus an epoch is; of parts of a corpus the number is
+                about right.
         """
         rows = bucket_rows(batch_tokens, self.max_length)
-        return sum(-(-n // most) for n, most in zip(self.buckets, rows, strict=True))
+        share = shape.passes / shape.parts
+        return sum(
+            math.ceil(number * share / most)
+            for number, most in zip(self.buckets, rows, strict=True)
+        )
 
 
 def count_pairs(
