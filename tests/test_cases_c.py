@@ -354,7 +354,7 @@ def test_c11_a_line_now_and_then(capsys, monkeypatch):
     monkeypatch.setattr(progress, "SECONDS", -1)
     small_model("adam").fit(small_data(3), verbose=2, callbacks=[EpochBar(3)])
     *lines, last = capsys.readouterr().out.splitlines()
-    assert lines == [f"{n} of 3 steps in 0 min" for n in (1, 2, 3)]
+    assert lines == [f"{n} of 3 steps in 0 min, 0 min left" for n in (1, 2, 3)]
     assert last.startswith("3/3 - ")
     small_model("adam").fit(small_data(3), verbose=0, callbacks=[EpochBar(3)])
     assert capsys.readouterr().out == ""

@@ -299,7 +299,7 @@ def test_the_command_says_what_to_do_next(data, tmp_path, capsys):
     assert f"keras-luong translate '{path}' < in.txt" in out
     assert f"keras-luong export '{path}' 'models/my run'" in out
     run("train", *train_words(data, path, epochs=1))  # nothing is left to train
-    assert "going on after epoch 1" in capsys.readouterr().out
+    assert "Going on after epoch 1." in capsys.readouterr().out
     assert len(read_history(path)) == 1 and RunDirectory(path).results.exists()
 
 

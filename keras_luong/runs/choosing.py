@@ -57,9 +57,7 @@ def _as_chosen_before(training: AutoTraining, run_dir: str | Path) -> TrainingCo
         )
     kept = {name: settings[name] for name in settings.keys() - _NOT_OPTIONS}
     source, target = kept.pop("source"), kept.pop("target")
-    return training.config(
-        kept, training.source or source, training.target or target
-    )
+    return training.config(kept, training.source or source, training.target or target)
 
 
 def table(facts: CorpusFacts, config: TrainingConfig, given: Collection[str]) -> str:

@@ -14,7 +14,7 @@ from keras_luong.config.training import (
     language_code,
 )
 from keras_luong.models.translation_model import TranslationModel
-from keras_luong.runs.directory import read_history
+from keras_luong.runs.doubts import doubts
 from keras_luong.runs.opening import Run
 from keras_luong.text.corpus import count
 from keras_luong.text.epoch_shape import epoch_shape
@@ -51,7 +51,7 @@ def count_texts(
         )
     shape = epoch_shape(a_pass, run.config.steps_per_epoch)
     steps = train.batches(batch_tokens, shape)
-    counted = {**train.left_out, "steps": steps, **shape._asdict()}
+    counted = {**train.left_out, **train.tokens, "steps": steps, **shape._asdict()}
     return {
         "train": {**run.texts["train"], **counted},
         "validation": {**run.texts["validation"], **validation.left_out},
@@ -75,7 +75,6 @@ def describe(
     config, record = run.config, run.read_record()
     train = record["corpus"]["train"]
     batch_tokens = record["settings"]["chosen_batch_tokens"]
-    epochs = len(read_history(run.path))
     said = {
         "corpus": _corpus(run, record["corpus"]),
         "left out": _left_out(config, train),
@@ -88,9 +87,12 @@ def describe(
         "epochs": _epochs(config, train),
         "BLEU": f"sacrebleu's tokenisation {config.bleu_tokenize}"
         f"{_better_tokenisation(config)}",
-        "run": f"{run.path}" + f", going on after epoch {epochs}" * bool(epochs),
+        "run": f"{run.path}",
     }
     print("\n".join(f"{name:12} {text}" for name, text in said.items() if text))
+    sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
+    for doubt in doubts(run, sizes, record["corpus"]):
+        print(f"note: {doubt}.")
     sys.stdout.flush()
 
 
@@ -116,7 +118,9 @@ def _epochs(config: TrainingConfig, train: Mapping[str, Any]) -> str:
     end = f"at most {config.epochs}" if config.early_stopping else f"{config.epochs}"
     text = f"{end}, each {of_data}, {train['steps']:,} steps"
     if config.early_stopping:
-        text += f"; the end is {config.early_stopping} without a better {config.monitor}"
+        text += (
+            f"; the end is {config.early_stopping} without a better {config.monitor}"
+        )
     return text
 
 

@@ -34,7 +34,7 @@ from keras_luong.runs.record import (
     write_record,
 )
 from keras_luong.runs.step_callbacks import EpochBar
-from keras_luong.runs.validation import TranslationEvaluation
+from keras_luong.runs.validation import TranslationEvaluation, written_out
 from keras_luong.text.batches import evaluation_batches, training_batches
 from keras_luong.text.corpus import first_source, sentences
 from keras_luong.text.epoch_shape import EpochShape
@@ -48,10 +48,10 @@ from keras_luong.training.schedules import Schedule, make_schedule
 from keras_luong.training.strategies import make_strategy
 from keras_luong.translation.translator import Translator
 
+SAMPLES = 5  # translations to show at the end
 
-def train(
-    config: TrainingConfig | AutoTraining, run_dir: str | Path
-) -> dict[str, Any]:
+
+def train(config: TrainingConfig | AutoTraining, run_dir: str | Path) -> dict[str, Any]:
     """Trains a translator, or goes on where its training stopped.
 
     Args:
@@ -218,6 +218,7 @@ def fit_model(
         return
     checkpoints = Checkpoints(run.path, config.save_steps)
     started_at = checkpoints.restore(model)
+    _tell_position(*started_at)
     follow = FollowEpoch(started_at)
     validation = validation_callback(run, tokenizers, model)
     counted = read_record(run.path)["corpus"]["train"]
@@ -256,6 +257,14 @@ def fit_model(
         ),
         verbose="auto" if sys.stdout.isatty() else 2,
     )
+
+
+def _tell_position(epoch: int, step: int) -> None:
+    """Says where a training goes on, if it is not its beginning."""
+    if step:
+        print(f"Going on from step {step:,} of epoch {epoch + 1}.")
+    elif epoch:
+        print(f"Going on after epoch {epoch}.")
 
 
 def stopped_early(config: TrainingConfig, history: Any) -> bool:
@@ -318,10 +327,8 @@ def _evaluate_split(
     sources, references = sentences(run.corpus, split)
     translations = translator.translate(sources, progress=True)
     texts = [translation.text for translation in translations]
-    score, by_letters = (
-        bleu(texts, references, config.bleu_tokenize),
-        chrf(texts, references),
-    )
+    score = bleu(texts, references, config.bleu_tokenize)
+    by_letters = chrf(texts, references)
     pairs, tokenizers = run.corpus.pairs(split), translator.tokenizers
     batches = evaluation_batches(pairs, tokenizers, batch_tokens, config.max_length)
     model: Any = translator.model
@@ -329,6 +336,9 @@ def _evaluate_split(
     logs = model.evaluate(batches, verbose=0, return_dict=True)
     print(f"{split:12} {score}, perplexity {logs['perplexity']:.2f}")
     print(f"{'':12} {by_letters}", flush=True)
+    if split == "validation":
+        shown = range(0, len(texts), max(1, len(texts) // SAMPLES))[:SAMPLES]
+        print(written_out(sources, texts, references, shown), flush=True)
     return {
         "sentences": len(sources),
         "bleu": score.score,

@@ -1,4 +1,4 @@
-"""What a recipe must know of a corpus: how much text it is, and how long its lines are."""
+"""What a recipe must know of a corpus: how much text there is, how long lines are."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def corpus_facts(
     blocks = corpus.pairs("train").take(limit or -1).batch(_PAIRS_AT_ONCE)
     for block in blocks.as_numpy_iterator():
         sides = [[len(text) for text in block[side]] for side in ("source", "target")]
-        longest = np.minimum(np.maximum(*sides), _MOST_BYTES)
+        longest = np.minimum(np.max(sides, axis=0), _MOST_BYTES)
         lengths += np.bincount(longest, minlength=_MOST_BYTES + 1)
         target_bytes += sum(sides[1])
         if pairs < _PAIRS_FOR_CHARACTERS:

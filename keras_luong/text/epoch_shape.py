@@ -31,7 +31,9 @@ class EpochShape(NamedTuple):
     passes: int = 1
     parts: int = 1
 
-    def of_epoch(self, pairs: tf.data.Dataset, epoch: int | tf.Tensor) -> tf.data.Dataset:
+    def of_epoch(
+        self, pairs: tf.data.Dataset, epoch: int | tf.Tensor
+    ) -> tf.data.Dataset:
         """Returns the pairs of one epoch, in the corpus's order.
 
         Args:
@@ -41,6 +43,10 @@ class EpochShape(NamedTuple):
         if self.parts > 1:
             pairs = pairs.shard(self.parts, epoch % self.parts)
         return pairs.repeat(self.passes) if self.passes > 1 else pairs
+
+
+#: What an epoch is unless it is said otherwise.
+A_PASS = EpochShape()
 
 
 def epoch_shape(steps_per_pass: int, steps_per_epoch: int | None) -> EpochShape:
@@ -58,7 +64,7 @@ def epoch_shape(steps_per_pass: int, steps_per_epoch: int | None) -> EpochShape:
         EpochShape(passes=1, parts=6)
     """
     if steps_per_epoch is None:
-        return EpochShape()
+        return A_PASS
     check_size("steps_per_pass", steps_per_pass)
     check_size("steps_per_epoch", steps_per_epoch)
     return EpochShape(
