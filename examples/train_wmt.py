@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> None:
     """Reads the command line, and trains."""
     words = sys.argv[1:] if argv is None else argv
     command = ["train", "--preset", "luong2015-global-general", *words]
-    run_command(command, run=lambda options: train_translator(*options))
+    run_command(command, run=lambda options: train_translator(*options[:2]))
 
 
 def train_translator(config: TrainingConfig, run_dir: Path) -> kl.Translator:

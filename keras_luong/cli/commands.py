@@ -110,12 +110,15 @@ class TrainOptions(Options):
             name. An existing run is resumed.
         preset: What is not said otherwise: auto chooses it by the size of the corpus;
             others are a model of a fixed size, and some also how to train it.
+        distill: Trains three models first, which differ in their seed, and then one
+            that also learns from their translations: better, and several times longer.
     """
 
     positional = ()
 
     run_dir: Path | None = None
     preset: str = "auto"
+    distill: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import cyclopts
 
@@ -278,22 +278,30 @@ def training_defaults(preset: str) -> dict[str, Any]:
     return said
 
 
-def training_options(
-    given: Mapping[str, Any],
-) -> tuple[TrainingConfig | AutoTraining, Path]:
-    """What is trained, and its run directory."""
+class Training(NamedTuple):
+    """What `train` is asked for: see `TrainOptions`."""
+
+    config: TrainingConfig | AutoTraining
+    run_dir: Path
+    distill: bool = False
+
+
+def training_options(given: Mapping[str, Any]) -> Training:
+    """What is asked for by the options that were given."""
     changes = dict(given)
+    distill = changes.pop("distill", False)
     run_dir = changes.pop("run_dir", None) or default_run_dir(changes)
     preset = changes.pop("preset", TrainOptions.preset)
     if preset != "auto":
-        return TrainingConfig.from_preset(preset, **changes), run_dir
+        config = TrainingConfig.from_preset(preset, **changes)
+        return Training(config, run_dir, distill)
     if not (data := changes.pop("data", None)):
         raise ValueError(
             "DATA is missing: a folder with the text, as in: train my/corpus --source "
             "fr --target en."
         )
     languages = changes.pop("source", None), changes.pop("target", None)
-    return AutoTraining(data, *languages, given=changes), run_dir
+    return Training(AutoTraining(data, *languages, given=changes), run_dir, distill)
 
 
 def default_run_dir(given: Mapping[str, Any]) -> Path:
