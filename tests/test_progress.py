@@ -61,7 +61,7 @@ def test_a_line_now_and_then_elsewhere(clock):
     clock[0] += 60
     told.add(1000)
     assert log.getvalue().splitlines()[1:] == [
-        "6,000 of 1,000,000 texts in 3 min, 415 min left"
+        "6,000 of 1,000,000 texts in 3 min, 511 min left"
     ]
 
 

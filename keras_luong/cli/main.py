@@ -295,13 +295,14 @@ def training_options(given: Mapping[str, Any]) -> Training:
     if preset != "auto":
         config = TrainingConfig.from_preset(preset, **changes)
         return Training(config, run_dir, distill)
-    if not (data := changes.pop("data", None)):
+    corpus = changes.pop("data", ""), changes.pop("source", None)
+    training = AutoTraining(*corpus, changes.pop("target", None), given=changes)
+    if not training.data:
         raise ValueError(
-            "DATA is missing: a folder with the text, as in: train my/corpus --source "
-            "fr --target en."
+            "DATA is missing: a folder with the text, as in keras-luong train "
+            "my/corpus --source fr --target en"
         )
-    languages = changes.pop("source", None), changes.pop("target", None)
-    return Training(AutoTraining(data, *languages, given=changes), run_dir, distill)
+    return Training(training, run_dir, distill)
 
 
 def default_run_dir(given: Mapping[str, Any]) -> Path:
