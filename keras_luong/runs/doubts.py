@@ -8,7 +8,7 @@ from typing import Any
 from keras_luong.config.training import TrainingConfig
 from keras_luong.runs.opening import Run
 from keras_luong.text.corpus import Corpus
-from keras_luong.text.languages import alike, look_of
+from keras_luong.text.language_guess import alike, look_of
 
 #: Fewer steps than this teach a new model next to nothing.
 FEWEST_STEPS = 1000

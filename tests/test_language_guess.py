@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keras_luong.text import load_corpus
-from keras_luong.text.languages import Sides, alike, look_of
+from keras_luong.text.language_guess import Sides, alike, look_of
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,7 @@ def look_of(corpus: Corpus, split: str = "train") -> Sides:
 
     Example:
         >>> from keras_luong.text import load_corpus
-        >>> from keras_luong.text.languages import look_of
+        >>> from keras_luong.text.language_guess import look_of
         >>> look_of(load_corpus("phrases", "en", "de"))
         Sides(source='en', target='de')
     """
@@ -74,7 +74,7 @@ def alike(one: str, other: str) -> bool:
     """Whether two codes are of one language, or of two that are easily mixed up.
 
     Example:
-        >>> from keras_luong.text.languages import alike
+        >>> from keras_luong.text.language_guess import alike
         >>> alike("pt", "pt-BR"), alike("hr", "sr_Latn"), alike("en", "de")
         (True, True, False)
     """
