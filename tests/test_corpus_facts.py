@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
+import random
+
 import pytest
 
 from keras_luong.text import load_corpus
@@ -19,10 +22,23 @@ def corpus(tmp_path):
     return load_corpus(tmp_path, "xx", "yy")
 
 
+def test_what_repeats_itself_is_little_content(tmp_path):
+    rng = random.Random(0)
+    lines = [" ".join(rng.choices("abcdefghij", k=20)) for _ in range(500)]
+    contents = []
+    for name, text in {"new": lines, "old": lines[:25] * 20}.items():
+        for language in ("xx", "yy"):
+            path = tmp_path / name / f"train.{language}"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("\n".join(text) + "\n")
+        contents.append(corpus_facts(load_corpus(tmp_path / name, "xx", "yy")).content)
+    assert contents[1] < contents[0] / 5
+
+
 def test_counts_bytes_and_characters(corpus):
     facts = corpus_facts(corpus, coverage=1.0)
     assert facts.pairs == 4
-    assert facts.target_bytes == 1 + 1 + 6 + 1
+    assert facts.content == len(bz2.compress("x\ny\n漢字\nz".encode()))
     # of the longer side; 599 if the reader strips lines
     assert facts.long_line in (599, 600)
     assert facts.characters == len(set("abécd xyz漢字"))

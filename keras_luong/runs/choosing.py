@@ -69,7 +69,7 @@ def table(facts: CorpusFacts, config: TrainingConfig, given: Collection[str]) ->
         given: The settings that were not chosen.
     """
     settings = config.settings()
-    size = f"{facts.target_bytes / 1e6:,.2g} MB of {config.target}"
+    size = f"{facts.content / 1e3:,.0f} kB of {config.target} when compressed"
     rows = [f"chosen for {facts.pairs:,} pairs, {size} (any option overrules it):"]
     for name, reason in REASONS.items():
         why = "as given" if name in given else reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 from collections import Counter
 
 import numpy as np
@@ -33,7 +34,7 @@ def corpus_facts(
         >>> corpus_facts(load_corpus("my/corpus", "en", "de")).pairs
         3
     """
-    pairs = target_bytes = 0
+    pairs, content, compressor = 0, 0, bz2.BZ2Compressor()
     lengths = np.zeros(_MOST_BYTES + 1, np.int64)
     characters: Counter[str] = Counter()
     blocks = corpus.pairs("train").take(limit or -1).batch(_PAIRS_AT_ONCE)
@@ -41,14 +42,14 @@ def corpus_facts(
         sides = [[len(text) for text in block[side]] for side in ("source", "target")]
         longest = np.minimum(np.max(sides, axis=0), _MOST_BYTES)
         lengths += np.bincount(longest, minlength=_MOST_BYTES + 1)
-        target_bytes += sum(sides[1])
+        content += len(compressor.compress(b"\n".join(block["target"])))
         if pairs < _PAIRS_FOR_CHARACTERS:
             for side in ("source", "target"):
                 characters.update(b"".join(block[side]).decode(errors="replace"))
         pairs += len(block["target"])
     return CorpusFacts(
         pairs=pairs,
-        target_bytes=target_bytes,
+        content=content + len(compressor.flush()),
         long_line=_quantile(lengths, 0.995),
         characters=_covering(characters, coverage),
     )
