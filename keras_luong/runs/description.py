@@ -20,6 +20,7 @@ from keras_luong.text.corpus import count
 from keras_luong.text.epoch_shape import epoch_shape
 from keras_luong.text.pair_counts import LEFT_OUT, count_pairs
 from keras_luong.text.tokenizer_pair import TokenizerPair
+from keras_luong.training.step_time import estimated_seconds, in_words
 
 
 def count_texts(
@@ -85,6 +86,7 @@ def describe(
         "hardware": f"{strategy.num_replicas_in_sync} replica(s), {config.precision}",
         "batches": f"{batch_tokens:,} tokens",
         "epochs": _epochs(config, train),
+        "time": _time(train, model, strategy.num_replicas_in_sync),
         "BLEU": f"sacrebleu's tokenisation {config.bleu_tokenize}"
         f"{_better_tokenisation(config)}",
         "run": f"{run.path}",
@@ -122,6 +124,16 @@ def _epochs(config: TrainingConfig, train: Mapping[str, Any]) -> str:
             f"; the end is {config.early_stopping} without a better {config.monitor}"
         )
     return text
+
+
+def _time(train: Mapping[str, Any], model: TranslationModel, replicas: int) -> str:
+    """How long an epoch will take, by the sizes alone; its bar knows better soon."""
+    a_pass = max(train.get("source_tokens", 0), train.get("target_tokens", 0))
+    tokens = a_pass * train.get("passes", 1) / train.get("parts", 1)
+    if not tokens:
+        return ""  # of a run that was begun before tokens were counted
+    seconds = estimated_seconds(model.count_params(), int(tokens)) / replicas
+    return f"about {in_words(seconds)} an epoch on this machine, and the validation"
 
 
 def _left_out(config: TrainingConfig, train: Mapping[str, Any]) -> str:
