@@ -28,7 +28,8 @@ from keras_luong.training.strategies import make_strategy
 def main(argv: list[str] | None = None) -> None:
     """Reads the command line, and trains."""
     words = sys.argv[1:] if argv is None else argv
-    run_command(["train", *words], run=lambda options: train_translator(*options))
+    command = ["train", "--preset", "luong2015-global-general", *words]
+    run_command(command, run=lambda options: train_translator(*options[:2]))
 
 
 def train_translator(config: TrainingConfig, run_dir: Path) -> kl.Translator:

@@ -50,6 +50,9 @@ class Progress:
         of = "" if self.total is None else f" of {self.total:,}"
         minutes = (time.monotonic() - self._start) / 60
         text = f"{self.done:,}{of} {self.unit}s in {minutes:.0f} min"
+        if self.total and self.done:
+            left = minutes * max(self.total - self.done, 0) / self.done
+            text += f", {left:.0f} min left"
         print(text, file=self.stream, flush=True)
 
     def close(self) -> None:

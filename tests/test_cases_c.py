@@ -73,7 +73,7 @@ def trained(data, tmp_path_factory):
 
 def go_on(data, path, **changes):
     """Whether a command would go on with the run; nothing is trained."""
-    config, path = options("train", *words(data, path, **changes))
+    config, path, _ = options("train", *words(data, path, **changes))
     with opened(config, path) as begun:
         return begun.resuming
 
@@ -354,7 +354,7 @@ def test_c11_a_line_now_and_then(capsys, monkeypatch):
     monkeypatch.setattr(progress, "SECONDS", -1)
     small_model("adam").fit(small_data(3), verbose=2, callbacks=[EpochBar(3)])
     *lines, last = capsys.readouterr().out.splitlines()
-    assert lines == [f"{n} of 3 steps in 0 min" for n in (1, 2, 3)]
+    assert lines == [f"{n} of 3 steps in 0 min, 0 min left" for n in (1, 2, 3)]
     assert last.startswith("3/3 - ")
     small_model("adam").fit(small_data(3), verbose=0, callbacks=[EpochBar(3)])
     assert capsys.readouterr().out == ""
@@ -432,7 +432,7 @@ def test_t8_what_is_left_out_elsewhere(data, tmp_path):
     """Before: letters without a piece, and long pairs to validate by, were not told."""
     copied = shutil.copytree(data, tmp_path / "data")
     add_lines(copied, [LONG], "val")
-    with opened(*options("train", *words(copied, tmp_path / "run"))) as begun:
+    with opened(*options("train", *words(copied, tmp_path / "run"))[:2]) as begun:
         # As if a corpus had more words than its vocabularies: "A" is unknown.
         tokenizers = TokenizerPair(
             WordTokenizer([*"abcdefg"]), WordTokenizer([*"BCDEFG"])

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -52,9 +53,10 @@ def test_help_of_training_has_all_there_is():
     text = help_of("train", "--help")
     for cls in (*TRAINING.values(), Seq2SeqConfig):
         for field in dataclasses.fields(cls):
-            assert f"--{field.name}" in text or field.name.endswith("_vocab_size")
+            name = field.name.upper() if field.name == "data" else f"--{field.name}"
+            assert name in text or field.name.endswith("_vocab_size")
     assert "Size of every decoder layer" in text  # the docstring's
-    assert "One of sgd, adam. [default: sgd]" in " ".join(text.split())
+    assert "One of sgd, adam. [default: adam]" in " ".join(text.split())
     assert all(preset in text.replace("\n", " ") for preset in PRESETS)
     assert max(map(len, text.splitlines())) <= 80
     lines = " ".join(help_of("train", "--preset", "multi30k", "--help").split())
@@ -77,7 +79,7 @@ def read(capsys, *argv):
         ("", "A command is needed: train, translate"),
         ("trian", "no command trian. Did you mean train?"),
         ("frobnicate", "no command frobnicate. There are train, "),
-        ("train", "--run_dir is missing: see keras-luong train --help"),
+        ("train", "DATA is missing: .*keras-luong train my/corpus --source fr"),
         ("train --lerning_rate 3", "--lerning_rate. Did you mean --learning_rate?"),
         ("train --run_dir x --epochs 1.5", "--epochs must be a whole number.*1.5"),
         ("train --run_dir x --epochs", "--epochs needs a value"),
@@ -87,8 +89,8 @@ def read(capsys, *argv):
         ("train --run_dir x --preset smal", "no preset smal. Did you mean small?"),
         ("train --run_dir x --cell_type lsmt", "--cell_type must be lstm, .*lsmt"),
         ("train --run_dir x --preset gnmt --num_heads 2", "no option --num_heads"),
-        ("train --run_dir x y", "Nothing takes y"),
-        ("train --run_dir x --beta_2 0.9", "--beta_2 needs optimizer"),
+        ("train x y z", "Nothing takes y z"),
+        ("train --preset small --beta_2 0.9", "--beta_2 needs optimizer"),
         ("translate", "RUN_DIR is missing"),
         ("translate x --length_penalty 1 --average 1", "At most one of"),
         ("train --run_dir x --seed -1", "--seed must be at least 0. Received: -1"),
@@ -125,16 +127,42 @@ def test_options_become_their_dataclass():
 
 def test_a_training_is_a_configuration():
     words = "train --run_dir r --preset multi30k-small --units 12 --attention none"
-    _, (config, run_dir) = parse([*words.split(), "--no-input_feeding", "--epochs=3"])
-    assert str(run_dir) == "r"
+    _, (config, run_dir, distill) = parse(
+        [*words.split(), "--no-input_feeding", "--epochs=3"]
+    )
+    assert str(run_dir) == "r" and not distill
     assert config == TrainingConfig.from_preset(
         "multi30k-small", units=12, attention=None, input_feeding=False, epochs=3
     )
-    _, (config, _) = parse("train --run_dir r --learning_rate 1e-3 --seed 7".split())
+    words = "train --preset gnmt --learning_rate 1e-3 --seed 7 --distill"
+    _, (config, run_dir, distill) = parse(words.split())
     assert (config.learning_rate, config.seed, config.vocab_size) == (1e-3, 7, 50000)
+    assert run_dir == Path("runs/gnmt") and distill
     twice = "train --run_dir r --preset gnmt --seed 1 --preset=small --seed 2"
-    _, (config, _) = parse(twice.split())  # the last one counts
+    _, (config, *_) = parse(twice.split())  # the last one counts
     assert (config.preset, config.seed) == ("small", 2)
+
+
+@pytest.mark.parametrize(
+    "words, run_dir",
+    [
+        ("train my/corpus --source fr --target en", "runs/corpus-fr-en"),
+        ("train --data my/corpus/ --target en", "runs/corpus-en"),
+        ("train my/corpus --run_dir runs/x", "runs/x"),
+        ("train phrases", "runs/phrases"),
+    ],
+)
+def test_a_corpus_is_all_that_training_needs(words, run_dir):
+    _, (training, path, _) = parse(words.split())
+    assert path == Path(run_dir) and training.given == {}
+    assert training.data == re.search(r"my/corpus/?|phrases", words)[0]
+
+
+def test_what_is_given_is_not_chosen():
+    words = "train my/corpus --source fr --dropout 0.25 --no-shared --epochs 7"
+    _, (training, _, _) = parse(words.split())
+    assert (training.source, training.target) == ("fr", None)
+    assert training.given == {"dropout": 0.25, "shared": False, "epochs": 7}
 
 
 @pytest.mark.parametrize(

@@ -57,10 +57,12 @@ def test_a_line_now_and_then_elsewhere(clock):
         clock[0] += 25
         told.add(1000)
     told.close()
-    assert log.getvalue() == "3,000 of 1,000,000 texts in 1 min\n"
+    assert log.getvalue() == "3,000 of 1,000,000 texts in 1 min, 415 min left\n"
     clock[0] += 60
     told.add(1000)
-    assert log.getvalue().splitlines()[1:] == ["6,000 of 1,000,000 texts in 3 min"]
+    assert log.getvalue().splitlines()[1:] == [
+        "6,000 of 1,000,000 texts in 3 min, 511 min left"
+    ]
 
 
 def test_a_line_where_the_total_is_not_known(clock):

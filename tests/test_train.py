@@ -29,7 +29,7 @@ def data(tmp_path_factory):
 
 def trained(data, run_dir, **changes):
     """Trains as the command does: -> the results."""
-    config, path = options("train", *train_words(data, run_dir, **changes))
+    config, path, _ = options("train", *train_words(data, run_dir, **changes))
     return train.train(config, path)
 
 
@@ -69,7 +69,7 @@ def test_t1_what_changes_in_texts_is_chosen_for_each_side(tmp_path):
     words = f"--run_dir {tmp_path}/run --data {tmp_path} --source xx --target yy"
     words += " --preset small --vocab_size 50 --character_coverage 1"
     words += " --source_normalization identity --target_normalization nmt_nfkc_cf"
-    config, path = options("train", *words.split())
+    config, path, _ = options("train", *words.split())
     with opening.opened(config, path) as begun:
         pair = train.get_tokenizers(begun)
     source, target = (
@@ -86,7 +86,7 @@ def test_t3_lines_of_any_length_are_learnt_from(tmp_path):
             (tmp_path / f"{split}.{side}").write_text(f"{word} " * 900 + "\n")
     words = f"--run_dir {tmp_path}/run --data {tmp_path} --source xx --target yy"
     words += " --preset small --vocab_size 50 --max_length 2000"
-    config, path = options("train", *words.split())
+    config, path, _ = options("train", *words.split())
     with opening.opened(config, path) as begun:
         pair = train.get_tokenizers(begun)
     assert "▁hill" in pair.source.vocabulary and "▁berg" in pair.target.vocabulary
@@ -99,7 +99,7 @@ def test_text_without_letters_is_refused(tmp_path, sides):
         (tmp_path / f"{split}.xx").write_text("the dog\n" * (1 - len(sides)) + "\0\n")
         (tmp_path / f"{split}.yy").write_text("\0\n" * (2 - len(sides)))
     words = f"--run_dir {tmp_path}/run --data {tmp_path} --source xx --target yy"
-    config, path = options("train", *words.split(), "--preset", "small", *sides)
+    config, path, _ = options("train", *words.split(), "--preset", "small", *sides)
     with opening.opened(config, path) as begun:
         message = "needs a sentence with a letter"
         message = message if sides else f"The target side: .*{message}"
@@ -179,7 +179,7 @@ def test_going_on_with_every_option(data, tmp_path, monkeypatch):
 @contextlib.contextmanager
 def opened(data, run_dir, **changes):
     """The run as it is before anything is trained."""
-    config, path = options("train", *train_words(data, run_dir, **changes))
+    config, path, _ = options("train", *train_words(data, run_dir, **changes))
     with opening.opened(config, path) as run:
         yield run
 
@@ -299,7 +299,7 @@ def test_the_command_says_what_to_do_next(data, tmp_path, capsys):
     assert f"keras-luong translate '{path}' < in.txt" in out
     assert f"keras-luong export '{path}' 'models/my run'" in out
     run("train", *train_words(data, path, epochs=1))  # nothing is left to train
-    assert "going on after epoch 1" in capsys.readouterr().out
+    assert "Going on after epoch 1." in capsys.readouterr().out
     assert len(read_history(path)) == 1 and RunDirectory(path).results.exists()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
 from keras_luong.config.fields import Count, NotNegative, check_fields
-from keras_luong.config.presets import PRESETS
+from keras_luong.config.presets import PAPERS, RECIPES
 from keras_luong.config.training import (
     DataConfig,
     EvaluationConfig,
@@ -106,15 +106,19 @@ class TrainOptions(Options):
     """Run.
 
     Args:
-        run_dir: Directory for all results; an existing run is resumed.
-        preset: The model and its hyperparameters; a recipe (multi30k, multi30k-small,
-            wu2021-tiny) also says how to train it. Other options override it.
+        run_dir: Directory for all results; by default one in runs/ with the corpus's
+            name. An existing run is resumed.
+        preset: What is not said otherwise: auto chooses it by the size of the corpus;
+            others are a model of a fixed size, and some also how to train it.
+        distill: Trains three models first, which differ in their seed, and then one
+            that also learns from their translations: better, and several times longer.
     """
 
     positional = ()
 
-    run_dir: Path
-    preset: str = "luong2015-global-general"
+    run_dir: Path | None = None
+    preset: str = "auto"
+    distill: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -404,8 +408,10 @@ COMMANDS = {
     "train": Command(
         TrainOptions,
         "Trains a translator on a corpus.",
-        "The same command again goes on where it stopped. The presets are "
-        f"{', '.join(PRESETS)}; --preset NAME --help shows what NAME says.",
+        "It needs the corpus and its languages, as in: train my/corpus --source fr "
+        "--target en. The same command again goes on where it stopped. Presets: "
+        f"{', '.join(RECIPES)}. Presets of papers, in their sizes: "
+        f"{', '.join(PAPERS)}. --preset NAME --help shows what NAME says.",
     ),
     "translate": Command(TranslateOptions, "Translates lines of text."),
     "evaluate": Command(

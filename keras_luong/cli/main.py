@@ -15,7 +15,8 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
 
 import cyclopts
 
@@ -28,6 +29,7 @@ from keras_luong.cli.commands import (
     TrainOptions,
 )
 from keras_luong.cli.help import Formatter
+from keras_luong.config.auto import CHOSEN, AutoTraining
 from keras_luong.config.presets import PRESETS
 from keras_luong.config.training import TrainingConfig, defaults, model_config_class
 
@@ -248,8 +250,10 @@ def _training_signature(argv: Sequence[str]) -> inspect.Signature:
     panels = {"Run": TrainOptions, **TRAINING, **model}
     made = signature(panels, training_defaults(preset))
     sizes = ("source_vocab_size", "target_vocab_size")  # of the tokenizers
-    rest = [x for name, x in made.parameters.items() if name not in sizes]
-    return made.replace(parameters=rest)
+    rest = {name: x for name, x in made.parameters.items() if name not in sizes}
+    by_place_too = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    data = rest.pop("data").replace(kind=by_place_too)
+    return made.replace(parameters=[data, *rest.values()])
 
 
 def _check_names(sign: inspect.Signature, argv: Sequence[str]) -> None:
@@ -266,15 +270,50 @@ def _check_names(sign: inspect.Signature, argv: Sequence[str]) -> None:
 
 def training_defaults(preset: str) -> dict[str, Any]:
     """What a preset says where the command line says nothing."""
-    return {**defaults(preset), **PRESETS[preset].fields}
+    said = {**defaults(preset), **PRESETS[preset].fields}
+    if preset == "auto":  # what help shows instead
+        said |= dict.fromkeys(CHOSEN, "by the size of the corpus")
+        said |= {"data": "", "source": "found in the corpus"}
+        said |= {"target": said["source"]}
+    return said
 
 
-def training_options(given: Mapping[str, Any]) -> tuple[TrainingConfig, Any]:
-    """The configuration of a training, and its run directory."""
+class Training(NamedTuple):
+    """What `train` is asked for: see `TrainOptions`."""
+
+    config: TrainingConfig | AutoTraining
+    run_dir: Path
+    distill: bool = False
+
+
+def training_options(given: Mapping[str, Any]) -> Training:
+    """What is asked for by the options that were given."""
     changes = dict(given)
-    run_dir = changes.pop("run_dir")
+    distill = changes.pop("distill", False)
+    run_dir = changes.pop("run_dir", None) or default_run_dir(changes)
     preset = changes.pop("preset", TrainOptions.preset)
-    return TrainingConfig.from_preset(preset, **changes), run_dir
+    if preset != "auto":
+        config = TrainingConfig.from_preset(preset, **changes)
+        return Training(config, run_dir, distill)
+    corpus = changes.pop("data", ""), changes.pop("source", None)
+    training = AutoTraining(*corpus, changes.pop("target", None), given=changes)
+    if not training.data:
+        raise ValueError(
+            "DATA is missing: a folder with the text, as in keras-luong train "
+            "my/corpus --source fr --target en"
+        )
+    return Training(training, run_dir, distill)
+
+
+def default_run_dir(given: Mapping[str, Any]) -> Path:
+    """Where a run goes if nothing is said: runs/CORPUS-SOURCE-TARGET.
+
+    Args:
+        given: The options of `train` that were given.
+    """
+    name = Path(given.get("data") or given.get("preset", "auto")).resolve().name
+    parts = name, given.get("source"), given.get("target")
+    return Path("runs", re.sub(r"\s+", "_", "-".join(filter(None, parts))))
 
 
 def _preset_of(argv: Sequence[str]) -> str:

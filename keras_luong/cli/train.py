@@ -5,7 +5,9 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from keras_luong.config.auto import AutoTraining
 from keras_luong.config.training import TrainingConfig
+from keras_luong.runs.distilled_training import train_distilled
 from keras_luong.runs.train import train
 
 NEXT = """
@@ -14,10 +16,10 @@ Export:     keras-luong export {run_dir} {models}
 Look:       tensorboard --logdir {logs}"""
 
 
-def run(options: tuple[TrainingConfig, Path]) -> None:
+def run(options: tuple[TrainingConfig | AutoTraining, Path, bool]) -> None:
     """Trains, and says what to do next."""
-    config, run_dir = options
-    train(config, run_dir)
+    config, run_dir, distill = options
+    (train_distilled if distill else train)(config, run_dir)
     print(next_steps(run_dir))
 
 

@@ -176,7 +176,25 @@ _WU2021_TRAINING = {
     "length_penalty": 1.0,
 }
 
+#: What "auto" is for corpora of any size; `keras_luong.config.auto` has the rest.
+_AUTO = {
+    "shared": True,
+    "optimizer": "adam",
+    "learning_rate": 0.002,
+    "schedule": "plateau",
+    "patience": 3,
+    "early_stopping": 8,
+    "epochs": 100,
+    "steps_per_epoch": 150,
+    "label_smoothing": 0.1,
+    "clip_norm": 1.0,
+    "monitor": "val_bleu",
+    "eval_sentences": 1000,
+    "length_penalty": 1.2,
+}
+
 PRESETS: dict[str, Preset] = {
+    "auto": Preset({"tie_embeddings": "all"}, training=_AUTO),
     "small": Preset({}),
     "multi30k": Preset(
         {"units": 512, "dropout": 0.4, "tie_embeddings": "all"}, training=_MULTI30K
@@ -194,3 +212,7 @@ PRESETS: dict[str, Preset] = {
     "vaswani2017-big": Preset({**_BASE, **_BIG}, "Transformer"),
     "wu2021-tiny": Preset(_TINY, "Transformer", _WU2021_TRAINING),
 }
+
+#: Those for one's own text, and those of the papers.
+RECIPES = ("auto", "small", "multi30k", "multi30k-small")
+PAPERS = tuple(name for name in PRESETS if name not in RECIPES)

@@ -109,7 +109,10 @@ class OptimizationConfig:
     """The optimization. Its defaults are the paper's.
 
     Args:
-        epochs: Number of passes over the training data.
+        epochs: Number of epochs, each a pass over the training data unless
+            steps_per_epoch says otherwise.
+        steps_per_epoch: About how many steps an epoch has: it is several passes over a
+            small corpus then, or a part of a large one; none is one pass.
         optimizer: Optimizer that updates the weights.
         learning_rate: First learning rate, or the peak of inverse_sqrt; by default 1.0
             for sgd and 0.001 for adam.
@@ -139,6 +142,7 @@ class OptimizationConfig:
     """
 
     epochs: int = 12
+    steps_per_epoch: int | None = None
     optimizer: Literal["sgd", "adam"] = "sgd"
     learning_rate: Positive | None = None
     schedule: Literal["halving", "plateau", "cosine", "inverse_sqrt", "constant"] = (

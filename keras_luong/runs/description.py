@@ -14,11 +14,13 @@ from keras_luong.config.training import (
     language_code,
 )
 from keras_luong.models.translation_model import TranslationModel
-from keras_luong.runs.directory import read_history
+from keras_luong.runs.doubts import doubts
 from keras_luong.runs.opening import Run
 from keras_luong.text.corpus import count
+from keras_luong.text.epoch_shape import epoch_shape
 from keras_luong.text.pair_counts import LEFT_OUT, count_pairs
 from keras_luong.text.tokenizer_pair import TokenizerPair
+from keras_luong.training.step_time import estimated_seconds, in_words
 
 
 def count_texts(
@@ -43,13 +45,16 @@ def count_texts(
     most, sampling = run.config.max_length, run.config.subword_sampling
     train = count_pairs(run.training_pairs, tokenizers, most, sampling)
     validation = count_pairs(run.corpus.pairs("validation"), tokenizers, most)
-    if not (steps := train.batches(batch_tokens)):
+    if not (a_pass := train.batches(batch_tokens)):
         raise ValueError(
             f"No pair is left to train on: {train.empty:,} have an empty side, and "
             f"{train.too_long:,} have more tokens than max_length={most}"
         )
+    shape = epoch_shape(a_pass, run.config.steps_per_epoch)
+    steps = train.batches(batch_tokens, shape)
+    counted = {**train.left_out, **train.tokens, "steps": steps, **shape._asdict()}
     return {
-        "train": {**run.texts["train"], **train.left_out, "steps": steps},
+        "train": {**run.texts["train"], **counted},
         "validation": {**run.texts["validation"], **validation.left_out},
     }
 
@@ -71,7 +76,6 @@ def describe(
     config, record = run.config, run.read_record()
     train = record["corpus"]["train"]
     batch_tokens = record["settings"]["chosen_batch_tokens"]
-    epochs = len(read_history(run.path))
     said = {
         "corpus": _corpus(run, record["corpus"]),
         "left out": _left_out(config, train),
@@ -81,11 +85,16 @@ def describe(
         "model": f"{config.preset}: {model.count_params():,} parameters",
         "hardware": f"{strategy.num_replicas_in_sync} replica(s), {config.precision}",
         "batches": f"{batch_tokens:,} tokens",
+        "epochs": _epochs(config, train),
+        "time": _time(train, model, strategy.num_replicas_in_sync),
         "BLEU": f"sacrebleu's tokenisation {config.bleu_tokenize}"
         f"{_better_tokenisation(config)}",
-        "run": f"{run.path}" + f", going on after epoch {epochs}" * bool(epochs),
+        "run": f"{run.path}",
     }
     print("\n".join(f"{name:12} {text}" for name, text in said.items() if text))
+    sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
+    for doubt in doubts(run, sizes, record["corpus"]):
+        print(f"note: {doubt}.")
     sys.stdout.flush()
 
 
@@ -100,6 +109,31 @@ def _corpus(run: Run, counted: Mapping[str, Mapping[str, Any]]) -> str:
     }
     pairs = ", ".join(f"{split} {size:,}" for split, size in sizes.items())
     return f"{corpus.name}, {run.config.source} → {run.config.target}: {pairs} pairs"
+
+
+def _epochs(config: TrainingConfig, train: Mapping[str, Any]) -> str:
+    """How long an epoch is, and what ends the training."""
+    passes, parts = train.get("passes", 1), train.get("parts", 1)
+    of_data = f"{passes} passes over the data"
+    if passes == 1:
+        of_data = "a pass over the data" if parts == 1 else f"1/{parts} of the data"
+    end = f"at most {config.epochs}" if config.early_stopping else f"{config.epochs}"
+    text = f"{end}, each {of_data}, {train['steps']:,} steps"
+    if config.early_stopping:
+        text += (
+            f"; the end is {config.early_stopping} without a better {config.monitor}"
+        )
+    return text
+
+
+def _time(train: Mapping[str, Any], model: TranslationModel, replicas: int) -> str:
+    """How long an epoch will take, by the sizes alone; its bar knows better soon."""
+    a_pass = max(train.get("source_tokens", 0), train.get("target_tokens", 0))
+    tokens = a_pass * train.get("passes", 1) / train.get("parts", 1)
+    if not tokens:
+        return ""  # of a run that was begun before tokens were counted
+    seconds = estimated_seconds(model.count_params(), int(tokens)) / replicas
+    return f"about {in_words(seconds)} an epoch on this machine, and the validation"
 
 
 def _left_out(config: TrainingConfig, train: Mapping[str, Any]) -> str:

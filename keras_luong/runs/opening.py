@@ -53,12 +53,15 @@ def own_directory(run_dir: str | Path, strategy: tf.distribute.Strategy) -> Path
 
 
 @contextlib.contextmanager
-def opened(config: TrainingConfig, path: Path) -> Iterator[Run]:
+def opened(
+    config: TrainingConfig, path: Path, corpus: Corpus | None = None
+) -> Iterator[Run]:
     """Loads the corpus, and keeps other processes out of the run directory.
 
     Args:
         config: What is trained.
         path: The run directory.
+        corpus: The corpus, if it is loaded already.
 
     Yields:
         The `Run`.
@@ -68,7 +71,8 @@ def opened(config: TrainingConfig, path: Path) -> Iterator[Run]:
             nothing to validate by.
         OSError: Another process trains there, or it cannot be written to.
     """
-    corpus = load_corpus(config.data, config.source, config.target)
+    if corpus is None:
+        corpus = load_corpus(config.data, config.source, config.target)
     if "validation" not in corpus.splits:
         raise ValueError(
             f"{corpus.name} has no validation split, which training needs to tell good "

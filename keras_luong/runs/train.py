@@ -12,6 +12,7 @@ from typing import Any
 
 import keras
 
+from keras_luong.config.auto import AutoTraining
 from keras_luong.config.training import UNRECORDED, TrainingConfig
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.greedy import GreedySearch
@@ -21,6 +22,7 @@ from keras_luong.files import json_number, write_json
 from keras_luong.models.translation_model import TranslationModel, model_class
 from keras_luong.runs.callbacks import training_callbacks
 from keras_luong.runs.checkpoints import Checkpoints
+from keras_luong.runs.choosing import chosen_for
 from keras_luong.runs.description import count_texts, describe
 from keras_luong.runs.directory import RunDirectory, read_history
 from keras_luong.runs.epochs import FollowEpoch, fit
@@ -32,9 +34,10 @@ from keras_luong.runs.record import (
     write_record,
 )
 from keras_luong.runs.step_callbacks import EpochBar
-from keras_luong.runs.validation import TranslationEvaluation
+from keras_luong.runs.validation import TranslationEvaluation, written_out
 from keras_luong.text.batches import evaluation_batches, training_batches
 from keras_luong.text.corpus import first_source, sentences
+from keras_luong.text.epoch_shape import EpochShape
 from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.training.batch_size import largest_batch_tokens
 from keras_luong.training.losses import SequenceCrossentropy
@@ -45,12 +48,15 @@ from keras_luong.training.schedules import Schedule, make_schedule
 from keras_luong.training.strategies import make_strategy
 from keras_luong.translation.translator import Translator
 
+SAMPLES = 5  # translations to show at the end
 
-def train(config: TrainingConfig, run_dir: str | Path) -> dict[str, Any]:
+
+def train(config: TrainingConfig | AutoTraining, run_dir: str | Path) -> dict[str, Any]:
     """Trains a translator, or goes on where its training stopped.
 
     Args:
-        config: What is trained, on what, and how.
+        config: What is trained, on what, and how; of an `AutoTraining` the corpus
+            decides what is not given.
         run_dir: The run directory, a new one or that of a run of the same settings.
 
     Returns:
@@ -75,8 +81,11 @@ def train(config: TrainingConfig, run_dir: str | Path) -> dict[str, Any]:
         ['test', 'validation']
     """
     strategy = make_strategy(config.strategy)  # before anything else of TensorFlow
+    path, corpus = own_directory(run_dir, strategy), None
+    if isinstance(config, AutoTraining):
+        config, corpus = chosen_for(config, path)
     set_up(config)
-    with opened(config, own_directory(run_dir, strategy)) as run:
+    with opened(config, path, corpus) as run:
         tokenizers = get_tokenizers(run)
         schedule = schedule_of(run)
         with strategy.scope():
@@ -209,9 +218,11 @@ def fit_model(
         return
     checkpoints = Checkpoints(run.path, config.save_steps)
     started_at = checkpoints.restore(model)
+    _tell_position(*started_at)
     follow = FollowEpoch(started_at)
     validation = validation_callback(run, tokenizers, model)
-    steps = read_record(run.path)["corpus"]["train"]["steps"]
+    counted = read_record(run.path)["corpus"]["train"]
+    shape = EpochShape(counted.get("passes", 1), counted.get("parts", 1))
     sizes = {"batch_tokens": batch_tokens, "max_length": config.max_length}
     pairs = run.training_pairs
     if len(history) < config.epochs:  # what is known is of other weights
@@ -219,10 +230,10 @@ def fit_model(
     fit(
         model,
         follow.batches(
-            lambda seed: training_batches(
-                pairs,
+            lambda epoch: training_batches(
+                shape.of_epoch(pairs, epoch),
                 tokenizers,
-                seed=seed,
+                seed=epoch,
                 subword_sampling=config.subword_sampling,
                 **sizes,
             ),
@@ -239,13 +250,21 @@ def fit_model(
             perplexity,
             first=[follow, *schedule.callbacks, validation],
             moving_average=config.ema_momentum > 0,
-            last=[checkpoints, EpochBar(steps, started_at)],
+            last=[checkpoints, EpochBar(counted["steps"], started_at)],
             monitor=config.monitor,
             early_stopping=config.early_stopping,
             keep_epochs=config.keep_epochs,
         ),
         verbose="auto" if sys.stdout.isatty() else 2,
     )
+
+
+def _tell_position(epoch: int, step: int) -> None:
+    """Says where a training goes on, if it is not its beginning."""
+    if step:
+        print(f"Going on from step {step:,} of epoch {epoch + 1}.")
+    elif epoch:
+        print(f"Going on after epoch {epoch}.")
 
 
 def stopped_early(config: TrainingConfig, history: Any) -> bool:
@@ -308,10 +327,8 @@ def _evaluate_split(
     sources, references = sentences(run.corpus, split)
     translations = translator.translate(sources, progress=True)
     texts = [translation.text for translation in translations]
-    score, by_letters = (
-        bleu(texts, references, config.bleu_tokenize),
-        chrf(texts, references),
-    )
+    score = bleu(texts, references, config.bleu_tokenize)
+    by_letters = chrf(texts, references)
     pairs, tokenizers = run.corpus.pairs(split), translator.tokenizers
     batches = evaluation_batches(pairs, tokenizers, batch_tokens, config.max_length)
     model: Any = translator.model
@@ -319,6 +336,9 @@ def _evaluate_split(
     logs = model.evaluate(batches, verbose=0, return_dict=True)
     print(f"{split:12} {score}, perplexity {logs['perplexity']:.2f}")
     print(f"{'':12} {by_letters}", flush=True)
+    if split == "validation":
+        shown = range(0, len(texts), max(1, len(texts) // SAMPLES))[:SAMPLES]
+        print(written_out(sources, texts, references, shown), flush=True)
     return {
         "sentences": len(sources),
         "bleu": score.score,

@@ -81,13 +81,9 @@ class TranslationEvaluation(keras.callbacks.Callback):
         self._to_tensorboard(epoch, sample, picture)
 
     def _sample(self, translations: list[Translation]) -> str:
-        rows = zip(self.sources, translations, self.references, strict=True)
-        return "\n".join(
-            f"  source       {source}\n"
-            f"  translation  {translation.text}\n"
-            f"  reference    {reference}"
-            for source, translation, reference in list(rows)[: self.samples]
-        )
+        texts = [translation.text for translation in translations]
+        shown = range(min(self.samples, len(texts)))
+        return written_out(self.sources, texts, self.references, shown)
 
     def _draw(self, epoch: int, translation: Translation) -> Path | None:
         if self.pictures is None or not np.any(translation.alignment):
@@ -116,3 +112,25 @@ class TranslationEvaluation(keras.callbacks.Callback):
                 image = tf.io.decode_png(tf.io.read_file(str(picture)), channels=3)
                 tf.summary.image("attention", image[None])
         writer.close()
+
+
+def written_out(
+    sources: Sequence[str],
+    translations: Sequence[str],
+    references: Sequence[str],
+    shown: Sequence[int],
+) -> str:
+    """Returns some translations with their sources and references, to be read.
+
+    Args:
+        sources: The sources.
+        translations: Their translations.
+        references: What they should be.
+        shown: The indices of those to write.
+    """
+    return "\n".join(
+        f"  source       {sources[index]}\n"
+        f"  translation  {translations[index]}\n"
+        f"  reference    {references[index]}"
+        for index in shown
+    )

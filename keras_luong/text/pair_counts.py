@@ -5,6 +5,7 @@ Shapes: B sentence pairs.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -17,6 +18,7 @@ from keras_luong.text.batches import (
     buckets_of,
     splitter,
 )
+from keras_luong.text.epoch_shape import A_PASS, EpochShape
 from keras_luong.text.tokenizer_pair import TokenizerPair
 
 #: What of a corpus a model does not learn from, or only as `<unk>`.
@@ -33,6 +35,8 @@ class PairCounts(NamedTuple):
         unknown_source: The share of the sources' tokens that are `<unk>`, from 0 to 1:
             words, or letters, that the vocabulary lacks.
         unknown_target: The same of the targets, where a model learns to write `<unk>`.
+        source_tokens: How many tokens the sources have, EOS not counted.
+        target_tokens: How many the targets have.
         buckets: The number of the others, by their lengths: see `bucket_lengths`.
         max_length: Most tokens of a sentence, BOS and EOS not counted.
     """
@@ -41,6 +45,8 @@ class PairCounts(NamedTuple):
     too_long: int
     unknown_source: float
     unknown_target: float
+    source_tokens: int
+    target_tokens: int
     buckets: tuple[int, ...]
     max_length: int
 
@@ -50,14 +56,28 @@ class PairCounts(NamedTuple):
         counts = self._asdict()
         return {name: counts[name] for name in LEFT_OUT}
 
-    def batches(self, batch_tokens: int) -> int:
-        """Returns the number of batches that `training_batches` makes of the pairs.
+    @property
+    def tokens(self) -> dict[str, int]:
+        """How much text there is, by name."""
+        return {
+            "source_tokens": self.source_tokens,
+            "target_tokens": self.target_tokens,
+        }
+
+    def batches(self, batch_tokens: int, shape: EpochShape = A_PASS) -> int:
+        """Returns the number of batches that `training_batches` makes of an epoch.
 
         Args:
             batch_tokens: Most tokens on one side of a batch, padding included.
+            shape: What of the corpus an epoch is; of parts of a corpus the number is
+                about right.
         """
         rows = bucket_rows(batch_tokens, self.max_length)
-        return sum(-(-n // most) for n, most in zip(self.buckets, rows, strict=True))
+        share = shape.passes / shape.parts
+        return sum(
+            math.ceil(number * share / most)
+            for number, most in zip(self.buckets, rows, strict=True)
+        )
 
 
 def count_pairs(
@@ -114,6 +134,8 @@ def count_pairs(
         too_long,
         unknown_sources / max(sources, 1),
         unknown_targets / max(targets, 1),
+        sources,
+        targets,
         tuple(buckets),
         max_length,
     )

@@ -1,0 +1,174 @@
+"""The recipe "auto": how a corpus of some size is trained on, where nothing is said.
+
+The rule is a table. Each of its rows was the best of those tried on real text of about
+that size, chosen by validation BLEU: `docs/recipes.md` has the evidence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from keras_luong.checks import check_size
+from keras_luong.config.training import TrainingConfig
+
+#: Bytes of UTF-8 that a piece has at least, on average: German, Chinese and Hindi alike
+#: have more with any vocabulary that is chosen here.
+_BYTES_A_PIECE = 2.5
+
+
+class CorpusFacts(NamedTuple):
+    """What the rule knows of a corpus.
+
+    Attributes:
+        pairs: Number of training pairs.
+        content: Bytes of the targets' text, compressed by bzip2: what repeats itself
+            teaches little, and a model learns it soon.
+        long_line: Bytes of a long line: of 1,000, 995 are no longer, on either side.
+        characters: How many different characters a vocabulary must have.
+    """
+
+    pairs: int
+    content: int
+    long_line: int
+    characters: int
+
+
+class Row(NamedTuple):
+    """A row of the rule.
+
+    Attributes:
+        content: It is for corpora with up to so much content.
+        vocab_size: Most tokens in the vocabulary.
+        units: Size of the model's layers.
+        dropout: Rate of the model's dropout.
+        batch_tokens: Tokens in a batch.
+    """
+
+    content: float
+    vocab_size: int
+    units: int
+    dropout: float
+    batch_tokens: int
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What it sets, by field."""
+        return {name: x for name, x in self._asdict().items() if name != "content"}
+
+
+#: The rule. 1,000 captions in German have a content of 19 kB, 3,000 of 49, 10,000 of
+#: 140, 29,000 of 410, and the 160,000 short sentences of Tatoeba one of 1.4 MB.
+ROWS = (
+    Row(90e3, vocab_size=2000, units=256, dropout=0.4, batch_tokens=1000),
+    Row(240e3, vocab_size=3000, units=384, dropout=0.4, batch_tokens=1500),
+    Row(750e3, vocab_size=4000, units=512, dropout=0.4, batch_tokens=1500),
+    Row(15e6, vocab_size=8000, units=512, dropout=0.3, batch_tokens=3000),
+    Row(math.inf, vocab_size=32_000, units=1024, dropout=0.2, batch_tokens=8192),
+)
+
+#: What the rule sets.
+CHOSEN = (*ROWS[0].fields, "max_length")
+
+#: Why a setting is as it is, in a few words.
+REASONS = {
+    "vocab_size": "pieces of words, one vocabulary for both languages",
+    "units": "size of the LSTMs",
+    "dropout": "the less text, the more",
+    "batch_tokens": "tokens of a batch",
+    "max_length": "tokens; nearly every pair is shorter",
+    "steps_per_epoch": "steps between two validations, about",
+    "early_stopping": "validations without a better BLEU end the training",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class AutoTraining:
+    """A training of which the corpus decides what is not given.
+
+    Args:
+        data: A folder of text files, a TSV file, a name in tensorflow-datasets, or
+            "phrases".
+        source: Language to translate from; None finds it in the corpus.
+        target: Language to translate into; None finds it in the corpus.
+        given: Fields of `TrainingConfig` and hyperparameters of the model that are not
+            to be chosen.
+
+    Example:
+        >>> from keras_luong.config.auto import AutoTraining, CorpusFacts
+        >>> training = AutoTraining("my/corpus", "fr", "en", given={"units": 64})
+        >>> facts = CorpusFacts(3000, content=49_000, long_line=140, characters=80)
+        >>> config = training.choose(facts, "fr", "en")
+        >>> config.model["units"], config.vocab_size
+        (64, 2000)
+    """
+
+    data: str
+    source: str | None = None
+    target: str | None = None
+    given: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Checks what is given, before a long corpus is read."""
+        self.config(self._instead, self.source or "en", self.target or "de")
+
+    @property
+    def strategy(self) -> str:
+        """The devices to train on, see `TrainingConfig`."""
+        return self.given.get("strategy", TrainingConfig.strategy)
+
+    def choose(self, facts: CorpusFacts, source: str, target: str) -> TrainingConfig:
+        """Returns the configuration for a corpus.
+
+        Args:
+            facts: What is known of it.
+            source: The language to translate from.
+            target: The language to translate into.
+
+        Raises:
+            TypeError, ValueError: If a given value cannot be.
+        """
+        return self.config({**chosen(facts), **self._instead}, source, target)
+
+    def config(
+        self, settings: Mapping[str, Any], source: str, target: str
+    ) -> TrainingConfig:
+        """Returns the configuration with what was chosen before.
+
+        Args:
+            settings: The chosen settings.
+            source: The language to translate from.
+            target: The language to translate into.
+        """
+        own = {"data": self.data, "source": source, "target": target}
+        return TrainingConfig.from_preset("auto", **{**settings, **self.given, **own})
+
+    @property
+    def _instead(self) -> dict[str, Any]:
+        """What else changes where a given value does not go with what is chosen."""
+        if self.given.get("shared", True):
+            return {}
+        return {"tie_embeddings": "target"}  # nothing else can be tied
+
+
+def chosen(facts: CorpusFacts) -> dict[str, Any]:
+    """Applies the rule.
+
+    Args:
+        facts: What is known of the corpus.
+
+    Returns:
+        Values by field, of `TrainingConfig` or of the model's configuration.
+    """
+    check_size("pairs", facts.pairs)
+    row = next(row for row in ROWS if facts.content <= row.content)
+    # Pieces begin with the characters; a vocabulary of nothing else splits no words.
+    smallest = math.ceil(1.5 * facts.characters)
+    longest = math.ceil(facts.long_line / _BYTES_A_PIECE / 10) * 10
+    return {
+        **row.fields,
+        "vocab_size": max(row.vocab_size, smallest),
+        "max_length": min(max(longest, 50), 250),
+    }

@@ -1,0 +1,106 @@
+"""A training that learns from other models too: teachers first, then their student."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from keras_luong.config.auto import AutoTraining
+from keras_luong.config.training import TrainingConfig
+from keras_luong.runs.directory import RunDirectory
+from keras_luong.runs.distillation import write_distilled
+from keras_luong.runs.ensemble import load_ensemble
+from keras_luong.runs.record import read_record
+from keras_luong.runs.train import train
+from keras_luong.text.find_corpus import load_corpus
+
+TEACHERS = 3
+
+
+def train_distilled(
+    training: TrainingConfig | AutoTraining,
+    run_dir: str | Path,
+    teachers: int = TEACHERS,
+) -> dict[str, Any]:
+    """Trains models that differ in their seed, and a student of their translations.
+
+    Sequence-level knowledge distillation, see `keras_luong.runs.distillation`. The
+    student learns from the references and from what the teachers, as an ensemble, make
+    of the training sources. What is finished is not done again.
+
+    Args:
+        training: What is trained. The student of an `AutoTraining` is as large as its
+            corpus, of twice the pairs, suggests.
+        run_dir: The student's run directory. Beside it, in `<run_dir>-teachers`, are
+            the teachers' and the corpus that the student learns from.
+        teachers: How many teachers there are.
+
+    Returns:
+        The student's results, as `keras_luong.runs.train.train` returns them.
+
+    Raises:
+        ValueError: If only a part of the corpus is to be trained on; and as of
+            `keras_luong.runs.train.train`.
+
+    Example:
+        >>> from keras_luong.config.auto import AutoTraining
+        >>> from keras_luong.runs.distilled_training import train_distilled
+        >>> tiny = {"units": 8, "epochs": 1, "tokenizer": "word"}
+        >>> training = AutoTraining("my/corpus", "en", "de", given=tiny)
+        >>> results = train_distilled(training, "runs/new", teachers=1)
+        <BLANKLINE>
+        Teacher 1 of 1
+        ...
+        >>> sorted(results)
+        ['test', 'validation']
+    """
+    _check_whole(training)
+    beside = Path(f"{run_dir}-teachers")
+    runs = [beside / str(seed) for seed in range(1, teachers + 1)]
+    for seed, run in enumerate(runs, 1):
+        print(f"\nTeacher {seed} of {teachers}", flush=True)
+        _train_once(_changed(training, seed=seed), run)
+    taught = beside / "corpus"
+    settings = read_record(runs[0])["settings"]
+    languages = settings["source"], settings["target"]
+    if not taught.exists():
+        corpus = load_corpus(training.data, *languages)
+        print(f"\nThe teachers translate {corpus.name}", flush=True)
+        write_distilled(corpus, load_ensemble(runs), taught, progress=True)
+    print("\nStudent", flush=True)
+    student = dataclasses.replace(training, data=str(taught))
+    source, target = languages
+    return train(dataclasses.replace(student, source=source, target=target), run_dir)
+
+
+def _check_whole(training: TrainingConfig | AutoTraining) -> None:
+    if isinstance(training, AutoTraining):
+        limit = training.given.get("limit_examples")
+    else:
+        limit = training.limit_examples
+    if limit:
+        raise ValueError(
+            "Distillation is of a whole corpus; leave limit_examples out. Received: "
+            f"limit_examples={limit}"
+        )
+
+
+def _changed(
+    training: TrainingConfig | AutoTraining, seed: int
+) -> TrainingConfig | AutoTraining:
+    """The same training with another seed."""
+    if isinstance(training, AutoTraining):
+        return dataclasses.replace(training, given={**training.given, "seed": seed})
+    return dataclasses.replace(training, seed=seed)
+
+
+def _train_once(training: TrainingConfig | AutoTraining, run: Path) -> None:
+    """Trains, unless that is done."""
+    if RunDirectory(run).results.exists():
+        print(f"is trained: {run}")
+        return
+    keras.backend.clear_session()  # the teacher before need not stay in memory
+    train(training, run)

@@ -1,0 +1,60 @@
+"""Teachers and their student by one call."""
+
+from __future__ import annotations
+
+import pytest
+from small_training import write_corpus
+
+from keras_luong.config.auto import AutoTraining
+from keras_luong.config.training import TrainingConfig
+from keras_luong.files import count_lines
+from keras_luong.runs import distilled_training
+from keras_luong.runs.distilled_training import train_distilled
+from keras_luong.runs.loading import load
+from keras_luong.runs.record import read_record
+
+TINY = {"units": 8, "tokenizer": "word", "batch_tokens": 200, "epochs": 1}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("data")
+    write_corpus(directory, train=20, val=5)
+    return directory
+
+
+def test_a_student_learns_from_its_teachers(data, tmp_path, monkeypatch):
+    training = AutoTraining(str(data), "xx", "yy", given={**TINY, "max_length": 12})
+    results = train_distilled(training, tmp_path / "run", teachers=2)
+    assert results["validation"]["sentences"] == 5
+    seeds = [
+        read_record(tmp_path / "run-teachers" / name)["settings"]["seed"]
+        for name in "12"
+    ]
+    assert seeds == [1, 2]
+    assert count_lines(tmp_path / "run-teachers" / "corpus" / "train.yy") == 40
+    assert read_record(tmp_path / "run")["corpus"]["train"]["pairs"] == 40
+    assert load(tmp_path / "run").translate(["a b"])[0].text is not None
+
+    # The same again trains no teacher and translates nothing.
+    trained = []
+
+    def note(training, run_dir):
+        trained.append(run_dir)
+
+    monkeypatch.setattr(distilled_training, "train", note)
+    train_distilled(training, tmp_path / "run", teachers=2)
+    assert trained == [tmp_path / "run"]
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        AutoTraining("x", given={"limit_examples": 9}),
+        TrainingConfig(limit_examples=9),
+    ],
+)
+def test_a_part_of_a_corpus_is_refused(training, tmp_path):
+    with pytest.raises(ValueError, match="Received: limit_examples=9"):
+        train_distilled(training, tmp_path / "run")
+    assert not list(tmp_path.iterdir())

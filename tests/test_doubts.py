@@ -1,0 +1,105 @@
+"""What a training says at its start that will not go well."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from keras_luong.config.training import TrainingConfig
+from keras_luong.runs.doubts import doubts
+from keras_luong.runs.opening import Run
+from keras_luong.text import load_corpus
+
+FINE = {
+    "train": {
+        "pairs": 50_000,
+        "steps": 900,
+        "source_tokens": 500_000,
+        "target_tokens": 500_000,
+    },
+    "validation": {"pairs": 1000},
+}
+
+
+@pytest.fixture(scope="module")
+def phrases():
+    return load_corpus("phrases", "en", "de")
+
+
+@pytest.fixture
+def said(phrases, tmp_path):
+    """A function of a corpus, of what was counted and of settings."""
+
+    def say(corpus=phrases, train=(), validation=(), vocab_size=4000, **changes):
+        settings = {"shared": True, "epochs": 10, "vocab_size": vocab_size, **changes}
+        config = TrainingConfig.from_preset("small", **settings)
+        counted = {
+            "train": {**FINE["train"], **dict(train)},
+            "validation": {**FINE["validation"], **dict(validation)},
+        }
+        run = Run(config, tmp_path, corpus, {}, resuming=False)
+        return doubts(run, (vocab_size, vocab_size), counted)
+
+    return say
+
+
+def test_says_nothing_of_what_is_fine(said):
+    assert said() == []
+    assert said(train={"steps": 29}, epochs=100) == []  # 2,900 steps
+
+
+def test_few_steps(said):
+    (doubt,) = said(train={"steps": 29}, epochs=15, batch_tokens=4096)
+    assert "15 epochs of 29 steps are 435 in all" in doubt
+    assert "batch_tokens is 4096" in doubt and "--preset auto" in doubt
+
+
+def test_a_vocabulary_that_the_text_does_not_support(said):
+    (doubt,) = said(train={"source_tokens": 9000, "target_tokens": 11_000})
+    assert "20,000 tokens for a vocabulary of 4,000: 5.0 for each" in doubt
+    assert "it is 4,000" in doubt
+    few = {"source_tokens": 30_000, "target_tokens": 30_000}
+    assert said(train=few) == []
+    assert len(said(train=few, shared=False)) == 1  # two of them
+
+
+def test_a_run_of_before_knows_no_tokens(said):
+    assert said(train={"source_tokens": 0, "target_tokens": 0}) == []
+
+
+def test_validation_that_is_trained_on(said):
+    (doubt,) = said(validation={"in_train": 12})
+    assert "12 of 1,000 validation pairs are in the training text too" in doubt
+
+
+def corpus_of(directory, sources, targets, languages=("en", "de")):
+    for language, lines in zip(languages, (sources, targets), strict=True):
+        text = "\n".join(lines) + "\n"
+        (directory / f"train.{language}").write_text(text, encoding="utf-8")
+    return load_corpus(directory, *languages)
+
+
+def sides(phrases):
+    pairs = list(phrases.pairs("train").take(200).as_numpy_iterator())
+    return [[pair[side].decode() for pair in pairs] for side in ("source", "target")]
+
+
+def test_swapped_sides(said, phrases, tmp_path):
+    english, german = sides(phrases)
+    (doubt,) = said(corpus_of(tmp_path, german, english))
+    assert doubt.startswith("the sides look swapped") and "like de" in doubt
+
+
+def test_a_side_in_another_language(said, phrases, tmp_path):
+    english, german = sides(phrases)
+    (doubt,) = said(corpus_of(tmp_path, english, german, ("fr", "de")))
+    assert doubt == "the source should be fr, and reads like en"
+
+
+def test_untranslated_text(said, phrases, tmp_path):
+    english, german = sides(phrases)
+    copied = [*english[:100], *german[100:]]
+    random.Random(0).shuffle(rows := list(zip(english, copied, strict=True)))
+    found = said(corpus_of(tmp_path, *zip(*rows, strict=True)))
+    assert any("100 of the first 200 pairs have the same text" in x for x in found)

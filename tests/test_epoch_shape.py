@@ -1,0 +1,41 @@
+"""Epochs of several passes, and of a part of one."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keras_luong.text.epoch_shape import A_PASS, EpochShape, epoch_shape
+
+sizes = st.integers(1, 100_000)
+
+
+@given(sizes, sizes)
+def test_an_epoch_is_about_as_long_as_it_should_be(a_pass, wanted):
+    shape = epoch_shape(a_pass, wanted)
+    assert 1 in shape
+    steps = a_pass * shape.passes / shape.parts
+    assert 0.6 < steps / wanted < 1.51 or shape == A_PASS
+
+
+def test_a_pass_is_the_default():
+    assert epoch_shape(7, None) == A_PASS == EpochShape(1, 1)
+
+
+def numbers(shape, epoch):
+    # The epoch's number is a tensor where batches are made.
+    number = tf.constant(epoch, tf.int64)
+    return [int(x) for x in shape.of_epoch(tf.data.Dataset.range(7), number)]
+
+
+def test_parts_are_a_pass_together():
+    shape = EpochShape(parts=3)
+    parts = [numbers(shape, epoch) for epoch in range(6)]
+    assert sorted(sum(parts[:3], [])) == list(range(7))
+    assert parts[:3] == parts[3:] and all(len(part) in (2, 3) for part in parts)
+
+
+def test_passes_have_all():
+    assert numbers(EpochShape(passes=2), 5) == [*range(7)] * 2
+    assert numbers(A_PASS, 5) == [*range(7)]
