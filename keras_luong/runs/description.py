@@ -16,7 +16,7 @@ from keras_luong.config.training import (
 from keras_luong.models.translation_model import TranslationModel
 from keras_luong.runs.directory import read_history
 from keras_luong.runs.opening import Run
-from keras_luong.text.corpus import count
+from keras_luong.text.corpus import count, notes
 from keras_luong.text.pair_counts import LEFT_OUT, count_pairs
 from keras_luong.text.tokenizer_pair import TokenizerPair
 
@@ -74,6 +74,7 @@ def describe(
     epochs = len(read_history(run.path))
     said = {
         "corpus": _corpus(run, record["corpus"]),
+        **notes(run.corpus),
         "left out": _left_out(config, train),
         "cut": _cut(config, record["corpus"]["validation"]),
         "vocabulary": _vocabulary(config, tokenizers),
