@@ -25,7 +25,7 @@ _AT_ONCE = 1024
 
 
 class HeldOut:
-    """A corpus whose validation split is held out of its training split.
+    r"""A corpus whose validation split is held out of its training split.
 
     It is a random twentieth of the pairs, at most 1,000, in the order of the corpus. No
     pair that is left to train on has the source or the target of one that is held out:
@@ -41,15 +41,16 @@ class HeldOut:
             less than half of them would be left.
 
     Example:
+        >>> from keras_luong.files import write_lines
         >>> from keras_luong.text import TextFiles
         >>> from keras_luong.text.corpus import count
         >>> from keras_luong.text.held_out import HeldOut
-        >>> files = {"train": ("my/corpus/train.en", "my/corpus/train.de")}
-        >>> corpus = HeldOut(TextFiles(files, "en", "de"))
+        >>> write_lines("dogs.tsv", (f"{n} dogs\t{n} Hunde" for n in range(40)))
+        >>> corpus = HeldOut(TextFiles.from_table("dogs.tsv", "en", "de"))
         >>> count(corpus.pairs("train")), count(corpus.pairs("validation"))
-        (1, 1)
+        (32, 8)
         >>> corpus.notes["held out"]
-        '1 of 3'
+        '8 of 40 pairs, chosen at random'
     """
 
     def __init__(self, corpus: Corpus):
