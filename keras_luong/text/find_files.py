@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from keras_luong.text.corpus import ordered
 from keras_luong.text.file_names import File, files_of, languages_in
 from keras_luong.text.languages import both_ways, fold, settled
 from keras_luong.text.other_formats import advice
@@ -102,12 +103,13 @@ def _read(
     """Looks into the tables among the files, for which column is which."""
     files: dict[str, PairFiles] = {}
     columns: dict[str, list[str]] = {}
-    for split, found in chosen.items():
-        if isinstance(found.files, TwoFiles):
-            files[split] = found.files
+    for split in ordered(chosen):
+        pairs = chosen[split]
+        if isinstance(pairs.files, TwoFiles):
+            files[split] = pairs.files
         else:
-            files[split], told = read_as(found.files, *languages)
-            columns.setdefault(told, []).append(found.names)
+            files[split], told = read_as(pairs.files, *languages)
+            columns.setdefault(told, []).append(pairs.names)
     if columns:
         said = [f"{', '.join(names)}: {told}" for told, names in columns.items()]
         notes = {"columns": "; ".join(said), **notes}
@@ -167,13 +169,17 @@ def _plainest(sides: Iterable[_Side], stem: Path) -> _Side:
 
 
 def _one_side(
-    split: str, side: _Side, stem: Path, missing: str, files: Iterable[File]
+    split: str, side: _Side, stem: Path, missing: str, files: Sequence[File]
 ) -> str:
+    """What is there in place of a split's other side, and what to do."""
     path = side.file.path
     beside = [x.path for x in files if str(x.path).startswith(f"{stem}.")]
     others = [x.name for x in beside if x != path]
     there = f"; beside it is {_shortened(others)}" if others else ""
-    return f"The {split} split has {path} but no .{missing} file beside it{there}."
+    return (
+        f"The {split} split has {path} but no .{missing} file beside it{there}. "
+        f"{_others(languages_in(files), (side.language, missing))}"
+    ).rstrip()
 
 
 def _tables(files: Iterable[File]) -> Iterator[_Pairs]:
@@ -228,12 +234,19 @@ def _nothing(
         f"other pair, that ends in .{source} and .{target} (or that and .gz), nor a "
         f".tsv file; it has {_shortened(file.path.name for file in files)}."
     )
-    if len({*map(fold, named)}) == 2:
-        return f"{message} {both_ways(*named[:2])}."
-    for language in languages:
+    more = _others(named, languages) or _other_format(files)
+    return f"{message} {more}".rstrip()
+
+
+def _others(named: list[str], languages: Iterable[str]) -> str:
+    """What may have been meant by languages that are not there."""
+    missing = [x for x in languages if fold(x) not in map(fold, named)]
+    if missing and len(named) == 2:
+        return f"{both_ways(*named)}."
+    for language in missing:
         if close := difflib.get_close_matches(language, named, 1):
-            return f"{message} Did you mean {close[0]} by {language}?"
-    return f"{message} {_other_format(files)}".rstrip()
+            return f"Did you mean {close[0]} by {language}?"
+    return ""
 
 
 def _other_format(files: Iterable[File]) -> str:
