@@ -18,7 +18,7 @@ ADVICE = {
     **dict.fromkeys(
         ("jsonl", "json", "ndjson"),
         "write its sentences to a .tsv file, for instance with "
-        "jq -r '[.en, .de] | @tsv' FILE > train.tsv",
+        """jq -r '[.en, .de] | map(gsub("\\\\s+"; " ")) | join("\\t")' FILE > train.tsv""",
     ),
 }
 
