@@ -18,7 +18,8 @@ ADVICE = {
     **dict.fromkeys(
         ("jsonl", "json", "ndjson"),
         "write its sentences to a .tsv file, for instance with "
-        """jq -r '[.en, .de] | map(gsub("\\\\s+"; " ")) | join("\\t")' FILE > train.tsv""",
+        'jq -r \'[.en, .de] | map(gsub("\\\\s+"; " ")) | join("\\t")\' FILE > '
+        "train.tsv",
     ),
 }
 
@@ -36,5 +37,5 @@ def advice(path: Path) -> str | None:
         'unpack it, and give the folder or the .tsv file that comes out'
         >>> advice(Path("train.tsv.gz"))
     """
-    ending = path.name.lower().removesuffix(".gz").rpartition(".")[2]
-    return ADVICE.get(ending)
+    ending = Path(path.name.lower().removesuffix(".gz")).suffix
+    return ADVICE.get(ending[1:])
