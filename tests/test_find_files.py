@@ -61,6 +61,7 @@ def test_a_training_split_by_many_names(names, languages, expected, tmp_path):
         ("val/x.en, val/y.txt, val/x.de", {"validation": "val/x.en val/x.de"}),
         ("val.tsv", {"validation": "val.tsv"}),
         ("Test.en, Test.de", {"test": "Test.en Test.de"}),
+        ("test/a.en, test/a.de", {"test.a": "test/a.en test/a.de"}),
         (
             "a.test.en, a.test.de, b_test.en, b_test.de",
             {"a.test": "a.test.en a.test.de", "b_test": "b_test.en b_test.de"},
@@ -81,6 +82,11 @@ def test_other_splits_beside_it(more, expected, tmp_path):
         "train/a.en, train/a.de",
         "train.tsv",
         "europarl.en, europarl.de",
+        "test_results.tsv",
+        "test.en.txt",
+        "val.en.txt",
+        "x.test.en",
+        "._train.en, ._train.de, .1-a.test.en, .1-a.test.de",
     ],
 )
 def test_the_plainest_name_is_meant(other, tmp_path):

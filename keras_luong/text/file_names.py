@@ -76,18 +76,25 @@ class File(NamedTuple):
         Args:
             stem: What to read; by default what comes before the ending of a table.
         """
-        if self.folder:
-            return Split(self.folder, 3)
-        return _split(stem or _TABLE.sub(r"\1", self.path.name))
+        stem = stem or _TABLE.sub(r"\1", self.path.name)
+        if not self.folder:
+            return _split(stem)
+        of_several = self.folder.startswith("test") and stem != self.folder
+        return Split(f"{self.folder}.{stem}" if of_several else self.folder, 3)
 
 
 def files_of(directory: Path) -> Iterator[File]:
     """Yields the files of a folder, and of folders in it that have a split's name."""
-    for path in sorted(directory.iterdir()):
+    for path in _visible(directory):
         if not path.is_dir():
             yield File(path)
         elif split := _split(path.name).name:
-            yield from (File(x, split) for x in sorted(path.iterdir()))
+            yield from (File(x, split) for x in _visible(path) if not x.is_dir())
+
+
+def _visible(directory: Path) -> list[Path]:
+    """What is not hidden, as `._train.en` of a Mac and files that are being written."""
+    return sorted(x for x in directory.iterdir() if not x.name.startswith("."))
 
 
 def languages_in(files: Iterable[File]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,15 +67,20 @@ def find_files(directory: Path, source: str | None, target: str | None) -> Found
     if not directory.is_dir():
         raise FileNotFoundError(f"There is no directory {directory}.")
     files = list(files_of(directory))
-    named = languages_in(files)
+    named = [] if source and target else languages_in(files)
     if not (named or source and target) and (instead := _other_format(files)):
         raise ValueError(f"{directory} has no text files. {instead}")
     languages = settled(directory, named, source, target)
-    pairs = [*_text_files(files, languages), *_tables(files)]
-    chosen = _chosen(pairs, directory)
+    texts, halves = _text_files(files, languages)
+    tables = list(_tables(files))
+    complete = {"train", "validation"} <= {pairs.split for pairs in texts}
+    chosen = _chosen(texts if complete else texts + tables, directory)
+    for half in halves:
+        if half.is_missed(chosen):
+            raise FileNotFoundError(_one_side(half, languages, files))
     if not chosen:
-        raise FileNotFoundError(_nothing(directory, files, languages, named))
-    unread = [x.names for x in pairs if x not in chosen.values()]
+        raise FileNotFoundError(_nothing(directory, files, languages))
+    unread = [x.names for x in texts + tables if x not in chosen.values()]
     return _read(chosen, languages, {"not read": _shortened(unread)} if unread else {})
 
 
@@ -116,32 +121,6 @@ def _read(
     return Found(files, languages, notes)
 
 
-def _text_files(files: Iterable[File], languages: tuple[str, str]) -> Iterator[_Pairs]:
-    """Yields the text files that lie side by side.
-
-    Raises:
-        FileNotFoundError: A file has the name of a split, and no other side.
-        ValueError: There are two files for one side.
-    """
-    files = list(files)
-    by_stem: dict[Path, dict[str, list[_Side]]] = {}
-    for file in files:
-        for language in languages:
-            if stem := file.stem(language):
-                sides = by_stem.setdefault(file.path.parent / stem.text, {})
-                side = _Side(stem.liberties, file, language)
-                sides.setdefault(language, []).append(side)
-    for path, sides in by_stem.items():
-        found = [_plainest(sides[x], path) for x in languages if x in sides]
-        split, liberties = found[0].file.split(path.name)
-        if len(found) == 2:
-            liberties += sum(side.liberties for side in found)
-            yield _Pairs(split, liberties, TwoFiles(*(x.file.path for x in found)))
-        elif split and not liberties:
-            (missing,) = {*languages} - {*sides}
-            raise FileNotFoundError(_one_side(split, found[0], path, missing, files))
-
-
 class _Side(NamedTuple):
     """A file that may be a side of a split.
 
@@ -156,6 +135,53 @@ class _Side(NamedTuple):
     language: str
 
 
+class _Half(NamedTuple):
+    """A file that has the name of a split, and no other side.
+
+    Attributes:
+        split: The split.
+        side: The file.
+        stem: The two sides' path, without their languages.
+    """
+
+    split: str
+    side: _Side
+    stem: Path
+
+    def is_missed(self, chosen: Container[str]) -> bool:
+        """Whether it must have another side, given the splits that are complete."""
+        shapes = self.split in ("train", "validation") and self.split not in chosen
+        return shapes or not self.side.liberties
+
+
+def _text_files(
+    files: Iterable[File], languages: tuple[str, str]
+) -> tuple[list[_Pairs], list[_Half]]:
+    """The text files that lie side by side, and those that should.
+
+    Raises:
+        ValueError: There are two files for one side.
+    """
+    pairs, halves = [], []
+    by_stem: dict[Path, dict[str, list[_Side]]] = {}
+    for file in files:
+        for language in languages:
+            if stem := file.stem(language):
+                sides = by_stem.setdefault(file.path.parent / stem.text, {})
+                side = _Side(stem.liberties, file, language)
+                sides.setdefault(language, []).append(side)
+    for path, sides in by_stem.items():
+        found = [_plainest(sides[x], path) for x in languages if x in sides]
+        split, liberties = found[0].file.split(path.name)
+        if len(found) == 2:
+            liberties += sum(side.liberties for side in found)
+            both = TwoFiles(*(side.file.path for side in found))
+            pairs.append(_Pairs(split, liberties, both))
+        elif split and not liberties:
+            halves.append(_Half(split, found[0], path))
+    return pairs, halves
+
+
 def _plainest(sides: Iterable[_Side], stem: Path) -> _Side:
     """The file that takes the fewest liberties."""
     first, *others = sorted(sides)
@@ -168,17 +194,16 @@ def _plainest(sides: Iterable[_Side], stem: Path) -> _Side:
     return first
 
 
-def _one_side(
-    split: str, side: _Side, stem: Path, missing: str, files: Sequence[File]
-) -> str:
+def _one_side(half: _Half, languages: tuple[str, str], files: Sequence[File]) -> str:
     """What is there in place of a split's other side, and what to do."""
-    path = side.file.path
-    beside = [x.path for x in files if str(x.path).startswith(f"{stem}.")]
+    path = half.side.file.path
+    (missing,) = {*languages} - {half.side.language}
+    beside = [x.path for x in files if str(x.path).startswith(f"{half.stem}.")]
     others = [x.name for x in beside if x != path]
     there = f"; beside it is {_shortened(others)}" if others else ""
     return (
-        f"The {split} split has {path} but no .{missing} file beside it{there}. "
-        f"{_others(languages_in(files), (side.language, missing))}"
+        f"The {half.split} split has {path} but no .{missing} file beside it{there}. "
+        f"{_others(languages_in(files), languages)}"
     ).rstrip()
 
 
@@ -224,9 +249,7 @@ def _one_of(split: str, many: Sequence[_Pairs], directory: Path) -> _Pairs:
     return first
 
 
-def _nothing(
-    directory: Path, files: Sequence[File], languages: tuple[str, str], named: list[str]
-) -> str:
+def _nothing(directory: Path, files: Sequence[File], languages: tuple[str, str]) -> str:
     """What a folder has in place of what was looked for, and what to do."""
     source, target = languages
     message = (
@@ -234,7 +257,7 @@ def _nothing(
         f"other pair, that ends in .{source} and .{target} (or that and .gz), nor a "
         f".tsv file; it has {_shortened(file.path.name for file in files)}."
     )
-    more = _others(named, languages) or _other_format(files)
+    more = _others(languages_in(files), languages) or _other_format(files)
     return f"{message} {more}".rstrip()
 
 
