@@ -13,7 +13,6 @@ from pathlib import Path
 from keras_luong.text.corpus import Corpus
 from keras_luong.text.file_names import File
 from keras_luong.text.held_out import with_validation
-from keras_luong.text.languages import settled
 from keras_luong.text.phrases import PhraseCorpus
 from keras_luong.text.text_files import TextFiles
 from keras_luong.text.tfds_corpus import TfdsCorpus, UnknownDataset
@@ -69,7 +68,12 @@ def _named(
             return TextFiles.from_directory(data, source, target)
         if Path(data).is_file():
             return TextFiles.from_table(data, source, target)
-    source, target = settled("The corpus", (), source, target)
+    if source is None or target is None:
+        here = "" if isinstance(data, Mapping) else f", and no file{_like(Path(data))}"
+        raise ValueError(
+            f"{str(data)!r} is no folder{here}; any other corpus needs both languages. "
+            f"Received: {source!r} and {target!r}."
+        )
     if isinstance(data, Mapping):
         return TextFiles(data, source, target)
     try:
