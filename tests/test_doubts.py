@@ -12,13 +12,10 @@ from keras_luong.runs.opening import Run
 from keras_luong.text import load_corpus
 
 FINE = {
-    "train": {
-        "pairs": 50_000,
-        "steps": 900,
-        "source_tokens": 500_000,
-        "target_tokens": 500_000,
-    },
-    "validation": {"pairs": 1000},
+    "pairs": 50_000,
+    "steps": 900,
+    "source_tokens": 500_000,
+    "target_tokens": 500_000,
 }
 
 
@@ -31,15 +28,11 @@ def phrases():
 def said(phrases, tmp_path):
     """A function of a corpus, of what was counted and of settings."""
 
-    def say(corpus=phrases, train=(), validation=(), vocab_size=4000, **changes):
+    def say(corpus=phrases, train=(), vocab_size=4000, **changes):
         settings = {"shared": True, "epochs": 10, "vocab_size": vocab_size, **changes}
         config = TrainingConfig.from_preset("small", **settings)
-        counted = {
-            "train": {**FINE["train"], **dict(train)},
-            "validation": {**FINE["validation"], **dict(validation)},
-        }
         run = Run(config, tmp_path, corpus, {}, resuming=False)
-        return doubts(run, (vocab_size, vocab_size), counted)
+        return doubts(run, (vocab_size, vocab_size), {**FINE, **dict(train)})
 
     return say
 
@@ -69,7 +62,7 @@ def test_a_run_of_before_knows_no_tokens(said):
 
 
 def test_validation_that_is_trained_on(said):
-    (doubt,) = said(validation={"in_train": 12})
+    (doubt,) = said(train={"in_splits": {"validation": (12, 1000)}})
     assert "12 of 1,000 validation pairs are in the training text too" in doubt
 
 

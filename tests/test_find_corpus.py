@@ -77,6 +77,16 @@ def test_load_says_what_it_tried(data):
 
 def test_load_phrases():
     assert isinstance(load_corpus("phrases", "en", "de"), PhraseCorpus)
+    assert load_corpus("phrases").target_language == "de"
+
+
+def test_other_corpora_need_both_languages(tmp_path):
+    (tmp_path / "corpus").mkdir()
+    for data in (tmp_path / "corpse", "wmt14_translate/de-en", {"test": ("a", "b")}):
+        with pytest.raises(ValueError, match="needs both languages. .* 'en' and None"):
+            load_corpus(data, "en")
+    with pytest.raises(ValueError, match="no folder, and no file; did you mean '.*us'"):
+        load_corpus(tmp_path / "corpse")
 
 
 def test_load_text_files(tmp_path):

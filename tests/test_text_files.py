@@ -173,9 +173,14 @@ def test_directory(tmp_path, validation):
     ("names", "error", "message"),
     [
         (["train.en"], FileNotFoundError, r"train\.en but no \.de file"),
-        (["a.en", "a.de"], FileNotFoundError, r"has no train, .*\['a.de', 'a.en'\]"),
+        (["a.en", "a.fr"], FileNotFoundError, r"has no train, .*\['a.en', 'a.fr'\]"),
         ([], FileNotFoundError, r"it has \[\]"),
-        (["dev.en", "dev.de", "val.en"], ValueError, r"dev\.en and .*val\.en are both"),
+        (
+            ["dev.en", "dev.de", "val.en", "val.de"],
+            ValueError,
+            r"dev\.en and dev\.de, and val\.en and val\.de, of .* are both",
+        ),
+        (["dev.en", "dev.de", "val.en"], FileNotFoundError, r"val\.en but no \.de"),
         (
             ["test.en", "test.de", "test.de.gz"],
             ValueError,

@@ -256,12 +256,16 @@ def test_a_run_that_knows_its_size_goes_on_with_several_machines(whole, data, tm
         assert run.resuming
 
 
-def test_needs_a_validation_split(tmp_path):
+@pytest.mark.parametrize(
+    "split, message",
+    [("test", r"no split 'train'; it has \['test'\]"), ("train", "too few training")],
+)
+def test_needs_pairs_to_train_on_and_to_validate_by(split, message, tmp_path):
     for side in ("xx", "yy"):
-        (tmp_path / f"train.{side}").write_text("a b c\n")
-    with pytest.raises(ValueError, match="no validation split.*'train'"):
+        (tmp_path / f"{split}.{side}").write_text("a b c\n")
+    with pytest.raises(ValueError, match=message):
         trained(tmp_path, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "run" / "run.json").exists()
 
 
 def test_one_at_a_time(data, tmp_path):

@@ -91,7 +91,8 @@ class CorpusOptions(Options):
     """Data (by default as in the run).
 
     Args:
-        data: A folder of text files, a name in tensorflow-datasets, or "phrases".
+        data: A folder of text files, a file of tab-separated columns, a name in
+            tensorflow-datasets, or "phrases".
         source: Language to translate from.
         target: Language to translate into.
     """

@@ -16,8 +16,9 @@ from keras_luong.config.training import (
 from keras_luong.models.translation_model import TranslationModel
 from keras_luong.runs.doubts import doubts
 from keras_luong.runs.opening import Run
-from keras_luong.text.corpus import count
+from keras_luong.text.corpus import count, notes
 from keras_luong.text.epoch_shape import epoch_shape
+from keras_luong.text.overlap import overlaps
 from keras_luong.text.pair_counts import LEFT_OUT, count_pairs
 from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.training.step_time import estimated_seconds, in_words
@@ -52,11 +53,23 @@ def count_texts(
         )
     shape = epoch_shape(a_pass, run.config.steps_per_epoch)
     steps = train.batches(batch_tokens, shape)
-    counted = {**train.left_out, **train.tokens, "steps": steps, **shape._asdict()}
+    counted = {
+        **train.left_out,
+        **train.tokens,
+        "steps": steps,
+        **shape._asdict(),
+        "in_splits": _in_splits(run),
+    }
     return {
         "train": {**run.texts["train"], **counted},
         "validation": {**run.texts["validation"], **validation.left_out},
     }
+
+
+def _in_splits(run: Run) -> dict[str, tuple[int, int]]:
+    """Of each split whose pairs are trained on, how many are, and how many it has."""
+    found = overlaps(run.corpus, run.config.limit_examples).items()
+    return {split: (x.pairs, x.size) for split, x in found if x.pairs}
 
 
 def describe(
@@ -78,6 +91,7 @@ def describe(
     batch_tokens = record["settings"]["chosen_batch_tokens"]
     said = {
         "corpus": _corpus(run, record["corpus"]),
+        **notes(run.corpus),
         "left out": _left_out(config, train),
         "cut": _cut(config, record["corpus"]["validation"]),
         "vocabulary": _vocabulary(config, tokenizers),
@@ -93,7 +107,7 @@ def describe(
     }
     print("\n".join(f"{name:12} {text}" for name, text in said.items() if text))
     sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
-    for doubt in doubts(run, sizes, record["corpus"]):
+    for doubt in doubts(run, sizes, train):
         print(f"note: {doubt}.")
     sys.stdout.flush()
 

@@ -20,23 +20,22 @@ _PAIRS = 1000
 
 
 def doubts(
-    run: Run, vocab_sizes: tuple[int, int], counted: Mapping[str, Mapping[str, Any]]
+    run: Run, vocab_sizes: tuple[int, int], train: Mapping[str, Any]
 ) -> list[str]:
     """Returns sentences on what looks wrong in a corpus, or in how it is trained on.
 
     Args:
         run: The run.
         vocab_sizes: Sizes of the source's and the target's vocabulary.
-        counted: Split → what is known of it, as the run's record has it.
+        train: What is known of the training text, as the run's record has it.
 
     Returns:
         The sentences; none where nothing looks wrong.
     """
-    train = counted["train"]
     return [
         *_of_steps(run.config, train),
         *_of_vocabulary(run.config, vocab_sizes, train),
-        *_of_overlap(counted),
+        *_of_overlap(train),
         *_of_languages(run.corpus),
         *_of_copies(run.corpus),
     ]
@@ -66,11 +65,10 @@ def _of_vocabulary(
         )
 
 
-def _of_overlap(counted: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    pairs, shared = (counted["validation"].get(x, 0) for x in ("pairs", "in_train"))
-    if shared:
+def _of_overlap(train: Mapping[str, Any]) -> Iterator[str]:
+    for split, (shared, pairs) in train.get("in_splits", {}).items():
         yield (
-            f"{shared:,} of {pairs:,} validation pairs are in the training text too: "
+            f"{shared:,} of {pairs:,} {split} pairs are in the training text too: "
             "results will look better than they are"
         )
 

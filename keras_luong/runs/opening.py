@@ -14,7 +14,7 @@ from keras_luong.runs.directory import RunDirectory
 from keras_luong.runs.lock import owned
 from keras_luong.runs.record import check_settings, read_record
 from keras_luong.runs.same_corpus import check_corpus, describe_corpus
-from keras_luong.text.corpus import Corpus
+from keras_luong.text.corpus import Corpus, check_split
 from keras_luong.text.find_corpus import load_corpus
 from keras_luong.training.strategies import worker_index
 
@@ -73,11 +73,7 @@ def opened(
     """
     if corpus is None:
         corpus = load_corpus(config.data, config.source, config.target)
-    if "validation" not in corpus.splits:
-        raise ValueError(
-            f"{corpus.name} has no validation split, which training needs to tell good "
-            f"weights from bad. Received splits: {corpus.splits}"
-        )
+    check_split(corpus, "train")  # one to validate by is held out where there is none
     with owned(path):
         if RunDirectory(path).record.exists():
             config = config.as_begun(read_record(path)["settings"])

@@ -25,7 +25,8 @@ class Corpus(Protocol):
     """The interface of a corpus: your own one needs these members.
 
     It may also have `fingerprint(split)`, which returns a `Fingerprint`, if it knows a
-    quicker way than to read all pairs.
+    quicker way than to read all pairs; and `notes`, what to say of how it was read, by
+    a word for each.
 
     Example:
         >>> class Greetings:
@@ -94,6 +95,26 @@ def sentences(
         [pair[side].decode() for pair in pairs] for side in ("source", "target")
     )
     return sources, targets
+
+
+def notes(corpus: Corpus) -> dict[str, str]:
+    """Returns what a user should know of how a corpus was read, by a word for each.
+
+    Args:
+        corpus: The corpus.
+
+    Example:
+        >>> from keras_luong.text import load_corpus
+        >>> from keras_luong.text.corpus import notes
+        >>> notes(load_corpus("my/corpus", "en", "de"))
+        {}
+    """
+    said = dict(getattr(corpus, "notes", {}))
+    if not set(corpus.splits) - {"train", "validation"}:
+        said["no test"] = (
+            "results are of the validation pairs, which choose the weights"
+        )
+    return said
 
 
 def first_source(corpus: Corpus, split: str) -> str:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from keras_luong.checks import check_file, check_path
-from keras_luong.files import check_as_many_lines, read_lines, read_raw_lines
+from keras_luong.files import check_as_many_lines
 from keras_luong.text.corpus import (
     Fingerprint,
     check_split,
@@ -19,23 +18,27 @@ from keras_luong.text.corpus import (
     new_digest,
     ordered,
 )
+from keras_luong.text.find_files import find_files, find_table
+from keras_luong.text.pair_files import PairFiles, Table, TwoFiles
 
-_VALIDATION_STEMS = ("val", "valid", "validation", "dev")
 _LINES_AT_ONCE = 1024
 
 
 class TextFiles:
-    """A corpus of text files, one sentence a line, plain or gzip, streamed.
+    """A corpus of text files, one pair of sentences a line, plain or gzip, streamed.
 
-    Line n of a split's source file translates to line n of its target file. Lines are
-    what `keras_luong.files.read_lines` reads. When a split is first used, both files
-    are read once, so that a damaged file is found before the training begins.
+    Line n of a split's source file translates to line n of its target file; or both are
+    in a line of one file, with a tab between them. Lines are what
+    `keras_luong.files.read_lines` reads. When a split is first used, its files are read
+    once, so that a damaged file is found before the training begins.
 
     Args:
-        files: For each split, its source file and its target file.
+        files: For each split, its source file and its target file; or a `Table` of
+            `keras_luong.text.pair_files`, which says where they are in one file.
         source_language: Name of the source language, as in "en".
         target_language: Name of the target language.
         name: Name of the corpus.
+        notes: What to say of how the files were read, by a word for each.
 
     Raises:
         FileNotFoundError: If a file is missing.
@@ -52,32 +55,37 @@ class TextFiles:
 
     def __init__(
         self,
-        files: Mapping[str, tuple[str | Path, str | Path]],
+        files: Mapping[str, tuple[str | Path, str | Path] | Table],
         source_language: str,
         target_language: str,
         name: str = "text files",
+        notes: Mapping[str, str] | None = None,
     ):
         if not files:
             raise ValueError("files must hold at least one split. Received: none.")
-        self.files = {
-            split: _two_files(split, files[split]) for split in ordered(files)
-        }
+        self.files = {split: _checked(split, files[split]) for split in ordered(files)}
         self.name = name
         self.source_language = source_language
         self.target_language = target_language
-        self._read: dict[str, list[_Text]] = {}  # splits that were read, and are right
+        self.notes = dict(notes or {})
+        self._read: dict[str, _Read] = {}  # splits that were read, and are right
 
     @classmethod
     def from_directory(
-        cls, directory: str | Path, source_language: str, target_language: str
+        cls,
+        directory: str | Path,
+        source_language: str | None = None,
+        target_language: str | None = None,
     ) -> TextFiles:
         """Finds the files of a directory, such as `train.en` and `train.de`.
 
         Args:
-            directory: The directory, with files named `<split>.<language>` or
-                `<split>.<language>.gz`. Splits: "train"; "val", "valid", "validation"
-                or "dev", all called "validation"; and any name that begins with "test".
-            source_language: The source files' suffix, without the dot.
+            directory: The directory, with files named `<split>.<language>`, or
+                `<split>.tsv`, of two columns; all may be `.gz`. Splits: "train"; "val",
+                "valid", "validation" or "dev", all called "validation"; and any name
+                that begins with "test". docs/corpus.md tells what else is read.
+            source_language: The source files' suffix, without the dot. One of the two
+                languages may be left out if the files have no others.
             target_language: The target files' suffix.
 
         Returns:
@@ -85,29 +93,39 @@ class TextFiles:
 
         Raises:
             FileNotFoundError: If there is no such file, or a split lacks one side.
-            ValueError: If there are two files for the same side of a split.
+            ValueError: If there are two files for the same side of a split, or a
+                language must be given.
         """
-        directory = Path(directory)
-        if not directory.is_dir():
-            raise FileNotFoundError(f"There is no directory {directory}.")
-        languages = (source_language, target_language)
-        if source_language == target_language:
-            raise ValueError(f"The two languages are the same: {source_language!r}.")
-        found = _find_splits(directory, languages)
-        if not found:
-            raise FileNotFoundError(
-                f"{directory} has no train, val, valid, validation, dev or test* file "
-                f"that ends in .{source_language} or .{target_language} (or that and "
-                f".gz); it has {_shortened(p.name for p in directory.iterdir())}."
-            )
-        for split, sides in found.items():
-            for missing in (lang for lang in languages if lang not in sides):
-                beside = next(iter(sides.values()))
-                raise FileNotFoundError(
-                    f"The {split} split has {beside} but no .{missing} file beside it."
-                )
-        files = {s: (found[s][languages[0]], found[s][languages[1]]) for s in found}
-        return cls(files, *languages, name=directory.resolve().name)
+        found = find_files(Path(directory), source_language, target_language)
+        name = Path(directory).resolve().name
+        return cls(found.files, *found.languages, name=name, notes=found.notes)
+
+    @classmethod
+    def from_table(
+        cls,
+        path: str | Path,
+        source_language: str | None = None,
+        target_language: str | None = None,
+    ) -> TextFiles:
+        """Reads one file of tab-separated columns, with or without a header.
+
+        Args:
+            path: The file, plain or gzip. A header names the columns by languages, or
+                as "source" and "target". Without one, the source comes first, unless
+                the file's name says otherwise, as in `corpus.en-de.tsv`.
+            source_language: The language to translate from. One of the two may be left
+                out if the file names both.
+            target_language: The language to translate into.
+
+        Returns:
+            The corpus: a training split, unless the file has the name of another one.
+
+        Raises:
+            ValueError: If it is no such file, or a language must be given.
+        """
+        path = check_file("file", path)
+        found = find_table(path, source_language, target_language)
+        return cls(found.files, *found.languages, name=path.name, notes=found.notes)
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -125,12 +143,17 @@ class TextFiles:
             of the files.
 
         Raises:
-            ValueError: If there is no such split, if the two files differ in their
-                number of lines, or if one is empty or not UTF-8; the message names the
-                file and the line.
+            ValueError: If there is no such split, if its files differ in their number
+                of lines, or if one is empty, lacks a column or is not UTF-8; the
+                message names the file and the line.
         """
-        source, target = self._texts(split)
-        return tf.data.Dataset.zip({"source": _lines(source), "target": _lines(target)})
+        self._read_once(split)
+        side = tf.TensorSpec([None], tf.string)
+        some = tf.data.Dataset.from_generator(
+            lambda: _lists_of_pairs(self.files[split]),
+            output_signature={"source": side, "target": side},
+        )
+        return some.flat_map(tf.data.Dataset.from_tensor_slices)
 
     def fingerprint(self, split: str) -> Fingerprint:
         """Returns what tells a split's text from any other, however it is packed.
@@ -141,104 +164,87 @@ class TextFiles:
         Raises:
             ValueError: As `pairs` does.
         """
-        source, target = self._texts(split)
-        return Fingerprint(source.lines, joint_digest([source.digest, target.digest]))
+        read = self._read_once(split)
+        return Fingerprint(read.pairs, joint_digest(read.digests))
 
-    def _texts(self, split: str) -> list[_Text]:
-        """A split's two files, which are read when they are first asked for."""
+    def _read_once(self, split: str) -> _Read:
+        """What is known of a split, which is read when it is first asked for."""
         files = self.files[check_split(self, split)]
         if split not in self._read:
-            self._read[split] = _read_both(*files)
+            self._read[split] = _read(files)
         return self._read[split]
 
 
-class _Text(NamedTuple):
-    """A text file that was read: what must be known of it.
+class _Read(NamedTuple):
+    """What must be known of a split whose files were read.
 
     Attributes:
-        path: The file.
-        lines: The number of its lines.
-        digest: A digest of them.
+        pairs: The number of its pairs.
+        digests: A digest of the lines of each side.
     """
 
-    path: Path
-    lines: int
-    digest: bytes
+    pairs: int
+    digests: tuple[bytes, bytes]
 
 
-def _two_files(split: str, files: Any) -> tuple[Path, Path]:
-    if isinstance(files, (str, Path)) or len(files) != 2:
-        raise ValueError(
-            f"The {split} split must have two files, source and target. "
-            f"Received: {files!r}"
-        )
-    source, target = (check_path(f"A file of the {split} split", x) for x in files)
-    return check_file("file", source), check_file("file", target)
-
-
-def _find_splits(
-    directory: Path, languages: tuple[str, str]
-) -> dict[str, dict[str, Path]]:
-    """Returns the files that were found, by split and language."""
-    pattern = re.compile(
-        rf"({'|'.join(('train', *_VALIDATION_STEMS))}|test.*?)"
-        rf"\.({'|'.join(map(re.escape, languages))})(\.gz)?"
-    )
-    found: dict[str, dict[str, Path]] = {}
-    for path in sorted(directory.iterdir()):
-        match = pattern.fullmatch(path.name)
-        if not match:
-            continue
-        stem, language = match[1], match[2]
-        split = "validation" if stem in _VALIDATION_STEMS else stem
-        earlier = found.setdefault(split, {}).setdefault(language, path)
-        if earlier is not path:
+def _checked(split: str, files: Any) -> PairFiles:
+    """The files of a split, which are there."""
+    if not isinstance(files, Table):
+        if isinstance(files, (str, Path)) or len(files) != 2:
             raise ValueError(
-                f"{earlier} and {path} are both the {language} side of the {split} "
-                f"split; keep one of them, or name the files yourself."
+                f"The {split} split must have two files, source and target. "
+                f"Received: {files!r}"
             )
-    return found
+        name = f"A file of the {split} split"
+        files = TwoFiles(*(check_path(name, path) for path in files))
+    for path in files.paths:
+        check_file("file", path)
+    return files
 
 
-def _shortened(names: Iterable[str], most: int = 10) -> str:
-    names = sorted(names)
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{names[:most]}{more}"
-
-
-def _lines(text: _Text) -> tf.data.Dataset:
-    """Streams a file's lines, by the reader that counted them.
+def _lists_of_pairs(files: PairFiles) -> Iterator[dict[str, tuple[bytes, ...]]]:
+    """Yields some pairs at once, by the reader that counted them.
 
     `tf.data.TextLineDataset` reads some files otherwise: it drops carriage returns, and
     stops at an empty gzip member.
     """
-    some = tf.data.Dataset.from_generator(
-        lambda: _lists_of_lines(text.path),
-        output_signature=tf.TensorSpec([None], tf.string),
-    )
-    return some.flat_map(tf.data.Dataset.from_tensor_slices)
+    pairs = files.raw()
+    while some := list(itertools.islice(pairs, _LINES_AT_ONCE)):
+        source, target = zip(*some, strict=True)
+        yield {"source": source, "target": target}
 
 
-def _lists_of_lines(path: Path) -> Iterator[list[bytes]]:
-    lines = read_raw_lines(path)
-    while some := list(itertools.islice(lines, _LINES_AT_ONCE)):
-        yield some
+class _Side:
+    """What is counted of the lines of one side."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.lines = self.blank = 0
+        self.digest = new_digest()
+
+    def add(self, line: str | None) -> None:
+        """Counts a line; None is none."""
+        if line is not None:
+            self.lines += 1
+            self.blank += not line.strip()
+            self.digest.update(line.encode() + b"\n")
+
+    def check(self) -> None:
+        """Raises ValueError if there is no sentence."""
+        if self.blank == self.lines:
+            what = f"has {self.lines:,} lines, all blank" if self.lines else "is empty"
+            raise ValueError(f"{self.name} {what}: line 1 should be a sentence.")
 
 
-def _read_both(source: Path, target: Path) -> list[_Text]:
-    texts = [_read(source), _read(target)]
-    check_as_many_lines(source, texts[0].lines, target, texts[1].lines)
-    return texts
-
-
-def _read(path: Path) -> _Text:
-    count = blank = 0
-    digest = new_digest()
-    for line in read_lines(check_file("file", path)):
-        count += 1
-        blank += not line.strip()
-        digest.update(line.encode() + b"\n")
-    if blank == count:
-        what = f"has {count:,} lines, all blank" if count else "is empty"
-        raise ValueError(f"{path} {what}: line 1 should be a sentence.")
-    return _Text(path, count, digest.digest())
+def _read(files: PairFiles) -> _Read:
+    """Reads all of a split, and checks it."""
+    for path in files.paths:
+        check_file("file", path)
+    source, target = (_Side(name) for name in files.sides)
+    for one, other in files.checked():
+        source.add(one)
+        target.add(other)
+    source.check()
+    target.check()
+    check_as_many_lines(source.name, source.lines, target.name, target.lines)
+    return _Read(source.lines, (source.digest.digest(), target.digest.digest()))

@@ -1,0 +1,130 @@
+"""What names of files tell: which split, which language, how plainly.
+
+Names are read in the plainest way that there is: what takes a liberty, such as another
+spelling of a language, is read only where nothing plainer is there for the same split.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from keras_luong.text.languages import fold, looks_like_code
+from keras_luong.text.table_columns import languages_of
+
+_VALIDATION = ("val", "valid", "validation", "dev")
+_SPLIT = re.compile(rf"train|{'|'.join(_VALIDATION)}|test.*")
+_TABLE = re.compile(r"(?i)(.+)\.(tsv|tab)(\.gz)?")
+
+
+class Stem(NamedTuple):
+    """What comes before the language in a file's name.
+
+    Attributes:
+        text: The part of the name.
+        liberties: How many it takes to read the name so.
+    """
+
+    text: str
+    liberties: int
+
+
+class Split(NamedTuple):
+    """The split that a name is of.
+
+    Attributes:
+        name: What the split is called, or None if the name is of none.
+        liberties: How many it takes to read the name so.
+    """
+
+    name: str | None
+    liberties: int
+
+
+class File(NamedTuple):
+    """A file of a corpus.
+
+    Attributes:
+        path: Where it is.
+        folder: The split that its folder is called by, if any.
+    """
+
+    path: Path
+    folder: str | None = None
+
+    @property
+    def is_table(self) -> bool:
+        """Whether its name says that it holds tab-separated columns."""
+        return bool(_TABLE.fullmatch(self.path.name))
+
+    def stem(self, language: str) -> Stem | None:
+        """What comes before a language in its name; None if it has not this ending."""
+        plain = re.sub(r"\.gz$", "", self.path.name)
+        for liberties, text in enumerate((plain, re.sub(r"(?i)\.txt$", "", plain))):
+            stem, end = text[: -len(language) - 1], text[-len(language) - 1 :]
+            if stem and end == f".{language}":
+                return Stem(stem, liberties)
+            if stem and fold(end) == fold(f".{language}"):
+                return Stem(stem, liberties + 1)
+        return None
+
+    def split(self, stem: str | None = None) -> Split:
+        """The split that it is of, if its name is of one.
+
+        Args:
+            stem: What to read; by default what comes before the ending of a table.
+        """
+        stem = stem or _TABLE.sub(r"\1", self.path.name)
+        if not self.folder:
+            return _split(stem)
+        of_several = self.folder.startswith("test") and stem != self.folder
+        return Split(f"{self.folder}.{stem}" if of_several else self.folder, 3)
+
+
+def files_of(directory: Path) -> Iterator[File]:
+    """Yields the files of a folder, and of folders in it that have a split's name."""
+    for path in _visible(directory):
+        if not path.is_dir():
+            yield File(path)
+        elif split := _split(path.name).name:
+            yield from (File(x, split) for x in _visible(path) if not x.is_dir())
+
+
+def _visible(directory: Path) -> list[Path]:
+    """What is not hidden, as `._train.en` of a Mac and files that are being written."""
+    return sorted(x for x in directory.iterdir() if not x.name.startswith("."))
+
+
+def languages_in(files: Iterable[File]) -> list[str]:
+    """Returns the languages that names, or else the tables' headers, tell of.
+
+    Args:
+        files: All files of a corpus.
+    """
+    files = list(files)
+    by_stem: dict[Path, list[str]] = {}
+    for path, _ in files:
+        name = re.sub(r"(?i)(\.txt)?(\.gz)?$", "", path.name)
+        stem, _, language = name.rpartition(".")
+        if stem and looks_like_code(language):
+            by_stem.setdefault(path.parent / stem, []).append(language)
+    found = [x for many in by_stem.values() if len({*many}) > 1 for x in many]
+    tables = (file.path for file in files if file.is_table)
+    found = found or [x for path in tables for x in languages_of(path)]
+    return list(dict.fromkeys(found))
+
+
+def _split(name: str) -> Split:
+    for liberties, text in enumerate((name, name.lower())):
+        if _SPLIT.fullmatch(text):
+            return Split(_called(text), liberties)
+    parts = [x for x in re.split("[._-]", name.lower()) if _SPLIT.fullmatch(x)]
+    if len(parts) != 1:
+        return Split(None, 0)
+    return Split(name if parts[0].startswith("test") else _called(parts[0]), 2)
+
+
+def _called(name: str) -> str:
+    return "validation" if name in _VALIDATION else name

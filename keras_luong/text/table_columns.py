@@ -1,0 +1,118 @@
+"""Which column of a table is the source, and which the target."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from keras_luong.files import read_lines
+from keras_luong.text.languages import both_ways, fold, is_language, means
+from keras_luong.text.pair_files import Table
+
+_ROLES = ("source", "src"), ("target", "tgt", "trg")
+
+
+class ReadAs(NamedTuple):
+    """A table, and how its columns were told apart.
+
+    Attributes:
+        table: The table.
+        told: A sentence about the columns, without the file's name.
+    """
+
+    table: Table
+    told: str
+
+
+def languages_of(path: Path) -> list[str]:
+    """Returns the languages that a table names: in its header, or in its name.
+
+    Args:
+        path: The file.
+    """
+    found = [cell.strip() for cell in _first_line(path) if is_language(cell)]
+    return found if len(found) > 1 else _of_name(path)
+
+
+def read_as(path: Path, source: str, target: str) -> ReadAs:
+    """Returns a table whose columns are known: by its header, its name, or their order.
+
+    Args:
+        path: A file of tab-separated columns.
+        source: The language to translate from.
+        target: The language to translate into.
+
+    Raises:
+        ValueError: It has one column, or a header that names other languages.
+    """
+    first = _first_line(path)
+    if first == [""]:
+        raise ValueError(f"{path} is empty: line 1 should be two sentences.")
+    if len(first) < 2:
+        raise ValueError(
+            f"Line 1 of {path} has no tab between a source and a target. If it is one "
+            f"of two files side by side, give their folder, {path.parent}."
+        )
+    places = _by_language(first, source, target) or _by_role(first)
+    if places:
+        return _told(Table(path, *places, has_header=True), source, target, "header")
+    places = _by_language(_of_name(path), source, target)
+    if places:
+        return _told(Table(path, *places), source, target, "name")
+    _check_named(path, languages_of(path), source, target)
+    return _told(Table(path), source, target)
+
+
+def _told(table: Table, source: str, target: str, by: str = "") -> ReadAs:
+    columns = f"column {table.source + 1} is {source}, column {table.target + 1} is "
+    if by:
+        return ReadAs(table, f"{columns}{target}, as the {by} says")
+    return ReadAs(
+        table,
+        f"{columns}{target}, as there is no header; a first line "
+        f"{target}<tab>{source} would swap them",
+    )
+
+
+def _first_line(path: Path) -> list[str]:
+    return next(iter(read_lines(path)), "").split("\t")
+
+
+def _of_name(path: Path) -> list[str]:
+    """The languages that a file's name says of its columns: `corpus.en-de.tsv`."""
+    stem = re.sub(r"(?i)(\.\w+)(\.gz)?$", "", path.name)
+    codes = fold(stem.split(".")[-1]).split("-")
+    # `pt-br-en` is of `pt-br` and `en`: all ways to part it, of which one must fit.
+    ways = [("-".join(codes[:i]), "-".join(codes[i:])) for i in range(1, len(codes))]
+    fitting = [way for way in ways if all(map(is_language, way))]
+    return list(fitting[0]) if len(fitting) == 1 else []
+
+
+def _by_language(
+    cells: Sequence[str], source: str, target: str
+) -> tuple[int, int] | None:
+    """The places of two languages among the cells, if each is there once."""
+    found = [
+        [place for place, cell in enumerate(cells) if means(cell, language)]
+        for language in (source, target)
+    ]
+    return (found[0][0], found[1][0]) if [*map(len, found)] == [1, 1] else None
+
+
+def _by_role(cells: Sequence[str]) -> tuple[int, int] | None:
+    """The places of "source" and "target" among the cells."""
+    names = [cell.strip().lower() for cell in cells]
+    found = [[i for i, name in enumerate(names) if name in role] for role in _ROLES]
+    return (found[0][0], found[1][0]) if [*map(len, found)] == [1, 1] else None
+
+
+def _check_named(path: Path, named: Sequence[str], source: str, target: str) -> None:
+    """Refuses a table that names languages which are not both asked for."""
+    if len(named) > 1:
+        raise ValueError(
+            f"{path} names its columns {' and '.join(named)}, which are not {source} "
+            f"and {target}. {both_ways(*named[:2])}; or correct its first line, or its "
+            "name."
+        )

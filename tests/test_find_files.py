@@ -1,0 +1,200 @@
+"""Names of files that people really have, each read or refused with what to do."""
+
+import gzip
+
+import pytest
+
+from keras_luong.files import write_lines
+from keras_luong.text.corpus import notes, sentences
+from keras_luong.text.find_corpus import load_corpus
+from keras_luong.text.text_files import TextFiles
+
+
+def fill(folder, names, lines=("1", "2")):
+    for name in names.split(","):
+        path = folder / name.strip()
+        path.parent.mkdir(exist_ok=True)
+        text = "".join(f"{line}\n" for line in lines).encode()
+        path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+
+
+def found(folder, *languages):
+    """Split → the names of its files."""
+    corpus = TextFiles.from_directory(folder, *languages)
+    return {
+        split: " ".join(str(path.relative_to(folder)) for path in files.paths)
+        for split, files in corpus.files.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("names", "languages", "expected"),
+    [
+        ("train.en, train.de", ("en", "de"), {"train": "train.en train.de"}),
+        ("europarl.en, europarl.de.gz", ("en", "de"), "europarl.en europarl.de.gz"),
+        ("corpus.fr-en.fr, corpus.fr-en.en", ("fr", "en"), None),
+        ("train.en.txt, train.de.txt.gz", ("en", "de"), "train.en.txt train.de.txt.gz"),
+        ("Train.en, Train.de", ("en", "de"), "Train.en Train.de"),
+        ("train.EN, train.DE", ("en", "de"), "train.EN train.DE"),
+        ("train.en, train.de", ("EN", "De"), "train.en train.de"),
+        ("train.pt-BR, train.zh_Hans", ("pt_br", "zh-hans"), None),
+        ("my train.en, my train.de", ("en", "de"), "my train.en my train.de"),
+        ("Europarl v7.en, Europarl v7.de", ("en", "de"), None),
+        ("train/a.en, train/a.de", ("en", "de"), {"train": "train/a.en train/a.de"}),
+        ("train.tok.en, train.tok.de", ("tok.en", "tok.de"), None),
+        ("train.tsv.gz", ("en", "de"), {"train": "train.tsv.gz"}),
+        ("my pairs.TSV", ("en", "de"), {"train": "my pairs.TSV"}),
+    ],
+)
+def test_a_training_split_by_many_names(names, languages, expected, tmp_path):
+    fill(tmp_path, names, lines=("a\tb",))
+    if not isinstance(expected, dict):
+        expected = {"train": expected or names.replace(", ", " ")}
+    assert found(tmp_path, *languages) == expected
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("dev.en, dev.de", {"validation": "dev.en dev.de"}),
+        ("news.dev.en, news.dev.de", {"validation": "news.dev.en news.dev.de"}),
+        ("val/x.en, val/y.txt, val/x.de", {"validation": "val/x.en val/x.de"}),
+        ("val.tsv", {"validation": "val.tsv"}),
+        ("Test.en, Test.de", {"test": "Test.en Test.de"}),
+        ("test/a.en, test/a.de", {"test.a": "test/a.en test/a.de"}),
+        (
+            "a.test.en, a.test.de, b_test.en, b_test.de",
+            {"a.test": "a.test.en a.test.de", "b_test": "b_test.en b_test.de"},
+        ),
+    ],
+)
+def test_other_splits_beside_it(more, expected, tmp_path):
+    fill(tmp_path, f"train.en, train.de, {more}", lines=("a\tb",))
+    assert found(tmp_path, "en", "de") == {"train": "train.en train.de", **expected}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "train.EN, train.DE",
+        "train.en.txt",
+        "small.train.en, small.train.de",
+        "train/a.en, train/a.de",
+        "train.tsv",
+        "europarl.en, europarl.de",
+        "test_results.tsv",
+        "test.en.txt",
+        "val.en.txt",
+        "x.test.en",
+        "._train.en, ._train.de, .1-a.test.en, .1-a.test.de",
+    ],
+)
+def test_the_plainest_name_is_meant(other, tmp_path):
+    """What was read when there were no other readings is read as it was."""
+    fill(tmp_path, f"train.en, train.de, val.en, val.de, {other}")
+    expected = {"train": "train.en train.de", "validation": "val.en val.de"}
+    assert found(tmp_path, "en", "de") == expected
+
+
+def test_what_is_not_read_is_said(tmp_path):
+    fill(tmp_path, "train.en, train.de, europarl.en, europarl.de, words.en, a.tsv")
+    said = notes(TextFiles.from_directory(tmp_path, "en", "de"))["not read"]
+    assert said == "['a.tsv', 'europarl.en and europarl.de']"
+    fill(tmp_path / "test", "test.en, test.de")
+    assert not TextFiles.from_directory(tmp_path / "test", "en", "de").notes
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "expected"),
+    [
+        ("train.fr, train.en", {"source_language": "fr"}, ("fr", "en")),
+        ("train.fr, train.en", {"target_language": "FR"}, ("en", "FR")),
+        ("a.pt-BR.txt, a.en.txt", {"source_language": "en"}, ("en", "pt-BR")),
+    ],
+)
+def test_the_other_language_follows(names, given, expected, tmp_path):
+    fill(tmp_path, names)
+    corpus = TextFiles.from_directory(tmp_path, **given)
+    assert (corpus.source_language, corpus.target_language) == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "message"),
+    [
+        (
+            "train.en, train.de, read.me",
+            {},
+            "has de and en: which one is to be translated. Give --source de --target "
+            "en, or --source en --target de",
+        ),
+        ("a.en, a.de, a.fr", {}, "has de, en, fr: give both --source and --target"),
+        ("a.en, a.de, a.fr", {"source_language": "en"}, "Received: --source en"),
+        ("a.en, a.de", {"source_language": "fr"}, "has de, en: give both"),
+        ("readme.txt, readme.md", {}, "names no languages: give both"),
+        ("corpus.csv", {}, "no text files. corpus.csv is no text file.*in .tsv"),
+    ],
+)
+def test_languages_that_have_several_readings(names, given, message, tmp_path):
+    fill(tmp_path, names)
+    with pytest.raises(ValueError, match=message):
+        TextFiles.from_directory(tmp_path, **given)
+
+
+@pytest.mark.parametrize(
+    ("names", "error", "message"),
+    [
+        ("train.en, train.fr", OSError, "Give --source en --target fr, or --source fr"),
+        ("train.en, train.deu, train.it", OSError, "beside it is .*train.deu"),
+        ("a.en, a.deu, a.it", OSError, "Did you mean deu by de?"),
+        ("train.en", OSError, "train.en but no .de file beside it.$"),
+        ("europarl.en", OSError, r"it has \['europarl.en'\]"),
+        ("train.en, train.de, train.de.gz", ValueError, "gz are both the de side"),
+        ("train.en, train.de, val.en.txt", OSError, "val.en.txt but no .de"),
+        ("a.en, a.de, b.en, b.de", ValueError, "several.*none is called train.*a.de'"),
+        ("a.tsv, b.tsv", ValueError, "several pairs.*'a.tsv', 'b.tsv'"),
+        (
+            "train.tsv, train.tab",
+            ValueError,
+            "train.tab, and train.tsv, of .* are both",
+        ),
+        ("a.train.en, a.train.de, b.train.en, b.train.de", ValueError, "are both"),
+        ("corpus.xlsx", OSError, "xlsx is no text file.*tab-separated text"),
+        ("train.jsonl", OSError, "train.jsonl is no text file.*jq -r .* > train.tsv"),
+        ("deu-eng.zip", OSError, "zip is no text file of sentences: unpack it"),
+    ],
+)
+def test_k1_names_that_cannot_be_read(names, error, message, tmp_path):
+    """Each says what was found, and what to do."""
+    fill(tmp_path, names, lines=("a\tb",))
+    with pytest.raises(error, match=message) as said:
+        load_corpus(tmp_path, "en", "de")
+    assert "\n" not in str(said.value)
+
+
+def test_lines_of_a_folder_are_read(tmp_path):
+    """CR LF, names with spaces, another case, gzip: the text is the same."""
+    folder = tmp_path / "my corpus"
+    fill(folder, "Europarl v7.EN.txt", lines=("one\r", "two\r"))
+    fill(folder, "Europarl v7.de.gz", lines=("eins", "zwei"))
+    corpus = TextFiles.from_directory(folder, "en", "de")
+    assert sentences(corpus, "train") == (["one", "two"], ["eins", "zwei"])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("train.csv", "train.csv is no text file of sentences: save its two columns"),
+        ("train.en", "no tab between a source and a target.*give their folder, .*"),
+        ("corpus.zip", "unpack it"),
+    ],
+)
+def test_k1_files_that_are_no_corpus(name, message, tmp_path):
+    write_lines(tmp_path / name, ["a,b"])
+    with pytest.raises(ValueError, match=message):
+        load_corpus(tmp_path / name, "en", "de")
+
+
+def test_k1_a_mistyped_file(tmp_path):
+    fill(tmp_path, "deu-eng.tsv")
+    with pytest.raises(ValueError, match=r"did you mean '.*deu-eng.tsv'\?"):
+        load_corpus(tmp_path / "deu_eng.tsv", "en", "de")

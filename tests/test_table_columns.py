@@ -1,0 +1,108 @@
+import gzip
+
+import pytest
+
+from keras_luong.files import write_lines
+from keras_luong.text.corpus import fingerprint, notes, sentences
+from keras_luong.text.find_corpus import load_corpus
+from keras_luong.text.table_columns import read_as
+from keras_luong.text.text_files import TextFiles
+
+ANKI = "CC-BY 2.0 (France) Attribution: tatoeba.org #2877272"
+
+
+def columns(path, *languages):
+    table, told = read_as(path, *languages)
+    return (table.source + 1, table.target + 1, table.has_header), told
+
+
+@pytest.mark.parametrize(
+    ("first", "languages", "expected", "by"),
+    [
+        ("Go.\tGeh.", ("en", "de"), (1, 2, False), "no header"),
+        ("Go.\tGeh.", ("de", "en"), (1, 2, False), "no header"),
+        (f"Go.\tGeh.\t{ANKI}", ("en", "de"), (1, 2, False), "no header"),
+        ("en\tde", ("en", "de"), (1, 2, True), "header"),
+        ("en\tde", ("de", "en"), (2, 1, True), "header"),
+        ("id\tDE\tattribution\t EN ", ("en", "de"), (4, 2, True), "header"),
+        ("English\tGerman", ("de", "en"), (2, 1, True), "header"),
+        ("Portuguese\tzh_Hans", ("zh-hans", "pt-BR"), (2, 1, True), "header"),
+        ("Target\tSource", ("en", "de"), (2, 1, True), "header"),
+        ("src\ttgt\tscore", ("de", "en"), (1, 2, True), "header"),
+        ("it\tthe", ("it", "en"), (1, 2, False), "no header"),  # one is no language
+    ],
+)
+def test_which_column_is_which(first, languages, expected, by, tmp_path):
+    path = tmp_path / "train.tsv"
+    write_lines(path, [first, "a\tb\tc\td"])
+    found, told = columns(path, *languages)
+    assert found == expected and by in told
+    assert f"column {expected[0]} is {languages[0]}" in told
+
+
+@pytest.mark.parametrize(
+    ("name", "languages", "expected"),
+    [
+        ("corpus.en-de.tsv", ("en", "de"), (1, 2)),
+        ("corpus.en-de.tsv.gz", ("de", "en"), (2, 1)),
+        ("en-pt_BR.tab", ("pt-BR", "en"), (2, 1)),
+    ],
+)
+def test_a_name_tells_the_columns(name, languages, expected, tmp_path):
+    text = b"a\tb\n"
+    content = gzip.compress(text) if name.endswith(".gz") else text
+    (tmp_path / name).write_bytes(content)
+    found, told = columns(tmp_path / name, *languages)
+    assert found == (*expected, False) and told.endswith("as the name says")
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "message"),
+    [
+        ("a.tsv", ["fr\tit", "a\tb"], "fr and it, which are not en and de. Give --sou"),
+        ("fr-it.tsv", ["a\tb"], "fr-it.tsv names its columns fr and it"),
+        ("a.tsv", ["a b"], "Line 1 of .*a.tsv has no tab"),
+        ("a.tsv", [], "a.tsv is empty"),
+    ],
+)
+def test_k1_a_table_of_something_else(name, lines, message, tmp_path):
+    write_lines(tmp_path / name, lines)
+    with pytest.raises(ValueError, match=message):
+        TextFiles.from_table(tmp_path / name, "en", "de")
+
+
+def test_languages_follow_from_a_header(tmp_path):
+    write_lines(tmp_path / "a.tsv", ["fr\ten", "a\tb"])
+    corpus = TextFiles.from_table(tmp_path / "a.tsv", "en")
+    assert sentences(corpus, "train") == (["b"], ["a"])
+    assert (corpus.source_language, corpus.target_language) == ("en", "fr")
+    with pytest.raises(ValueError, match="has fr and en: which one.*--source fr --tar"):
+        load_corpus(tmp_path / "a.tsv")
+    write_lines(tmp_path / "b.tsv", ["a\tb"])
+    with pytest.raises(ValueError, match="names no languages: give both --source and"):
+        load_corpus(tmp_path / "b.tsv")
+
+
+def test_the_text_of_a_table_is_that_of_two_files(tmp_path):
+    """Packed in whatever way, it is the same corpus to a run."""
+    write_lines(tmp_path / "two" / "test.en", ["a", "", '"b"', "c\u2028d"])
+    write_lines(tmp_path / "two" / "test.de", ["A", "", "B\\t", "C"])
+    lines = ["\ufeffde\ten\tnote", "A\ta\tx", "", 'B\\t\t"b"', "C\tc\u2028d\t"]
+    text = "".join(f"{line}\r\n" for line in lines)
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "test.tsv.gz").write_bytes(gzip.compress(text.encode()))
+    two, one = (load_corpus(tmp_path / x, "en", "de") for x in ("two", "one"))
+    assert sentences(one, "test") == sentences(two, "test")
+    assert fingerprint(one, "test") == fingerprint(two, "test")
+    said = "test.tsv.gz: column 2 is en, column 1 is de, as the header says"
+    assert notes(one)["columns"] == said and "columns" not in notes(two)
+
+
+def test_splits_of_tables(tmp_path):
+    for split in ("train", "valid", "test"):
+        write_lines(tmp_path / f"{split}.tsv", [f"{split}\tb"])
+    corpus = TextFiles.from_directory(tmp_path, "en", "de")
+    assert corpus.splits == ("train", "validation", "test")
+    assert notes(corpus)["columns"].startswith("train.tsv, valid.tsv, test.tsv: column")
+    one = TextFiles.from_table(tmp_path / "valid.tsv", "en", "de")
+    assert sentences(one, "validation") == (["valid"], ["b"])
