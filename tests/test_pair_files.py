@@ -50,16 +50,3 @@ def test_columns_of_ones_own_choice(tmp_path):
     table = corpus(tmp_path / "a.tsv", "x\ta\tb", "y\tc\td", source=2, target=1)
     read = [*table.pairs("train").as_numpy_iterator()]
     assert read == [{"source": b"b", "target": b"a"}, {"source": b"d", "target": b"c"}]
-
-
-@pytest.mark.parametrize(("same", "warned"), [(19, True), (17, False)])
-def test_k1_a_side_that_is_not_translated(same, warned, tmp_path, recwarn):
-    """Two columns, or two files, of which one is a copy of the other."""
-    lines = [f"{n}\t{n if n < same else 'x'}" for n in range(20)]
-    corpus(tmp_path / "a.tsv", *lines).pairs("train")
-    said = [str(x.message) for x in recwarn if x.category is UserWarning]
-    expected = "19 of 20 lines are the same in Column 1 of .*: is one a copy"
-    assert bool(said) == warned
-    if warned:
-        assert said[0].startswith(expected.split(" of .*")[0])
-        assert "is one a copy of the other, or not translated?" in said[0]
