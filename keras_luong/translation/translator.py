@@ -200,7 +200,8 @@ class Translator:
             ValueError: If `batch_size` is below 1, or the number of prefixes is not
                 that of the texts.
         """
-        sides, translate = {"texts": texts}, self.explain
+        sides = {"texts": texts}
+        translate: Callable[..., dict[str, tf.Tensor]] = self.explain
         if prefixes is not None:
             sides, translate = {**sides, "prefixes": prefixes}, self._explain_prefixed
         cut: Counter[str] = Counter()
