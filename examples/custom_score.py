@@ -11,7 +11,7 @@ import numpy as np
 from keras import ops
 
 import keras_luong as kl
-from keras_luong.layers.scores import dot, matmul
+from keras_luong.layers import dot, matmul
 
 COLOURS = np.array([[0.9, 0.3, 0.2], [0.2, 0.6, 0.3], [0.2, 0.4, 0.8]])
 

@@ -1,4 +1,4 @@
-"""Three papers' models in plain NumPy, one sentence and one word at a time.
+"""Four papers' models in plain NumPy, one sentence and one word at a time.
 
 Written from the papers and tensorflow/nmt, apart from the layers, for tests to compare
 them with. The cells' conventions are Keras's: biases, an update gate z that keeps the
@@ -93,6 +93,33 @@ def look(score_mode, attention, query, memory):
 def maxout(t):
     """The larger of each pair."""
     return np.maximum(t[::2], t[1::2])
+
+
+def luong(weights, source, target, activation, feeds, emits):
+    """Luong et al. 2015, section 3, of one layer; and Eq. 5 as others have it.
+
+    Without a W_c the context itself is h̃. Where `feeds`, the next step reads h̃; words
+    are predicted from it, or from h: `emits` is one of the two.
+    """
+    words = weights["source_embedding/embeddings"][source]
+    memory, states = read(part(weights, "encoder/forward_0"), words)
+    layer = part(weights, "decoder/decoder_cell/layer_0")
+    attention = part(weights, "decoder/decoder_cell/attention")
+    vector = part(weights, "decoder/decoder_cell/attentional_vector")
+    feeding = weights.get("decoder/decoder_cell/feeding_kernel")
+    before, logits = np.zeros(len(feeding) if feeds else 0), []
+    for y in weights["target_embedding/embeddings"][target]:
+        beside = before @ feeding if feeds else 0.0
+        states = step(layer, y, states, beside_x=beside)
+        h = states[0]
+        h_tilde = look("general", attention, h, memory)
+        if vector:
+            linear = np.concatenate([h_tilde, h]) @ vector["kernel"]
+            h_tilde = activation(linear + vector.get("bias", 0.0))
+        before = h_tilde
+        output = {"h": h, "h_tilde": h_tilde}[emits]
+        logits.append(output @ weights["output/kernel"] + weights.get("output/bias", 0))
+    return np.array(logits)
 
 
 def bahdanau(weights, source, target):

@@ -13,7 +13,8 @@ from keras_luong.layers import (
     Score,
 )
 from keras_luong.layers.normalizers import masked_softmax
-from keras_luong.layers.scores import SCORES, matmul
+from keras_luong.layers.projection import matmul
+from keras_luong.layers.score_modes import SCORES
 
 MODES = list(SCORES)
 

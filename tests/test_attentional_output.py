@@ -3,6 +3,9 @@
 import keras
 import numpy as np
 import pytest
+import reference_models
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from keras import ops
 
 from keras_luong.layers import (
@@ -11,6 +14,7 @@ from keras_luong.layers import (
     InputFeedingDecoderCell,
     LuongAttention,
 )
+from keras_luong.models import Seq2Seq, Seq2SeqConfig
 
 UNITS, WIDTH = 4, 3
 rng = np.random.default_rng(0)
@@ -19,10 +23,57 @@ MEMORY = rng.normal(size=(2, 5, 2)).astype("float32")
 MASK = np.arange(5) < np.array([[5], [3]])
 
 
-@pytest.mark.parametrize(
-    "activation, function",
-    [("tanh", np.tanh), (None, lambda x: x), ("relu", lambda x: np.maximum(x, 0))],
+ACTIVATIONS = {"tanh": np.tanh, None: lambda x: x, "relu": lambda x: np.maximum(x, 0)}
+#: How far from float64, relative to the largest logit.
+TOLERANCE = {"float32": 2e-5, "float64": 1e-12, "mixed_bfloat16": 0.15}
+
+
+@settings(max_examples=25)
+@given(
+    activation=st.sampled_from(list(ACTIVATIONS)),
+    bias=st.booleans(),
+    vector=st.booleans(),
+    emits=st.sampled_from(["h", "h_tilde"]),
+    feeds=st.booleans(),
+    output_bias=st.booleans(),
+    dtype=st.sampled_from(list(TOLERANCE)),
+    seed=st.integers(0, 2**31),
 )
+def test_a_model_equals_the_reference(
+    activation, bias, vector, emits, feeds, output_bias, dtype, seed
+):
+    """Whatever h̃ is made of, whatever is predicted from, in any precision."""
+    if dtype == "float64" and keras.backend.backend() == "jax":
+        dtype = "float32"  # which it is there
+    config = Seq2SeqConfig(
+        6,
+        7,
+        units=3,
+        bidirectional=False,
+        dropout=0.0,
+        input_feeding=feeds,
+        attentional_activation=activation,
+        attentional_bias=bias,
+        use_attentional_vector=vector,
+        output_attention=emits == "h_tilde",
+        output_bias=output_bias,
+    )
+    model, rng = Seq2Seq(config, dtype=dtype), np.random.default_rng(seed)
+    weights = {v.path: rng.uniform(-1, 1, v.shape) for v in model.trainable_variables}
+    assert ("output/bias" in weights) == output_bias
+    for variable in model.trainable_variables:
+        variable.assign(weights[variable.path])
+    source, target = rng.integers(1, 6, 4), rng.integers(1, 7, 3)
+    logits = model({"source": source[None], "target": target[None]})[0]
+    expected = reference_models.luong(
+        weights, source, target, ACTIVATIONS[activation], feeds, emits
+    )
+    tolerance = TOLERANCE[dtype] * max(1, np.abs(expected).max())
+    logits = ops.convert_to_numpy(ops.cast(logits, "float64"))
+    np.testing.assert_allclose(logits, expected, atol=tolerance)
+
+
+@pytest.mark.parametrize("activation, function", ACTIVATIONS.items())
 @pytest.mark.parametrize("use_bias", [True, False])
 def test_equation_5_with_any_activation_and_bias(activation, function, use_bias):
     layer = AttentionalVector(3, activation, use_bias, bias_initializer="normal")

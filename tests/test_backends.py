@@ -39,7 +39,7 @@ LAYERS = (
     "decoder docstrings encoder feeding input_feeding_cell "
     "local_attention location_attention losses metrics monotonic_attention "
     "multi_head_attention multi_source_attention normalizers pointer_generator "
-    "pointer_network quantization scores state_bridge"
+    "pointer_network quantization scores shifted state_bridge"
 ).split()
 
 # Trains each model, saves its weights, prints losses and what it says of a batch.

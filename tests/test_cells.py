@@ -9,7 +9,7 @@ from keras_luong.layers.cells import (
     LayerNormLSTMCell,
     get_cell_type,
 )
-from keras_luong.layers.scores import matmul
+from keras_luong.layers.projection import matmul
 
 KERAS_CELLS = {
     "lstm": keras.layers.LSTMCell,

@@ -18,7 +18,7 @@ from keras_luong.layers import (
     Score,
 )
 from keras_luong.layers.chunkwise_attention import chunkwise_weights
-from keras_luong.layers.scores import SCORES
+from keras_luong.layers.score_modes import SCORES
 
 TOLERANCE = {
     "float32": 2e-5,

@@ -14,7 +14,7 @@ from keras_luong.layers import (
     RecurrentEncoder,
 )
 from keras_luong.layers.cells import CELL_TYPES
-from keras_luong.layers.scores import SCORES
+from keras_luong.layers.score_modes import SCORES
 
 UNITS, WIDTH, POSITIONS, STEPS = 4, 3, 5, 6
 SOURCE_MASK = np.arange(POSITIONS) < np.array([[5], [3]])
@@ -224,6 +224,7 @@ def test_a_cell_of_another_kind_is_refused():
         InputFeedingDecoder(keras.layers.LSTMCell(3))
 
 
+@pytest.mark.tensorflow  # whose gradients it compares
 @pytest.mark.parametrize("cell_type", slow_but(list(CELL_TYPES), "lstm"))
 @pytest.mark.parametrize("input_feeding", [True, False])
 def test_training_computes_what_inference_does(input_feeding, cell_type):
@@ -451,6 +452,7 @@ def test_l1_symbolic_shapes_are_checked(change, message, built):
         decoder(**tensors, initial_state=states or None)
 
 
+@pytest.mark.tensorflow  # JAX has no float64 unless it is told so
 @pytest.mark.parametrize("mode", ["general", None])
 @pytest.mark.parametrize("input_feeding", [True, False])
 def test_l8_float64_is_exact(input_feeding, mode):

@@ -29,11 +29,11 @@ def models():
     keras.utils.set_random_seed(3)
     small = TransformerConfig(*SIZES, units=4, num_layers=2, num_heads=2)
     return [
-        opinionated(Seq2Seq(Seq2SeqConfig(*SIZES, units=4))),
+        opinionated(Seq2Seq(Seq2SeqConfig(*SIZES, units=4)), 6.0),
         opinionated(
-            Seq2Seq(Seq2SeqConfig(*SIZES, units=6, attention="local-p", window=1))
+            Seq2Seq(Seq2SeqConfig(*SIZES, units=6, attention="local-p", window=1)), 6.0
         ),
-        Transformer(small),
+        opinionated(Transformer(small)),
     ]
 
 

@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pytest
 import tensorflow as tf
+from small_translator import word_translator
 
 from keras_luong import Translation, Translator
 from keras_luong.decoding import BeamSearch, GreedySearch
@@ -215,6 +216,28 @@ def test_one_trace_serves_all_shapes():
     for sources in (["one"], ["one two", "three"], ["one " * 9, "", "two"]):
         translator.translate(sources, batch_size=2)
     assert len(traces) == 1
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a .quantize")
+def test_replaced_weights_count():
+    """As `quantize` replaces them, whatever the translator has said before."""
+    translator, text = word_translator(), ["the red dog"]
+
+    def everything(translator):
+        return [
+            translator.translate(text)[0].score,
+            translator.translate(text, prefixes=["der"])[0].score,
+            translator.score(text, ["der Hund"])[0].score,
+            float(translator.serve(tf.constant(text))["score"][0]),
+        ]
+
+    before = everything(translator)
+    translator.model.quantize("int8")
+    for variable in translator.model.output_layer.variables:
+        variable.assign(tf.ones_like(variable))
+    expected = everything(translator.with_search())  # which has traced nothing yet
+    np.testing.assert_allclose(everything(translator), expected, atol=1e-5)
+    assert np.abs(np.subtract(before, expected)).min() > 1e-3
 
 
 def test_a_hypothesis_that_does_not_exist_is_empty():

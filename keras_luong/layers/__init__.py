@@ -1,23 +1,25 @@
 """The layers.
 
-Reading order: projection, scores, cells, recurrence, memory, attention,
-local_attention, decoder_cell, stacked_cell, attentional_output, input_feeding_cell,
-decoder, encoder; then what is built on these: normalizers, quantization,
-attention_call, monotonic_attention, chunkwise_attention, location_attention,
-head_scores, multi_head_attention, coverage_loss, state_bridge, multi_source_attention,
-attention_wrapper, cell_with_memory, pointer_generator, pointer_network, feeding,
-feeding_loop, scheduled_rate, scheduled_sampling, free_running.
+Reading order: projection, scores, score_modes, cells, recurrence, memory, attention,
+local_attention, cell_states, decoder_cell, stacked_cell, attentional_output,
+input_feeding_cell, decoder, encoder; then what is built on these: normalizers,
+quantization, nested, shifted, attention_call, monotonic_attention, chunkwise_attention,
+location_attention, head_scores, multi_head_attention, coverage_loss, state_bridge,
+multi_source_attention, attention_wrapper, cell_with_memory, pointer_generator,
+pointer_network, feeding, feeding_loop, scheduled_rate, scheduled_sampling,
+free_running.
 """
 
 from keras_luong.layers.attention import LuongAttention
 from keras_luong.layers.attention_wrapper import AttentionWrapper
 from keras_luong.layers.attentional_output import AttentionalVector
+from keras_luong.layers.cell_states import CellStates
 from keras_luong.layers.cell_with_memory import CellWithMemory
 from keras_luong.layers.cells import CellInput, LayerNormLSTM, LayerNormLSTMCell
 from keras_luong.layers.chunkwise_attention import MonotonicChunkwiseAttention
 from keras_luong.layers.coverage_loss import CoverageLoss
 from keras_luong.layers.decoder import InputFeedingDecoder
-from keras_luong.layers.decoder_cell import CellStates, DecoderCell
+from keras_luong.layers.decoder_cell import DecoderCell
 from keras_luong.layers.encoder import RecurrentEncoder
 from keras_luong.layers.feeding import CustomFeeding, Feeding
 from keras_luong.layers.free_running import FreeRunning

@@ -16,17 +16,14 @@ from keras import ops
 from keras_luong.checks import check_flag, check_rate, check_size
 from keras_luong.compat import autocasting, serialize_shared
 from keras_luong.layers.attention_call import AttentionCall
-from keras_luong.layers.attention_call import arguments_of as arguments_of
 from keras_luong.layers.attention_inputs import (
     combined_masks,
     flattened,
     unpack_shapes,
 )
 from keras_luong.layers.cells import draw_noise, dropped
-from keras_luong.layers.memory import Memory as Memory
-from keras_luong.layers.memory import blanked as blanked
-from keras_luong.layers.memory import make_memory as make_memory
-from keras_luong.layers.memory import mask_of
+from keras_luong.layers.memory import Memory, blanked, make_memory, mask_of
+from keras_luong.layers.nested import Nested
 from keras_luong.layers.normalizers import (
     Normalizer,
     get_normalizer,
@@ -34,7 +31,7 @@ from keras_luong.layers.normalizers import (
     masked_logits,
     weights_dtype,
 )
-from keras_luong.layers.normalizers import masked_softmax as masked_softmax
+from keras_luong.layers.projection import Project
 from keras_luong.layers.quantization import (
     Kernel,
     Quantizable,
@@ -42,12 +39,13 @@ from keras_luong.layers.quantization import (
     quantize_parts,
 )
 from keras_luong.layers.recurrence import INFERENCE, Mode
-from keras_luong.layers.scores import Project, Score, make_score
+from keras_luong.layers.score_modes import make_score
+from keras_luong.layers.scores import Score
 from keras_luong.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class LuongAttention(Quantizable, AttentionCall):
+class LuongAttention(Nested, Quantizable, AttentionCall):
     """Global attention of Luong, Pham & Manning 2015 (arXiv:1508.04025), Eq. 7 and 8.
 
     `a_t(s) = softmax_s score(h_t, h̄_s)` and `c_t = Σ_s a_t(s) h̄_s`.
@@ -124,7 +122,6 @@ class LuongAttention(Quantizable, AttentionCall):
 
     coverage_kernel = Kernel()
 
-    #: The constructor's arguments that may be objects of a user's own.
     _nested: tuple[str, ...] = ("score_mode", "normalizer")
 
     def __init__(
@@ -389,13 +386,3 @@ class LuongAttention(Quantizable, AttentionCall):
             "seed": self.seed,
         }
         return {**super().get_config(), **config, **kernel_config(self)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> LuongAttention:
-        """Rebuilds the layer, a user's own score and normalizer included."""
-        own = {
-            name: keras.saving.deserialize_keras_object(config[name])
-            for name in cls._nested
-            if isinstance(config[name], dict)
-        }
-        return cls(**{**config, **own})

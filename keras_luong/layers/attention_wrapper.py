@@ -13,10 +13,10 @@ from keras import ops
 from keras_luong.compat import serialize_shared
 from keras_luong.layers import wrapped_cell
 from keras_luong.layers.attentional_output import AttentionalCell
+from keras_luong.layers.cell_states import CellStates
 from keras_luong.layers.cells import CellInput
-from keras_luong.layers.decoder_cell import CellStates, DecoderCell
+from keras_luong.layers.projection import Project, matmul
 from keras_luong.layers.recurrence import INFERENCE, Mode, Noise, scan
-from keras_luong.layers.scores import Project, matmul
 from keras_luong.types import Shape, Tensor
 
 
@@ -58,6 +58,8 @@ class AttentionWrapper(AttentionalCell):
         >>> tuple(outputs.shape)
         (2, 4, 8)
     """
+
+    _nested: tuple[str, ...] = (*AttentionalCell._nested, "cell")
 
     def __init__(
         self,
@@ -188,9 +190,3 @@ class AttentionWrapper(AttentionalCell):
             "cell": serialize_shared(self.cell),
             "kernel_initializer": initializer,
         }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> DecoderCell:
-        """Rebuilds the cell, and what is in it."""
-        cell = keras.saving.deserialize_keras_object(config["cell"])
-        return super().from_config({**config, "cell": cell})

@@ -14,10 +14,11 @@ from keras import ops
 
 from keras_luong.checks import check_axes, check_flag, check_size
 from keras_luong.compat import serialize_shared
-from keras_luong.layers.decoder_cell import CellStates, DecoderCell
+from keras_luong.layers.cell_states import CellStates
+from keras_luong.layers.decoder_cell import DecoderCell
+from keras_luong.layers.projection import Project, matmul
 from keras_luong.layers.quantization import Kernel, Quantizable, weight_config
 from keras_luong.layers.recurrence import Mode
-from keras_luong.layers.scores import Project, matmul
 from keras_luong.types import Shape, Tensor
 
 
@@ -156,6 +157,8 @@ class AttentionalCell(DecoderCell):
         **kwargs: As in the next base.
     """
 
+    _nested: tuple[str, ...] = (*DecoderCell._nested, "attentional_vector")
+
     def __init__(
         self,
         *args: Any,
@@ -283,9 +286,3 @@ class AttentionalCell(DecoderCell):
             "attentional_vector": serialize_shared(self.attentional_vector),
         }
         return {**super().get_config(), **config}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> DecoderCell:
-        """Rebuilds the cell and the layers that it is made of."""
-        vector = keras.saving.deserialize_keras_object(config.get("attentional_vector"))
-        return super().from_config({**config, "attentional_vector": vector})

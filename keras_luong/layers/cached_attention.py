@@ -8,7 +8,7 @@ from __future__ import annotations
 import keras
 from keras import ops
 
-from keras_luong.layers.attention import masked_softmax
+from keras_luong.layers.normalizers import masked_softmax
 from keras_luong.types import Tensor
 
 

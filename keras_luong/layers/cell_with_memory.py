@@ -22,12 +22,13 @@ from keras_luong.compat import (
 )
 from keras_luong.layers.decoder_cell import DecoderCell
 from keras_luong.layers.memory import mask_of
+from keras_luong.layers.nested import Nested
 from keras_luong.layers.recurrence import Mode
 from keras_luong.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class CellWithMemory(UncastLayer):
+class CellWithMemory(Nested, UncastLayer):
     """A `DecoderCell` for `keras.layers.RNN`, where attention is one part of a model.
 
     `InputFeedingDecoder` is faster, returns alignment weights and applies the cell's
@@ -63,6 +64,8 @@ class CellWithMemory(UncastLayer):
         >>> tuple(last.shape)
         (2, 8)
     """
+
+    _nested: tuple[str, ...] = ("cell",)
 
     def __init__(self, cell: DecoderCell, memory_units: Any, **kwargs: Any) -> None:
         if not isinstance(cell, DecoderCell):
@@ -198,12 +201,6 @@ class CellWithMemory(UncastLayer):
             "memory_units": self.memory_units,
         }
 
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> CellWithMemory:
-        """Rebuilds the cell."""
-        cell = keras.saving.deserialize_keras_object(config["cell"])
-        return cls(**{**config, "cell": cell})
-
 
 def _like(x, like):
     """A state [B, n] in the rank and dtype of what it was made of."""
@@ -214,13 +211,15 @@ def _like(x, like):
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class FirstStates(UncastLayer):
+class FirstStates(Nested, UncastLayer):
     """The states of a `CellWithMemory`, made of a memory; see its `first_states`.
 
     Args:
         cell: A `CellWithMemory`.
         **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
     """
+
+    _nested: tuple[str, ...] = ("cell",)
 
     def __init__(self, cell: CellWithMemory, **kwargs: Any) -> None:
         if kwargs.get("dtype") is None:
@@ -254,9 +253,3 @@ class FirstStates(UncastLayer):
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "cell": serialize_shared(self.cell)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> FirstStates:
-        """Rebuilds the cell."""
-        cell = keras.saving.deserialize_keras_object(config["cell"])
-        return cls(**{**config, "cell": cell})

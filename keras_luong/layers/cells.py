@@ -15,7 +15,7 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_choice, check_size
-from keras_luong.layers.scores import Project, matmul
+from keras_luong.layers.projection import Project, matmul
 from keras_luong.types import Shape, Tensor
 
 EPSILON = 1e-3  # of layer normalisation: Keras's own

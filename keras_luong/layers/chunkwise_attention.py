@@ -14,7 +14,9 @@ from keras_luong.checks import check_size
 from keras_luong.compat import serialize_shared
 from keras_luong.layers.monotonic_attention import MonotonicAttention
 from keras_luong.layers.normalizers import masked_softmax
-from keras_luong.layers.scores import Score, another
+from keras_luong.layers.score_modes import another
+from keras_luong.layers.scores import Score
+from keras_luong.layers.shifted import shifted
 from keras_luong.types import Tensor
 
 
@@ -39,20 +41,10 @@ def chunkwise_weights(
     """
     offsets = range(chunk_size)  # how far before its stop a position is
     mask = ops.cast(mask, "int32")
-    of_chunks = ops.stack([_moved(scores, i) for i in offsets], -1)
-    there = ops.stack([_moved(mask, i) for i in offsets], -1) > 0
+    of_chunks = ops.stack([shifted(scores, i) for i in offsets], -1)
+    there = ops.stack([shifted(mask, i) for i in offsets], -1) > 0
     shares = ops.expand_dims(stops, -1) * masked_softmax(of_chunks, there)
-    return sum(_moved(shares[..., i], -i) for i in offsets)
-
-
-def _moved(x, places):
-    """Moves x to the right, or to the left by less than 0 places; zeros come in."""
-    if places == 0:
-        return x
-    nothing = [(0, 0)] * (len(x.shape) - 1)
-    if places > 0:
-        return ops.pad(x, [*nothing, (places, 0)])[..., :-places]
-    return ops.pad(x, [*nothing, (0, -places)])[..., -places:]
+    return sum(shifted(shares[..., i], -i) for i in offsets)
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")

@@ -13,7 +13,7 @@ from keras import ops
 
 from keras_luong.checks import check_axes, check_flag
 from keras_luong.compat import UncastLayer, get_keras_mask, serialize_shared
-from keras_luong.layers.attention import arguments_of, blanked
+from keras_luong.layers.attention_call import arguments_of
 from keras_luong.layers.cells import dropped
 from keras_luong.layers.decoder_cell import DecoderCell
 from keras_luong.layers.feeding import as_feeding, build_layer
@@ -24,6 +24,8 @@ from keras_luong.layers.feeding_loop import (
     lengthened,
     lengthened_mask,
 )
+from keras_luong.layers.memory import blanked
+from keras_luong.layers.nested import Nested
 from keras_luong.layers.recurrence import scan
 from keras_luong.layers.sources import (
     is_several,
@@ -35,7 +37,7 @@ from keras_luong.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class InputFeedingDecoder(UncastLayer):
+class InputFeedingDecoder(Nested, UncastLayer):
     """Runs an `InputFeedingDecoderCell`, or another `DecoderCell`, over a target.
 
     With input feeding, attention is a part of the recurrence. Without it nothing recurs
@@ -84,6 +86,8 @@ class InputFeedingDecoder(UncastLayer):
         >>> tuple(h_tilde.shape)
         (2, 4, 8)
     """
+
+    _nested: tuple[str, ...] = ("cell", "feeding", "output_layer")
 
     def __init__(
         self,
@@ -315,13 +319,6 @@ class InputFeedingDecoder(UncastLayer):
             "feeding": serialize_shared(self.feeding),
             "output_layer": serialize_shared(self.output_layer),
         }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> InputFeedingDecoder:
-        """Rebuilds the decoder and its parts."""
-        parts = {"cell", "feeding", "output_layer"} & config.keys()
-        made = {x: keras.saving.deserialize_keras_object(config[x]) for x in parts}
-        return cls(**{**config, **made})
 
 
 def _count(inputs, mask):

@@ -7,17 +7,18 @@ States are [..., n]; in a training loop the leading axes are [B], in search [B, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 from keras import ops
 
-from keras_luong.checks import check_axes, check_rate
+from keras_luong.checks import check_rate
 from keras_luong.compat import UncastLayer, serialize_shared
+from keras_luong.layers.cell_states import CellStates, HasStates
 from keras_luong.layers.memory import make_memory, mask_of
-from keras_luong.layers.normalizers import weights_dtype
+from keras_luong.layers.nested import Nested
+from keras_luong.layers.projection import Project, matmul
 from keras_luong.layers.recurrence import INFERENCE, Dropping, Mode, Noise
-from keras_luong.layers.scores import Project, matmul
 from keras_luong.layers.sources import (
     check_count,
     is_several,
@@ -25,36 +26,11 @@ from keras_luong.layers.sources import (
     prepared_lengths,
     source_shapes,
     source_sizes,
-    state_lengths,
 )
 from keras_luong.types import Shape, Tensor
 
 
-class CellStates(NamedTuple):
-    """The states of a decoder cell by what they are; users and searches see them flat.
-
-    Attributes:
-        recurrent: Nest of what recurs: of each layer [h, c] or [h], or as a wrapped
-            cell has it.
-        fed: What the next step reads of this one (h̃ with input feeding): one or none.
-        attention: What the attention remembers, each [..., S]; often nothing.
-        position: Target words so far, int32 [..., 1].
-
-    Example:
-        >>> cell = kl.InputFeedingDecoderCell(8, kl.LuongAttention())
-        >>> cell.build((None, None, 3), (None, None, 6))
-        >>> states = cell.pack(cell.initial_states((2,)))
-        >>> tuple(states.fed[0].shape), tuple(states.position.shape)
-        ((2, 8), (2, 1))
-    """
-
-    recurrent: Any
-    fed: Sequence[Tensor]
-    attention: Sequence[Tensor]
-    position: Tensor
-
-
-class DecoderCell(Dropping, UncastLayer):
+class DecoderCell(Nested, HasStates, Dropping, UncastLayer):
     """A step of a decoder: an attention, and something recurrent around it.
 
     `StackedDecoderCell` is one whose recurrent part are this library's own layers,
@@ -104,6 +80,8 @@ class DecoderCell(Dropping, UncastLayer):
         (2, 4, 8)
     """
 
+    _nested: tuple[str, ...] = ("attention",)
+
     #: Whether attention is a part of the recurrence. If not, the decoder runs what
     #: recurs over the whole target, then attends once for all steps.
     attends_in_loop: bool = True
@@ -136,16 +114,6 @@ class DecoderCell(Dropping, UncastLayer):
         """Size of the output."""
         return self.query_units
 
-    @property
-    def weights_dtype(self) -> str:
-        """Dtype of the alignment weights: float32, or float64 under that policy."""
-        return weights_dtype(self.compute_dtype)
-
-    @property
-    def fed_units(self) -> int | None:
-        """Size of what the next step reads of this one, or None."""
-        return None
-
     def build(self, inputs_shape: Shape, memory_shape: Any) -> None:
         """Makes the weights for embedded words [..., E] and memories [B, S, Hv]."""
         memory_shape = source_shapes(memory_shape)
@@ -171,113 +139,6 @@ class DecoderCell(Dropping, UncastLayer):
 
     def build_output(self) -> None:
         """Makes the other weights, after the attention's."""
-
-    def recurrent_spec(self, shape: Shape = (None,)) -> Any:
-        """Nest of symbolic tensors, with leading axes `shape`, of what recurs."""
-        raise TypeError(f"{type(self).__name__} must say what recurs: recurrent_spec")
-
-    @property
-    def state_sizes(self) -> list[int]:
-        """The size of each recurrent state, as a `StateBridge` makes them."""
-        return [like.shape[-1] for like in keras.tree.flatten(self.recurrent_spec())]
-
-    def state_spec(
-        self, shape: Shape = (None,), source_length: Any = None
-    ) -> CellStates:
-        """What the states are: symbolic tensors of leading axes `shape`.
-
-        Args:
-            shape: Leading axes.
-            source_length: S, or a list of the lengths of several sources; or None.
-        """
-
-        def spec(size, dtype=self.compute_dtype):
-            return keras.KerasTensor((*shape, size), dtype)
-
-        fed = [] if self.fed_units is None else [spec(self.fed_units)]
-        lengths = state_lengths(self.attention, source_length)
-        attention = [spec(length, self.weights_dtype) for length in lengths]
-        return CellStates(self.recurrent_spec(shape), fed, attention, spec(1, "int32"))
-
-    def pack(self, states: Sequence[Tensor]) -> CellStates:
-        """The states of a flat list, each cast to its dtype."""
-        spec = self.state_spec()
-        packed = keras.tree.pack_sequence_as(spec, list(states))
-        return keras.tree.map_structure(
-            lambda x, like: ops.cast(x, like.dtype), packed, spec
-        )
-
-    def check_states(self, given: Any, shape: Any) -> list[Tensor]:
-        """Initial states as a flat list.
-
-        Args:
-            given: None, the recurrent states, or all states.
-            shape: Leading axes.
-
-        Raises:
-            ValueError: The number of states, or their shapes, do not fit.
-        """
-        given = [] if given is None else keras.tree.flatten(given)
-        spec = self.state_spec()
-        complete, recurrent = keras.tree.flatten(spec), self.state_sizes
-        if len(given) not in (0, len(recurrent), len(complete)):
-            raise ValueError(
-                f"Expected {len(recurrent)} initial states ({self._what_recurs()}), or "
-                f"all {len(complete)} that return_state gives. Received: {len(given)}"
-            )
-        axes = [size if isinstance(size, int) else None for size in shape]
-        check_axes(
-            **{
-                f"initial_state[{i}]": (x, *axes, like.shape[-1])
-                for i, (x, like) in enumerate(zip(given, complete, strict=False))
-            }
-        )
-        return given
-
-    def _what_recurs(self):
-        return f"of {type(self).__name__}"
-
-    def initial_states(
-        self, shape: Any, recurrent: Any = None, memory: Any = None
-    ) -> list[Tensor]:
-        """States before the first word: `recurrent` or zeros, and position 0.
-
-        Args:
-            shape: Leading axes, (B,) or (B, K).
-            recurrent: List of the recurrent states, such as an encoder's; or all states
-                of an earlier call, which are returned as they are.
-            memory: What `prepare` returned, for an attention that has a state.
-
-        Returns:
-            The recurrent states (h₁, c₁, ..., h_L, c_L of LSTMs), what is fed back (if
-            anything), the attention's state (if it has one), position, each
-            [*shape, n]; the position is int32 and counts target words from 0.
-
-        Raises:
-            ValueError: The number of states, or their shapes, do not fit.
-        """
-        given = self.check_states(recurrent, shape)
-        spec = self.state_spec()
-        if len(given) == len(keras.tree.flatten(spec)):
-            return keras.tree.flatten(self.pack(given))
-        fed, position = [
-            [ops.zeros((*shape, like.shape[-1]), dtype=like.dtype) for like in part]
-            for part in (spec.fed, [spec.position])
-        ]
-        attention = []
-        if spec.attention:
-            attention = self.attention.initial_state(memory, *shape[1:])
-        if len(shape) == 1:
-            attention = [state[:, 0] for state in attention]
-        first = given or keras.tree.flatten(self.first_recurrent(shape))
-        return keras.tree.flatten(self.pack([*first, *fed, *attention, *position]))
-
-    def first_recurrent(self, shape: Any) -> Any:
-        """The recurrent states where none are given: zeros [*shape, n]."""
-        return keras.tree.map_structure(
-            lambda like: ops.zeros((*shape, like.shape[-1]), dtype=like.dtype),
-            self.recurrent_spec(),
-        )
 
     def project_inputs(self, inputs: Tensor, project: Project = matmul) -> Tensor:
         """What a step reads of its input, [..., E]: as much as needs no state.
@@ -442,9 +303,3 @@ class DecoderCell(Dropping, UncastLayer):
             "attention": serialize_shared(self.attention),
             "output_dropout": self.output_dropout,
         }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> DecoderCell:
-        """Rebuilds the cell and its attention."""
-        attention = keras.saving.deserialize_keras_object(config["attention"])
-        return cls(**{**config, "attention": attention})

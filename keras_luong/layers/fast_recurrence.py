@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from keras_luong.compat import gradients_across_graphs, in_this_graph
-from keras_luong.layers.scores import matmul
+from keras_luong.layers.projection import matmul
 from keras_luong.layers.second_derivatives import (
     differentiable,
     plain_loop,

@@ -17,10 +17,11 @@ from keras import ops
 
 from keras_luong.checks import check_flag, check_size
 from keras_luong.compat import output_spec, serialize_shared
+from keras_luong.layers.nested import Nested
 from keras_luong.types import Shape, Tensor
 
 
-class Feeding(keras.layers.Layer):
+class Feeding(Nested, keras.layers.Layer):
     """Base of what says where a decoder's next input comes from.
 
     At each step the decoder reads either the teacher's input or its own, which is made
@@ -48,6 +49,8 @@ class Feeding(keras.layers.Layer):
         >>> tuple(decoder(np.ones((2, 6, 8)), np.ones((2, 7, 8))).shape)
         (2, 6, 8)
     """
+
+    _nested: tuple[str, ...] = ("embedding", "function", "rate")
 
     #: Whether it feeds back in training only, and leaves inference to the teacher.
     only_in_training: ClassVar[bool] = False
@@ -141,13 +144,6 @@ class Feeding(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "seed": self.seed}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Feeding:
-        """Rebuilds it, and what it is made of."""
-        parts = {"embedding", "function", "rate"} & config.keys()
-        made = {x: keras.saving.deserialize_keras_object(config[x]) for x in parts}
-        return cls(**{**config, **made})
 
 
 class EmbeddingOrOutput(Feeding):

@@ -13,11 +13,12 @@ import keras
 from keras import ops
 
 from keras_luong.compat import autocasting
+from keras_luong.layers.cell_states import CellStates
 from keras_luong.layers.cells import dropped
-from keras_luong.layers.decoder_cell import CellStates, DecoderCell
+from keras_luong.layers.decoder_cell import DecoderCell
 from keras_luong.layers.feeding import Feeding
+from keras_luong.layers.projection import Project, matmul
 from keras_luong.layers.recurrence import Mode, scan
-from keras_luong.layers.scores import Project, matmul
 from keras_luong.types import Tensor
 
 

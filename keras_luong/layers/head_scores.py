@@ -10,8 +10,9 @@ from typing import Any
 
 from keras import ops
 
+from keras_luong.layers.projection import Project, matmul
 from keras_luong.layers.quantization import Kernel, quantize_parts
-from keras_luong.layers.scores import Project, Score, matmul
+from keras_luong.layers.scores import Score
 from keras_luong.types import Shape, Tensor
 
 

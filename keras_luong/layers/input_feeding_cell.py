@@ -10,8 +10,8 @@ from typing import Any
 import keras
 
 from keras_luong.layers.attentional_output import AttentionalCell
+from keras_luong.layers.cell_states import CellStates
 from keras_luong.layers.cells import CellInput
-from keras_luong.layers.decoder_cell import CellStates
 from keras_luong.layers.recurrence import INFERENCE, Mode
 from keras_luong.layers.stacked_cell import StackedDecoderCell
 from keras_luong.types import Tensor

@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_size
-from keras_luong.layers.scores import Project, matmul
+from keras_luong.layers.projection import Project, matmul
 from keras_luong.layers.stacked_cell import StackedDecoderCell
 from keras_luong.types import Tensor
 

@@ -16,6 +16,7 @@ from keras_luong.layers.memory import Memory
 from keras_luong.layers.normalizers import masked_logits
 from keras_luong.layers.projection import Project
 from keras_luong.layers.scores import Score
+from keras_luong.layers.shifted import shifted
 from keras_luong.types import Tensor
 
 SOFT_MODES = ("recursive", "parallel")
@@ -53,21 +54,16 @@ def monotonic_weights(
         p_choose = p_choose * ops.cumsum(previous, axis=-1)
         return p_choose * ops.cast(ops.cumsum(p_choose, axis=-1) < 2, p_choose.dtype)
     # By logarithms: the product's own gradient divides by its factors.
-    factors = ops.clip(_before(1 - p_choose, 1.0), 1e-20, 1.0)
+    factors = ops.clip(1 - shifted(p_choose, 1), 1e-20, 1.0)
     passed = ops.exp(ops.cumsum(ops.log(factors), axis=-1))
     # A product too small to divide by would lose all of what comes after it.
     reached = ops.cumsum(previous / ops.clip(passed, 1e-10, 1.0), axis=-1)
     return p_choose * passed * reached
 
 
-def _before(x, first):
-    """Moves x one place to the right: each element's predecessor."""
-    return ops.concatenate([ops.full_like(x[..., :1], first), x[..., :-1]], axis=-1)
-
-
 def _recursive(p_choose, previous):
     """`q_j = (1 - p_{j-1}) q_{j-1} + previous_j`, `a_j = p_j q_j` (Eq. 9)."""
-    return p_choose * _linear_recurrence(_before(1 - p_choose, 0.0), previous)
+    return p_choose * _linear_recurrence(shifted(1 - p_choose, 1), previous)
 
 
 def _linear_recurrence(factors, terms):
@@ -79,8 +75,8 @@ def _linear_recurrence(factors, terms):
     """
 
     def double(step, factors, terms):
-        terms = terms + factors * _behind(terms, step)
-        return 2 * step, factors * _behind(factors, step), terms
+        terms = terms + factors * shifted(terms, step)
+        return 2 * step, factors * shifted(factors, step), terms
 
     size = terms.shape[-1]
     if size is None:
@@ -92,12 +88,6 @@ def _linear_recurrence(factors, terms):
     while step < size:
         step, factors, terms = double(step, factors, terms)
     return terms
-
-
-def _behind(x, step):
-    """What stands `step` places before each, 0 before the first."""
-    places = ops.arange(ops.shape(x)[-1]) - step
-    return ops.where(places >= 0, ops.take(x, ops.maximum(places, 0), axis=-1), 0.0)
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")

@@ -26,9 +26,11 @@ from keras_luong.layers.head_scores import (
 )
 from keras_luong.layers.memory import Memory
 from keras_luong.layers.normalizers import masked_logits
+from keras_luong.layers.projection import matmul
 from keras_luong.layers.quantization import Kernel
 from keras_luong.layers.recurrence import INFERENCE, Mode
-from keras_luong.layers.scores import Score, another, matmul
+from keras_luong.layers.score_modes import another
+from keras_luong.layers.scores import Score
 from keras_luong.types import Tensor
 
 

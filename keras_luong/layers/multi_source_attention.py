@@ -13,7 +13,8 @@ import keras
 from keras import ops
 
 from keras_luong.compat import serialize_shared
-from keras_luong.layers.attention import Memory
+from keras_luong.layers.memory import Memory
+from keras_luong.layers.nested import Nested
 from keras_luong.layers.recurrence import INFERENCE, Mode
 from keras_luong.layers.sources import check_count, count_of, is_several, state_lengths
 from keras_luong.types import Shape, Tensor
@@ -32,7 +33,7 @@ class Memories(NamedTuple):
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class MultiSourceAttention(keras.layers.Layer):
+class MultiSourceAttention(Nested, keras.layers.Layer):
     """One attention for each of several sources; their contexts are side by side.
 
     For instance two sentences that say the same in two languages (Zoph & Knight 2016's
@@ -68,6 +69,8 @@ class MultiSourceAttention(keras.layers.Layer):
         >>> tuple(decoder(np.random.rand(2, 4, 3), [german, french]).shape)
         (2, 4, 8)
     """
+
+    _nested: tuple[str, ...] = ("attentions",)
 
     def __init__(self, attentions: Sequence[Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -188,14 +191,6 @@ class MultiSourceAttention(keras.layers.Layer):
         """The constructor's arguments."""
         attentions = [serialize_shared(one) for one in self.attentions]
         return {**super().get_config(), "attentions": attentions}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> MultiSourceAttention:
-        """Rebuilds the attentions."""
-        attentions = [
-            keras.saving.deserialize_keras_object(one) for one in config["attentions"]
-        ]
-        return cls(**{**config, "attentions": attentions})
 
 
 def _check_given(value):

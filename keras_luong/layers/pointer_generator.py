@@ -13,7 +13,7 @@ from keras import ops
 
 from keras_luong.checks import check_axes, check_size
 from keras_luong.compat import UncastLayer, get_keras_mask
-from keras_luong.layers.attention import arguments_of
+from keras_luong.layers.attention_call import arguments_of
 from keras_luong.layers.normalizers import weights_dtype
 from keras_luong.layers.projection import matmul
 from keras_luong.layers.quantization import weight_config

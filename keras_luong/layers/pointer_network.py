@@ -14,11 +14,13 @@ from keras import ops
 
 from keras_luong.checks import check_axes
 from keras_luong.compat import UncastLayer, serialize_shared
-from keras_luong.layers.attention import LuongAttention, arguments_of
+from keras_luong.layers.attention import LuongAttention
+from keras_luong.layers.attention_call import arguments_of
 from keras_luong.layers.decoder import InputFeedingDecoder
 from keras_luong.layers.decoder_cell import DecoderCell
 from keras_luong.layers.local_attention import LocalAttention
 from keras_luong.layers.memory import Memory, mask_of
+from keras_luong.layers.nested import Nested
 from keras_luong.layers.normalizers import masked_softmax
 from keras_luong.types import Shape, Tensor
 
@@ -38,7 +40,7 @@ class PointerMemory(NamedTuple):
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class PointerNetwork(UncastLayer):
+class PointerNetwork(Nested, UncastLayer):
     """A decoder that points at its source (Vinyals, Fortunato & Jaitly 2015).
 
     `u_t(s) = vᵀ tanh(W_1 e_s + W_2 d_t)`, `p(C_t) = softmax_s u_t` (arXiv:1506.03134,
@@ -106,6 +108,8 @@ class PointerNetwork(UncastLayer):
         ...     2, max_length=6, no_repeat_ngram=1, bos_id=0, eos_id=0, pad_id=0)
         >>> positions = kl.generate(model, numbers, search).ids[:, 0] - 1
     """
+
+    _nested: tuple[str, ...] = ("cell", "attention")
 
     def __init__(
         self, cell: DecoderCell, attention: LuongAttention | None = None, **kwargs: Any
@@ -272,15 +276,6 @@ class PointerNetwork(UncastLayer):
             "cell": serialize_shared(self.cell),
             "attention": serialize_shared(self.attention),
         }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> PointerNetwork:
-        """Rebuilds the layer, its cell and its attention."""
-        parts = {
-            name: keras.saving.deserialize_keras_object(config[name])
-            for name in ("cell", "attention")
-        }
-        return cls(**{**config, **parts})
 
 
 def _rows(x, ids):

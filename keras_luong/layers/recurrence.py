@@ -20,7 +20,7 @@ from keras import ops
 
 from keras_luong.checks import check_flag, check_rate, check_size
 from keras_luong.layers import cells, cudnn
-from keras_luong.layers.scores import Project, matmul
+from keras_luong.layers.projection import Project, matmul
 from keras_luong.types import Tensor
 
 

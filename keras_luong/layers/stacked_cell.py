@@ -10,10 +10,11 @@ from typing import Any
 
 import keras
 
+from keras_luong.layers.cell_states import CellStates
 from keras_luong.layers.cells import CellInput, States, dropped
-from keras_luong.layers.decoder_cell import CellStates, DecoderCell
+from keras_luong.layers.decoder_cell import DecoderCell
+from keras_luong.layers.projection import Project, matmul
 from keras_luong.layers.recurrence import Mode, Noise, RecurrentLayers
-from keras_luong.layers.scores import Project, matmul
 from keras_luong.types import Shape, Tensor
 
 

@@ -19,7 +19,7 @@ from keras_luong.layers.cells import (
     LayerNormLSTMCell,
     States,
 )
-from keras_luong.layers.scores import Project
+from keras_luong.layers.projection import Project
 from keras_luong.types import Shape, Tensor
 
 #: Cells whose equations `keras_luong.layers.cells` has too.

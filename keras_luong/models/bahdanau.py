@@ -9,8 +9,9 @@ from typing import Any
 
 import keras
 
+from keras_luong.layers.cell_states import CellStates
 from keras_luong.layers.cells import CellInput
-from keras_luong.layers.decoder_cell import CellStates, DecoderCell
+from keras_luong.layers.decoder_cell import DecoderCell
 from keras_luong.layers.maxout_cell import MaxoutCell, maxout
 from keras_luong.layers.recurrence import INFERENCE, Mode
 from keras_luong.models.seq2seq import (

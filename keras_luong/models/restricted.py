@@ -9,7 +9,7 @@ from typing import Any
 
 from keras import ops
 
-from keras_luong.layers.scores import matmul
+from keras_luong.layers.projection import matmul
 from keras_luong.types import Tensor
 
 

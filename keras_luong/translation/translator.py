@@ -19,6 +19,7 @@ from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.forced import force
 from keras_luong.decoding.generation import SequenceGenerator
 from keras_luong.decoding.hypotheses import Hypotheses
+from keras_luong.decoding.retraced import retraced
 from keras_luong.decoding.special_tokens import SpecialTokens
 from keras_luong.decoding.stepping import (
     Search,
@@ -137,7 +138,7 @@ class Translator:
             max_source_length = self.max_source_length
         return Translator(self.model, self.tokenizers, other, max_source_length)
 
-    @tf.function(input_signature=[TEXT], autograph=False)
+    @retraced(TEXT)
     def serve(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """Translates a batch in the graph, as an exported model does.
 
@@ -199,7 +200,8 @@ class Translator:
             ValueError: If `batch_size` is below 1, or the number of prefixes is not
                 that of the texts.
         """
-        sides, translate = {"texts": texts}, self.explain
+        sides = {"texts": texts}
+        translate: Callable[..., dict[str, tf.Tensor]] = self.explain
         if prefixes is not None:
             sides, translate = {**sides, "prefixes": prefixes}, self._explain_prefixed
         cut: Counter[str] = Counter()
@@ -365,7 +367,7 @@ class Translator:
     def _read(self, text: tf.Tensor) -> Source:
         return read_text(text, self.source_tokenizer, self.max_source_length)
 
-    @tf.function(input_signature=[TEXT], autograph=False)
+    @retraced(TEXT)
     def explain(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """Translates a batch in the graph; see `keras_luong.translation.graph.answers`.
 
@@ -375,7 +377,7 @@ class Translator:
         source = self._read(text)
         return self._explained(source, self.find(source.ids), self._n_best)
 
-    @tf.function(input_signature=[TEXT, TEXT], autograph=False)
+    @retraced(TEXT, TEXT)
     def _explain_prefixed(
         self, text: tf.Tensor, prefix: tf.Tensor
     ) -> dict[str, tf.Tensor]:
@@ -386,7 +388,7 @@ class Translator:
         found = search(self.model, source.ids, prefix)
         return self._explained(source, found, self._n_best)
 
-    @tf.function(input_signature=[TEXT, TEXT], autograph=False)
+    @retraced(TEXT, TEXT)
     def forced(self, text: tf.Tensor, target: tf.Tensor) -> dict[str, tf.Tensor]:
         """Scores given translations of a batch in the graph, as `score` does.
 
