@@ -282,3 +282,35 @@ def test_a_translation_is_one_line():
     translation = SimpleNamespace(text="A\u2028 B", score=-1.0)
     asked = options("translate", "x", "--scores")
     assert list(translate.columns(translation, asked)) == ["A  B", "-1.0000"]
+
+
+def test_what_translations_must_contain(path, tmp_path, capfd):
+    given, out = tmp_path / "in.txt", tmp_path / "out.txt"
+    given.write_text("a b\nb\n\nd d\n")
+    lines, terms = tmp_path / "must.tsv", tmp_path / "terms.tsv"
+    lines.write_text("E D\tC\n\nA\nA\n")
+    terms.write_text("b\tE E\nd\tA\n")
+    words = ("--input", given, "--output", out, "--window", "2")
+    run("translate", path, *words, "--constraints", lines, "--terms", terms)
+    first, second, third, fourth = out.read_text().split("\n")[:-1]
+    assert "E D" in first and "C" in first and "E E" in first
+    assert "E E" in second and third == "" and "A" in fourth
+    assert "the translation of line 3 lacks 'A'" in capfd.readouterr().err
+    lines.write_text("A\n")
+    with pytest.raises(ValueError, match="must.tsv must have a line for each.*1 .* 4"):
+        run("translate", path, *words, "--constraints", lines)
+    terms.write_text("b\tZ\n")
+    with pytest.raises(ValueError, match="phrase 'Z'"):
+        run("translate", path, *words, "--terms", terms)
+    with pytest.raises(FileNotFoundError, match="none.tsv"):
+        run("translate", path, *words, "--constraints", tmp_path / "none.tsv")
+
+
+@pytest.mark.parametrize("content", [b"A\n", b"A\nA\nA\n"])
+def test_constraints_of_another_length_than_standard_input(
+    path, tmp_path, capfdbinary, monkeypatch, content
+):
+    must = tmp_path / "must.tsv"
+    must.write_bytes(content)
+    with pytest.raises(ValueError, match="one of `constraints` for each text"):
+        translated(path, capfdbinary, monkeypatch, b"a\nb\n", "--constraints", must)

@@ -172,6 +172,17 @@ def test_normalization(tmp_path):
 
 
 @pytest.mark.slow
+def test_constraints(tmp_path):
+    path = written_run(tmp_path / "run", word_translator()).path
+    (tmp_path / "a.en").write_text("the dog\nthe cat\n")
+    (tmp_path / "a.de").write_text("der Hund ist\nist der\n")
+    test = ["--test", tmp_path / "a.en", tmp_path / "a.de", "--beam_widths", 3]
+    *_, line = run("benchmarks/constraints.py", path, *test).splitlines()
+    met, wanted = re.search(r"\| (\d) of (\d) \|", line).groups()
+    assert met == wanted
+
+
+@pytest.mark.slow
 def test_scaling():
     size = ["--shape", "2,3,4,20,5,6,1", "--steps", 2, "--doubled", "BV"]
     *_, rows, values = run("benchmarks/scaling.py", *size).splitlines()

@@ -395,6 +395,62 @@ def test_a_translation_begins_as_it_must():
         translator.translate(["one"], prefixes=[])
 
 
+MUST = BeamSearch(4, n_best=2, max_length=7)
+
+
+def test_a_translation_has_the_phrases_that_it_must():
+    texts, must = ["one two", "", "three"], [["vier", "zwei  eins"], ["vier"], []]
+    with pytest.warns(UserWarning, match="1 of 3 translations lack"):
+        found = make(MUST).translate(texts, constraints=must, n_best=True)
+    for t in found[0]:
+        assert "vier" in t.tokens and "zwei eins" in t.text and t.unmet == ()
+    assert [(t.text, t.unmet) for t in found[1]] == [("", ("vier",))]
+    free = make(MUST).translate(["three"], n_best=True)
+    assert texts_of(found[2]) == texts_of(free[0])
+    (t,) = make(MUST).stream(iter(["one"]), constraints=iter([("vier", "vier")]))
+    assert t.text.split().count("vier") == 2
+    (t,) = make(MUST).translate(["one"], prefixes=["drei"], constraints=[["vier"]])
+    assert t.text.startswith("drei") and "vier" in t.tokens
+
+
+def test_what_finds_no_room_is_named():
+    must = ["vier drei zwei eins vier", "eins eins eins"]
+    with pytest.warns(UserWarning, match="1 of 1 translations lack"):
+        (t,) = make(MUST).translate(["one"], constraints=[must])
+    assert t.unmet in [(must[0],), (must[1],)]
+
+
+@pytest.mark.parametrize(
+    ("constraints", "error", "message"),
+    [
+        ([["vier fünf"]], ValueError, "phrase 'vier fünf'.*does not know all"),
+        ([[" "]], ValueError, "must have a word. Received: ' '"),
+        (["vier"], TypeError, r"'vier' at place 0; write \[phrase\]"),
+        ("vier", TypeError, "list of phrases for each text"),
+        ([[4]], TypeError, "must be a str. Received: 4"),
+        ([], ValueError, "one of `constraints` for each text"),
+    ],
+)
+def test_wrong_constraints(constraints, error, message):
+    with pytest.raises(error, match=message):
+        make(MUST).translate(["one"], constraints=constraints)
+
+
+def test_constraints_need_a_beam_search():
+    with pytest.raises(TypeError, match="Only a BeamSearch.*GreedySearch"):
+        make(GreedySearch(50)).translate(["one"], constraints=[["vier"]])
+
+
+def test_a_piece_that_goes_on_makes_another_word():
+    sentences = ["Hund Hunde Hundert, ein Hund. Hunde"] * 3
+    tokenizer = SentencePieceTokenizer.train(sentences, vocab_size=20)
+    pieces = dict(zip(tokenizer.vocabulary, tokenizer.inner.tolist(), strict=True))
+    for piece, inner in pieces.items():
+        assert inner == piece[0].isalpha(), piece
+    assert {False, True} == {*pieces.values()}
+    assert WordTokenizer(["a"]).inner is None
+
+
 def test_with_another_search():
     translator = make(BeamSearch(3, length_penalty=0.6), max_source_length=5)
     wide = translator.with_search(beam_width=4, n_best=2, max_source_length=7)

@@ -129,6 +129,10 @@ class TranslateOptions(SearchOptions, RunOptions):
     Args:
         input: File to translate, plain or gzip; standard input by default.
         output: File to write, gzip if its name ends in .gz; standard output by default.
+        constraints: File of what each line's translation must contain: phrases with
+            tabs between them, or an empty line.
+        terms: File of lines "source term TAB target term": where a line has the one,
+            its translation must contain the other.
         n_best: Translations of each line; several are written as "number |||
             translation ||| score".
         scores: Whether scores are written too.
@@ -141,6 +145,8 @@ class TranslateOptions(SearchOptions, RunOptions):
 
     input: Path | None = None
     output: Path | None = None
+    constraints: Path | None = None
+    terms: Path | None = None
     n_best: int = 1
     scores: bool = False
     alignments: bool = False

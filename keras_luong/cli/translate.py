@@ -19,6 +19,7 @@ import numpy as np
 from keras_luong.checks import check_file
 from keras_luong.cli.alignments import word_links
 from keras_luong.cli.commands import TranslateOptions
+from keras_luong.cli.constraints import Required, tell_unmet
 from keras_luong.cli.translators import load_translator
 from keras_luong.evaluation.plots import check_matplotlib, save_attention
 from keras_luong.files import (
@@ -36,14 +37,15 @@ from keras_luong.translation.translator import Translator
 def run(options: TranslateOptions) -> None:
     """Translates what the command line says."""
     source = options.input or _standard("input").buffer
-    check_output(options.output, options.input)
+    check_output(options.output, options.input, options.constraints, options.terms)
     translator = load_translator(options).with_search(n_best=options.n_best)
     if options.pictures is not None:
         _check_pictures(translator, options.pictures)
     elif options.pieces:
         raise ValueError("--pieces is about pictures, and needs --pictures FOLDER")
+    required = Required(options, translator)
     with opened_output(options.output) as out:
-        _write(translator, read_raw_lines(source), out, options)
+        _write(translator, read_raw_lines(source), required, out, options)
 
 
 def check_output(output: Path | None, *inputs: Path | None) -> None:
@@ -89,13 +91,20 @@ def _standard(name: str) -> TextIO:
 def _write(
     translator: Translator,
     lines: Iterator[bytes],
+    required: Required,
     out: IO[bytes],
     options: TranslateOptions,
 ) -> None:
     """Translates line after line."""
     sizes = options.batch_size, options.window
     lines, again = itertools.tee(lines)  # which are as far apart as the window
-    translations = translator.stream(lines, *sizes, n_best=True)
+    constraints = None
+    if required:
+        lines, texts = itertools.tee(lines)
+        constraints = required.of(texts)
+    translations = translator.stream(
+        lines, *sizes, n_best=True, constraints=constraints
+    )
     total = None
     if options.input is not None and options.input.is_file():  # no pipe
         total = count_lines(options.input)
@@ -104,6 +113,7 @@ def _write(
     damaged = 0
     for number, (hypotheses, line) in enumerate(pairs):
         damaged += not is_utf8(line)
+        tell_unmet(hypotheses[0], number + 1)
         for hypothesis in hypotheses:
             fields = list(columns(hypothesis, options))
             if options.alignments:

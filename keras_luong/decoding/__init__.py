@@ -6,6 +6,7 @@ from keras_luong.decoding.forced import force
 from keras_luong.decoding.generation import SequenceGenerator, generate
 from keras_luong.decoding.greedy import GreedySearch
 from keras_luong.decoding.hypotheses import Hypotheses
+from keras_luong.decoding.lexical import Constraints
 from keras_luong.decoding.penalties import (
     AverageLengthPenalty,
     CoveragePenalty,
@@ -23,6 +24,7 @@ from keras_luong.decoding.stepping import Search, StepModel
 __all__ = [
     "AverageLengthPenalty",
     "BeamSearch",
+    "Constraints",
     "CoveragePenalty",
     "Ensemble",
     "GNMTCoveragePenalty",

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_luong.config.fields import NotNegative
+from keras_luong.decoding import lexical
 from keras_luong.decoding.cast_once import cast_once
 from keras_luong.decoding.constraints import (
     constrained,
@@ -184,6 +185,7 @@ class BeamSearch(SpecialTokens):
         model: StepModel,
         source: Source,
         prefix_ids: tf.Tensor | None = None,
+        constraints: lexical.Constraints | None = None,
     ) -> Hypotheses:
         """Finds the `n_best` hypotheses of each sentence.
 
@@ -194,22 +196,26 @@ class BeamSearch(SpecialTokens):
             prefix_ids: int32 [B, P], how each sentence's hypotheses must begin,
                 right-padded with `pad_id`; or None. A prefix may hold what is
                 forbidden, and the maximum length is at least one token beyond it.
+            constraints: `Constraints`, the phrases that each sentence's hypotheses must
+                contain; or None. A hypothesis ends only when it has all of them; see
+                `keras_luong.decoding.lexical`. If none has them at the maximum length,
+                those that lack the fewest are returned. What is forbidden stays so.
 
         Raises:
             TypeError: If there is a shortlist and the model can't be restricted to it.
-            ValueError: If the source or the prefixes have the wrong shape; if the
-                maximum length needs a source of ids, a coverage penalty attention, or
-                the end token a larger vocabulary.
+            ValueError: If the source, the prefixes or the constraints have the wrong
+                shape; if the maximum length needs a source of ids, a coverage penalty
+                attention, or the end token a larger vocabulary.
         """
         source = check_source(source)
         if self.compact and known_count_of(source) == 1:  # there is nothing to compact
             search = dataclasses.replace(self, compact=False)
-            return search(model, source, prefix_ids)
+            return search(model, source, prefix_ids, constraints)
         if prefix_ids is None:
             prefix_ids = tf.zeros([count_of(source), 0], tf.int32)
         prefix_ids = check_target_ids("prefix_ids", prefix_ids, source)
         with cast_once(model):
-            return self._search(model, source, prefix_ids)
+            return self._search(model, source, prefix_ids, constraints)
 
     def with_spares(self) -> BeamSearch:
         """Returns a search that keeps as many hypotheses as its beam has.
@@ -222,16 +228,18 @@ class BeamSearch(SpecialTokens):
             return self
         return dataclasses.replace(self, n_best=self.beam_width)
 
-    def _search(self, model, source, prefix_ids):
+    def _search(self, model, source, prefix_ids, constraints):
         self.check_begin(vocab_size_of(model, "target"))
+        phrases, inner = lexical.phrases_of(constraints, source, self.pad_id)
         ids = None
         if self.shortlist is not None:
-            ids, model = self.shortlist.restrict(model, source, prefix_ids)
+            given = [prefix_ids, *map(lexical.tokens_of, phrases)]
+            ids, model = self.shortlist.restrict(model, source, tf.concat(given, 1))
         memory, state = model.encode(source)
         limits = longest(self, source, prefix_ids)
         least = shortest(self, source, limits)
         rows = tf.range(count_of(source))
-        sentences = Sentences(rows, limits, least, prefix_ids, [], memory)
+        sentences = Sentences(rows, limits, least, prefix_ids, phrases, [], memory)
         start = self._start(sentences, state)
         step, (logits, _, weights) = self._step(model, start)
         if ids is None:
@@ -240,7 +248,7 @@ class BeamSearch(SpecialTokens):
         words = words_of(logits, self._never, ids)
 
         def body(now):
-            after = self._extend(now, step(now), words)
+            after = self._extend(now, step(now), words, inner)
             beams = keep_shapes(after.beams, now.beams)
             ended = keep_shapes(after.ended, now.ended)
             after = after._replace(beams=beams, ended=ended)
@@ -279,10 +287,10 @@ class BeamSearch(SpecialTokens):
 
         return step_all, like
 
-    def _extend(self, now, said, words):
+    def _extend(self, now, said, words, inner):
         """Extends every open hypothesis by one token, by what the model said."""
         logits, state, weights = said
-        log_probs, parents, tokens = self._choose(now, logits, words)
+        log_probs, parents, tokens = self._choose(now, logits, words, inner)
         written = [
             tf.where(tf.range(tf.shape(x)[2]) == now.time, tokens[..., None], x)
             for x in follow(now.beams.written, parents)
@@ -290,7 +298,11 @@ class BeamSearch(SpecialTokens):
         state, coverage, weights = follow((state, now.beams.coverage, weights), parents)
         pairs = zip(coverage, weights, strict=False)
         coverage = [c + flat_positions(w) for c, w in pairs]
-        beams = Beams(tokens, log_probs, state, coverage, written)
+        progress = [
+            lexical.advance(phrases, follow(x, parents), tokens, inner)
+            for phrases, x in _followed(now.sentences, now.beams)
+        ]
+        beams = Beams(tokens, log_probs, state, coverage, written, progress)
         chosen = History(Written(tokens, log_probs, weights), parents)
         places = now.places if self.compact else None
         history = record(now.history, now.time, chosen, places)
@@ -306,7 +318,8 @@ class BeamSearch(SpecialTokens):
         nothing = tf.fill([count, self.beam_width], IMPOSSIBLE)
         log_probs = tf.concat([tf.zeros([count, 1]), nothing[:, 1:]], axis=1)
         state = repeated(state, self.beam_width)
-        beams = Beams(tokens, log_probs, state, coverage=[], written=[])
+        progress = [lexical.start(x, self.beam_width) for x in sentences.phrases]
+        beams = Beams(tokens, log_probs, state, [], [], progress)
         # There are at least as many beams as hypotheses to keep.
         pool = Pool(nothing[:, : self.n_best], tf.zeros_like(tokens)[:, : self.n_best])
         ended = Ended(pool, nothing, [])
@@ -342,13 +355,14 @@ class BeamSearch(SpecialTokens):
     def _coverage_penalty(self) -> CoveragePenalty | None:
         return coverage_penalty_of(self.coverage_penalty)
 
-    def _choose(self, now, logits, words):
+    def _choose(self, now, logits, words, inner):
         """Finds the best extensions of a sentence's hypotheses.
 
         Args:
             now: The state before this step.
             logits: [A, K, V], or [A, K, M] of the shortlisted words.
             words: What `words_of` returned.
+            inner: As of `Constraints`.
 
         Returns:
             The extended hypotheses' log-probabilities [A, K], -inf for impossible ones,
@@ -363,12 +377,18 @@ class BeamSearch(SpecialTokens):
         masks, forced = self._masks(now, logits, ids), None
         if now.sentences.prefix.shape[1] != 0:  # it may hold what is banned
             forced = forced_tokens(now.sentences.prefix, now.time, self.pad_id)
+        if forced is not None or now.sentences.phrases:
             masks, banned = [*masks, banned], None
         allowed = constrained(logits, masks, forced, self.pad_id, ids)
-        log_probs, parents, tokens = best_extensions(allowed, offsets, banned)
+        best = best_extensions(allowed, offsets, banned)
         if self.shortlist is not None:
-            tokens = tf.gather(ids, tokens)
-        return log_probs, parents, tokens
+            best = *best[:2], tf.gather(ids, best[2])
+        listed = None if self.shortlist is None else ids
+        for phrases, progress in _followed(now.sentences, now.beams):
+            best = lexical.allocated(
+                best, allowed, offsets, phrases, progress, inner, listed
+            )
+        return best
 
     @property
     def _never(self) -> set[int]:
@@ -380,6 +400,9 @@ class BeamSearch(SpecialTokens):
         for least in now.sentences.least:
             early = now.time + 1 < least
             masks.append(early[..., None] & (ids == self.eos_id))
+        for follows in _followed(now.sentences, now.beams):
+            lacking = tf.reduce_any(lexical.unmet(*follows), axis=2, keepdims=True)
+            masks.append(lacking & (ids == self.eos_id))
         for written in now.beams.written:
             size = logits.shape[2] or tf.shape(logits)[2]
             if self.shortlist is not None:
@@ -408,9 +431,13 @@ class BeamSearch(SpecialTokens):
         others = Pool(self._scores(finished, length, bonus), places)
         pool = offer(now.ended.pool, others)
         at_limit = length == limits
+        last = unfinished
+        for follows in _followed(now.sentences, beams):
+            found = pool.scores[:, :1] > IMPOSSIBLE
+            last = lexical.nearest(last, lexical.unmet(*follows), found)
         cut, bonus = tf.nest.map_structure(
             lambda x, before: tf.where(at_limit, x, before),
-            (unfinished, bonus),
+            (last, bonus),
             (now.ended.cut, now.ended.bonus),
         )
         beams = beams._replace(log_probs=unfinished)
@@ -444,3 +471,8 @@ class BeamSearch(SpecialTokens):
             return scores
         # In TFLite -inf becomes the lowest finite number, which a penalty may divide.
         return tf.where(log_probs > IMPOSSIBLE, sum(bonus, scores), IMPOSSIBLE)
+
+
+def _followed(sentences, beams):
+    """Pairs of the phrases that must occur and the hypotheses' progress; or nothing."""
+    return zip(sentences.phrases, beams.progress, strict=True)

@@ -50,12 +50,13 @@ def best_extensions(
     return _of_all(logits, offsets, banned)
 
 
-def _sums(logits, offsets):
+def summed(logits: tf.Tensor, offsets: tf.Tensor) -> tf.Tensor:
+    """Returns `offsets + logits`, -inf where the offset is, whatever the logits."""
     return tf.where(offsets > IMPOSSIBLE, logits + offsets, IMPOSSIBLE)
 
 
 def _of_all(logits, offsets, banned):
-    sums = _sums(logits, offsets)
+    sums = summed(logits, offsets)
     if banned is not None:
         sums = tf.where(banned, IMPOSSIBLE, sums)
     width, vocab_size = sums.shape[1:]
@@ -74,13 +75,13 @@ def _of_groups(logits, offsets, banned, size, count):
         logits = tf.pad(logits, rest, constant_values=IMPOSSIBLE)
     in_beam = (vocab_size + missing) // size
     groups = tf.reshape(logits, [-1, width, in_beam, size])
-    highest = _sums(tf.reduce_max(groups, axis=-1), offsets)
+    highest = summed(tf.reduce_max(groups, axis=-1), offsets)
     highest = tf.reshape(highest, [-1, width * in_beam])
     # In their order, so that of equal sums the first is found.
     chosen = -tf.math.top_k(-tf.math.top_k(highest, count).indices, count).values
     groups = tf.reshape(groups, [-1, width * in_beam, size])
     beams, within = chosen // in_beam, chosen % in_beam
-    sums = _sums(
+    sums = summed(
         tf.gather(groups, chosen, batch_dims=1), tf.gather(offsets, beams, batch_dims=1)
     )
     # Not -inf to add: LiteRT's converter would store such a table in int8.

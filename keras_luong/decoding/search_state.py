@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from keras_luong.decoding.hypotheses import IMPOSSIBLE
+from keras_luong.decoding.lexical import Phrases, Progress
 from keras_luong.decoding.pool import Pool
 
 SHRINK_BELOW = 0.75  # decided sentences leave if the share of the others is below
@@ -23,6 +24,7 @@ class Sentences(NamedTuple):
     limits: tf.Tensor  # [A, 1] maximum lengths of their hypotheses
     least: list[tf.Tensor]  # [A, 1] minimum lengths, each of which applies
     prefix: tf.Tensor  # [A, P] their required first tokens
+    phrases: list[Phrases]  # what must occur in them; [] if nothing must
     mask: list[tf.Tensor]  # [A, S] source words; [] if no penalty needs it
     memory: Any  # nest of [A, ...]
 
@@ -35,6 +37,7 @@ class Beams(NamedTuple):
     state: Any  # nest of [A, K, ...]
     coverage: list[tf.Tensor]  # [A, K, S] attention so far; [] if no penalty needs it
     written: list[tf.Tensor]  # [A, K, T] tokens so far; [] if no constraint needs them
+    progress: list[Progress]  # [A, K, ...] with the phrases; [] if there are none
 
 
 class Ended(NamedTuple):

@@ -5,6 +5,7 @@ from keras_luong.text.corpus import Corpus
 from keras_luong.text.find_corpus import load_corpus
 from keras_luong.text.phrases import PhraseCorpus
 from keras_luong.text.sentencepiece_tokenizer import SentencePieceTokenizer
+from keras_luong.text.terminology import Terminology
 from keras_luong.text.text_files import TextFiles
 from keras_luong.text.tfds_corpus import TfdsCorpus
 from keras_luong.text.tokenizer import Tokenizer
@@ -15,6 +16,7 @@ __all__ = [
     "Corpus",
     "PhraseCorpus",
     "SentencePieceTokenizer",
+    "Terminology",
     "TextFiles",
     "TfdsCorpus",
     "Tokenizer",

@@ -10,6 +10,7 @@ import hashlib
 import io
 import re
 import threading
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -156,6 +157,12 @@ class SentencePieceTokenizer(VocabularyTokenizer):
     def vocabulary(self) -> list[str]:
         """All pieces, in the order of their ids."""
         return [self._processor.id_to_piece(i) for i in range(self.vocab_size)]
+
+    @property
+    def inner(self) -> np.ndarray:
+        """Which pieces go on with a word, bool [V]: those that begin with a letter."""
+        first = [piece[:1] for piece in self.vocabulary]
+        return np.array([unicodedata.category(x)[0] in "LMN" for x in first])
 
     @property
     def normalization(self) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+import numpy as np
 import tensorflow as tf
 
 from keras_luong.checks import check_file, check_size
@@ -75,6 +76,11 @@ class VocabularyTokenizer(tf.Module, abc.ABC):
     kind: str
     suffix: str
     vocab_size: int
+
+    @property
+    def inner(self) -> np.ndarray | None:
+        """Which tokens go on with a word, bool [V]; None if each begins one."""
+        return None
 
     def decode(self, ids: tf.Tensor) -> tf.Tensor:
         """Turns ids [..., T] into strings [...].

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from keras_luong.decoding.hypotheses import IMPOSSIBLE, Hypotheses
+from keras_luong.decoding.lexical import Constraints, unmet_by
 from keras_luong.decoding.sources import token_counts
 from keras_luong.decoding.stepping import follow
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID
@@ -83,6 +84,7 @@ def answers(
     source_tokenizer: Tokenizer,
     target_tokenizer: Tokenizer,
     n_best: int | None = None,
+    constraints: Constraints | None = None,
 ) -> dict[str, tf.Tensor]:
     """Returns the fields of a batch's `Translation`s as padded tensors.
 
@@ -93,6 +95,8 @@ def answers(
         target_tokenizer: The tokenizer of the hypotheses.
         n_best: How many of a sentence's hypotheses are kept, no two of them with the
             same text. None keeps all of them as they are.
+        constraints: The phrases that they were to contain: "unmet" says which they do
+            not. None for none.
 
     Returns:
         Name → tensor [B, N, ...], or [B, ...] for fields that all hypotheses share. An
@@ -104,7 +108,12 @@ def answers(
     if n_best is not None:
         hypotheses, text = _distinct(hypotheses, text, n_best)
     first = tf.range(tf.shape(text)[1]) == 0
+    unmet = {}
+    if constraints is not None:
+        ids = tf.where(source.empty[:, None, None], PAD_ID, hypotheses.ids)
+        unmet["unmet"] = unmet_by(constraints, ids, PAD_ID)
     return {
+        **unmet,
         "text": tf.where(empty, "", text),
         "score": tf.where(empty, tf.where(first, 0.0, IMPOSSIBLE), hypotheses.scores),
         "tokens": target_tokenizer.pieces(hypotheses.ids),

@@ -20,6 +20,8 @@ class Translation(NamedTuple):
         truncated: Whether the source, or the target of `score`, was too long and only
             its beginning was read.
         log_probs: float32 [len(tokens)], the model's log-probability of each token.
+        unmet: The phrases that it should contain and does not, as no translation with
+            all of them was found within the maximum length.
 
     Example:
         >>> [translation] = kl.load("runs/mine").translate(["the dog"])
@@ -36,3 +38,4 @@ class Translation(NamedTuple):
     alignment: np.ndarray
     truncated: bool
     log_probs: np.ndarray
+    unmet: tuple[str, ...] = ()

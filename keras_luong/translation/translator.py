@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
 from keras_luong.checks import check_size
@@ -31,6 +32,12 @@ from keras_luong.progress import Progress
 from keras_luong.special_ids import PAD_ID
 from keras_luong.text.tokenizer import Tokenizer
 from keras_luong.text.tokenizer_pair import TokenizerPair
+from keras_luong.translation.constraints import (
+    PhraseLists,
+    check_lines,
+    phrase_lines,
+    read_phrases,
+)
 from keras_luong.translation.graph import Source, answers, read_text
 from keras_luong.translation.translation import Translation
 
@@ -177,6 +184,7 @@ class Translator:
         progress: bool = False,
         n_best: bool = False,
         prefixes: Texts | None = None,
+        constraints: PhraseLists | None = None,
     ) -> list[Any]:
         """Translates texts, in batches of similar length.
 
@@ -190,20 +198,30 @@ class Translator:
                 have different texts.
             prefixes: The beginning of each translation, "" for any; needs a search that
                 takes prefixes, such as `BeamSearch`.
+            constraints: For each text, the phrases that its translation must contain, a
+                list of strings; needs a `BeamSearch`. A phrase's words must follow one
+                another as they are; one that is given twice must occur twice.
 
         Returns:
             One `Translation` per text, in the order of the texts; with `n_best`, one
-            list of them per text. Warns once if some texts were truncated.
+            list of them per text. Warns once if some texts were truncated, or phrases
+            found no room within the maximum length: the translation's `unmet` names
+            them.
 
         Raises:
-            TypeError: If `texts` is a single string, or holds anything but strings.
-            ValueError: If `batch_size` is below 1, or the number of prefixes is not
-                that of the texts.
+            TypeError: If `texts` is a single string, or holds anything but strings, or
+                the search takes no constraints.
+            ValueError: If `batch_size` is below 1, or the number of prefixes or of
+                lists of phrases is not that of the texts; or if the target tokenizer
+                cannot write a phrase.
+
+        Example:
+            >>> translator = kl.load("runs/mine")
+            >>> found = translator.translate(["the dog"], constraints=[["Hund"]])
+            >>> "Hund" in found[0].text.split()
+            True
         """
-        sides = {"texts": texts}
-        translate: Callable[..., dict[str, tf.Tensor]] = self.explain
-        if prefixes is not None:
-            sides, translate = {**sides, "prefixes": prefixes}, self._explain_prefixed
+        sides, translate = self._sides_of(texts, prefixes, constraints)
         cut: Counter[str] = Counter()
         found = self._in_batches(translate, sides, batch_size, progress, cut)
         self._warn(cut, len(found))
@@ -215,6 +233,7 @@ class Translator:
         batch_size: int = 32,
         window: int = 1024,
         n_best: bool = False,
+        constraints: PhraseLists | None = None,
     ) -> Iterator[Any]:
         """Translates texts as they come, in bounded memory.
 
@@ -224,14 +243,17 @@ class Translator:
             window: How many are read ahead and sorted by length. A larger window is
                 faster, but the first result comes later.
             n_best: As for `translate`.
+            constraints: As for `translate`; any iterable of lists, however long.
 
         Yields:
             The results of `translate`, one by one, in the order of the texts. Warns at
             the end, once, if some texts were truncated.
 
         Raises:
-            TypeError: If `texts` is a single string, or holds anything but strings.
-            ValueError: If `batch_size` or `window` is below 1.
+            TypeError: If `texts` is a single string, or holds anything but strings, or
+                the search takes no constraints.
+            ValueError: If `batch_size` or `window` is below 1, or the constraints are
+                not as `translate` needs them.
 
         Example:
             >>> translator = kl.load("runs/mine")
@@ -240,7 +262,8 @@ class Translator:
             ...         print(type(translation.text))
             <class 'str'>
         """
-        found = self._in_windows(self.explain, {"texts": texts}, batch_size, window)
+        sides, translate = self._sides_of(texts, None, constraints)
+        found = self._in_windows(translate, sides, batch_size, window)
         yield from found if n_best else (hypotheses[0] for hypotheses in found)
 
     def score(
@@ -298,6 +321,23 @@ class Translator:
         for hypotheses in self._in_windows(self.forced, sides, batch_size, window):
             yield hypotheses[0]
 
+    def _sides_of(
+        self, texts: Texts, prefixes: Texts | None, constraints: PhraseLists | None
+    ) -> tuple[dict[str, Texts], Callable[..., dict[str, tf.Tensor]]]:
+        """Returns what there is of each text, and what translates batches of it."""
+        given = {"prefixes": prefixes} if prefixes is not None else {}
+        if constraints is None:
+            translate = self._explain_prefixed if given else self.explain
+            return {"texts": texts, **given}, translate
+        if not isinstance(self.search, BeamSearch):
+            raise TypeError(
+                "Only a BeamSearch takes constraints: with_search(kl.BeamSearch()) "
+                f"returns a translator with one. Received: {self.search!r}"
+            )
+        lines = phrase_lines(constraints)
+        sides = {"texts": texts, "constraints": lines, **given}
+        return sides, self._explain_constrained if given else self._explain_unprefixed
+
     def _in_windows(
         self,
         translate: Callable[..., dict[str, tf.Tensor]],
@@ -321,7 +361,14 @@ class Translator:
         self._warn(cut, count)
 
     def _warn(self, cut: Counter[str], count: int) -> None:
-        """Warns if some texts were cut, and names their limit."""
+        """Warns if texts were cut, naming their limit, or phrases found no room."""
+        if unmet := cut.pop("constraints", 0):
+            warnings.warn(
+                f"{unmet:,} of {count:,} translations lack a phrase of their "
+                "constraints, which their `unmet` names: none that has all was found "
+                "within the search's maximum length.",
+                stacklevel=3,
+            )
         for side, number in cut.items():
             limit = _LIMITS[side]
             warnings.warn(
@@ -348,6 +395,9 @@ class Translator:
             cut: Counts the texts of each side that were truncated.
         """
         columns = _columns(sides)
+        for name, column in zip(sides, columns, strict=True):
+            if name == "constraints":
+                check_lines(column, self.target_tokenizer)
         check_size("batch_size", batch_size)
         count = len(columns[0])
         order = sorted(range(count), key=lambda i: [len(x[i]) for x in columns])
@@ -360,6 +410,7 @@ class Translator:
             for side in sides.keys() & _CUT.keys():
                 if number := int(tf.math.count_nonzero(batch[_CUT[side]])):
                     cut[side] += number
+            cut["constraints"] += sum(bool(found[i][0].unmet) for i in rows)
             if bar:
                 bar.add(len(rows))
         return [found[i] for i in range(count)]
@@ -388,6 +439,22 @@ class Translator:
         found = search(self.model, source.ids, prefix)
         return self._explained(source, found, self._n_best)
 
+    @retraced(TEXT, TEXT, TEXT)
+    def _explain_constrained(
+        self, text: tf.Tensor, lines: tf.Tensor, prefix: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Translates a batch in the graph, with phrases that it must contain."""
+        source = self._read(text)
+        prefix = self.target_tokenizer.encode(prefix).to_tensor(PAD_ID)
+        phrases, constraints = read_phrases(lines, self.target_tokenizer)
+        search: Any = self._generator.search
+        found = search(self.model, source.ids, prefix, constraints)
+        fields = self._explained(source, found, self._n_best, constraints)
+        return {**fields, "phrases": phrases}
+
+    def _explain_unprefixed(self, text, lines):
+        return self._explain_constrained(text, lines, tf.fill(tf.shape(text), ""))
+
     @retraced(TEXT, TEXT)
     def forced(self, text: tf.Tensor, target: tf.Tensor) -> dict[str, tf.Tensor]:
         """Scores given translations of a batch in the graph, as `score` does.
@@ -401,9 +468,9 @@ class Translator:
         found = self._explained(source, force(self.model, source.ids, given.ids))
         return {**found, "target_truncated": given.truncated & ~source.empty}
 
-    def _explained(self, source, hypotheses, n_best=None):
+    def _explained(self, source, hypotheses, n_best=None, constraints=None):
         tokenizers = self.source_tokenizer, self.target_tokenizer
-        return answers(source, hypotheses, *tokenizers, n_best)
+        return answers(source, hypotheses, *tokenizers, n_best, constraints)
 
 
 def _columns(sides: Mapping[str, Texts]) -> list[list[bytes]]:
@@ -435,11 +502,19 @@ def _translations(batch: dict[str, tf.Tensor]) -> Iterator[list[Translation]]:
                 alignment=batch["alignment"][i, n, :T, :S].copy(),
                 truncated=any(bool(batch[x][i]) for x in truncated),
                 log_probs=batch["log_probs"][i, n, :T].copy(),
+                unmet=_unmet(batch, i, n),
             )
             # Empty places are left out, except for the first one.
             for n, T in enumerate(lengths)
             if T or n == 0
         ]
+
+
+def _unmet(batch: Mapping[str, np.ndarray], i: int, n: int) -> tuple[str, ...]:
+    if "unmet" not in batch:
+        return ()
+    pairs = zip(batch["phrases"][i], batch["unmet"][i, n], strict=True)
+    return tuple(_string(phrase) for phrase, lacks in pairs if lacks)
 
 
 def _string(piece: bytes) -> str:

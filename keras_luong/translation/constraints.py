@@ -1,0 +1,96 @@
+"""Phrases that translations must contain: from strings to a search's constraints.
+
+Shapes: B sentences, C phrases of a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from keras_luong.decoding.lexical import Constraints
+from keras_luong.special_ids import PAD_ID, UNK_ID
+from keras_luong.text.tokenizer import Tokenizer
+
+PhraseLists: TypeAlias = Iterable[Iterable[str]]  # those of each text
+SEPARATOR = "\t"
+
+
+def phrase_lines(constraints: PhraseLists) -> Iterator[str]:
+    """Yields the phrases of each text as one line, separated by tabs.
+
+    Args:
+        constraints: For each text, the phrases that its translation must contain.
+
+    Raises:
+        TypeError: If something else than lists of strings is given.
+        ValueError: If a phrase is blank.
+    """
+    if isinstance(constraints, (str, bytes)) or not isinstance(constraints, Iterable):
+        raise TypeError(
+            "`constraints` must be a list of phrases for each text, such as "
+            f'[["Hund"], []]. Received: {constraints!r:.60}'
+        )
+    for place, phrases in enumerate(constraints):
+        if isinstance(phrases, (str, bytes)) or not isinstance(phrases, Iterable):
+            raise TypeError(
+                "`constraints` must hold a list of phrases for each text. Received: "
+                f"{phrases!r:.60} at place {place}; write [phrase]."
+            )
+        yield SEPARATOR.join(map(_clean, phrases))
+
+
+def check_lines(lines: Iterable[bytes], tokenizer: Tokenizer) -> None:
+    """Raises the errors of `check_phrases` for lines of `phrase_lines`."""
+    phrases = {x for line in lines if line for x in line.decode().split(SEPARATOR)}
+    check_phrases(sorted(phrases), tokenizer)
+
+
+def check_phrases(phrases: Sequence[str], tokenizer: Tokenizer) -> None:
+    """Raises an error unless translations can contain all of the phrases.
+
+    Args:
+        phrases: Phrases of the target language.
+        tokenizer: Its tokenizer.
+
+    Raises:
+        ValueError: If a phrase is blank, or the tokenizer does not know all of it.
+    """
+    if not phrases:
+        return
+    rows = tokenizer.encode(tf.constant([*map(_clean, phrases)])).to_list()
+    for phrase, ids in zip(phrases, rows, strict=True):
+        if not ids or UNK_ID in ids:
+            raise ValueError(
+                f"No translation can contain the phrase {phrase!r}: the target "
+                "tokenizer does not know all of its words or letters."
+            )
+
+
+def _clean(phrase: Any) -> str:
+    if not isinstance(phrase, str):
+        raise TypeError(f"A phrase must be a str. Received: {phrase!r:.60}")
+    if not phrase.strip():
+        raise ValueError(f"A phrase must have a word. Received: {phrase!r}")
+    return " ".join(phrase.split())
+
+
+def read_phrases(
+    lines: tf.Tensor, tokenizer: Tokenizer
+) -> tuple[tf.Tensor, Constraints]:
+    """Reads in the graph what `phrase_lines` wrote.
+
+    Args:
+        lines: tf.string [B].
+        tokenizer: The target language's tokenizer.
+
+    Returns:
+        The phrases, tf.string [B, C], padded with "", and the constraints.
+    """
+    phrases = tf.strings.split(lines, SEPARATOR)
+    ids = phrases.with_flat_values(tokenizer.encode(phrases.flat_values))
+    # A tokenizer of one's own need not say which of its tokens go on with a word.
+    inner = getattr(tokenizer, "inner", None)
+    return phrases.to_tensor(""), Constraints(ids.to_tensor(PAD_ID), inner)
