@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
 from keras_luong.config.fields import Count, NotNegative, check_fields
+from keras_luong.config.going_on import GoingOnConfig
 from keras_luong.config.presets import PAPERS, RECIPES
 from keras_luong.config.training import (
     DataConfig,
@@ -451,5 +452,6 @@ COMMANDS = {
 TRAINING = {
     "Data": DataConfig,
     "Training": OptimizationConfig,
+    "Going on from another run": GoingOnConfig,
     "Evaluation": EvaluationConfig,
 }

@@ -33,6 +33,11 @@ from keras_luong.runs.record import (
     read_record,
     write_record,
 )
+from keras_luong.runs.starting_point import (
+    describe_start,
+    give_weights,
+    taken_tokenizers,
+)
 from keras_luong.runs.step_callbacks import EpochBar
 from keras_luong.runs.validation import TranslationEvaluation, written_out
 from keras_luong.text.batches import evaluation_batches, training_batches
@@ -119,6 +124,10 @@ def get_tokenizers(run: Run) -> TokenizerPair:
     config, directory = run.config, RunDirectory(run.path).tokenizer
     if run.resuming:
         return TokenizerPair.load(directory)
+    if config.init_from is not None:
+        tokenizers = taken_tokenizers(config.init_from)
+        tokenizers.save(directory)
+        return tokenizers
     pairs, kind = run.training_pairs, config.tokenizer
     options = (
         {name: getattr(config, name) for name in UNRECORDED}
@@ -193,8 +202,17 @@ def record(run: Run, tokenizers: TokenizerPair, model: TranslationModel) -> int:
     longest = longest_source(config, model)
     sample = first_source(run.corpus, "validation")
     corpus = count_texts(run, tokenizers, int(batch_tokens))
-    write_record(run.path, model, search, longest, settings, sample, corpus)
+    start = start_of(run)
+    write_record(run.path, model, search, longest, settings, sample, corpus, start)
     return int(batch_tokens)
+
+
+def start_of(run: Run) -> dict[str, Any] | None:
+    """What is known of the run that this one starts from, or started from."""
+    if run.resuming:
+        return run.read_record().get("came_from")
+    start = run.config.init_from
+    return None if start is None else describe_start(start)
 
 
 def longest_source(config: TrainingConfig, model: TranslationModel) -> int:
@@ -217,6 +235,9 @@ def fit_model(
     if stopped_early(config, history):
         return
     checkpoints = Checkpoints(run.path, config.save_steps)
+    start = run.read_record().get("came_from")
+    if start and not checkpoints.exist():
+        give_weights(model, start)
     started_at = checkpoints.restore(model)
     _tell_position(*started_at)
     follow = FollowEpoch(started_at)
