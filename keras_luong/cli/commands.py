@@ -130,6 +130,7 @@ class TranslateOptions(SearchOptions, RunOptions):
     Args:
         input: File to translate, plain or gzip; standard input by default.
         output: File to write, gzip if its name ends in .gz; standard output by default.
+        tag: Name of a tag that the run was trained with, put in front of each line.
         n_best: Translations of each line; several are written as "number |||
             translation ||| score".
         scores: Whether scores are written too.
@@ -142,6 +143,7 @@ class TranslateOptions(SearchOptions, RunOptions):
 
     input: Path | None = None
     output: Path | None = None
+    tag: str | None = None
     n_best: int = 1
     scores: bool = False
     alignments: bool = False

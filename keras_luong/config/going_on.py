@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from keras_luong.config.fields import Rate
+from keras_luong.config.fields import Count, Rate
 from keras_luong.config.model_classes import model_config_class
 from keras_luong.config.presets import PRESETS
 
@@ -30,6 +31,41 @@ OF_TEXT = (
 #: Hyperparameters that no weight depends on: they may change.
 RATES = ("dropout", "sigmoid_noise")
 
+#: Settings that mean something only for a run that starts from another one.
+OF_A_START = ("mix_old", "grow_vocab", "freeze", "old_tag")
+#: Settings that a run does not pass on to those that start from it.
+OF_ONE_RUN = {"init_from", *OF_A_START, "tag", "model", "strategy", "limit_examples"}
+
+#: Parts of a model: see `keras_luong.models.parts`.
+Part = Literal[
+    "embeddings",
+    "source_embedding",
+    "target_embedding",
+    "encoder",
+    "bridge",
+    "decoder",
+    "attention",
+    "output",
+]
+
+
+def _check_tag(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch("[a-z0-9][a-z0-9_-]*", value):
+        raise ValueError(
+            f"{name} must be of small letters a to z, digits, - and _, such as news. "
+            f"Received: {value!r}"
+        )
+    if f"<{value}>" in ("<pad>", "<unk>", "<s>"):
+        raise ValueError(
+            f"{name} must be none of pad, unk and s, which are special tokens. "
+            f"Received: {value!r}"
+        )
+    return value
+
+
+#: The name of a tag: what no rule for a text's normalization changes.
+Tag = Annotated[str, _check_tag]
+
 
 @dataclasses.dataclass(frozen=True)
 class GoingOnConfig:
@@ -41,10 +77,20 @@ class GoingOnConfig:
             quarter of its learning rate.
         mix_old: The share of the training pairs that come from that run's own corpus,
             such as 0.5, so that what it has learned is not forgotten.
+        grow_vocab: Most tokens of the new corpus that each vocabulary gets besides;
+            those that it has stay what they are.
+        freeze: Parts of the model that do not change.
+        tag: Name of a tag in front of all sources: news becomes the token `<news>`.
+            Also without another run.
+        old_tag: Name of a tag in front of the sources that mix_old brings.
     """
 
     init_from: str | None = None
     mix_old: Rate | None = None
+    grow_vocab: Count | None = None
+    freeze: tuple[Part, ...] | None = None
+    tag: Tag | None = None
+    old_tag: Tag | None = None
 
 
 def fields_of_run(run_dir: str | Path) -> dict[str, Any]:
@@ -95,6 +141,28 @@ def check_agrees(run_dir: Any, inherited: Mapping[str, Any], given: Any) -> None
     for name, value in given.get("model", {}).items():
         if name in made and not name.endswith(RATES) and made[name] != value:
             _refuse(run_dir, name, made[name], value)
+
+
+def check_start(config: Any) -> None:
+    """Refuses settings that need a run to start from, or each other, where it is not.
+
+    Args:
+        config: A `TrainingConfig`.
+
+    Raises:
+        ValueError: It names the setting.
+    """
+    for name in OF_A_START:
+        if getattr(config, name) is not None and config.init_from is None:
+            raise ValueError(
+                f"{name} needs init_from, a run to start from. "
+                f"Received: {name}={getattr(config, name)!r}"
+            )
+    if config.old_tag is not None and config.mix_old is None:
+        raise ValueError(
+            "old_tag is for what mix_old brings, and needs it. "
+            f"Received: old_tag={config.old_tag!r}"
+        )
 
 
 def _refuse(run_dir: Any, name: str, inherited: Any, given: Any) -> None:

@@ -22,10 +22,12 @@ from keras_luong.config.fields import (
     hints_of,
 )
 from keras_luong.config.going_on import (
+    OF_ONE_RUN,
     OF_TEXT,
     RATE_TO_GO_ON,
     GoingOnConfig,
     check_agrees,
+    check_start,
     fields_of_run,
 )
 from keras_luong.config.model import ModelConfig
@@ -41,8 +43,6 @@ FREE = frozenset(
     "epochs strategy early_stopping keep_epochs beam_width length_penalty jit_compile "
     "save_steps chosen_batch_tokens learning_rate clip_norm".split()
 )
-#: Settings that a run does not pass on to those that start from it.
-OF_ONE_RUN = {"init_from", "mix_old", "model", "strategy", "limit_examples"}
 #: What follows from the data, or holds what is chosen.
 NOT_CHOSEN = {"source_vocab_size", "target_vocab_size", "model"}
 
@@ -66,11 +66,11 @@ UNRECORDED = {
     "target_normalization": "nmt_nfkc",
 }
 
-#: Settings that mean something only for a run that starts from another one.
-OF_A_START = ("mix_old",)
-
 #: Settings for pieces of words.
 OF_PIECES = (*UNRECORDED, "subword_sampling")
+
+#: Settings that 0 turns off, as None does.
+OFF_AT_ZERO = "r_drop weight_decay subword_sampling mix_old grow_vocab freeze".split()
 
 #: How each epoch's BLEU is computed; must not change if BLEU chooses the best weights.
 OF_BLEU = frozenset(["eval_sentences", "bleu_tokenize"])
@@ -238,7 +238,7 @@ class TrainingConfig(EvaluationConfig, GoingOnConfig, OptimizationConfig, DataCo
             fill(self, "learning_rate", LEARNING_RATES[self.optimizer])
         if self.bleu_tokenize == "auto":
             fill(self, "bleu_tokenize", bleu_tokenization(self.target))
-        for name in ("r_drop", "weight_decay", "subword_sampling", "mix_old"):
+        for name in OFF_AT_ZERO:
             fill(self, name, getattr(self, name) or None)  # 0 turns it off
         self._check_together()
 
@@ -261,12 +261,7 @@ class TrainingConfig(EvaluationConfig, GoingOnConfig, OptimizationConfig, DataCo
         return {**taken, "model": model, "learning_rate": rate}
 
     def _check_together(self) -> None:
-        for name in OF_A_START:
-            if getattr(self, name) is not None and self.init_from is None:
-                raise ValueError(
-                    f"{name} needs init_from, a run to go on from. "
-                    f"Received: {name}={getattr(self, name)!r}"
-                )
+        check_start(self)
         if self.beta_2 is not None and self.optimizer != "adam":
             raise ValueError(f'beta_2 needs optimizer="adam". Received: {self.beta_2}')
         if self.r_drop and self.jit_compile:

@@ -97,7 +97,8 @@ def describe(
         "vocabulary": _vocabulary(config, tokenizers),
         "unknown": _unknown(config, train),
         "start": _start(record),
-        "model": f"{config.preset}: {model.count_params():,} parameters",
+        "model": f"{config.preset}: {model.count_params():,} parameters"
+        f"{_frozen(config, model)}",
         "hardware": f"{strategy.num_replicas_in_sync} replica(s), {config.precision}",
         "batches": f"{batch_tokens:,} tokens",
         "epochs": _epochs(config, train),
@@ -160,6 +161,14 @@ def _start(record: Mapping[str, Any]) -> str:
     text = start["corpus"]
     pairs = f", {text['train']['pairs']:,} pairs" if text else ""
     return f"best weights of {start['run']}{after} on {start['data']}{pairs}"
+
+
+def _frozen(config: TrainingConfig, model: TranslationModel) -> str:
+    """How many of its parameters do not change."""
+    if not config.freeze:
+        return ""
+    frozen = sum(weight.size for weight in model.non_trainable_weights)
+    return f", of which {frozen:,} are frozen ({', '.join(config.freeze)})"
 
 
 def _left_out(config: TrainingConfig, train: Mapping[str, Any]) -> str:

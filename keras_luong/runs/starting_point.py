@@ -7,14 +7,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import keras
+import tensorflow as tf
 
+from keras_luong.config.training import TrainingConfig
+from keras_luong.models.growing import grow_into
+from keras_luong.models.translation_model import TranslationModel
 from keras_luong.runs.directory import RunDirectory, read_history
 from keras_luong.runs.loading import load
 from keras_luong.runs.record import check_exists, read_record
 from keras_luong.text.corpus import Corpus, fingerprint
 from keras_luong.text.find_corpus import load_corpus
-from keras_luong.text.mixing import with_share
+from keras_luong.text.growing import grown, with_tokens
+from keras_luong.text.mixing import ChangedCorpus, with_share
+from keras_luong.text.tags import tagged, token
 from keras_luong.text.tokenizer_pair import TokenizerPair
 
 
@@ -34,18 +39,28 @@ def training_corpus(
     if corpus is None:
         languages = settings["source"], settings["target"]
         corpus = load_corpus(settings["data"], *languages)
+    if tag := settings.get("tag"):
+        corpus = _with_tag(corpus, tag)
     if share := settings.get("mix_old"):
-        old = old_corpus(settings["init_from"])
-        pairs = old.pairs("train").take(_limit_of(settings["init_from"]))
+        start = settings["init_from"]
+        old, limit = old_corpus(start, settings.get("old_tag")), _limit_of(start)
+        pairs = old.pairs("train").take(limit)
         corpus = with_share(corpus, pairs, share, old.name, settings["seed"])
     return corpus
 
 
-def old_corpus(run_dir: str | Path) -> Corpus:
+def _with_tag(corpus: Corpus, tag: str) -> Corpus:
+    return ChangedCorpus(
+        corpus, lambda split, pairs: tagged(pairs, tag), f"{token(tag)} {corpus.name}"
+    )
+
+
+def old_corpus(run_dir: str | Path, tag: str | None = None) -> Corpus:
     """Returns what a run was trained on, for one that mixes its own text with it.
 
     Args:
         run_dir: The run.
+        tag: A tag for its sources, if they have none.
 
     Raises:
         ValueError: If its corpus is not where it was, or is another text now.
@@ -70,7 +85,14 @@ def old_corpus(run_dir: str | Path) -> Corpus:
             f"{settings['data']!r} has changed since. Give the former text back, or "
             "leave mix_old out"
         )
-    return corpus
+    if tag is None:
+        return corpus
+    if settings.get("tag"):
+        raise ValueError(
+            f"old_tag is for sources without a tag, and those of {run_dir} have "
+            f"{token(settings['tag'])}. Received: old_tag={tag!r}"
+        )
+    return _with_tag(corpus, tag)
 
 
 def _limit_of(run_dir: str | Path) -> int:
@@ -78,16 +100,32 @@ def _limit_of(run_dir: str | Path) -> int:
     return read_record(run_dir)["settings"].get("limit_examples") or -1
 
 
-def taken_tokenizers(run_dir: str | Path) -> TokenizerPair:
-    """Returns the tokenizers of the run to start from.
+def taken_tokenizers(config: TrainingConfig) -> TokenizerPair:
+    """Returns the tokenizers of the run to start from, grown as the settings say.
 
     Args:
-        run_dir: That run.
+        config: The settings of the new run.
 
     Raises:
-        OSError, ValueError: If they are missing or damaged.
+        OSError, ValueError: If they are missing or damaged, or cannot grow.
     """
-    return TokenizerPair.load(RunDirectory(run_dir).tokenizer)
+    tokenizers = TokenizerPair.load(RunDirectory(str(config.init_from)).tokenizer)
+    if config.grow_vocab:
+        number, coverage = config.grow_vocab, config.character_coverage
+        tokenizers = grown(tokenizers, text_of(config), number, coverage)
+    return with_tags(tokenizers, config)
+
+
+def text_of(config: TrainingConfig) -> tf.data.Dataset:
+    """Returns the pairs of a run's own corpus, as they are, to learn tokens from."""
+    corpus = load_corpus(config.data, config.source, config.target)
+    return corpus.pairs("train").take(config.limit_examples or -1)
+
+
+def with_tags(tokenizers: TokenizerPair, config: TrainingConfig) -> TokenizerPair:
+    """Returns tokenizers that know the tags of a run's sources."""
+    tags = [token(tag) for tag in (config.tag, config.old_tag) if tag is not None]
+    return with_tokens(tokenizers, tags, ["source"]) if tags else tokenizers
 
 
 def describe_start(run_dir: str | Path) -> dict[str, Any]:
@@ -142,11 +180,14 @@ def check_same_start(run_dir: str | Path, init_from: str | None) -> None:
         )
 
 
-def give_weights(model: keras.Model, start: Mapping[str, Any]) -> None:
+def give_weights(
+    model: TranslationModel, tokenizers: TokenizerPair, start: Mapping[str, Any]
+) -> None:
     """Gives a new model the best weights of the run that it starts from.
 
     Args:
-        model: A model of that run's configuration.
+        model: A model of that run's configuration, maybe with a larger vocabulary.
+        tokenizers: Its tokenizers.
         start: What `describe_start` returned.
 
     Raises:
@@ -159,9 +200,8 @@ def give_weights(model: keras.Model, start: Mapping[str, Any]) -> None:
             f"{path} has changed since this run began, which had not trained yet. "
             "Give another run directory to start from these weights"
         )
-    old: Any = load(start["run"], dtype=model.dtype_policy).model
-    for weight, before in zip(model.weights, old.weights, strict=True):
-        weight.assign(before)
+    old = load(start["run"], dtype=model.dtype_policy)
+    grow_into(model, old.model, old.tokenizers, tokenizers)
 
 
 def _digest(path: Path) -> str:

@@ -19,6 +19,7 @@ from keras_luong.decoding.greedy import GreedySearch
 from keras_luong.evaluation.bleu import bleu, check_tokenize
 from keras_luong.evaluation.chrf import chrf
 from keras_luong.files import json_number, write_json
+from keras_luong.models.parts import freeze
 from keras_luong.models.translation_model import TranslationModel, model_class
 from keras_luong.runs.callbacks import training_callbacks
 from keras_luong.runs.checkpoints import Checkpoints
@@ -37,6 +38,8 @@ from keras_luong.runs.starting_point import (
     describe_start,
     give_weights,
     taken_tokenizers,
+    text_of,
+    with_tags,
 )
 from keras_luong.runs.step_callbacks import EpochBar
 from keras_luong.runs.validation import TranslationEvaluation, written_out
@@ -125,20 +128,24 @@ def get_tokenizers(run: Run) -> TokenizerPair:
     if run.resuming:
         return TokenizerPair.load(directory)
     if config.init_from is not None:
-        tokenizers = taken_tokenizers(config.init_from)
-        tokenizers.save(directory)
-        return tokenizers
-    pairs, kind = run.training_pairs, config.tokenizer
+        tokenizers = taken_tokenizers(config)
+    else:
+        tokenizers = with_tags(train_tokenizers(run), config)
+    tokenizers.save(directory)
+    return tokenizers
+
+
+def train_tokenizers(run: Run) -> TokenizerPair:
+    """Trains the tokenizers on the run's text, which is without tags here."""
+    config = run.config
+    pairs = text_of(config) if config.tag else run.training_pairs
+    kind = config.tokenizer
     options = (
         {name: getattr(config, name) for name in UNRECORDED}
         if kind == "sentencepiece"
         else {}
     )
-    tokenizers = TokenizerPair.train(
-        pairs, kind, config.vocab_size, config.shared, **options
-    )
-    tokenizers.save(directory)
-    return tokenizers
+    return TokenizerPair.train(pairs, kind, config.vocab_size, config.shared, **options)
 
 
 def schedule_of(run: Run) -> Schedule:
@@ -162,6 +169,7 @@ def compiled_model(
     """The model, ready to be trained, and its metric that counts tokens."""
     sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
     model = model_class(config.preset)(config.model_config(*sizes))
+    freeze(model, config.freeze or ())
     perplexity = Perplexity()
     optimizer = make_optimizer(
         config.optimizer,
@@ -237,7 +245,7 @@ def fit_model(
     checkpoints = Checkpoints(run.path, config.save_steps)
     start = run.read_record().get("came_from")
     if start and not checkpoints.exist():
-        give_weights(model, start)
+        give_weights(model, tokenizers, start)
     started_at = checkpoints.restore(model)
     _tell_position(*started_at)
     follow = FollowEpoch(started_at)
