@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -167,7 +168,7 @@ def _frozen(config: TrainingConfig, model: TranslationModel) -> str:
     """How many of its parameters do not change."""
     if not config.freeze:
         return ""
-    frozen = sum(weight.size for weight in model.non_trainable_weights)
+    frozen = sum(math.prod(weight.shape) for weight in model.non_trainable_weights)
     return f", of which {frozen:,} are frozen ({', '.join(config.freeze)})"
 
 
