@@ -336,8 +336,8 @@ class TrainingConfig(EvaluationConfig, GoingOnConfig, OptimizationConfig, DataCo
         Example:
             >>> from keras_luong.config.training import TrainingConfig
             >>> config = TrainingConfig.from_run("runs/mine", data="my/corpus")
-            >>> config.tokenizer, config.learning_rate
-            ('word', 0.25)
+            >>> config.model["units"], config.learning_rate
+            (4, 0.25)
         """
         run, given = fields_of_run(init_from), _split(changes)
         known = {*hints_of(cls), *hints_of(model_config_class(run["preset"]))}

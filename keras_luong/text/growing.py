@@ -51,7 +51,7 @@ def grown(
         >>> sides = kl.WordTokenizer(["the"]), kl.WordTokenizer(["der"])
         >>> pairs = load_corpus("my/corpus", "en", "de").pairs("train")
         >>> grown(kl.TokenizerPair(*sides), pairs, number=2).source.words
-        ['the', 'cat', 'dog']
+        ['the', 'dog', 'cat']
     """
     check_size("grow_vocab", number)
     source, target = tokenizers.source, tokenizers.target
@@ -137,9 +137,14 @@ def _new_pieces(
     most probable ones. What both models have says how their scores compare: a rare word
     of one text may be a common one of the other, so it is the median that counts.
     """
-    fresh = SentencePieceTokenizer.train(
-        texts, tokenizer.vocab_size + number, coverage, tokenizer.normalization
-    )
+    size, rule = tokenizer.vocab_size + number, tokenizer.normalization
+    try:
+        fresh = SentencePieceTokenizer.train(texts, size, coverage, rule)
+    except ValueError as error:
+        raise ValueError(
+            f"grow_vocab cannot choose {number} new pieces. With those that are there, "
+            f"{error}"
+        ) from error
     before, now = _scores(tokenizer), _scores(fresh)
     shift = [before[piece] - now[piece] for piece in before.keys() & now.keys()]
     level = statistics.median(shift) if shift else 0.0

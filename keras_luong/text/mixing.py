@@ -108,7 +108,7 @@ def mixed(
         >>> from keras_luong.text.mixing import mixed
         >>> numbers = tf.data.Dataset.range(3), tf.data.Dataset.range(10, 20)
         >>> [int(x) for x in mixed(*numbers, share=0.25)]
-        [0, 1, 2, 17]
+        [0, 1, 2, 18]
     """
     check_rate("share", share)
     number = count(pairs)
