@@ -30,7 +30,7 @@ def commands():
 @pytest.fixture(scope="module")
 def a_run(tmp_path_factory):
     """What stands for the run that a training starts from: its record is read."""
-    config = TrainingConfig.from_preset("multi30k-small")
+    config = TrainingConfig.from_preset("small")
     path = tmp_path_factory.mktemp("runs") / "run"
     return written_run(path, word_translator(), config.settings()).path
 

@@ -106,6 +106,15 @@ def test_k2_a_run_without_settings_has_a_preset_of_its_model(tmp_path):
     assert config.preset.startswith("vaswani2017")
 
 
+def test_k2_a_run_may_have_undone_what_its_preset_ties(tmp_path):
+    settings = TrainingConfig.from_preset(
+        "multi30k-small", shared=False, tie_embeddings=None
+    ).settings()
+    run = written_run(tmp_path / "run", word_translator(), settings).path
+    config = TrainingConfig.from_run(run)
+    assert config.model_config(9, 7) == kl.load(run).model.config
+
+
 def test_k2_a_model_that_no_preset_makes_is_named(run):
     record = json.loads((run / "run.json").read_text())
     record["model"]["class"] = "mine>MyModel"

@@ -113,8 +113,9 @@ def fields_of_run(run_dir: str | Path) -> dict[str, Any]:
     preset, config = _preset_of(run_dir, record), record["model"]["config"]["config"]
     config_class = model_config_class(preset)
     made = dataclasses.asdict(config_class(**config))  # also what it did not record
-    sizes = made["source_vocab_size"], made["target_vocab_size"]
-    usual = dataclasses.asdict(config_class.preset(preset, *sizes))
+    # Of one size: a preset may tie both sides' words, and the run may have undone it.
+    sizes = [made.pop(f"{side}_vocab_size") for side in ("source", "target")]
+    usual = dataclasses.asdict(config_class.preset(preset, sizes[0], sizes[0]))
     fields = {name: x for name, x in settings.items() if name not in usual}
     if settings.get("learning_rate") and not settings.get("init_from"):
         fields["learning_rate"] = settings["learning_rate"] * RATE_TO_GO_ON
