@@ -66,13 +66,16 @@ def test_k2_what_contradicts_the_run_is_refused(name, value, message, run):
 
 def test_k2_on_the_command_line_too(run, capsys):
     words = ["train", "--run_dir", "new", "--init_from", str(run)]
-    config, _ = options(*words, "--epochs", "12", "--mix_old", "0.5")
+    config, *_ = options(*words, "--epochs", "12", "--mix_old", "0.5")
     assert config.model["units"] == 4
     assert (config.epochs, config.mix_old) == (12, 0.5)  # 12 is the usual number
     for more in (["--units", "5"], ["--shared"], ["--preset", "multi30k"]):
         with pytest.raises(SystemExit):
             options(*words, *more)
         assert f"{more[0]} is taken from {run}" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        options(*words, "--distill")
+    assert "distill trains models from nothing" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         options("train", "--run_dir", "new", "--init_from", "nowhere")
     assert "--init_from must be a run directory" in capsys.readouterr().err

@@ -48,7 +48,8 @@ def old(corpora, tmp_path_factory):
     data = corpora / "old"
     pairs = load_corpus(data, "xx", "yy").pairs("train")
     words = kl.TokenizerPair.train(pairs, kind="word")
-    config, path = options("train", *train_words(data, tmp_path_factory.mktemp("old")))
+    words_of = train_words(data, tmp_path_factory.mktemp("old"))
+    config, path, _ = options("train", *words_of)
     keras.utils.set_random_seed(1)
     model = kl.Seq2Seq(config.model_config(11, 11))
     translator = kl.Translator(model, words, kl.BeamSearch(2, max_length=9))
@@ -64,7 +65,7 @@ def gone_on(old, data, run_dir, **changes):
     words = ["--run_dir", run_dir, "--init_from", old, "--data", data, "--epochs", 1]
     for name, value in changes.items():
         words += [f"--{name}", *(value if isinstance(value, list) else [value])]
-    train.train(*options("train", *words))
+    train.train(*options("train", *words)[:2])
     return run_dir
 
 
@@ -240,7 +241,7 @@ def test_k2_new_tokens_need_weights_that_learn(old, corpora, tmp_path):
 def test_k2_a_run_that_starts_from_nothing_has_tags_too(corpora, tmp_path):
     words = train_words(corpora / "old", tmp_path / "new", tag="old")
     with not_training():
-        train.train(*options("train", *words))
+        train.train(*options("train", *words)[:2])
     known = kl.load(tmp_path / "new").tokenizers.source.words
     assert known[-1] == "<old>" and len(known) == 8
     assert read_record(tmp_path / "new")["sample"].startswith("<old> ")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -46,6 +46,11 @@ class ChangedCorpus:
     def splits(self) -> tuple[str, ...]:
         """The names of the splits."""
         return self._corpus.splits
+
+    @property
+    def notes(self) -> Mapping[str, str]:
+        """What to say of how the corpus was read, by a word for each."""
+        return getattr(self._corpus, "notes", {})
 
     def pairs(self, split: str) -> tf.data.Dataset:
         """Streams a split.
