@@ -12,6 +12,7 @@ from keras_luong.models.growing import grow_into
 from keras_luong.special_ids import UNK_ID
 from keras_luong.text.growing import grown, origins, with_tokens
 from keras_luong.text.tags import check_tag, tags_of
+from keras_luong_edge import EdgeTranslator
 from keras_luong_edge.tokenizers import SentencePieceTokenizer as EdgeTokenizer
 from keras_luong_edge.tokenizers import SpecialIds
 
@@ -157,7 +158,5 @@ def test_k2_exports_of_a_grown_model_agree(tmp_path):
     said = served(text=tf.constant(texts))["translation"].numpy()
     assert [x.decode() for x in said] == expected
     kl.export_tflite(translator, tmp_path / "model.tflite")
-    from keras_luong_edge import Translator as Edge
-
-    edge = Edge(str(tmp_path / "model.tflite"))
-    assert [edge.translate(text).text for text in texts] == expected
+    edge = EdgeTranslator(tmp_path / "model.tflite")
+    assert [x.text for x in edge.translate(texts)] == expected
