@@ -42,6 +42,7 @@ from keras_luong.layers import (
 )
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
 from keras_luong.runs.loading import load
+from keras_luong.runs.saving import save_run
 from keras_luong.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.text.word_tokenizer import WordTokenizer
@@ -104,5 +105,6 @@ __all__ = [
     "generate",
     "load",
     "masked_softmax",
+    "save_run",
     "sparsemax",
 ]

@@ -5,8 +5,10 @@ import shlex
 from pathlib import Path
 
 import pytest
+from small_translator import word_translator, written_run
 
 from keras_luong.cli.main import parse
+from keras_luong.config.training import TrainingConfig
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -25,8 +27,19 @@ def commands():
                 yield pytest.param(words, id=f"{path.stem}: {words[:60]}")
 
 
+@pytest.fixture(scope="module")
+def a_run(tmp_path_factory):
+    """What stands for the run that a training starts from: its record is read."""
+    config = TrainingConfig.from_preset("small")
+    path = tmp_path_factory.mktemp("runs") / "run"
+    return written_run(path, word_translator(), config.settings()).path
+
+
 @pytest.mark.parametrize("words", commands())
-def test_a_command(words, capsys):
+def test_a_command(words, capsys, request):
+    if "--init_from" in words:
+        start = request.getfixturevalue("a_run")
+        words = re.sub(r"(--init_from) \S+", rf"\1 {start}", words)
     try:
         parsed = parse(shlex.split(words))
     except SystemExit:

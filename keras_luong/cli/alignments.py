@@ -21,6 +21,7 @@ def word_links(
     translation: Translation,
     source: bytes,
     target: bytes | None = None,
+    tags: int = 0,
 ) -> str:
     """Returns the alignment of words as Pharaoh writes it: "0-0 1-2".
 
@@ -32,6 +33,7 @@ def word_links(
         translation: What it said.
         source: The line.
         target: The line that was scored; None if the translation is the model's own.
+        tags: Number of words at the beginning of the line that do not count, tags.
     """
     t = translation
     ended = t.tokens[-1:] == ["</s>"]  # or cut at the maximum length
@@ -44,7 +46,7 @@ def word_links(
     if target is not None:
         target = _as_far_as_read(target, translator.max_target_length)
     targets = _words(translator.target_tokenizer, target, t.tokens)
-    words = {(sources[i], targets[j]) for i, j in links}
+    words = {(sources[i] - tags, targets[j]) for i, j in links if sources[i] >= tags}
     return format_pharaoh(words)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
 from keras_luong.config.fields import Count, NotNegative, check_fields
+from keras_luong.config.going_on import GoingOnConfig
 from keras_luong.config.presets import PAPERS, RECIPES
 from keras_luong.config.training import (
     DataConfig,
@@ -133,6 +134,7 @@ class TranslateOptions(SearchOptions, RunOptions):
             tabs between them, or an empty line.
         terms: File of lines "source term TAB target term": where a line has the one,
             its translation must contain the other.
+        tag: Name of a tag that the run was trained with, put in front of each line.
         n_best: Translations of each line; several are written as "number |||
             translation ||| score".
         scores: Whether scores are written too.
@@ -147,6 +149,7 @@ class TranslateOptions(SearchOptions, RunOptions):
     output: Path | None = None
     constraints: Path | None = None
     terms: Path | None = None
+    tag: str | None = None
     n_best: int = 1
     scores: bool = False
     alignments: bool = False
@@ -457,5 +460,6 @@ COMMANDS = {
 TRAINING = {
     "Data": DataConfig,
     "Training": OptimizationConfig,
+    "Going on from another run": GoingOnConfig,
     "Evaluation": EvaluationConfig,
 }

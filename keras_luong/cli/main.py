@@ -30,6 +30,7 @@ from keras_luong.cli.commands import (
 )
 from keras_luong.cli.help import Formatter
 from keras_luong.config.auto import CHOSEN, AutoTraining
+from keras_luong.config.going_on import fields_of_run
 from keras_luong.config.presets import PRESETS
 from keras_luong.config.training import TrainingConfig, defaults, model_config_class
 
@@ -72,7 +73,7 @@ def parse(argv: Sequence[str], prog: str = PROG) -> Parsed | None:
         _fail(prog, _reworded(error, argv, prog))
     try:
         found = function(*bound.args, **bound.kwargs)
-    except (TypeError, ValueError) as error:  # values that do not fit together
+    except (TypeError, ValueError, OSError) as error:  # values that do not fit together
         _fail(prog, _with_dashes(str(error), argv))
     return (name, found) if isinstance(found, (Options, tuple)) else None
 
@@ -291,6 +292,13 @@ def training_options(given: Mapping[str, Any]) -> Training:
     changes = dict(given)
     distill = changes.pop("distill", False)
     run_dir = changes.pop("run_dir", None) or default_run_dir(changes)
+    if (start := changes.pop("init_from", None)) is not None:
+        if distill:
+            raise ValueError(
+                "distill trains models from nothing, and init_from starts from a run: "
+                f"give one of them. Received: both, init_from={start}"
+            )
+        return Training(TrainingConfig.from_run(start, **changes), run_dir)
     preset = changes.pop("preset", TrainOptions.preset)
     if preset != "auto":
         config = TrainingConfig.from_preset(preset, **changes)
@@ -317,16 +325,29 @@ def default_run_dir(given: Mapping[str, Any]) -> Path:
 
 
 def _preset_of(argv: Sequence[str]) -> str:
-    """The preset that the command line names; of another one there is no help."""
-    preset, words = TrainOptions.preset, iter(argv)
-    for word in words:
-        if word == "--preset" or word.startswith("--preset="):
-            preset = word.partition("=")[2] or next(words, "")
+    """The preset that the command line names, or that of the run to start from."""
+    preset = _value_of("--preset", argv)
+    if preset is None and (start := _value_of("--init_from", argv)) is not None:
+        try:
+            return str(fields_of_run(start)["preset"])
+        except (OSError, ValueError) as error:
+            message = _with_dashes(str(error), argv)
+            raise cyclopts.CycloptsError(msg=message) from error
+    preset = TrainOptions.preset if preset is None else preset
     if preset not in PRESETS:
         hint = _suggestion(preset, PRESETS)
         message = f"There is no preset {preset or '(none given)'}. {hint}"
         raise cyclopts.CycloptsError(msg=message)
     return preset
+
+
+def _value_of(option: str, argv: Sequence[str]) -> str | None:
+    """What the command line says of an option, the last time; None if nothing."""
+    value, words = None, iter(argv)
+    for word in words:
+        if word == option or word.startswith(f"{option}="):
+            value = word.partition("=")[2] or next(words, "")
+    return value
 
 
 def _reworded(error: cyclopts.CycloptsError, argv: Sequence[str], prog: str) -> str:

@@ -30,6 +30,7 @@ from keras_luong.files import (
     read_raw_lines,
 )
 from keras_luong.progress import Progress
+from keras_luong.text.tags import check_tag, tagged_line
 from keras_luong.translation.translation import Translation
 from keras_luong.translation.translator import Translator
 
@@ -45,7 +46,11 @@ def run(options: TranslateOptions) -> None:
         raise ValueError("--pieces is about pictures, and needs --pictures FOLDER")
     required = Required(options, translator)
     with opened_output(options.output) as out:
-        _write(translator, read_raw_lines(source), required, out, options)
+        lines = read_raw_lines(source)
+        if (tag := options.tag) is not None:
+            check_tag(translator.source_tokenizer, tag)
+            lines = (tagged_line(line, tag) for line in lines)
+        _write(translator, lines, required, out, options)
 
 
 def check_output(output: Path | None, *inputs: Path | None) -> None:
@@ -117,7 +122,9 @@ def _write(
         for hypothesis in hypotheses:
             fields = list(columns(hypothesis, options))
             if options.alignments:
-                fields.append(word_links(translator, hypothesis, line))
+                tags = int(options.tag is not None)
+                links = word_links(translator, hypothesis, line, tags=tags)
+                fields.append(links)
             if options.n_best > 1:
                 fields = [str(number), *fields]
             out.write(" ||| ".join(fields).encode() + b"\n")

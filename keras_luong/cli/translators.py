@@ -20,9 +20,9 @@ from keras_luong.decoding.shortlist import Shortlist
 from keras_luong.evaluation.bleu import check_tokenize
 from keras_luong.runs.ensemble import load_ensemble
 from keras_luong.runs.record import read_record
+from keras_luong.runs.starting_point import training_corpus
 from keras_luong.special_ids import UNK_ID
 from keras_luong.text.corpus import Corpus
-from keras_luong.text.find_corpus import load_corpus
 from keras_luong.translation.translator import Translator
 
 _BEFORE = "13a"  # what runs were scored by that do not say
@@ -95,7 +95,7 @@ def with_options(translator: Translator, options: SearchOptions) -> Translator:
 
 
 def corpus_of(options: CorpusOptions, run_dir: Any) -> Corpus:
-    """The corpus that the options name, or else the run's.
+    """The corpus that the options name, or else the run's, with its tag if it has one.
 
     Raises:
         ValueError: Neither names one; it says what is missing.
@@ -107,4 +107,5 @@ def corpus_of(options: CorpusOptions, run_dir: Any) -> Corpus:
     missing = [f"--{name}" for name, value in found.items() if value is None]
     if missing:
         raise ValueError(f"{run_dir} does not name its data: give {', '.join(missing)}")
-    return load_corpus(found["data"], found["source"], found["target"])
+    tag = None if options.data is not None else settings.get("tag")
+    return training_corpus({**found, "tag": tag})

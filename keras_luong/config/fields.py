@@ -125,7 +125,8 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
     for kind in kinds:
         if typing.get_origin(kind) is tuple:
             element = typing.get_args(kind)[0]
-            return tuple(_checked(name, item, element) for item in value)
+            items = (value,) if isinstance(value, str) else value
+            return tuple(_checked(name, item, element) for item in items)
         if kind in _CHECKS:
             return _CHECKS[kind](name, value)
     optional = (None,) if type(None) in kinds else ()

@@ -6,6 +6,7 @@ import dataclasses
 import importlib.util
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 from keras_luong.checks import check_choice
@@ -20,10 +21,18 @@ from keras_luong.config.fields import (
     check_fields,
     hints_of,
 )
+from keras_luong.config.going_on import (
+    OF_ONE_RUN,
+    OF_TEXT,
+    RATE_TO_GO_ON,
+    GoingOnConfig,
+    check_agrees,
+    check_start,
+    fields_of_run,
+)
 from keras_luong.config.model import ModelConfig
+from keras_luong.config.model_classes import model_config_class
 from keras_luong.config.presets import PRESETS
-from keras_luong.config.seq2seq import Seq2SeqConfig
-from keras_luong.config.transformer import TransformerConfig
 
 Monitor = Literal["val_perplexity", "val_token_accuracy", "val_bleu", "val_loss"]
 Precision = Literal["float32", "mixed_bfloat16", "mixed_float16"]
@@ -59,6 +68,9 @@ UNRECORDED = {
 
 #: Settings for pieces of words.
 OF_PIECES = (*UNRECORDED, "subword_sampling")
+
+#: Settings that 0 turns off, as None does.
+OFF_AT_ZERO = "r_drop weight_decay subword_sampling mix_old grow_vocab freeze".split()
 
 #: How each epoch's BLEU is computed; must not change if BLEU chooses the best weights.
 OF_BLEU = frozenset(["eval_sentences", "bleu_tokenize"])
@@ -191,7 +203,7 @@ class EvaluationConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingConfig(EvaluationConfig, OptimizationConfig, DataConfig):
+class TrainingConfig(EvaluationConfig, GoingOnConfig, OptimizationConfig, DataConfig):
     """All settings of a training; the classes above describe the other fields.
 
     Args:
@@ -220,15 +232,36 @@ class TrainingConfig(EvaluationConfig, OptimizationConfig, DataConfig):
         fill = object.__setattr__  # a frozen dataclass has no other way
         check_choice("preset", self.preset, PRESETS)
         check_fields(self)
+        for name, value in self._taken_over().items():
+            fill(self, name, value)
         if self.learning_rate is None:
             fill(self, "learning_rate", LEARNING_RATES[self.optimizer])
         if self.bleu_tokenize == "auto":
             fill(self, "bleu_tokenize", bleu_tokenization(self.target))
-        for name in ("r_drop", "weight_decay", "subword_sampling"):
+        for name in OFF_AT_ZERO:
             fill(self, name, getattr(self, name) or None)  # 0 turns it off
         self._check_together()
 
+    def _taken_over(self) -> dict[str, Any]:
+        """What is the run's that this one goes on from, where it is not given."""
+        if self.init_from is None:
+            return {}
+        run = fields_of_run(self.init_from)
+        names = [name for name in ("preset", *OF_TEXT) if name in run]
+        given = {name: getattr(self, name) for name in names}
+        own = {name: x for name, x in given.items() if x != getattr(type(self), name)}
+        check_agrees(self.init_from, run, {**own, "model": self.model})
+        rate = self.learning_rate
+        if rate is None:
+            same = run.get("optimizer") == self.optimizer
+            usual = RATE_TO_GO_ON * LEARNING_RATES[self.optimizer]
+            rate = run.get("learning_rate", usual) if same else usual
+        taken = {name: run[name] for name in names}
+        model = {**run["model"], **self.model}
+        return {**taken, "model": model, "learning_rate": rate}
+
     def _check_together(self) -> None:
+        check_start(self)
         if self.beta_2 is not None and self.optimizer != "adam":
             raise ValueError(f'beta_2 needs optimizer="adam". Received: {self.beta_2}')
         if self.r_drop and self.jit_compile:
@@ -283,6 +316,39 @@ class TrainingConfig(EvaluationConfig, OptimizationConfig, DataConfig):
         for name in changes.keys() - known:
             check_choice("A setting", name, sorted(known))
         return cls(**{**base, **_split(changes)})
+
+    @classmethod
+    def from_run(cls, init_from: str | Path, **changes: Any) -> TrainingConfig:
+        """Returns the configuration of a run that starts from another one's weights.
+
+        Args:
+            init_from: The other run. Its tokenizers and model cannot change; it is also
+                trained as that one, but more slowly: with `RATE_TO_GO_ON` times its
+                learning rate, unless that run started from another one itself.
+            **changes: Fields of this class, and hyperparameters of the model. If the
+                optimizer is not the run's, its learning rate and `beta_2` are not used.
+
+        Raises:
+            FileNotFoundError: If there is no such run.
+            TypeError: If a value has the wrong type.
+            ValueError: If a value is out of range, or contradicts the run's.
+
+        Example:
+            >>> from keras_luong.config.training import TrainingConfig
+            >>> config = TrainingConfig.from_run("runs/mine", data="my/corpus")
+            >>> config.model["units"], config.learning_rate
+            (4, 0.25)
+        """
+        run, given = fields_of_run(init_from), _split(changes)
+        known = {*hints_of(cls), *hints_of(model_config_class(run["preset"]))}
+        for name in changes.keys() - (known - NOT_CHOSEN):
+            check_choice("A setting", name, sorted(known - NOT_CHOSEN))
+        check_agrees(init_from, run, given)
+        if given.get("optimizer", run.get("optimizer")) != run.get("optimizer"):
+            run = {k: run[k] for k in run.keys() - {"learning_rate", "beta_2"}}
+        passed_on = hints_of(cls).keys() - OF_ONE_RUN
+        kept = {name: run[name] for name in run.keys() & passed_on}
+        return cls(**{**kept, **given, "init_from": str(init_from)})
 
     def model_config(self, source_vocab_size: int, target_vocab_size: int) -> Any:
         """Returns the model's configuration for vocabularies of these sizes."""
@@ -370,12 +436,6 @@ def language_code(language: str) -> str:
     """
     code = re.split("[-_]", language.lower())[0]
     return OTHER_CODES.get(code, code)
-
-
-def model_config_class(preset: str) -> type[ModelConfig]:
-    """Returns the class of the configuration of a preset's model."""
-    is_transformer = PRESETS[preset].model == "Transformer"
-    return TransformerConfig if is_transformer else Seq2SeqConfig
 
 
 def defaults(preset: str, optimizer: str | None = None) -> dict[str, Any]:

@@ -74,6 +74,10 @@ class Checkpoints(keras.callbacks.Callback):
         self.keep = check_size("keep", keep, smallest=2)
         self.stop = threading.Event()
 
+    def exist(self) -> bool:
+        """Tells whether there is a checkpoint, read or not."""
+        return bool(self._paths())
+
     def restore(self, model: keras.Model) -> tuple[int, int]:
         """Brings a compiled model to where its training was.
 

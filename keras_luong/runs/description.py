@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -96,7 +97,9 @@ def describe(
         "cut": _cut(config, record["corpus"]["validation"]),
         "vocabulary": _vocabulary(config, tokenizers),
         "unknown": _unknown(config, train),
-        "model": f"{config.preset}: {model.count_params():,} parameters",
+        "start": _start(record),
+        "model": f"{config.preset}: {model.count_params():,} parameters"
+        f"{_frozen(config, model)}",
         "hardware": f"{strategy.num_replicas_in_sync} replica(s), {config.precision}",
         "batches": f"{batch_tokens:,} tokens",
         "epochs": _epochs(config, train),
@@ -148,6 +151,25 @@ def _time(train: Mapping[str, Any], model: TranslationModel, replicas: int) -> s
         return ""  # of a run that was begun before tokens were counted
     seconds = estimated_seconds(model.count_params(), int(tokens)) / replicas
     return f"about {in_words(seconds)} an epoch on this machine, and the validation"
+
+
+def _start(record: Mapping[str, Any]) -> str:
+    """The run that this one starts from."""
+    if not (start := record.get("came_from")):
+        return ""
+    epochs = start["epochs"]
+    after = f" after {epochs} epoch(s)" if epochs else ""
+    text = start["corpus"]
+    pairs = f", {text['train']['pairs']:,} pairs" if text else ""
+    return f"best weights of {start['run']}{after} on {start['data']}{pairs}"
+
+
+def _frozen(config: TrainingConfig, model: TranslationModel) -> str:
+    """How many of its parameters do not change."""
+    if not config.freeze:
+        return ""
+    frozen = sum(math.prod(weight.shape) for weight in model.non_trainable_weights)
+    return f", of which {frozen:,} are frozen ({', '.join(config.freeze)})"
 
 
 def _left_out(config: TrainingConfig, train: Mapping[str, Any]) -> str:

@@ -14,8 +14,8 @@ from keras_luong.runs.directory import RunDirectory
 from keras_luong.runs.lock import owned
 from keras_luong.runs.record import check_settings, read_record
 from keras_luong.runs.same_corpus import check_corpus, describe_corpus
+from keras_luong.runs.starting_point import check_same_start, training_corpus
 from keras_luong.text.corpus import Corpus, check_split
-from keras_luong.text.find_corpus import load_corpus
 from keras_luong.training.strategies import worker_index
 
 
@@ -71,16 +71,17 @@ def opened(
             nothing to validate by.
         OSError: Another process trains there, or it cannot be written to.
     """
-    if corpus is None:
-        corpus = load_corpus(config.data, config.source, config.target)
+    corpus = training_corpus(config.settings(), corpus)
     check_split(corpus, "train")  # one to validate by is held out where there is none
     with owned(path):
         if RunDirectory(path).record.exists():
             config = config.as_begun(read_record(path)["settings"])
-        free = config.free | {"data"}  # a corpus is its text, and not its name
+        # A corpus is its text, and a run to start from its weights, wherever they are.
+        free = config.free | {"data", "init_from"}
         resuming = check_settings(path, config.settings(), free, config.implied)
         texts = describe_corpus(corpus, config.limit_examples)
         if resuming:
+            check_same_start(path, config.init_from)
             check_corpus(path, config.data, texts)
             _tell_changes(config, path)
         elif config.batch_tokens == "auto" and config.strategy == "multiworker":

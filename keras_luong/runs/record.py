@@ -30,6 +30,7 @@ def write_record(
     settings: Mapping[str, Any],
     sample: str | None = None,
     corpus: Mapping[str, Any] | None = None,
+    came_from: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes `run.json`: with the tokenizers and weights, all that `load` needs.
 
@@ -42,6 +43,8 @@ def write_record(
         settings: Name → value, for `check_settings` and for people.
         sample: A sentence of the run's language, for whoever tries an export out.
         corpus: Split → what is known of its text, see `keras_luong.runs.same_corpus`.
+        came_from: What is known of the run that it starts from, see
+            `keras_luong.runs.starting_point`.
 
     Raises:
         TypeError: If JSON cannot write a setting or a part of the search.
@@ -74,6 +77,7 @@ def write_record(
             "settings": dict(settings),
             "sample": sample,
             **({} if corpus is None else {"corpus": dict(corpus)}),
+            **({} if came_from is None else {"came_from": dict(came_from)}),
         },
     )
 

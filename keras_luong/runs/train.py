@@ -19,6 +19,7 @@ from keras_luong.decoding.greedy import GreedySearch
 from keras_luong.evaluation.bleu import bleu, check_tokenize
 from keras_luong.evaluation.chrf import chrf
 from keras_luong.files import json_number, write_json
+from keras_luong.models.parts import freeze
 from keras_luong.models.translation_model import TranslationModel, model_class
 from keras_luong.runs.callbacks import training_callbacks
 from keras_luong.runs.checkpoints import Checkpoints
@@ -32,6 +33,13 @@ from keras_luong.runs.record import (
     check_config,
     read_record,
     write_record,
+)
+from keras_luong.runs.starting_point import (
+    describe_start,
+    give_weights,
+    taken_tokenizers,
+    text_of,
+    with_tags,
 )
 from keras_luong.runs.step_callbacks import EpochBar
 from keras_luong.runs.validation import TranslationEvaluation, written_out
@@ -119,17 +127,25 @@ def get_tokenizers(run: Run) -> TokenizerPair:
     config, directory = run.config, RunDirectory(run.path).tokenizer
     if run.resuming:
         return TokenizerPair.load(directory)
-    pairs, kind = run.training_pairs, config.tokenizer
+    if config.init_from is not None:
+        tokenizers = taken_tokenizers(config)
+    else:
+        tokenizers = with_tags(train_tokenizers(run), config)
+    tokenizers.save(directory)
+    return tokenizers
+
+
+def train_tokenizers(run: Run) -> TokenizerPair:
+    """Trains the tokenizers on the run's text, which is without tags here."""
+    config = run.config
+    pairs = text_of(config) if config.tag else run.training_pairs
+    kind = config.tokenizer
     options = (
         {name: getattr(config, name) for name in UNRECORDED}
         if kind == "sentencepiece"
         else {}
     )
-    tokenizers = TokenizerPair.train(
-        pairs, kind, config.vocab_size, config.shared, **options
-    )
-    tokenizers.save(directory)
-    return tokenizers
+    return TokenizerPair.train(pairs, kind, config.vocab_size, config.shared, **options)
 
 
 def schedule_of(run: Run) -> Schedule:
@@ -153,6 +169,7 @@ def compiled_model(
     """The model, ready to be trained, and its metric that counts tokens."""
     sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
     model = model_class(config.preset)(config.model_config(*sizes))
+    freeze(model, config.freeze or ())
     perplexity = Perplexity()
     optimizer = make_optimizer(
         config.optimizer,
@@ -193,8 +210,17 @@ def record(run: Run, tokenizers: TokenizerPair, model: TranslationModel) -> int:
     longest = longest_source(config, model)
     sample = first_source(run.corpus, "validation")
     corpus = count_texts(run, tokenizers, int(batch_tokens))
-    write_record(run.path, model, search, longest, settings, sample, corpus)
+    start = start_of(run)
+    write_record(run.path, model, search, longest, settings, sample, corpus, start)
     return int(batch_tokens)
+
+
+def start_of(run: Run) -> dict[str, Any] | None:
+    """What is known of the run that this one starts from, or started from."""
+    if run.resuming:
+        return run.read_record().get("came_from")
+    start = run.config.init_from
+    return None if start is None else describe_start(start)
 
 
 def longest_source(config: TrainingConfig, model: TranslationModel) -> int:
@@ -217,6 +243,9 @@ def fit_model(
     if stopped_early(config, history):
         return
     checkpoints = Checkpoints(run.path, config.save_steps)
+    start = run.read_record().get("came_from")
+    if start and not checkpoints.exist():
+        give_weights(model, tokenizers, start)
     started_at = checkpoints.restore(model)
     _tell_position(*started_at)
     follow = FollowEpoch(started_at)

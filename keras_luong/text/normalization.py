@@ -39,8 +39,8 @@ def with_normalization(model: bytes, normalization: str) -> bytes:
     Returns:
         The serialised model, its pieces and ids as before.
     """
-    changed = _parsed(model)
-    changed.normalizer_spec.CopyFrom(_parsed(_ruled(normalization)).normalizer_spec)
+    changed = parsed(model)
+    changed.normalizer_spec.CopyFrom(parsed(_ruled(normalization)).normalizer_spec)
     changed.normalizer_spec.name = normalization
     # Which says where a temporary file was.
     changed.normalizer_spec.ClearField("normalization_rule_tsv")
@@ -49,7 +49,7 @@ def with_normalization(model: bytes, normalization: str) -> bytes:
 
 def normalization_of(model: bytes) -> str:
     """Returns the name of the rule that a serialised SentencePiece model follows."""
-    return str(_parsed(model).normalizer_spec.name)
+    return str(parsed(model).normalizer_spec.name)
 
 
 def normalizer(normalization: str) -> Callable[[str], str]:
@@ -99,7 +99,8 @@ def _white_space() -> list[str]:
     return [WORD_START, *(x for x in map(chr, range(0x110000)) if x.isspace())]
 
 
-def _parsed(model: bytes) -> Any:
+def parsed(model: bytes) -> Any:
+    """Returns a serialised SentencePiece model as a message that can be changed."""
     from sentencepiece import sentencepiece_model_pb2
 
     return sentencepiece_model_pb2.ModelProto.FromString(model)

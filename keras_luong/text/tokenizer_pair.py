@@ -126,7 +126,7 @@ class TokenizerPair(tf.Module):
                 'pairs must be a tf.data.Dataset of {"source": ..., "target": ...}, '
                 f"such as corpus.pairs('train'). Received: {pairs!r:.60}"
             )
-        sides = _sample_sides(pairs, limit, seed)
+        sides = sample_sides(pairs, limit, seed)
         rules = (source_normalization, target_normalization)
         train = partial(TOKENIZERS[kind].train, vocab_size=vocab_size, **options)
         if kind == SentencePieceTokenizer.kind:
@@ -232,7 +232,7 @@ def _load_checked(path: Path, vocab_size: int) -> Tokenizer:
     return tokenizer
 
 
-def _sample_sides(
+def sample_sides(
     pairs: tf.data.Dataset, limit: int | None, seed: int
 ) -> tuple[Iterable[bytes], Iterable[bytes]]:
     """Returns the sources and targets of a random sample, or of all pairs."""

@@ -1,0 +1,108 @@
+"""Saving a translator as a run directory: the counterpart of loading."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from keras_luong.checks import check_path
+from keras_luong.decoding.beam import BeamSearch
+from keras_luong.decoding.greedy import GreedySearch
+from keras_luong.decoding.special_tokens import SpecialTokens
+from keras_luong.files import saved_directory_beside
+from keras_luong.runs.directory import RunDirectory
+from keras_luong.runs.record import write_record
+from keras_luong.text.tokenizer_pair import TokenizerPair
+from keras_luong.translation.translator import Translator
+
+
+def save_run(
+    translator: Translator,
+    directory: str | Path,
+    settings: Mapping[str, Any] | None = None,
+    sample: str | None = None,
+) -> Path:
+    """Writes a run directory of a translator, whole or not at all.
+
+    `keras_luong.load` reads it, and every command of `keras-luong` that takes a run;
+    `keras-luong train --init_from` starts a training from it.
+
+    Args:
+        translator: A translator with one model, of a class that is registered with
+            Keras, and a `BeamSearch` or a `GreedySearch`. (A shortlist is not saved: it
+            has a file of its own.)
+        directory: A new or empty directory.
+        settings: What is known of its training, by the names of `TrainingConfig`, such
+            as `{"data": "my/corpus", "source": "en", "target": "de"}`, which commands
+            then need not be told.
+        sample: A sentence of the source language, for whoever tries an export out.
+
+    Returns:
+        The directory.
+
+    Raises:
+        FileExistsError: If it is not empty.
+        TypeError: If the search, the tokenizers or a setting cannot be saved.
+        ValueError: If the model's class is not registered with Keras.
+
+    Example:
+        >>> words = kl.WordTokenizer(["a", "dog"])
+        >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(6, 6, units=4))
+        >>> translator = kl.Translator(model, words, kl.BeamSearch(2, max_length=5))
+        >>> kl.save_run(translator, "runs/new", {"source": "en", "target": "en"})
+        PosixPath('runs/new')
+        >>> kl.load("runs/new").search.beam_width
+        2
+    """
+    target = check_path("directory", directory)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise FileExistsError(f"{target} exists and is not empty; give another name")
+    model: Any = translator.model
+    if not hasattr(model, "save_weights"):
+        raise TypeError(
+            "A run has one Keras model; save the runs of an ensemble one by one. "
+            f"Received: {type(model).__name__}"
+        )
+    tokenizers = _pair(translator.tokenizers)
+    known = {**_of_text(tokenizers), **(settings or {})}
+    search, longest = _beam_search(translator.search), translator.max_source_length
+    with saved_directory_beside(target) as beside:
+        run = RunDirectory(beside)
+        write_record(beside, model, search, longest, known, sample)
+        tokenizers.save(run.tokenizer)
+        model.save_weights(run.best_weights)
+    return target
+
+
+def _pair(tokenizers: Any) -> TokenizerPair:
+    if isinstance(tokenizers, TokenizerPair):
+        return tokenizers
+    return TokenizerPair(*tokenizers if isinstance(tokenizers, tuple) else [tokenizers])
+
+
+def _beam_search(search: Any) -> BeamSearch:
+    """The search as a record can have it."""
+    if isinstance(search, GreedySearch):
+        ids = {name: getattr(search, name) for name in vars(SpecialTokens())}
+        return BeamSearch(1, max_length=search.max_length, **ids)
+    if type(search) is not BeamSearch:
+        raise TypeError(
+            "A run translates by a BeamSearch; give it one with "
+            f"translator.with_search(...). Received: {type(search).__name__}"
+        )
+    return search
+
+
+def _of_text(tokenizers: TokenizerPair) -> dict[str, Any]:
+    """What a training says of its tokenizers, as far as they know it themselves."""
+    source, target = tokenizers.source, tokenizers.target
+    known: dict[str, Any] = {
+        "tokenizer": getattr(target, "kind", type(target).__name__),
+        "vocab_size": max(source.vocab_size, target.vocab_size),
+        "shared": tokenizers.shared,
+    }
+    for side, tokenizer in (("source", source), ("target", target)):
+        if hasattr(tokenizer, "normalization"):
+            known[f"{side}_normalization"] = tokenizer.normalization
+    return known

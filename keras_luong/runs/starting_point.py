@@ -1,0 +1,213 @@
+"""A run that starts from another one: its corpus, its tokenizers and its weights."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from keras_luong.config.training import TrainingConfig
+from keras_luong.models.growing import grow_into
+from keras_luong.models.translation_model import TranslationModel
+from keras_luong.runs.directory import RunDirectory, read_history
+from keras_luong.runs.loading import load
+from keras_luong.runs.record import check_exists, read_record
+from keras_luong.text.corpus import Corpus, fingerprint
+from keras_luong.text.find_corpus import load_corpus
+from keras_luong.text.growing import grown, with_tokens
+from keras_luong.text.mixing import ChangedCorpus, with_share
+from keras_luong.text.tags import tagged, token
+from keras_luong.text.tokenizer_pair import TokenizerPair
+
+
+def training_corpus(
+    settings: Mapping[str, Any], corpus: Corpus | None = None
+) -> Corpus:
+    """Returns what a run is trained and validated on.
+
+    Args:
+        settings: The run's, as in its record.
+        corpus: Its own corpus, if that is loaded already.
+
+    Raises:
+        ValueError, OSError: If the corpus, or the one that it is mixed with, cannot be
+            read.
+    """
+    if corpus is None:
+        languages = settings["source"], settings["target"]
+        corpus = load_corpus(settings["data"], *languages)
+    if tag := settings.get("tag"):
+        corpus = _with_tag(corpus, tag)
+    if share := settings.get("mix_old"):
+        start = settings["init_from"]
+        old, limit = old_corpus(start, settings.get("old_tag")), _limit_of(start)
+        pairs = old.pairs("train").take(limit)
+        corpus = with_share(corpus, pairs, share, old.name, settings["seed"])
+    return corpus
+
+
+def _with_tag(corpus: Corpus, tag: str) -> Corpus:
+    return ChangedCorpus(
+        corpus, lambda split, pairs: tagged(pairs, tag), f"{token(tag)} {corpus.name}"
+    )
+
+
+def old_corpus(run_dir: str | Path, tag: str | None = None) -> Corpus:
+    """Returns what a run was trained on, for one that mixes its own text with it.
+
+    Args:
+        run_dir: The run.
+        tag: A tag for its sources, if they have none.
+
+    Raises:
+        ValueError: If its corpus is not where it was, or is another text now.
+    """
+    record = read_record(run_dir)
+    settings, known = record["settings"], record.get("corpus")
+    if not settings.get("data"):
+        raise ValueError(
+            f"mix_old needs a run that names its data. Received: {run_dir}"
+        )
+    try:
+        corpus = training_corpus(settings)
+    except (ValueError, OSError) as error:
+        raise ValueError(
+            f"mix_old needs the corpus of {run_dir} where it was, "
+            f"{settings['data']!r}. {error}"
+        ) from error
+    limit = settings.get("limit_examples")
+    if known and fingerprint(corpus, "train", limit).digest != known["train"]["digest"]:
+        raise ValueError(
+            f"mix_old needs the corpus of {run_dir} as it was, but the text of "
+            f"{settings['data']!r} has changed since. Give the former text back, or "
+            "leave mix_old out"
+        )
+    if tag is None:
+        return corpus
+    if settings.get("tag"):
+        raise ValueError(
+            f"old_tag is for sources without a tag, and those of {run_dir} have "
+            f"{token(settings['tag'])}. Received: old_tag={tag!r}"
+        )
+    return _with_tag(corpus, tag)
+
+
+def _limit_of(run_dir: str | Path) -> int:
+    """The number of pairs that a run was trained on; -1 for all."""
+    return read_record(run_dir)["settings"].get("limit_examples") or -1
+
+
+def taken_tokenizers(config: TrainingConfig) -> TokenizerPair:
+    """Returns the tokenizers of the run to start from, grown as the settings say.
+
+    Args:
+        config: The settings of the new run.
+
+    Raises:
+        OSError, ValueError: If they are missing or damaged, or cannot grow.
+    """
+    tokenizers = TokenizerPair.load(RunDirectory(str(config.init_from)).tokenizer)
+    if config.grow_vocab:
+        number, coverage = config.grow_vocab, config.character_coverage
+        tokenizers = grown(tokenizers, text_of(config), number, coverage)
+    return with_tags(tokenizers, config)
+
+
+def text_of(config: TrainingConfig) -> tf.data.Dataset:
+    """Returns the pairs of a run's own corpus, as they are, to learn tokens from."""
+    corpus = load_corpus(config.data, config.source, config.target)
+    return corpus.pairs("train").take(config.limit_examples or -1)
+
+
+def with_tags(tokenizers: TokenizerPair, config: TrainingConfig) -> TokenizerPair:
+    """Returns tokenizers that know the tags of a run's sources."""
+    tags = [token(tag) for tag in (config.tag, config.old_tag) if tag is not None]
+    return with_tokens(tokenizers, tags, ["source"]) if tags else tokenizers
+
+
+def describe_start(run_dir: str | Path) -> dict[str, Any]:
+    """Returns what a run's record says of the run that it starts from.
+
+    Args:
+        run_dir: The run to start from.
+
+    Returns:
+        Its path (`run`), the file of its weights and its digest, after how many epochs
+        they were saved last (None if it kept no history), and what it knows of its
+        text (see `keras_luong.runs.same_corpus`).
+
+    Raises:
+        FileNotFoundError: If it has no weights yet.
+    """
+    run, record = RunDirectory(run_dir), read_record(run_dir)
+    check_exists(run.best_weights, "file of weights", "no epoch was finished yet")
+    return {
+        "run": str(run_dir),
+        "weights": run.best_weights.name,
+        "digest": _digest(run.best_weights),
+        "epochs": len(read_history(run_dir)) or None,
+        "data": record["settings"].get("data"),
+        "corpus": record.get("corpus"),
+    }
+
+
+def check_same_start(run_dir: str | Path, init_from: str | None) -> None:
+    """Refuses to go on with a run as if it had started from elsewhere.
+
+    A run to start from is its weights, wherever they lie.
+
+    Args:
+        run_dir: A run directory with a record.
+        init_from: Where the run is now said to have started from.
+
+    Raises:
+        ValueError: If it started from other weights.
+    """
+    record = read_record(run_dir)
+    before = record["settings"].get("init_from")
+    if before == init_from:
+        return
+    now = RunDirectory(init_from).best_weights if init_from and before else None
+    known = record.get("came_from", {}).get("digest")
+    if now is None or not now.exists() or _digest(now) != known:
+        raise ValueError(
+            f"{run_dir} holds a run with another start; give another run directory, or "
+            f"the same init_from to go on with it. It had {before!r}. "
+            f"Received: {init_from!r}"
+        )
+
+
+def give_weights(
+    model: TranslationModel, tokenizers: TokenizerPair, start: Mapping[str, Any]
+) -> None:
+    """Gives a new model the best weights of the run that it starts from.
+
+    Args:
+        model: A model of that run's configuration, maybe with a larger vocabulary.
+        tokenizers: Its tokenizers.
+        start: What `describe_start` returned.
+
+    Raises:
+        FileNotFoundError: If that run is no longer there.
+        ValueError: If its weights are others now.
+    """
+    path = RunDirectory(start["run"]).best_weights
+    if path.exists() and _digest(path) != start["digest"]:
+        raise ValueError(
+            f"{path} has changed since this run began, which had not trained yet. "
+            "Give another run directory to start from these weights"
+        )
+    old = load(start["run"], dtype=model.dtype_policy)
+    grow_into(model, old.model, old.tokenizers, tokenizers)
+
+
+def _digest(path: Path) -> str:
+    """Hexadecimal digits that are others for another file."""
+    digest = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,65 @@
+"""A translator made in Python, as a run directory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from commands import run
+from small_translator import sentencepiece_translator, word_translator
+
+import keras_luong as kl
+from keras_luong.runs.record import read_record
+
+TEXTS = ["the red dog", "", "the cat is"]
+
+
+@pytest.mark.parametrize("make", [word_translator, sentencepiece_translator])
+def test_k2_what_is_saved_is_what_is_loaded(make, tmp_path):
+    translator = make()
+    path = kl.save_run(translator, tmp_path / "run", {"source": "en"}, "the red dog")
+    again = kl.load(path)
+    assert again.search == translator.search
+    assert again.max_source_length == translator.max_source_length
+    for one, other in zip(
+        again.translate(TEXTS), translator.translate(TEXTS), strict=True
+    ):
+        assert (one.text, one.score) == (other.text, pytest.approx(other.score))
+    weights = zip(again.model.weights, translator.model.weights, strict=True)
+    assert all(np.array_equal(x, y) for x, y in weights)
+    record = read_record(path)
+    assert (record["settings"]["source"], record["sample"]) == ("en", "the red dog")
+
+
+def test_k2_commands_take_it(tmp_path, capsys):
+    translator = word_translator()
+    path = kl.save_run(translator, tmp_path / "run")
+    (tmp_path / "in").write_text("the dog\n")
+    run("translate", path, "--input", tmp_path / "in", "--output", tmp_path / "out")
+    expected = translator.translate(["the dog"])[0].text
+    assert (tmp_path / "out").read_text() == f"{expected}\n"
+
+
+def test_k2_greedy_search_is_a_beam_of_one(tmp_path):
+    greedy = word_translator(kl.GreedySearch(max_length=5))
+    path = kl.save_run(greedy, tmp_path / "run")
+    assert kl.load(path).search == kl.BeamSearch(1, max_length=5)
+    said = [x.text for x in kl.load(path).translate(TEXTS)]
+    assert said == [x.text for x in greedy.translate(TEXTS)]
+
+
+def test_k2_what_no_run_can_be_is_refused_and_leaves_nothing(tmp_path):
+    translator = word_translator()
+    random = translator.with_search(kl.RandomSampling())
+    with pytest.raises(TypeError, match="BeamSearch.*Received: RandomSampling"):
+        kl.save_run(random, tmp_path / "run")
+    both = kl.Ensemble([translator.model, word_translator().model])
+    several = kl.Translator(both, translator.tokenizers)
+    with pytest.raises(TypeError, match="one by one. Received: Ensemble"):
+        kl.save_run(several, tmp_path / "run")
+    with pytest.raises(TypeError):
+        kl.save_run(translator, tmp_path / "run", {"data": tf.constant(1)})
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError, match="is not empty; give another name"):
+        kl.save_run(translator, tmp_path)
