@@ -99,7 +99,7 @@ def test_c1_a_mistyped_folder(tmp_path):
     )
     assert said.returncode == 2 and not said.stdout
     (line,) = said.stderr.splitlines()
-    assert line.startswith("keras-luong: Found no corpus 'corpse'.")
+    assert line.startswith("keras-luong: 'corpse' is no folder")
     assert "did you mean 'corpus'?" in line
     assert not (tmp_path / "run").exists()
 

@@ -39,6 +39,9 @@ def estimated_seconds(parameters: int, tokens: int) -> float:
 def in_words(seconds: float) -> str:
     """Returns a duration as one says it.
 
+    Args:
+        seconds: The duration.
+
     Example:
         >>> from keras_luong.training.step_time import in_words
         >>> in_words(2.4), in_words(200), in_words(9000)
