@@ -3,7 +3,8 @@
 What `make demo` runs: some minutes on two cores. The model learns dates, times, prices
 and other phrases of the embedded corpus, English to German. Then a new process, which
 cannot import keras_luong, loads the SavedModel and translates the test sentences from
-raw strings (`export/evaluate.py`). `--epochs` and `--limit_examples` make it shorter.
+raw strings (`export/evaluate.py`). `keras-luong train phrases` is all that trains it;
+`--epochs` and `--limit_examples` make it shorter.
 
     python examples/demo.py
 """
@@ -25,17 +26,12 @@ from keras_luong.text.corpus import sentences
 
 RUN = Path("runs/demo")
 EVALUATE = Path(__file__).parent.parent / "export" / "evaluate.py"
-FLAGS = """
-    --data phrases --vocab_size 2000 --preset small --units 128 --init_scale 0.25
-    --dropout 0.1 --batch_tokens 600 --optimizer adam --learning_rate 0.002
-    --constant_epochs 3 --eval_sentences 100
-""".split()
 SHOWN = 6
 
 
 def main() -> None:
     """Trains and exports here, then translates in a new process."""
-    keras_luong(["train", "--run_dir", str(RUN), *FLAGS, *size()])
+    keras_luong(["train", "phrases", "--run_dir", str(RUN), *options()])
     translator = load(RUN)
     exported = export_saved_model(translator, RUN / "saved_model", overwrite=True)
     sources, references = sentences(load_corpus("phrases", "en", "de"), "test")
@@ -51,13 +47,13 @@ def main() -> None:
     print(f"Attention picture  {picture}")
 
 
-def size() -> list[str]:
-    """Options of the training that say how long it takes."""
+def options() -> list[str]:
+    """Options of the training; there is none, unless it should be shorter."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--limit_examples", default="none", help="first pairs alone")
-    args = parser.parse_args()
-    return f"--epochs {args.epochs} --limit_examples {args.limit_examples}".split()
+    parser.add_argument("--epochs", help="most epochs")
+    parser.add_argument("--limit_examples", help="first pairs alone")
+    given = vars(parser.parse_args()).items()
+    return [word for name, x in given if x for word in (f"--{name}", x)]
 
 
 def draw(translation) -> str:
