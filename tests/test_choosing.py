@@ -33,7 +33,7 @@ def test_what_is_chosen_is_recorded(run):
     record = read_record(run)
     settings = record["settings"]
     assert settings["preset"] == "auto" and settings["monitor"] == "val_bleu"
-    assert settings["vocab_size"] == 2000 and settings["dropout"] > 0
+    assert settings["vocab_size"] == 1000 and settings["dropout"] > 0
     assert (settings["units"], settings["source"]) == (8, "xx")
     counted = record["corpus"]["train"]
     assert counted["parts"] == 1 and counted["passes"] >= 1

@@ -44,6 +44,7 @@ class Row(NamedTuple):
         vocab_size: Most tokens in the vocabulary.
         units: Size of the model's layers.
         dropout: Rate of the model's dropout.
+        word_dropout: Rate at which whole words are dropped.
         batch_tokens: Tokens in a batch.
     """
 
@@ -51,6 +52,7 @@ class Row(NamedTuple):
     vocab_size: int
     units: int
     dropout: float
+    word_dropout: float
     batch_tokens: int
 
     @property
@@ -62,11 +64,11 @@ class Row(NamedTuple):
 #: The rule. 1,000 captions in German have a content of 19 kB, 3,000 of 49, 10,000 of
 #: 140, 29,000 of 410, and the 160,000 short sentences of Tatoeba one of 1.4 MB.
 ROWS = (
-    Row(90e3, vocab_size=2000, units=256, dropout=0.4, batch_tokens=1000),
-    Row(240e3, vocab_size=3000, units=384, dropout=0.4, batch_tokens=1500),
-    Row(750e3, vocab_size=4000, units=512, dropout=0.4, batch_tokens=1500),
-    Row(15e6, vocab_size=8000, units=512, dropout=0.3, batch_tokens=3000),
-    Row(math.inf, vocab_size=32_000, units=1024, dropout=0.2, batch_tokens=8192),
+    Row(90e3, 1000, units=256, dropout=0.5, word_dropout=0.1, batch_tokens=1000),
+    Row(240e3, 2000, units=384, dropout=0.5, word_dropout=0.1, batch_tokens=1500),
+    Row(750e3, 4000, units=512, dropout=0.4, word_dropout=0.0, batch_tokens=1500),
+    Row(15e6, 8000, units=512, dropout=0.3, word_dropout=0.0, batch_tokens=3000),
+    Row(math.inf, 32_000, units=1024, dropout=0.2, word_dropout=0.0, batch_tokens=8192),
 )
 
 #: What the rule sets.
@@ -77,6 +79,7 @@ REASONS = {
     "vocab_size": "pieces of words, one vocabulary for both languages",
     "units": "size of the LSTMs",
     "dropout": "the less text, the more",
+    "word_dropout": "whole words, where there is little text",
     "batch_tokens": "tokens of a batch",
     "max_length": "tokens; nearly every pair is shorter",
     "steps_per_epoch": "steps between two validations, about",
@@ -102,7 +105,7 @@ class AutoTraining:
         >>> facts = CorpusFacts(3000, content=49_000, long_line=140, characters=80)
         >>> config = training.choose(facts, "fr", "en")
         >>> config.model["units"], config.vocab_size
-        (64, 2000)
+        (64, 1000)
     """
 
     data: str
