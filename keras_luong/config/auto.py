@@ -46,6 +46,7 @@ class Row(NamedTuple):
         dropout: Rate of the model's dropout.
         word_dropout: Rate at which whole words are dropped.
         batch_tokens: Tokens in a batch.
+        steps_per_epoch: Steps between two validations, about.
     """
 
     content: float
@@ -54,6 +55,7 @@ class Row(NamedTuple):
     dropout: float
     word_dropout: float
     batch_tokens: int
+    steps_per_epoch: int
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -64,11 +66,12 @@ class Row(NamedTuple):
 #: The rule. 1,000 captions in German have a content of 19 kB, 3,000 of 49, 10,000 of
 #: 140, 29,000 of 410, and the 160,000 short sentences of Tatoeba one of 1.4 MB.
 ROWS = (
-    Row(90e3, 1000, units=256, dropout=0.5, word_dropout=0.1, batch_tokens=1000),
-    Row(240e3, 2000, units=384, dropout=0.5, word_dropout=0.1, batch_tokens=1500),
-    Row(750e3, 4000, units=512, dropout=0.4, word_dropout=0.0, batch_tokens=1500),
-    Row(15e6, 8000, units=512, dropout=0.3, word_dropout=0.0, batch_tokens=3000),
-    Row(math.inf, 32_000, units=1024, dropout=0.2, word_dropout=0.0, batch_tokens=8192),
+    # content, vocab_size, units, dropout, word_dropout, batch_tokens, steps_per_epoch
+    Row(90e3, 1000, 256, 0.5, 0.1, 1000, 150),
+    Row(240e3, 2000, 384, 0.5, 0.1, 1500, 150),
+    Row(750e3, 4000, 512, 0.4, 0.0, 1500, 300),
+    Row(15e6, 8000, 512, 0.3, 0.0, 3000, 500),
+    Row(math.inf, 32_000, 1024, 0.2, 0.0, 8192, 2500),
 )
 
 #: What the rule sets.

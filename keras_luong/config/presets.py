@@ -185,7 +185,6 @@ _AUTO = {
     "patience": 3,
     "early_stopping": 8,
     "epochs": 100,
-    "steps_per_epoch": 150,
     "label_smoothing": 0.1,
     "clip_norm": 1.0,
     "monitor": "val_bleu",
