@@ -310,7 +310,7 @@ def test_tfa_custom_sampler(words, how, training):
 
 def test_custom_feeding_runs_on_without_a_teacher():
     def doubled(outputs, teacher_input, time):
-        assert tuple(time.shape) in {(2, 1), (None, 1)}
+        assert len(time.shape) == 2 and time.shape[1] == 1
         return 2 * outputs + teacher_input
 
     decoder = kl.InputFeedingDecoder(echo(), feeding=kl.CustomFeeding(doubled, 4))

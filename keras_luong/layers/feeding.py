@@ -282,12 +282,16 @@ def sample_ids(logits: Tensor, uniforms: Tensor) -> Tensor:
         int32 [B]; never one whose probability is 0.
     """
     wide = keras.backend.result_type(logits.dtype, "float32")
-    cumulated = ops.cumsum(ops.softmax(ops.cast(logits, wide)), axis=-1)
-    total = cumulated[:, -1:]
-    threshold = ops.cast(uniforms[:, None], wide) * total
-    # Rounding may lift the threshold to the total, which words of no probability have.
-    below = (cumulated <= threshold) & (cumulated < total)
-    return ops.sum(ops.cast(below, "int32"), axis=-1)
+    probabilities = ops.softmax(ops.cast(logits, wide))
+    cumulated = ops.cumsum(probabilities, axis=-1)
+    threshold = ops.cast(uniforms[:, None], wide) * cumulated[:, -1:]
+    # Rounding may lift the threshold to the total, and sums in parallel, as JAX's, may
+    # fall a little from one word to the next: then the last word that can be is drawn.
+    possible = probabilities > 0
+    reached = ops.cast(possible & (cumulated > threshold), "int32")
+    last = ops.shape(logits)[-1] - 1 - ops.argmax(ops.flip(possible, -1), -1)
+    drawn = ops.where(ops.any(reached > 0, axis=-1), ops.argmax(reached, -1), last)
+    return ops.cast(drawn, "int32")
 
 
 def as_feeding(given: Any) -> Feeding | None:
