@@ -278,10 +278,10 @@ def test_configurations_that_cannot_be():
 
 
 def test_the_command_line_says_so_too(capsys):
-    config, *_ = options("train", "--run_dir", "r", "--copy", "--shared")
+    config, *_ = options("train", "--preset", "small", "--copy", "--shared")
     assert config.model["copy"] is True
     with pytest.raises(SystemExit):
-        options("train", "--run_dir", "r", "--copy")
+        options("train", "--preset", "small", "--copy")
     assert "copy=True needs one vocabulary for both sides" in capsys.readouterr().err
 
 

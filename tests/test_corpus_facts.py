@@ -27,10 +27,9 @@ def test_what_repeats_itself_is_little_content(tmp_path):
     lines = [" ".join(rng.choices("abcdefghij", k=20)) for _ in range(500)]
     contents = []
     for name, text in {"new": lines, "old": lines[:25] * 20}.items():
-        for language in ("xx", "yy"):
-            path = tmp_path / name / f"train.{language}"
-            path.parent.mkdir(exist_ok=True)
-            path.write_text("\n".join(text) + "\n")
+        (tmp_path / name).mkdir()
+        for file in ("train.xx", "train.yy", "val.xx", "val.yy"):
+            (tmp_path / name / file).write_text("\n".join(text) + "\n")
         contents.append(corpus_facts(load_corpus(tmp_path / name, "xx", "yy")).content)
     assert contents[1] < contents[0] / 5
 

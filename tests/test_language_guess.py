@@ -36,7 +36,8 @@ def test_tells_languages(folder, languages, look):
 
 def test_says_nothing_of_little_text(tmp_path):
     for language in ("en", "de"):
-        (tmp_path / f"train.{language}").write_text("a dog\n" * 9)
+        for split in ("train", "val"):
+            (tmp_path / f"{split}.{language}").write_text("a dog\n" * 9)
     assert look_of(load_corpus(tmp_path, "en", "de")) == Sides(None, None)
 
 
