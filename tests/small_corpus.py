@@ -32,7 +32,7 @@ class Backwards:
     def __init__(self):
         self.read = 0
 
-    def stream(self, texts, batch_size):
+    def stream(self, texts, batch_size, window):
         for text in texts:
             self.read += 1
             yield Translation(text[::-1], 0.0, [], [], None, False, ())

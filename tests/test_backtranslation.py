@@ -26,8 +26,8 @@ class Reverse(Backwards):
     max_source_length = 5
     source_tokenizer = WordTokenizer(["a"])
 
-    def stream(self, texts, batch_size):
-        for t in super().stream(texts, batch_size):
+    def stream(self, texts, batch_size, window):
+        for t in super().stream(texts, batch_size, window):
             yield t if t.text != "?" else t._replace(text=" ")
 
 
@@ -149,8 +149,8 @@ import os
 from test_backtranslation import Corpus, Reverse, write_backtranslated
 
 class Killed(Reverse):
-    def stream(self, texts, batch_size):
-        yield from list(super().stream([next(texts)], batch_size))
+    def stream(self, texts, batch_size, window):
+        yield from list(super().stream([next(texts)], batch_size, window))
         os.kill(os.getpid(), 9)
 
 write_backtranslated(Corpus(), Killed(), "mono", "d")

@@ -51,7 +51,7 @@ def test_reads_no_further_than_the_teacher(tmp_path):
 
 def test_a_teacher_that_loses_a_sentence_is_found_out(tmp_path):
     forgetful = SimpleNamespace(
-        stream=lambda texts, size: Backwards().stream("a", size)
+        stream=lambda _, *sizes: Backwards().stream("a", *sizes)
     )
     with pytest.raises(ValueError, match="shorter"):
         distillation.write_distilled(Corpus(), forgetful, tmp_path / "d")
@@ -87,3 +87,11 @@ def test_says_how_far_it_is(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(progress, "SECONDS", -1)  # after every sentence
     distillation.write_distilled(Corpus(), Backwards(), tmp_path / "d", progress=True)
     assert "4 of 4 texts" in capsys.readouterr().err
+
+
+def test_k2_what_is_left_is_told_by_whole_windows():
+    """The first of many translations that come at once has taken the time of all."""
+    told = []
+    bar = SimpleNamespace(add=told.append)
+    list(distillation.twice([("a", "A")] * 2500, Backwards(), bar))
+    assert told == [1024, 1024, 452]

@@ -20,6 +20,7 @@ from keras_luong.text.corpus import Corpus
 from keras_luong.translation.translator import Translator
 
 _AT_ONCE = 64  # sentences that are translated in a batch
+_WINDOW = 1024  # and those whose translations come at once, sorted by length
 _Item = TypeVar("_Item")
 
 
@@ -86,11 +87,16 @@ def with_translations(
         The items in their order, and their translations.
     """
     items, ahead = itertools.tee(items)
-    translations = translator.stream(map(text_of, ahead), _AT_ONCE)
+    translations = translator.stream(map(text_of, ahead), _AT_ONCE, _WINDOW)
+    done = 0
     for item, translation in zip(items, translations, strict=True):
         yield item, translation.text
-        if bar is not None:
-            bar.add(1)
+        done += 1
+        # The first of a window has waited for all: what it took tells nothing.
+        if bar is not None and done % _WINDOW == 0:
+            bar.add(_WINDOW)
+    if bar is not None:
+        bar.add(done % _WINDOW)
 
 
 def texts_of(pairs: tf.data.Dataset) -> Iterator[tuple[str, str]]:
