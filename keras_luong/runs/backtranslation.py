@@ -19,7 +19,7 @@ from typing import NamedTuple
 from keras_luong.checks import check_size
 from keras_luong.config.going_on import check_tag_name
 from keras_luong.progress import Progress
-from keras_luong.runs.monolingual import Monolingual, read_monolingual
+from keras_luong.runs.monolingual import read_monolingual
 from keras_luong.runs.record import read_record
 from keras_luong.runs.translated_corpus import (
     check_new,
@@ -120,7 +120,9 @@ def write_backtranslated(
         print(chosen, flush=True)
     number, real = int(chosen.kept.sum()), count(train) * repeat_real
     bar = Progress(number, "text") if progress else None
-    made = _Made(chosen, reverse, tag, monolingual_tag, bar)
+    begin = "" if monolingual_tag is None else f"{token(monolingual_tag)} "
+    said = with_translations(chosen.lines(), lambda line: begin + line, reverse, bar)
+    made = _Made(said, tag)
     repeated = (texts_of(train) for _ in range(repeat_real))
     pairs = evenly((itertools.chain.from_iterable(repeated), real), (made, number))
     write_corpus(corpus, pairs, directory)
@@ -130,29 +132,15 @@ def write_backtranslated(
 
 
 class _Made:
-    """Pairs whose sources are made; it counts what has none."""
+    """Pairs whose sources are made; it counts the lines that have none."""
 
-    def __init__(
-        self,
-        chosen: Monolingual,
-        reverse: Translator,
-        tag: str,
-        monolingual_tag: str | None,
-        bar: Progress | None,
-    ):
-        self.chosen, self.reverse, self.bar = chosen, reverse, bar
-        self.begin = f"{token(tag)} "
-        self.read_begin = (
-            "" if monolingual_tag is None else f"{token(monolingual_tag)} "
-        )
-        self.untranslated = 0
+    def __init__(self, said: Iterable[tuple[str, str]], tag: str):
+        self.said, self.tag, self.untranslated = said, tag, 0
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        for line, translation in with_translations(
-            self.chosen.lines(), self.read_begin.__add__, self.reverse, self.bar
-        ):
+        for line, translation in self.said:
             if translation.strip():
-                yield self.begin + translation, line
+                yield f"{token(self.tag)} {translation}", line
             else:
                 self.untranslated += 1
 
