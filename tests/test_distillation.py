@@ -5,53 +5,18 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-import tensorflow as tf
+from small_corpus import PAIRS, Backwards, Corpus, lines
 
-from keras_luong import Translation, progress
+from keras_luong import progress
 from keras_luong.runs import distillation
 from keras_luong.text import load_corpus
-
-PAIRS = {
-    "train": [("a b", "A"), ("", "nothing"), ("c\nd", "C\u2028D"), ("é", "É")],
-    "validation": [("v", "V")],
-    "test": [("t", "T\n")],
-}
-
-
-class Corpus:
-    """Pairs in memory, with ends of lines that no text file can hold."""
-
-    name, source_language, target_language = "memory", "xx", "yy"
-    splits = tuple(PAIRS)
-
-    def pairs(self, split):
-        sources, targets = zip(*PAIRS[split], strict=True)
-        return tf.data.Dataset.from_tensor_slices(
-            {"source": list(sources), "target": list(targets)}
-        )
-
-
-class Teacher:
-    """Says every source backwards, and remembers how far it has read."""
-
-    def __init__(self):
-        self.read = 0
-
-    def stream(self, texts, batch_size):
-        for text in texts:
-            self.read += 1
-            yield Translation(text[::-1], 0.0, [], [], None, False, ())
-
-
-def lines(path):
-    return path.read_bytes().decode().split("\n")
 
 
 def test_every_source_stands_twice_and_other_splits_once(tmp_path):
     litter = tmp_path / "new" / ".123-4.d"  # of a process that was killed
     litter.mkdir(parents=True)
     (litter / "train.zz").touch()
-    out = distillation.write_distilled(Corpus(), Teacher(), tmp_path / "new" / "d")
+    out = distillation.write_distilled(Corpus(), Backwards(), tmp_path / "new" / "d")
     assert lines(out / "train.xx") == "a b|a b|||c d|c d|é|é|".split("|")
     assert lines(out / "train.yy") == "A|b a|nothing||C\u2028D|d c|É|é|".split("|")
     assert lines(out / "test.yy") == ["T ", ""]
@@ -61,7 +26,7 @@ def test_every_source_stands_twice_and_other_splits_once(tmp_path):
 
 
 def test_is_a_corpus(tmp_path):
-    out = distillation.write_distilled(Corpus(), Teacher(), tmp_path / "d")
+    out = distillation.write_distilled(Corpus(), Backwards(), tmp_path / "d")
     corpus = load_corpus(out, "xx", "yy")
     assert corpus.splits == ("train", "validation", "test")
     pairs = [
@@ -78,14 +43,16 @@ def test_reads_no_further_than_the_teacher(tmp_path):
         yield from [("a", "A")] * 9
         pytest.fail("read to the end")
 
-    teacher = Teacher()
+    teacher = Backwards()
     pairs = distillation.twice(endless(), teacher)
     assert [next(pairs) for _ in range(4)] == [("a", "A"), ("a", "a")] * 2
     assert teacher.read == 2
 
 
 def test_a_teacher_that_loses_a_sentence_is_found_out(tmp_path):
-    forgetful = SimpleNamespace(stream=lambda texts, size: Teacher().stream("a", size))
+    forgetful = SimpleNamespace(
+        stream=lambda _, *sizes: Backwards().stream("a", *sizes)
+    )
     with pytest.raises(ValueError, match="shorter"):
         distillation.write_distilled(Corpus(), forgetful, tmp_path / "d")
     assert not list(tmp_path.iterdir())  # and nothing is left
@@ -94,13 +61,13 @@ def test_a_teacher_that_loses_a_sentence_is_found_out(tmp_path):
 def test_what_is_there_stays(tmp_path):
     (tmp_path / "d").mkdir()
     with pytest.raises(FileExistsError, match="d exists; give the name"):
-        distillation.write_distilled(Corpus(), Teacher(), tmp_path / "d")
+        distillation.write_distilled(Corpus(), Backwards(), tmp_path / "d")
 
 
 def test_a_dangling_link_is_there_too(tmp_path):
     (tmp_path / "d").symlink_to(tmp_path / "nowhere")
     with pytest.raises(FileExistsError, match="d exists"):
-        distillation.write_distilled(Corpus(), Teacher(), tmp_path / "d")
+        distillation.write_distilled(Corpus(), Backwards(), tmp_path / "d")
 
 
 def test_spoilt_files_are_refused_before_anything_is_translated(tmp_path):
@@ -108,7 +75,7 @@ def test_spoilt_files_are_refused_before_anything_is_translated(tmp_path):
         for side in ("xx", "yy"):
             (tmp_path / f"{file}.{side}").write_text(text)
     (tmp_path / "val.xx").write_bytes(b"\xff\n")
-    teacher = Teacher()
+    teacher = Backwards()
     with pytest.raises(ValueError, match="val.xx is not UTF-8"):
         distillation.write_distilled(
             load_corpus(tmp_path, "xx", "yy"), teacher, tmp_path / "d"
@@ -118,5 +85,13 @@ def test_spoilt_files_are_refused_before_anything_is_translated(tmp_path):
 
 def test_says_how_far_it_is(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(progress, "SECONDS", -1)  # after every sentence
-    distillation.write_distilled(Corpus(), Teacher(), tmp_path / "d", progress=True)
+    distillation.write_distilled(Corpus(), Backwards(), tmp_path / "d", progress=True)
     assert "4 of 4 texts" in capsys.readouterr().err
+
+
+def test_k2_what_is_left_is_told_by_whole_windows():
+    """The first of many translations that come at once has taken the time of all."""
+    told = []
+    bar = SimpleNamespace(add=told.append)
+    list(distillation.twice([("a", "A")] * 2500, Backwards(), bar))
+    assert told == [1024, 1024, 452]

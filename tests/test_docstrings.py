@@ -48,6 +48,7 @@ if shutil.which("npm") is None:
 SLOW = {
     "keras_luong.export.saved_model.export_saved_model",
     "keras_luong.export.web.export_web",
+    "keras_luong.runs.backtranslation.write_backtranslated",
     "keras_luong.runs.distillation.write_distilled",
     "keras_luong.runs.train.train",
     "keras_luong.runs.validation.TranslationEvaluation",

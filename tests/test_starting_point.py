@@ -245,3 +245,19 @@ def test_k2_a_run_that_starts_from_nothing_has_tags_too(corpora, tmp_path):
     known = kl.load(tmp_path / "new").tokenizers.source.words
     assert known[-1] == "<old>" and len(known) == 8
     assert read_record(tmp_path / "new")["sample"].startswith("<old> ")
+
+
+def test_k2_tags_that_the_text_has_are_tokens_too(old, corpora, tmp_path):
+    """Also beside a tag of the run's own, in front of them."""
+    data = tmp_path / "data"
+    shutil.copytree(corpora / "new", data)
+    sources = (data / "train.xx").read_text()
+    (data / "train.xx").write_text(f"<bt> {sources}")
+    with not_training():
+        words = train_words(data, tmp_path / "new", tag="own")
+        train.train(*options("train", *words)[:2])
+        gone_on(old, data, tmp_path / "on", grow_vocab=9, mix_old=0.5, tag="own")
+    for run_dir in ("new", "on"):
+        known = kl.load(tmp_path / run_dir).tokenizers.source.words
+        assert known[-2:] == ["<bt>", "<own>"] and set("bcdefgz") < set(known)
+        assert not any("<" in word for word in known[:-2])

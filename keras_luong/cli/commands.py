@@ -10,8 +10,14 @@ import dataclasses
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
-from keras_luong.config.fields import Count, NotNegative, check_fields
-from keras_luong.config.going_on import GoingOnConfig
+from keras_luong.config.fields import (
+    Count,
+    NotNegative,
+    Positive,
+    Seed,
+    check_fields,
+)
+from keras_luong.config.going_on import GoingOnConfig, Tag
 from keras_luong.config.presets import PAPERS, RECIPES
 from keras_luong.config.training import (
     DataConfig,
@@ -386,6 +392,60 @@ class DistillOptions(CorpusOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class BacktranslateOptions(SearchOptions, RunOptions):
+    """Back-translation.
+
+    Args:
+        data: The corpus to learn from, as `train` takes it.
+        mono: File of text in the language that the run translates from, which is the
+            corpus's target language; a sentence a line, plain or gzip.
+        out: New directory for the text files.
+        source: Language to translate from with the new corpus; by default what the run
+            translates into.
+        target: Language to translate into; by default what the run translates from.
+        tag: Name of the tag in front of the sources that are made: bt becomes the
+            token `<bt>`.
+        limit: Most lines to translate, the first ones; by default all.
+        repeat_real: How often each pair of the corpus is written.
+        sampling: Draws the sources at random, by the probabilities of their words,
+            instead of searching for the best.
+        temperature: Below 1 such sources are more alike, above 1 more varied; by
+            default 1.
+        top_k: Number of most probable words to draw each from; by default all.
+        seed: Seed of what is drawn; by default 1.
+    """
+
+    data: str
+    mono: Path
+    out: Path
+    source: str | None = None
+    target: str | None = None
+    tag: Tag = "bt"
+    limit: int | None = None
+    repeat_real: int = 1
+    sampling: bool = False
+    temperature: Positive | None = None
+    top_k: int | None = None
+    seed: Seed | None = None
+
+    def __post_init__(self) -> None:
+        """Checks all fields, and that all are of one kind of search."""
+        super().__post_init__()
+        if not self.sampling:
+            for name in ("temperature", "top_k", "seed"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"{name} needs --sampling, which is missing.")
+            return
+        for field in dataclasses.fields(SearchOptions):
+            given = getattr(self, field.name) != field.default
+            if given and field.name not in ("max_length", "max_source_length"):
+                raise ValueError(
+                    f"{field.name} is for a beam search, and --sampling is none: give "
+                    "one of them."
+                )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class CompareOptions(Options):
     """Runs.
 
@@ -450,6 +510,11 @@ COMMANDS = {
     "distill": Command(
         DistillOptions,
         "Writes a corpus that also has what runs make of its training sources.",
+    ),
+    "backtranslate": Command(
+        BacktranslateOptions,
+        "Writes a corpus that also has target text alone, which a run translates back.",
+        "The run translates the other way: from the corpus's target language.",
     ),
     "compare": Command(
         CompareOptions, "Prints a table of runs: settings that differ, and results."

@@ -49,7 +49,13 @@ Part = Literal[
 ]
 
 
-def _check_tag(name: str, value: Any) -> str:
+def check_tag_name(name: str, value: Any) -> str:
+    """Returns the name of a tag, and raises ValueError if it cannot be one.
+
+    Args:
+        name: Name of the argument, for the error message.
+        value: Its value.
+    """
     if not isinstance(value, str) or not re.fullmatch("[a-z0-9][a-z0-9_-]*", value):
         raise ValueError(
             f"{name} must be of small letters a to z, digits, - and _, such as news. "
@@ -64,7 +70,7 @@ def _check_tag(name: str, value: Any) -> str:
 
 
 #: The name of a tag: what no rule for a text's normalization changes.
-Tag = Annotated[str, _check_tag]
+Tag = Annotated[str, check_tag_name]
 
 
 @dataclasses.dataclass(frozen=True)

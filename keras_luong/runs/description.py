@@ -21,6 +21,7 @@ from keras_luong.text.corpus import count, notes
 from keras_luong.text.epoch_shape import epoch_shape
 from keras_luong.text.overlap import overlaps
 from keras_luong.text.pair_counts import LEFT_OUT, count_pairs
+from keras_luong.text.tags import tags_of, token
 from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.training.step_time import estimated_seconds, in_words
 
@@ -96,6 +97,7 @@ def describe(
         "left out": _left_out(config, train),
         "cut": _cut(config, record["corpus"]["validation"]),
         "vocabulary": _vocabulary(config, tokenizers),
+        "tags": ", ".join(map(token, tags_of(tokenizers.source))),
         "unknown": _unknown(config, train),
         "start": _start(record),
         "model": f"{config.preset}: {model.count_params():,} parameters"

@@ -8,20 +8,19 @@ corpus, they are a second way to say each sentence.
 
 from __future__ import annotations
 
-import glob
-import itertools
-import re
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from pathlib import Path
 
-import tensorflow as tf
-
-from keras_luong.files import remove, saved_directory_beside
 from keras_luong.progress import Progress
+from keras_luong.runs.translated_corpus import (
+    check_new,
+    texts_of,
+    with_translations,
+    write_corpus,
+)
 from keras_luong.text.corpus import Corpus, count
 from keras_luong.translation.translator import Translator
-
-_AT_ONCE = 64  # sentences that are translated in a batch
 
 
 def write_distilled(
@@ -61,19 +60,10 @@ def write_distilled(
         >>> count_lines("distilled/train.de")  # two translations of three sentences
         6
     """
-    directory = Path(directory)
-    if directory.exists() or directory.is_symlink():
-        raise FileExistsError(f"{directory} exists; give the name of a new directory")
+    directory = check_new(directory)
     train = corpus.pairs("train")
-    # Damaged files of the other splits are found out before anything is translated.
-    others = {split: corpus.pairs(split) for split in corpus.splits if split != "train"}
     bar = Progress(count(train), "text") if progress else None
-    for leftover in directory.parent.glob(f".[0-9]*.{glob.escape(directory.name)}"):
-        remove(leftover)
-    with saved_directory_beside(directory) as beside:
-        _write(corpus, "train", twice(_texts(train), teacher, bar), beside)
-        for split, pairs in others.items():
-            _write(corpus, split, _texts(pairs), beside)
+    write_corpus(corpus, twice(texts_of(train), teacher, bar), directory)
     return directory
 
 
@@ -92,36 +82,6 @@ def twice(
     Yields:
         Sources and targets, two for each pair.
     """
-    pairs, ahead = itertools.tee(pairs)
-    translations = teacher.stream((source for source, _ in ahead), _AT_ONCE)
-    for (source, reference), translation in zip(pairs, translations, strict=True):
-        yield source, reference
-        yield source, translation.text
-        if bar is not None:
-            bar.add(1)
-
-
-def _texts(pairs: tf.data.Dataset) -> Iterator[tuple[str, str]]:
-    for pair in pairs.as_numpy_iterator():
-        yield pair["source"].decode(), pair["target"].decode()
-
-
-def _write(
-    corpus: Corpus, split: str, pairs: Iterable[tuple[str, str]], directory: Path
-) -> None:
-    source, target = (
-        directory / f"{split}.{language}"
-        for language in (corpus.source_language, corpus.target_language)
-    )
-    with (
-        source.open("w", encoding="utf-8", newline="\n") as sources,
-        target.open("w", encoding="utf-8", newline="\n") as targets,
-    ):
-        for one, other in pairs:
-            print(_in_a_line(one), file=sources)
-            print(_in_a_line(other), file=targets)
-
-
-def _in_a_line(text: str) -> str:
-    """A text as `TextFiles` will read it: U+2028 and its like are kept as they are."""
-    return re.sub(r"[\r\n]+", " ", text)
+    for pair, translation in with_translations(pairs, itemgetter(0), teacher, bar):
+        yield pair
+        yield pair[0], translation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,11 +100,12 @@ def _limit_of(run_dir: str | Path) -> int:
     return read_record(run_dir)["settings"].get("limit_examples") or -1
 
 
-def taken_tokenizers(config: TrainingConfig) -> TokenizerPair:
+def taken_tokenizers(config: TrainingConfig, text: tf.data.Dataset) -> TokenizerPair:
     """Returns the tokenizers of the run to start from, grown as the settings say.
 
     Args:
         config: The settings of the new run.
+        text: The pairs to learn more tokens from.
 
     Raises:
         OSError, ValueError: If they are missing or damaged, or cannot grow.
@@ -112,8 +113,8 @@ def taken_tokenizers(config: TrainingConfig) -> TokenizerPair:
     tokenizers = TokenizerPair.load(RunDirectory(str(config.init_from)).tokenizer)
     if config.grow_vocab:
         number, coverage = config.grow_vocab, config.character_coverage
-        tokenizers = grown(tokenizers, text_of(config), number, coverage)
-    return with_tags(tokenizers, config)
+        tokenizers = grown(tokenizers, text, number, coverage)
+    return tokenizers
 
 
 def text_of(config: TrainingConfig) -> tf.data.Dataset:
@@ -122,10 +123,19 @@ def text_of(config: TrainingConfig) -> tf.data.Dataset:
     return corpus.pairs("train").take(config.limit_examples or -1)
 
 
-def with_tags(tokenizers: TokenizerPair, config: TrainingConfig) -> TokenizerPair:
-    """Returns tokenizers that know the tags of a run's sources."""
-    tags = [token(tag) for tag in (config.tag, config.old_tag) if tag is not None]
-    return with_tokens(tokenizers, tags, ["source"]) if tags else tokenizers
+def with_tags(
+    tokenizers: TokenizerPair, config: TrainingConfig, in_text: Sequence[str]
+) -> TokenizerPair:
+    """Returns tokenizers that know the tags of a run's sources.
+
+    Args:
+        tokenizers: What may know none.
+        config: The settings of the run.
+        in_text: The names of the tags that its text has already.
+    """
+    tags = dict.fromkeys([*in_text, config.tag, config.old_tag])
+    tokens = [token(tag) for tag in tags if tag is not None]
+    return with_tokens(tokenizers, tokens, ["source"]) if tokens else tokenizers
 
 
 def describe_start(run_dir: str | Path) -> dict[str, Any]:

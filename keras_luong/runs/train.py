@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from keras_luong.config.auto import AutoTraining
 from keras_luong.config.training import UNRECORDED, TrainingConfig
@@ -46,6 +47,7 @@ from keras_luong.runs.validation import TranslationEvaluation, written_out
 from keras_luong.text.batches import evaluation_batches, training_batches
 from keras_luong.text.corpus import first_source, sentences
 from keras_luong.text.epoch_shape import EpochShape
+from keras_luong.text.tags import tags_in, untagged
 from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.training.batch_size import largest_batch_tokens
 from keras_luong.training.losses import SequenceCrossentropy
@@ -127,25 +129,28 @@ def get_tokenizers(run: Run) -> TokenizerPair:
     config, directory = run.config, RunDirectory(run.path).tokenizer
     if run.resuming:
         return TokenizerPair.load(directory)
+    # Without what the run itself puts in front of it, or between it.
+    pairs = text_of(config) if config.tag or config.mix_old else run.training_pairs
+    tags = tags_in(pairs)
+    text = untagged(pairs, tags)
     if config.init_from is not None:
-        tokenizers = taken_tokenizers(config)
+        tokenizers = taken_tokenizers(config, text)
     else:
-        tokenizers = with_tags(train_tokenizers(run), config)
+        tokenizers = train_tokenizers(config, text)
+    tokenizers = with_tags(tokenizers, config, tags)
     tokenizers.save(directory)
     return tokenizers
 
 
-def train_tokenizers(run: Run) -> TokenizerPair:
+def train_tokenizers(config: TrainingConfig, text: tf.data.Dataset) -> TokenizerPair:
     """Trains the tokenizers on the run's text, which is without tags here."""
-    config = run.config
-    pairs = text_of(config) if config.tag else run.training_pairs
     kind = config.tokenizer
     options = (
         {name: getattr(config, name) for name in UNRECORDED}
         if kind == "sentencepiece"
         else {}
     )
-    return TokenizerPair.train(pairs, kind, config.vocab_size, config.shared, **options)
+    return TokenizerPair.train(text, kind, config.vocab_size, config.shared, **options)
 
 
 def schedule_of(run: Run) -> Schedule:

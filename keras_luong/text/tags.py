@@ -3,18 +3,24 @@
 A model that was trained with them translates as the texts of a domain are translated
 (Kobus, Crego & Senellart 2017, arXiv:1612.06140; of back-translated text, Caswell et
 al. 2019, arXiv:1906.06442). A tag is a piece of the tokenizer, so whatever reads text
-understands it.
+understands it. A training puts tags in front of its sources; or the text has them
+already.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from keras_luong.text.tokenizer import SPECIAL_PIECES, Tokenizer
 
-_TAG = re.compile("▁?<([a-z0-9][a-z0-9_-]*)>")
+_NAME = "[a-z0-9][a-z0-9_-]*"
+_TAG = re.compile(f"▁?<({_NAME})>")
+_TEXTS_AT_ONCE = 8192
+_RARE = 1000  # of so many sources, one at least begins with each of a text's tags
 
 
 def token(tag: str) -> str:
@@ -69,6 +75,61 @@ def tagged_line(line: bytes, tag: str) -> bytes:
     """
     is_blank = not line.decode("utf-8", "replace").strip()
     return line if is_blank else token(tag).encode() + b" " + line
+
+
+def tags_in(pairs: tf.data.Dataset) -> list[str]:
+    """Returns the names of the tags that a text has already, sorted.
+
+    These are what at least one of 1,000 sources begins with. A text with other marks,
+    such as `<i>`, has them as tags too; what is rarer would only fill the vocabulary.
+
+    Args:
+        pairs: Dataset of `{"source": tf.string [], "target": tf.string []}`.
+
+    Example:
+        >>> from keras_luong.text.tags import tags_in
+        >>> sides = {"source": ["<bt> the dog", "the cat"], "target": ["Hund", "Katze"]}
+        >>> tags_in(tf.data.Dataset.from_tensor_slices(sides))
+        ['bt']
+    """
+
+    def begins(block: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+        sources = block["source"]
+        has = tf.strings.regex_full_match(sources, f"(?s)<{_NAME}> .*")
+        some = tf.boolean_mask(sources, has)
+        names = tf.strings.regex_replace(some, f"(?s)^<({_NAME})> .*", r"\1")
+        return names, tf.size(sources)
+
+    total, found = 0, Counter[bytes]()
+    for names, size in pairs.batch(_TEXTS_AT_ONCE).map(begins).as_numpy_iterator():
+        total += int(size)
+        found.update(names.tolist())
+    tags = (name.decode() for name, number in found.items() if number * _RARE >= total)
+    return sorted(tag for tag in tags if token(tag) not in SPECIAL_PIECES)
+
+
+def untagged(pairs: tf.data.Dataset, tags: Sequence[str]) -> tf.data.Dataset:
+    """Removes tags in front of sources, for a text to learn other tokens from.
+
+    Args:
+        pairs: Dataset of `{"source": tf.string [], "target": tf.string []}`.
+        tags: Names of the tags to remove.
+
+    Example:
+        >>> from keras_luong.text.tags import untagged
+        >>> pairs = {"source": ["<bt> the dog", "the cat"], "target": ["Hund", "Katze"]}
+        >>> pairs = untagged(tf.data.Dataset.from_tensor_slices(pairs), ["bt"])
+        >>> next(pairs.as_numpy_iterator())["source"]
+        b'the dog'
+    """
+    if not tags:
+        return pairs
+    begin = f"^<({'|'.join(tags)})> "
+
+    def change(pair: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return {**pair, "source": tf.strings.regex_replace(pair["source"], begin, "")}
+
+    return pairs.map(change)
 
 
 def tags_of(tokenizer: Tokenizer) -> list[str]:

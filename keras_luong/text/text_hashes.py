@@ -50,7 +50,7 @@ def text_hashes(pairs: tf.data.Dataset) -> TextHashes:
         array([ True, False])
     """
     blocks = pairs.batch(_AT_ONCE).map(
-        lambda block: (_hashes(block["source"]), _hashes(block["target"]))
+        lambda block: (hashes_of(block["source"]), hashes_of(block["target"]))
     )
     sides = list(zip(*blocks.as_numpy_iterator(), strict=True)) or [(), ()]
     source, target = (
@@ -60,8 +60,12 @@ def text_hashes(pairs: tf.data.Dataset) -> TextHashes:
     return TextHashes(source, target)
 
 
-def _hashes(texts: tf.Tensor) -> tf.Tensor:
-    """Numbers for texts [N] -> int64 [N]."""
+def hashes_of(texts: tf.Tensor) -> tf.Tensor:
+    """Returns numbers for texts, int64 [N].
+
+    Args:
+        texts: tf.string [N].
+    """
     blank = tf.strings.length(tf.strings.strip(texts)) == 0
     hashes = 1 + tf.strings.to_hash_bucket_fast(texts, _LARGEST)
     return tf.where(blank, tf.zeros_like(hashes), hashes)

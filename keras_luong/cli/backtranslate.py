@@ -1,0 +1,77 @@
+"""`keras-luong backtranslate`: see `keras_luong.runs.backtranslation`."""
+
+from __future__ import annotations
+
+from keras_luong.cli.commands import BacktranslateOptions
+from keras_luong.cli.translators import load_translator
+from keras_luong.decoding.sampling import RandomSampling
+from keras_luong.runs.backtranslation import check_reverse, write_backtranslated
+from keras_luong.runs.record import read_record
+from keras_luong.text.corpus import Corpus
+from keras_luong.text.find_corpus import load_corpus
+from keras_luong.text.languages import means
+from keras_luong.translation.translator import Translator
+
+
+def run(options: BacktranslateOptions) -> None:
+    """Translates, and writes the directory of the corpus."""
+    if options.out.exists():
+        raise FileExistsError(f"--out must be new. Received: {options.out}")
+    corpus = _corpus(options)
+    check_reverse(options.run_dir, corpus)
+    _check_language(options, corpus)
+    written = write_backtranslated(
+        corpus,
+        _translator(options),
+        options.mono,
+        options.out,
+        tag=options.tag,
+        limit=options.limit,
+        repeat_real=options.repeat_real,
+        monolingual_tag=read_record(options.run_dir)["settings"].get("tag"),
+        progress=True,
+    )
+    if written.untranslated:
+        print(f"{written.untranslated:,} lines have no translation, and are left out")
+    print(
+        f"{options.out}: {written.real:,} pairs of {corpus.name}, and "
+        f"{written.synthetic:,} with <{options.tag}> and a source that was made, for "
+        f"{corpus.source_language} into {corpus.target_language}"
+    )
+
+
+def _corpus(options: BacktranslateOptions) -> Corpus:
+    """The corpus, in the other direction than the run's if none is given."""
+    settings = read_record(options.run_dir)["settings"]
+    source = options.source or settings.get("target")
+    target = options.target or settings.get("source")
+    if not (source and target):
+        raise ValueError(
+            f"{options.run_dir} does not name its languages: give --source and "
+            "--target, those of the corpus to be"
+        )
+    return load_corpus(options.data, source, target)
+
+
+def _check_language(options: BacktranslateOptions, corpus: Corpus) -> None:
+    """Refuses a file whose name says that its text is of the source language."""
+    ending = options.mono.name.removesuffix(".gz").rpartition(".")[2]
+    source, target = corpus.source_language, corpus.target_language
+    if means(ending, source) and not means(ending, target):
+        raise ValueError(
+            f"--mono must be text in {target}, which {options.run_dir} translates into "
+            f"{source}. Received: {options.mono}, whose name ends in {ending}"
+        )
+
+
+def _translator(options: BacktranslateOptions) -> Translator:
+    translator = load_translator(options)
+    if not options.sampling:
+        return translator
+    search = RandomSampling(
+        temperature=options.temperature or 1.0,
+        top_k=options.top_k,
+        max_length=options.max_length,
+        seed=1 if options.seed is None else options.seed,
+    )
+    return translator.with_search(search)

@@ -1,0 +1,130 @@
+"""A corpus whose training pairs a translator has made in part, as text files.
+
+It is what distillation and back-translation share.
+"""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import tensorflow as tf
+
+from keras_luong.files import remove, saved_directory_beside
+from keras_luong.progress import Progress
+from keras_luong.text.corpus import Corpus
+from keras_luong.translation.translator import Translator
+
+_AT_ONCE = 64  # sentences that are translated in a batch
+_WINDOW = 1024  # and those whose translations come at once, sorted by length
+_Item = TypeVar("_Item")
+
+
+def check_new(directory: str | Path) -> Path:
+    """Returns the path of a directory to be.
+
+    Args:
+        directory: The directory.
+
+    Raises:
+        FileExistsError: If there is something of that name.
+    """
+    directory = Path(directory)
+    if directory.exists() or directory.is_symlink():
+        raise FileExistsError(f"{directory} exists; give the name of a new directory")
+    return directory
+
+
+def write_corpus(
+    corpus: Corpus, training_pairs: Iterable[tuple[str, str]], directory: Path
+) -> None:
+    """Writes a corpus with other training pairs.
+
+    The other splits are written as they are, but line ends within a sentence become
+    spaces. It takes bounded memory, and the directory appears when it is complete; what
+    a killed process had begun is removed and begun anew.
+
+    Args:
+        corpus: The corpus.
+        training_pairs: Sources and targets; the first one is asked for only once the
+            other splits are found to be sound.
+        directory: A new directory, for text files as `TextFiles.from_directory` reads
+            them: `train.en`, `train.de`, `validation.en`, ...
+
+    Raises:
+        FileExistsError: If there is something of that name.
+        ValueError: If files of the corpus are damaged.
+    """
+    check_new(directory)
+    others = {split: corpus.pairs(split) for split in corpus.splits if split != "train"}
+    for leftover in directory.parent.glob(f".[0-9]*.{glob.escape(directory.name)}"):
+        remove(leftover)
+    with saved_directory_beside(directory) as beside:
+        _write(corpus, "train", training_pairs, beside)
+        for split, pairs in others.items():
+            _write(corpus, split, texts_of(pairs), beside)
+
+
+def with_translations(
+    items: Iterable[_Item],
+    text_of: Callable[[_Item], str],
+    translator: Translator,
+    bar: Progress | None = None,
+) -> Iterator[tuple[_Item, str]]:
+    """Yields each item with the translation of its text.
+
+    Args:
+        items: What has texts, in any number.
+        text_of: Returns an item's text.
+        translator: What translates it.
+        bar: Counts the items.
+
+    Yields:
+        The items in their order, and their translations.
+    """
+    items, ahead = itertools.tee(items)
+    translations = translator.stream(map(text_of, ahead), _AT_ONCE, _WINDOW)
+    done = 0
+    for item, translation in zip(items, translations, strict=True):
+        yield item, translation.text
+        done += 1
+        # The first of a window has waited for all: what it took tells nothing.
+        if bar is not None and done % _WINDOW == 0:
+            bar.add(_WINDOW)
+    if bar is not None:
+        bar.add(done % _WINDOW)
+
+
+def texts_of(pairs: tf.data.Dataset) -> Iterator[tuple[str, str]]:
+    """Yields the sources and targets of a dataset.
+
+    Args:
+        pairs: Dataset of `{"source": tf.string [], "target": tf.string []}`.
+    """
+    for pair in pairs.as_numpy_iterator():
+        yield pair["source"].decode(), pair["target"].decode()
+
+
+def _write(
+    corpus: Corpus, split: str, pairs: Iterable[tuple[str, str]], directory: Path
+) -> None:
+    source, target = (
+        directory / f"{split}.{language}"
+        for language in (corpus.source_language, corpus.target_language)
+    )
+    with (
+        source.open("w", encoding="utf-8", newline="\n") as sources,
+        target.open("w", encoding="utf-8", newline="\n") as targets,
+    ):
+        for one, other in pairs:
+            print(_in_a_line(one), file=sources)
+            print(_in_a_line(other), file=targets)
+
+
+def _in_a_line(text: str) -> str:
+    """A text as `TextFiles` will read it: U+2028 and its like are kept as they are."""
+    return re.sub(r"[\r\n]+", " ", text)
