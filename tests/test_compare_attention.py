@@ -94,7 +94,7 @@ def trained(monkeypatch):
 
     def run(command, check):
         commands.append(command)
-        _, (config, path) = parse(command[3:])
+        _, (config, path, _) = parse(command[3:])
         path.mkdir(parents=True, exist_ok=True)
         parts = {"format": 1, "model": {}, "search": {}, "max_source_length": 9}
         settings = {"settings": config.settings()}
