@@ -54,6 +54,7 @@ def test_what_is_given_anew_is_refused_if_it_makes_another_run(run, data):
         train(AutoTraining(str(data), given={"units": 16}), run)
 
 
+@pytest.mark.slow
 def test_a_run_of_a_preset_is_not_taken_for_one_of_auto(data, tmp_path):
     settings = {**TINY, "optimizer": "adam", "epochs": 1}
     languages = {"source": "xx", "target": "yy"}

@@ -23,6 +23,7 @@ def data(tmp_path_factory):
     return directory
 
 
+@pytest.mark.slow
 def test_a_student_learns_from_its_teachers(data, tmp_path, monkeypatch):
     training = AutoTraining(str(data), "xx", "yy", given={**TINY, "max_length": 12})
     results = train_distilled(training, tmp_path / "run", teachers=2)

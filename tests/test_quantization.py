@@ -262,8 +262,16 @@ def test_a_cell_without_the_vector_in_its_config_is_made_as_before():
 
 @pytest.mark.tensorflow
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a .quantize")
-@pytest.mark.parametrize("options", [{}, {"attention": "local-p", "bridge": "dense"},
-                                     {"tie_embeddings": "all"}])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, marks=pytest.mark.slow),
+        pytest.param(
+            {"attention": "local-p", "bridge": "dense"}, marks=pytest.mark.slow
+        ),
+        {"tie_embeddings": "all"},
+    ],
+)
 def test_a_quantized_translation_model_is_saved_and_loaded(options, tmp_path):
     model = Seq2Seq(Seq2SeqConfig(9, 9, units=6, **options))
     model.target_embedding.trainable = False

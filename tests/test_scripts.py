@@ -151,6 +151,7 @@ def test_attention_length():
     assert "local-p is faster than global" in said
 
 
+@pytest.mark.slow
 def test_train_step():
     changes = '{"attention": "local-m", "window": 2}'
     size = ["--shape", "2,3,4,20,5,6,1", "--steps", 2, "--changes", changes]
@@ -196,6 +197,7 @@ def test_compare_train(peer):
     assert "times Addons' speed" in said.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_c7_decode_a_run(trained):
     said = run(
         "benchmarks/decode.py",

@@ -213,6 +213,7 @@ def test_k2_the_old_text_must_be_there_and_what_it_was(old, corpora, tmp_path):
         old_corpus(copy)
 
 
+@pytest.mark.slow
 def test_k2_frozen_parts_stay_equal_to_the_bit(old, corpora, tmp_path, capsys):
     parts = ["encoder", "source_embedding", "attention"]
     more = {"freeze": parts, "ema_momentum": "0.9", "weight_decay": "0.01"}

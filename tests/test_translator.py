@@ -218,6 +218,7 @@ def test_one_trace_serves_all_shapes():
     assert len(traces) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a .quantize")
 def test_replaced_weights_count():
     """As `quantize` replaces them, whatever the translator has said before."""
