@@ -102,7 +102,7 @@ def gru(cell: Any, x: CellInput, states: States, project: Project) -> States:
     w = x.projected
     if x.weights:
         w = _total(project(x.weights, x.tensors, bias=x.bias), w)
-    u = project(cell.recurrent_kernel, dropped(h, x.noise), bias=cell.bias[1])
+    u = project(cell.recurrent_kernel, dropped(h, x.noise), bias=lambda: cell.bias[1])
     w_z, w_r, w_h = ops.split(w, 3, axis=-1)
     u_z, u_r, u_h = ops.split(_total(u, x.beside), 3, axis=-1)
     z = ops.sigmoid(w_z + u_z)

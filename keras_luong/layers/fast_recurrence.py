@@ -214,6 +214,7 @@ def _trace(step, x, states, constants):
 
     def project(matrices, inputs, transposed=False, bias=None):
         weight, x = _as_one(matrices, inputs)
+        bias = bias() if callable(bias) else bias
         weights.append(weight)
         biases.append(None if bias is None else tf.cast(bias, weight.dtype))
         turned.append(transposed)

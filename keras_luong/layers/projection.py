@@ -23,7 +23,7 @@ Project: TypeAlias = Callable[..., Tensor]
 
 
 def matmul(
-    weights: Any, inputs: Any, transposed: bool = False, bias: Tensor | None = None
+    weights: Any, inputs: Any, transposed: bool = False, bias: Any = None
 ) -> Tensor:
     """`inputs @ weights + bias`: what a `project` does.
 
@@ -33,7 +33,8 @@ def matmul(
             recurrence.
         inputs: [..., n], a tuple of them, or [B, Q, n].
         transposed: Whether each sentence's matrix is given as [B, m, n].
-        bias: [m], or None.
+        bias: [m], or None; or a function that returns it, so that a part of a variable
+            is read only where it is added, and not in a loop that has it already.
 
     Returns:
         [..., m] or [B, Q, m].
@@ -46,6 +47,7 @@ def matmul(
         (5, 4, 2)
     """
     product = _matmul(weights, inputs, transposed)
+    bias = bias() if callable(bias) else bias
     return product if bias is None else product + ops.cast(bias, product.dtype)
 
 
