@@ -184,7 +184,7 @@ def test_every_command_knows_the_held_out_pairs(tmp_path, capsys):
     capsys.readouterr()
     run("evaluate", tmp_path / "run")
     said = capsys.readouterr().out
-    assert said.startswith("validation ") and "10 sentences" in said
+    assert said.startswith("validation: 10 sentences")
     run("tune", tmp_path / "run")
     assert "(10 sentences" in capsys.readouterr().out
     run("shortlist", tmp_path / "run")
