@@ -110,8 +110,9 @@ def fast_scan(
         def gradient(*upstream, variables=None):
             variables = variables or []
             upstream = _of_floating(made.results, upstream)
-            found = _gradients(made, upstream, variables)
-            found = differentiable(found, again, flat, upstream, variables)
+            handles = [made.handles[variable.ref()] for variable in variables]
+            found = _gradients(made, upstream, handles)
+            found = differentiable(found, again, flat, upstream, variables, handles)
             of_given, of_variables = found[: len(flat)], found[len(flat) :]
             return (of_given, of_variables) if variables else of_given
 
@@ -144,10 +145,10 @@ def _run(step, trace, given):
     return _Run(given, trace, (*outputs, *finals), saved, sinks, handles)
 
 
-def _gradients(run, upstream, variables):
+def _gradients(run, upstream, handles):
     """The gradients of a run: -> of all that was given, flat, then of variables."""
     given, trace = run.given, run.trace
-    lists, of_flowing, of_variables = _differentiate(run, upstream, variables)
+    lists, of_flowing, of_variables = _differentiate(run, upstream, handles)
     of_inputs, *dzs = map(_stacked, lists, trace.shapes, given.sunk)
     of_weights = map(_of_matrix, run.saved, dzs, trace.transposed)
     of_biases = [
@@ -406,19 +407,18 @@ def _of_bias(dz):
     return tf.matmul(tf.ones([1, tf.shape(rows)[0]], rows.dtype), rows)[0]
 
 
-def _differentiate(run, upstream, variables):
+def _differentiate(run, upstream, handles):
     """The gradients that the loop itself has.
 
     Args:
         run: A `_Run`.
         upstream: The gradient of each result of a floating type.
-        variables: Those that the step reads other than through `project`.
+        handles: Of the variables that the step reads other than through `project`.
 
     Returns:
         Of the sinks; of what flows, None where it is of no floating type; of variables.
     """
     flowing = run.given.flowing
-    handles = [run.handles[variable.ref()] for variable in variables]
     sources = [*run.sinks, *_floating(flowing), *handles]
     found = gradients_across_graphs(_floating(run.results), sources, upstream)
     lists, rest = found[: len(run.sinks)], iter(found[len(run.sinks) :])

@@ -32,6 +32,7 @@ def differentiable(
     arguments: Sequence[tf.Tensor],
     upstream: Sequence[tf.Tensor],
     variables: Sequence[tf.Variable] = (),
+    handles: Sequence[tf.Tensor] = (),
 ) -> list[tf.Tensor | None]:
     """Gradients that were found somehow, with derivatives of their own.
 
@@ -42,13 +43,18 @@ def differentiable(
         arguments: What the results were computed from.
         upstream: The gradients of the results.
         variables: That `again` reads.
+        handles: What each of them is read by where the results were computed. A branch
+            of a `tf.cond` has a gradient only if it goes by the branch's own tensors.
 
     Returns:
         `found`.
     """
     count = len(arguments)
     arguments = [in_this_graph(x) for x in arguments]
-    read = [tf.convert_to_tensor(variable) for variable in variables]
+    read = [
+        tf.raw_ops.ReadVariableOp(resource=handle, dtype=variable.dtype)
+        for variable, handle in zip(variables, handles, strict=True)
+    ]
     is_found = [gradient is not None for gradient in found]
     again = autocast_as_now(again)
 
