@@ -202,6 +202,19 @@ def scratch_graph() -> Any:
     return tf.__internal__.FuncGraph("scratch_graph")
 
 
+def share_functions(graph: Any) -> None:
+    """Gives the current graph what another one calls, such as the bodies of loops.
+
+    `tf.graph_util.import_graph_def` copies their definitions alone, and TensorFlow
+    forgets the functions when Python forgets the graph in which they were made.
+    """
+    import tensorflow as tf
+
+    here = tf.compat.v1.get_default_graph()
+    for function in graph._functions.values():
+        here._add_function_recursive(function)
+
+
 def in_this_graph(x: Any) -> Any:
     """A tensor as the current graph, a function's or a branch's, has it."""
     import tensorflow as tf

@@ -1,3 +1,5 @@
+import gc
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -73,6 +75,24 @@ def test_a_variable_that_changed_is_read_again(kernel):
     for value in (1.0, 2.0):
         kernel.assign(tf.fill([5, 4], value))
         np.testing.assert_allclose(function(X), X * (20 * value) ** 2, rtol=1e-5)
+
+
+def test_a_loop_within_the_step_outlives_the_graph_that_it_was_traced_in():
+    matrix = tf.constant([[1.0, 0], [1, 1]])
+
+    def step(x):
+        def body(i, y):
+            return i + 1, y @ tf.transpose(matrix)
+
+        return tf.while_loop(lambda i, y: i < 2, body, (0, x))[1]
+
+    def power():
+        again, _ = hoisted(step, tf.eye(2))
+        return tf.while_loop(lambda x: True, again, [tf.eye(2)], maximum_iterations=3)
+
+    found = tf.function(power, autograph=False).get_concrete_function()
+    gc.collect()
+    np.testing.assert_array_equal(found()[0], [[1, 6], [0, 1]])
 
 
 def test_random_numbers_are_drawn_at_every_step():

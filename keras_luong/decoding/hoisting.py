@@ -13,7 +13,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_luong.compat import in_this_graph, is_recorded, scratch_graph
+from keras_luong.compat import (
+    in_this_graph,
+    is_recorded,
+    scratch_graph,
+    share_functions,
+)
 
 #: Operations that are stateful, and yet give the same at every step.
 READS = ("ReadVariableOp", "ResourceGather")
@@ -91,6 +96,7 @@ class _Split:
     def __init__(self, graph, given, results):
         self.given = [x.name for x in tf.nest.flatten(given)]
         self.results = results
+        self.graph = graph
         self.definition = graph.as_graph_def(add_shapes=True)
         captured = {inner.name: x for x, inner in graph.captures}
         moving = _computed_from(self.given, graph)
@@ -101,17 +107,21 @@ class _Split:
             if moving.intersection(x.name for x in operation.outputs):
                 used += [x.name for x in operation.inputs]
         self.names = sorted(fixed.intersection(used))
-        self.values = _copied(self.definition, captured, self.names)
+        self.values = self._copied(captured, self.names)
 
     def __call__(self, *arguments):
         """Adds what depends on the arguments to the current graph."""
         given = zip(self.given, tf.nest.flatten(arguments), strict=True)
         known = {**dict(zip(self.names, self.values, strict=True)), **dict(given)}
         results = [x for x in tf.nest.flatten(self.results) if tf.is_tensor(x)]
-        found = iter(_copied(self.definition, known, [x.name for x in results]))
+        found = iter(self._copied(known, [x.name for x in results]))
         return tf.nest.map_structure(
             lambda x: next(found) if tf.is_tensor(x) else x, self.results
         )
+
+    def _copied(self, known, names):
+        share_functions(self.graph)
+        return _copied(self.definition, known, names)
 
 
 def _computed_from(names, graph):
@@ -148,9 +158,8 @@ def _copied(definition, known, names):
                 inputs[name] = in_this_graph(known[name])
             else:
                 rest.append(name)
-    part = tf.compat.v1.GraphDef(
-        node=needed.values(), library=definition.library, versions=definition.versions
-    )
+    # Without the library of functions: the current graph shares them.
+    part = tf.compat.v1.GraphDef(node=needed.values(), versions=definition.versions)
     made = tf.graph_util.import_graph_def(part, inputs, missing, name="step")
     made = dict(zip(missing, made, strict=True))
     return [made[x] if x in made else in_this_graph(known[x]) for x in names]
