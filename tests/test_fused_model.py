@@ -477,7 +477,7 @@ def test_xla_compiles_the_step(changes):
         optimizer = make_optimizer("sgd", 0.5, clip_norm=0.3)
         model.compile(optimizer, SequenceCrossentropy(), jit_compile=jit_compile)
         data = tf.data.Dataset.from_generator(
-            lambda: batches(count=4),
+            lambda: batches(count=2),
             output_signature=(
                 {
                     "source": tf.TensorSpec([B, S], tf.int32),
@@ -486,7 +486,7 @@ def test_xla_compiles_the_step(changes):
                 tf.TensorSpec([B, T], tf.int32),
                 tf.TensorSpec([B, T], tf.float32),
             ),
-        )
+        ).repeat()
         history = model.fit(data, epochs=2, steps_per_epoch=2, verbose=0).history
         histories.append(history["loss"])
     np.testing.assert_allclose(*histories, rtol=1e-5)

@@ -10,13 +10,17 @@ from pathlib import Path
 
 import keras
 
-from keras_luong.checks import check_size
+from keras_luong.checks import check_not_negative, check_size
 from keras_luong.files import json_number, saved_beside, write_lines
 from keras_luong.runs.averaging import EPOCH_WEIGHTS, epoch_weights
 from keras_luong.runs.directory import RunDirectory, read_history
 from keras_luong.runs.step_callbacks import StepCurves
 from keras_luong.training.metrics import TokenMean
-from keras_luong.training.monitors import best_so_far, is_better
+from keras_luong.training.monitors import (
+    best_so_far,
+    epochs_without_progress,
+    is_better,
+)
 from keras_luong.training.moving_average import MovingAverage
 from keras_luong.training.optimizers import innermost
 from keras_luong.types import Logs
@@ -158,7 +162,7 @@ class SaveWeights(keras.callbacks.Callback):
         """Saves the weights, and removes those of epochs that are no longer kept."""
         self._save(self.run.last_weights)
         history = [e for e in read_history(self.run.path) if e["epoch"] <= epoch]
-        best, _ = best_so_far(history, self.monitor)
+        best = best_so_far(history, self.monitor)
         if is_better((logs or {}).get(self.monitor), best, self.monitor):
             self._save(self.run.best_weights)
         if self.keep_epochs:
@@ -184,17 +188,23 @@ class StopEarly(keras.callbacks.Callback):
             by `EpochLog`, which must come before this in the list of callbacks.
         monitor: What "better" is judged by.
         patience: After how many epochs without a better one to stop.
+        min_delta: A gain that is no greater does not count as better.
     """
 
-    def __init__(self, run_dir: str | Path, monitor: str, patience: int) -> None:
+    def __init__(
+        self, run_dir: str | Path, monitor: str, patience: int, min_delta: float = 0.0
+    ) -> None:
         super().__init__()
         self.run_dir, self.monitor = run_dir, monitor
         self.patience = check_size("early_stopping", patience)
+        self.min_delta = check_not_negative("min_delta", min_delta)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Stops if the last better epoch is too long ago."""
-        best, stale = best_so_far(read_history(self.run_dir), self.monitor)
+        history = read_history(self.run_dir)
+        stale = epochs_without_progress(history, self.monitor, self.min_delta)
         if stale >= self.patience:
+            best = best_so_far(history, self.monitor)
             print(f"Stopping early after epoch {epoch + 1}: {self.monitor} was {best}")
             self.model.stop_training = True
 
@@ -206,6 +216,7 @@ def training_callbacks(
     last: Sequence[keras.callbacks.Callback] = (),
     monitor: str = "val_perplexity",
     early_stopping: int | None = None,
+    min_delta: float = 0.0,
     keep_epochs: int = 0,
     moving_average: bool = False,
 ) -> list[keras.callbacks.Callback]:
@@ -220,6 +231,7 @@ def training_callbacks(
         monitor: What "best" is judged by.
         early_stopping: After how many epochs without a better one to stop; None or 0
             for never.
+        min_delta: A gain that is no greater is not "better" for it.
         keep_epochs: How many of the last epochs' weights to keep, to average them.
         moving_average: Whether to validate and save the average of the weights that
             the optimizer keeps, see `MovingAverage`.
@@ -238,12 +250,17 @@ def training_callbacks(
         'Checkpoints'
     """
     log = EpochLog(run_dir, token_counter)
+    stop = (
+        [StopEarly(run_dir, monitor, early_stopping, min_delta)]
+        if early_stopping
+        else []
+    )
     return [
         *first,
         StopOnNaN(),
         SaveWeights(run_dir, monitor, keep_epochs),
         log,
-        *([StopEarly(run_dir, monitor, early_stopping)] if early_stopping else []),
+        *stop,
         StepCurves(log.run.logs / "train"),
         keras.callbacks.TensorBoard(str(log.run.logs), write_graph=False),
         *([MovingAverage()] if moving_average else []),

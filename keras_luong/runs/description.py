@@ -139,9 +139,9 @@ def _epochs(config: TrainingConfig, train: Mapping[str, Any]) -> str:
     end = f"at most {config.epochs}" if config.early_stopping else f"{config.epochs}"
     text = f"{end}, each {of_data}, {train['steps']:,} steps"
     if config.early_stopping:
-        text += (
-            f"; the end is {config.early_stopping} without a better {config.monitor}"
-        )
+        better = f"{config.min_delta:g} more of" if config.min_delta else "a better"
+        text += f"; the end is {config.early_stopping} without {better} "
+        text += config.monitor
     return text
 
 

@@ -52,7 +52,7 @@ from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.training.batch_size import largest_batch_tokens
 from keras_luong.training.losses import SequenceCrossentropy
 from keras_luong.training.metrics import Perplexity, TokenAccuracy
-from keras_luong.training.monitors import best_so_far
+from keras_luong.training.monitors import best_so_far, epochs_without_progress
 from keras_luong.training.optimizers import make_optimizer
 from keras_luong.training.schedules import Schedule, make_schedule
 from keras_luong.training.strategies import make_strategy
@@ -287,6 +287,7 @@ def fit_model(
             last=[checkpoints, EpochBar(counted["steps"], started_at)],
             monitor=config.monitor,
             early_stopping=config.early_stopping,
+            min_delta=config.min_delta,
             keep_epochs=config.keep_epochs,
         ),
         verbose="auto" if sys.stdout.isatty() else 2,
@@ -305,9 +306,10 @@ def stopped_early(config: TrainingConfig, history: Any) -> bool:
     """Whether the run was over already by its `early_stopping`; says so."""
     if not (config.early_stopping and history):
         return False
-    best, stale = best_so_far(history, config.monitor)
+    stale = epochs_without_progress(history, config.monitor, config.min_delta)
     over = stale >= config.early_stopping
     if over:
+        best = best_so_far(history, config.monitor)
         print(f"Training stopped early before, {config.monitor} {best:.4g}.")
     return over
 

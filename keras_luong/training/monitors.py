@@ -24,13 +24,17 @@ def direction(monitor: str) -> str:
     return "max" if monitor.endswith(("bleu", "accuracy")) else "min"
 
 
-def is_better(value: float | None, best: float | None, monitor: str) -> bool:
+def is_better(
+    value: float | None, best: float | None, monitor: str, min_delta: float = 0.0
+) -> bool:
     """Tells whether a monitored value is better than the best so far.
 
     Args:
         value: The value; None, NaN and infinities are never better.
         best: The best so far, None if there is none.
         monitor: Name of the quantity.
+        min_delta: By how much more than this it must be better, as in
+            `keras.callbacks.EarlyStopping`.
 
     Example:
         >>> from keras_luong.training.monitors import is_better
@@ -41,30 +45,60 @@ def is_better(value: float | None, best: float | None, monitor: str) -> bool:
         return False
     if best is None:
         return True
-    return value > best if direction(monitor) == "max" else value < best
+    gain = value - best if direction(monitor) == "max" else best - value
+    return gain > min_delta
 
 
-def best_so_far(
-    history: Sequence[Mapping[str, Any]], monitor: str
-) -> tuple[float | None, int]:
-    """Finds the best value in a history, and how many epochs ago it was reached.
+def best_so_far(history: Sequence[Mapping[str, Any]], monitor: str) -> float | None:
+    """Finds the best value in a history.
 
     Args:
         history: What `read_history` returns.
         monitor: Name of the quantity.
 
     Returns:
-        The value, None if it was never logged; and the number of epochs after it.
+        The value, None if it was never logged.
 
     Example:
         >>> from keras_luong.training.monitors import best_so_far
         >>> best_so_far([{"val_bleu": 3.0}, {"val_bleu": 2.0}], "val_bleu")
-        (3.0, 1)
+        3.0
+    """
+    best = None
+    for epoch in history:
+        value = epoch.get(monitor)
+        if is_better(value, best, monitor):
+            best = value
+    return best
+
+
+def epochs_without_progress(
+    history: Sequence[Mapping[str, Any]], monitor: str, min_delta: float = 0.0
+) -> int:
+    """Counts the epochs since the last progress.
+
+    Progress is from the value that the last progress was to: many small gains count
+    once they add up to more than `min_delta`.
+
+    Args:
+        history: What `read_history` returns.
+        monitor: Name of the quantity.
+        min_delta: A gain that is no greater is no progress.
+
+    Example:
+        >>> from keras_luong.training.monitors import epochs_without_progress
+        >>> history = [{"val_bleu": bleu} for bleu in (3.0, 3.1, 3.2, 3.3)]
+        >>> epochs_without_progress(history, "val_bleu")
+        0
+        >>> epochs_without_progress(history, "val_bleu", min_delta=0.25)
+        0
+        >>> epochs_without_progress(history, "val_bleu", min_delta=0.5)
+        3
     """
     best, stale = None, 0
     for epoch in history:
         value = epoch.get(monitor)
         stale += 1
-        if is_better(value, best, monitor):
+        if is_better(value, best, monitor, min_delta):
             best, stale = value, 0
-    return best, stale
+    return stale
