@@ -85,16 +85,10 @@ def load_addons_checkpoint(
             other; a model without weights, or a quantized one.
 
     Example:
-        >>> words, memory = np.zeros((1, 1, 3)), np.zeros((1, 1, 4))
-        >>> cell = kl.InputFeedingDecoderCell(4, kl.LuongAttention())
-        >>> decoder = kl.InputFeedingDecoder(cell, output_layer=keras.layers.Dense(11))
-        >>> embedding = keras.layers.Embedding(11, 3)
-        >>> logits = decoder(embedding(np.array([[1]])), memory)  # makes the weights
-        >>> loaded = kl.migration.load_addons_checkpoint(
-        ...     "addons/model", [embedding, decoder], places={"model/encoder": None}
-        ... )
-        >>> len(loaded.placed)
-        8
+        >>> config = kl.Seq2SeqConfig(12, 11, 4, embedding_dim=3, bidirectional=False)
+        >>> model = kl.Seq2Seq(config)
+        >>> print(kl.migration.load_addons_checkpoint("addons/model", model))
+        11 weights of the checkpoint are placed.
     """
     layers, root = _layers(model), read_checkpoint(path)
     placings = Placings()
