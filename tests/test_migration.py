@@ -217,6 +217,31 @@ def test_beams_find_the_same_where_the_best_has_ended():
     assert compared == 18
 
 
+def test_a_length_penalty_counts_the_end_token_at_once():
+    """Addons does so from the next step on: those that end last lack it."""
+    compared = late = 0
+    for name in SEARCHED:
+        model, inputs = built(name)
+        load_addons_checkpoint(FIXTURES / name, model)
+        search = kl.BeamSearch(
+            3, 3, max_length=LONGEST, length_penalty=1.0, bos_id=BEGIN, eos_id=END
+        )
+        found, expected = search(model, inputs["source"]), numbers(name)
+        for i, own in enumerate(np.asarray(found.ids)):
+            beam = [ended(ids) for ids in expected["penalized_beam"][i].T]
+            for k, ids in enumerate(map(ended, own)):
+                # At the same place: there scores and ids may be of different ones.
+                if ids and beam[k] == ids:
+                    log_prob, length = found.log_probs[i, k], len(ids)
+                    score = expected["penalized_scores"][i, k]
+                    at_once, too_late = log_prob * 6 / [5 + length, 4 + length]
+                    np.testing.assert_allclose(found.scores[i, k], at_once, rtol=1e-5)
+                    assert np.isclose(score, at_once) or np.isclose(score, too_late)
+                    late += np.isclose(score, too_late)
+                    compared += 1
+    assert compared == 42 and late == 1
+
+
 def test_parts_of_a_model():
     """A decoder with its embedding; the encoder is left out, and it is said."""
     model, _ = built("luong")
