@@ -9,7 +9,7 @@ my/corpus/    train, validation and test, in `.en` and `.de`
 runs/mine     a run that has kept the weights of two epochs
 runs/yours    a run of the same corpus
 mine.tflite   the export of `runs/mine`
-addons/model  a checkpoint of TensorFlow Addons
+addons/       a checkpoint of TensorFlow Addons, `translator`
 ```
 """
 
@@ -114,8 +114,8 @@ def workplace(tmp_path_factory):
     runs[0].history.write_text("".join(json.dumps(line) + "\n" for line in history))
     kl.export_tflite(translator, place / "mine.tflite")
     (place / "addons").mkdir()
-    for file in ADDONS.glob("luong_tanh.[id]*"):
-        shutil.copy(file, place / "addons" / file.name.replace("luong_tanh", "model"))
+    for file in ADDONS.glob("translator.*"):
+        shutil.copy(file, place / "addons")
     return place
 
 

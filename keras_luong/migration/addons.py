@@ -85,10 +85,13 @@ def load_addons_checkpoint(
             other; a model without weights, or a quantized one.
 
     Example:
-        >>> config = kl.Seq2SeqConfig(12, 11, 4, embedding_dim=3, bidirectional=False)
+        >>> config = kl.Seq2SeqConfig(
+        ...     source_vocab_size=20, target_vocab_size=10, units=4, embedding_dim=3,
+        ...     bidirectional=False, attentional_activation=None, output_bias=True,
+        ... )
         >>> model = kl.Seq2Seq(config)
-        >>> print(kl.migration.load_addons_checkpoint("addons/model", model))
-        11 weights of the checkpoint are placed.
+        >>> print(kl.migration.load_addons_checkpoint("addons/translator", model))
+        12 weights of the checkpoint are placed.
     """
     layers, root = _layers(model), read_checkpoint(path)
     placings = Placings()
