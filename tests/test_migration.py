@@ -242,6 +242,28 @@ def test_a_length_penalty_counts_the_end_token_at_once():
     assert compared == 42 and late == 1
 
 
+def test_a_model_of_opennmt_tf():
+    """Its decoder is an `AttentionWrapper` of Addons (make_opennmt_tf.py)."""
+    given, words = numbers("opennmt_tf"), 9
+    embeddings = [keras.layers.Embedding(words, width) for width in (4, 3)]
+    read = kl.RecurrentEncoder(2, bidirectional=True)
+    decoder = kl.InputFeedingDecoder(
+        kl.InputFeedingDecoderCell(4, kl.LuongAttention(), num_layers=2),
+        output_layer=keras.layers.Dense(words),
+    )
+
+    def logits():
+        source, target = given["source"], given["target"]
+        mask = source != 0
+        memory, *_ = read(embeddings[0](source), mask=mask)
+        return decoder(embeddings[1](target), memory, mask)
+
+    logits()  # makes the weights
+    layers = [*embeddings, read, decoder]
+    assert load_addons_checkpoint(FIXTURES / "opennmt_tf", layers).complete
+    np.testing.assert_allclose(logits(), given["logits"], atol=1e-5)
+
+
 def test_parts_of_a_model():
     """A decoder with its embedding; the encoder is left out, and it is said."""
     model, _ = built("luong")

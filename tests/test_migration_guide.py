@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from keras_luong.cli.main import parse
+
 ROOT = Path(__file__).parents[1]
 FIXTURES = ROOT / "tests" / "fixtures" / "tfa"
 GUIDE = (ROOT / "docs" / "from_tfa_seq2seq.md").read_text("utf-8")
@@ -67,3 +69,22 @@ def test_both_sides_print_the_same():
     )
     same = {"6.959 449.0", "[3 4 5 2] [4 3]", "0.0041", "(2, 4, 10) 2"}
     assert same <= theirs and same <= ours
+
+
+OTHERS = (ROOT / "docs" / "coming_from_others.md").read_text("utf-8")
+
+
+def test_options_of_ours_are_there(capsys):
+    """In docs/coming_from_others.md."""
+    for command in ("train", "translate"):
+        parse([command, "--help"])
+    known = set(re.findall(r"--\w+", capsys.readouterr().out))
+    named = set(re.findall(r"`(--\w+)", OTHERS)) | set(re.findall(r" (--\w+)", OTHERS))
+    assert len(named) > 40
+    assert named <= known
+
+
+def test_rows_have_all_columns():
+    tables = re.findall(r"(?:^\|.*\|\n)+", OTHERS + GUIDE, re.M)
+    for rows in map(str.splitlines, tables):
+        assert {row.count("|") for row in rows} == {rows[0].count("|")}

@@ -21,6 +21,9 @@ from keras_luong.types import Shape
 #: What a checkpoint holds beside models: counters, and Keras 2's notes for itself.
 NOT_OF_MODELS = {"save_counter", "keras_api"}
 
+#: What others call a weight of a layer that Keras has too: OpenNMT-tf's embedding.
+RENAMED = {"embedding": "embeddings"}
+
 #: What the optimizers of Keras 2 have, the newer and the older ones.
 OF_OPTIMIZERS = {"_iterations", "iter"}
 
@@ -43,8 +46,9 @@ class Node:
 
     @property
     def weights(self) -> dict[str, Node]:
-        """Its own variables, by name."""
-        return {k: x for k, x in self.children.items() if x.value is not None}
+        """Its own variables, by the names that Keras has for them."""
+        own = {k: x for k, x in self.children.items() if x.value is not None}
+        return {RENAMED.get(name, name): x for name, x in own.items()}
 
     @property
     def is_list(self) -> bool:
