@@ -5,6 +5,7 @@
 
 import functools
 import json
+import re
 import warnings
 from pathlib import Path
 
@@ -407,6 +408,20 @@ def test_what_does_not_fit_is_said(misfit, write):
         load_addons_checkpoint(write(decoder=stand_in()), cell)
     for old, new in zip(before, cell.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_attention_of_another_case_is_refused(name):
+    """And each says which it would be."""
+    model, _ = built(name)
+    for other, case in CASES.items():
+        ours, theirs = CASES[name], case
+        same = all(ours[x] == theirs[x] for x in ("attention", "attention_options"))
+        if not same and ours["cells"] == theirs["cells"]:
+            wanted = attention(theirs)
+            message = f'is {type(wanted).__name__}("{wanted.score_mode}") here'
+            with pytest.raises(ValueError, match=re.escape(message)):
+                load_addons_checkpoint(FIXTURES / other, model)
 
 
 def test_an_attention_vector_of_another_size(write):

@@ -54,9 +54,11 @@ def place_wrapper(wrapper: Node, cell: Any) -> list[Placing]:
     Raises:
         ValueError: The cell has other parts, or other sizes.
     """
+    mechanism = _mechanism(wrapper)
+    _check_attention(mechanism, cell.attention)  # the kind first, then sizes
     return [
         *_place_cells(wrapper.children["_cell"], cell),
-        *_place_mechanism(wrapper, cell),
+        *_place_mechanism(mechanism, cell.attention),
         *_place_attention_layer(wrapper, cell),
     ]
 
@@ -78,11 +80,8 @@ def _place_cells(node, cell):
 
 def _place_first(node, layer, cell):
     """The rows of x and of h̃ are one kernel there, and two here."""
-    kernel, feeding, split = (
-        _weight(node, "kernel"),
-        cell.feeding_kernel,
-        cell.input_units,
-    )
+    kernel, split = _weight(node, "kernel"), cell.input_units
+    feeding = cell.feeding_kernel
     fed = 0 if feeding is None else cell.attentional_units
     if kernel.shape != (split + fed, cell.columns):
         raise ValueError(
@@ -99,64 +98,80 @@ def _place_first(node, layer, cell):
     return placings
 
 
-def _place_mechanism(wrapper, cell):
+def _mechanism(wrapper):
     mechanisms = wrapper.children["_attention_mechanisms"].items
-    attention = cell.attention
     if len(mechanisms) != 1:
         raise ValueError(
             f"{wrapper.path} of the checkpoint has {len(mechanisms)} attention "
             "mechanisms, and a decoder's cell has one."
         )
-    (node,) = mechanisms
-    _check_attention(node, attention)
-    score, is_bahdanau = attention.score, "attention_v" in node.children
+    return mechanisms[0]
+
+
+def _place_mechanism(node, attention):
+    score, gain = attention.score, _gain_of(node)
+    more = {
+        "attention_b": getattr(score, "bias", None),
+        "attention_score_bias": getattr(attention, "score_bias", None),
+        **({gain: score.gain} if gain else {}),
+    }
+    return _place_matrices(node, score) + [
+        place(_weight(node, name), weight)
+        for name, weight in more.items()
+        if weight is not None
+    ]
+
+
+def _place_matrices(node, score):
     memory = _weight(node, "memory_layer", "kernel")
-    if is_bahdanau:
-        placings = [
-            place(memory, score.value_kernel),
-            place(_weight(node, "query_layer", "kernel"), score.query_kernel),
-            place(_weight(node, "attention_v"), score.scale),
-        ]
-    else:
-        placings = [place(memory, score.kernel, memory.read().T)]
-    for name, weight in (
-        (_GAIN[is_bahdanau or _is_monotonic(node)], getattr(score, "gain", None)),
-        ("attention_b", getattr(score, "bias", None)),
-        ("attention_score_bias", getattr(attention, "score_bias", None)),
-    ):
-        if weight is not None:
-            placings.append(place(_weight(node, name), weight))
-    return placings
+    if not _is_bahdanau(node):
+        return [place(memory, score.kernel, memory.read().T)]
+    return [
+        place(memory, score.value_kernel),
+        place(_weight(node, "query_layer", "kernel"), score.query_kernel),
+        place(_weight(node, "attention_v"), score.scale),
+    ]
 
 
-#: What Addons calls g: in `LuongAttention`, and in its other mechanisms.
-_GAIN = {False: "scale_weight", True: "attention_g"}
+def _is_bahdanau(node):
+    return "attention_v" in node.children
 
 
 def _is_monotonic(node):
     return "attention_score_bias" in node.children
 
 
+def _gain_of(node):
+    """What g is called there: in `LuongAttention` otherwise than in the others."""
+    names = "scale_weight", "attention_g"
+    return next((name for name in names if name in node.children), None)
+
+
+#: Our score, by Addons' name and whether it has g.
+_SCORE_MODES = {
+    ("Luong", False): "general",
+    ("Luong", True): "scaled_general",
+    ("Bahdanau", False): "concat",
+    ("Bahdanau", True): "normed_concat",
+}
+
+
 def _check_attention(node, attention):
     """Raises unless a mechanism's kind is an attention's."""
-    has_gain = bool({"scale_weight", "attention_g"} & node.children.keys())
-    if "attention_v" in node.children:
-        theirs, option = "Bahdanau", ", normalize=True" * has_gain
-        wanted = "normed_concat" if has_gain else "concat"
-    else:
-        theirs, option = "Luong", ", scale=True" * has_gain
-        wanted = "scaled_general" if has_gain else "general"
-    monotonic = _is_monotonic(node)
+    name = "Bahdanau" if _is_bahdanau(node) else "Luong"
+    scaled, monotonic = _gain_of(node) is not None, _is_monotonic(node)
+    wanted = _SCORE_MODES[name, scaled]
+    same_kind = isinstance(attention, MonotonicAttention) == monotonic
+    if same_kind and type(getattr(attention, "score", None)) is SCORES[wanted]:
+        return
+    option = "normalize" if _is_bahdanau(node) else "scale"
+    theirs = f"{name}{'Monotonic' * monotonic}Attention"
+    theirs += f"(units{f', {option}=True' * scaled})"
     kind = "MonotonicAttention" if monotonic else "LuongAttention"
-    score = getattr(attention, "score", None)
-    if isinstance(attention, MonotonicAttention) != monotonic or (
-        type(score) is not SCORES[wanted]
-    ):
-        theirs += "Monotonic" * monotonic
-        raise ValueError(
-            f"{node.path} of the checkpoint is a {theirs}Attention(units{option}), "
-            f'which is {kind}("{wanted}") here. Received: {_described(attention)}'
-        )
+    raise ValueError(
+        f"{node.path} of the checkpoint is a {theirs}, which is "
+        f'{kind}("{wanted}") here. Received: {_described(attention)}'
+    )
 
 
 def _described(attention):
