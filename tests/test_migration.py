@@ -333,7 +333,7 @@ def stand_in(**more):
 
 def small_cell(**options):
     """A cell that fits it."""
-    attention = options.pop("attention", None) or kl.LuongAttention()
+    attention = options.pop("attention", kl.LuongAttention()) or None
     cell = kl.InputFeedingDecoderCell(options.pop("units", 2), attention, **options)
     cell.build((None, None, 3), (None, None, 2))
     return cell
@@ -384,6 +384,7 @@ MISFITS = {
         r'LuongAttention\(units\), which is LuongAttention\("general"\) here. '
         r"Received: LuongAttention\('dot'\)",
     ),
+    "none": ({"attention": False}, "Received: no attention"),
     "monotonic": (
         {"attention": kl.MonotonicAttention()},
         r"Received: MonotonicAttention\('general'\)",
@@ -518,3 +519,5 @@ def test_a_place_that_does_not_fit(write):
     dense.build((None, 2))
     with pytest.raises(ValueError, match=r"words of the checkpoint has .*\(7, 3\)"):
         load_addons_checkpoint(path, [small_cell(), dense], {"words": dense})
+    with pytest.raises(ValueError, match="decoder of the checkpoint is an Attention"):
+        load_addons_checkpoint(path, [small_cell(), dense], {"decoder": dense})

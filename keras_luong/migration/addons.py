@@ -141,8 +141,7 @@ def _place_by_hand(node, layer, layers, placings):
             f"places must name layers of the model. Received: {node.path!r}: {layer!r}"
         )
     elif is_wrapper(node):
-        cell = getattr(layer, "cell", None)
-        placings.add(place_wrapper(node, cell if isinstance(cell, CELLS) else layer))
+        placings.add(place_wrapper(node, _cell_of(layer, node)))
     else:
         placings.add(
             place_piece(
@@ -150,6 +149,17 @@ def _place_by_hand(node, layer, layers, placings):
                 Piece(layer.path, levels_of_layer(layer)),
             )
         )
+
+
+def _cell_of(layer, node):
+    """The cell of a decoder, or the cell that it is itself."""
+    cell = layer if isinstance(layer, CELLS) else getattr(layer, "cell", None)
+    if not isinstance(cell, CELLS):
+        raise ValueError(
+            f"{node.path} of the checkpoint is an AttentionWrapper, and goes to a "
+            f"decoder or its cell. Received: {layer!r}"
+        )
+    return cell
 
 
 def _place_decoder(root, layers, placings):

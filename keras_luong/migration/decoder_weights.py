@@ -175,6 +175,8 @@ def _check_attention(node, attention):
 
 
 def _described(attention):
+    if attention is None:
+        return "no attention"
     mode = getattr(attention, "score_mode", None)
     mode = repr(mode) if mode is not None else ""
     return f"{type(attention).__name__}({mode})"
