@@ -1,6 +1,6 @@
 """Luong attention for Keras 3: layers, translation models, beam search and export."""
 
-from keras_luong import moved
+from keras_luong import migration, moved
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.ensemble import Ensemble
 from keras_luong.decoding.generation import SequenceGenerator, generate
@@ -105,6 +105,7 @@ __all__ = [
     "generate",
     "load",
     "masked_softmax",
+    "migration",
     "save_run",
     "sparsemax",
 ]

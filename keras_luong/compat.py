@@ -10,13 +10,25 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 from keras import ops
 from keras.src import backend
 from keras.src.backend.common import global_state
+
+
+class TrackableObject(NamedTuple):
+    """An object in a checkpoint.
+
+    Attributes:
+        children: What it has: places in the list of objects, by name.
+        key: Of a variable, the name of its value in the checkpoint.
+    """
+
+    children: dict[str, int]
+    key: str | None
 
 
 def get_keras_mask(tensor: Any) -> Any:
@@ -228,3 +240,27 @@ def is_recorded() -> bool:
     from tensorflow.python.eager import record
 
     return record.could_possibly_record()
+
+
+def trackable_objects(reader: Any) -> list[TrackableObject] | None:
+    """The objects of a `tf.train.Checkpoint`, the first of which has all others.
+
+    Args:
+        reader: What `tf.train.load_checkpoint` returned.
+
+    Returns:
+        None of a checkpoint of TensorFlow 1, which has variables only.
+    """
+    from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+    if not reader.has_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"):
+        return None
+    graph = trackable_object_graph_pb2.TrackableObjectGraph()
+    graph.ParseFromString(reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"))
+    return [
+        TrackableObject(
+            {child.local_name: child.node_id for child in node.children},
+            next((x.checkpoint_key for x in node.attributes), None),
+        )
+        for node in graph.nodes
+    ]

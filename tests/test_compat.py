@@ -187,3 +187,21 @@ def test_a_sentencepiece_model_of_ones_own():
     compat.set_sentencepiece_model(tokenizer, Named)
     tf.random.set_seed(1)
     np.testing.assert_array_equal(tokenizer.tokenize("the dog"), expected)
+
+
+def test_the_objects_of_a_checkpoint(tmp_path):
+    words = tf.Variable([1.0, 2.0])
+    path = tf.train.Checkpoint(words=words).write(str(tmp_path / "model"))
+    reader = tf.train.load_checkpoint(path)
+    root, *others = compat.trackable_objects(reader)
+    assert list(root.children) == ["words"] and root.key is None
+    words = others[root.children["words"] - 1]
+    np.testing.assert_array_equal(reader.get_tensor(words.key), [1, 2])
+
+
+def test_a_checkpoint_of_variables_has_no_objects(tmp_path):
+    path = str(tmp_path / "old")
+    tf.raw_ops.SaveV2(
+        prefix=path, tensor_names=["w"], shape_and_slices=[""], tensors=[tf.ones(2)]
+    )
+    assert compat.trackable_objects(tf.train.load_checkpoint(path)) is None

@@ -9,6 +9,7 @@ my/corpus/    train, validation and test, in `.en` and `.de`
 runs/mine     a run that has kept the weights of two epochs
 runs/yours    a run of the same corpus
 mine.tflite   the export of `runs/mine`
+addons/       a checkpoint of TensorFlow Addons, `translator`
 ```
 """
 
@@ -24,6 +25,7 @@ import json
 import pkgutil
 import shutil
 import textwrap
+from pathlib import Path
 
 import docstring_parser
 import keras
@@ -54,6 +56,8 @@ SLOW = {
     "keras_luong.runs.validation.TranslationEvaluation",
     "keras_luong.text.tfds_corpus.TfdsCorpus",
 }
+
+ADDONS = Path(__file__).parent / "fixtures" / "tfa"
 
 LAYERS = "keras_luong.layers."
 SEARCHES = {"keras_luong.layers.pointer_network.PointerNetwork"}  # on TensorFlow
@@ -109,6 +113,9 @@ def workplace(tmp_path_factory):
     history = [{"epoch": epoch, "val_perplexity": 9.0 - epoch} for epoch in (1, 2)]
     runs[0].history.write_text("".join(json.dumps(line) + "\n" for line in history))
     kl.export_tflite(translator, place / "mine.tflite")
+    (place / "addons").mkdir()
+    for file in ADDONS.glob("translator.*"):
+        shutil.copy(file, place / "addons")
     return place
 
 

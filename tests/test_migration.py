@@ -1,0 +1,523 @@
+"""Checkpoints that TensorFlow Addons wrote, in our models: the same numbers.
+
+`fixtures/tfa/make_fixtures.py` made them, with Addons itself.
+"""
+
+import functools
+import json
+import re
+import warnings
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_luong as kl
+from keras_luong.migration import load_addons_checkpoint
+
+pytestmark = pytest.mark.tensorflow
+
+FIXTURES = Path(__file__).parent / "fixtures" / "tfa"
+FILE = json.loads((FIXTURES / "cases.json").read_text("utf-8"))
+CASES = {name: {**FILE["defaults"], **case} for name, case in FILE["cases"].items()}
+SOURCE_WORDS, TARGET_WORDS, TARGET_WIDTH, UNITS = 12, 11, 3, 4
+BEGIN, END, LONGEST = 1, 2, 20
+
+#: Ours for what Addons calls it, without and with scale=True or normalize=True.
+SCORES = {
+    "Luong": ("general", "scaled_general"),
+    "Bahdanau": ("concat", "normed_concat"),
+}
+
+
+@pytest.fixture(autouse=True)
+def no_warnings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        yield
+
+
+def numbers(name):
+    return np.load(FIXTURES / f"{name}.npz")
+
+
+def attention(case):
+    theirs = case["attention"].removesuffix("Attention")
+    kind = kl.LuongAttention
+    options = {}
+    if theirs.endswith("Monotonic"):
+        theirs, kind = theirs.removesuffix("Monotonic"), kl.MonotonicAttention
+        options = {"mode": "parallel"}
+    score = SCORES[theirs][bool(case["attention_options"])]
+    if theirs == "Bahdanau":
+        options["units"] = UNITS
+    return kind(score, **options)
+
+
+def options(case):
+    """How h̃ is made."""
+    has_layer = case["attention_layer"] is not None
+    return {
+        "attentional_units": case["attention_layer"],
+        "attentional_activation": case["activation"],
+        "attentional_bias": case["attention_bias"],
+        "use_attentional_vector": has_layer,
+        "output_attention": case["output_attention"],
+    }
+
+
+def wrapped(case):
+    """A wrapper around cells of Keras."""
+    cells = [getattr(keras.layers, f"{kind}Cell")(UNITS) for kind in case["cells"]]
+    return kl.AttentionWrapper(cells, attention(case), **options(case))
+
+
+def own_cell(case):
+    """The library's own cell."""
+    kinds = case["cells"]
+    return kl.InputFeedingDecoderCell(
+        UNITS,
+        attention(case),
+        num_layers=len(kinds),
+        cell_type=kinds[0].lower(),
+        residual=case["residual"],
+        **options(case),
+    )
+
+
+class Translator(keras.Model):
+    """What make_fixtures.py has, of our layers."""
+
+    def __init__(self, case, cell):
+        super().__init__()
+        self.source_embedding = keras.layers.Embedding(
+            SOURCE_WORDS, case["source_width"]
+        )
+        self.encoder = encoder(case)
+        self.target_embedding = keras.layers.Embedding(TARGET_WORDS, TARGET_WIDTH)
+        self.decoder = kl.InputFeedingDecoder(
+            cell,
+            output_layer=keras.layers.Dense(TARGET_WORDS, use_bias=case["output_bias"]),
+        )
+
+    def read(self, source):
+        mask = keras.ops.not_equal(source, 0)
+        outputs, *states = self.encoder(self.source_embedding(source), mask=mask)
+        return outputs, mask, keras.tree.flatten(states)
+
+    def call(self, inputs):
+        memory, mask, states = self.read(inputs["source"])
+        words = self.target_embedding(inputs["target"])
+        return self.decoder(
+            words,
+            memory,
+            mask,
+            initial_state=states,
+            return_attention_scores=True,
+        )
+
+    def encode(self, source):
+        memory, mask, states = self.read(source)
+        cell = self.decoder.cell
+        prepared = cell.prepare(memory, mask)
+        states = [keras.ops.expand_dims(x, 1) for x in states]
+        return prepared, cell.initial_states((len(source), 1), states, prepared)
+
+    def step(self, tokens, state, memory):
+        words = self.target_embedding(tokens)
+        h_tilde, state, weights = self.decoder.cell(words, state, memory)
+        return self.decoder.output_layer(h_tilde), state, weights
+
+
+def encoder(case):
+    """The library's own where there is one of its kind, or else Keras's."""
+    kinds = case["cells"]
+    if len(set(kinds)) > 1:
+        cells = [getattr(keras.layers, f"{kind}Cell")(UNITS) for kind in kinds]
+        return keras.layers.RNN(cells, return_sequences=True, return_state=True)
+    both = case["bidirectional"]
+    return kl.RecurrentEncoder(
+        UNITS // 2 if both else UNITS, len(kinds), both, kinds[0].lower()
+    )
+
+
+def built(name, make_cell=wrapped):
+    """A model of a case, with weights of its own; and its inputs."""
+    given = numbers(name)
+    inputs = {"source": given["source"], "target": given["target"]}
+    model = Translator(CASES[name], make_cell(CASES[name]))
+    model(inputs)
+    return model, inputs
+
+
+WAYS = [(name, wrapped) for name in CASES if not CASES[name]["residual"]] + [
+    (name, own_cell) for name, case in CASES.items() if len(set(case["cells"])) == 1
+]
+
+
+@pytest.mark.parametrize(("name", "make_cell"), WAYS)
+def test_a_whole_model_gives_addons_numbers(name, make_cell):
+    model, inputs = built(name, make_cell)
+    loaded = load_addons_checkpoint(FIXTURES / name, model)
+    assert loaded.complete and not loaded.hints
+    logits, weights = model(inputs)
+    expected = numbers(name)
+    np.testing.assert_allclose(logits, expected["logits"], atol=1e-5)
+    np.testing.assert_allclose(weights[:, -1], expected["alignments"], atol=1e-5)
+
+
+def test_a_seq2seq_model():
+    given = numbers("luong_tanh")
+    config = kl.Seq2SeqConfig(
+        SOURCE_WORDS, TARGET_WORDS, UNITS, TARGET_WIDTH, bidirectional=False
+    )
+    model = kl.Seq2Seq(config)
+    assert load_addons_checkpoint(FIXTURES / "luong_tanh", model).complete
+    inputs = {"source": given["source"], "target": given["target"]}
+    np.testing.assert_allclose(model(inputs), given["logits"], atol=1e-5)
+
+
+def ended(ids):
+    """Ids up to the end, which is counted; None where there is none."""
+    ids = np.asarray(ids).tolist()
+    return ids[: ids.index(END) + 1] if END in ids else None
+
+
+SEARCHED = [name for name, case in CASES.items() if case["search"]]
+
+
+@pytest.mark.parametrize("name", SEARCHED)
+def test_greedy_searches_find_the_same(name):
+    model, inputs = built(name)
+    load_addons_checkpoint(FIXTURES / name, model)
+    search = kl.GreedySearch(max_length=LONGEST, bos_id=BEGIN, eos_id=END)
+    found = np.asarray(search(model, inputs["source"]).ids)[:, 0]
+    for ours, theirs in zip(found, numbers(name)["greedy"], strict=True):
+        theirs = ended(theirs) or theirs.tolist()  # which goes on after the end
+        assert ours[: len(theirs)].tolist() == theirs
+        assert not ours[len(theirs) :].any()
+
+
+def test_beams_find_the_same_where_the_best_has_ended():
+    """Without a length penalty."""
+    compared = 0
+    for name in SEARCHED:
+        model, inputs = built(name)
+        load_addons_checkpoint(FIXTURES / name, model)
+        search = kl.BeamSearch(3, max_length=LONGEST, bos_id=BEGIN, eos_id=END)
+        found, expected = search(model, inputs["source"]), numbers(name)
+        for i, ids in enumerate(np.asarray(found.ids)[:, 0]):
+            theirs = ended(expected["beam"][i, :, 0])
+            if theirs is not None:
+                compared += 1
+                assert ended(ids) == theirs
+                score, other = found.scores[i, 0], expected["scores"][i, 0]
+                np.testing.assert_allclose(score, other, atol=1e-5)
+    assert compared == 18
+
+
+def test_a_length_penalty_counts_the_end_token_at_once():
+    """Addons does so from the next step on: those that end last lack it."""
+    compared = late = 0
+    for name in SEARCHED:
+        model, inputs = built(name)
+        load_addons_checkpoint(FIXTURES / name, model)
+        search = kl.BeamSearch(
+            3, 3, max_length=LONGEST, length_penalty=1.0, bos_id=BEGIN, eos_id=END
+        )
+        found, expected = search(model, inputs["source"]), numbers(name)
+        for i, own in enumerate(np.asarray(found.ids)):
+            beam = [ended(ids) for ids in expected["penalized_beam"][i].T]
+            for k, ids in enumerate(map(ended, own)):
+                # At the same place: there scores and ids may be of different ones.
+                if ids and beam[k] == ids:
+                    log_prob, length = found.log_probs[i, k], len(ids)
+                    score = expected["penalized_scores"][i, k]
+                    at_once, too_late = log_prob * 6 / [5 + length, 4 + length]
+                    np.testing.assert_allclose(found.scores[i, k], at_once, rtol=1e-5)
+                    assert np.isclose(score, at_once) or np.isclose(score, too_late)
+                    late += np.isclose(score, too_late)
+                    compared += 1
+    assert compared == 42 and late == 1
+
+
+def test_a_model_of_opennmt_tf():
+    """Its decoder is an `AttentionWrapper` of Addons (make_opennmt_tf.py)."""
+    given, words = numbers("opennmt_tf"), 9
+    embeddings = [keras.layers.Embedding(words, width) for width in (4, 3)]
+    read = kl.RecurrentEncoder(2, bidirectional=True)
+    decoder = kl.InputFeedingDecoder(
+        kl.InputFeedingDecoderCell(4, kl.LuongAttention(), num_layers=2),
+        output_layer=keras.layers.Dense(words),
+    )
+
+    def logits():
+        source, target = given["source"], given["target"]
+        mask = source != 0
+        memory, *_ = read(embeddings[0](source), mask=mask)
+        return decoder(embeddings[1](target), memory, mask)
+
+    logits()  # makes the weights
+    layers = [*embeddings, read, decoder]
+    assert load_addons_checkpoint(FIXTURES / "opennmt_tf", layers).complete
+    np.testing.assert_allclose(logits(), given["logits"], atol=1e-5)
+
+
+def test_parts_of_a_model():
+    """A decoder with its embedding; the encoder is left out, and it is said."""
+    model, _ = built("luong")
+    parts = {"decoder": model.decoder, "words": model.target_embedding}
+    with pytest.warns(UserWarning, match="No place in the model for 4 weights") as said:
+        loaded = load_addons_checkpoint(FIXTURES / "luong", parts)
+    assert said[0].filename == __file__
+    assert loaded.not_placed == {
+        "model/source_embedding/embeddings": (12, 5),
+        "model/encoder/cell/kernel": (5, 16),
+        "model/encoder/cell/recurrent_kernel": (4, 16),
+        "model/encoder/cell/bias": (16,),
+    }
+    assert not loaded.not_loaded and not loaded.complete
+    places = {"model/encoder": None, "model/source_embedding": None}
+    assert load_addons_checkpoint(FIXTURES / "luong", parts, places).complete
+    assert len(loaded.placed) == 8
+
+
+def test_a_bare_cell():
+    model, _ = built("luong_tanh", own_cell)
+    cell = model.decoder.cell
+    with pytest.warns(UserWarning, match="model/decoder/output_layer/kernel"):
+        loaded = load_addons_checkpoint(FIXTURES / "luong_tanh", cell)
+    both = loaded.placed["model/cell/_cell/kernel"].split(", ")
+    assert [path.rpartition("/")[2] for path in both] == ["kernel", "feeding_kernel"]
+    assert not loaded.not_loaded
+
+
+def test_what_the_checkpoint_has_not_keeps_its_values():
+    model, _ = built("luong")
+    more = keras.layers.Dense(3, name="more")
+    more.build((None, 2))
+    before = more.get_weights()
+    with pytest.warns(UserWarning, match="Not loaded, so as before: 2 weights") as said:
+        loaded = load_addons_checkpoint(FIXTURES / "luong", [model, more])
+    assert "more/kernel (2, 3)" in str(said[0].message)
+    assert loaded.not_loaded == {"more/kernel": (2, 3), "more/bias": (3,)}
+    for old, new in zip(before, more.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+def stand_in(**more):
+    """An object graph as that of an `AttentionWrapper`, E = 3, A = H = 2."""
+    layer, weight = tf.Module, functools.partial(np.ones, dtype="float32")
+
+    def make(**weights):
+        module = layer()
+        for name, value in weights.items():
+            is_array = isinstance(value, np.ndarray)
+            setattr(module, name, tf.Variable(value) if is_array else value)
+        return module
+
+    names = "kernel", "recurrent_kernel", "bias"
+    shapes = (5, 8), (2, 8), (8,)
+    cell = make(**{n: weight(x) for n, x in zip(names, shapes, strict=True)})
+    mechanism = make(memory_layer=make(kernel=weight((2, 2))))
+    attention_layer = make(kernel=weight((4, 2)))
+    parts = {
+        "_cell": cell,
+        "_attention_mechanisms": [mechanism],
+        "_attention_layers": [attention_layer],
+    }
+    return make(**{**parts, **more})
+
+
+def small_cell(**options):
+    """A cell that fits it."""
+    attention = options.pop("attention", kl.LuongAttention()) or None
+    cell = kl.InputFeedingDecoderCell(options.pop("units", 2), attention, **options)
+    cell.build((None, None, 3), (None, None, 2))
+    return cell
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(**objects):
+        return tf.train.Checkpoint(**objects).write(str(tmp_path / "model"))
+
+    return write
+
+
+def test_two_embeddings_of_one_shape_are_not_guessed(write):
+    words = [tf.Module(), tf.Module()]
+    for number, one in enumerate(words):
+        one.embeddings = tf.Variable(np.full((7, 3), number, "float32"))
+    path = write(decoder=stand_in(), source=words[0], target=words[1])
+    ours = [keras.layers.Embedding(7, 3, name=name) for name in ("one", "other")]
+    for embedding in ours:
+        embedding.build((None, None))
+    layers = [small_cell(), *ours]
+    with pytest.warns(UserWarning, match="source, target .* could be one, other"):
+        loaded = load_addons_checkpoint(path, layers)
+    assert loaded.not_loaded == {f"{x}/embeddings": (7, 3) for x in ("one", "other")}
+    # Of two, one says it all.
+    assert load_addons_checkpoint(path, layers, {"target": ours[0]}).complete
+    assert [x.embeddings[0, 0] for x in ours] == [1, 0]
+
+
+def test_two_decoders_need_places(write):
+    two = {"first": stand_in(), "second": stand_in()}
+    path = write(**two)
+    cells = [small_cell(name="a"), small_cell(name="b")]
+    with pytest.raises(ValueError, match="has first, second, and the model a, b"):
+        load_addons_checkpoint(path, cells)
+    places = {"first": cells[1], "second": cells[0]}
+    assert load_addons_checkpoint(path, cells, places).complete
+
+
+MISFITS = {
+    "units": ({"units": 3}, r"\(5, 8\), and the model would need \(3 \+ 3, 12\)"),
+    "type": ({"cell_type": "gru"}, r"\(5, 8\), and the model would need"),
+    "layers": ({"num_layers": 2}, "has 1 recurrent layers, and the model's decoder 2"),
+    "no_feeding": ({"input_feeding": False}, r"would need \(3 \+ 0, 8\)"),
+    "score": (
+        {"attention": kl.LuongAttention("dot")},
+        r'LuongAttention\(units\), which is LuongAttention\("general"\) here. '
+        r"Received: LuongAttention\('dot'\)",
+    ),
+    "none": ({"attention": False}, "Received: no attention"),
+    "monotonic": (
+        {"attention": kl.MonotonicAttention()},
+        r"Received: MonotonicAttention\('general'\)",
+    ),
+    "bias": (
+        {"attentional_bias": True},
+        "no bias, which is attentional_bias=False",
+    ),
+    "no_layer": (
+        {"use_attentional_vector": False},
+        "an attention layer, which is use_attentional_vector=True here",
+    ),
+}
+
+
+@pytest.mark.parametrize("misfit", MISFITS)
+def test_what_does_not_fit_is_said(misfit, write):
+    given, message = MISFITS[misfit]
+    cell = small_cell(**given)
+    before = cell.get_weights()
+    with pytest.raises(ValueError, match=message):
+        load_addons_checkpoint(write(decoder=stand_in()), cell)
+    for old, new in zip(before, cell.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_attention_of_another_case_is_refused(name):
+    """And each says which it would be."""
+    model, _ = built(name)
+    for other, case in CASES.items():
+        ours, theirs = CASES[name], case
+        same = all(ours[x] == theirs[x] for x in ("attention", "attention_options"))
+        if not same and ours["cells"] == theirs["cells"]:
+            wanted = attention(theirs)
+            message = f'is {type(wanted).__name__}("{wanted.score_mode}") here'
+            with pytest.raises(ValueError, match=re.escape(message)):
+                load_addons_checkpoint(FIXTURES / other, model)
+
+
+def test_an_attention_vector_of_another_size(write):
+    layer = tf.Module()
+    layer.kernel = tf.Variable(tf.ones((4, 3)))
+    path = write(decoder=stand_in(_attention_layers=[layer]))
+    with pytest.raises(ValueError, match=r"kernel of the checkpoint .* \(4, 3\)"):
+        load_addons_checkpoint(path, small_cell())
+
+
+def test_several_attention_mechanisms_are_refused(write):
+    mechanisms = [stand_in()._attention_mechanisms[0] for _ in range(2)]
+    path = write(decoder=stand_in(_attention_mechanisms=mechanisms))
+    with pytest.raises(ValueError, match="decoder of the checkpoint has 2 attention"):
+        load_addons_checkpoint(path, small_cell())
+
+
+def test_a_checkpoint_without_a_wrapper(write):
+    path = write(net=tf.Module(), step=tf.Variable(3))
+    with pytest.raises(ValueError, match="no tfa.seq2seq.Attention.* net, step"):
+        load_addons_checkpoint(path, small_cell())
+
+
+def test_a_model_without_a_decoder(write):
+    dense = keras.layers.Dense(3, name="only")
+    dense.build((None, 2))
+    with pytest.raises(ValueError, match="no decoder in the model.*only"):
+        load_addons_checkpoint(write(decoder=stand_in()), dense)
+
+
+def test_a_wrong_path_names_what_is_there(tmp_path, write):
+    write(decoder=stand_in())
+    cell = small_cell()
+    with pytest.raises(FileNotFoundError, match=r"no checkpoint .*mine.* is model"):
+        load_addons_checkpoint(tmp_path / "mine", cell)
+    with pytest.raises(FileNotFoundError, match="no file named checkpoint .* model"):
+        load_addons_checkpoint(tmp_path, cell)
+    weights = tmp_path / "weights.h5"
+    weights.write_bytes(b"other")
+    with pytest.raises(ValueError, match=r"weights.h5 is no checkpoint"):
+        load_addons_checkpoint(weights, cell)
+    with pytest.raises(TypeError, match="path must be a path. Received: 3"):
+        load_addons_checkpoint(3, cell)
+    (tmp_path / "broken.index").write_bytes(b"other")
+    with pytest.raises(ValueError, match="broken cannot be read"):
+        load_addons_checkpoint(tmp_path / "broken", cell)
+
+
+def test_a_directory_gives_its_latest(tmp_path):
+    manager = tf.train.CheckpointManager(
+        tf.train.Checkpoint(decoder=stand_in(), step=tf.Variable(1)), tmp_path, 2
+    )
+    path = manager.save()
+    for given in (tmp_path, path, f"{path}.index"):
+        places = {"step": None}
+        assert load_addons_checkpoint(given, small_cell(), places).complete
+
+
+def test_a_checkpoint_of_tensorflow_1(tmp_path):
+    path = str(tmp_path / "old")
+    tf.raw_ops.SaveV2(
+        prefix=path, tensor_names=["w"], shape_and_slices=[""], tensors=[tf.ones(2)]
+    )
+    with pytest.raises(ValueError, match="holds variables by name and no objects"):
+        load_addons_checkpoint(path, small_cell())
+
+
+def test_arguments_are_checked(write):
+    path, cell = write(decoder=stand_in()), small_cell()
+    with pytest.raises(TypeError, match="must be a Keras model .* Received: 'no'"):
+        load_addons_checkpoint(path, "no")
+    with pytest.raises(ValueError, match="no 'decoders' in the checkpoint.* decoder,"):
+        load_addons_checkpoint(path, cell, {"decoders": cell})
+    other = small_cell()
+    with pytest.raises(ValueError, match="places must name layers of the model"):
+        load_addons_checkpoint(path, cell, {"decoder": other})
+    unbuilt = kl.InputFeedingDecoderCell(2, kl.LuongAttention(), name="new")
+    with pytest.raises(ValueError, match="new has no weights yet"):
+        load_addons_checkpoint(path, unbuilt)
+
+
+def test_a_quantized_model_is_refused(write):
+    cell = small_cell()
+    cell.attention.quantize("int8")
+    with pytest.raises(ValueError, match="is quantized .int8.: load the checkpoint"):
+        load_addons_checkpoint(write(decoder=stand_in()), cell)
+
+
+def test_a_place_that_does_not_fit(write):
+    words = tf.Module()
+    words.embeddings = tf.Variable(tf.ones((7, 3)))
+    path = write(decoder=stand_in(), words=words)
+    dense = keras.layers.Dense(3, name="dense")
+    dense.build((None, 2))
+    with pytest.raises(ValueError, match=r"words of the checkpoint has .*\(7, 3\)"):
+        load_addons_checkpoint(path, [small_cell(), dense], {"words": dense})
+    with pytest.raises(ValueError, match="decoder of the checkpoint is an Attention"):
+        load_addons_checkpoint(path, [small_cell(), dense], {"decoder": dense})
