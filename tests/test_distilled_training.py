@@ -5,13 +5,17 @@ from __future__ import annotations
 import pytest
 from small_training import write_corpus
 
+import keras_luong as kl
 from keras_luong.config.auto import AutoTraining
 from keras_luong.config.training import TrainingConfig
-from keras_luong.files import count_lines
+from keras_luong.files import count_lines, write_json
 from keras_luong.runs import distilled_training
+from keras_luong.runs.directory import RunDirectory
 from keras_luong.runs.distilled_training import train_distilled
 from keras_luong.runs.loading import load
-from keras_luong.runs.record import read_record
+from keras_luong.runs.record import read_record, write_record
+from keras_luong.runs.same_corpus import describe_corpus
+from keras_luong.text import load_corpus
 
 TINY = {"units": 8, "tokenizer": "word", "batch_tokens": 200, "epochs": 1}
 
@@ -46,6 +50,39 @@ def test_a_student_learns_from_its_teachers(data, tmp_path, monkeypatch):
     monkeypatch.setattr(distilled_training, "train", note)
     train_distilled(training, tmp_path / "run", teachers=2)
     assert trained == [tmp_path / "run"]
+
+
+def trained_teacher(run_dir, config):
+    """A run as a finished training leaves it, with an untrained model."""
+    corpus = load_corpus(config.data, config.source, config.target)
+    texts = describe_corpus(corpus, config.limit_examples)
+    model = kl.Seq2Seq(config.model_config(20, 20))
+    settings = config.settings()
+    write_record(run_dir, model, kl.BeamSearch(2), 50, settings, corpus=texts)
+    write_json(RunDirectory(run_dir).results, {})
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"data": "other"}, "its train split had 20 pairs"),
+        ({"source": "yy", "target": "xx"}, "They differ in source: 'xx' there"),
+        ({"units": 10}, "They differ in units: 8 there, 10 now"),
+    ],
+)
+def test_a_teacher_of_something_else_is_refused(data, tmp_path, changes, message):
+    settings = {"data": str(data), "source": "xx", "target": "yy", **TINY}
+    of_teacher = TrainingConfig.from_preset("small", **settings)
+    trained_teacher(tmp_path / "run-teachers" / "1", of_teacher)
+    other = tmp_path / "other"
+    other.mkdir()
+    write_corpus(other, train=21, val=5)
+    if "data" in changes:
+        changes = {"data": str(other)}
+    training = TrainingConfig.from_preset("small", **{**settings, **changes})
+    with pytest.raises(ValueError, match=message):
+        train_distilled(training, tmp_path / "run", teachers=1)
+    assert not (tmp_path / "run-teachers" / "corpus").exists()
 
 
 @pytest.mark.parametrize(

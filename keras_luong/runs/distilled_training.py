@@ -10,9 +10,11 @@ import keras
 
 from keras_luong.config.auto import AutoTraining
 from keras_luong.config.training import TrainingConfig
+from keras_luong.runs.choosing import chosen_for
 from keras_luong.runs.directory import RunDirectory
 from keras_luong.runs.distillation import write_distilled
 from keras_luong.runs.ensemble import load_ensemble
+from keras_luong.runs.opening import opened
 from keras_luong.runs.record import read_record
 from keras_luong.runs.train import train
 from keras_luong.text.find_corpus import load_corpus
@@ -29,7 +31,8 @@ def train_distilled(
 
     Sequence-level knowledge distillation, see `keras_luong.runs.distillation`. The
     student learns from the references and from what the teachers, as an ensemble, make
-    of the training sources. What is finished is not done again.
+    of the training sources. What is finished is not done again, but it must be of the
+    same text and the same settings.
 
     Args:
         training: What is trained. The student of an `AutoTraining` is as large as its
@@ -42,7 +45,8 @@ def train_distilled(
         The student's results, as `keras_luong.runs.train.train` returns them.
 
     Raises:
-        ValueError: If only a part of the corpus is to be trained on; and as of
+        ValueError: If only a part of the corpus is to be trained on, or a teacher that
+            is trained is of another text or other settings; and as of
             `keras_luong.runs.train.train`.
 
     Example:
@@ -100,7 +104,17 @@ def _changed(
 def _train_once(training: TrainingConfig | AutoTraining, run: Path) -> None:
     """Trains, unless that is done."""
     if RunDirectory(run).results.exists():
+        _check_same(training, run)
         print(f"is trained: {run}")
         return
     keras.backend.clear_session()  # the teacher before need not stay in memory
     train(training, run)
+
+
+def _check_same(training: TrainingConfig | AutoTraining, run: Path) -> None:
+    """Refuses a teacher of another text, or of other settings."""
+    corpus = None
+    if isinstance(training, AutoTraining):
+        training, corpus = chosen_for(training, run)
+    with opened(training, run, corpus):
+        pass  # it is opened only for the same
