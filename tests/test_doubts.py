@@ -29,9 +29,9 @@ def phrases():
 def said(phrases, tmp_path):
     """A function of a corpus, of what was counted and of settings."""
 
-    def say(corpus=phrases, train=(), vocab_size=4000, **changes):
+    def say(corpus=phrases, train=(), vocab_size=4000, preset="small", **changes):
         settings = {"shared": True, "epochs": 10, "vocab_size": vocab_size, **changes}
-        config = TrainingConfig.from_preset("small", **settings)
+        config = TrainingConfig.from_preset(preset, **settings)
         run = Run(config, tmp_path, corpus, {}, resuming=False)
         return doubts(run, (vocab_size, vocab_size), {**FINE, **dict(train)})
 
@@ -45,8 +45,10 @@ def test_says_nothing_of_what_is_fine(said):
 
 def test_few_steps(said):
     (doubt,) = said(train={"steps": 29}, epochs=15, batch_tokens=4096)
-    assert "15 epochs of 29 steps are 435 in all" in doubt
+    assert doubt.startswith("15 epochs of 29 steps:") and "this is 435" in doubt
     assert "batch_tokens is 4096" in doubt and "--preset auto" in doubt
+    (doubt,) = said(train={"steps": 29}, preset="auto", epochs=1)
+    assert doubt.startswith("1 epoch of 29") and "--preset auto" not in doubt
 
 
 def test_a_vocabulary_that_the_text_does_not_support(said):
@@ -98,3 +100,14 @@ def test_untranslated_text(said, phrases, tmp_path):
     found = said(corpus_of(tmp_path, *zip(*rows, strict=True)))
     told = re.compile(r"\d\d of the first 1\d\d pairs have the same text")
     assert any(map(told.match, found))
+    tagged = [(f"<news> {source}", target) for source, target in rows]
+    found = said(corpus_of(tmp_path, *zip(*tagged, strict=True)))
+    assert any(map(told.match, found))
+
+
+def test_tags_that_are_no_pieces(said):
+    (doubt,) = said(train={"unknown_tags": {"i": 2, "b": 7}})
+    assert doubt.startswith("9 of 50,000 sources begin with <b>, <i>, which are plain")
+    (doubt,) = said(train={"unknown_tags": dict.fromkeys("abcde", 1)})
+    assert "<a>, <b>, <c> and 2 more, which" in doubt
+    assert said(train={"unknown_tags": {}}) == []

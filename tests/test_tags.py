@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from keras_luong.text.tags import tags_in, untagged
+from keras_luong.text.tags import count_tags, tags_in, untagged
 
 
 def pairs(*sources):
@@ -34,3 +34,15 @@ def test_k2_tags_are_removed_in_front_alone():
     assert [pair["source"] for pair in changed.as_numpy_iterator()] == [
         *[b"a <bt> b", b"<i> c", b"<bt> d"]
     ]
+
+
+def test_all_tags_are_removed_where_none_is_named():
+    changed = untagged(pairs("<bt> a", "<i> <b> c", "<D> d"))
+    texts = [pair["source"] for pair in changed.as_numpy_iterator()]
+    assert texts == [b"a", b"<b> c", b"<D> d"]
+
+
+def test_the_tag_of_back_translated_text_is_one_however_rare():
+    some = pairs("<bt> a", "<one> b", *["c"] * 1998)
+    assert tags_in(some) == ["bt"]
+    assert count_tags(some) == ({"bt": 1, "one": 1}, 2000)

@@ -17,7 +17,7 @@ from keras_luong.config.fields import (
     Seed,
     check_fields,
 )
-from keras_luong.config.going_on import GoingOnConfig, Tag
+from keras_luong.config.going_on import BACK_TRANSLATED, GoingOnConfig, Tag
 from keras_luong.config.presets import PAPERS, RECIPES
 from keras_luong.config.training import (
     DataConfig,
@@ -420,7 +420,7 @@ class BacktranslateOptions(SearchOptions, RunOptions):
     out: Path
     source: str | None = None
     target: str | None = None
-    tag: Tag = "bt"
+    tag: Tag = BACK_TRANSLATED
     limit: int | None = None
     repeat_real: int = 1
     sampling: bool = False

@@ -71,6 +71,8 @@ def check_tag_name(name: str, value: Any) -> str:
 
 #: The name of a tag: what no rule for a text's normalization changes.
 Tag = Annotated[str, check_tag_name]
+#: The usual tag of text that was translated back: `keras_luong.runs.backtranslation`.
+BACK_TRANSLATED = "bt"
 
 
 @dataclasses.dataclass(frozen=True)

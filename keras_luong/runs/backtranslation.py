@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from keras_luong.checks import check_size
-from keras_luong.config.going_on import check_tag_name
+from keras_luong.config.going_on import BACK_TRANSLATED, check_tag_name
 from keras_luong.progress import Progress
 from keras_luong.runs.monolingual import read_monolingual
 from keras_luong.runs.record import read_record
@@ -54,7 +54,7 @@ def write_backtranslated(
     reverse: Translator,
     monolingual: str | Path,
     directory: str | Path,
-    tag: str = "bt",
+    tag: str = BACK_TRANSLATED,
     limit: int | None = None,
     repeat_real: int = 1,
     monolingual_tag: str | None = None,

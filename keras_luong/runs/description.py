@@ -17,11 +17,12 @@ from keras_luong.config.training import (
 from keras_luong.models.translation_model import TranslationModel
 from keras_luong.runs.doubts import doubts
 from keras_luong.runs.opening import Run
+from keras_luong.runs.starting_point import text_of
 from keras_luong.text.corpus import count, notes
 from keras_luong.text.epoch_shape import epoch_shape
 from keras_luong.text.overlap import overlaps
 from keras_luong.text.pair_counts import LEFT_OUT, count_pairs
-from keras_luong.text.tags import tags_of, token
+from keras_luong.text.tags import count_tags, tags_of, token
 from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.training.step_time import estimated_seconds, in_words
 
@@ -61,6 +62,7 @@ def count_texts(
         "steps": steps,
         **shape._asdict(),
         "in_splits": _in_splits(run),
+        "unknown_tags": _unknown_tags(run, tokenizers),
     }
     return {
         "train": {**run.texts["train"], **counted},
@@ -72,6 +74,13 @@ def _in_splits(run: Run) -> dict[str, tuple[int, int]]:
     """Of each split whose pairs are trained on, how many are, and how many it has."""
     found = overlaps(run.corpus, run.config.limit_examples).items()
     return {split: (x.pairs, x.size) for split, x in found if x.pairs}
+
+
+def _unknown_tags(run: Run, tokenizers: TokenizerPair) -> dict[str, int]:
+    """What looks like a tag in front of some sources and is no token: how many."""
+    tags, _ = count_tags(text_of(run.config, run.training_pairs))
+    known = tags_of(tokenizers.source)
+    return {tag: number for tag, number in tags.items() if tag not in known}
 
 
 def describe(

@@ -9,6 +9,7 @@ from keras_luong.config.training import TrainingConfig
 from keras_luong.runs.opening import Run
 from keras_luong.text.corpus import Corpus
 from keras_luong.text.language_guess import alike, look_of
+from keras_luong.text.tags import token, untagged
 
 #: Fewer steps than this teach a new model next to nothing.
 FEWEST_STEPS = 1000
@@ -17,6 +18,7 @@ FEWEST_TOKENS_A_PIECE = 10
 #: More of the targets than this are their sources in no corpus of translations.
 MOST_COPIES = 0.2
 _PAIRS = 1000
+_MOST_TAGS = 3  # to name
 
 
 def doubts(
@@ -38,17 +40,19 @@ def doubts(
         *_of_overlap(train),
         *_of_languages(run.corpus),
         *_of_copies(run.corpus),
+        *_of_tags(train),
     ]
 
 
 def _of_steps(config: TrainingConfig, train: Mapping[str, Any]) -> Iterator[str]:
     steps = train["steps"] * config.epochs
     if steps < FEWEST_STEPS:
+        epochs = f"{config.epochs} epoch{'s' * (config.epochs > 1)}"
+        auto = ", and --preset auto chooses both" if config.preset != "auto" else ""
         yield (
-            f"{config.epochs} epochs of {train['steps']:,} steps are {steps:,} in all, "
-            f"and a model needs thousands. More epochs make more, smaller batches "
-            f"too (batch_tokens is {config.batch_tokens}), and --preset auto chooses "
-            "both"
+            f"{epochs} of {train['steps']:,} steps: a model needs thousands of steps "
+            f"in all, and this is {steps:,}. More epochs make more, smaller batches "
+            f"too (batch_tokens is {config.batch_tokens}){auto}"
         )
 
 
@@ -88,10 +92,26 @@ def _of_languages(corpus: Corpus) -> Iterator[str]:
 
 
 def _of_copies(corpus: Corpus) -> Iterator[str]:
-    pairs = list(corpus.pairs("train").take(_PAIRS).as_numpy_iterator())
+    # A copy with a tag in front of it is a copy.
+    plain = untagged(corpus.pairs("train").take(_PAIRS))
+    pairs = list(plain.as_numpy_iterator())
     copies = sum(pair["source"] == pair["target"] for pair in pairs)
     if copies > MOST_COPIES * len(pairs):
         yield (
             f"{copies:,} of the first {len(pairs):,} pairs have the same text on both "
             "sides, which is no translation"
+        )
+
+
+def _of_tags(train: Mapping[str, Any]) -> Iterator[str]:
+    tags: Mapping[str, int] = train.get("unknown_tags", {})
+    names = sorted(tags, key=lambda tag: -tags[tag])
+    if names:
+        number, rest = sum(tags.values()), len(names) - _MOST_TAGS
+        more = f" and {rest:,} more" if rest > 0 else ""
+        yield (
+            f"{number:,} of {train['pairs']:,} sources begin with "
+            f"{', '.join(map(token, names[:_MOST_TAGS]))}{more}, which are plain text "
+            "here: a tag of a domain becomes a piece of the vocabulary if one of 1,000 "
+            "sources begins with it"
         )

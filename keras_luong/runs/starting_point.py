@@ -117,8 +117,15 @@ def taken_tokenizers(config: TrainingConfig, text: tf.data.Dataset) -> Tokenizer
     return tokenizers
 
 
-def text_of(config: TrainingConfig) -> tf.data.Dataset:
-    """Returns the pairs of a run's own corpus, as they are, to learn tokens from."""
+def text_of(config: TrainingConfig, training_pairs: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the pairs of a run's own corpus, as they are, to learn tokens from.
+
+    Args:
+        config: The settings of the run.
+        training_pairs: What it is trained on: with its tag, and mixed with other pairs.
+    """
+    if not (config.tag or config.mix_old):
+        return training_pairs
     corpus = load_corpus(config.data, config.source, config.target)
     return corpus.pairs("train").take(config.limit_examples or -1)
 

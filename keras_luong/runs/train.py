@@ -129,8 +129,7 @@ def get_tokenizers(run: Run) -> TokenizerPair:
     config, directory = run.config, RunDirectory(run.path).tokenizer
     if run.resuming:
         return TokenizerPair.load(directory)
-    # Without what the run itself puts in front of it, or between it.
-    pairs = text_of(config) if config.tag or config.mix_old else run.training_pairs
+    pairs = text_of(config, run.training_pairs)
     tags = tags_in(pairs)
     text = untagged(pairs, tags)
     if config.init_from is not None:

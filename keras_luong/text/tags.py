@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from keras_luong.config.going_on import BACK_TRANSLATED
 from keras_luong.text.tokenizer import SPECIAL_PIECES, Tokenizer
 
 _NAME = "[a-z0-9][a-z0-9_-]*"
@@ -77,20 +78,21 @@ def tagged_line(line: bytes, tag: str) -> bytes:
     return line if is_blank else token(tag).encode() + b" " + line
 
 
-def tags_in(pairs: tf.data.Dataset) -> list[str]:
-    """Returns the names of the tags that a text has already, sorted.
-
-    These are what at least one of 1,000 sources begins with. A text with other marks,
-    such as `<i>`, has them as tags too; what is rarer would only fill the vocabulary.
+def count_tags(pairs: tf.data.Dataset) -> tuple[dict[str, int], int]:
+    """Counts the tags that a text has already: what its sources begin with.
 
     Args:
         pairs: Dataset of `{"source": tf.string [], "target": tf.string []}`.
 
+    Returns:
+        Each tag's name with its number of sources, sorted by name; and the number of
+        all sources.
+
     Example:
-        >>> from keras_luong.text.tags import tags_in
+        >>> from keras_luong.text.tags import count_tags
         >>> sides = {"source": ["<bt> the dog", "the cat"], "target": ["Hund", "Katze"]}
-        >>> tags_in(tf.data.Dataset.from_tensor_slices(sides))
-        ['bt']
+        >>> count_tags(tf.data.Dataset.from_tensor_slices(sides))
+        ({'bt': 1}, 2)
     """
 
     def begins(block: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
@@ -104,16 +106,39 @@ def tags_in(pairs: tf.data.Dataset) -> list[str]:
     for names, size in pairs.batch(_TEXTS_AT_ONCE).map(begins).as_numpy_iterator():
         total += int(size)
         found.update(names.tolist())
-    tags = (name.decode() for name, number in found.items() if number * _RARE >= total)
-    return sorted(tag for tag in tags if token(tag) not in SPECIAL_PIECES)
+    counts = {name.decode(): found[name] for name in sorted(found)}
+    tags = {tag: n for tag, n in counts.items() if token(tag) not in SPECIAL_PIECES}
+    return tags, total
 
 
-def untagged(pairs: tf.data.Dataset, tags: Sequence[str]) -> tf.data.Dataset:
+def tags_in(pairs: tf.data.Dataset) -> list[str]:
+    """Returns the names of the tags that a text has already, sorted.
+
+    These are what at least one of 1,000 sources begins with, and the tag of
+    back-translated text, however rare it is. A text with other marks, such as `<i>`,
+    has them as tags too; what is rarer would only fill the vocabulary.
+
+    Args:
+        pairs: Dataset of `{"source": tf.string [], "target": tf.string []}`.
+
+    Example:
+        >>> from keras_luong.text.tags import tags_in
+        >>> sides = {"source": ["<bt> the dog", "the cat"], "target": ["Hund", "Katze"]}
+        >>> tags_in(tf.data.Dataset.from_tensor_slices(sides))
+        ['bt']
+    """
+    tags, total = count_tags(pairs)
+    return [x for x, n in tags.items() if x == BACK_TRANSLATED or n * _RARE >= total]
+
+
+def untagged(
+    pairs: tf.data.Dataset, tags: Sequence[str] | None = None
+) -> tf.data.Dataset:
     """Removes tags in front of sources, for a text to learn other tokens from.
 
     Args:
         pairs: Dataset of `{"source": tf.string [], "target": tf.string []}`.
-        tags: Names of the tags to remove.
+        tags: Names of the tags to remove; all by default.
 
     Example:
         >>> from keras_luong.text.tags import untagged
@@ -122,9 +147,9 @@ def untagged(pairs: tf.data.Dataset, tags: Sequence[str]) -> tf.data.Dataset:
         >>> next(pairs.as_numpy_iterator())["source"]
         b'the dog'
     """
-    if not tags:
+    if tags is not None and not tags:
         return pairs
-    begin = f"^<({'|'.join(tags)})> "
+    begin = f"^<({_NAME if tags is None else '|'.join(tags)})> "
 
     def change(pair: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         return {**pair, "source": tf.strings.regex_replace(pair["source"], begin, "")}
