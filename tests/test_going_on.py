@@ -12,6 +12,7 @@ import keras_luong as kl
 from keras_luong.config.going_on import RATE_TO_GO_ON, fields_of_run
 from keras_luong.config.training import TrainingConfig
 from keras_luong.models.transformer import Transformer
+from keras_luong.text.tokenizer_pair import TokenizerPair
 
 
 @pytest.fixture
@@ -104,9 +105,23 @@ def test_k2_a_run_without_settings_has_a_preset_of_its_model(tmp_path):
     model = Transformer.from_preset("wu2021-tiny", 6, 6, **size)
     words = kl.WordTokenizer(["a", "b"])
     kl.save_run(kl.Translator(model, words, kl.BeamSearch(2)), tmp_path / "run")
-    config = TrainingConfig.from_run(tmp_path / "run", data="new", num_heads=2)
+    new = {"data": "new", "source": "fr", "target": "en"}
+    config = TrainingConfig.from_run(tmp_path / "run", **new, num_heads=2)
     assert config.model_config(6, 6) == model.config
     assert config.preset.startswith("vaswani2017")
+    # It is trained as by "auto", but with its own tokenizers, which are not shared.
+    assert (config.optimizer, config.schedule) == ("adam", "plateau")
+    assert config.learning_rate == 0.002 * RATE_TO_GO_ON
+    assert config.shared == TokenizerPair(words).shared
+
+
+@pytest.mark.parametrize("name", ["data", "source", "target"])
+def test_what_a_run_does_not_name_must_be_given(name, tmp_path):
+    kl.save_run(word_translator(), tmp_path / "run")
+    new = {"data": "new", "source": "fr", "target": "en"}
+    del new[name]
+    with pytest.raises(ValueError, match=f"^{name} must be given, as .*run does not"):
+        TrainingConfig.from_run(tmp_path / "run", **new)
 
 
 def test_k2_a_run_may_have_undone_what_its_preset_ties(tmp_path):

@@ -262,3 +262,8 @@ def test_k2_tags_that_the_text_has_are_tokens_too(old, corpora, tmp_path):
         known = kl.load(tmp_path / run_dir).tokenizers.source.words
         assert known[-2:] == ["<bt>", "<own>"] and set("bcdefgz") < set(known)
         assert not any("<" in word for word in known[:-2])
+
+
+def test_a_run_cannot_start_from_itself(old, corpora):
+    with pytest.raises(ValueError, match="run_dir must be another directory than init"):
+        gone_on(old, corpora / "new", old)

@@ -28,6 +28,10 @@ OF_TEXT = (
     "source_normalization",
     "target_normalization",
 )
+#: How a run is gone on with that does not say how it was trained: as `auto` trains.
+_USUAL_TRAINING = {
+    name: x for name, x in PRESETS["auto"].training.items() if name not in OF_TEXT
+}
 #: Hyperparameters that no weight depends on: they may change.
 RATES = ("dropout", "sigmoid_noise")
 
@@ -109,7 +113,8 @@ def fields_of_run(run_dir: str | Path) -> dict[str, Any]:
 
     Returns:
         Values by name: what makes its model and its text's ids (`preset`, `model` and
-        `OF_TEXT`), and how it was trained, with a lower learning rate.
+        `OF_TEXT`), and how it was trained, with a lower learning rate. If it does not
+        say how, it is as the preset "auto" trains.
 
     Raises:
         FileNotFoundError: If there is no such run.
@@ -125,8 +130,10 @@ def fields_of_run(run_dir: str | Path) -> dict[str, Any]:
     sizes = [made.pop(f"{side}_vocab_size") for side in ("source", "target")]
     usual = dataclasses.asdict(config_class.preset(preset, sizes[0], sizes[0]))
     fields = {name: x for name, x in settings.items() if name not in usual}
-    if settings.get("learning_rate") and not settings.get("init_from"):
-        fields["learning_rate"] = settings["learning_rate"] * RATE_TO_GO_ON
+    if "optimizer" not in settings:  # it says nothing of its training
+        fields = {**_USUAL_TRAINING, **fields}
+    if fields.get("learning_rate") and not settings.get("init_from"):
+        fields["learning_rate"] *= RATE_TO_GO_ON
     fields["preset"] = preset
     fields["model"] = {name: x for name, x in made.items() if x != usual[name]}
     return fields

@@ -328,20 +328,22 @@ class TrainingConfig(EvaluationConfig, GoingOnConfig, OptimizationConfig, DataCo
         Args:
             init_from: The other run. Its tokenizers and model cannot change; it is also
                 trained as that one, but more slowly: with `RATE_TO_GO_ON` times its
-                learning rate, unless that run started from another one itself.
+                learning rate, unless that run started from another one itself. If it
+                does not say how it was trained, it is as by the preset "auto".
             **changes: Fields of this class, and hyperparameters of the model. If the
                 optimizer is not the run's, its learning rate and `beta_2` are not used.
 
         Raises:
             FileNotFoundError: If there is no such run.
             TypeError: If a value has the wrong type.
-            ValueError: If a value is out of range, or contradicts the run's.
+            ValueError: If a value is out of range, or contradicts the run's; or if the
+                run does not name its data or languages, and they are not given.
 
         Example:
             >>> from keras_luong.config.training import TrainingConfig
             >>> config = TrainingConfig.from_run("runs/mine", data="my/corpus")
             >>> config.model["units"], config.learning_rate
-            (4, 0.25)
+            (4, 0.0005)
         """
         run, given = fields_of_run(init_from), _split(changes)
         known = {*hints_of(cls), *hints_of(model_config_class(run["preset"]))}
@@ -352,6 +354,11 @@ class TrainingConfig(EvaluationConfig, GoingOnConfig, OptimizationConfig, DataCo
             run = {k: run[k] for k in run.keys() - {"learning_rate", "beta_2"}}
         passed_on = hints_of(cls).keys() - OF_ONE_RUN
         kept = {name: run[name] for name in run.keys() & passed_on}
+        for name in ("data", "source", "target"):
+            if kept.get(name) is None and name not in given:
+                raise ValueError(
+                    f"{name} must be given, as {init_from} does not name its own."
+                )
         return cls(**{**kept, **given, "init_from": str(init_from)})
 
     def model_config(self, source_vocab_size: int, target_vocab_size: int) -> Any:

@@ -14,7 +14,11 @@ from keras_luong.runs.directory import RunDirectory
 from keras_luong.runs.lock import owned
 from keras_luong.runs.record import check_settings, read_record
 from keras_luong.runs.same_corpus import check_corpus, describe_corpus
-from keras_luong.runs.starting_point import check_same_start, training_corpus
+from keras_luong.runs.starting_point import (
+    check_other_start,
+    check_same_start,
+    training_corpus,
+)
 from keras_luong.text.corpus import Corpus, check_split
 from keras_luong.training.strategies import worker_index
 
@@ -71,6 +75,7 @@ def opened(
             nothing to validate by.
         OSError: Another process trains there, or it cannot be written to.
     """
+    check_other_start(path, config.init_from)
     corpus = training_corpus(config.settings(), corpus)
     check_split(corpus, "train")  # one to validate by is held out where there is none
     with owned(path):

@@ -171,6 +171,23 @@ def describe_start(run_dir: str | Path) -> dict[str, Any]:
     }
 
 
+def check_other_start(run_dir: str | Path, init_from: str | None) -> None:
+    """Refuses a run that starts from itself.
+
+    Args:
+        run_dir: The run directory.
+        init_from: The run to start from, if any.
+
+    Raises:
+        ValueError: If they are one directory.
+    """
+    if init_from and Path(init_from).resolve() == Path(run_dir).resolve():
+        raise ValueError(
+            f"run_dir must be another directory than init_from, which does not change. "
+            f"Received: {run_dir} for both"
+        )
+
+
 def check_same_start(run_dir: str | Path, init_from: str | None) -> None:
     """Refuses to go on with a run as if it had started from elsewhere.
 
