@@ -85,7 +85,7 @@ def test_k2_a_run_of_a_domain_reads_its_tag(place, monkeypatch):
         (["--target", "fr"], "no .fr file beside it"),
         (["--out", "data"], "--out must be new. Received: data"),
         (["--mono", "data/train.de"], "--mono must be text in en, .* ends in de"),
-        (["--mono", "nowhere"], "nowhere"),
+        (["--mono", "nowhere"], "There is no file of text nowhere"),
     ],
 )
 def test_k2_what_does_not_fit_together_is_refused(words, message, place):

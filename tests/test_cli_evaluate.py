@@ -7,10 +7,12 @@ import gzip
 import json
 import shutil
 
+import numpy as np
 import pytest
 from commands import options, run
 from small_translator import word_translator, written_run
 
+from keras_luong import Translation, WordTokenizer
 from keras_luong.cli import evaluate
 from keras_luong.cli.commands import EvaluateOptions
 from keras_luong.cli.translators import load_translator
@@ -136,7 +138,8 @@ def test_what_the_other_run_is_loaded_with(path, monkeypatch, loaded):
     asked = []
     monkeypatch.setattr(evaluate, "load_translator", lambda x: asked.append(x))
     words = ["--against", "other", "--ensemble", "third", "--beam_width", "3"]
-    list(evaluate._translators(options("evaluate", path, *words)))
+    words += ["--data", "other"]
+    list(evaluate._systems(options("evaluate", path, *words)))
     one, two = asked
     assert (one.run_dir, one.ensemble) == (path, (type(path)("third"),))
     assert (str(two.run_dir), two.ensemble) == ("other", ())
@@ -186,6 +189,55 @@ def test_a_report_without_matplotlib_has_no_pictures(
     assert "<article>" in page.read_text() and "<img" not in page.read_text()
 
 
+class Noting:
+    """Knows two tags, and keeps what it was asked to translate."""
+
+    source_tokenizer = WordTokenizer(["a", "<news>", "<old>"])
+
+    def __init__(self):
+        self.asked = []
+
+    def translate(self, texts, batch_size, progress):
+        self.asked.append([*texts])
+        no = np.zeros([0, 0]), False, np.zeros([0])
+        return [Translation("x y", 0.0, [], [], *no) for _ in texts]
+
+
+@pytest.mark.parametrize(
+    "own, words, expected",
+    [
+        ({}, ["--tag", "news"], "news"),
+        ({"tag": "old"}, ["--tag", "news"], "news"),
+        ({"tag": "old"}, [], "old"),
+        ({"tag": "old"}, ["--data", "{data}"], None),
+        ({"tag": "old"}, ["--data", "{data}", "--tag", "old"], "old"),
+        ({"tag": "old"}, ["--test", "{data}/val.en", "{data}/val.de"], None),
+        ({}, ["--test", "{data}/val.en", "{data}/val.de", "--tag", "news"], "news"),
+    ],
+)
+def test_the_tag_in_front_of_what_is_read(
+    own, words, expected, path, tmp_path, monkeypatch, capsys
+):
+    record = read_record(path)
+    settings = {**record["settings"], **own}
+    write_json(tmp_path / "run.json", {**record, "settings": settings})
+    noting = Noting()
+    monkeypatch.setattr(evaluate, "load_translator", lambda options: noting)
+    words = [word.format(data=path.parent) for word in words]
+    run("evaluate", tmp_path, *words)
+    begin = f"<{expected}> " if expected else ""
+    texts = [begin + text if text else text for text in SOURCES]
+    asked = [x.decode() if isinstance(x, bytes) else x for x in noting.asked[0]]
+    assert asked == texts
+    assert "<" not in capsys.readouterr().out  # what people read is the text itself
+
+
+def test_a_tag_that_the_run_does_not_know(path, monkeypatch):
+    monkeypatch.setattr(evaluate, "load_translator", lambda options: Noting())
+    with pytest.raises(ValueError, match="trained with: news, old. Received: bt"):
+        run("evaluate", path, "--tag", "bt")
+
+
 class TestRefusals:
     @pytest.fixture(autouse=True)
     def not_loaded(self, monkeypatch):
@@ -214,7 +266,15 @@ class TestRefusals:
         message = "bad is not UTF-8: line 2 has the byte 0xff"
         self.refuse(path, message, "--test", two, bad)
         words = ["--test", one, tmp_path / "nowhere"]
-        self.refuse(path, "nowhere", *words, error=FileNotFoundError)
+        self.refuse(path, "There is no file .*nowhere", *words, error=FileNotFoundError)
+        words = ["--test", tmp_path, one]
+        self.refuse(path, "is a directory", *words, error=IsADirectoryError)
+
+    def test_data_that_is_gone(self, path, tmp_path):
+        record = read_record(path)
+        settings = {**record["settings"], "data": "gone"}
+        write_json(tmp_path / "run.json", {**record, "settings": settings})
+        self.refuse(tmp_path, "names 'gone' as its data, which is not there; .*--data")
 
     def test_a_file_where_translations_should_go(self, path, tmp_path):
         file = tmp_path / "file"
@@ -234,6 +294,11 @@ class TestRefusals:
                 ["--test", "a", "b", "--hypotheses", "c", "--against", "d"],
                 "--against needs RUN_DIR",
             ),
+            (
+                ["--test", "a", "b", "--hypotheses", "c", "--tag", "d"],
+                "--tag needs RUN_DIR",
+            ),
+            (["x", "--test", "a", "b", "--data", "d"], "At most one of --test, --data"),
         ):
             with pytest.raises(SystemExit):
                 options("evaluate", *words)

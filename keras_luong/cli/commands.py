@@ -174,6 +174,8 @@ class EvaluateOptions(CorpusOptions, SearchOptions, RunOptions):
             --hypotheses.
         test: A source file and its reference, plain or gzip; by default the held-out
             splits of the run's data.
+        tag: Name of a tag that the run was trained with, put in front of each source;
+            by default the run's own one in front of its own data.
         against: Another run to compare the run with, by paired bootstrap.
         hypotheses: Files of translations of --test, to score without a run; or to
             compare with the run or with the first of them.
@@ -190,6 +192,7 @@ class EvaluateOptions(CorpusOptions, SearchOptions, RunOptions):
 
     run_dir: Path | None = None  # type: ignore[assignment]  # hypotheses need none
     test: tuple[Path, Path] | None = None
+    tag: str | None = None
     against: Path | None = None
     hypotheses: tuple[Path, ...] = ()
     bleu_tokenize: str = "auto"
@@ -205,6 +208,8 @@ class EvaluateOptions(CorpusOptions, SearchOptions, RunOptions):
         super().__post_init__()
         if self.hypotheses and not self.test:
             raise ValueError("hypotheses needs --test, which they are translations of.")
+        if self.test and self.data:
+            raise ValueError("At most one of --test, --data can be given.")
         if self.run_dir is None:
             if not self.hypotheses:
                 raise ValueError(
@@ -215,7 +220,8 @@ class EvaluateOptions(CorpusOptions, SearchOptions, RunOptions):
 
     def _refuse_what_needs_a_run(self) -> None:
         needy = [*dataclasses.fields(SearchOptions), *dataclasses.fields(RunOptions)]
-        names = {*(field.name for field in needy), "against", "output", "data"}
+        of_runs = ("against", "output", "data", "tag")
+        names = {*(field.name for field in needy), *of_runs}
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         given = [x for x in sorted(names) if getattr(self, x) != defaults[x]]
         if given:

@@ -28,10 +28,18 @@ from keras_luong.evaluation.report_text import text_report
 from keras_luong.files import one_line, read_pairs, write_json, write_lines, write_text
 from keras_luong.runs.record import read_record
 from keras_luong.text.corpus import sentences
+from keras_luong.text.tags import check_tag, tagged_line
 from keras_luong.translation.translation import Translation
 from keras_luong.translation.translator import Translator
 
 DPI = 100  # of the report's pictures
+
+
+class System(NamedTuple):
+    """A run that translates, and the tag in front of what it reads, if any."""
+
+    translator: Translator
+    tag: str | None
 
 
 class TestSet(NamedTuple):
@@ -49,10 +57,10 @@ def run(options: EvaluateOptions) -> None:
     tests = list(_test_sets(options))
     files = list(_hypotheses(options))
     names = _names(options)
-    runs = list(_translators(options))
+    runs = list(_systems(options))
     judged, pictures = [], []
     for test in tests:
-        found = [_translated(translator, test, options) for translator in runs]
+        found = [_translated(system, test, options) for system in runs]
         texts = [*([t.text for t in one] for one in found), *files]
         systems = dict(zip(names, texts, strict=True))
         judged.append(judge(*test, systems, tokenize))
@@ -79,6 +87,9 @@ def _check_places(options: EvaluateOptions) -> None:
     for path in filter(None, (report, options.json)):
         if path.is_dir():
             raise IsADirectoryError(f"{path} is a directory, and not a file to write.")
+    for path in options.test or ():
+        if not path.exists() or path.is_dir():  # a pipe is as good as a file
+            check_file("file", path)
     for path in options.hypotheses:
         check_file("file of translations", path)
     for path in filter(None, (options.run_dir, options.against)):
@@ -106,7 +117,7 @@ def _test_sets(options: EvaluateOptions) -> Iterator[TestSet]:
             raise ValueError(f"{source} is empty: there is nothing to evaluate.")
         yield TestSet(source.name, sources, references)
         return
-    corpus = corpus_of(options, options.run_dir)
+    corpus = corpus_of(options, options.run_dir, with_tag=False)
     for split in corpus.splits:
         if split != "train":
             yield TestSet(split, *sentences(corpus, split))
@@ -119,21 +130,34 @@ def _hypotheses(options: EvaluateOptions) -> Iterator[list[str]]:
             yield read_pairs(options.test[0], path)[1]
 
 
-def _translators(options: EvaluateOptions) -> Iterator[Translator]:
-    """The run's and the one's that it is held against, with the same search options."""
+def _systems(options: EvaluateOptions) -> Iterator[System]:
+    """The run and the one that it is held against, with the same search options."""
     if options.run_dir is not None:
-        yield load_translator(options)
+        yield _system(options)
     if options.against is not None:
-        yield load_translator(
+        yield _system(
             dataclasses.replace(options, run_dir=options.against, ensemble=())
         )
 
 
+def _system(options: EvaluateOptions) -> System:
+    """The run, with the tag that is asked for, or its own one on its own data."""
+    translator, tag = load_translator(options), options.tag
+    if tag is None and options.test is None and options.data is None:
+        tag = read_record(options.run_dir or "")["settings"].get("tag")
+    elif tag is not None:
+        check_tag(translator.source_tokenizer, tag)
+    return System(translator, tag)
+
+
 def _translated(
-    translator: Translator, test: TestSet, options: EvaluateOptions
+    system: System, test: TestSet, options: EvaluateOptions
 ) -> list[Translation]:
     """The translations of a test set."""
-    return translator.translate(test.sources, options.batch_size, progress=True)
+    texts: Sequence[str | bytes] = test.sources
+    if system.tag is not None:
+        texts = [tagged_line(text.encode(), system.tag) for text in test.sources]
+    return system.translator.translate(texts, options.batch_size, progress=True)
 
 
 def _tell(judged: Judgement, options: EvaluateOptions) -> None:

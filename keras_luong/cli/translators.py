@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from keras_luong.cli.commands import (
@@ -94,11 +95,16 @@ def with_options(translator: Translator, options: SearchOptions) -> Translator:
     )
 
 
-def corpus_of(options: CorpusOptions, run_dir: Any) -> Corpus:
-    """The corpus that the options name, or else the run's, with its tag if it has one.
+def corpus_of(options: CorpusOptions, run_dir: Any, with_tag: bool = True) -> Corpus:
+    """The corpus that the options name, or else the run's.
+
+    Args:
+        options: What they name comes before what the run does.
+        run_dir: The run.
+        with_tag: Whether the run's own corpus has the run's tag, if it has one.
 
     Raises:
-        ValueError: Neither names one; it says what is missing.
+        ValueError: Neither names one, or it is not there; it says what is missing.
         OSError: There is no such run, or a file of the corpus is missing.
     """
     settings = read_record(run_dir)["settings"]
@@ -107,5 +113,14 @@ def corpus_of(options: CorpusOptions, run_dir: Any) -> Corpus:
     missing = [f"--{name}" for name, value in found.items() if value is None]
     if missing:
         raise ValueError(f"{run_dir} does not name its data: give {', '.join(missing)}")
-    tag = None if options.data is not None else settings.get("tag")
-    return training_corpus({**found, "tag": tag})
+    is_own = options.data is None
+    tag = settings.get("tag") if with_tag and is_own else None
+    try:
+        return training_corpus({**found, "tag": tag})
+    except (ValueError, OSError) as error:
+        if is_own and not Path(found["data"]).exists():  # a relative path, or it moved
+            raise ValueError(
+                f"{run_dir} names {found['data']!r} as its data, which is not there; a "
+                f"command that has --data takes its new place. {error}"
+            ) from error
+        raise

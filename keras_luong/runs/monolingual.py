@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from keras_luong.checks import check_file
 from keras_luong.files import read_lines
 from keras_luong.text.corpus import Corpus
 from keras_luong.text.text_hashes import hashes_of, text_hashes
@@ -69,6 +70,7 @@ def read_monolingual(
         FileNotFoundError: If there is no such file.
         ValueError: If it cannot be read, or no line is left.
     """
+    check_file("file of text", path)
     known = {split: text_hashes(corpus.pairs(split)).target for split in corpus.splits}
     train = known.pop("train")
     held_out = np.concatenate([train[:0], *known.values()])
