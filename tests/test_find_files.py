@@ -198,3 +198,11 @@ def test_k1_a_mistyped_file(tmp_path):
     fill(tmp_path, "deu-eng.tsv")
     with pytest.raises(ValueError, match=r"did you mean '.*deu-eng.tsv'\?"):
         load_corpus(tmp_path / "deu_eng.tsv", "en", "de")
+
+
+def test_folders_that_are_not_looked_into_are_named(tmp_path):
+    for language in ("en", "de"):
+        (tmp_path / language).mkdir()
+    (tmp_path / "readme").touch()
+    with pytest.raises(FileNotFoundError, match=r"it has \['de/', 'en/', 'readme'\]"):
+        TextFiles.from_directory(tmp_path, "en", "de")

@@ -14,8 +14,11 @@ def folder(tmp_path_factory):
     corpus = load_corpus("phrases", "en", "de")
     directory = tmp_path_factory.mktemp("corpus")
     pairs = list(corpus.pairs("train").take(200).as_numpy_iterator())
-    for side, names in {"source": ("en", "xx", "nl"), "target": ("de", "fr")}.items():
-        for name in names:
+    for side, names in {
+        "source": ("en", "xx", "nl"),
+        "target": ("de", "fr", "deu", "fra"),
+    }.items():
+        for name in names.split():
             text = b"\n".join(pair[side] for pair in pairs) + b"\n"
             (directory / f"train.{name}").write_bytes(text)
     return directory
@@ -27,6 +30,8 @@ def folder(tmp_path_factory):
         (("en", "de"), ("en", "de")),
         (("de", "en"), ("de", "en")),
         (("nl", "fr"), ("en", "de")),
+        (("en", "deu"), ("en", "deu")),
+        (("en", "fra"), ("en", "de")),
         (("xx", "de"), (None, "de")),  # a language that is not known
     ],
 )

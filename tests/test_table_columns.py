@@ -29,6 +29,8 @@ def columns(path, *languages):
         ("Portuguese\tzh_Hans", ("zh-hans", "pt-BR"), (2, 1, True), "header"),
         ("Target\tSource", ("en", "de"), (2, 1, True), "header"),
         ("src\ttgt\tscore", ("de", "en"), (1, 2, True), "header"),
+        ("deu\teng", ("en", "de"), (2, 1, True), "header"),
+        ("de\ten", ("eng", "ger"), (2, 1, True), "header"),
         ("it\tthe", ("it", "en"), (1, 2, False), "no header"),  # one is no language
     ],
 )
@@ -62,7 +64,9 @@ def test_a_name_tells_the_columns(name, languages, expected, tmp_path):
         ("a.tsv", ["fr\tit", "a\tb"], "fr and it, which are not en and de. Give --sou"),
         ("fr-it.tsv", ["a\tb"], "fr-it.tsv names its columns fr and it"),
         ("a.tsv", ["a b"], "Line 1 of .*a.tsv has no tab"),
-        ("a.tsv", [], "a.tsv is empty"),
+        ("a.tsv", [], "Line 1 of .*a.tsv is empty"),
+        ("a.tsv", ["", "a\tb"], "Line 1 of .*a.tsv is empty: it should be two sent"),
+        ("a.tsv", ["id\ten_text\tde_text", "1\ta\tb"], "en and de. Correct its first"),
     ],
 )
 def test_k1_a_table_of_something_else(name, lines, message, tmp_path):

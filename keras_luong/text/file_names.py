@@ -85,15 +85,19 @@ class File(NamedTuple):
 
 def files_of(directory: Path) -> Iterator[File]:
     """Yields the files of a folder, and of folders in it that have a split's name."""
-    for path in _visible(directory):
+    for path in visible(directory):
         if not path.is_dir():
             yield File(path)
         elif split := _split(path.name).name:
-            yield from (File(x, split) for x in _visible(path) if not x.is_dir())
+            yield from (File(x, split) for x in visible(path) if not x.is_dir())
 
 
-def _visible(directory: Path) -> list[Path]:
-    """What is not hidden, as `._train.en` of a Mac and files that are being written."""
+def visible(directory: Path) -> list[Path]:
+    """What is not hidden, as `._train.en` of a Mac and files that are being written.
+
+    Args:
+        directory: A folder.
+    """
     return sorted(x for x in directory.iterdir() if not x.name.startswith("."))
 
 

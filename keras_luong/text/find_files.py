@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from keras_luong.text.corpus import ordered
-from keras_luong.text.file_names import File, files_of, languages_in
+from keras_luong.text.file_names import File, files_of, languages_in, visible
 from keras_luong.text.languages import both_ways, fold, settled
 from keras_luong.text.other_formats import advice
 from keras_luong.text.pair_files import PairFiles, TwoFiles
@@ -252,10 +252,12 @@ def _one_of(split: str, many: Sequence[_Pairs], directory: Path) -> _Pairs:
 def _nothing(directory: Path, files: Sequence[File], languages: tuple[str, str]) -> str:
     """What a folder has in place of what was looked for, and what to do."""
     source, target = languages
+    names = [file.path.name for file in files]
+    folders = [f"{path.name}/" for path in visible(directory) if path.is_dir()]
     message = (
         f"{directory} has no train, val, valid, validation, dev or test* file, and no "
         f"other pair, that ends in .{source} and .{target} (or that and .gz), nor a "
-        f".tsv file; it has {_shortened(file.path.name for file in files)}."
+        f".tsv file; it has {_shortened({*names, *folders})}."
     )
     more = _others(languages_in(files), languages) or _other_format(files)
     return f"{message} {more}".rstrip()

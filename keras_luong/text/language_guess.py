@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from keras_luong.config.training import language_code
 from keras_luong.text.corpus import Corpus
+from keras_luong.text.languages import shortest
 
 _LINES = 300
 _LEAST_LETTERS = 1000  # of less text the language is guessed
@@ -65,7 +66,7 @@ def _look(lines: Iterable[bytes], declared: str) -> str | None:
     text = b"\n".join(lines).decode(errors="replace")
     ranked = [code for code, _ in rank(text)]
     few = sum(map(str.isalpha, text)) < _LEAST_LETTERS
-    if few or language_code(declared) not in ranked:
+    if few or _code(declared) not in ranked:
         return None
     return declared if alike(ranked[0], declared) else ranked[0]
 
@@ -77,6 +78,13 @@ def alike(one: str, other: str) -> bool:
         >>> from keras_luong.text.language_guess import alike
         >>> alike("pt", "pt-BR"), alike("hr", "sr_Latn"), alike("en", "de")
         (True, True, False)
+        >>> alike("deu", "de-AT")
+        True
     """
-    codes = {language_code(one), language_code(other)}
+    codes = {_code(one), _code(other)}
     return len(codes) == 1 or any(codes <= group for group in _ALIKE)
+
+
+def _code(language: str) -> str:
+    """The code of a language alone, of two letters if there is one."""
+    return language_code(shortest(language))

@@ -6,21 +6,28 @@ import re
 from collections.abc import Iterable
 
 _NAMES = """
-af afrikaans; sq albanian; am amharic; ar arabic; hy armenian; eu basque; be
-belarusian; bn bengali; bs bosnian; bg bulgarian; ca catalan; zh chinese; hr
-croatian; cs czech; da danish; nl dutch; en english; eo esperanto; et estonian; fi
-finnish; fr french; gl galician; ka georgian; de german; el greek; gu gujarati; ha
-hausa; he hebrew; hi hindi; hu hungarian; is icelandic; ig igbo; id indonesian; ga
-irish; it italian; ja japanese; kn kannada; kk kazakh; km khmer; ko korean; ku
-kurdish; lo lao; la latin; lv latvian; lt lithuanian; mk macedonian; ms malay; ml
-malayalam; mt maltese; mr marathi; mn mongolian; ne nepali; no norwegian; fa
-persian; pl polish; pt portuguese; pa punjabi; ro romanian; ru russian; sr serbian;
-si sinhala; sk slovak; sl slovenian; so somali; es spanish; sw swahili; sv swedish;
-tl tagalog; ta tamil; te telugu; th thai; tr turkish; uk ukrainian; ur urdu; uz
-uzbek; vi vietnamese; cy welsh; xh xhosa; yo yoruba; zu zulu
+af afr afrikaans; sq sqi/alb albanian; am amh amharic; ar ara arabic; hy hye/arm
+armenian; eu eus/baq basque; be bel belarusian; bn ben bengali; bs bos bosnian; bg bul
+bulgarian; ca cat catalan; zh zho/chi/cmn chinese; hr hrv croatian; cs ces/cze czech; da
+dan danish; nl nld/dut dutch; en eng english; eo epo esperanto; et est estonian; fi fin
+finnish; fr fra/fre french; gl glg galician; ka kat/geo georgian; de deu/ger german; el
+ell/gre greek; gu guj gujarati; ha hau hausa; he heb hebrew; hi hin hindi; hu hun
+hungarian; is isl/ice icelandic; ig ibo igbo; id ind indonesian; ga gle irish; it ita
+italian; ja jpn japanese; kn kan kannada; kk kaz kazakh; km khm khmer; ko kor korean; ku
+kur kurdish; lo lao lao; la lat latin; lv lav latvian; lt lit lithuanian; mk mkd/mac
+macedonian; ms msa/may malay; ml mal malayalam; mt mlt maltese; mr mar marathi; mn mon
+mongolian; ne nep nepali; no nor norwegian; fa fas/per persian; pl pol polish; pt por
+portuguese; pa pan punjabi; ro ron/rum romanian; ru rus russian; sr srp serbian; si sin
+sinhala; sk slk/slo slovak; sl slv slovenian; so som somali; es spa spanish; sw swa
+swahili; sv swe swedish; tl tgl tagalog; ta tam tamil; te tel telugu; th tha thai; tr
+tur turkish; uk ukr ukrainian; ur urd urdu; uz uzb uzbek; vi vie vietnamese; cy cym/wel
+welsh; xh xho xhosa; yo yor yoruba; zu zul zulu
 """
+_ROWS = [row.split() for row in _NAMES.split(";")]
 #: English names of languages, by their codes of two letters.
-NAMES = {code: name for code, name in map(str.split, _NAMES.split(";"))}
+NAMES = {code: name for code, _, name in _ROWS}
+#: Their codes of two letters, by those of three (ISO 639-2, of both its kinds).
+_SHORTER = {longer: code for code, three, _ in _ROWS for longer in three.split("/")}
 #: What files' names end in that looks like a code of three letters.
 _OTHER_ENDINGS = frozenset(
     "bak bin bpe bz2 cfg csv doc idx ini log lst md npy npz old pdf png py rst sh sql "
@@ -38,6 +45,21 @@ def fold(code: str) -> str:
     return code.lower().replace("_", "-")
 
 
+def shortest(code: str) -> str:
+    """Returns a folded code, with two letters for the language in place of three.
+
+    Args:
+        code: A code of a language.
+
+    Example:
+        >>> from keras_luong.text.languages import shortest
+        >>> shortest("deu"), shortest("zho_Hans"), shortest("yue")
+        ('de', 'zh-hans', 'yue')
+    """
+    language, *rest = fold(code).split("-")
+    return "-".join([_SHORTER.get(language, language), *rest])
+
+
 def looks_like_code(text: str) -> bool:
     """Whether the end of a file's name may be the code of a language."""
     return bool(_CODE.fullmatch(fold(text))) and text.lower() not in _OTHER_ENDINGS
@@ -45,7 +67,7 @@ def looks_like_code(text: str) -> bool:
 
 def is_language(text: str) -> bool:
     """Whether a text is the code or the English name of a language that is listed."""
-    text = fold(text.strip())
+    text = shortest(text.strip())
     is_code = looks_like_code(text) and text.split("-")[0] in NAMES
     return is_code or text in NAMES.values()
 
@@ -61,8 +83,10 @@ def means(text: str, language: str) -> bool:
         >>> from keras_luong.text.languages import means
         >>> means("Portuguese", "pt-BR"), means("PT_br", "pt-BR"), means("pt", "pt-BR")
         (True, True, False)
+        >>> means("deu", "de"), means("por-BR", "pt-BR")
+        (True, True)
     """
-    text, language = fold(text.strip()), fold(language)
+    text, language = shortest(text.strip()), shortest(language)
     return text in (language, NAMES.get(language.split("-")[0]))
 
 

@@ -49,7 +49,10 @@ def read_as(path: Path, source: str, target: str) -> ReadAs:
     """
     first = _first_line(path)
     if first == [""]:
-        raise ValueError(f"{path} is empty: line 1 should be two sentences.")
+        raise ValueError(
+            f"Line 1 of {path} is empty: it should be two sentences, or the names of "
+            "the columns."
+        )
     if len(first) < 2:
         raise ValueError(
             f"Line 1 of {path} has no tab between a source and a target. If it is one "
@@ -111,8 +114,8 @@ def _by_role(cells: Sequence[str]) -> tuple[int, int] | None:
 def _check_named(path: Path, named: Sequence[str], source: str, target: str) -> None:
     """Refuses a table that names languages which are not both asked for."""
     if len(named) > 1:
+        ways = f"{both_ways(*named)}; or correct" if len(named) == 2 else "Correct"
         raise ValueError(
             f"{path} names its columns {' and '.join(named)}, which are not {source} "
-            f"and {target}. {both_ways(*named[:2])}; or correct its first line, or its "
-            "name."
+            f"and {target}. {ways} its first line, or its name."
         )
