@@ -32,8 +32,8 @@ def test_one_system_has_the_scores_of_the_metrics():
     scores = score_systems({"good": GOOD}, REFERENCES, "none")["good"]
     expected = bleu(GOOD, REFERENCES, "none"), chrf(GOOD, REFERENCES)
     expected += (ter(GOOD, REFERENCES),)
-    for found, score in zip(scores.values(), expected, strict=True):
-        assert (found.score, found.signature) == score
+    for (name, found), score in zip(scores.items(), expected, strict=True):
+        assert (found.score, found.signature, name) == score
         assert found.interval is None and found.p_value is None
     assert list(scores) == ["BLEU", "chrF", "TER"]
 

