@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from copy_translator import SOURCE_WORDS, TARGET_WORDS, CopyModel, make, texts_of
 from small_translator import word_translator
 
 from keras_luong import Translation, Translator
@@ -19,35 +19,6 @@ from keras_luong.text.tokenizer_pair import (
     TokenizerPair,
     WordTokenizer,
 )
-
-SOURCE_WORDS = ["one", "two", "three", "four"]
-TARGET_WORDS = ["eins", "zwei", "drei", "vier"]
-
-
-class CopyModel(tf.Module):
-    """Says the source's ids one by one, sure of each; attends to where it reads."""
-
-    vocabulary = 8
-
-    def encode(self, source_ids):
-        return source_ids, tf.zeros([tf.shape(source_ids)[0], 1], tf.int32)
-
-    def step(self, tokens, position, source_ids):
-        next_ids = tf.gather(source_ids, position, batch_dims=1)
-        logits = 20.0 * tf.one_hot(next_ids, self.vocabulary)
-        weights = tf.one_hot(position, tf.shape(source_ids)[1])
-        last = tf.shape(source_ids)[1] - 1
-        return logits, tf.minimum(position + 1, last), weights
-
-
-@functools.cache  # a trace takes longer than the tests
-def make(search=None, **arguments):
-    pair = TokenizerPair(WordTokenizer(SOURCE_WORDS), WordTokenizer(TARGET_WORDS))
-    return Translator(CopyModel(), pair, search or BeamSearch(3), **arguments)
-
-
-def texts_of(translations):
-    return [translation.text for translation in translations]
 
 
 @pytest.mark.parametrize("search", [None, GreedySearch(50)])
@@ -148,48 +119,6 @@ def test_too_long_is_cut_and_said_so_once():
         translator.translate(["one two three"])
 
 
-def test_what_a_stream_cut_is_counted_over_all_its_windows():
-    translator = make(max_source_length=3)
-    sources = ["one", "two " * 5] * 4
-    with pytest.warns(UserWarning) as said:
-        found = list(translator.stream(sources, window=2))
-    assert sum(t.truncated for t in found) == 4
-    message = "4 of 8 texts have more than max_source_length=3 tokens"
-    assert [str(x.message)[: len(message)] for x in said] == [message]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        list(translator.stream(sources[::2], window=2))
-
-
-def test_score_names_the_side_that_was_cut():
-    translator = make(max_source_length=3)
-    sources, targets = (
-        ["one", "two " * 4, "", "one"],
-        ["eins " * 16, "zwei"] + 2 * ["eins " * 17],
-    )
-    expected = {
-        "1 of 4 texts have more than max_source_length=3 tokens: only their "
-        "beginnings were read.",
-        "1 of 4 targets have more than max_target_length=16 tokens: only their "
-        "beginnings were read.",
-    }
-    with pytest.warns(UserWarning) as said:
-        found = translator.score(sources, targets)
-    assert [t.truncated for t in found] == [False, True, False, True]
-    assert {str(x.message) for x in said} == expected and len(said) == 2
-    assert {x.filename for x in said} == {__file__}
-    with pytest.warns(UserWarning) as said:
-        again = list(translator.score_stream(sources, targets, window=1))
-    assert {str(x.message) for x in said} == expected and len(said) == 2
-    assert [t.truncated for t in again] == [t.truncated for t in found]
-
-
-def test_streams_of_pairs_must_be_equally_long():
-    pairs = make().score_stream(["one", "two"], iter(["eins"]), window=1)
-    with pytest.raises(ValueError, match="one of `targets` for each text"):
-        list(pairs)
-
-
 def test_serve_says_the_same_as_translate():
     translator = make(max_source_length=3)
     sources = ["two one", "", b"\xff", "one two three four", "three"]
@@ -251,14 +180,6 @@ def test_a_hypothesis_that_does_not_exist_is_empty():
     (translation,) = Translator(Mute(), tokenizer).translate(["one two"])
     assert translation.text == "" and translation.score == -np.inf
     assert translation.alignment.shape == (0, 3)
-
-
-def test_the_progress_bar_counts_texts(monkeypatch, capsys):
-    monkeypatch.setattr("keras_luong.progress._is_terminal", lambda stream: True)
-    make().translate(["one"] * 5, batch_size=2, progress=True)
-    assert "5/5" in capsys.readouterr().err
-    make().translate(["one"] * 5, batch_size=2)
-    assert capsys.readouterr() == ("", "")
 
 
 def test_what_tokenizers_may_be():
@@ -323,52 +244,6 @@ def test_vocabularies_must_fit(sizes):
     side = "source" if sizes[0] == 6 else "target"
     with pytest.raises(ValueError, match=f"{side} tokenizer has 8 .*vocab_size is 6"):
         Translator(model, WordTokenizer(SOURCE_WORDS))
-
-
-@pytest.mark.parametrize(
-    ("texts", "message"),
-    [
-        ("a dog", r"Received: the single 'a dog'; write \[text\]"),
-        (b"a dog", "Received: the single b'a dog'"),
-        (["one", 2], "must hold str or bytes. Received: int 2 at place 1"),
-        ([["one"]], r"Received: list \['one'\] at place 0"),
-        (None, "`texts` must be a list of strings.*Received: None"),
-    ],
-)
-def test_wrong_texts(texts, message):
-    with pytest.raises(TypeError, match=message):
-        make().translate(texts)
-
-
-@pytest.mark.parametrize(("size", "error"), [(0, ValueError), ("8", TypeError)])
-def test_wrong_batch_size(size, error):
-    with pytest.raises(error, match="batch_size"):
-        make().translate(["one"], batch_size=size)
-
-
-def test_score_reads_given_translations():
-    translator = make()
-    sources = ["one two", "three", ""]
-    targets = ["eins zwei", "vier", "eins"]
-    right, wrong, empty = translator.score(sources, targets)
-    found = translator.translate(sources[:1])[0]
-    assert right.text == "eins zwei" and right.score == pytest.approx(found.score)
-    assert right.tokens == ["eins", "zwei", "</s>"]
-    np.testing.assert_allclose(right.alignment, np.eye(3))
-    assert wrong.score < right.score - 10
-    assert (empty.text, empty.score, empty.tokens) == ("", 0.0, [])
-    for batch_size in (1, 2):
-        again = translator.score(sources[:2], targets[:2], batch_size)
-        assert [t.score for t in again] == pytest.approx([right.score, wrong.score])
-
-
-def test_score_needs_a_target_for_each_text():
-    with pytest.raises(
-        ValueError, match="one of `targets` for each text. Received: 2 texts and 1"
-    ):
-        make().score(["one", "two"], ["eins"])
-    with pytest.raises(TypeError, match="'eins'"):
-        make().score(["one"], "eins")
 
 
 def test_n_best_are_all_that_the_search_found():

@@ -14,8 +14,10 @@ import tensorflow as tf
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.stepping import StepModel
 from keras_luong.special_ids import UNK_ID
+from keras_luong.translation.batching import all_bytes
 from keras_luong.translation.graph import BYTES_PER_TOKEN, read_ids
-from keras_luong.translation.translator import IDS, TEXT, Translator, all_bytes
+from keras_luong.translation.scoring import TEXT
+from keras_luong.translation.translator import IDS, Translator
 
 TARGET = tf.TensorSpec([None], tf.string, name="target")
 LENGTH = tf.TensorSpec([None], tf.int32, name="length")

@@ -6,18 +6,13 @@ Shapes: B sentences, S source tokens, T target tokens, end tokens included.
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import warnings
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from keras_luong.checks import check_size
 from keras_luong.decoding.beam import BeamSearch
-from keras_luong.decoding.forced import force
 from keras_luong.decoding.generation import SequenceGenerator
 from keras_luong.decoding.hypotheses import Hypotheses
 from keras_luong.decoding.retraced import retraced
@@ -28,28 +23,21 @@ from keras_luong.decoding.stepping import (
     copies,
     vocab_size_of,
 )
-from keras_luong.progress import Progress
 from keras_luong.special_ids import PAD_ID
 from keras_luong.text.tokenizer import Tokenizer
 from keras_luong.text.tokenizer_pair import TokenizerPair
+from keras_luong.translation.batching import Texts, in_batches, in_windows
 from keras_luong.translation.constraints import (
     PhraseLists,
-    check_lines,
     phrase_lines,
     read_phrases,
 )
-from keras_luong.translation.graph import Source, answers, read_text
-from keras_luong.translation.translation import Translation
+from keras_luong.translation.scoring import TEXT, Scorer
 
-# Of each side that has a limit: the field that says whether it was cut, and the limit.
-_CUT = {"texts": "truncated", "targets": "target_truncated"}
-_LIMITS = {"texts": "max_source_length", "targets": "max_target_length"}
-TEXT = tf.TensorSpec([None], tf.string, name="text")
 IDS = tf.TensorSpec([None, None], tf.int32, name="ids")
-Texts: TypeAlias = Iterable[str | bytes]
 
 
-class Translator:
+class Translator(Scorer):
     """A model with tokenizers and a search, which translates strings.
 
     Any string can be translated. The translation of an empty string, or of white space,
@@ -104,11 +92,6 @@ class Translator:
         _check_ids(self.search)
         if copies(model):
             _check_shared(self.source_tokenizer, self.target_tokenizer)
-
-    @property
-    def max_target_length(self) -> int:
-        """The most tokens that `score` reads of a target, without the end token."""
-        return 2 * self.max_source_length + 10
 
     def with_search(
         self,
@@ -222,9 +205,7 @@ class Translator:
             True
         """
         sides, translate = self._sides_of(texts, prefixes, constraints)
-        cut: Counter[str] = Counter()
-        found = self._in_batches(translate, sides, batch_size, progress, cut)
-        self._warn(cut, len(found))
+        found = in_batches(self._work(translate), sides, batch_size, progress)
         return found if n_best else [hypotheses[0] for hypotheses in found]
 
     def stream(
@@ -263,63 +244,8 @@ class Translator:
             <class 'str'>
         """
         sides, translate = self._sides_of(texts, None, constraints)
-        found = self._in_windows(translate, sides, batch_size, window)
+        found = in_windows(self._work(translate), sides, batch_size, window)
         yield from found if n_best else (hypotheses[0] for hypotheses in found)
-
-    def score(
-        self,
-        texts: Texts,
-        targets: Texts,
-        batch_size: int = 32,
-        progress: bool = False,
-    ) -> list[Translation]:
-        """Computes how probable given translations are, and their alignments.
-
-        Args:
-            texts: Source texts, as for `translate`.
-            targets: A translation of each text.
-            batch_size: How many pairs are scored at once.
-            progress: Whether to show a progress bar on standard error; if that is not
-                a terminal, a line now and then.
-
-        Returns:
-            One `Translation` per pair: `text` is the target as the tokenizer decodes
-            it, `score` its log-probability, that of the end token included. For an
-            empty text it is the empty translation with score 0, whatever the target. Of
-            a target with more than `max_target_length` tokens only the first ones are
-            read, and the result is marked `truncated`.
-
-        Raises:
-            TypeError: If either is a single string, or holds anything but strings.
-            ValueError: If they differ in number, or `batch_size` is below 1.
-        """
-        sides, cut = {"texts": texts, "targets": targets}, Counter[str]()
-        found = self._in_batches(self.forced, sides, batch_size, progress, cut)
-        self._warn(cut, len(found))
-        return [hypotheses[0] for hypotheses in found]
-
-    def score_stream(
-        self, texts: Texts, targets: Texts, batch_size: int = 32, window: int = 1024
-    ) -> Iterator[Translation]:
-        """Scores translations as they come, in bounded memory.
-
-        Args:
-            texts: Source texts, in any number.
-            targets: A translation of each text.
-            batch_size: How many pairs are scored at once.
-            window: As for `stream`.
-
-        Yields:
-            The results of `score`, one by one, in the order of the texts. Warns at the
-            end, once, if some texts were truncated.
-
-        Raises:
-            TypeError: If either is a single string, or holds anything but strings.
-            ValueError: If they differ in number, or a size is below 1.
-        """
-        sides = {"texts": texts, "targets": targets}
-        for hypotheses in self._in_windows(self.forced, sides, batch_size, window):
-            yield hypotheses[0]
 
     def _sides_of(
         self, texts: Texts, prefixes: Texts | None, constraints: PhraseLists | None
@@ -337,86 +263,6 @@ class Translator:
         lines = phrase_lines(constraints)
         sides = {"texts": texts, "constraints": lines, **given}
         return sides, self._explain_constrained if given else self._explain_unprefixed
-
-    def _in_windows(
-        self,
-        translate: Callable[..., dict[str, tf.Tensor]],
-        sides: Mapping[str, Texts],
-        batch_size: int,
-        window: int,
-    ) -> Iterator[list[Translation]]:
-        """Translates so many texts of each side at a time; see `_in_batches`."""
-        check_size("window", window)
-        for name, texts in sides.items():
-            _check_iterable(name, texts)
-        rest = {name: iter(texts) for name, texts in sides.items()}
-        count, cut = 0, Counter[str]()
-        while True:
-            some = {name: list(itertools.islice(x, window)) for name, x in rest.items()}
-            if not any(some.values()):
-                break
-            found = self._in_batches(translate, some, batch_size, False, cut)
-            count += len(found)
-            yield from found
-        self._warn(cut, count)
-
-    def _warn(self, cut: Counter[str], count: int) -> None:
-        """Warns if texts were cut, naming their limit, or phrases found no room."""
-        if unmet := cut.pop("constraints", 0):
-            warnings.warn(
-                f"{unmet:,} of {count:,} translations lack a phrase of their "
-                "constraints, which their `unmet` names: none that has all was found "
-                "within the search's maximum length.",
-                stacklevel=3,
-            )
-        for side, number in cut.items():
-            limit = _LIMITS[side]
-            warnings.warn(
-                f"{number:,} of {count:,} {side} have more than {limit}="
-                f"{getattr(self, limit)} tokens: only their beginnings were read.",
-                stacklevel=3,
-            )
-
-    def _in_batches(
-        self,
-        translate: Callable[..., dict[str, tf.Tensor]],
-        sides: Mapping[str, Texts],
-        batch_size: int,
-        progress: bool,
-        cut: Counter[str],
-    ) -> list[list[Translation]]:
-        """Translates in batches of similar length; keeps the order of the texts.
-
-        Args:
-            translate: Maps a batch of each side to `answers`.
-            sides: Name → texts, the same number for each name.
-            batch_size: As for `translate`.
-            progress: As for `translate`.
-            cut: Counts the texts of each side that were truncated.
-        """
-        columns = _columns(sides)
-        for name, column in zip(sides, columns, strict=True):
-            if name == "constraints":
-                check_lines(column, self.target_tokenizer)
-        check_size("batch_size", batch_size)
-        count = len(columns[0])
-        order = sorted(range(count), key=lambda i: [len(x[i]) for x in columns])
-        bar = Progress(count, "text") if progress else None
-        found: dict[int, list[Translation]] = {}
-        for start in range(0, count, batch_size):
-            rows = order[start : start + batch_size]
-            batch = translate(*(tf.constant([x[i] for i in rows]) for x in columns))
-            found.update(zip(rows, _translations(batch), strict=True))
-            for side in sides.keys() & _CUT.keys():
-                if number := int(tf.math.count_nonzero(batch[_CUT[side]])):
-                    cut[side] += number
-            cut["constraints"] += sum(bool(found[i][0].unmet) for i in rows)
-            if bar:
-                bar.add(len(rows))
-        return [found[i] for i in range(count)]
-
-    def _read(self, text: tf.Tensor) -> Source:
-        return read_text(text, self.source_tokenizer, self.max_source_length)
 
     @retraced(TEXT)
     def explain(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -454,107 +300,6 @@ class Translator:
 
     def _explain_unprefixed(self, text, lines):
         return self._explain_constrained(text, lines, tf.fill(tf.shape(text), ""))
-
-    @retraced(TEXT, TEXT)
-    def forced(self, text: tf.Tensor, target: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Scores given translations of a batch in the graph, as `score` does.
-
-        Args:
-            text: tf.string [B].
-            target: tf.string [B].
-        """
-        source = self._read(text)
-        given = read_text(target, self.target_tokenizer, self.max_target_length)
-        found = self._explained(source, force(self.model, source.ids, given.ids))
-        return {**found, "target_truncated": given.truncated & ~source.empty}
-
-    def _explained(self, source, hypotheses, n_best=None, constraints=None):
-        tokenizers = self.source_tokenizer, self.target_tokenizer
-        return answers(source, hypotheses, *tokenizers, n_best, constraints)
-
-
-def _columns(sides: Mapping[str, Texts]) -> list[list[bytes]]:
-    """Encodes the texts of all sides; raises ValueError if they differ in number."""
-    columns = {name: all_bytes(name, texts) for name, texts in sides.items()}
-    count = len(columns["texts"])
-    for name, column in columns.items():
-        if len(column) != count:
-            raise ValueError(
-                f"There must be one of `{name}` for each text. Received: {count} "
-                f"texts and {len(column)} {name}"
-            )
-    return list(columns.values())
-
-
-def _translations(batch: dict[str, tf.Tensor]) -> Iterator[list[Translation]]:
-    """Yields the hypotheses of each sentence, without padding."""
-    batch = {name: value.numpy() for name, value in batch.items()}
-    truncated = batch.keys() & {*_CUT.values()}
-    for i, lengths in enumerate(batch["length"]):
-        S = batch["source_length"][i]
-        source_tokens = [_string(x) for x in batch["source_tokens"][i, :S]]
-        yield [
-            Translation(
-                text=_string(batch["text"][i, n]),
-                score=float(batch["score"][i, n]),
-                tokens=[_string(x) for x in batch["tokens"][i, n, :T]],
-                source_tokens=source_tokens,
-                alignment=batch["alignment"][i, n, :T, :S].copy(),
-                truncated=any(bool(batch[x][i]) for x in truncated),
-                log_probs=batch["log_probs"][i, n, :T].copy(),
-                unmet=_unmet(batch, i, n),
-            )
-            # Empty places are left out, except for the first one.
-            for n, T in enumerate(lengths)
-            if T or n == 0
-        ]
-
-
-def _unmet(batch: Mapping[str, np.ndarray], i: int, n: int) -> tuple[str, ...]:
-    if "unmet" not in batch:
-        return ()
-    pairs = zip(batch["phrases"][i], batch["unmet"][i, n], strict=True)
-    return tuple(_string(phrase) for phrase, lacks in pairs if lacks)
-
-
-def _string(piece: bytes) -> str:
-    # A piece may be one byte of a letter, which is not valid UTF-8.
-    return piece.decode("utf-8", errors="replace")
-
-
-def all_bytes(name: str, texts: Texts) -> list[bytes]:
-    """Encodes texts in UTF-8; a lone surrogate becomes invalid UTF-8.
-
-    Args:
-        name: Name of the argument, for the error message.
-        texts: Strings, or bytes in UTF-8.
-
-    Raises:
-        TypeError: If it is a single string, or holds anything but strings.
-    """
-    _check_iterable(name, texts)
-    if isinstance(texts, tf.Tensor):
-        texts = texts.numpy()
-    result = []
-    for i, text in enumerate(texts):
-        if isinstance(text, str):
-            text = text.encode("utf-8", "surrogatepass")
-        if not isinstance(text, bytes):
-            raise TypeError(
-                f"`{name}` must hold str or bytes. Received: {type(text).__name__} "
-                f"{text!r} at place {i}."
-            )
-        result.append(text)
-    return result
-
-
-def _check_iterable(name: str, texts: Any) -> None:
-    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
-        one = "the single " if isinstance(texts, (str, bytes)) else ""
-        raise TypeError(
-            f"`{name}` must be a list of strings, or an iterable of them. Received: "
-            f"{one}{texts!r:.60}" + ("; write [text]." if one else ".")
-        )
 
 
 def _sides(tokenizers: Any) -> tuple[Tokenizer, Tokenizer]:
