@@ -1,6 +1,8 @@
 """`keras-luong` in this process: its errors are raised as they are."""
 
 import importlib
+import subprocess
+import sys
 
 from keras_luong.cli.main import parse
 
@@ -14,3 +16,22 @@ def run(name, *words):
     """Runs a command."""
     module = importlib.import_module(f"keras_luong.cli.{name}")
     return module.run(options(name, *words))
+
+
+HEAVY = """
+import sys
+import keras_luong_command
+sys.argv = ["keras-luong", *{argv}]
+try:
+    keras_luong_command.main()
+finally:
+    heavy = {{"tensorflow", "keras", "numpy", "sacrebleu"}} & sys.modules.keys()
+    print("heavy:", sorted(heavy))
+"""
+
+
+def help_of(*argv):
+    """What a command line prints, in a process of its own, and what it imports."""
+    command = [sys.executable, "-c", HEAVY.format(argv=list(argv))]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stdout

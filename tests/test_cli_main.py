@@ -7,35 +7,15 @@ import re
 import subprocess
 import sys
 import warnings
-from pathlib import Path
 
 import pytest
+from commands import help_of
 
 import keras_luong
 import keras_luong_command
 from keras_luong.checks import check_size
-from keras_luong.cli.commands import COMMANDS, TRAINING
+from keras_luong.cli.commands import COMMANDS
 from keras_luong.cli.main import main, parse, run_carefully, warnings_as_notes
-from keras_luong.config.presets import PRESETS
-from keras_luong.config.seq2seq import Seq2SeqConfig
-from keras_luong.config.training import TrainingConfig
-
-HEAVY = """
-import sys
-import keras_luong_command
-sys.argv = ["keras-luong", *{argv}]
-try:
-    keras_luong_command.main()
-finally:
-    heavy = {{"tensorflow", "keras", "numpy", "sacrebleu"}} & sys.modules.keys()
-    print("heavy:", sorted(heavy))
-"""
-
-
-def help_of(*argv):
-    command = [sys.executable, "-c", HEAVY.format(argv=list(argv))]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return done.stdout
 
 
 @pytest.mark.parametrize("name", [None, *COMMANDS])
@@ -47,21 +27,6 @@ def test_help_does_not_wait_for_tensorflow(name):
     if name:
         for field in dataclasses.fields(COMMANDS[name].options):
             assert re.search(rf"(--{field.name}|{field.name.upper()})\b", text)
-
-
-def test_help_of_training_has_all_there_is():
-    text = help_of("train", "--help")
-    for cls in (*TRAINING.values(), Seq2SeqConfig):
-        for field in dataclasses.fields(cls):
-            name = field.name.upper() if field.name == "data" else f"--{field.name}"
-            assert name in text or field.name.endswith("_vocab_size")
-    assert "Size of every decoder layer" in text  # the docstring's
-    assert "One of sgd, adam. [default: adam]" in " ".join(text.split())
-    assert all(preset in text.replace("\n", " ") for preset in PRESETS)
-    assert max(map(len, text.splitlines())) <= 80
-    lines = " ".join(help_of("train", "--preset", "multi30k", "--help").split())
-    assert "[default: 4000]" in lines and "Dropout" not in lines
-    assert "--num_heads" in help_of("train", "--preset=wu2021-tiny", "--help")
 
 
 def read(capsys, *argv):
@@ -123,46 +88,6 @@ def test_options_become_their_dataclass():
     assert [str(path) for path in options.run_dirs] == list("abc")
     _, options = parse("tune x --length_penalties 0 1.5 --beam_widths 1 4".split())
     assert options.length_penalties == (0.0, 1.5) and options.beam_widths == (1, 4)
-
-
-def test_a_training_is_a_configuration():
-    words = "train --run_dir r --preset multi30k-small --units 12 --attention none"
-    _, (config, run_dir, distill) = parse(
-        [*words.split(), "--no-input_feeding", "--epochs=3"]
-    )
-    assert str(run_dir) == "r" and not distill
-    assert config == TrainingConfig.from_preset(
-        "multi30k-small", units=12, attention=None, input_feeding=False, epochs=3
-    )
-    words = "train --preset gnmt --learning_rate 1e-3 --seed 7 --distill"
-    _, (config, run_dir, distill) = parse(words.split())
-    assert (config.learning_rate, config.seed, config.vocab_size) == (1e-3, 7, 50000)
-    assert run_dir == Path("runs/gnmt") and distill
-    twice = "train --run_dir r --preset gnmt --seed 1 --preset=small --seed 2"
-    _, (config, *_) = parse(twice.split())  # the last one counts
-    assert (config.preset, config.seed) == ("small", 2)
-
-
-@pytest.mark.parametrize(
-    "words, run_dir",
-    [
-        ("train my/corpus --source fr --target en", "runs/corpus-fr-en"),
-        ("train --data my/corpus/ --target en", "runs/corpus-en"),
-        ("train my/corpus --run_dir runs/x", "runs/x"),
-        ("train phrases", "runs/phrases"),
-    ],
-)
-def test_a_corpus_is_all_that_training_needs(words, run_dir):
-    _, (training, path, _) = parse(words.split())
-    assert path == Path(run_dir) and training.given == {}
-    assert training.data == re.search(r"my/corpus/?|phrases", words)[0]
-
-
-def test_what_is_given_is_not_chosen():
-    words = "train my/corpus --source fr --dropout 0.25 --no-shared --epochs 7"
-    _, (training, _, _) = parse(words.split())
-    assert (training.source, training.target) == ("fr", None)
-    assert training.given == {"dropout": 0.25, "shared": False, "epochs": 7}
 
 
 @pytest.mark.parametrize(

@@ -13,26 +13,21 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
-from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import cyclopts
 
 from keras_luong.cli.arguments import signature
 from keras_luong.cli.commands import (
     COMMANDS,
-    TRAINING,
     Options,
     RunOptions,
-    TrainOptions,
 )
 from keras_luong.cli.help import Formatter
-from keras_luong.config.auto import CHOSEN, AutoTraining
-from keras_luong.config.going_on import fields_of_run
-from keras_luong.config.presets import PRESETS
-from keras_luong.config.training import TrainingConfig, defaults, model_config_class
+from keras_luong.cli.training_options import training_options, training_signature
+from keras_luong.cli.wording import suggestion, with_dashes
 
 PROG = "keras-luong"
 MISTAKES = (TypeError, ValueError, OSError, ImportError, FloatingPointError)
@@ -74,7 +69,7 @@ def parse(argv: Sequence[str], prog: str = PROG) -> Parsed | None:
     try:
         found = function(*bound.args, **bound.kwargs)
     except (TypeError, ValueError, OSError) as error:  # values that do not fit together
-        _fail(prog, _with_dashes(str(error), argv))
+        _fail(prog, with_dashes(str(error), argv))
     return (name, found) if isinstance(found, (Options, tuple)) else None
 
 
@@ -221,7 +216,7 @@ def _reader(name: str, argv: Sequence[str]) -> Callable[..., Any]:
     """
     options = COMMANDS[name].options
     is_training = name == "train"
-    sign = _training_signature(argv) if is_training else _signature(options)
+    sign = training_signature(argv) if is_training else _signature(options)
     _check_names(sign, argv)
 
     def read(*args: Any, **kwargs: Any) -> Any:
@@ -245,18 +240,6 @@ def _signature(options: type[Options]) -> inspect.Signature:
     )
 
 
-def _training_signature(argv: Sequence[str]) -> inspect.Signature:
-    preset = _preset_of(argv)
-    model = {"Model (what is not given is the preset's)": model_config_class(preset)}
-    panels = {"Run": TrainOptions, **TRAINING, **model}
-    made = signature(panels, training_defaults(preset))
-    sizes = ("source_vocab_size", "target_vocab_size")  # of the tokenizers
-    rest = {name: x for name, x in made.parameters.items() if name not in sizes}
-    by_place_too = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    data = rest.pop("data").replace(kind=by_place_too)
-    return made.replace(parameters=[data, *rest.values()])
-
-
 def _check_names(sign: inspect.Signature, argv: Sequence[str]) -> None:
     """Refuses options that there are not, before what is missing is told."""
     names = [f"--{name}" for name in sign.parameters]
@@ -269,87 +252,6 @@ def _check_names(sign: inspect.Signature, argv: Sequence[str]) -> None:
             raise cyclopts.CycloptsError(msg=f"There is no option {option}. {hint}")
 
 
-def training_defaults(preset: str) -> dict[str, Any]:
-    """What a preset says where the command line says nothing."""
-    said = {**defaults(preset), **PRESETS[preset].fields}
-    if preset == "auto":  # what help shows instead
-        said |= dict.fromkeys(CHOSEN, "by the size of the corpus")
-        said |= {"data": "", "source": "found in the corpus"}
-        said |= {"target": said["source"]}
-    return said
-
-
-class Training(NamedTuple):
-    """What `train` is asked for: see `TrainOptions`."""
-
-    config: TrainingConfig | AutoTraining
-    run_dir: Path
-    distill: bool = False
-
-
-def training_options(given: Mapping[str, Any]) -> Training:
-    """What is asked for by the options that were given."""
-    changes = dict(given)
-    distill = changes.pop("distill", False)
-    run_dir = changes.pop("run_dir", None) or default_run_dir(changes)
-    if (start := changes.pop("init_from", None)) is not None:
-        if distill:
-            raise ValueError(
-                "distill trains models from nothing, and init_from starts from a run: "
-                f"give one of them. Received: both, init_from={start}"
-            )
-        return Training(TrainingConfig.from_run(start, **changes), run_dir)
-    preset = changes.pop("preset", TrainOptions.preset)
-    if preset != "auto":
-        config = TrainingConfig.from_preset(preset, **changes)
-        return Training(config, run_dir, distill)
-    corpus = changes.pop("data", ""), changes.pop("source", None)
-    training = AutoTraining(*corpus, changes.pop("target", None), given=changes)
-    if not training.data:
-        raise ValueError(
-            "DATA is missing: a folder with the text, as in keras-luong train "
-            "my/corpus --source fr --target en"
-        )
-    return Training(training, run_dir, distill)
-
-
-def default_run_dir(given: Mapping[str, Any]) -> Path:
-    """Where a run goes if nothing is said: runs/CORPUS-SOURCE-TARGET.
-
-    Args:
-        given: The options of `train` that were given.
-    """
-    name = Path(given.get("data") or given.get("preset", "auto")).resolve().name
-    parts = name, given.get("source"), given.get("target")
-    return Path("runs", re.sub(r"\s+", "_", "-".join(filter(None, parts))))
-
-
-def _preset_of(argv: Sequence[str]) -> str:
-    """The preset that the command line names, or that of the run to start from."""
-    preset = _value_of("--preset", argv)
-    if preset is None and (start := _value_of("--init_from", argv)) is not None:
-        try:
-            return str(fields_of_run(start)["preset"])
-        except (OSError, ValueError) as error:
-            message = _with_dashes(str(error), argv)
-            raise cyclopts.CycloptsError(msg=message) from error
-    preset = TrainOptions.preset if preset is None else preset
-    if preset not in PRESETS:
-        hint = _suggestion(preset, PRESETS)
-        message = f"There is no preset {preset or '(none given)'}. {hint}"
-        raise cyclopts.CycloptsError(msg=message)
-    return preset
-
-
-def _value_of(option: str, argv: Sequence[str]) -> str | None:
-    """What the command line says of an option, the last time; None if nothing."""
-    value, words = None, iter(argv)
-    for word in words:
-        if word == option or word.startswith(f"{option}="):
-            value = word.partition("=")[2] or next(words, "")
-    return value
-
-
 def _reworded(error: cyclopts.CycloptsError, argv: Sequence[str], prog: str) -> str:
     """One or two sentences on what was received and what would be right."""
     error.verbose = False
@@ -357,7 +259,7 @@ def _reworded(error: cyclopts.CycloptsError, argv: Sequence[str], prog: str) -> 
     more = f"see {prog} {argv[0]} --help"
     match error:
         case cyclopts.UnknownCommandError():
-            return f"There is no command {argv[0]}. {_suggestion(argv[0], COMMANDS)}"
+            return f"There is no command {argv[0]}. {suggestion(argv[0], COMMANDS)}"
         case cyclopts.CoercionError(argument=argument) if argument and error.msg:
             return f"{argument.name} {error.msg}"
         case cyclopts.MissingArgumentError():
@@ -372,16 +274,3 @@ def _reworded(error: cyclopts.CycloptsError, argv: Sequence[str], prog: str) -> 
         case cyclopts.UnusedCliTokensError():
             return f"Nothing takes {' '.join(error.unused_tokens or [])}: {more}."
     return str(error)  # of an unknown option: "... Did you mean --learning_rate?"
-
-
-def _suggestion(word: str, known: Iterable[str]) -> str:
-    """Either "Did you mean train?", or all that there is."""
-    close = difflib.get_close_matches(word, list(known), 1)
-    return f"Did you mean {close[0]}?" if close else f"There are {', '.join(known)}."
-
-
-def _with_dashes(message: str, argv: Sequence[str]) -> str:
-    """A message that names a field, with the option's name in its place."""
-    field = message.split(" ", 1)[0]
-    names = {word.partition("=")[0] for word in argv}
-    return f"--{message}" if f"--{field}" in names else message

@@ -1,0 +1,123 @@
+"""The options of `keras-luong train`: which there are, and what they ask for.
+
+Nothing here imports Keras or TensorFlow, so that help appears at once.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import cyclopts
+
+from keras_luong.cli.arguments import signature
+from keras_luong.cli.commands import TRAINING, TrainOptions
+from keras_luong.cli.wording import suggestion, with_dashes
+from keras_luong.config.auto import CHOSEN, AutoTraining
+from keras_luong.config.going_on import fields_of_run
+from keras_luong.config.presets import PRESETS
+from keras_luong.config.training import TrainingConfig, defaults, model_config_class
+
+
+def training_signature(argv: Sequence[str]) -> inspect.Signature:
+    """The options that there are: those of a preset's model among them.
+
+    Args:
+        argv: The words after "train", of which one may name the preset.
+
+    Raises:
+        CycloptsError: There is no such preset, or no such run to start from.
+    """
+    preset = _preset_of(argv)
+    model = {"Model (what is not given is the preset's)": model_config_class(preset)}
+    panels = {"Run": TrainOptions, **TRAINING, **model}
+    made = signature(panels, training_defaults(preset))
+    sizes = ("source_vocab_size", "target_vocab_size")  # of the tokenizers
+    rest = {name: x for name, x in made.parameters.items() if name not in sizes}
+    by_place_too = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    data = rest.pop("data").replace(kind=by_place_too)
+    return made.replace(parameters=[data, *rest.values()])
+
+
+def training_defaults(preset: str) -> dict[str, Any]:
+    """What a preset says where the command line says nothing."""
+    said = {**defaults(preset), **PRESETS[preset].fields}
+    if preset == "auto":  # what help shows instead
+        said |= dict.fromkeys(CHOSEN, "by the size of the corpus")
+        said |= {"data": "", "source": "found in the corpus"}
+        said |= {"target": said["source"]}
+    return said
+
+
+class Training(NamedTuple):
+    """What `train` is asked for: see `TrainOptions`."""
+
+    config: TrainingConfig | AutoTraining
+    run_dir: Path
+    distill: bool = False
+
+
+def training_options(given: Mapping[str, Any]) -> Training:
+    """What is asked for by the options that were given."""
+    changes = dict(given)
+    distill = changes.pop("distill", False)
+    run_dir = changes.pop("run_dir", None) or default_run_dir(changes)
+    if (start := changes.pop("init_from", None)) is not None:
+        if distill:
+            raise ValueError(
+                "distill trains models from nothing, and init_from starts from a run: "
+                f"give one of them. Received: both, init_from={start}"
+            )
+        return Training(TrainingConfig.from_run(start, **changes), run_dir)
+    preset = changes.pop("preset", TrainOptions.preset)
+    if preset != "auto":
+        config = TrainingConfig.from_preset(preset, **changes)
+        return Training(config, run_dir, distill)
+    corpus = changes.pop("data", ""), changes.pop("source", None)
+    training = AutoTraining(*corpus, changes.pop("target", None), given=changes)
+    if not training.data:
+        raise ValueError(
+            "DATA is missing: a folder with the text, as in keras-luong train "
+            "my/corpus --source fr --target en"
+        )
+    return Training(training, run_dir, distill)
+
+
+def default_run_dir(given: Mapping[str, Any]) -> Path:
+    """Where a run goes if nothing is said: runs/CORPUS-SOURCE-TARGET.
+
+    Args:
+        given: The options of `train` that were given.
+    """
+    name = Path(given.get("data") or given.get("preset", "auto")).resolve().name
+    parts = name, given.get("source"), given.get("target")
+    return Path("runs", re.sub(r"\s+", "_", "-".join(filter(None, parts))))
+
+
+def _preset_of(argv: Sequence[str]) -> str:
+    """The preset that the command line names, or that of the run to start from."""
+    preset = _value_of("--preset", argv)
+    if preset is None and (start := _value_of("--init_from", argv)) is not None:
+        try:
+            return str(fields_of_run(start)["preset"])
+        except (OSError, ValueError) as error:
+            message = with_dashes(str(error), argv)
+            raise cyclopts.CycloptsError(msg=message) from error
+    preset = TrainOptions.preset if preset is None else preset
+    if preset not in PRESETS:
+        hint = suggestion(preset, PRESETS)
+        message = f"There is no preset {preset or '(none given)'}. {hint}"
+        raise cyclopts.CycloptsError(msg=message)
+    return preset
+
+
+def _value_of(option: str, argv: Sequence[str]) -> str | None:
+    """What the command line says of an option, the last time; None if nothing."""
+    value, words = None, iter(argv)
+    for word in words:
+        if word == option or word.startswith(f"{option}="):
+            value = word.partition("=")[2] or next(words, "")
+    return value

@@ -1,0 +1,71 @@
+"""The options of `keras-luong train`, and what they ask for."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+from commands import help_of
+
+from keras_luong.cli.commands import TRAINING
+from keras_luong.cli.main import parse
+from keras_luong.config.presets import PRESETS
+from keras_luong.config.seq2seq import Seq2SeqConfig
+from keras_luong.config.training import TrainingConfig
+
+
+def test_help_of_training_has_all_there_is():
+    text = help_of("train", "--help")
+    for cls in (*TRAINING.values(), Seq2SeqConfig):
+        for field in dataclasses.fields(cls):
+            name = field.name.upper() if field.name == "data" else f"--{field.name}"
+            assert name in text or field.name.endswith("_vocab_size")
+    assert "Size of every decoder layer" in text  # the docstring's
+    assert "One of sgd, adam. [default: adam]" in " ".join(text.split())
+    assert all(preset in text.replace("\n", " ") for preset in PRESETS)
+    assert max(map(len, text.splitlines())) <= 80
+    lines = " ".join(help_of("train", "--preset", "multi30k", "--help").split())
+    assert "[default: 4000]" in lines and "Dropout" not in lines
+    assert "--num_heads" in help_of("train", "--preset=wu2021-tiny", "--help")
+
+
+def test_a_training_is_a_configuration():
+    words = "train --run_dir r --preset multi30k-small --units 12 --attention none"
+    _, (config, run_dir, distill) = parse(
+        [*words.split(), "--no-input_feeding", "--epochs=3"]
+    )
+    assert str(run_dir) == "r" and not distill
+    assert config == TrainingConfig.from_preset(
+        "multi30k-small", units=12, attention=None, input_feeding=False, epochs=3
+    )
+    words = "train --preset gnmt --learning_rate 1e-3 --seed 7 --distill"
+    _, (config, run_dir, distill) = parse(words.split())
+    assert (config.learning_rate, config.seed, config.vocab_size) == (1e-3, 7, 50000)
+    assert run_dir == Path("runs/gnmt") and distill
+    twice = "train --run_dir r --preset gnmt --seed 1 --preset=small --seed 2"
+    _, (config, *_) = parse(twice.split())  # the last one counts
+    assert (config.preset, config.seed) == ("small", 2)
+
+
+@pytest.mark.parametrize(
+    "words, run_dir",
+    [
+        ("train my/corpus --source fr --target en", "runs/corpus-fr-en"),
+        ("train --data my/corpus/ --target en", "runs/corpus-en"),
+        ("train my/corpus --run_dir runs/x", "runs/x"),
+        ("train phrases", "runs/phrases"),
+    ],
+)
+def test_a_corpus_is_all_that_training_needs(words, run_dir):
+    _, (training, path, _) = parse(words.split())
+    assert path == Path(run_dir) and training.given == {}
+    assert training.data == re.search(r"my/corpus/?|phrases", words)[0]
+
+
+def test_what_is_given_is_not_chosen():
+    words = "train my/corpus --source fr --dropout 0.25 --no-shared --epochs 7"
+    _, (training, _, _) = parse(words.split())
+    assert (training.source, training.target) == ("fr", None)
+    assert training.given == {"dropout": 0.25, "shared": False, "epochs": 7}
