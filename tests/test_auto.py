@@ -83,6 +83,9 @@ def test_vocabularies_of_their_own_tie_what_can_be_tied():
         ({"epochs": 0}, "epochs must be at least 1"),
         ({"dropuot": 0.1}, "dropout"),
         ({"beta_2": 0.9, "optimizer": "sgd"}, "beta_2 needs optimizer"),
+        ({"preset": "small"}, "given cannot hold preset, .*Received: 'small'"),
+        ({"init_from": "runs/mine"}, "given cannot hold init_from"),
+        ({"data": "y"}, "given cannot hold data"),
     ],
 )
 def test_mistakes_are_found_before_the_corpus_is_read(given, message):

@@ -57,6 +57,8 @@ def test_k2_what_no_run_can_be_is_refused_and_leaves_nothing(tmp_path):
     several = kl.Translator(both, translator.tokenizers)
     with pytest.raises(TypeError, match="one by one. Received: Ensemble"):
         kl.save_run(several, tmp_path / "run")
+    with pytest.raises(TypeError, match="saved of a Translator.*Received: Seq2Seq"):
+        kl.save_run(translator.model, tmp_path / "run")
     with pytest.raises(TypeError):
         kl.save_run(translator, tmp_path / "run", {"data": tf.constant(1)})
     assert not list(tmp_path.iterdir())

@@ -77,6 +77,9 @@ ROWS = (
 #: What the rule sets.
 CHOSEN = (*ROWS[0].fields, "max_length")
 
+#: What a training has that cannot be given to one that is chosen.
+_NOT_GIVEN = frozenset(["data", "source", "target", "preset", "init_from", "model"])
+
 #: Why a setting is as it is, in a few words.
 REASONS = {
     "vocab_size": "pieces of words, one vocabulary for both languages",
@@ -119,6 +122,11 @@ class AutoTraining:
 
     def __post_init__(self) -> None:
         """Checks what is given, before a long corpus is read."""
+        for name in self.given.keys() & _NOT_GIVEN:
+            raise ValueError(
+                f"given cannot hold {name}, which is not for a recipe that is chosen by "
+                f"the corpus. Received: {self.given[name]!r}"
+            )
         self.config(self._instead, self.source or "en", self.target or "de")
 
     @property

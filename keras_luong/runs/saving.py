@@ -43,7 +43,8 @@ def save_run(
 
     Raises:
         FileExistsError: If it is not empty.
-        TypeError: If the search, the tokenizers or a setting cannot be saved.
+        TypeError: If it is no translator, or the search, the tokenizers or a setting
+            cannot be saved.
         ValueError: If the model's class is not registered with Keras.
 
     Example:
@@ -58,6 +59,11 @@ def save_run(
     target = check_path("directory", directory)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileExistsError(f"{target} exists and is not empty; give another name")
+    if not isinstance(translator, Translator):
+        raise TypeError(
+            "A run is saved of a Translator: kl.Translator(model, tokenizers) makes one "
+            f"of a model. Received: {type(translator).__name__}"
+        )
     model: Any = translator.model
     if not hasattr(model, "save_weights"):
         raise TypeError(
