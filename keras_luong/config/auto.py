@@ -124,8 +124,8 @@ class AutoTraining:
         """Checks what is given, before a long corpus is read."""
         for name in self.given.keys() & _NOT_GIVEN:
             raise ValueError(
-                f"given cannot hold {name}, which is not for a recipe that is chosen by "
-                f"the corpus. Received: {self.given[name]!r}"
+                f"given cannot hold {name}, which is no setting that a corpus may "
+                f"choose. Received: {self.given[name]!r}"
             )
         self.config(self._instead, self.source or "en", self.target or "de")
 

@@ -61,8 +61,8 @@ def save_run(
         raise FileExistsError(f"{target} exists and is not empty; give another name")
     if not isinstance(translator, Translator):
         raise TypeError(
-            "A run is saved of a Translator: kl.Translator(model, tokenizers) makes one "
-            f"of a model. Received: {type(translator).__name__}"
+            "A run is saved of a Translator: kl.Translator(model, tokenizers) makes "
+            f"one of a model. Received: {type(translator).__name__}"
         )
     model: Any = translator.model
     if not hasattr(model, "save_weights"):
