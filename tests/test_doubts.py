@@ -6,7 +6,9 @@ import random
 import re
 
 import pytest
+from small_translator import word_translator
 
+import keras_luong as kl
 from keras_luong.config.training import TrainingConfig
 from keras_luong.runs.doubts import doubts
 from keras_luong.runs.opening import Run
@@ -58,6 +60,14 @@ def test_a_vocabulary_that_the_text_does_not_support(said):
     few = {"source_tokens": 30_000, "target_tokens": 30_000}
     assert said(train=few) == []
     assert len(said(train=few, shared=False)) == 1  # two of them
+
+
+def test_a_run_that_starts_from_another_may_be_short(said, phrases, tmp_path):
+    run_dir = kl.save_run(word_translator(), tmp_path / "run")
+    new = {"data": "phrases", "source": "en", "target": "de", "epochs": 1}
+    run = Run(TrainingConfig.from_run(run_dir, **new), tmp_path, phrases, {}, False)
+    train = {**FINE, "steps": 29, "source_tokens": 5, "target_tokens": 5}
+    assert doubts(run, (4000, 4000), train) == []
 
 
 def test_a_run_of_before_knows_no_tokens(said):

@@ -34,9 +34,11 @@ def doubts(
     Returns:
         The sentences; none where nothing looks wrong.
     """
+    new = run.config.init_from is None
     return [
-        *_of_steps(run.config, train),
-        *_of_vocabulary(run.config, vocab_sizes, train),
+        # A run that starts from another one has learned, and has its vocabulary.
+        *(_of_steps(run.config, train) if new else ()),
+        *(_of_vocabulary(run.config, vocab_sizes, train) if new else ()),
         *_of_overlap(train),
         *_of_languages(run.corpus),
         *_of_copies(run.corpus),
