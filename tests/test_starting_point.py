@@ -267,3 +267,38 @@ def test_k2_tags_that_the_text_has_are_tokens_too(old, corpora, tmp_path):
 def test_a_run_cannot_start_from_itself(old, corpora):
     with pytest.raises(ValueError, match="run_dir must be another directory than init"):
         gone_on(old, corpora / "new", old)
+
+
+def shifted(path, **sizes):
+    """Text whose translation is the next letter, which is another one than before."""
+    path.mkdir()
+    write_corpus(path, **sizes)
+    for side in path.glob("*.yy"):
+        side.write_text(side.read_text().translate(str.maketrans("ABCDEFG", "BCDEFGA")))
+    return path
+
+
+def likelihood(run_dir, data):
+    """The mean log-probability of a word of the validation data."""
+    sources, targets = sentences(load_corpus(data, "xx", "yy"), "validation")
+    scored = kl.load(run_dir).score(sources, targets)
+    return np.mean([x for t in scored for x in t.log_probs])
+
+
+@pytest.mark.slow
+def test_k2_new_text_is_learned_and_old_text_forgotten_less_where_it_is_mixed_in(
+    tmp_path,
+):
+    """Each letter becomes another one: what is new contradicts what was learned."""
+    data, new = tmp_path / "data", shifted(tmp_path / "new", train=100, val=20)
+    data.mkdir()
+    write_corpus(data, train=200, val=20)
+    run("train", *train_words(data, tmp_path / "old", units=16, epochs=12))
+    alone = gone_on(tmp_path / "old", new, tmp_path / "alone", learning_rate=0.01)
+    mixed = gone_on(
+        *(tmp_path / "old", new, tmp_path / "mixed"), learning_rate=0.01, mix_old=0.5
+    )
+    of_new = [likelihood(x, new) for x in (tmp_path / "old", mixed, alone)]
+    of_old = [likelihood(x, data) for x in (tmp_path / "old", mixed, alone)]
+    assert of_new[0] < of_new[1] and of_new[0] < of_new[2]
+    assert of_old[0] > of_old[1] > of_old[2]
