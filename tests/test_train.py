@@ -292,6 +292,20 @@ def test_ctrl_c_says_how_to_go_on(data, tmp_path, monkeypatch, capsys):
         assert not run.resuming
 
 
+@pytest.mark.parametrize(
+    "epoch, step, said",
+    [
+        (0, 0, ""),
+        (0, 40, "Going on from step 40 of epoch 1.\n"),
+        (3, 1200, "Going on from step 1,200 of epoch 4.\n"),
+        (3, 0, "Going on after epoch 3.\n"),
+    ],
+)
+def test_says_where_it_goes_on(epoch, step, said, capsys):
+    train._tell_position(epoch, step)
+    assert capsys.readouterr().out == said
+
+
 @pytest.mark.slow
 def test_the_command_says_what_to_do_next(data, tmp_path, capsys):
     path = tmp_path / "my run"
