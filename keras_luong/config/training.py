@@ -341,7 +341,8 @@ class TrainingConfig(EvaluationConfig, GoingOnConfig, OptimizationConfig, DataCo
 
         Example:
             >>> from keras_luong.config.training import TrainingConfig
-            >>> config = TrainingConfig.from_run("runs/mine", data="my/corpus")
+            >>> new = {"data": "my/corpus", "source": "en", "target": "de"}
+            >>> config = TrainingConfig.from_run("runs/mine", **new)
             >>> config.model["units"], config.learning_rate
             (4, 0.0005)
         """
