@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -14,6 +15,10 @@ from small_translator import word_translator, written_run
 from keras_luong import BeamSearch, Ensemble, GreedySearch, Translator
 from keras_luong.cli.translators import corpus_of, load_translator, with_options
 from keras_luong.decoding.shortlist import Shortlist
+from keras_luong.files import write_json
+from keras_luong.runs.record import read_record
+from keras_luong.runs.same_corpus import describe_corpus
+from keras_luong.runs.starting_point import training_corpus
 
 TEXTS = ["the red dog", "the cat is red", ""]
 
@@ -147,6 +152,27 @@ class TestCorpus:
         turned = self.corpus_of(tmp_path, settings, *words)
         pair = next(turned.pairs("train").as_numpy_iterator())
         assert pair["source"].isupper() and not pair["target"].isupper()
+
+    @pytest.mark.parametrize("tag", [None, "news"])
+    def test_text_that_was_not_there_is_told(self, tag, tmp_path):
+        """Pairs that are held out now may have been trained on."""
+        data = tmp_path / "data"
+        data.mkdir()
+        write_corpus(data, train=30)
+        settings = {"data": str(data), "source": "xx", "target": "yy", "tag": tag}
+        run = written_run(tmp_path / "run", word_translator(), settings).path
+        texts = describe_corpus(training_corpus(settings), None)
+        write_json(run / "run.json", {**read_record(run), "corpus": texts})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for with_tag in (True, False):
+                corpus_of(options("tune", run), run, with_tag)
+            write_corpus(data, train=300)  # it begins as before
+            corpus_of(options("tune", run, "--data", data), run)
+            turned = options("tune", run, "--source", "yy", "--target", "xx")
+            corpus_of(turned, run)
+        with pytest.warns(UserWarning, match="validation text of .*data is another"):
+            corpus_of(options("tune", run), run)
 
     def test_a_run_that_does_not_say(self, data, tmp_path):
         with pytest.raises(

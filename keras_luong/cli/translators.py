@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,8 @@ from keras_luong.runs.ensemble import load_ensemble
 from keras_luong.runs.record import read_record
 from keras_luong.runs.starting_point import training_corpus
 from keras_luong.special_ids import UNK_ID
-from keras_luong.text.corpus import Corpus
+from keras_luong.text.corpus import Corpus, fingerprint
+from keras_luong.text.find_corpus import load_corpus
 from keras_luong.translation.translator import Translator
 
 _BEFORE = "13a"  # what runs were scored by that do not say
@@ -106,6 +109,8 @@ def corpus_of(options: CorpusOptions, run_dir: Any, with_tag: bool = True) -> Co
     Raises:
         ValueError: Neither names one, or it is not there; it says what is missing.
         OSError: There is no such run, or a file of the corpus is missing.
+
+    Warns if the run's own corpus has other text to validate by than it had.
     """
     settings = read_record(run_dir)["settings"]
     names = ("data", "source", "target")
@@ -113,14 +118,40 @@ def corpus_of(options: CorpusOptions, run_dir: Any, with_tag: bool = True) -> Co
     missing = [f"--{name}" for name, value in found.items() if value is None]
     if missing:
         raise ValueError(f"{run_dir} does not name its data: give {', '.join(missing)}")
-    is_own = options.data is None
-    tag = settings.get("tag") if with_tag and is_own else None
+    if options.data is not None:
+        return load_corpus(found["data"], found["source"], found["target"])
+    corpus = _own_corpus(run_dir, found)
+    with_its_tag = training_corpus({**found, "tag": settings.get("tag")}, corpus)
+    _tell_changed_text(run_dir, with_its_tag)
+    return with_its_tag if with_tag else corpus
+
+
+def _own_corpus(run_dir: Any, found: Mapping[str, Any]) -> Corpus:
+    """The corpus that a run names, which may lie elsewhere by now."""
     try:
-        return training_corpus({**found, "tag": tag})
+        return load_corpus(found["data"], found["source"], found["target"])
     except (ValueError, OSError) as error:
-        if is_own and not Path(found["data"]).exists():  # a relative path, or it moved
-            raise ValueError(
-                f"{run_dir} names {found['data']!r} as its data, which is not there; a "
-                f"command that has --data takes its new place. {error}"
-            ) from error
-        raise
+        if Path(found["data"]).exists():
+            raise
+        raise ValueError(
+            f"{run_dir} names {found['data']!r} as its data, which is not there; a "
+            f"command that has --data takes its new place. {error}"
+        ) from error
+
+
+def _tell_changed_text(run_dir: Any, corpus: Corpus) -> None:
+    """Warns if a run was not validated by this text, but maybe trained on it."""
+    record = read_record(run_dir)
+    languages = [record["settings"].get(side) for side in ("source", "target")]
+    if languages != [corpus.source_language, corpus.target_language]:
+        return  # the other direction is another text, as it was asked for
+    known = record.get("corpus", {}).get("validation", {}).get("digest")
+    if not known or "validation" not in corpus.splits:
+        return
+    if fingerprint(corpus, "validation").digest != known:
+        warnings.warn(
+            f"the validation text of {corpus.name} is another one than when {run_dir} "
+            "was trained, and it may have been trained on some of it: results may look "
+            "better than they are.",
+            stacklevel=3,
+        )
