@@ -323,6 +323,16 @@ class TestRefusals:
         self.refuse(path, "There is no", *words, "nowhere", error=FileNotFoundError)
         self.refuse(path, "Two of .* are the same", *words, a, a)
         self.refuse(path, "Two of .* are the same", "--against", path)
+        record = read_record(path)
+        turned = {**record["settings"], "source": "de", "target": "en"}
+        (tmp_path / "turned").mkdir()
+        write_json(tmp_path / "turned" / "run.json", {**record, "settings": turned})
+        message = "run translates en into de. Received: .*, which translates de into en"
+        self.refuse(path, message, "--against", tmp_path / "turned")
+        (tmp_path / "saved").mkdir()  # names no languages, and may have any
+        write_json(tmp_path / "saved" / "run.json", {**record, "settings": {}})
+        words = ["--against", tmp_path / "saved"]
+        self.refuse(path, "load_translator", *words, error=NameError)
         self.refuse(path, "nowhere", "--against", "nowhere", error=FileNotFoundError)
 
     def test_tokenisations_that_there_are_not(self, path):

@@ -10,6 +10,7 @@ import dataclasses
 import io
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ from keras_luong.evaluation.report_text import text_report
 from keras_luong.files import one_line, read_pairs, write_json, write_lines, write_text
 from keras_luong.runs.record import read_record
 from keras_luong.text.corpus import sentences
+from keras_luong.text.languages import fold
 from keras_luong.text.tags import check_tag, tagged_line
 from keras_luong.translation.translation import Translation
 from keras_luong.translation.translator import Translator
@@ -92,8 +94,21 @@ def _check_places(options: EvaluateOptions) -> None:
             check_file("file", path)
     for path in options.hypotheses:
         check_file("file of translations", path)
-    for path in filter(None, (options.run_dir, options.against)):
-        read_record(path)
+    runs = filter(None, (options.run_dir, options.against))
+    one, *other = [_languages(path) for path in runs] or [()]
+    if one and any(other) and other != [one]:
+        raise ValueError(
+            f"--against must be a run of the same languages, as {options.run_dir} "
+            f"translates {' into '.join(one)}. Received: {options.against}, which "
+            f"translates {' into '.join(*other)}"
+        )
+
+
+def _languages(run_dir: Path) -> tuple[str, ...]:
+    """The languages that a run names, as they are compared; none if it does not."""
+    settings = read_record(run_dir)["settings"]
+    languages = [settings.get(side) for side in ("source", "target")]
+    return tuple(map(fold, languages)) if all(languages) else ()
 
 
 def _names(options: EvaluateOptions) -> list[str]:
