@@ -49,7 +49,7 @@ def count_texts(
     most, sampling = run.config.max_length, run.config.subword_sampling
     train = count_pairs(run.training_pairs, tokenizers, most, sampling)
     validation = count_pairs(run.corpus.pairs("validation"), tokenizers, most)
-    if not (a_pass := train.batches(batch_tokens)):
+    if not (a_pass := train.full_batches(batch_tokens)):
         raise ValueError(
             f"No pair is left to train on: {train.empty:,} have an empty side, and "
             f"{train.too_long:,} have more tokens than max_length={most}"

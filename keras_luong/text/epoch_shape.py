@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_luong.checks import check_size
+from keras_luong.checks import check_above, check_size
 
 
 class EpochShape(NamedTuple):
@@ -49,11 +49,11 @@ class EpochShape(NamedTuple):
 A_PASS = EpochShape()
 
 
-def epoch_shape(steps_per_pass: int, steps_per_epoch: int | None) -> EpochShape:
+def epoch_shape(steps_per_pass: float, steps_per_epoch: int | None) -> EpochShape:
     """Returns the shape whose epochs have about as many steps as are asked for.
 
     Args:
-        steps_per_pass: Batches that the corpus makes.
+        steps_per_pass: Full batches that the corpus makes.
         steps_per_epoch: Steps that an epoch should have; None for one pass.
 
     Example:
@@ -65,7 +65,7 @@ def epoch_shape(steps_per_pass: int, steps_per_epoch: int | None) -> EpochShape:
     """
     if steps_per_epoch is None:
         return A_PASS
-    check_size("steps_per_pass", steps_per_pass)
+    check_above("steps_per_pass", steps_per_pass, 0)
     check_size("steps_per_epoch", steps_per_epoch)
     return EpochShape(
         max(1, round(steps_per_epoch / steps_per_pass)),

@@ -72,12 +72,25 @@ class PairCounts(NamedTuple):
             shape: What of the corpus an epoch is; of parts of a corpus the number is
                 about right.
         """
-        rows = bucket_rows(batch_tokens, self.max_length)
         share = shape.passes / shape.parts
-        return sum(
-            math.ceil(number * share / most)
-            for number, most in zip(self.buckets, rows, strict=True)
-        )
+        return sum(math.ceil(share * size) for size in self._in_batches(batch_tokens))
+
+    def full_batches(self, batch_tokens: int) -> float:
+        """Returns how many batches a pass would make if all of them were full.
+
+        Those of a small corpus are not: pairs of about one length are a batch, and the
+        last batch of each length has what is left. Several passes are batched together.
+
+        Args:
+            batch_tokens: Most tokens on one side of a batch, padding included.
+        """
+        return sum(self._in_batches(batch_tokens))
+
+    def _in_batches(self, batch_tokens):
+        """The sizes of the buckets, in batches."""
+        rows = bucket_rows(batch_tokens, self.max_length)
+        pairs = zip(self.buckets, rows, strict=True)
+        return [number / most for number, most in pairs]
 
 
 def count_pairs(
