@@ -1,0 +1,69 @@
+"""What the site does beside MkDocs: equations, links to source files, the commands' help.
+
+Equations are written as GitHub reads them, in blocks of `math` and as $`x`$, and become
+MathML, which browsers draw without a script.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import posixpath
+import re
+import sys
+from pathlib import Path
+
+import latex2mathml.converter
+
+ROOT = Path(__file__).parents[2]
+LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
+MATH_BLOCK = re.compile(r"^```math\n(.*?)^```$", re.M | re.S)
+INLINE_MATH = re.compile(r"\$`([^`]+)`\$")
+INCLUDE = re.compile(r"<!-- include: (\S+) -->")
+HELP = re.compile(r"<!-- help: (\w+) -->")
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Changes the text of a page before it becomes HTML."""
+    markdown = INCLUDE.sub(lambda found: included(found[1]), markdown)
+    markdown = MATH_BLOCK.sub(lambda found: mathml(found[1], "block"), markdown)
+    markdown = INLINE_MATH.sub(lambda found: mathml(found[1], "inline"), markdown)
+    markdown = HELP.sub(lambda found: f"```text\n{command_help(found[1])}```", markdown)
+    here = posixpath.dirname(page.file.src_uri)
+    return LINK.sub(lambda found: outside(found, here, config.repo_url), markdown)
+
+
+def included(name: str) -> str:
+    """A file of the repository's root, whose links into docs/ become the site's."""
+    return (ROOT / name).read_text("utf-8").replace("](docs/", "](")
+
+
+def mathml(latex: str, display: str) -> str:
+    """An equation as MathML, on one line, which Markdown leaves alone."""
+    return latex2mathml.converter.convert(" ".join(latex.split()), display=display)
+
+
+def outside(found: re.Match[str], here: str, repo_url: str | None) -> str:
+    """A link; if it leaves docs/, one to the repository, or its text alone.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+    """
+    text, link = found[1], found[2]
+    path = posixpath.normpath(posixpath.join("docs", here, link.partition("#")[0]))
+    if "://" in link or link.startswith("#") or path.startswith("docs/"):
+        return found[0]
+    if not (ROOT / path).exists():
+        raise FileNotFoundError(f"a link of {here or 'docs'} leads nowhere: {link}")
+    name = text if text.startswith("`") or text != path.split("/")[-1] else f"`{path}`"
+    return f"[{text}]({repo_url.rstrip('/')}/blob/main/{path})" if repo_url else name
+
+
+def command_help(command: str) -> str:
+    """What `keras-luong COMMAND --help` prints."""
+    sys.path.insert(0, str(ROOT))
+    from keras_luong.cli.main import parse
+
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        parse([command, "--help"] if command != "all" else ["--help"])
+    return said.getvalue()
