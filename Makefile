@@ -1,10 +1,11 @@
-# Two commands: `make demo` and `make test`. Both make their own .venv first.
+# Two commands: `make demo` and `make test`. Both make their own .venv first. Beside
+# them: `make docs` builds the site, `make dist` the packages.
 # `make web-demo` shows what the first has trained in a browser.
 PYTHON ?= python3
 BIN := .venv/bin
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo web-demo test slow test-jax lint clean
+.PHONY: demo web-demo test slow test-jax lint docs dist clean
 
 demo: .venv/installed
 	$(BIN)/python examples/demo.py
@@ -38,6 +39,20 @@ lint: .venv/installed
 	$(BIN)/mypy
 	$(BIN)/mypy --config-file export/edge/pyproject.toml export/edge/keras_luong_edge
 
+# The site, into site/: a warning is an error. What it needs is not among `dev`.
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: .venv/docs
+	$(BIN)/mkdocs build --quiet
+	@echo "site/index.html; to read it: $(BIN)/mkdocs serve"
+
+.venv/docs: .venv/installed
+	$(BIN)/python -m pip install --quiet -e ".[docs]"
+	touch $@
+
+# Both wheels and source distributions of what is committed, into dist/.
+dist: .venv/installed
+	$(BIN)/python export/packages.py dist
+
 .venv/installed: pyproject.toml export/edge/pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14) and f"Python 3.10 to 3.13 is needed, {sys.version.split()[0]} found: make PYTHON=python3.12")'
 	$(PYTHON) -m venv .venv
@@ -46,6 +61,6 @@ lint: .venv/installed
 	touch $@
 
 clean:
-	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build *.egg-info \
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build dist site *.egg-info \
 		export/edge/build export/edge/*.egg-info \
 		export/web/node_modules export/web/dist

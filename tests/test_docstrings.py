@@ -2,15 +2,7 @@
 
 An example may use four names without importing them, `kl`, `keras`, `np` and `tf`, and
 runs in a directory of its own, those of layers on any backend. Examples that are about
-a run or an export find in their directory what `workplace` makes:
-
-```
-my/corpus/    train, validation and test, in `.en` and `.de`
-runs/mine     a run that has kept the weights of two epochs
-runs/yours    a run of the same corpus
-mine.tflite   the export of `runs/mine`
-addons/       a checkpoint of TensorFlow Addons, `translator`
-```
+a run or an export find in their directory what `workplace.py` makes.
 """
 
 from __future__ import annotations
@@ -21,18 +13,16 @@ import dataclasses
 import doctest
 import importlib
 import inspect
-import json
 import pkgutil
 import shutil
 import textwrap
-from pathlib import Path
 
 import docstring_parser
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_translator import word_translator, written_run
+from workplace import make_workplace
 
 import keras_luong as kl
 import keras_luong_edge
@@ -57,17 +47,9 @@ SLOW = {
     "keras_luong.text.tfds_corpus.TfdsCorpus",
 }
 
-ADDONS = Path(__file__).parent / "fixtures" / "tfa"
 
 LAYERS = "keras_luong.layers."
 SEARCHES = {"keras_luong.layers.pointer_network.PointerNetwork"}  # on TensorFlow
-
-LINES = {
-    "train": (["the dog", "the cat", "the red dog"], ["der Hund", "der", "der Hund"]),
-    "validation": (["the dog is red", "the cat"], ["der Hund ist rot", "der"]),
-    "test": (["the cat is the dog"], ["der ist der Hund"]),
-}
-
 
 def modules():
     """All modules of the library and of the edge runtime."""
@@ -95,28 +77,7 @@ def examples():
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory):
     """The directory in which examples find a corpus, runs and an export."""
-    place = tmp_path_factory.mktemp("workplace")
-    corpus = place / "my" / "corpus"
-    corpus.mkdir(parents=True)
-    for split, sides in LINES.items():
-        for language, lines in zip(("en", "de"), sides, strict=True):
-            (corpus / f"{split}.{language}").write_text("\n".join(lines) + "\n")
-    translator = word_translator(kl.BeamSearch(2, max_length=6))
-    runs = [
-        written_run(place / "runs" / name, translator) for name in ("mine", "yours")
-    ]
-    for epoch in (1, 2):
-        path = runs[0].epochs / f"epoch-{epoch:04d}.weights.h5"
-        path.parent.mkdir(exist_ok=True)
-        shutil.copy(runs[0].best_weights, path)
-    shutil.copy(runs[0].best_weights, runs[0].last_weights)
-    history = [{"epoch": epoch, "val_perplexity": 9.0 - epoch} for epoch in (1, 2)]
-    runs[0].history.write_text("".join(json.dumps(line) + "\n" for line in history))
-    kl.export_tflite(translator, place / "mine.tflite")
-    (place / "addons").mkdir()
-    for file in ADDONS.glob("translator.*"):
-        shutil.copy(file, place / "addons")
-    return place
+    return make_workplace(tmp_path_factory.mktemp("workplace"))
 
 
 @contextlib.contextmanager

@@ -1,44 +1,92 @@
-"""The commands that the documents give are there, and their examples run."""
+"""README and docs/ say what is so: their examples run, their commands and links are there.
 
+Each page's blocks of Python run in order, in one namespace, in a directory with what
+`workplace.py` makes. A line `print(...)  # text` prints that text, unless it begins with
+a small letter. Commands of `keras-luong` are read by its parser; those that find their
+files there, and take seconds, are run.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib
+import io
 import re
 import shlex
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
-from small_translator import word_translator, written_run
+from commands import options
+from sybil import Sybil
+from sybil.evaluators.python import PythonEvaluator
+from sybil.parsers.markdown import CodeBlockParser
+from test_docstrings import PUBLIC
+from workplace import make_workplace
 
+from keras_luong.cli.commands import COMMANDS
 from keras_luong.cli.main import parse
-from keras_luong.config.training import TrainingConfig
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EDGE = ROOT / "export" / "edge" / "README.md"
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 ENDS = re.compile(r"\s(?:#|\||<|>|&&|;|&)(?:\s|$).*|[;)].*$")
+
+#: Pages whose examples take more than some seconds.
+SLOW = set(
+    "alignments edge evaluation going_on one_layer search serving terminology training "
+    "translator".split()
+)
+
+#: Commands that are run where their files are there.
+QUICK = set("translate evaluate score average compare export".split())
+
+
+def name_of(path):
+    return path.relative_to(ROOT).with_suffix("").as_posix().removeprefix("docs/")
+
+
+def shell_lines():
+    """The lines of all blocks of shell commands, and their documents."""
+    for path in DOCUMENTS:
+        blocks = re.findall(r"```(?:bash|sh)\n(.*?)```", path.read_text("utf-8"), re.S)
+        for line in "\n".join(blocks).replace("\\\n", " ").splitlines():
+            if not line.lstrip().startswith("#"):
+                yield path, line
 
 
 def commands():
     """What follows `keras-luong` in blocks of shell commands."""
-    for path in DOCUMENTS:
-        blocks = re.findall(r"```(?:bash|sh)\n(.*?)```", path.read_text("utf-8"), re.S)
-        for line in "\n".join(blocks).replace("\\\n", " ").splitlines():
-            found = re.search(r"(?:^|[\s/])keras-luong (.*)", line)
-            if found and not line.lstrip().startswith("#"):
-                words = ENDS.sub("", found[1]).replace("--quantize $q", "").strip()
-                words = re.sub(r"\$\w+", "1", words)  # of a loop
-                yield pytest.param(words, id=f"{path.stem}: {words[:60]}")
+    for path, line in shell_lines():
+        if found := re.search(r"(?:^|[\s/])keras-luong (.*)", line):
+            words = ENDS.sub("", found[1]).replace("--quantize $q", "").strip()
+            words = re.sub(r"\$\w+", "1", words)  # of a loop
+            yield pytest.param(words, id=f"{name_of(path)}: {words[:60]}")
 
 
 @pytest.fixture(scope="module")
-def a_run(tmp_path_factory):
-    """What stands for the run that a training starts from: its record is read."""
-    config = TrainingConfig.from_preset("small")
-    path = tmp_path_factory.mktemp("runs") / "run"
-    return written_run(path, word_translator(), config.settings()).path
+def workplace(tmp_path_factory):
+    return make_workplace(tmp_path_factory.mktemp("workplace"))
+
+
+@pytest.fixture
+def here(path, request, tmp_path, monkeypatch):
+    """Where a page's examples run: a copy of the workplace, if it speaks of it."""
+    if re.search(r"runs/mine|my/corpus|mine\.tflite", path.read_text("utf-8")):
+        workplace = request.getfixturevalue("workplace")
+        shutil.copytree(workplace, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize("words", commands())
 def test_a_command(words, capsys, request):
     if "--init_from" in words:
-        start = request.getfixturevalue("a_run")
+        start = request.getfixturevalue("workplace") / "runs" / "mine"
         words = re.sub(r"(--init_from) \S+", rf"\1 {start}", words)
     try:
         parsed = parse(shlex.split(words))
@@ -47,7 +95,134 @@ def test_a_command(words, capsys, request):
     assert parsed is None or parsed[0] == words.split()[0]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_there_are_many():
+    assert len(list(commands())) > 60
+
+
+def scripts():
+    """(script, flags) of the lines that run a file of the repository."""
+    for path, line in shell_lines():
+        found = re.search(r"(?:^|\s)((?:examples|export|benchmarks)/\S+\.(?:py|sh))", line)
+        if found:
+            rest = ENDS.sub("", line[found.end() :])
+            flags = tuple(re.findall(r"\s(--\w+)", rest))
+            yield pytest.param(found[1], flags, id=f"{name_of(path)}: {found[1]}")
+
+
+@pytest.mark.parametrize("script, flags", scripts())
+def test_a_script_has_the_flags(script, flags):
+    """It names them itself, or hands what it is given to `keras-luong`."""
+    text = (ROOT / script).read_text("utf-8")
+    is_ours = "keras_luong" in text or "keras-luong" in text
+    handed_on = flags_of_commands() if is_ours else set()
+    for flag in flags:
+        assert f'"{flag}"' in text or flag in handed_on, f"{script} has no {flag}"
+
+
+def flags_of_commands():
+    """All that the commands' help names."""
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        for name in COMMANDS:
+            parse([name, "--help"])
+    return set(re.findall(r"--\w+", said.getvalue()))
+
+
+class Printed(PythonEvaluator):
+    """Runs a block of Python, and compares what it prints with its comments."""
+
+    def __call__(self, example):
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            super().__call__(example)
+        lines = iter(said.getvalue().splitlines())
+        for wanted in re.findall(r"^ *print\(.*\)  # (.*)$", example.parsed, re.M):
+            if not wanted[0].islower():
+                assert wanted in lines, f"line {example.line} does not print {wanted}"
+
+
+def run_commands(example):
+    """Runs those of a block's commands that are quick, and have their files."""
+    for line in example.parsed.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True) if line[:1] == "k" else []
+        if words[:1] == ["keras-luong"] and not {"|", "$q"} & {*words}:
+            example.namespace["commands"] += run_command(words)
+
+
+def run_command(words):
+    """How many were run: one or none."""
+    streams = {}
+    for sign in "<>":
+        if sign in words:
+            at = words.index(sign)
+            streams[sign] = words[at + 1]
+            del words[at : at + 2]
+    runs = [word for word in words if word.startswith("runs/") and "*" not in word]
+    files = [*runs, streams.get("<", "."), *given_files(words)]
+    if words[1] not in QUICK or "--web" in words or not runs or not all(Path(x).exists() for x in files):
+        return 0
+    module = importlib.import_module(f"keras_luong.cli.{words[1]}")
+    with open(streams.get("<", "/dev/null")) as stdin, contextlib.ExitStack() as stack:
+        out = stack.enter_context(open(streams.get(">", "/dev/null"), "w"))
+        before, sys.stdin = sys.stdin, stdin
+        stack.callback(setattr, sys, "stdin", before)
+        stack.enter_context(contextlib.redirect_stdout(out))
+        module.run(options(*words[1:]))
+    return 1
+
+
+def given_files(words):
+    """The files that a command is to read."""
+    reads = {"--input": 1, "--test": 2, "--against": 1, "--terms": 1, "--constraints": 1}
+    for at, word in enumerate(words):
+        yield from words[at + 1 : at + 1 + reads.get(word, 0)]
+
+
+PAGES = Sybil(
+    [
+        CodeBlockParser(language="python", evaluator=Printed()),
+        CodeBlockParser(language="bash", evaluator=run_commands),
+    ]
+)
+
+#: Pages whose model has learned at their end.
+LEARN = {"README", "one_layer"}
+
+#: How many commands each page runs at least.
+RUN = {"translator": 3, "search": 3, "alignments": 2, "evaluation": 3, "serving": 1}
+
+
+def pages():
+    """The pages with examples."""
+    for path in [*DOCUMENTS, EDGE]:
+        if "```python" in path.read_text("utf-8"):
+            name = name_of(path)
+            slow = [pytest.mark.slow] * (name in SLOW or path == EDGE)
+            yield pytest.param(path, id=name, marks=slow)
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("path", pages())
+def test_examples_run(path):
+    document = PAGES.parse(path)
+    document.namespace |= {"__name__": "example", "commands": 0}
+    for example in document:
+        example.evaluate()
+    assert document.namespace["commands"] >= RUN.get(name_of(path), 0)
+    if name_of(path) in LEARN:
+        history = document.namespace["model"].history.history
+        assert history["accuracy"][-1] > 0.9
+
+
+def test_all_blocks_have_a_language():
+    """Python is run, shell is read; `text` and data are neither."""
+    known = {*"bash python text math yaml nginx js bibtex".split(), "{"}
+    for path in DOCUMENTS:
+        fences = re.findall(r"^```(.*)$", path.read_text("utf-8"), re.M)
+        for start in fences[::2]:
+            assert start.split(" ")[0] in known, f"{name_of(path)}: ```{start}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_what_is_linked_is_there(document):
     text = re.sub(r"```.*?```", "", document.read_text("utf-8"), flags=re.S)
     links = re.findall(r"\]\(([^)\s]+)\)", text)
@@ -66,21 +241,47 @@ def headings(document):
     return {title.replace(" ", "-") for title in plain}
 
 
-def test_there_are_many():
-    assert len(list(commands())) > 20
+def test_readme_is_short():
+    lines = (ROOT / "README.md").read_text("utf-8").splitlines()
+    assert len(lines) <= 150
+    shown = re.findall(r"!\[[^\]]*\]\((docs/[^)]+)\)", "\n".join(lines))
+    assert shown and all((ROOT / x).stat().st_size < 200_000 for x in shown)
 
 
-def examples(name):
-    """The blocks of Python of a document."""
-    text = (ROOT / "docs" / name).read_text("utf-8")
-    return re.findall(r"```python\n(.*?)```", text, re.S)
+def test_pictures_are_small():
+    pictures = list((ROOT / "docs").rglob("*.png"))
+    assert pictures and all(x.stat().st_size < 200_000 for x in pictures)
 
 
-@pytest.mark.parametrize(
-    "example", [*examples("own-layers.md"), *examples("layers.md")]
-)
-def test_an_example_prints_what_it_says(example, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    exec(compile(example, "example", "exec"), {"__name__": "example"})
-    said = re.findall(r"^print\(.*\)  # (.*)$", example, re.M)
-    assert said and capsys.readouterr().out.splitlines() == said
+def test_every_public_name_is_in_the_reference():
+    """By the object: a name may have several paths."""
+    text = "".join(x.read_text("utf-8") for x in (ROOT / "docs/reference").glob("*.md"))
+    listed = re.findall(r"^::: (\S+)$", text, re.M)
+    assert len(listed) == len(set(listed))
+    found = [named(path) for path in listed]
+    missing = [name for name, x in PUBLIC.items() if not any(x is y for y in found)]
+    assert not missing
+
+
+def named(path):
+    """What a path of the reference leads to."""
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+def test_the_messages_are_the_librarys():
+    """Those of Troubleshooting are strings of the library."""
+    said = " ".join(strings())
+    page = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+    messages = re.findall(r"```text\n(.*?)\n```", page, re.S)
+    assert len(messages) > 6
+    for message in messages:
+        assert message in said, message
+
+
+def strings():
+    """All strings in the library's code, as they are put together."""
+    for path in sorted((ROOT / "keras_luong").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value

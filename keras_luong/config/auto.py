@@ -1,7 +1,7 @@
 """The recipe "auto": how a corpus of some size is trained on, where nothing is said.
 
 The rule is a table. Each of its rows was the best of those tried on real text of about
-that size, chosen by validation BLEU: `docs/recipes.md` has the evidence.
+that size, chosen by validation BLEU: `docs/what_train_chooses.md` has the evidence.
 """
 
 from __future__ import annotations

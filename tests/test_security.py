@@ -1,0 +1,127 @@
+"""What SECURITY.md says of loading: data is read, and nothing is executed."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+from small_translator import word_translator, written_run
+
+import keras_luong as kl
+from keras_luong.files import write_json
+from keras_luong.runs.directory import read_json
+
+#: What executes, or leaves the machine.
+EVENTS = (
+    "os.exec os.fork os.posix_spawn os.system pickle.find_class socket.connect "
+    "socket.getaddrinfo subprocess.Popen urllib.Request"
+).split()
+
+WATCHED = """
+import sys
+import keras_luong as kl
+kl.load("warm").translate(["the"])  # what TensorFlow does when it is first used
+seen = []
+place = sys.argv[1]
+def watch(event, arguments):
+    code = event == "exec" and place in getattr(arguments[0], "co_filename", "")
+    module = event == "import" and place in str(arguments[1])
+    if event in {events} or code or module:
+        seen.append(event)
+sys.addaudithook(watch)
+print(kl.load("run").translate(["the red dog"])[0].text)
+sys.exit(str(seen) if seen else 0)
+"""
+
+
+class Evil:
+    """Calls `print` when it is unpickled."""
+
+    def __reduce__(self):
+        return print, ("executed",)
+
+
+@pytest.fixture
+def run(tmp_path):
+    return written_run(tmp_path / "run", word_translator(kl.BeamSearch(2, max_length=5)))
+
+
+@pytest.mark.slow
+def test_loading_a_run_executes_nothing(run, tmp_path):
+    """Python that lies in it is not imported, and pickles are not read."""
+    written_run(tmp_path / "warm", word_translator(kl.BeamSearch(2, max_length=5)))
+    for name in ("__init__", "keras_luong", "tokenizers", "conftest"):
+        (run.path / f"{name}.py").write_text("raise SystemExit('executed')")
+    (run.path / "model.pkl").write_bytes(pickle.dumps(Evil()))
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED.replace("{events}", repr(EVENTS)), run.path],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    assert "executed" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", ["os>system", "builtins>eval", "posix", "Lambda"])
+def test_a_run_names_no_class_but_those_that_are_registered(run, name):
+    record = read_json(run.record)
+    record["model"]["class"] = name
+    write_json(run.record, record)
+    with pytest.raises(ValueError, match="no model class is registered"):
+        kl.load(run.path)
+
+
+def test_a_run_holds_no_code_in_its_configuration(run):
+    record = read_json(run.record)
+    layer = keras.layers.Lambda(lambda x: x)
+    evil = keras.saving.serialize_keras_object(layer)
+    record["model"]["config"]["config"]["score_mode"] = evil
+    write_json(run.record, record)
+    with pytest.raises(ValueError, match="is damaged"):
+        kl.load(run.path)
+
+
+def test_a_shortlist_holds_no_objects(tmp_path):
+    objects = np.array([Evil()], dtype=object)
+    np.savez(tmp_path / "shortlist.npz", always=objects, offsets=objects)
+    with pytest.raises(ValueError) as error:
+        kl.Shortlist.load(tmp_path / "shortlist.npz")
+    assert "executed" not in str(error.value)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_code_in_a_keras_file_is_refused(tmp_path, nested):
+    """As Keras does; also where it hides in an argument of one of our layers."""
+    states, source = keras.Input((4, 6)), keras.Input((9, 6))
+    attention = kl.LuongAttention("dot")
+    outputs = attention(states, source)
+    if not nested:
+        outputs = keras.layers.Lambda(lambda x: x)(outputs)
+    keras.Model([states, source], outputs).save(tmp_path / "model.keras")
+    if nested:
+        put_code_into(tmp_path / "model.keras")
+    with pytest.raises(Exception, match="(?i)lambda|unsafe|safe_mode"):
+        keras.models.load_model(tmp_path / "model.keras")
+
+
+def put_code_into(path):
+    """Makes the score of a model's attention a layer that is code."""
+    layer = keras.layers.Lambda(lambda x: x)
+    evil = keras.saving.serialize_keras_object(layer)
+    with zipfile.ZipFile(path) as file:
+        parts = {name: file.read(name) for name in file.namelist()}
+    config = parts["config.json"].decode()
+    assert '"score_mode": "dot"' in config
+    parts["config.json"] = config.replace(
+        '"score_mode": "dot"', f'"score_mode": {json.dumps(evil)}'
+    ).encode()
+    with zipfile.ZipFile(path, "w") as file:
+        for name, content in parts.items():
+            file.writestr(name, content)
