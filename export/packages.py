@@ -1,8 +1,8 @@
 """Builds the packages of what is committed: the same bytes each time.
 
-A wheel and a source distribution of keras_luong, and of keras-luong-edge. All files have
-the date of the last commit; build tools write no other date then, but into source
-distributions, which are packed anew.
+A wheel and a source distribution of keras_luong, and of keras-luong-edge. All files
+have the date of the last commit. Tools that build write that date into wheels, but not
+into source distributions, which are packed anew.
 
     python export/packages.py dist
 """

@@ -51,6 +51,7 @@ SLOW = {
 LAYERS = "keras_luong.layers."
 SEARCHES = {"keras_luong.layers.pointer_network.PointerNetwork"}  # on TensorFlow
 
+
 def modules():
     """All modules of the library and of the edge runtime."""
     for package in (kl, keras_luong_edge):

@@ -1,9 +1,9 @@
-"""README and docs/ say what is so: their examples run, their commands and links are there.
+"""README and docs/ say what is so: their examples run, what they name is there.
 
 Each page's blocks of Python run in order, in one namespace, in a directory with what
-`workplace.py` makes. A line `print(...)  # text` prints that text, unless it begins with
-a small letter. Commands of `keras-luong` are read by its parser; those that find their
-files there, and take seconds, are run.
+`workplace.py` makes. A line `print(...)  # text` prints that text, unless it begins
+with a small letter. Commands of `keras-luong` are read by its parser; those that find
+their files there, and take seconds, are run.
 """
 
 from __future__ import annotations
@@ -102,7 +102,9 @@ def test_there_are_many():
 def scripts():
     """(script, flags) of the lines that run a file of the repository."""
     for path, line in shell_lines():
-        found = re.search(r"(?:^|\s)((?:examples|export|benchmarks)/\S+\.(?:py|sh))", line)
+        found = re.search(
+            r"(?:^|\s)((?:examples|export|benchmarks)/\S+\.(?:py|sh))", line
+        )
         if found:
             rest = ENDS.sub("", line[found.end() :])
             flags = tuple(re.findall(r"\s(--\w+)", rest))
@@ -157,7 +159,12 @@ def run_command(words):
             del words[at : at + 2]
     runs = [word for word in words if word.startswith("runs/") and "*" not in word]
     files = [*runs, streams.get("<", "."), *given_files(words)]
-    if words[1] not in QUICK or "--web" in words or not runs or not all(Path(x).exists() for x in files):
+    if (
+        words[1] not in QUICK
+        or "--web" in words
+        or not runs
+        or not all(Path(x).exists() for x in files)
+    ):
         return 0
     module = importlib.import_module(f"keras_luong.cli.{words[1]}")
     with open(streams.get("<", "/dev/null")) as stdin, contextlib.ExitStack() as stack:
@@ -171,7 +178,13 @@ def run_command(words):
 
 def given_files(words):
     """The files that a command is to read."""
-    reads = {"--input": 1, "--test": 2, "--against": 1, "--terms": 1, "--constraints": 1}
+    reads = {
+        "--input": 1,
+        "--test": 2,
+        "--against": 1,
+        "--terms": 1,
+        "--constraints": 1,
+    }
     for at, word in enumerate(words):
         yield from words[at + 1 : at + 1 + reads.get(word, 0)]
 

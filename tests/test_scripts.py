@@ -39,6 +39,7 @@ ELSEWHERE = {
     "benchmarks/peers/tfa_train.py": "by compare_train.py",
     **{f"examples/{name}.py": "test_examples.py" for name in EXAMPLES},
     "examples/train_distilled.sh": "test_cli_distill.py",
+    "export/packages.py": "test_release.py",
     "export/serving/lines.py": "by the clients, load.py and ../evaluate.py",
     "export/serving/c_client.py": "by verify.py; test_c_client.py",
     "export/serving/grpc_client.py": "test_serving_clients.py",

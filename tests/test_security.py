@@ -49,7 +49,9 @@ class Evil:
 
 @pytest.fixture
 def run(tmp_path):
-    return written_run(tmp_path / "run", word_translator(kl.BeamSearch(2, max_length=5)))
+    return written_run(
+        tmp_path / "run", word_translator(kl.BeamSearch(2, max_length=5))
+    )
 
 
 @pytest.mark.slow

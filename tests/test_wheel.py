@@ -76,7 +76,7 @@ def not_sources(folder, names):
     """What git ignores."""
     patterns = (".*", "build", "*.egg-info", "__pycache__", "node_modules")
     found = shutil.ignore_patterns(*patterns)(folder, names)
-    return {*found, "dist", "runs"} if Path(folder) == ROOT else found
+    return {*found, "dist", "runs", "site"} if Path(folder) == ROOT else found
 
 
 def environment(path, requirement):

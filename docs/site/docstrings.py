@@ -1,7 +1,8 @@
 """Shows docstrings as they are meant: sections of the library's own, and examples.
 
 Griffe knows "Examples:" as a section, and not "Example:", of which it would take `>>>`
-for a quotation. It does not know "Call arguments:" and "Weights:" either.
+for a quotation. It does not know "Call arguments:" either, and of "Returns:" it takes
+what stands before a colon for a type, which the signature has already.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import textwrap
 import griffe
 
 EXAMPLE = re.compile(r"^( *)Example:$", re.M)
-CALL = re.compile(r"^( *)Call arguments:\n((?:\1 +.*\n|\n)+)", re.M)
+TEXT = re.compile(r"^( *)(Call arguments|Returns|Yields):\n((?:\1 +.*\n|\n)+)", re.M)
 ARGUMENT = re.compile(r"^([\w*]+): ", re.M)
 
 
@@ -23,12 +24,13 @@ class Docstrings(griffe.Extension):
         """Griffe calls it for each module, class and function."""
         if obj.docstring:
             text = EXAMPLE.sub(r"\1Examples:", obj.docstring.value + "\n")
-            obj.docstring.value = CALL.sub(as_list, text).rstrip()
+            obj.docstring.value = TEXT.sub(as_text, text).rstrip()
 
 
-def as_list(found: re.Match[str]) -> str:
-    """Arguments of a call as a list in Markdown; text without names as it is."""
-    text = textwrap.dedent(found[2])
-    listed = ARGUMENT.sub(r"- **`\1`** – ", text)
-    heading = f"{found[1]}**Call arguments:**\n\n"
-    return heading + textwrap.indent(listed, found[1])
+def as_text(found: re.Match[str]) -> str:
+    """A section as Markdown: a heading, and a list where it has names."""
+    indent, title, text = found.groups()
+    text = textwrap.dedent(text)
+    if title == "Call arguments":
+        text = ARGUMENT.sub(r"- **`\1`** – ", text)
+    return f"{indent}**{title}:**\n\n{textwrap.indent(text, indent)}"

@@ -1,4 +1,4 @@
-"""What the site does beside MkDocs: equations, links to source files, the commands' help.
+"""What the site does beside MkDocs: equations, links to source files, help texts.
 
 Equations are written as GitHub reads them, in blocks of `math` and as $`x`$, and become
 MathML, which browsers draw without a script.
@@ -21,6 +21,22 @@ MATH_BLOCK = re.compile(r"^```math\n(.*?)^```$", re.M | re.S)
 INLINE_MATH = re.compile(r"\$`([^`]+)`\$")
 INCLUDE = re.compile(r"<!-- include: (\S+) -->")
 HELP = re.compile(r"<!-- help: (\w+) -->")
+
+
+#: Pages that come under Start, once they are there.
+COMING_FROM = {
+    "Coming from tfa.seq2seq": "from_tfa_seq2seq.md",
+    "Coming from others": "coming_from_others.md",
+}
+
+
+def on_config(config):
+    """Puts pages into the navigation that may not be there yet."""
+    start = config.nav[0]["Start"]
+    for title, name in COMING_FROM.items():
+        if Path(config.docs_dir, name).exists() and name not in str(config.nav):
+            start.append({title: name})
+    return config
 
 
 def on_page_markdown(markdown, page, config, files):
@@ -55,7 +71,7 @@ def outside(found: re.Match[str], here: str, repo_url: str | None) -> str:
         return found[0]
     if not (ROOT / path).exists():
         raise FileNotFoundError(f"a link of {here or 'docs'} leads nowhere: {link}")
-    name = text if text.startswith("`") or text != path.split("/")[-1] else f"`{path}`"
+    name = f"`{text}`" if "/" in text or text.endswith(".py") else text
     return f"[{text}]({repo_url.rstrip('/')}/blob/main/{path})" if repo_url else name
 
 
