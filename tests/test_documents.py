@@ -12,9 +12,11 @@ import ast
 import contextlib
 import importlib
 import io
+import json
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -298,3 +300,28 @@ def strings():
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield node.value
+
+
+def blocks(name, language):
+    """The blocks of a page in a language."""
+    text = (ROOT / "docs" / f"{name}.md").read_text("utf-8")
+    return re.findall(rf"```{language}\n(.*?)```", text, re.S)
+
+
+def test_the_headers_are_the_pages():
+    """What the page for browsers is built with."""
+    node = shutil.which("node") or pytest.skip("there is no node")
+    path = ROOT / "export" / "web" / "headers.js"
+    ask = f'import("{path}").then((x) => console.log(JSON.stringify(x.HEADERS)))'
+    said = subprocess.run([node, "-e", ask], check=True, stdout=subprocess.PIPE).stdout
+    (block,) = blocks("web", "nginx")
+    headers = re.findall(r'^add_header (\S+) "?(.*?)"?;$', block, re.M)
+    assert dict(headers) == json.loads(said)
+
+
+def test_javascript_is_javascript(tmp_path):
+    """It is run in browsers alone; whether it can be read, Node.js says."""
+    node = shutil.which("node") or pytest.skip("there is no node")
+    (block,) = blocks("edge", "js")
+    (tmp_path / "page.mjs").write_text(block)
+    subprocess.run([node, "--check", tmp_path / "page.mjs"], check=True)
