@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import importlib
 import io
 import json
@@ -26,7 +27,7 @@ from sybil import Sybil
 from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser
 from test_docstrings import PUBLIC
-from workplace import make_workplace
+from workplace import all_settings, make_workplace
 
 from keras_luong.cli.commands import COMMANDS
 from keras_luong.cli.main import parse
@@ -73,7 +74,7 @@ def commands():
 
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory):
-    return make_workplace(tmp_path_factory.mktemp("workplace"))
+    return make_workplace(tmp_path_factory.mktemp("workplace"), all_settings)
 
 
 @pytest.fixture
@@ -123,6 +124,7 @@ def test_a_script_has_the_flags(script, flags):
         assert f'"{flag}"' in text or flag in handed_on, f"{script} has no {flag}"
 
 
+@functools.cache
 def flags_of_commands():
     """All that the commands' help names."""
     with contextlib.redirect_stdout(io.StringIO()) as said:

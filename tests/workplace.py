@@ -43,8 +43,15 @@ TEXTS = {
 }
 
 
-def make_workplace(place):
-    """Makes the directory, and returns it."""
+def make_workplace(place, settings=None):
+    """Makes the directory, and returns it.
+
+    Args:
+        place: Where; it is there.
+        settings: A function of the two languages: what the runs were trained by, or
+            `{"epochs": 3}`.
+    """
+    settings = settings or (lambda source, target: None)
     corpus = place / "my" / "corpus"
     corpus.mkdir(parents=True)
     for split, sides in LINES.items():
@@ -69,7 +76,7 @@ def make_workplace(place):
     return place
 
 
-def settings(source, target):
+def all_settings(source, target):
     """As of a training of the preset "small" with word tokenizers."""
     config = TrainingConfig.from_preset(
         "small",
