@@ -47,7 +47,6 @@ SLOW = {
     "keras_luong.text.tfds_corpus.TfdsCorpus",
 }
 
-
 LAYERS = "keras_luong.layers."
 SEARCHES = {"keras_luong.layers.pointer_network.PointerNetwork"}  # on TensorFlow
 

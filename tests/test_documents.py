@@ -42,7 +42,7 @@ ENDS = re.compile(r"\s(?:#|\||<|>|&&|;|&)(?:\s|$).*|[;)].*$")
 
 #: Pages whose examples take more than some seconds.
 SLOW = set(
-    "alignments edge evaluation going_on one_layer search serving terminology training "
+    "alignments edge evaluation from_tfa_seq2seq going_on one_layer search serving terminology training "
     "translator".split()
 )
 
@@ -80,7 +80,7 @@ def workplace(tmp_path_factory):
 @pytest.fixture
 def here(path, request, tmp_path, monkeypatch):
     """Where a page's examples run: a copy of the workplace, if it speaks of it."""
-    if re.search(r"runs/mine|my/corpus|mine\.tflite", path.read_text("utf-8")):
+    if re.search(r"addons/|runs/mine|my/corpus|mine\.tflite", path.read_text("utf-8")):
         workplace = request.getfixturevalue("workplace")
         shutil.copytree(workplace, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)

@@ -23,22 +23,6 @@ INCLUDE = re.compile(r"<!-- include: (\S+) -->")
 HELP = re.compile(r"<!-- help: (\w+) -->")
 
 
-#: Pages that come under Start, once they are there.
-COMING_FROM = {
-    "Coming from tfa.seq2seq": "from_tfa_seq2seq.md",
-    "Coming from others": "coming_from_others.md",
-}
-
-
-def on_config(config):
-    """Puts pages into the navigation that may not be there yet."""
-    start = config.nav[0]["Start"]
-    for title, name in COMING_FROM.items():
-        if Path(config.docs_dir, name).exists() and name not in str(config.nav):
-            start.append({title: name})
-    return config
-
-
 def on_page_markdown(markdown, page, config, files):
     """Changes the text of a page before it becomes HTML."""
     markdown = INCLUDE.sub(lambda found: included(found[1]), markdown)
