@@ -42,8 +42,8 @@ ENDS = re.compile(r"\s(?:#|\||<|>|&&|;|&)(?:\s|$).*|[;)].*$")
 
 #: Pages whose examples take more than some seconds.
 SLOW = set(
-    "alignments edge evaluation from_tfa_seq2seq going_on one_layer search serving terminology training "
-    "translator".split()
+    "alignments edge evaluation from_tfa_seq2seq going_on one_layer search serving "
+    "terminology training translator".split()
 )
 
 #: Commands that are run where their files are there.
