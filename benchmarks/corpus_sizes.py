@@ -7,7 +7,7 @@ trains on the first pairs of a corpus, with nothing but the preset, in both dire
 and judges by the validation text alone; no test text is read. Every training is a run
 in `--out`: what is finished there is not done again, and what was interrupted goes on.
 Ends with a table in Markdown and, if matplotlib is installed, a picture. `--show`
-trains nothing.
+trains nothing; other options, such as `--precision`, go to every training.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def main() -> None:
     results = {case: found(case, args) for case in cases}
     results = {case: of_seeds for case, of_seeds in results.items() if of_seeds}
     print_table(results)
-    draw(results, args.out / "corpus_sizes.png")
+    if results:
+        draw(results, args.out / "corpus_sizes.png")
 
 
 def train(case: Case, seed: int, args: argparse.Namespace) -> None:
@@ -82,6 +83,7 @@ def train(case: Case, seed: int, args: argparse.Namespace) -> None:
         "--run_dir": run.path,
     }
     words = [str(word) for option in options.items() for word in option]
+    words += args.others
     print(f"{case.name}, seed {seed}", flush=True)
     with open(args.out / f"{run.path.name}.log", "a") as log:
         subprocess.run([*TRAIN, args.data, *words], check=True, stdout=log)
@@ -165,7 +167,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--out", type=Path, default=Path("runs/sizes"))
     parser.add_argument("--show", action="store_true", help="only what is finished")
-    args = parser.parse_args()
+    args, others = parser.parse_known_args()
+    args.others = others
     args.out.mkdir(parents=True, exist_ok=True)
     return args
 

@@ -174,6 +174,20 @@ def test_normalization(tmp_path):
 
 
 @pytest.mark.slow
+def test_corpus_sizes(data, tmp_path):
+    words = [*data[1:], "--out", tmp_path, *TINY]
+    words += ["--pairs", 10, 20, "--presets", "auto", "--seeds", 3]
+    head, _, *lines = run("benchmarks/corpus_sizes.py", *words, "--show").splitlines()
+    assert head.startswith("| direction |") and not lines
+    said = run("benchmarks/corpus_sizes.py", *words).splitlines()
+    rows = [re.split(r" *\| *", line)[1:4] for line in said if line.startswith("| ")]
+    expected = [["xx → yy", "10", "auto"], ["xx → yy", "20", "auto"]]
+    assert rows[1:] == expected + [["yy → xx", *row[1:]] for row in expected]
+    again = run("benchmarks/corpus_sizes.py", *words).splitlines()
+    assert again == [line for line in said if "seed 3" not in line]
+
+
+@pytest.mark.slow
 def test_constraints(tmp_path):
     path = written_run(tmp_path / "run", word_translator()).path
     (tmp_path / "a.en").write_text("the dog\nthe cat\n")
