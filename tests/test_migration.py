@@ -460,6 +460,10 @@ def test_a_wrong_path_names_what_is_there(tmp_path, write):
         load_addons_checkpoint(tmp_path / "mine", cell)
     with pytest.raises(FileNotFoundError, match="no file named checkpoint .* model"):
         load_addons_checkpoint(tmp_path, cell)
+    list_of_all = tmp_path / "checkpoint"
+    list_of_all.write_text('model_checkpoint_path: "/moved/model"', "utf-8")
+    with pytest.raises(FileNotFoundError, match="the latest and where it is.* model"):
+        load_addons_checkpoint(tmp_path, cell)
     weights = tmp_path / "weights.h5"
     weights.write_bytes(b"other")
     with pytest.raises(ValueError, match=r"weights.h5 is no checkpoint"):
@@ -481,6 +485,37 @@ def test_a_directory_gives_its_latest(tmp_path):
         assert load_addons_checkpoint(given, small_cell(), places).complete
 
 
+def test_the_variables_of_a_saved_model(tmp_path):
+    tf.saved_model.save(stand_in(), str(tmp_path))
+    cell = small_cell()
+    with pytest.raises(FileNotFoundError, match="there is variables/variables"):
+        load_addons_checkpoint(tmp_path, cell)
+    assert load_addons_checkpoint(tmp_path / "variables/variables", cell).complete
+
+
+def test_a_cell_with_other_weights(write):
+    """Such as the peephole LSTM of Addons, whose kernel has the same shape."""
+    model = stand_in()
+    model._cell.input_gate_peephole_weights = tf.Variable([1.0, 1.0])
+    path = write(decoder=model)
+    with pytest.raises(ValueError, match="has {.*peephole.*, and .* of the model {"):
+        load_addons_checkpoint(path, small_cell())
+
+
+@pytest.mark.parametrize(("bias", "said"), [(False, "a"), (True, "no")])
+def test_output_layers_of_which_one_has_a_bias(bias, said, write):
+    dense = tf.Module()
+    dense.kernel = tf.Variable(tf.ones((2, 5)))
+    if not bias:
+        dense.bias = tf.Variable(tf.ones(5))
+    decoder = tf.Module()
+    decoder.cell, decoder.output_layer = stand_in(), dense
+    config = kl.Seq2SeqConfig(7, 5, 2, 3, bidirectional=False, output_bias=bias)
+    message = f"output_layer of the checkpoint has {said} bias.*output_bias={not bias}"
+    with pytest.raises(ValueError, match=message):
+        load_addons_checkpoint(write(decoder=decoder), kl.Seq2Seq(config))
+
+
 def test_a_checkpoint_of_tensorflow_1(tmp_path):
     path = str(tmp_path / "old")
     tf.raw_ops.SaveV2(
@@ -496,6 +531,12 @@ def test_arguments_are_checked(write):
         load_addons_checkpoint(path, "no")
     with pytest.raises(ValueError, match="no 'decoders' in the checkpoint.* decoder,"):
         load_addons_checkpoint(path, cell, {"decoders": cell})
+    for places in ({cell: "decoder"}, ["decoder"]):
+        with pytest.raises(TypeError, match="places must be a dictionary"):
+            load_addons_checkpoint(path, cell, places)
+    weight = {"decoder/_cell/kernel": cell}
+    with pytest.raises(ValueError, match="Received a weight: 'decoder/_cell/kernel'"):
+        load_addons_checkpoint(path, cell, weight)
     other = small_cell()
     with pytest.raises(ValueError, match="places must name layers of the model"):
         load_addons_checkpoint(path, cell, {"decoder": other})

@@ -25,6 +25,7 @@ from keras_luong.migration.pieces import (
     levels_of_node,
     pieces_of_checkpoint,
     pieces_of_model,
+    weights_of,
 )
 from keras_luong.migration.placings import Placings, place_layer, place_piece
 from keras_luong.migration.report import LoadedCheckpoint
@@ -93,9 +94,9 @@ def load_addons_checkpoint(
         >>> print(kl.migration.load_addons_checkpoint("addons/translator", model))
         12 weights of the checkpoint are placed.
     """
-    layers, root = _layers(model), read_checkpoint(path)
-    placings = Placings()
-    for place, layer in (places or {}).items():
+    layers, places = _layers(model), _checked(places)
+    root, placings = read_checkpoint(path), Placings()
+    for place, layer in places.items():
         _place_by_hand(root.find(place), layer, layers, placings)
     _place_decoder(root, layers, placings)
     _place_output_layer(root, layers, placings)
@@ -132,10 +133,26 @@ def _layers(model):
     return layers
 
 
+def _checked(places):
+    """The argument `places`."""
+    places = {} if places is None else places
+    if not isinstance(places, Mapping) or not all(isinstance(x, str) for x in places):
+        raise TypeError(
+            "places must be a dictionary of layers of the model, or None, by paths of "
+            f"the checkpoint. Received: {places!r}"
+        )
+    return places
+
+
 def _place_by_hand(node, layer, layers, placings):
     """One of the argument `places`."""
     if layer is None:
         placings.leave_out(x for x in node.walk() if x.value is not None)
+    elif node.value is not None:
+        raise ValueError(
+            "places must name objects of the checkpoint, such as layers. Received a "
+            f"weight: {node.path!r}"
+        )
     elif not any(layer is x for x in layers):
         raise ValueError(
             f"places must name layers of the model. Received: {node.path!r}: {layer!r}"
@@ -201,7 +218,19 @@ def _place_output_layer(root, layers, placings):
     theirs = [node for node in dict.fromkeys(nodes) if not placings.has(node)]
     ours = [layer for layer in found.values() if not placings.has(layer)]
     if len(theirs) == len(ours) == 1:
+        _check_bias(theirs[0], ours[0])
         placings.add(place_layer(theirs[0], ours[0]))
+
+
+def _check_bias(node, layer):
+    """Raises where one output layer has a bias: `Seq2Seq` has none by default."""
+    theirs, ours = ("bias" in weights_of(x) for x in (node, layer))
+    if theirs != ours:
+        raise ValueError(
+            f"{node.path} of the checkpoint has {'a' if theirs else 'no'} bias, which "
+            f"is output_bias={theirs} of Seq2SeqConfig, or use_bias={theirs} of your "
+            f"own Dense. Received: {layer.path} with {'a' if ours else 'no'} bias"
+        )
 
 
 def _output_layer(layer):

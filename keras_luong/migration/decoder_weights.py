@@ -26,8 +26,8 @@ from keras_luong.layers.monotonic_attention import MonotonicAttention
 from keras_luong.layers.score_modes import SCORES
 from keras_luong.layers.wrapped_cell import cells_of
 from keras_luong.migration.object_graph import Node
-from keras_luong.migration.pieces import nodes_of_cell, own_weights
-from keras_luong.migration.placings import Placing, place, place_layer
+from keras_luong.migration.pieces import nodes_of_cell
+from keras_luong.migration.placings import Placing, place, place_layer, same_names
 
 #: Cells that a wrapper of Addons can become.
 CELLS = AttentionWrapper, InputFeedingDecoderCell
@@ -89,13 +89,11 @@ def _place_first(node, layer, cell):
             f"model would need ({split} + {fed}, {cell.columns}): rows for the inputs, "
             "and for the attentional vector that is fed back."
         )
-    value = kernel.read()
-    placings = [place(kernel, layer.kernel, value[:split])]
+    ours, value = same_names(node, layer), kernel.read()
+    placings = [place(kernel, ours.pop("kernel"), value[:split])]
     if feeding is not None:
         placings.append(place(kernel, feeding, value[split:]))
-    for name in sorted((node.weights.keys() | own_weights(layer).keys()) - {"kernel"}):
-        placings.append(place(_weight(node, name), getattr(layer, name)))
-    return placings
+    return placings + [place(node.weights[name], ours[name]) for name in ours]
 
 
 def _mechanism(wrapper):

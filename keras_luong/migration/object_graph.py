@@ -145,14 +145,16 @@ def _latest(directory):
     found = tf.train.latest_checkpoint(str(directory))
     if found is None:
         raise FileNotFoundError(
-            f"{directory} has no file named checkpoint that says which is the latest: "
-            "give the path of one." + _those_in(directory)
+            f"{directory} has no file named checkpoint that says which is the latest "
+            "and where it is: give the path of one." + _those_in(directory)
         )
     return found
 
 
 def _those_in(directory):
-    names = sorted(file.stem for file in directory.glob("*.index"))
+    """A sentence; one in a SavedModel is variables/variables."""
+    found = [*directory.glob("*.index"), *directory.glob("variables/*.index")]
+    names = sorted(str(x.relative_to(directory).with_suffix("")) for x in found)
     return f" In {directory} there is {', '.join(names[:10]) or 'none'}."
 
 

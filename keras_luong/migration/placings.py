@@ -97,13 +97,23 @@ def place_layer(node: Node, layer: Any) -> list[Placing]:
     Raises:
         ValueError: The two have other weights.
     """
-    theirs, ours = node.weights, own_weights(layer)
-    if theirs.keys() != ours.keys():
+    ours = same_names(node, layer)
+    return [place(node.weights[name], ours[name]) for name in ours]
+
+
+def same_names(node: Node, layer: Any) -> dict[str, Any]:
+    """The weights of a layer, by name, where the node has the same names.
+
+    Raises:
+        ValueError: The two have other weights.
+    """
+    ours = own_weights(layer)
+    if node.weights.keys() != ours.keys():
         raise ValueError(
             f"{node.path} of the checkpoint has {_shapes(node)}, and {layer.path} of "
             f"the model {_shapes(layer)}."
         )
-    return [place(theirs[name], ours[name]) for name in theirs]
+    return ours
 
 
 def place(node: Node, weight: Any, value: Any = None) -> Placing:
