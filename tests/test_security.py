@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -16,6 +17,8 @@ from small_translator import word_translator, written_run
 import keras_luong as kl
 from keras_luong.files import write_json
 from keras_luong.runs.directory import read_json
+
+ADDONS = Path(__file__).parent / "fixtures" / "tfa" / "luong_tanh"
 
 #: What executes, or leaves the machine.
 EVENTS = (
@@ -27,6 +30,8 @@ WATCHED = """
 import sys
 import keras_luong as kl
 kl.load("warm").translate(["the"])  # what TensorFlow does when it is first used
+config = kl.Seq2SeqConfig(12, 11, 4, 3, bidirectional=False)
+model = kl.Seq2Seq(config)
 seen = []
 place = sys.argv[1]
 def watch(event, arguments):
@@ -36,6 +41,7 @@ def watch(event, arguments):
         seen.append(event)
 sys.addaudithook(watch)
 print(kl.load("run").translate(["the red dog"])[0].text)
+assert kl.migration.load_addons_checkpoint(sys.argv[2], model).complete
 sys.exit(str(seen) if seen else 0)
 """
 
@@ -56,13 +62,17 @@ def run(tmp_path):
 
 @pytest.mark.slow
 def test_loading_a_run_executes_nothing(run, tmp_path):
-    """Python that lies in it is not imported, and pickles are not read."""
+    """Python that lies in it is not imported, and pickles are not read.
+
+    Nor does loading a checkpoint of TensorFlow Addons.
+    """
     written_run(tmp_path / "warm", word_translator(kl.BeamSearch(2, max_length=5)))
     for name in ("__init__", "keras_luong", "tokenizers", "conftest"):
         (run.path / f"{name}.py").write_text("raise SystemExit('executed')")
     (run.path / "model.pkl").write_bytes(pickle.dumps(Evil()))
+    watched = WATCHED.replace("{events}", repr(EVENTS))
     done = subprocess.run(
-        [sys.executable, "-c", WATCHED.replace("{events}", repr(EVENTS)), run.path],
+        [sys.executable, "-c", watched, run.path, ADDONS],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -90,12 +100,17 @@ def test_a_run_holds_no_code_in_its_configuration(run):
         kl.load(run.path)
 
 
-def test_a_shortlist_holds_no_objects(tmp_path):
-    objects = np.array([Evil()], dtype=object)
-    np.savez(tmp_path / "shortlist.npz", always=objects, offsets=objects)
-    with pytest.raises(ValueError) as error:
-        kl.Shortlist.load(tmp_path / "shortlist.npz")
-    assert "executed" not in str(error.value)
+@pytest.mark.parametrize("name", ["frequent", "lexicon", "vocab_size", "special_ids"])
+def test_a_shortlist_holds_no_objects(name, tmp_path, capsys):
+    path = tmp_path / "shortlist.npz"
+    kl.Shortlist(np.array([4]), np.full((6, 1), 5), 6).save(path)
+    with np.load(path) as file:
+        arrays = dict(file)
+    assert name in arrays
+    np.savez(path, **{**arrays, name: np.array([Evil()], dtype=object)})
+    with pytest.raises(ValueError, match="Object arrays cannot be loaded"):
+        kl.Shortlist.load(path)
+    assert "executed" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("nested", [False, True])
