@@ -5,6 +5,9 @@ Written from the paper, apart from the layers, for tests to compare them with.
 
 import numpy as np
 
+#: Scores without weights that could change a size.
+SAME_SIZES = ("dot", "scaled_dot", "cosine")
+
 
 def score(mode, weights, h, h_s):
     """Eq. 8 for one decoder state and one source state."""

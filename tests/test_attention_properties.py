@@ -29,7 +29,7 @@ class Case:
         self.queries, self.axes = int(rng.integers(1, 4)), axes
         self.positions = int(np.prod(axes))
         units = int(rng.integers(1, 4))
-        key_units = units if mode in ("dot", "scaled_dot", "cosine") else 3
+        key_units = units if mode in reference.SAME_SIZES else 3
         self.query = rng.uniform(-1, 1, (2, self.queries, units))
         self.value = rng.uniform(-1, 1, (2, *axes, 2))
         self.key = rng.uniform(-1, 1, (2, *axes, key_units))
