@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -101,3 +103,9 @@ def test_another_optimizer_has_its_own_rate():
 def test_a_corpus_without_pairs_is_refused():
     with pytest.raises(ValueError, match="pairs must be at least 1. Received: 0"):
         chosen(CAPTIONS._replace(pairs=0))
+
+
+def test_the_page_shows_what_is_said():
+    page = Path(__file__).parents[1] / "docs" / "what_train_chooses.md"
+    shown = re.findall(r"^  (\w+) +[\d.]+  (.*)$", page.read_text("utf-8"), re.M)
+    assert dict(shown) == REASONS

@@ -116,7 +116,9 @@ def test_what_is_said_of_examples_is_of_some():
     assert {*NEEDS, *SLOW} <= {example.id for example in examples()}
 
 
-ROOMS = "decoding evaluation.alignment export layers migration models text translation".split()
+ROOMS = (
+    "decoding evaluation.alignment export layers migration models text translation"
+).split()
 UNLISTED = (evaluation, training)  # public is what a module of theirs defines
 
 
