@@ -12,6 +12,7 @@ import ast
 import contextlib
 import functools
 import importlib
+import inspect
 import io
 import json
 import re
@@ -277,6 +278,27 @@ def test_every_public_name_is_in_the_reference():
     assert len(listed) == len(set(listed))
     found = [named(path) for path in listed]
     missing = [name for name, x in PUBLIC.items() if not any(x is y for y in found)]
+    assert not missing
+
+
+def test_what_pages_import_is_in_the_reference():
+    """But for Contributing, whose readers have the sources."""
+    text = "".join(x.read_text("utf-8") for x in (ROOT / "docs/reference").glob("*.md"))
+    found = [named(path) for path in re.findall(r"^::: (\S+)$", text, re.M)]
+    imported = [
+        (document.name, name)
+        for document in DOCUMENTS
+        if document.name != "contributing.md"
+        for module, names in re.findall(
+            r"^from (keras_luong\.?\S*) import ([\w, ]+)$",
+            document.read_text("utf-8"),
+            re.M,
+        )
+        for name in (f"{module}.{x.strip()}" for x in names.split(","))
+        if not inspect.ismodule(named(name))
+    ]
+    assert len(imported) > 20
+    missing = [x for x in imported if not any(named(x[1]) is y for y in found)]
     assert not missing
 
 
