@@ -107,7 +107,7 @@ def write_backtranslated(
         >>> written = write_backtranslated(
         ...     corpus, kl.load("runs/mine"), "more.en", "larger"
         ... )
-        >>> written.real, written.synthetic
+        >>> written.real, written.synthetic + written.untranslated
         (3, 2)
     """
     directory = check_new(directory)
