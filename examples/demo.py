@@ -3,8 +3,8 @@
 What `make demo` runs: some minutes on two cores. The model learns dates, times, prices
 and other phrases of the embedded corpus, English to German. Then a new process, which
 cannot import keras_luong, loads the SavedModel and translates the test sentences from
-raw strings (`export/evaluate.py`). `keras-luong train phrases` is all that trains it;
-`--epochs` and `--limit_examples` make it shorter.
+raw strings (`export/evaluate.py`). `keras-luong train phrases --epochs 10` is all that
+trains it; `--epochs` and `--limit_examples` make it shorter.
 
     python examples/demo.py
 """
@@ -50,7 +50,7 @@ def main() -> None:
 def options() -> list[str]:
     """Options of the training: how long it is."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--epochs", help="most epochs")
+    parser.add_argument("--epochs", default="10", help="most epochs")
     parser.add_argument("--limit_examples", help="first pairs alone")
     given = vars(parser.parse_args()).items()
     return [word for name, x in given if x for word in (f"--{name}", x)]

@@ -56,15 +56,6 @@ def test_what_is_chosen_is_explained():
     assert {*CHOSEN} <= REASONS.keys() <= settings.keys()
 
 
-def test_the_least_progress_is_one_of_bleu():
-    def least(**given):
-        return AutoTraining("x", given=given).choose(CAPTIONS, "en", "de").min_delta
-
-    assert least() == 0.2
-    assert least(monitor="val_token_accuracy") == 0.0
-    assert least(monitor="val_token_accuracy", min_delta=0.01) == 0.01
-
-
 def test_what_is_given_stays():
     training = AutoTraining("x", given={"units": 24, "max_length": 7, "epochs": 3})
     config = training.choose(CAPTIONS, "en", "de")

@@ -89,8 +89,7 @@ REASONS = {
     "batch_tokens": "tokens of a batch",
     "max_length": "tokens; nearly every pair is shorter",
     "steps_per_epoch": "steps between two validations, about",
-    "early_stopping": "validations without progress end the training",
-    "min_delta": "progress is a gain of more BLEU than this",
+    "early_stopping": "validations without a better BLEU end the training",
 }
 
 
@@ -163,12 +162,9 @@ class AutoTraining:
     @property
     def _instead(self) -> dict[str, Any]:
         """What else changes where a given value does not go with what is chosen."""
-        instead: dict[str, Any] = {}
-        if not self.given.get("shared", True):
-            instead["tie_embeddings"] = "target"  # nothing else can be tied
-        if self.given.get("monitor", "val_bleu") != "val_bleu":
-            instead["min_delta"] = 0.0  # the recipe's is one of BLEU
-        return instead
+        if self.given.get("shared", True):
+            return {}
+        return {"tie_embeddings": "target"}  # nothing else can be tied
 
 
 def chosen(facts: CorpusFacts) -> dict[str, Any]:

@@ -184,7 +184,6 @@ _AUTO = {
     "schedule": "plateau",
     "patience": 2,
     "early_stopping": 5,
-    "min_delta": 0.2,
     "epochs": 100,
     "label_smoothing": 0.1,
     "clip_norm": 1.0,
