@@ -256,7 +256,7 @@ def test_neighbours_padding_and_order_do_not_matter(name):
             np.testing.assert_array_equal(weights, alone.weights[0])
 
 
-@pytest.mark.parametrize("name", slow_but(SEARCHES, "relative greedy"))
+@pytest.mark.parametrize("name", slow_but(SEARCHES, "greedy"))
 def test_eager_equals_graph_of_unknown_shape(name):
     model, search = TableModel(5, vocabulary=8), SEARCHES[name]
     signature = [tf.TensorSpec([None, None], tf.int32)]

@@ -445,6 +445,7 @@ def test_t8_what_is_left_out_elsewhere(data, tmp_path):
     assert counted["train"]["unknown_source"] == 0
 
 
+@pytest.mark.slow
 def test_t8_what_is_left_out_elsewhere_is_said(trained, data, tmp_path, capsys):
     """Before: as above."""
     copied = shutil.copytree(data, tmp_path / "data")

@@ -42,6 +42,7 @@ SLOW = {
     "keras_luong.export.web.export_web",
     "keras_luong.runs.backtranslation.write_backtranslated",
     "keras_luong.runs.distillation.write_distilled",
+    "keras_luong.runs.distilled_training.train_distilled",
     "keras_luong.runs.train.train",
     "keras_luong.runs.validation.TranslationEvaluation",
     "keras_luong.text.tfds_corpus.TfdsCorpus",

@@ -300,7 +300,9 @@ class TestGenerate:
         assert not np.allclose(before.scores, after.scores)
 
     @pytest.mark.filterwarnings("ignore:Layer .* does not have a .quantize")
-    @pytest.mark.parametrize("together", [False, True])
+    @pytest.mark.parametrize(
+        "together", [pytest.param(False, marks=pytest.mark.slow), True]
+    )
     def test_replaced_weights_count(self, together):
         """As `quantize` replaces them; in an ensemble too, and with a generator."""
         model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))

@@ -350,6 +350,7 @@ print(PhraseCorpus(train=1, validation=1, test=1).examples("train")[0].source)
 """
 
 
+@pytest.mark.slow
 def test_the_file_is_read_on_first_use_and_from_a_zip(tmp_path):
     root = Path(phrases.__file__).parents[2]
     archive = shutil.make_archive(tmp_path / "all", "zip", root, "keras_luong")

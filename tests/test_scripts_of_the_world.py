@@ -26,10 +26,7 @@ OPTIONS = """
 
 @pytest.fixture(
     scope="module",
-    params=[
-        pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem != "fr"))
-        for path in FILES
-    ],
+    params=[pytest.param(path, id=path.stem, marks=pytest.mark.slow) for path in FILES],
 )
 def learnt(request, tmp_path_factory):
     """A run directory, its sources and its references."""
