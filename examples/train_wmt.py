@@ -22,7 +22,7 @@ from keras_luong.config.training import TrainingConfig
 from keras_luong.runs import train
 from keras_luong.runs.description import describe
 from keras_luong.runs.opening import opened, own_directory
-from keras_luong.training.strategies import make_strategy
+from keras_luong.training.strategies import make_strategy, together
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -37,8 +37,9 @@ def train_translator(config: TrainingConfig, run_dir: Path) -> kl.Translator:
     # The devices come first: TensorFlow must know them before it does anything else.
     strategy = make_strategy(config.strategy)
     train.set_up(config)  # seeds and precision
-    # A directory has one training at a time, and a training one configuration.
-    with opened(config, own_directory(run_dir, strategy)) as run:
+    path = own_directory(run_dir, strategy)
+    # A directory has one training at a time; several machines begin and end together.
+    with opened(config, path) as run, together(strategy):
         # Pairs of sentences → pieces of words → batches of about the same length.
         tokenizers = train.get_tokenizers(run)
         schedule = train.schedule_of(run)

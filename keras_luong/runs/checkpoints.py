@@ -107,19 +107,22 @@ class Checkpoints(keras.callbacks.Callback):
 
     def _restore_newest(self, gather: Callable[[np.ndarray], np.ndarray]) -> None:
         """Restores the newest checkpoint that can be read on every machine."""
-        readable = self._readable()
+        readable: dict[int, str | None] = {**self._readable()}
+        if not self._paths() and not self.run.history.exists():
+            readable[0] = None  # the beginning, which all machines make alike
         # A machine that was killed before it dropped the oldest has one more.
         newest = sorted(readable)[-self.keep :]
         common = newest_common(newest, self.keep, gather)
         if common is not None and common in readable:
-            self._state.restore(readable[common]).assert_consumed()
+            if path := readable[common]:
+                self._state.restore(path).assert_consumed()
         elif self._paths() or common is not None:
             raise OSError(
                 f"None of the checkpoints in {self.run.checkpoints} can be read on "
                 "every machine. Give another run directory to start anew, or give "
                 "each machine the checkpoints of one that has some"
             )
-        elif self.run.history.exists():
+        else:
             raise OSError(
                 f"{self.run.path} holds finished epochs, but {self.run.checkpoints} no "
                 "checkpoint to go on from. Give another run directory to start anew"

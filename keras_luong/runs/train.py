@@ -55,7 +55,7 @@ from keras_luong.training.metrics import Perplexity, TokenAccuracy
 from keras_luong.training.monitors import best_so_far, epochs_without_progress
 from keras_luong.training.optimizers import make_optimizer
 from keras_luong.training.schedules import Schedule, make_schedule
-from keras_luong.training.strategies import make_strategy
+from keras_luong.training.strategies import make_strategy, together
 from keras_luong.translation.translator import Translator
 
 SAMPLES = 5  # translations to show at the end
@@ -76,6 +76,7 @@ def train(config: TrainingConfig | AutoTraining, run_dir: str | Path) -> dict[st
         ValueError, TypeError: Settings that cannot be, a spoilt corpus, or a directory
             with another run.
         OSError: Another process trains there, or the disk is full.
+        RuntimeError: Another of several machines was lost.
         KeyboardInterrupt: It was stopped, and is saved.
 
     Example:
@@ -95,7 +96,7 @@ def train(config: TrainingConfig | AutoTraining, run_dir: str | Path) -> dict[st
     if isinstance(config, AutoTraining):
         config, corpus = chosen_for(config, path)
     set_up(config)
-    with opened(config, path, corpus) as run:
+    with opened(config, path, corpus) as run, together(strategy):
         tokenizers = get_tokenizers(run)
         schedule = schedule_of(run)
         with strategy.scope():
@@ -243,35 +244,24 @@ def fit_model(
 ) -> None:
     """Runs `model.fit`, from where the run directory says that it was."""
     config = run.config
-    history = read_history(run.path)
-    if stopped_early(config, history):
-        return
     checkpoints = Checkpoints(run.path, config.save_steps)
     start = run.read_record().get("came_from")
     if start and not checkpoints.exist():
         give_weights(model, tokenizers, start)
     started_at = checkpoints.restore(model)
+    # What is known of later epochs is of weights that are trained again. All machines
+    # have this checkpoint, so that all stop here or none.
+    history = [x for x in read_history(run.path) if x["epoch"] <= started_at[0]]
+    if stopped_early(config, history):
+        return
     _tell_position(*started_at)
-    follow = FollowEpoch(started_at)
-    validation = validation_callback(run, tokenizers, model)
-    counted = read_record(run.path)["corpus"]["train"]
-    shape = EpochShape(counted.get("passes", 1), counted.get("parts", 1))
-    sizes = {"batch_tokens": batch_tokens, "max_length": config.max_length}
-    pairs = run.training_pairs
     if len(history) < config.epochs:  # what is known is of other weights
         RunDirectory(run.path).results.unlink(missing_ok=True)
+    follow = FollowEpoch(started_at)
+    sizes = {"batch_tokens": batch_tokens, "max_length": config.max_length}
     fit(
         model,
-        follow.batches(
-            lambda epoch: training_batches(
-                shape.of_epoch(pairs, epoch),
-                tokenizers,
-                seed=epoch,
-                subword_sampling=config.subword_sampling,
-                **sizes,
-            ),
-            seed=config.seed,
-        ),
+        _batches(run, tokenizers, follow, sizes),
         config.epochs,
         checkpoints,
         validation_data=evaluation_batches(
@@ -281,9 +271,13 @@ def fit_model(
         callbacks=training_callbacks(
             run.path,
             perplexity,
-            first=[follow, *schedule.callbacks, validation],
+            first=[
+                follow,
+                *schedule.callbacks,
+                validation_callback(run, tokenizers, model),
+            ],
             moving_average=config.ema_momentum > 0,
-            last=[checkpoints, EpochBar(counted["steps"], started_at)],
+            last=[checkpoints, EpochBar(_counted(run)["steps"], started_at)],
             monitor=config.monitor,
             early_stopping=config.early_stopping,
             min_delta=config.min_delta,
@@ -291,6 +285,31 @@ def fit_model(
         ),
         verbose="auto" if sys.stdout.isatty() else 2,
     )
+
+
+def _batches(
+    run: Run, tokenizers: TokenizerPair, follow: FollowEpoch, sizes: dict[str, int]
+) -> tf.data.Dataset:
+    """What is trained on in the epoch that `follow` is at."""
+    counted = _counted(run)
+    shape = EpochShape(counted.get("passes", 1), counted.get("parts", 1))
+    pairs = run.training_pairs
+
+    def of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
+        return training_batches(
+            shape.of_epoch(pairs, epoch),
+            tokenizers,
+            seed=epoch,
+            subword_sampling=run.config.subword_sampling,
+            **sizes,
+        )
+
+    return follow.batches(of_epoch, seed=run.config.seed)
+
+
+def _counted(run: Run) -> dict[str, Any]:
+    """What was counted of the texts to train on."""
+    return run.read_record()["corpus"]["train"]
 
 
 def _tell_position(epoch: int, step: int) -> None:

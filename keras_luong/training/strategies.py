@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -121,6 +124,60 @@ def worker_index(strategy: tf.distribute.Strategy) -> int:
         return 0
     chiefs = len(resolver.cluster_spec().as_dict().get("chief", []))
     return resolver.task_id + (chiefs if resolver.task_type != "chief" else 0)
+
+
+#: How TensorFlow tells that another worker was lost.
+LOSSES = (
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.FailedPreconditionError,  # it is another process than before
+    tf.errors.UnavailableError,
+)
+
+
+@contextlib.contextmanager
+def together(strategy: tf.distribute.Strategy) -> Iterator[None]:
+    """Work that all machines begin and end together.
+
+    A strategy cannot go on without a machine that it has lost: every process must be
+    started again. So none leaves before all are done, as it would be missed by one that
+    was killed in its last minute and is started again.
+
+    Args:
+        strategy: From `make_strategy`.
+
+    Raises:
+        RuntimeError: Another machine was lost. TensorFlow notices it after some
+            seconds, by the connection or by the heartbeats that it misses.
+
+    Example:
+        >>> from keras_luong.training.strategies import make_strategy, together
+        >>> with together(make_strategy("one")):
+        ...     print("Training.")
+        Training.
+    """
+    resolver = strategy.cluster_resolver
+    cluster = resolver.cluster_spec().as_dict() if resolver else {}
+    if sum(map(len, cluster.values())) < 2:
+        yield
+        return
+    try:
+        yield
+        gather_rows(strategy, np.zeros([1, 1], np.int64))
+    except LOSSES as error:
+        mine = f"{resolver.task_type} {resolver.task_id}"
+        raise RuntimeError(
+            f"{_lost(str(error), mine)} was lost: it was stopped or started again, or "
+            "cannot be reached. Start the same command again wherever it has ended: "
+            "training goes on from the last checkpoint that all machines have"
+        ) from error
+
+
+def _lost(message: str, mine: str) -> str:
+    """Which worker was lost, as far as TensorFlow's message tells."""
+    named = re.findall(r"/job:(\w+)/(?:replica:0/)?task:(\d+)", message)
+    others = {f"{job} {number}" for job, number in named} - {mine}
+    return f"A machine ({others.pop()})" if len(others) == 1 else "A machine"
 
 
 def gather_rows(strategy: tf.distribute.Strategy, row: np.ndarray) -> np.ndarray:
