@@ -57,28 +57,38 @@ def main() -> None:
 
 def make_train(shape, args):
     """A function that trains on one batch and waits for the loss."""
-    B, S, T, V, E, H, L = shape
+    model = compiled(shape, json.loads(args.changes), args.jit_compile)
+    batches = iter(batch_of(shape).repeat())
+    model.make_train_function()
+    return lambda: float(model.train_function(batches)["loss"])
+
+
+def compiled(shape, changes, jit_compile=False):
+    """The model of a shape, ready to be trained."""
+    _, _, _, V, E, H, L = shape
     sizes = {"units": H, "embedding_dim": E, "num_layers": L}
     same_work = {"bidirectional": False, "dropout": 0.0}
-    changes = {**sizes, **same_work, **json.loads(args.changes)}
-    config = kl.Seq2SeqConfig(V, V, **changes)
+    config = kl.Seq2SeqConfig(V, V, **{**sizes, **same_work, **changes})
     model = kl.Seq2Seq(config)
     model.compile(
         make_optimizer("sgd", 0.1, clip_norm=5.0),
         kl.SequenceCrossentropy(),
-        jit_compile=args.jit_compile,
+        jit_compile=jit_compile,
     )
+    return model
+
+
+def batch_of(shape):
+    """A dataset of one batch, of random words."""
+    B, S, T, V, *_ = shape
     rng = np.random.default_rng(0)
     source, target, label = (
         rng.integers(4, V, size).astype("int32") for size in ((B, S), (B, T), (B, T))
     )
     weight = np.full((B, T), 1 / (B * T), "float32")
-    data = tf.data.Dataset.from_tensors(
+    return tf.data.Dataset.from_tensors(
         ({"source": source, "target": target}, label, weight)
     )
-    batches = iter(data.repeat())
-    model.make_train_function()
-    return lambda: float(model.train_function(batches)["loss"])
 
 
 def turns(steps: int, on_demand: bool):

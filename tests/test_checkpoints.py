@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 from small_training import small_model, write_corpus
 
+from keras_luong.runs import checkpoints
 from keras_luong.runs.checkpoints import Checkpoints, newest_common
 from keras_luong.runs.directory import RunDirectory
 from keras_luong.runs.epochs import FollowEpoch, fit
@@ -148,6 +149,32 @@ def test_machines_go_on_from_what_all_of_them_have():
     assert newest([6, 4], [2, -1]) == -1
     assert newest([], [2, 4]) == -1
     assert newest([], [-1, -1]) is None
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_machine_killed_before_its_first_checkpoint(tmp_path, monkeypatch, saved):
+    """The others have saved the beginning; its own beginning is the same."""
+    model = small_model(make_optimizer("adam", 0.01))
+    if saved:
+        Checkpoints(tmp_path).restore(model)
+    seen = []
+
+    def gather(strategy, mine):
+        seen.append(mine.tolist())
+        return np.concatenate([mine, [[0, -1]]])
+
+    monkeypatch.setattr(checkpoints, "gather_rows", gather)
+    assert Checkpoints(tmp_path).restore(model) == (0, 0)
+    assert seen == [[[0, -1]]]
+
+
+def test_a_new_machine_needs_checkpoints_of_another(tmp_path, monkeypatch):
+    def gather(strategy, mine):
+        return np.concatenate([mine, [[4, 6]]])
+
+    monkeypatch.setattr(checkpoints, "gather_rows", gather)
+    with pytest.raises(OSError, match="give each machine the checkpoints of one"):
+        Checkpoints(tmp_path).restore(small_model(make_optimizer("adam", 0.01)))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

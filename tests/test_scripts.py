@@ -13,6 +13,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -203,6 +204,25 @@ def test_scaling():
     size = ["--shape", "2,3,4,20,5,6,1", "--steps", 2, "--doubled", "BV"]
     *_, rows, values = run("benchmarks/scaling.py", *size).splitlines()
     assert rows.startswith("| B |") and values.startswith("| V |")
+
+
+@pytest.mark.slow
+def test_all_reduce(trained, tmp_path):
+    """Its arithmetic is in test_all_reduce.py."""
+    size = ["--shape", "2,3,4,20,5,6,1", "--rounds", 2, "--workers", 1, 2]
+    said = run("benchmarks/all_reduce.py", *size, "--measure").splitlines()
+    place = said.index("| ---: | ---: | ---: | ---: | ---: |")
+    names = [line.split(" | ")[0] for line in said[place + 1 : place + 4]]
+    assert names == ["| 1", "| 2", "| below 50% from"]
+    assert said[-1].startswith("| step of two workers |")
+    shutil.copytree(trained / "run", tmp_path / "run")
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    record["corpus"]["train"] = {"source_tokens": 90, "target_tokens": 60, "steps": 3}
+    (tmp_path / "run" / "run.json").write_text(json.dumps(record))
+    line = json.dumps({"epoch": 1, "target_tokens_per_second": 100.0})
+    (tmp_path / "run" / "history.jsonl").write_text(line)
+    said = run("benchmarks/all_reduce.py", "--run_dir", tmp_path / "run")
+    assert "Step: 200.0 ms, the mean of epoch 1 of" in said
 
 
 @pytest.mark.slow

@@ -5,12 +5,14 @@ import os
 import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_luong.training.strategies import make_strategy
+from keras_luong.training import strategies
+from keras_luong.training.strategies import make_strategy, together
 
 # Trains a small model on batches of uneven lengths, prints weights and logs.
 TRAIN = """
@@ -20,7 +22,8 @@ from keras_luong.models import Seq2Seq, Seq2SeqConfig
 from keras_luong.training.losses import SequenceCrossentropy
 from keras_luong.training.metrics import Perplexity, TokenAccuracy
 from keras_luong.training.optimizers import make_optimizer
-from keras_luong.training.strategies import make_strategy
+from keras_luong.training import strategies
+from keras_luong.training.strategies import make_strategy, together
 
 from keras_luong.runs import callbacks
 callbacks.time = types.SimpleNamespace(perf_counter=itertools.count().__next__)
@@ -191,3 +194,48 @@ def test_default_without_gpus(name):
 def test_refuses_unknown_names():
     with pytest.raises(ValueError, match="mirrored.*'tpu'"):
         make_strategy("tpu")
+
+
+class OneOfTwo:
+    """As a strategy of two workers tells it; this is the first."""
+
+    class cluster_resolver:
+        task_type, task_id = "worker", 0
+
+        def cluster_spec():
+            cluster = {"worker": ["one:1", "other:1"]}
+            return SimpleNamespace(as_dict=lambda: cluster)
+
+
+@pytest.mark.parametrize(
+    "error, who",
+    [
+        (
+            "from /job:worker/task:1: unhealthy:\n/job:worker/replica:0/task:1",
+            "A machine (worker 1) was lost",
+        ),
+        ("from /job:worker/task:2: /job:worker/replica:0/task:1", "A machine was"),
+        ("/job:worker/replica:0/task:0 was refused", "A machine was lost"),
+    ],
+)
+def test_a_lost_machine_is_told(error, who):
+    with pytest.raises(RuntimeError) as raised, together(OneOfTwo):
+        raise tf.errors.UnavailableError(None, None, error)
+    assert who in str(raised.value) and "Start the same command" in str(raised.value)
+
+
+def test_none_leaves_before_all_are_done(monkeypatch):
+    order = []
+    monkeypatch.setattr(strategies, "gather_rows", lambda *_: order.append("all"))
+    with together(OneOfTwo):
+        order.append("this one")
+    assert order == ["this one", "all"]
+    with pytest.raises(ValueError), together(OneOfTwo):
+        raise ValueError
+    assert order == ["this one", "all"]  # one that fails does not wait
+
+
+def test_one_machine_has_nobody_to_lose():
+    error = tf.errors.UnavailableError(None, None, "")
+    with pytest.raises(tf.errors.UnavailableError), together(make_strategy("one")):
+        raise error

@@ -56,6 +56,21 @@ def test_leaves_all_that_a_run_directory_has(whole):
     assert load(whole.path).translate(["a b c"])[0].text.isupper()
 
 
+@pytest.mark.slow
+def test_stops_early_once_its_last_epoch_is_saved(data, tmp_path, capsys):
+    early = {"epochs": 5, "early_stopping": 1, "min_delta": 1e6}
+    trained(data, tmp_path, **early)
+    for path in RunDirectory(tmp_path).checkpoints.glob("ckpt-3.*"):
+        path.unlink()  # killed before this was written, but not the epoch's line
+    capsys.readouterr()
+    trained(data, tmp_path, **early)
+    said = capsys.readouterr().out
+    assert "Going on after epoch 1." in said and "Stopping early after epoch 2" in said
+    assert [line["epoch"] for line in read_history(tmp_path)] == [1, 2]
+    trained(data, tmp_path, **early)
+    assert "Training stopped early before" in capsys.readouterr().out
+
+
 def test_keeps_a_sentence_for_whoever_tries_an_export_out(whole, data):
     sample = json.loads(whole[1].record.read_text())["sample"]
     assert sample == (data / "val.xx").read_text().splitlines()[0]

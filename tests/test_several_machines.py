@@ -1,0 +1,173 @@
+"""Two workers train, one is killed: the loop of the docs starts both again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_training import write_corpus
+
+from keras_luong.runs.directory import RunDirectory, read_history
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "several_machines.md").read_text("utf-8")
+(LOOP,) = re.findall(r"```bash\n(until .*?)```", PAGE, re.S)
+TINY = (
+    "--units 8 --tokenizer word --optimizer adam --learning_rate 0.01 --dropout 0.3 "
+    "--batch_tokens 60 --epochs 2 --beam_width 2 --save_steps 5"
+)
+WAIT = 500  # seconds, on a machine that does other things too
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A directory with a corpus, and a `keras-luong` that trains something tiny."""
+    place = tmp_path_factory.mktemp("place")
+    corpus = place / "my" / "corpus"
+    corpus.mkdir(parents=True)
+    write_corpus(corpus, train=200, val=8)
+    for path in corpus.iterdir():
+        path.rename(path.with_suffix({".xx": ".en", ".yy": ".de"}[path.suffix]))
+    command = place / "bin" / "keras-luong"
+    command.parent.mkdir()
+    command.write_text(
+        f'#!/bin/sh\nexec {sys.executable} -m keras_luong_command "$@" {TINY}\n'
+    )
+    command.chmod(0o755)
+    return place
+
+
+@contextlib.contextmanager
+def workers(place):
+    """Two of the page's loops, each a worker of one cluster."""
+    cluster = [f"localhost:{port}" for port in free_ports(2)]
+    started = []
+    for index in range(2):
+        task = {"type": "worker", "index": index}
+        environment = {
+            "TF_CONFIG": json.dumps({"cluster": {"worker": cluster}, "task": task}),
+            "PATH": os.pathsep.join([str(place / "bin"), os.environ["PATH"]]),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "export" / "edge")]),
+            "CUDA_VISIBLE_DEVICES": "",
+            "TF_NUM_INTRAOP_THREADS": "1",
+        }
+        with open(place / f"{index}.log", "w") as log:
+            started.append(
+                subprocess.Popen(
+                    ["sh", "-c", LOOP],
+                    cwd=place,
+                    env={**os.environ, **environment},
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            )
+    try:
+        yield started
+    finally:
+        for worker in started:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(worker.pid, signal.SIGKILL)
+            worker.wait()
+
+
+def free_ports(number):
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for probe in probes:
+            probe.bind(("localhost", 0))
+        return [probe.getsockname()[1] for probe in probes]
+
+
+def runs(place):
+    """The run directories of both."""
+    path = place / "runs" / "several"
+    return [RunDirectory(path), RunDirectory(path / "workers" / "1")]
+
+
+def logs(place):
+    """What each has said."""
+    return [(place / f"{index}.log").read_text() for index in range(2)]
+
+
+def end_well(started, place):
+    for worker in started:
+        assert worker.wait(WAIT) == 0, logs(place)
+
+
+def kill(run, seen):
+    """Kills who trains there, once `seen` is true."""
+    end = time.monotonic() + WAIT
+    while not seen(run):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    os.kill(int(run.owner.read_text()), signal.SIGKILL)
+
+
+def in_the_first_epoch(run):
+    return (run.checkpoints / "ckpt-4.index").exists()
+
+
+def in_the_last_evaluation(run):
+    return (run.checkpoints / "checkpoint").exists() and saved(run)["position"][0] == 2
+
+
+def saved(run):
+    """All of the newest checkpoint: weights, optimizer, position, by name."""
+    path = tf.train.latest_checkpoint(str(run.checkpoints))
+    reader = tf.train.load_checkpoint(path)
+    return {
+        name.removesuffix("/.ATTRIBUTES/VARIABLE_VALUE"): reader.get_tensor(name)
+        for name in reader.get_variable_to_shape_map()
+        if "OBJECT" not in name and "save_counter" not in name
+    }
+
+
+@pytest.fixture(scope="module")
+def whole(place):
+    """What both have at the end of a training in which none is killed."""
+    with workers(place) as started:
+        end_well(started, place)
+    one, other = map(saved, runs(place))
+    assert_equal(one, other)
+    shutil.rmtree(place / "runs")
+    return one
+
+
+def assert_equal(one, other):
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        np.testing.assert_array_equal(other[name], value, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("when", [in_the_first_epoch, in_the_last_evaluation])
+def test_killed_and_started_again(place, whole, victim, when):
+    """The weights are those of a training in which none was killed, bit for bit."""
+    try:
+        with workers(place) as started:
+            kill(runs(place)[victim], when)
+            end_well(started, place)
+        for run in runs(place):
+            assert_equal(whole, saved(run))
+            assert [line["epoch"] for line in read_history(run.path)] == [1, 2]
+            assert run.results.exists()
+        said = logs(place)
+        assert f"A machine (worker {victim}) was lost" in said[1 - victim]
+        if when is in_the_first_epoch:
+            assert all("Going on from step" in text for text in said)
+    finally:
+        shutil.rmtree(place / "runs", ignore_errors=True)
