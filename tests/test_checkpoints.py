@@ -173,7 +173,7 @@ def test_a_new_machine_needs_checkpoints_of_another(tmp_path, monkeypatch):
         return np.concatenate([mine, [[4, 6]]])
 
     monkeypatch.setattr(checkpoints, "gather_rows", gather)
-    with pytest.raises(OSError, match="give each machine the checkpoints of one"):
+    with pytest.raises(OSError, match="give each machine a copy of the run"):
         Checkpoints(tmp_path).restore(small_model(make_optimizer("adam", 0.01)))
 
 

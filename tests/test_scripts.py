@@ -217,7 +217,8 @@ def test_all_reduce(trained, tmp_path):
     assert said[-1].startswith("| step of two workers |")
     shutil.copytree(trained / "run", tmp_path / "run")
     record = json.loads((tmp_path / "run" / "run.json").read_text())
-    record["corpus"]["train"] = {"source_tokens": 90, "target_tokens": 60, "steps": 3}
+    counted = {"source_tokens": 90, "target_tokens": 60, "steps": 3}
+    record["corpus"] = {"train": counted}
     (tmp_path / "run" / "run.json").write_text(json.dumps(record))
     line = json.dumps({"epoch": 1, "target_tokens_per_second": 100.0})
     (tmp_path / "run" / "history.jsonl").write_text(line)

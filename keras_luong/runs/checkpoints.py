@@ -120,7 +120,8 @@ class Checkpoints(keras.callbacks.Callback):
             raise OSError(
                 f"None of the checkpoints in {self.run.checkpoints} can be read on "
                 "every machine. Give another run directory to start anew, or give "
-                "each machine the checkpoints of one that has some"
+                "each machine a copy of the run directory of one that has some, "
+                "without its workers/"
             )
         else:
             raise OSError(
