@@ -187,8 +187,8 @@ class EvaluationConfig:
         early_stopping: Stops after this many epochs without a better result; 0 never
             stops early.
         min_delta: A gain that is no greater does not count as better for
-            `early_stopping`, as in `keras.callbacks.EarlyStopping`; 0.1 is a tenth of
-            a BLEU point where `monitor` is `"val_bleu"`.
+            `early_stopping` and the plateau schedule, as in Keras's callbacks; 0.1 is
+            a tenth of a BLEU point where `monitor` is `"val_bleu"`.
         eval_sentences: Validation sentences to translate after each epoch, for BLEU.
         bleu_tokenize: sacrebleu's tokenisation; none for text that is tokenised. By
             default what sacrebleu has for the target language.

@@ -164,6 +164,7 @@ def schedule_of(run: Run) -> Schedule:
         warmup_steps=config.warmup_steps,
         patience=config.patience,
         monitor=config.monitor,
+        min_delta=config.min_delta,
         history=lambda: read_history(run.path),
     )
 
