@@ -44,7 +44,11 @@ def main() -> None:
             models = export(args, folder, beam_width)
             workers = started(args, folder, models, beam_width)
             print(f"beam {beam_width}, sentences/s:")
-            compare(args, workers, len(lines))
+            found = compare(args, workers, len(lines))
+            if args.references:
+                judge(args, workers, len(lines), found)
+            if args.json:
+                keep(args, beam_width, found)
             for version in (x for x in models.values() if Path(x).is_dir()):
                 if nodes := nodes_in_the_loop(Path(version)):
                     print(f"operations in the search's loop: {nodes}")
@@ -100,8 +104,13 @@ def started(args, folder: Path, models: dict, beam_width: int) -> dict[str, Work
     return workers
 
 
-def compare(args, workers: dict[str, Worker], sentences: int) -> None:
-    """Lets the workers take turns; prints a table."""
+def compare(args, workers: dict[str, Worker], sentences: int) -> dict[str, dict]:
+    """Lets the workers take turns; prints a table.
+
+    Returns:
+        For each runtime, the milliseconds of a sentence by batch.
+    """
+    found: dict[str, dict] = {name: {"ms": {}} for name in workers}
     print(f"| batch | {' | '.join(workers)} | bare products |")
     print(f"|---:|{'---:|' * (len(workers) + 1)}")
     peaks: dict[str, int] = {}
@@ -117,11 +126,39 @@ def compare(args, workers: dict[str, Worker], sentences: int) -> None:
                 seconds[name].append(answer["seconds"])
                 peaks[name] = answer.get("peak", 0)
         medians = {name: statistics.median(times) for name, times in seconds.items()}
+        for name, median in medians.items():
+            found[name]["ms"][batch_size] = 1000 * median / number
         floor = workers["Keras"].ask({"what": "floor", **question})["found"]
         cells = [cell(number, medians.get(name)) for name in workers]
         share = f"{floor / medians['SavedModel']:.0%} of SavedModel"
         print(f"| {batch_size} | {' | '.join(cells)} | {share} |", flush=True)
     print(f"| MB | {' | '.join(str(peaks.get(x) or '') for x in workers)} | |")
+    return found
+
+
+def judge(args, workers: dict[str, Worker], sentences: int, found: dict) -> None:
+    """Adds and prints the BLEU of every runtime that translates."""
+    from keras_luong.evaluation.bleu import bleu
+
+    references = Path(args.references).read_text().splitlines()[:sentences]
+    question = {"what": "translate", "sentences": sentences, "batch_size": 32}
+    scores = {
+        name: bleu(worker.ask(question)["found"], references, args.tokenize)
+        for name, worker in workers.items()
+        if not name.startswith("CTranslate2")  # whose weights are random
+    }
+    for name, score in scores.items():
+        found[name]["bleu"] = score.score
+    print(f"| BLEU | {' | '.join(f'{x.score:.2f}' for x in scores.values())} |")
+    print(scores["Keras"].signature)
+
+
+def keep(args, beam_width: int, found: dict) -> None:
+    """Adds what was found to the file that speed_and_quality.py draws."""
+    with open(args.json, "a") as file:
+        for name, values in found.items():
+            about = {"run": Path(args.run).name, "runtime": name, "beam": beam_width}
+            file.write(json.dumps({**about, **values}) + "\n")
 
 
 def cell(sentences: int, seconds: float | None) -> str:
@@ -172,6 +209,9 @@ def parse() -> argparse.Namespace:
     flag("--sentences", type=int, default=1000, help="of the file's beginning")
     flag("--ones", type=int, default=200, help="of them, one at a time")
     flag("--rounds", type=int, default=5)
+    flag("--references", help="the sentences' translations, for BLEU")
+    flag("--tokenize", default="13a", help="sacrebleu's; none for tokenised text")
+    flag("--json", help="file to add the figures to, for speed_and_quality.py")
     flag("--models", help="folder that keeps the exports; default: a temporary one")
     return parser.parse_args()
 

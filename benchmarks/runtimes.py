@@ -22,9 +22,10 @@ class Keras:
 
         self.translator = searching(kl.load(run), beam_width, shortlist)
 
-    def translate(self, lines: list[str], batch_size: int) -> None:
+    def translate(self, lines: list[str], batch_size: int) -> list[str]:
         """All of them."""
-        self.translator.translate(lines, batch_size)
+        found = self.translator.translate(lines, batch_size)
+        return [translation.text for translation in found]
 
     def lengths(self, lines: list[str], batch_size: int) -> list[tuple[int, int]]:
         """Tokens of every source and of its translation, end tokens included."""
@@ -49,12 +50,15 @@ class SavedModel:
         self.tensor, self.loaded = tf.constant, tf.saved_model.load(version)
         self.serve = self.loaded.signatures["serving_default"]
 
-    def translate(self, lines: list[str], batch_size: int) -> None:
+    def translate(self, lines: list[str], batch_size: int) -> list[str]:
         """All of them, those of a length together, as `Translator.translate` does."""
-        lines = sorted(lines, key=len)
+        order = sorted(range(len(lines)), key=lambda i: len(lines[i]))
+        texts = {}
         for i in range(0, len(lines), batch_size):
-            found = self.serve(text=self.tensor(lines[i : i + batch_size]))
-            found["translation"].numpy()
+            some = order[i : i + batch_size]
+            found = self.serve(text=self.tensor([lines[j] for j in some]))
+            texts |= dict(zip(some, found["translation"].numpy(), strict=True))
+        return [texts[i].decode() for i in range(len(lines))]
 
 
 class LiteRT:
@@ -65,10 +69,9 @@ class LiteRT:
 
         self.translator = EdgeTranslator(path)
 
-    def translate(self, lines: list[str], batch_size: int) -> None:
-        """All of them."""
-        assert batch_size == 1
-        self.translator.translate(lines)
+    def translate(self, lines: list[str], batch_size: int) -> list[str]:
+        """All of them, whatever the batch."""
+        return [translation.text for translation in self.translator.translate(lines)]
 
 
 RUNTIMES: dict[str, Callable] = {

@@ -252,6 +252,8 @@ def test_decode(trained, tmp_path):
     given = [trained / "run", trained / "in.txt", "--rounds", 1, "--beams", 2]
     if peer := os.environ.get("CT2_PYTHON"):  # a Python that has CTranslate2
         given += ["--ctranslate2", peer, "--size", "1,16,32,2,50"]
+    found = tmp_path / "found.json"
+    given += ["--references", trained / "in.txt", "--json", found]
     said = run("benchmarks/decode.py", *given, "--batch_sizes", 1, 4)
     one, four, memory = (
         [cell.strip() for cell in line.split("|")[2:-1]]
@@ -261,6 +263,10 @@ def test_decode(trained, tmp_path):
     assert all(one) and [bool(x) for x in four[:4]] == [True, True, False, False]
     assert int(memory[0]) > int(memory[2]) > 0  # Keras and LiteRT, MB
     assert re.search(r"operations in the search's loop: 1\d\d", said)
+    assert re.search(r"\| BLEU( \| [\d.]+){4} \|\n.*\|tok:13a\|", said)
+    pytest.importorskip("matplotlib")
+    run("benchmarks/speed_and_quality.py", found, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").stat().st_size > 10_000
 
 
 def test_number_types():

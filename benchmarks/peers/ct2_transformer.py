@@ -3,9 +3,9 @@
     ct2_transformer.py LAYERS,UNITS,FEED_FORWARD,HEADS,VOCABULARY LENGTHS TYPE BEAM
 
 Runs in an environment of its own (ctranslate2, numpy), as a worker: says in a line of
-JSON that it is ready, and answers each line of standard input by another. LENGTHS has the
-source's and the translation's tokens for each sentence, which every hypothesis is
-forced to have.
+JSON that it is ready, and answers each line of standard input by another. LENGTHS has
+the tokens of the source and of the translation for each sentence; every hypothesis is
+forced to have as many.
 """
 
 import json
