@@ -59,8 +59,6 @@ def main() -> None:
 
 def export(args, folder: Path, beam_width: int) -> dict[str, str]:
     """Writes what is not there yet; the paths by runtime."""
-    from runtimes import searching
-
     import keras_luong as kl
 
     paths = {
@@ -70,12 +68,12 @@ def export(args, folder: Path, beam_width: int) -> dict[str, str]:
     }
     if args.shortlist:
         paths["SavedModel, shortlist"] = folder / f"short{beam_width}" / "1"
-    run = kl.load(args.run)
+    run = kl.load(args.run, dtype=args.precision)
     for name, path in paths.items():
         if path.exists():
             continue
-        short = args.shortlist if "shortlist" in name else None
-        translator = searching(run, beam_width, short)
+        words = kl.Shortlist.load(args.shortlist) if "shortlist" in name else None
+        translator = run.with_search(beam_width=beam_width, shortlist=words)
         if path.suffix:
             kl.export_tflite(translator, path, "int8" if "int8" in name else None)
         else:
@@ -89,7 +87,7 @@ def started(args, folder: Path, models: dict, beam_width: int) -> dict[str, Work
     workers = {
         name: Worker(
             *(sys.executable, RUNTIMES, name.split(",")[0].split()[0]),
-            *(path, folder / "in.txt", beam_width, ""),
+            *(path, folder / "in.txt", beam_width, args.precision),
         )
         for name, path in models.items()
     }
@@ -204,6 +202,7 @@ def parse() -> argparse.Namespace:
         default="4,128,256,4,10000",
         help=SIZE,
     )
+    flag("--precision", default="float32", help="of all but the LiteRT files")
     flag("--beams", type=int, nargs="+", default=[1, 5])
     flag("--batch_sizes", type=int, nargs="+", default=[1, 32, 128])
     flag("--sentences", type=int, default=1000, help="of the file's beginning")

@@ -17,10 +17,11 @@ from workers import memory, reset_peak
 class Keras:
     """`Translator.translate`, of the run itself."""
 
-    def __init__(self, run: str, beam_width: int, shortlist: str | None):
+    def __init__(self, run: str, beam_width: int, precision: str):
         import keras_luong as kl
 
-        self.translator = searching(kl.load(run), beam_width, shortlist)
+        translator = kl.load(run, dtype=precision)
+        self.translator = translator.with_search(beam_width=beam_width)
 
     def translate(self, lines: list[str], batch_size: int) -> list[str]:
         """All of them."""
@@ -81,18 +82,10 @@ RUNTIMES: dict[str, Callable] = {
 }
 
 
-def searching(translator, beam_width: int, shortlist: str | None):
-    """The run's own search, with another beam."""
-    import keras_luong as kl
-
-    words = kl.Shortlist.load(shortlist) if shortlist else None
-    return translator.with_search(beam_width=beam_width, shortlist=words)
-
-
-def work(kind: str, path: str, sources: str, beam_width: int, shortlist: str) -> None:
+def work(kind: str, path: str, sources: str, beam_width: int, precision: str) -> None:
     """Answers until standard input ends."""
     lines = Path(sources).read_text().splitlines()
-    runtime = RUNTIMES[kind](path, beam_width, shortlist or None)
+    runtime = RUNTIMES[kind](path, beam_width, precision)
     runtime.translate(lines[:1], 1)
     loaded = reset_peak()
     print(json.dumps({"loaded": loaded}), flush=True)
