@@ -21,6 +21,7 @@ typing_extensions==4.5.0. To see in seconds that the benchmark itself works, our
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import statistics
 import sys
@@ -152,11 +153,27 @@ def trained(args):
     from keras_luong.files import read_lines
     from keras_luong.text.batches import ended_rows
 
-    translator = load(args.run_dir)
+    translator = load(args.run_dir, dtype="float32")
     lines = read_lines(args.sources)
     ids = translator.source_tokenizer.encode([line for line in lines if line.strip()])
     rows, _ = ended_rows(ids, translator.max_source_length)
-    return translator.model, rows.to_list()
+    model = untied(translator.model) if args.untied else translator.model
+    return model, rows.to_list()
+
+
+def untied(model):
+    """The same model with copies of the weights that it has in several places."""
+    import keras_luong as kl
+
+    config = dataclasses.replace(model.config, tie_embeddings=None)
+    copy = kl.Seq2Seq(config)
+    copy.source_embedding.set_weights(model.source_embedding.get_weights())
+    copy.target_embedding.set_weights(model.target_embedding.get_weights())
+    copy.encoder.set_weights(model.encoder.get_weights())
+    copy.decoder.set_weights(model.decoder.get_weights())
+    embeddings = model.target_embedding.embeddings.numpy()
+    copy.output_layer.kernel.assign(embeddings.T)
+    return copy
 
 
 def random(args):
@@ -248,7 +265,7 @@ def explain(args, directory: Path, last: dict) -> None:
 
     import keras_luong as kl
 
-    model = kl.load(args.run_dir).model
+    model = kl.load(args.run_dir, dtype="float32").model
     batches = np.load(directory / "sorted.npz")
     sources = [row for _, x in sorted(batches.items()) for row in x]
     signature = [tf.TensorSpec([None, None], tf.int32)] * 2
@@ -342,6 +359,7 @@ def parse() -> argparse.Namespace:
     flag("--peer", help="the peer's Python; without it only ours is measured")
     flag("--run_dir", help="a trained run: general score, input feeding")
     flag("--sources", help="file to translate")
+    flag("--untied", action="store_true", help="with copies of weights that are tied")
     flag("--shortlist", help="of `keras-luong shortlist`, to measure with it too")
     flag("--shape", default="32,30,30,8000,512,512,2,5", help="B,S,T,V,E,H,L,K")
     flag("--beam_width", type=int, default=5)
