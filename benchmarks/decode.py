@@ -73,7 +73,11 @@ def export(args, folder: Path, beam_width: int) -> dict[str, str]:
         if path.exists():
             continue
         words = kl.Shortlist.load(args.shortlist) if "shortlist" in name else None
-        translator = run.with_search(beam_width=beam_width, shortlist=words)
+        translator = run.with_search(
+            beam_width=beam_width,
+            max_length_ratio=args.max_length_ratio,
+            shortlist=words,
+        )
         if path.suffix:
             kl.export_tflite(translator, path, "int8" if "int8" in name else None)
         else:
@@ -88,6 +92,7 @@ def started(args, folder: Path, models: dict, beam_width: int) -> dict[str, Work
         name: Worker(
             *(sys.executable, RUNTIMES, name.split(",")[0].split()[0]),
             *(path, folder / "in.txt", beam_width, args.precision),
+            args.max_length_ratio or "",
         )
         for name, path in models.items()
     }
@@ -203,6 +208,7 @@ def parse() -> argparse.Namespace:
         help=SIZE,
     )
     flag("--precision", default="float32", help="of all but the LiteRT files")
+    flag("--max_length_ratio", type=float, help="of the search, see BeamSearch")
     flag("--beams", type=int, nargs="+", default=[1, 5])
     flag("--batch_sizes", type=int, nargs="+", default=[1, 32, 128])
     flag("--sentences", type=int, default=1000, help="of the file's beginning")

@@ -17,11 +17,12 @@ from workers import memory, reset_peak
 class Keras:
     """`Translator.translate`, of the run itself."""
 
-    def __init__(self, run: str, beam_width: int, precision: str):
+    def __init__(self, run: str, beam_width: int, precision: str, ratio: str):
         import keras_luong as kl
 
-        translator = kl.load(run, dtype=precision)
-        self.translator = translator.with_search(beam_width=beam_width)
+        self.translator = kl.load(run, dtype=precision).with_search(
+            beam_width=beam_width, max_length_ratio=float(ratio) if ratio else None
+        )
 
     def translate(self, lines: list[str], batch_size: int) -> list[str]:
         """All of them."""
@@ -82,10 +83,10 @@ RUNTIMES: dict[str, Callable] = {
 }
 
 
-def work(kind: str, path: str, sources: str, beam_width: int, precision: str) -> None:
+def work(kind: str, path: str, sources: str, beam_width: str, *search: str) -> None:
     """Answers until standard input ends."""
     lines = Path(sources).read_text().splitlines()
-    runtime = RUNTIMES[kind](path, beam_width, precision)
+    runtime = RUNTIMES[kind](path, int(beam_width), *search)
     runtime.translate(lines[:1], 1)
     loaded = reset_peak()
     print(json.dumps({"loaded": loaded}), flush=True)
@@ -99,4 +100,4 @@ def work(kind: str, path: str, sources: str, beam_width: int, precision: str) ->
 
 
 if __name__ == "__main__":
-    work(*sys.argv[1:4], int(sys.argv[4]), sys.argv[5])
+    work(*sys.argv[1:])
