@@ -1,375 +1,195 @@
-"""Beam search against TensorFlow Addons', on the same weights, taking turns.
+"""How fast a run translates: every runtime, batch and beam, taking turns.
 
-On a trained model and a whole test set, batches sorted by length and in the file's
-order; at batch 1; and on random weights where every sentence runs to the end. Two
-workers, a process each, answer in turn; what is printed are ratios of medians, and the
-memory that a first batch takes beyond the loaded and traced model.
+    python benchmarks/decode.py runs/m30k multi30k_tok/test_2016_flickr.en
+    python benchmarks/decode.py runs/m30k test.en --shortlist shortlist.npz
+        --ctranslate2 CT2/bin/python --size 4,128,256,4,10000
 
-    python benchmarks/decode.py --peer PEER/bin/python --run_dir runs/m30k \
-        --sources test.en
-    python benchmarks/decode.py --peer PEER/bin/python --shape 32,30,30,8000,512,512,2,5
-
-The peer's environment: tensorflow-cpu==2.15.1 tensorflow-addons==0.23.0
-typing_extensions==4.5.0. To see in seconds that the benchmark itself works, ours alone:
-
-    python benchmarks/decode.py --shape 2,5,4,40,8,8,1,2 --rounds 1
-    python benchmarks/decode.py --run_dir RUN --sources FILE --rounds 1 --max_length 5
+The run is exported as a SavedModel and as LiteRT files, for each beam. Prints sentences
+a second, medians of the rounds; the memory that each process held at most; the
+operations in the loop of the search; and what share of the time the bare products of
+the model's matrices take in the same process. CTranslate2 runs on a Transformer of
+random weights with the lengths of the run's translations. (`compare_search.py` compares
+with TensorFlow Addons on the same weights.)
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
+from collections import defaultdict
 from pathlib import Path
 
-import numpy as np
+from workers import Worker
 
-PEER = Path(__file__).parent / "peers" / "tfa_beam.py"
-EOS = 3
-NEVER_GENERATED = {0, 2}  # padding and begin, which Addons generates like words
+RUNTIMES = Path(__file__).parent / "runtimes.py"
+CTRANSLATE2 = Path(__file__).parent / "peers" / "ct2_transformer.py"
+SIZE = "layers, units, feed-forward units, heads and words of CTranslate2's Transformer"
+#: What computes nothing.
+NOTHING = ("Const", "Identity", "Placeholder", "NoOp")
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Exports, measures, prints."""
     args = parse()
-    if args.worker:
-        work(Path(args.worker), args.shortlist)
-        return
-    with tempfile.TemporaryDirectory() as directory:
-        directory = Path(directory)
-        task = prepare(args, directory)
-        workers = {"ours": Worker([sys.executable, __file__, "--worker"], directory)}
-        if args.shortlist:
-            command = [sys.executable, __file__, "--shortlist", args.shortlist]
-            workers["short"] = Worker([*command, "--worker"], directory)
-        if args.peer:
-            workers["tfa"] = Worker([args.peer, str(PEER)], directory)
-        print(f"{task}\n")
-        for name, worker in workers.items():
-            memory = worker.ready
-            print(
-                f"{name:5} a batch takes {memory['batch']} MB; the process holds "
-                f"{memory['loaded']} MB before it, {memory['peak']} MB at its peak"
+    lines = Path(args.sources).read_text().splitlines()[: args.sentences]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(args.models or temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "in.txt").write_text("\n".join(lines) + "\n")
+        print(f"{len(lines)} sentences of {args.sources}, {args.rounds} rounds\n")
+        for beam_width in args.beams:
+            models = export(args, folder, beam_width)
+            workers = started(args, folder, models, beam_width)
+            print(f"beam {beam_width}, sentences/s:")
+            found = compare(args, workers, len(lines))
+            if args.references:
+                judge(args, workers, len(lines), found)
+            if args.json:
+                keep(args, beam_width, found)
+            for version in (x for x in models.values() if Path(x).is_dir()):
+                if nodes := nodes_in_the_loop(Path(version)):
+                    print(f"operations in the search's loop: {nodes}")
+            print()
+            for worker in workers.values():
+                worker.process.terminate()
+
+
+def export(args, folder: Path, beam_width: int) -> dict[str, str]:
+    """Writes what is not there yet; the paths by runtime."""
+    import keras_luong as kl
+
+    paths = {
+        "SavedModel": folder / f"beam{beam_width}" / "1",
+        "LiteRT": folder / f"beam{beam_width}.tflite",
+        "LiteRT int8": folder / f"beam{beam_width}.int8.tflite",
+    }
+    if args.shortlist:
+        paths["SavedModel, shortlist"] = folder / f"short{beam_width}" / "1"
+    run = kl.load(args.run, dtype=args.precision)
+    for name, path in paths.items():
+        if path.exists():
+            continue
+        words = kl.Shortlist.load(args.shortlist) if "shortlist" in name else None
+        translator = run.with_search(
+            beam_width=beam_width,
+            max_length_ratio=args.max_length_ratio,
+            shortlist=words,
+        )
+        if path.suffix:
+            kl.export_tflite(translator, path, "int8" if "int8" in name else None)
+        else:
+            kl.export_saved_model(translator, path.parent)
+    return {name: str(path) for name, path in paths.items()}
+
+
+def started(args, folder: Path, models: dict, beam_width: int) -> dict[str, Worker]:
+    """A process for each runtime."""
+    models = {"Keras": args.run, **models}
+    workers = {
+        name: Worker(
+            *(sys.executable, RUNTIMES, name.split(",")[0].split()[0]),
+            *(path, folder / "in.txt", beam_width, args.precision),
+            args.max_length_ratio or "",
+        )
+        for name, path in models.items()
+    }
+    if args.ctranslate2:
+        question = {"what": "lengths", "sentences": args.sentences, "batch_size": 32}
+        lengths = folder / "lengths.json"
+        lengths.write_text(json.dumps(workers["Keras"].ask(question)["found"]))
+        for kind in ("float32", "int8"):
+            workers[f"CTranslate2 {kind}"] = Worker(
+                args.ctranslate2, CTRANSLATE2, args.size, lengths, kind, beam_width
             )
-        print()
-        print(f"batches of {args.batch_size}, sorted by length:")
-        ordered = compare(workers, "sorted", args.rounds, task["sentences"])
-        if args.run_dir:
-            if args.peer:
-                explain(args, directory, ordered)
-            if args.shortlist:
-                same = np.mean(same_ids(ordered["ours"], ordered["short"]))
-                print(f"with the shortlist {same:.1%} of the translations are the same")
-            print(f"batches of {args.batch_size}, in the file's order:")
-            found = compare(workers, "file", args.rounds, task["sentences"])
-            if args.peer:
-                ratio = found["tfa"]["median"] / ordered["ours"]["median"]
-                print(f"ours sorted is {ratio:.2f} times as fast as tfa in file order")
-            print("\nbatches of 1:")
-            compare(workers, "one", args.rounds, task["singles"])
-        share_of_the_floor(task, ordered["ours"])
+    return workers
 
 
-def compare(workers: dict, question: str, rounds: int, sentences: int) -> dict:
-    """Lets the workers take turns; prints medians and their ratio."""
-    seconds: dict[str, list[float]] = {name: [] for name in workers}
-    last = {}
-    for _ in range(rounds):
-        for name, worker in workers.items():
-            last[name] = worker.ask(question)
-            seconds[name].append(last[name]["seconds"])
-    for name, times in seconds.items():
-        median = last[name]["median"] = statistics.median(times)
-        print(
-            f"{name:5} median {median:7.2f} s ({min(times):.2f} to {max(times):.2f}), "
-            f"{sentences / median:7.1f} sentences/s, "
-            f"{1000 * median / sentences:7.1f} ms a sentence"
-        )
-    for name in workers:
-        if "tfa" in workers and name != "tfa":
-            ratio = last["tfa"]["median"] / last[name]["median"]
-            print(f"{name} is {ratio:.2f} times as fast as tfa")
-    print()
-    return last
+def compare(args, workers: dict[str, Worker], sentences: int) -> dict[str, dict]:
+    """Lets the workers take turns; prints a table.
+
+    Returns:
+        For each runtime, the milliseconds of a sentence by batch.
+    """
+    found: dict[str, dict] = {name: {"ms": {}} for name in workers}
+    print(f"| batch | {' | '.join(workers)} | bare products |")
+    print(f"|---:|{'---:|' * (len(workers) + 1)}")
+    peaks: dict[str, int] = {}
+    for batch_size in args.batch_sizes:
+        number = min(sentences, args.ones) if batch_size == 1 else sentences
+        question = {"sentences": number, "batch_size": batch_size}
+        seconds = defaultdict(list)
+        for _ in range(args.rounds):
+            for name, worker in workers.items():
+                if batch_size > 1 and name.startswith("LiteRT"):
+                    continue  # which takes sentences in turn
+                answer = worker.ask({"what": "translate", **question})
+                seconds[name].append(answer["seconds"])
+                peaks[name] = answer.get("peak", 0)
+        medians = {name: statistics.median(times) for name, times in seconds.items()}
+        for name, median in medians.items():
+            found[name]["ms"][batch_size] = 1000 * median / number
+        floor = workers["Keras"].ask({"what": "floor", **question})["found"]
+        cells = [cell(number, medians.get(name)) for name in workers]
+        share = f"{floor / medians['SavedModel']:.0%} of SavedModel"
+        print(f"| {batch_size} | {' | '.join(cells)} | {share} |", flush=True)
+    print(f"| MB | {' | '.join(str(peaks.get(x) or '') for x in workers)} | |")
+    return found
 
 
-class Worker:
-    """A process that translates when asked to."""
+def judge(args, workers: dict[str, Worker], sentences: int, found: dict) -> None:
+    """Adds and prints the BLEU of every runtime that translates."""
+    from keras_luong.evaluation.bleu import bleu
 
-    def __init__(self, command: list[str], directory: Path):
-        self.process = subprocess.Popen(
-            [*command, str(directory)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"},
-        )
-        self.ready = self.answer()  # what its memory was
-
-    def ask(self, question: str) -> dict:
-        """Its answer."""
-        self.process.stdin.write(question + "\n")
-        self.process.stdin.flush()
-        return self.answer()
-
-    def answer(self) -> dict:
-        """What it says next."""
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError("a worker ended before it answered")
-        return json.loads(line)
-
-
-def prepare(args, directory: Path) -> dict:
-    """Writes what both workers read: task, weights, batches."""
-    if args.run_dir:
-        model, sentences = trained(args)
-    else:
-        model, sentences = random(args)
-    config = model.config
-    task = {
-        "config": dict(vars(config)),
-        "units": config.units,
-        "vocabulary": config.target_vocab_size,
-        "encoder_units": config.encoder_units,
-        "num_layers": config.num_layers,
-        "bidirectional": config.bidirectional,
-        "beam_width": args.beam_width,
-        "length_penalty": args.length_penalty,
-        "max_length": args.max_length,
-        "ends": bool(args.run_dir),
-        "sentences": len(sentences),
-        "source_tokens": sum(map(len, sentences)),
-        "embedding_dim": config.embedding_dim,
-        "singles": min(50, len(sentences)),
+    references = Path(args.references).read_text().splitlines()[:sentences]
+    question = {"what": "translate", "sentences": sentences, "batch_size": 32}
+    scores = {
+        name: bleu(worker.ask(question)["found"], references, args.tokenize)
+        for name, worker in workers.items()
+        if not name.startswith("CTranslate2")  # whose weights are random
     }
-    (directory / "task.json").write_text(json.dumps(task))
-    np.savez(directory / "weights.npz", **weights_of(model))
-    model.save_weights(directory / "model.weights.h5")
-    size = args.batch_size
-    for name, rows in (("sorted", sorted(sentences, key=len)), ("file", sentences)):
-        groups = [rows[i : i + size] for i in range(0, len(rows), size)]
-        save(directory / f"{name}.npz", groups)
-    save(directory / "one.npz", [[x] for x in sentences[: task["singles"]]])
-    del task["config"]
-    return task
+    for name, score in scores.items():
+        found[name]["bleu"] = score.score
+    print(f"| BLEU | {' | '.join(f'{x.score:.2f}' for x in scores.values())} |")
+    print(scores["Keras"].signature)
 
 
-def save(path: Path, groups: list[list]) -> None:
-    """Batches padded with 0, in order."""
-    arrays = {}
-    for i, rows in enumerate(groups):
-        array = np.zeros([len(rows), max(map(len, rows))], "int32")
-        for row, ids in zip(array, rows, strict=True):
-            row[: len(ids)] = ids
-        arrays[f"{i:06d}"] = array
-    np.savez(path, **arrays)
+def keep(args, beam_width: int, found: dict) -> None:
+    """Adds what was found to the file that speed_and_quality.py draws."""
+    with open(args.json, "a") as file:
+        for name, values in found.items():
+            about = {"run": Path(args.run).name, "runtime": name, "beam": beam_width}
+            file.write(json.dumps({**about, **values}) + "\n")
 
 
-def trained(args):
-    """A run's model, and the ids of the sentences to translate."""
-    from keras_luong import load
-    from keras_luong.files import read_lines
-    from keras_luong.text.batches import ended_rows
-
-    translator = load(args.run_dir)
-    lines = read_lines(args.sources)
-    ids = translator.source_tokenizer.encode([line for line in lines if line.strip()])
-    rows, _ = ended_rows(ids, translator.max_source_length)
-    return translator.model, rows.to_list()
+def cell(sentences: int, seconds: float | None) -> str:
+    """Sentences a second, and where few are translated, milliseconds for one."""
+    if seconds is None:
+        return ""
+    rate, each = sentences / seconds, 1000 * seconds / sentences
+    return f"{rate:.0f} ({each:.1f} ms)" if each > 1 else f"{rate:.0f}"
 
 
-def random(args):
-    """A model of random weights, and sentences of random ids."""
-    import keras_luong as kl
+def nodes_in_the_loop(version: Path) -> int:
+    """Operations in the largest loop of `serving_default`'s graph."""
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
-    B, S, T, V, E, H, L, K = map(int, args.shape.split(","))
-    args.batch_size, args.max_length, args.beam_width = B, T, K
-    config = kl.Seq2SeqConfig(
-        V, V, units=H, embedding_dim=E, num_layers=L, bidirectional=False
-    )
-    ids = np.random.default_rng(0).integers(4, V, (B, S))
-    return kl.Seq2Seq(config), ids.tolist()
-
-
-def weights_of(model) -> dict[str, np.ndarray]:
-    """The model's weights by names that the peer knows."""
-    config, cell = model.config, model.decoder.cell
-    if config.score_mode != "general" or not config.input_feeding:
-        raise ValueError("The comparison is of general scores and input feeding.")
-    layers = {f"decoder_{i}": layer for i, layer in enumerate(cell.layers)}
-    layers |= {f"forward_{i}": x for i, x in enumerate(model.encoder.forward_layers)}
-    layers |= {f"backward_{i}": x for i, x in enumerate(model.encoder.backward_layers)}
-    weights = {}
-    for name, layer in layers.items():
-        parts = ("kernel", "recurrent_kernel", "bias")
-        names = ("kernel", "recurrent", "bias")
-        for part, short in zip(parts, names, strict=True):
-            weights[f"{name}_{short}"] = getattr(layer.cell, part).numpy()
-    # In Addons the previous h̃ is a part of the input, in the same matrix.
-    weights["decoder_0_kernel"] = np.concatenate(
-        [weights["decoder_0_kernel"], cell.feeding_kernel.numpy()]
-    )
-    target = model.target_embedding.embeddings.numpy()
-    output = target.T if model.output_layer is None else model.output_layer.kernel
-    return weights | {
-        "attention_kernel": cell.attention.score.kernel.numpy(),
-        "vector_kernel": cell.attentional_vector.kernel.numpy(),
-        "source_embedding": model.source_embedding.embeddings.numpy(),
-        "target_embedding": target,
-        "output": np.asarray(output),
+    content = (version / "saved_model.pb").read_bytes()
+    library = SavedModel.FromString(content).meta_graphs[0].graph_def.library
+    functions = {function.signature.name: function for function in library.function}
+    bodies = {
+        node.attr["body"].func.name
+        for function in functions.values()
+        for node in function.node_def
+        if node.op.endswith("While")
     }
-
-
-def work(directory: Path, shortlist: str | None) -> None:
-    """Our worker: answers until standard input ends."""
-    import tensorflow as tf
-
-    import keras_luong as kl
-
-    task = json.loads((directory / "task.json").read_text())
-    model = kl.Seq2Seq(kl.Seq2SeqConfig(**task["config"]))
-    model.load_weights(directory / "model.weights.h5")
-    search = kl.BeamSearch(
-        task["beam_width"],
-        max_length=task["max_length"],
-        length_penalty=task["length_penalty"],
-        shortlist=kl.Shortlist.load(shortlist) if shortlist else None,
-        # Where nothing is to end, as with the peer's end id outside the vocabulary.
-        min_length=0 if task["ends"] else task["max_length"] + 1,
-    )
-    names = ("sorted", "file", "one")
-    batches = {
-        name: [x for _, x in sorted(np.load(directory / f"{name}.npz").items())]
-        for name in names
-    }
-
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
-    def translate(ids):
-        return search(model, ids).ids[:, 0]
-
-    translate(tf.constant([[EOS]]))
-    before = reset_peak()
-    translate(tf.constant(batches["sorted"][-1]))  # the longest sentences
-    peak = memory("VmHWM")
-    answer = {"loaded": before, "peak": peak, "batch": peak - before}
-    print(json.dumps(answer), flush=True)
-    for line in sys.stdin:
-        start = time.perf_counter()
-        found = [translate(tf.constant(x)).numpy() for x in batches[line.strip()]]
-        answer = {"seconds": time.perf_counter() - start}
-        answer["ids"] = [row.tolist() for ids in found for row in ids]
-        print(json.dumps(answer), flush=True)
-
-
-def reset_peak() -> int:
-    """Lets the peak begin anew; MB now."""
-    Path("/proc/self/clear_refs").write_text("5")
-    return memory("VmRSS")
-
-
-def memory(name: str) -> int:
-    """MB; getrusage's figure would begin with the parent's."""
-    status = Path("/proc/self/status").read_text().splitlines()
-    (line,) = [line for line in status if line.startswith(name)]
-    return int(line.split()[1]) // 1024
-
-
-def explain(args, directory: Path, last: dict) -> None:
-    """Says how many best hypotheses agree, and which are better where they do not."""
-    import tensorflow as tf
-
-    import keras_luong as kl
-
-    model = kl.load(args.run_dir).model
-    batches = np.load(directory / "sorted.npz")
-    sources = [row for _, x in sorted(batches.items()) for row in x]
-    signature = [tf.TensorSpec([None, None], tf.int32)] * 2
-
-    @tf.function(input_signature=signature)
-    def force(source, target):
-        return kl.decoding.force(model, source, target).log_probs
-
-    penalty = kl.decoding.penalties.GNMTLengthPenalty(args.length_penalty)
-    scores = {}
-    for name in ("ours", "tfa"):
-        answer = last[name]
-        targets = [ended(ids) for ids in answer["ids"]]
-        scores[name] = []
-        for i in range(0, len(targets), args.batch_size):
-            ids = tf.ragged.constant(targets[i : i + args.batch_size], tf.int32)
-            source = tf.ragged.stack(sources[i : i + args.batch_size]).to_tensor()
-            found = force(source, ids.to_tensor())
-            lengths = tf.cast(ids.row_lengths(), tf.int32)
-            scores[name] += penalty.score(found[:, 0], lengths).numpy().tolist()
-    same = np.array(same_ids(last["ours"], last["tfa"]))
-    gain = np.array(scores["ours"]) - np.array(scores["tfa"])
-    print(
-        f"best hypotheses: {same.sum()} of {len(same)} the same; of the others ours "
-        f"scores higher in {(gain[~same] > 1e-4).sum()}, lower in "
-        f"{(gain[~same] < -1e-4).sum()}; mean score {np.mean(scores['ours']):.4f} "
-        f"against {np.mean(scores['tfa']):.4f}"
-    )
-    odd = sum(bool(NEVER_GENERATED & {*ended(ids)}) for ids in last["tfa"]["ids"])
-    print(f"tfa's hold padding or the begin id in {odd} sentences\n")
-
-
-def same_ids(one: dict, other: dict) -> list[bool]:
-    """Which translations of two workers are the same."""
-    pairs = zip(map(ended, one["ids"]), map(ended, other["ids"]), strict=True)
-    return [x == y for x, y in pairs]
-
-
-def ended(ids: list[int]) -> list[int]:
-    """Up to the end token."""
-    ids = [token for token in ids if token >= 0]
-    return ids[: ids.index(EOS) + 1] if EOS in ids else [t for t in ids if t]
-
-
-def share_of_the_floor(task: dict, answer: dict) -> None:
-    """How much of the time the matrix products alone would take."""
-    import tensorflow as tf
-
-    x = tf.random.normal([2048, 2048])
-    times = []
-    for _ in range(10):
-        start = time.perf_counter()
-        tf.matmul(x, x)[0, 0].numpy()
-        times.append(time.perf_counter() - start)
-    peak = 2 * 2048**3 / min(times)
-    K, steps = task["beam_width"], sum(len(ended(ids)) for ids in answer["ids"])
-    if not task["ends"]:
-        steps = task["sentences"] * task["max_length"]
-    flops = products(task, task["source_tokens"], K * steps)
-    share = flops / peak / answer["median"]
-    print(
-        f"matrix products reach {peak / 1e9:.0f} GFLOP/s; {steps:,} steps of {K} "
-        f"beams, up to the best hypotheses' ends, would take {share:.0%} of the time"
-    )
-
-
-def products(task: dict, source_tokens: int, rows: int) -> float:
-    """Floating point operations of the encoder's and the decoder's matrix products."""
-    E, H, V, L = (
-        task[name] for name in ("embedding_dim", "units", "vocabulary", "num_layers")
-    )
-    directions, He = 1 + task["bidirectional"], task["encoder_units"]
-    encoder = sum(
-        directions * 8 * He * ((E if i == 0 else directions * He) + He)
-        for i in range(L)
-    )
-    keys = 2 * directions * He * H
-    cells = 8 * H * (E + 2 * H) + (L - 1) * 8 * H * 2 * H
-    attention = 4 * H * source_tokens / task["sentences"]
-    vector = 2 * H * (H + directions * He)
-    decoder = cells + attention + vector + 2 * H * V
-    return source_tokens * (encoder + keys) + rows * decoder
+    sizes = [
+        sum(node.op not in NOTHING for node in functions[name].node_def)
+        for name in bodies
+    ]
+    return max(sizes, default=0)
 
 
 def parse() -> argparse.Namespace:
@@ -378,17 +198,26 @@ def parse() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     flag = parser.add_argument
-    flag("--peer", help="the peer's Python; without it only ours is measured")
-    flag("--run_dir", help="a trained run: general score, input feeding")
-    flag("--sources", help="file to translate")
+    flag("run", help="a run directory")
+    flag("sources", help="a file of sentences")
     flag("--shortlist", help="of `keras-luong shortlist`, to measure with it too")
-    flag("--shape", default="32,30,30,8000,512,512,2,5", help="B,S,T,V,E,H,L,K")
-    flag("--beam_width", type=int, default=5)
-    flag("--batch_size", type=int, default=32)
-    flag("--max_length", type=int, default=60)
-    flag("--length_penalty", type=float, default=0.0)
+    flag("--ctranslate2", metavar="PYTHON", help="a Python that has CTranslate2")
+    flag(
+        "--size",
+        default="4,128,256,4,10000",
+        help=SIZE,
+    )
+    flag("--precision", default="float32", help="of all but the LiteRT files")
+    flag("--max_length_ratio", type=float, help="of the search, see BeamSearch")
+    flag("--beams", type=int, nargs="+", default=[1, 5])
+    flag("--batch_sizes", type=int, nargs="+", default=[1, 32, 128])
+    flag("--sentences", type=int, default=1000, help="of the file's beginning")
+    flag("--ones", type=int, default=200, help="of them, one at a time")
     flag("--rounds", type=int, default=5)
-    flag("--worker", help=argparse.SUPPRESS)
+    flag("--references", help="the sentences' translations, for BLEU")
+    flag("--tokenize", default="13a", help="sacrebleu's; none for tokenised text")
+    flag("--json", help="file to add the figures to, for speed_and_quality.py")
+    flag("--models", help="folder that keeps the exports; default: a temporary one")
     return parser.parse_args()
 
 

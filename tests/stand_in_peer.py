@@ -13,7 +13,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 def ours(script, *arguments):
     """What answers as a peer's script would."""
     if Path(script).name == "tfa_beam.py":
-        return [BENCHMARKS / "decode.py", "--worker", *arguments]
+        return [BENCHMARKS / "compare_search.py", "--worker", *arguments]
     shape, steps = arguments
     size = ["--shape", shape, "--steps", steps]
     return [BENCHMARKS / "train_step.py", *size, "--take_turns"]

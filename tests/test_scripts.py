@@ -36,8 +36,12 @@ PYTHON = [x for x in SCRIPTS if x.endswith(".py")]
 #: What runs in another file's tests, or is only imported by others.
 EXAMPLES = "captions custom_score dates forecast pooling sorting speech".split()
 ELSEWHERE = {
-    "benchmarks/peers/tfa_beam.py": "by decode.py",
+    "benchmarks/bare_products.py": "by decode.py",
+    "benchmarks/peers/ct2_transformer.py": "by decode.py, where CT2_PYTHON is set",
+    "benchmarks/peers/tfa_beam.py": "by compare_search.py",
     "benchmarks/peers/tfa_train.py": "by compare_train.py",
+    "benchmarks/runtimes.py": "by decode.py",
+    "benchmarks/workers.py": "by decode.py and compare_search.py",
     **{f"examples/{name}.py": "test_examples.py" for name in EXAMPLES},
     "examples/train_distilled.sh": "test_cli_distill.py",
     "export/packages.py": "test_release.py",
@@ -234,9 +238,9 @@ def test_compare_train(peer):
 
 
 @pytest.mark.slow
-def test_c7_decode_a_run(trained):
+def test_c7_compare_search_of_a_run(trained):
     said = run(
-        "benchmarks/decode.py",
+        "benchmarks/compare_search.py",
         *("--run_dir", trained / "run", "--sources", trained / "in.txt"),
         *("--batch_size", 2, "--max_length", 6, "--beam_width", 2, "--rounds", 1),
     )
@@ -244,9 +248,9 @@ def test_c7_decode_a_run(trained):
 
 
 @pytest.mark.slow
-def test_decode_a_run_with_a_peer(trained, peer):
+def test_compare_search_of_a_run_with_a_peer(trained, peer):
     said = run(
-        "benchmarks/decode.py",
+        "benchmarks/compare_search.py",
         *("--run_dir", trained / "run", "--sources", trained / "in.txt"),
         *("--batch_size", 2, "--max_length", 6, "--beam_width", 2, "--rounds", 1),
         *("--shortlist", trained / "shortlist.npz", "--peer", peer),
@@ -257,10 +261,39 @@ def test_decode_a_run_with_a_peer(trained, peer):
 
 
 @pytest.mark.slow
-def test_decode_random_weights_with_a_peer(peer):
+def test_compare_search_of_random_weights_with_a_peer(peer):
     shape = ["--shape", "2,3,4,20,6,6,1,2", "--rounds", 1]
-    said = run("benchmarks/decode.py", *shape, "--peer", peer)
+    said = run("benchmarks/compare_search.py", *shape, "--peer", peer)
     assert "ours is" in said and "matrix products reach" in said
+
+
+@pytest.mark.slow
+def test_decode(trained, tmp_path):
+    pytest.importorskip("ai_edge_litert.interpreter")
+    given = [trained / "run", trained / "in.txt", "--rounds", 1, "--beams", 2]
+    if peer := os.environ.get("CT2_PYTHON"):  # a Python that has CTranslate2
+        given += ["--ctranslate2", peer, "--size", "1,16,32,2,50"]
+    found = tmp_path / "found.json"
+    given += ["--references", trained / "in.txt", "--json", found]
+    said = run("benchmarks/decode.py", *given, "--batch_sizes", 1, 4)
+    one, four, memory = (
+        [cell.strip() for cell in line.split("|")[2:-1]]
+        for line in said.splitlines()
+        if re.match(r"\| (1|4|MB) ", line)
+    )
+    assert all(one) and [bool(x) for x in four[:4]] == [True, True, False, False]
+    assert int(memory[0]) > int(memory[2]) > 0  # Keras and LiteRT, MB
+    assert re.search(r"operations in the search's loop: 1\d\d", said)
+    assert re.search(r"\| BLEU( \| [\d.]+){4} \|\n.*\|tok:13a\|", said)
+    pytest.importorskip("matplotlib")
+    run("benchmarks/speed_and_quality.py", found, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").stat().st_size > 10_000
+
+
+def test_number_types():
+    said = run("benchmarks/number_types.py", "--sizes", "4,6", "--rows", 2)
+    *_, row = said.splitlines()
+    assert re.fullmatch(r"\| 2 × \[4, 6\] \| \d+ \| \d+ \| \d+ \|", row)
 
 
 def test_edge(tmp_path):

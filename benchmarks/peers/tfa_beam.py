@@ -1,8 +1,8 @@
-"""The peer of benchmarks/decode.py: beam search by TensorFlow Addons, same weights.
+"""The peer of compare_search.py: beam search by TensorFlow Addons, same weights.
 
 Runs in an environment of its own (tensorflow 2.15, tensorflow-addons 0.23), as a
 worker: reads its task from a directory, says in a line of JSON what memory it took, and
-answers each line of standard input, the name of a file of batches, by another.
+answers each line of standard input, a name of batches in JSON, by another.
 """
 
 import json
@@ -151,7 +151,7 @@ def main(directory):
     print(json.dumps(answer), flush=True)
     for line in sys.stdin:
         start = time.perf_counter()
-        found = [translate(tf.constant(x)).numpy() for x in batches[line.strip()]]
+        found = [translate(tf.constant(x)).numpy() for x in batches[json.loads(line)]]
         answer = {"seconds": time.perf_counter() - start}
         answer["ids"] = [row.tolist() for ids in found for row in ids]
         print(json.dumps(answer), flush=True)

@@ -1,0 +1,103 @@
+"""The runtimes that decode.py compares: each a process that loads a model and answers.
+
+A process of its own has its own memory, and what one loads cannot slow another.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from workers import memory, reset_peak
+
+
+class Keras:
+    """`Translator.translate`, of the run itself."""
+
+    def __init__(self, run: str, beam_width: int, precision: str, ratio: str):
+        import keras_luong as kl
+
+        self.translator = kl.load(run, dtype=precision).with_search(
+            beam_width=beam_width, max_length_ratio=float(ratio) if ratio else None
+        )
+
+    def translate(self, lines: list[str], batch_size: int) -> list[str]:
+        """All of them."""
+        found = self.translator.translate(lines, batch_size)
+        return [translation.text for translation in found]
+
+    def lengths(self, lines: list[str], batch_size: int) -> list[tuple[int, int]]:
+        """Tokens of every source and of its translation, end tokens included."""
+        found = self.translator.translate(lines, batch_size)
+        return [(len(t.source_tokens), len(t.tokens)) for t in found]
+
+    def floor(self, lines: list[str], batch_size: int) -> float:
+        """Seconds that the products of matrices alone would take."""
+        from bare_products import floor  # imports TensorFlow, which LiteRT need not
+
+        model, search = self.translator.model, self.translator.search
+        return floor(model, search.beam_width, self.lengths(lines, 32), batch_size)
+
+
+class SavedModel:
+    """`serving_default` of an exported version."""
+
+    def __init__(self, version: str, *_):
+        import tensorflow as tf
+        import tensorflow_text  # noqa: F401 (its operations)
+
+        self.tensor, self.loaded = tf.constant, tf.saved_model.load(version)
+        self.serve = self.loaded.signatures["serving_default"]
+
+    def translate(self, lines: list[str], batch_size: int) -> list[str]:
+        """All of them, those of a length together, as `Translator.translate` does."""
+        order = sorted(range(len(lines)), key=lambda i: len(lines[i]))
+        texts = {}
+        for i in range(0, len(lines), batch_size):
+            some = order[i : i + batch_size]
+            found = self.serve(text=self.tensor([lines[j] for j in some]))
+            texts |= dict(zip(some, found["translation"].numpy(), strict=True))
+        return [texts[i].decode() for i in range(len(lines))]
+
+
+class LiteRT:
+    """`keras-luong-edge`, which takes sentences in turn."""
+
+    def __init__(self, path: str, *_):
+        from keras_luong_edge import EdgeTranslator
+
+        self.translator = EdgeTranslator(path)
+
+    def translate(self, lines: list[str], batch_size: int) -> list[str]:
+        """All of them, whatever the batch."""
+        return [translation.text for translation in self.translator.translate(lines)]
+
+
+RUNTIMES: dict[str, Callable] = {
+    "Keras": Keras,
+    "SavedModel": SavedModel,
+    "LiteRT": LiteRT,
+}
+
+
+def work(kind: str, path: str, sources: str, beam_width: str, *search: str) -> None:
+    """Answers until standard input ends."""
+    lines = Path(sources).read_text().splitlines()
+    runtime = RUNTIMES[kind](path, int(beam_width), *search)
+    runtime.translate(lines[:1], 1)
+    loaded = reset_peak()
+    print(json.dumps({"loaded": loaded}), flush=True)
+    for question in map(json.loads, sys.stdin):
+        some, batch_size = lines[: question["sentences"]], question["batch_size"]
+        start = time.perf_counter()
+        found = getattr(runtime, question["what"])(some, batch_size)
+        seconds = time.perf_counter() - start
+        answer = {"seconds": seconds, "found": found, "peak": memory("VmHWM")}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    work(*sys.argv[1:])
