@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -88,14 +89,20 @@ def export(args, folder: Path, beam_width: int) -> dict[str, str]:
 def started(args, folder: Path, models: dict, beam_width: int) -> dict[str, Worker]:
     """A process for each runtime."""
     models = {"Keras": args.run, **models}
-    workers = {
-        name: Worker(
-            *(sys.executable, RUNTIMES, name.split(",")[0].split()[0]),
-            *(path, folder / "in.txt", beam_width, args.precision),
-            args.max_length_ratio or "",
-        )
-        for name, path in models.items()
+    if (cores := os.cpu_count() or 1) > 1:
+        models[f"LiteRT, {cores} threads"] = models["LiteRT"]
+    options = {
+        "beam_width": beam_width,
+        "precision": args.precision,
+        "max_length_ratio": args.max_length_ratio,
     }
+    workers = {}
+    for name, path in models.items():
+        threads = {"threads": cores if "threads" in name else 1}
+        kind = name.split(",")[0].split()[0]
+        given = json.dumps({**options, **threads})
+        command = sys.executable, RUNTIMES, kind, path, folder / "in.txt", given
+        workers[name] = Worker(*command)
     if args.ctranslate2:
         question = {"what": "lengths", "sentences": args.sentences, "batch_size": 32}
         lengths = folder / "lengths.json"

@@ -17,12 +17,12 @@ from workers import memory, reset_peak
 class Keras:
     """`Translator.translate`, of the run itself."""
 
-    def __init__(self, run: str, beam_width: int, precision: str, ratio: str):
+    def __init__(self, run: str, options: dict):
         import keras_luong as kl
 
-        self.translator = kl.load(run, dtype=precision).with_search(
-            beam_width=beam_width, max_length_ratio=float(ratio) if ratio else None
-        )
+        translator = kl.load(run, dtype=options["precision"])
+        search = {x: options[x] for x in ("beam_width", "max_length_ratio")}
+        self.translator = translator.with_search(**search)
 
     def translate(self, lines: list[str], batch_size: int) -> list[str]:
         """All of them."""
@@ -45,7 +45,7 @@ class Keras:
 class SavedModel:
     """`serving_default` of an exported version."""
 
-    def __init__(self, version: str, *_):
+    def __init__(self, version: str, options: dict):
         import tensorflow as tf
         import tensorflow_text  # noqa: F401 (its operations)
 
@@ -66,10 +66,10 @@ class SavedModel:
 class LiteRT:
     """`keras-luong-edge`, which takes sentences in turn."""
 
-    def __init__(self, path: str, *_):
+    def __init__(self, path: str, options: dict):
         from keras_luong_edge import EdgeTranslator
 
-        self.translator = EdgeTranslator(path)
+        self.translator = EdgeTranslator(path, num_threads=options["threads"])
 
     def translate(self, lines: list[str], batch_size: int) -> list[str]:
         """All of them, whatever the batch."""
@@ -83,10 +83,10 @@ RUNTIMES: dict[str, Callable] = {
 }
 
 
-def work(kind: str, path: str, sources: str, beam_width: str, *search: str) -> None:
+def work(kind: str, path: str, sources: str, options: str) -> None:
     """Answers until standard input ends."""
     lines = Path(sources).read_text().splitlines()
-    runtime = RUNTIMES[kind](path, int(beam_width), *search)
+    runtime = RUNTIMES[kind](path, json.loads(options))
     runtime.translate(lines[:1], 1)
     loaded = reset_peak()
     print(json.dumps({"loaded": loaded}), flush=True)

@@ -5,7 +5,7 @@
 Runs in an environment of its own (ctranslate2, numpy), as a worker: says in a line of
 JSON that it is ready, and answers each line of standard input by another. LENGTHS has
 the tokens of the source and of the translation for each sentence; every hypothesis is
-forced to have as many.
+forced to have as many. Of one thread and one for each core the faster counts.
 """
 
 import json
@@ -82,12 +82,14 @@ def main(size, lengths, compute_type, beam_width):
     rng = random.Random(0)
     with tempfile.TemporaryDirectory() as path:
         words = build(path, *map(int, size.split(",")))
-        translator = ctranslate2.Translator(
-            path, compute_type=compute_type, intra_threads=os.cpu_count()
-        )
+        translators = [
+            ctranslate2.Translator(path, compute_type=compute_type, intra_threads=count)
+            for count in {1, os.cpu_count()}
+        ]
     sources = [rng.choices(words, k=length) for length, _ in pairs]
 
-    def translate(sentences, batch_size):
+    def seconds(translator, sentences, batch_size):
+        start = time.perf_counter()
         order = sorted(range(sentences), key=pairs.__getitem__)
         for i in range(0, sentences, batch_size):
             some = order[i : i + batch_size]
@@ -98,14 +100,16 @@ def main(size, lengths, compute_type, beam_width):
                 max_decoding_length=steps,
                 min_decoding_length=steps,
             )
+        return time.perf_counter() - start
 
-    translate(min(128, len(pairs)), 32)
+    for translator in translators:
+        seconds(translator, min(128, len(pairs)), 32)
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         question = json.loads(line)
-        start = time.perf_counter()
-        translate(question["sentences"], question["batch_size"])
-        print(json.dumps({"seconds": time.perf_counter() - start}), flush=True)
+        given = question["sentences"], question["batch_size"]
+        fastest = min(seconds(translator, *given) for translator in translators)
+        print(json.dumps({"seconds": fastest}), flush=True)
 
 
 if __name__ == "__main__":
