@@ -23,6 +23,7 @@ from keras_luong import (
     WordTokenizer,
 )
 from keras_luong.cli import translate
+from keras_luong.cli.line_translator import columns
 from keras_luong.cli.main import main
 from keras_luong.cli.translators import load_translator
 from keras_luong.models import build
@@ -281,7 +282,7 @@ def test_what_is_ready_is_written_before_the_next_window_is_read(path, monkeypat
 def test_a_translation_is_one_line():
     translation = SimpleNamespace(text="A\u2028 B", score=-1.0)
     asked = options("translate", "x", "--scores")
-    assert list(translate.columns(translation, asked)) == ["A  B", "-1.0000"]
+    assert list(columns(translation, asked)) == ["A  B", "-1.0000"]
 
 
 def test_what_translations_must_contain(path, tmp_path, capfd):

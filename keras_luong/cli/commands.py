@@ -110,6 +110,30 @@ class CorpusOptions(Options):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class EngineOptions(Options):
+    """Engine.
+
+    Args:
+        engine: What does the work: local is this process; ray is a pool of workers on
+            this machine or a cluster, which can go on after it was killed.
+        address: Address of a Ray cluster; by default Ray runs on this machine.
+        workers: Number of Ray's workers; by default one for each processor.
+    """
+
+    engine: Literal["local", "ray"] = "local"
+    address: str | None = None
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        """Checks all fields, and that those of Ray are for Ray."""
+        super().__post_init__()
+        if self.engine != "ray":
+            for name in ("address", "workers"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"{name} needs --engine ray, which is missing.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainOptions(Options):
     """Run.
 
@@ -130,12 +154,16 @@ class TrainOptions(Options):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TranslateOptions(SearchOptions, RunOptions):
+class TranslateOptions(EngineOptions, SearchOptions, RunOptions):
     """Files and output.
 
     Args:
-        input: File to translate, plain or gzip; standard input by default.
+        input: File to translate, plain or gzip; standard input by default. With
+            --engine ray also a .parquet file, or a folder of them.
         output: File to write, gzip if its name ends in .gz; standard output by default.
+            Of Parquet it is Parquet, with a column "translation".
+        column: Name of the column to translate, of Parquet; by default the only one of
+            strings.
         constraints: File of what each line's translation must contain: phrases with
             tabs between them, or an empty line.
         terms: File of lines "source term TAB target term": where a line has the one,
@@ -153,6 +181,7 @@ class TranslateOptions(SearchOptions, RunOptions):
 
     input: Path | None = None
     output: Path | None = None
+    column: str | None = None
     constraints: Path | None = None
     terms: Path | None = None
     tag: str | None = None
@@ -163,6 +192,22 @@ class TranslateOptions(SearchOptions, RunOptions):
     pieces: bool = False
     batch_size: int = 32
     window: int = 1024
+
+    def __post_init__(self) -> None:
+        """Checks all fields, and what cannot be together with --engine ray."""
+        super().__post_init__()
+        if self.engine != "ray":
+            if self.column is not None:
+                raise ValueError("column needs --engine ray, which is missing.")
+            return
+        if self.input is None or self.output is None:
+            raise ValueError(
+                "engine ray needs --input and --output, files that workers can share."
+            )
+        if self.pictures is not None:
+            raise ValueError(
+                "pictures are drawn by --engine local only: leave out one of both."
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,6 @@ is up to N lines, as in Moses's lists: "number ||| translation ||| score".
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -17,40 +16,45 @@ from typing import IO, TextIO
 import numpy as np
 
 from keras_luong.checks import check_file
-from keras_luong.cli.alignments import word_links
+from keras_luong.cli import translate_ray
 from keras_luong.cli.commands import TranslateOptions
-from keras_luong.cli.constraints import Required, tell_unmet
+from keras_luong.cli.constraints import tell_unmet
+from keras_luong.cli.line_translator import LineTranslator, tell_damaged
 from keras_luong.cli.translators import load_translator
 from keras_luong.evaluation.plots import check_matplotlib, save_attention
 from keras_luong.files import (
     count_lines,
     is_utf8,
-    one_line,
     opened_to_write,
+    read_lines,
     read_raw_lines,
 )
 from keras_luong.progress import Progress
-from keras_luong.text.tags import check_tag, tagged_line
+from keras_luong.runs.parquet import is_parquet
 from keras_luong.translation.translation import Translation
 from keras_luong.translation.translator import Translator
 
 
 def run(options: TranslateOptions) -> None:
     """Translates what the command line says."""
+    inputs = [options.constraints, options.terms]
+    if options.input is None or not is_parquet(options.input):
+        inputs.append(options.input)
+    elif options.engine != "ray":
+        raise ValueError(f"Parquet needs --engine ray. Received: {options.input}")
+    check_output(options.output, *inputs)
+    if options.engine == "ray":
+        translate_ray.run(options)
+        return
     source = options.input or _standard("input").buffer
-    check_output(options.output, options.input, options.constraints, options.terms)
     translator = load_translator(options).with_search(n_best=options.n_best)
     if options.pictures is not None:
         _check_pictures(translator, options.pictures)
     elif options.pieces:
         raise ValueError("--pieces is about pictures, and needs --pictures FOLDER")
-    required = Required(options, translator)
+    translate = LineTranslator(options, translator)
     with opened_output(options.output) as out:
-        lines = read_raw_lines(source)
-        if (tag := options.tag) is not None:
-            check_tag(translator.source_tokenizer, tag)
-            lines = (tagged_line(line, tag) for line in lines)
-        _write(translator, lines, required, out, options)
+        _write(translate, read_raw_lines(source), out, options)
 
 
 def check_output(output: Path | None, *inputs: Path | None) -> None:
@@ -94,64 +98,32 @@ def _standard(name: str) -> TextIO:
 
 
 def _write(
-    translator: Translator,
+    translate: LineTranslator,
     lines: Iterator[bytes],
-    required: Required,
     out: IO[bytes],
     options: TranslateOptions,
 ) -> None:
     """Translates line after line."""
-    sizes = options.batch_size, options.window
-    lines, again = itertools.tee(lines)  # which are as far apart as the window
     constraints = None
-    if required:
-        lines, texts = itertools.tee(lines)
-        constraints = required.of(texts)
-    translations = translator.stream(
-        lines, *sizes, n_best=True, constraints=constraints
-    )
+    if options.constraints is not None:
+        constraints = read_lines(options.constraints)
     total = None
     if options.input is not None and options.input.is_file():  # no pipe
         total = count_lines(options.input)
     progress = Progress(total, "line")
-    pairs = zip(translations, again, strict=True)
     damaged = 0
-    for number, (hypotheses, line) in enumerate(pairs):
-        damaged += not is_utf8(line)
-        tell_unmet(hypotheses[0], number + 1)
-        for hypothesis in hypotheses:
-            fields = list(columns(hypothesis, options))
-            if options.alignments:
-                tags = int(options.tag is not None)
-                links = word_links(translator, hypothesis, line, tags=tags)
-                fields.append(links)
-            if options.n_best > 1:
-                fields = [str(number), *fields]
-            out.write(" ||| ".join(fields).encode() + b"\n")
-        if options.pictures is not None and np.any(hypotheses[0].alignment):
-            _draw(hypotheses[0], number + 1, options.pictures, options.pieces)
-        if (number + 1) % options.window == 0:
+    for number, done in enumerate(translate(lines, constraints), 1):
+        damaged += not is_utf8(done.line)
+        tell_unmet(done.hypotheses[0], number)
+        out.writelines(line + b"\n" for line in done.output)
+        if options.pictures is not None and np.any(done.hypotheses[0].alignment):
+            _draw(done.hypotheses[0], number, options.pictures, options.pieces)
+        if number % options.window == 0:
             out.flush()  # somebody may wait for what is ready
         progress.add()
     out.flush()
     progress.close()
     tell_damaged(damaged)
-
-
-def tell_damaged(lines: int) -> None:
-    """Says, to people, how many lines could not be read as they are."""
-    if lines:
-        print(
-            f"note: lines that are not UTF-8: {lines:,}, read with U+FFFD",
-            file=sys.stderr,
-        )
-
-
-def columns(t: Translation, options: TranslateOptions) -> Iterator[str]:
-    """What is written of a translation; never a line end."""
-    yield one_line(t.text)
-    if options.scores or options.n_best > 1:
-        yield f"{t.score:.4f}"
 
 
 def _check_pictures(translator: Translator, folder: Path) -> None:

@@ -130,7 +130,7 @@ def _check_term(term: str) -> None:
 
 
 def constraint_lines(path: str | Path) -> Iterable[list[str]]:
-    r"""Yields the phrases of each line of a file, which are separated by tabs.
+    r"""Returns the phrases of each line of a file, which are separated by tabs.
 
     Args:
         path: A text file in UTF-8, plain or gzip. An empty line has no phrases.
@@ -145,5 +145,13 @@ def constraint_lines(path: str | Path) -> Iterable[list[str]]:
         >>> list(constraint_lines("phrases.tsv"))
         [['Hund', 'rote Jacke'], []]
     """
-    for line in read_lines(path):
-        yield [phrase for phrase in line.split("\t") if phrase.strip()]
+    return map(phrases_of, read_lines(path))
+
+
+def phrases_of(line: str) -> list[str]:
+    """Returns the phrases of a line, which are separated by tabs.
+
+    Args:
+        line: A line of a file of constraints.
+    """
+    return [phrase for phrase in line.split("\t") if phrase.strip()]

@@ -65,7 +65,7 @@ def in_batches(
     """
     cut: Counter[str] = Counter()
     found = _in_batches(work, sides, batch_size, progress, cut)
-    _warn(work, cut, len(found))
+    warn_of_cut(work.limits, cut, len(found))
     return found
 
 
@@ -98,7 +98,7 @@ def in_windows(
         found = _in_batches(work, some, batch_size, False, cut)
         count += len(found)
         yield from found
-    _warn(work, cut, count)
+    warn_of_cut(work.limits, cut, count)
 
 
 def _in_batches(
@@ -127,8 +127,17 @@ def _in_batches(
     return [found[i] for i in range(count)]
 
 
-def _warn(work: Work, cut: Counter[str], count: int) -> None:
-    """Warns if texts were cut, naming their limit, or phrases found no room."""
+def warn_of_cut(
+    limits: Mapping[str, tuple[str, int]], cut: Counter[str], count: int
+) -> None:
+    """Warns if texts were cut, naming their limit, or phrases found no room.
+
+    Args:
+        limits: As of `Work`.
+        cut: Side → how many texts were cut; of "constraints", how many translations
+            lack a phrase.
+        count: The number of texts.
+    """
     if unmet := cut.pop("constraints", 0):
         warnings.warn(
             f"{unmet:,} of {count:,} translations lack a phrase of their constraints, "
@@ -137,7 +146,7 @@ def _warn(work: Work, cut: Counter[str], count: int) -> None:
             stacklevel=4,
         )
     for side, number in cut.items():
-        name, limit = work.limits[side]
+        name, limit = limits[side]
         warnings.warn(
             f"{number:,} of {count:,} {side} have more than {name}={limit} tokens: "
             "only their beginnings were read.",

@@ -1,0 +1,232 @@
+"""`keras-luong translate --engine ray`: the same lines, translated by many workers."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import shutil
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+import keras_luong
+from keras_luong.cli.commands import TranslateOptions
+from keras_luong.cli.constraints import check_as_many, tell_missing
+from keras_luong.cli.line_translator import LineTranslator, tell_damaged
+from keras_luong.cli.translators import load_translator
+from keras_luong.files import (
+    opened_to_write,
+    read_lines,
+    read_raw_lines,
+    saved_beside,
+)
+from keras_luong.runs.parquet import ParquetTexts, is_parquet
+from keras_luong.runs.ray_engine import Pool, check_ray, work_on
+from keras_luong.runs.shards import (
+    Shards,
+    Survey,
+    file_digest,
+    run_digest,
+    shard_size,
+    survey,
+)
+from keras_luong.translation.batching import warn_of_cut
+
+_ELSEWHERE = (  # these are told by what they name, or have no part in the output
+    "run_dir ensemble shortlist terms constraints input output column pictures pieces "
+    "engine address workers"
+).split()
+
+
+def run(options: TranslateOptions) -> None:
+    """Translates what the command line says, in shards beside the output.
+
+    Args:
+        options: The options, with an input and an output.
+
+    Raises:
+        ImportError: Ray is missing.
+        OSError, ValueError: What `keras-luong translate` refuses; or the parts beside
+            the output are of other work.
+        RuntimeError: A worker failed.
+    """
+    check_ray()
+    texts = _texts(options)
+    translator = load_translator(options).with_search(n_best=options.n_best)
+    LineTranslator(options, translator)  # refuses before any work what cannot be
+    limits = {"texts": ("max_source_length", translator.max_source_length)}
+    found, plan = _plan(options, texts)
+    output = _path(options.output)
+    folder = output.with_name(f"{output.name}.parts")
+    shards = Shards(folder, found.lines, shard_size(found.lines, options.window))
+    with shards.begun(plan) as todo:
+        shards.cut(todo, **_sides(options, texts))
+        make = functools.partial(_Work, _of_workers(options))
+        work_on(shards, todo, make, Pool(options.address, options.workers))
+        texts.write(shards, output)
+        _tell(shards, found, limits)
+        shards.remove()
+
+
+def _path(path: Path | None) -> Path:
+    assert path is not None  # which `TranslateOptions` has seen to
+    return path
+
+
+class _Lines:
+    """A file of text, and its translation."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def lines(self) -> Iterator[bytes]:
+        return read_raw_lines(self.path)
+
+    def write(self, shards: Shards, output: Path) -> None:
+        with saved_beside(output) as beside, opened_to_write(beside) as file:
+            for number in shards.numbers:
+                with open(shards.path(number, "out"), "rb") as part:
+                    shutil.copyfileobj(part, file)
+
+
+class _Rows:
+    """Texts in Parquet, and the same with a translation of each."""
+
+    def __init__(self, options: TranslateOptions):
+        self.rows = ParquetTexts(_path(options.input), options.column)
+        self.types = {"translation": "string"}
+        if options.scores:
+            self.types["score"] = "float64"
+        if options.alignments:
+            self.types["alignment"] = "string"
+        self.rows.check_new_columns([*self.types])
+
+    def lines(self) -> Iterator[bytes]:
+        return self.rows.lines()
+
+    def write(self, shards: Shards, output: Path) -> None:
+        self.rows.write(output, map(self._values, shards.results()), self.types)
+
+    def _values(self, line: bytes) -> tuple[Any, ...]:
+        fields = line.decode().rsplit(" ||| ", len(self.types) - 1)
+        read: dict[str, Any] = {"string": str, "float64": float}
+        kinds = self.types.values()
+        return tuple(
+            read[kind](field) for kind, field in zip(kinds, fields, strict=True)
+        )
+
+
+def _texts(options: TranslateOptions) -> _Lines | _Rows:
+    """The input, and its kind, which is the output's."""
+    source, output = _path(options.input), _path(options.output)
+    if not is_parquet(source):
+        if output.suffix == ".parquet":
+            raise ValueError(
+                f"--output must be text, as {source} is. Received: {output}"
+            )
+        return _Lines(source)
+    if options.n_best > 1:
+        raise ValueError("--n_best is for text: a row of Parquet has one translation")
+    if source.is_dir():
+        if output.exists():
+            raise FileExistsError(f"--output must be new for a folder: {output} exists")
+        if output.resolve().is_relative_to(source.resolve()):
+            raise ValueError(f"--output must not be within the input, {source}")
+    elif output.suffix != ".parquet":
+        raise ValueError(
+            f"--output must be Parquet, as {source} is, with a name that ends in "
+            f".parquet. Received: {output}"
+        )
+    return _Rows(options)
+
+
+def _plan(
+    options: TranslateOptions, texts: _Lines | _Rows
+) -> tuple[Survey, dict[str, Any]]:
+    """What the input is, and all that the output depends on."""
+    found = survey(texts.lines())
+    plan: dict[str, Any] = {
+        "input": found._asdict(),
+        "column": options.column,
+        "run": [run_digest(x) for x in (options.run_dir, *options.ensemble)],
+        "versions": {
+            "keras_luong": keras_luong.__version__,
+            "tensorflow": tf.__version__,
+        },
+    }
+    if options.constraints is not None:
+        required = survey(read_raw_lines(options.constraints))
+        check_as_many(options, found.lines, required.lines)
+        plan["constraints"] = required._asdict()
+    for name in ("terms", "shortlist"):
+        if (path := getattr(options, name)) is not None:
+            plan[name] = file_digest(path)
+    settings = dataclasses.asdict(options)
+    plan |= {name: x for name, x in settings.items() if name not in _ELSEWHERE}
+    return found, plan
+
+
+def _sides(
+    options: TranslateOptions, texts: _Lines | _Rows
+) -> dict[str, Iterator[bytes]]:
+    """The files that each shard begins with."""
+    sides = {"in": texts.lines()}
+    if options.constraints is not None:
+        lines = read_lines(options.constraints)  # names a line that is not UTF-8
+        sides["with"] = (line.encode() for line in lines)
+    return sides
+
+
+def _of_workers(options: TranslateOptions) -> TranslateOptions:
+    """The options as workers have them, which run in other folders."""
+    paths: dict[str, Any] = {
+        name: path.resolve()
+        for name in ("run_dir", "terms", "shortlist")
+        if (path := getattr(options, name)) is not None
+    }
+    others = tuple(path.resolve() for path in options.ensemble)
+    # The constraints' lines come with the shard's.
+    return dataclasses.replace(options, ensemble=others, constraints=None, **paths)
+
+
+class _Work:
+    """What a worker does: see `keras_luong.runs.ray_engine.Work`."""
+
+    def __init__(self, options: TranslateOptions):
+        translator = load_translator(options).with_search(n_best=options.n_best)
+        self.translate = LineTranslator(options, translator)
+
+    def __call__(
+        self, shards: Shards, number: int, told: dict[str, Any]
+    ) -> Iterator[bytes]:
+        first = number * shards.size
+        required = None
+        if shards.path(number, "with").exists():
+            required = (line.decode() for line in shards.read(number, "with"))
+        lines = self.translate(shards.read(number, "in"), required, first)
+        told.update(lines=0, truncated=0, unmet=[])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # as the driver tells it
+            for place, done in enumerate(lines, first + 1):
+                best = done.hypotheses[0]
+                told["truncated"] += best.truncated
+                if best.unmet:
+                    told["unmet"].append([place, *best.unmet])
+                yield from done.output
+
+
+def _tell(shards: Shards, found: Survey, limits: dict[str, tuple[str, int]]) -> None:
+    """Says, to people, what the local engine says."""
+    cut: Counter[str] = Counter()
+    for told in shards.told():
+        for number, *phrases in told["unmet"]:
+            tell_missing(phrases, number)
+        cut["constraints"] += len(told["unmet"])
+        if told["truncated"]:
+            cut["texts"] += told["truncated"]
+    warn_of_cut(limits, cut, found.lines)
+    tell_damaged(found.damaged)

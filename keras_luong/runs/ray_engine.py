@@ -1,0 +1,209 @@
+"""Shards on Ray: a pool of workers on this machine, or on those of a cluster.
+
+Ray Data hands the numbers of the shards to workers, each of which loads what it needs
+once, reads its shards from a folder that all can see, and writes what it makes of them
+there. A worker that dies is started again and gets its shard again, which Ray does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from keras_luong.progress import Progress
+from keras_luong.runs.shards import Shards
+
+#: What a worker is: it yields the lines that it makes of a shard's, and fills in what
+#: is to be told of them.
+Work = Callable[[Shards, int, dict[str, Any]], Iterator[bytes]]
+
+_STORE = 100 * 2**20  # bytes: only numbers of shards go through Ray's store
+
+
+@dataclasses.dataclass(frozen=True)
+class Pool:
+    """Where the workers are, and how many.
+
+    Args:
+        address: Address of a Ray cluster, as `ray.init` takes it; None for this
+            machine.
+        workers: Number of workers; by default one for each processor.
+
+    Example:
+        >>> from keras_luong.runs.ray_engine import Pool
+        >>> Pool(workers=2)
+        Pool(address=None, workers=2)
+    """
+
+    address: str | None = None
+    workers: int | None = None
+
+
+def check_ray() -> None:
+    """Raises ImportError that says what to install if Ray Data is missing.
+
+    Raises:
+        ImportError: If it is missing.
+    """
+    _before_ray()
+    try:
+        import ray.data  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "--engine ray needs Ray Data, which is not installed. Install the extra "
+            "that has it: pip install 'keras_luong[ray]'"
+        ) from error
+
+
+def work_on(
+    shards: Shards, todo: Iterable[int], make: Callable[[], Work], pool: Pool
+) -> None:
+    """Works on shards until all are done.
+
+    Args:
+        shards: The shards, cut, in a folder that all workers can see.
+        todo: The numbers of those that are not done.
+        make: Makes a worker; it is called once in each process.
+        pool: Where the workers are.
+
+    Raises:
+        RuntimeError: If a worker fails; the message is the worker's. What is done stays
+            done.
+    """
+    todo = list(todo)
+    progress = Progress(shards.lines, "line")
+    progress.add(shards.lines - sum(map(shards.length, todo)))
+    if todo:
+        for number in _finished(shards, todo, make, pool):
+            progress.add(shards.length(number))
+    progress.close()
+
+
+def _finished(
+    shards: Shards, todo: list[int], make: Callable[[], Work], pool: Pool
+) -> Iterator[int]:
+    """Yields the numbers of shards as they are done."""
+    check_ray()
+    import ray
+
+    ours = not ray.is_initialized()
+    if ours:
+        _start(pool)
+    try:
+        workers = pool.workers or int(ray.cluster_resources().get("CPU", 1))
+        for row in _mapped(shards, todo, make, min(workers, len(todo))):
+            if row["error"]:
+                raise RuntimeError(f"A worker failed. {row['error']}")
+            yield int(row["shard"])
+    finally:
+        if ours:
+            ray.shutdown()
+
+
+def _start(pool: Pool) -> None:
+    """Starts Ray on this machine, or joins a cluster."""
+    import ray
+
+    here: dict[str, Any] = {}
+    if pool.address is None:
+        here = {"num_cpus": pool.workers or _processors(), "include_dashboard": False}
+        here["object_store_memory"] = _STORE
+    ray.init(
+        address=pool.address or "local",
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        runtime_env={"env_vars": _environment()},
+        **here,
+    )
+
+
+def _processors() -> int:
+    """How many this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _environment() -> dict[str, str]:
+    """Of a worker: one thread, as there is a worker for each processor; our code."""
+    source = Path(__file__).parents[2]
+    paths = [str(source), *filter(None, [os.environ.get("PYTHONPATH")])]
+    threads = ["TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"]
+    return {
+        **dict.fromkeys(threads, "1"),
+        "PYTHONPATH": os.pathsep.join(paths),
+        "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "3"),
+    }
+
+
+def _before_ray() -> None:
+    """Says what Ray reads while it is imported."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_DATA_LOG_LEVEL", "ERROR")
+
+
+def _mapped(
+    shards: Shards, todo: list[int], make: Callable[[], Work], workers: int
+) -> Iterator[dict[str, Any]]:
+    """Yields a row for each shard, as soon as its worker is through with it."""
+    import ray.data
+
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    # A block of one row each: a block that a dead worker had is worked on anew.
+    rows = ray.data.from_items(
+        [{"shard": number} for number in todo], override_num_blocks=len(todo)
+    )
+    absolute = Shards(shards.folder.resolve(), shards.lines, shards.size)
+    results = rows.map_batches(
+        _Worker,
+        fn_constructor_args=(make, absolute),
+        batch_size=1,
+        # No queue at a worker while another one has nothing to do.
+        compute=ray.data.ActorPoolStrategy(
+            size=workers, max_tasks_in_flight_per_actor=1
+        ),
+        num_cpus=1,
+    )
+    for batch in results.iter_batches(batch_size=None, prefetch_batches=0):
+        for number, error in zip(batch["shard"], batch["error"], strict=True):
+            yield {"shard": number, "error": error}
+
+
+class _Worker:
+    """One process of the pool."""
+
+    def __init__(self, make: Callable[[], Work], shards: Shards):
+        self.make, self.shards = make, shards
+        self.work: Work | None = None
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Works on the shards of a batch; an error is told, and not tried again."""
+        errors = [self._error(int(number)) for number in batch["shard"]]
+        return {"shard": batch["shard"], "error": errors}
+
+    def _error(self, number: int) -> str:
+        try:
+            self._do(number)
+        except Exception as error:  # noqa: BLE001 (whatever it is, people must read it)
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+    def _do(self, number: int) -> None:
+        if not self.shards.folder.is_dir():
+            raise FileNotFoundError(
+                f"There is no {self.shards.folder} where the worker is: all machines "
+                "must see the same files under the same names"
+            )
+        if self.shards.is_done(number):  # by a worker that died while it said so
+            return
+        self.shards.begin(number)
+        if self.work is None:
+            self.work = self.make()
+        told: dict[str, Any] = {}
+        self.shards.finish(number, self.work(self.shards, number, told), told)

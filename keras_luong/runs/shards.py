@@ -1,0 +1,306 @@
+"""Work on a file in parts that outlive a killed process.
+
+A text is cut into shards of so many lines, in a folder beside the output:
+
+```
+plan.json      what the work is: another one is refused
+000012.in      the lines of shard 12, until it is done
+000012.with    what goes with each of its lines, if anything does
+000012.out     what was made of them
+000012.json    what is to be told of it; it is there when the shard is done
+000012.tries   a byte for each time that a worker began with it
+```
+
+Each file is written beside and then renamed, so that what is there is complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import filelock
+
+from keras_luong.files import (
+    TEMPORARY,
+    is_utf8,
+    remove,
+    saved_beside,
+    write_json,
+)
+from keras_luong.runs.directory import RunDirectory, read_json
+from keras_luong.text.corpus import new_digest
+
+MOST = 20_000  # shards: more files in a folder are slow to list
+TRIES = 5  # of a worker that dies of a shard
+_BLOCK = 1 << 20
+
+
+class Survey(NamedTuple):
+    """What tells a text from any other.
+
+    Attributes:
+        lines: The number of its lines.
+        digest: Hexadecimal digits that are others for another text.
+        damaged: The number of lines that are not UTF-8.
+    """
+
+    lines: int
+    digest: str
+    damaged: int
+
+
+def survey(lines: Iterable[bytes]) -> Survey:
+    """Reads a text once.
+
+    Args:
+        lines: What `read_raw_lines` yields.
+
+    Example:
+        >>> from keras_luong.runs.shards import survey
+        >>> survey([b"a dog", b"a cat"]).lines
+        2
+    """
+    number, damaged, digest = 0, 0, new_digest()
+    for line in lines:
+        number += 1
+        damaged += not is_utf8(line)
+        digest.update(line + b"\n")
+    return Survey(number, digest.hexdigest(), damaged)
+
+
+def shard_size(lines: int, window: int) -> int:
+    """Returns the number of lines of a shard.
+
+    It is a multiple of the window that is sorted by length, so that each batch is of
+    the same lines as if the text were translated as a whole. A shard is one window,
+    or more of a text that would have too many shards.
+
+    Args:
+        lines: The number of lines of the text.
+        window: The number of lines that are sorted by length.
+
+    Example:
+        >>> from keras_luong.runs.shards import shard_size
+        >>> shard_size(100_000, 1024), shard_size(1_000_000_000, 1024)
+        (1024, 50176)
+    """
+    windows = -(-lines // window)
+    return window * max(1, -(-windows // MOST))
+
+
+def run_digest(run_dir: str | Path) -> str:
+    """Returns what tells a run's translations from those of any other.
+
+    Args:
+        run_dir: A run directory; its record, tokenizers and best weights count.
+
+    Example:
+        >>> from keras_luong.runs.shards import run_digest
+        >>> run_digest("runs/mine") == run_digest("runs/mine")
+        True
+    """
+    run = RunDirectory(run_dir)
+    files = [run.record, *sorted(run.tokenizer.iterdir()), run.best_weights]
+    return hashlib.blake2b(
+        "".join(f"{path.name} {file_digest(path)}\n" for path in files).encode(),
+        digest_size=16,
+    ).hexdigest()
+
+
+def file_digest(path: str | Path) -> str:
+    """Returns the digest of a file's bytes.
+
+    Args:
+        path: The file.
+    """
+    digest = new_digest()
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+class Shards:
+    """The shards of a text, in a folder.
+
+    Args:
+        folder: The folder, which need not exist yet.
+        lines: The number of lines of the text.
+        size: The number of lines of a shard, but of the last one.
+
+    Example:
+        >>> from keras_luong.runs.shards import Shards
+        >>> shards = Shards("out.de.parts", lines=5, size=2)
+        >>> shards.numbers, shards.length(0), shards.length(2)
+        (range(0, 3), 2, 1)
+    """
+
+    def __init__(self, folder: str | Path, lines: int, size: int):
+        self.folder, self.lines, self.size = Path(folder), lines, size
+
+    @property
+    def numbers(self) -> range:
+        """The number of each shard, in order."""
+        return range(-(-self.lines // self.size))
+
+    def length(self, number: int) -> int:
+        """Returns the number of lines of a shard."""
+        return min(self.size, self.lines - number * self.size)
+
+    def path(self, number: int, suffix: str) -> Path:
+        """Returns the name of a shard's file."""
+        return self.folder / f"{number:06d}.{suffix}"
+
+    def is_done(self, number: int) -> bool:
+        """Tells whether a shard is done."""
+        return self.path(number, "json").exists()
+
+    @contextlib.contextmanager
+    def begun(self, plan: Mapping[str, Any]) -> Iterator[list[int]]:
+        """Makes the folder, or goes on in it, and keeps other processes out.
+
+        Args:
+            plan: All that the output depends on, as JSON can hold it.
+
+        Yields:
+            The numbers of the shards that are not done.
+
+        Raises:
+            OSError: If another process works in the folder.
+            ValueError: If the folder was begun with another plan; it names what
+                differs, and what to do.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with _locked(self.folder):
+            _check_plan(self.folder, json.loads(json.dumps(plan)))
+            for leftover in self.folder.glob(TEMPORARY):
+                remove(leftover)
+            done = {path.name for path in self.folder.glob("*.json")}
+            todo = [x for x in self.numbers if self.path(x, "json").name not in done]
+            for number in todo:
+                self.path(number, "tries").unlink(missing_ok=True)
+            yield todo
+
+    def cut(self, todo: Iterable[int], **sides: Iterable[bytes]) -> None:
+        """Writes the lines of the shards that are not done, where they are missing.
+
+        Args:
+            todo: The numbers of those shards.
+            **sides: Suffix → as many lines as the text has.
+        """
+        wanted = {x for x in todo if not self._is_cut(x, sides)}
+        if not wanted:
+            return
+        rest = {suffix: iter(lines) for suffix, lines in sides.items()}
+        for number in range(max(wanted) + 1):
+            for suffix, lines in rest.items():
+                some = itertools.islice(lines, self.length(number))
+                if number in wanted:
+                    _write(self.path(number, suffix), some)
+                else:
+                    for _ in some:
+                        pass
+
+    def _is_cut(self, number: int, suffixes: Iterable[str]) -> bool:
+        return all(self.path(number, suffix).exists() for suffix in suffixes)
+
+    def begin(self, number: int) -> None:
+        """Notes that a worker begins with a shard.
+
+        Args:
+            number: The shard.
+
+        Raises:
+            OSError: If workers have died of it too often.
+        """
+        with open(self.path(number, "tries"), "ab") as file:
+            file.write(b"1")
+            if file.tell() > TRIES:
+                first = number * self.size + 1
+                raise OSError(
+                    f"{TRIES} workers have died of the lines from {first:,} on, in "
+                    f"{self.path(number, 'in')}: it may be memory, of which each "
+                    "needs about 1 GB"
+                )
+
+    def read(self, number: int, suffix: str) -> Iterator[bytes]:
+        """Yields the lines of a shard's file, whatever bytes they are.
+
+        Args:
+            number: The shard.
+            suffix: Which of its files.
+        """
+        with open(self.path(number, suffix), "rb") as file:
+            for line in file:
+                yield line[:-1]
+
+    def finish(
+        self, number: int, lines: Iterable[bytes], told: Mapping[str, Any]
+    ) -> None:
+        """Writes what was made of a shard, which is then done.
+
+        Args:
+            number: The shard.
+            lines: What was made, any number of lines. `told` may still change until
+                the last one is taken.
+            told: What is to be told, as JSON can hold it.
+        """
+        _write(self.path(number, "out"), lines)
+        write_json(self.path(number, "json"), told)
+        for suffix in ("in", "with", "tries"):
+            self.path(number, suffix).unlink(missing_ok=True)
+
+    def told(self) -> Iterator[dict[str, Any]]:
+        """Yields what is to be told of each shard, in order."""
+        for number in self.numbers:
+            yield read_json(self.path(number, "json"))
+
+    def results(self) -> Iterator[bytes]:
+        """Yields the lines that were made of all shards, in order."""
+        for number in self.numbers:
+            yield from self.read(number, "out")
+
+    def remove(self) -> None:
+        """Removes the folder."""
+        remove(self.folder)
+
+
+def _write(path: Path, lines: Iterable[bytes]) -> None:
+    with saved_beside(path) as beside, beside.open("wb") as file:
+        file.writelines(line + b"\n" for line in lines)
+        file.flush()
+        os.fsync(file.fileno())  # a shard that is done stays so if the power fails
+
+
+def _check_plan(folder: Path, plan: dict[str, Any]) -> None:
+    path = folder / "plan.json"
+    if not path.exists():
+        write_json(path, plan)
+        return
+    before = read_json(path)
+    names = sorted({*before, *plan})
+    if differing := [x for x in names if before.get(x) != plan.get(x)]:
+        raise ValueError(
+            f"{folder} holds the parts of other work, which differs in "
+            f"{', '.join(differing)}. Repeat the former command to go on with it, or "
+            f"begin anew: rm -r {shlex.quote(str(folder))}"
+        )
+
+
+def _locked(folder: Path) -> contextlib.AbstractContextManager[object]:
+    """Takes the lock, which the operating system frees when the process ends."""
+    try:
+        return filelock.FileLock(folder / ".lock").acquire(blocking=False)
+    except filelock.Timeout:
+        raise OSError(
+            f"Another process works in {folder}: wait for its end, or give another "
+            "output"
+        ) from None
