@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from keras_luong.cli.commands import BacktranslateOptions
+from keras_luong.cli.engines import engine, of_workers
 from keras_luong.cli.translators import load_translator
 from keras_luong.decoding.sampling import RandomSampling
 from keras_luong.runs.backtranslation import check_reverse, write_backtranslated
@@ -20,17 +23,20 @@ def run(options: BacktranslateOptions) -> None:
     corpus = _corpus(options)
     check_reverse(options.run_dir, corpus)
     _check_language(options, corpus)
-    written = write_backtranslated(
-        corpus,
-        _translator(options),
-        options.mono,
-        options.out,
-        tag=options.tag,
-        limit=options.limit,
-        repeat_real=options.repeat_real,
-        monolingual_tag=read_record(options.run_dir)["settings"].get("tag"),
-        progress=True,
-    )
+    load = partial(_translator, of_workers(options))
+    runs = [options.run_dir, *options.ensemble]
+    with engine(options, load(), load, runs, options.out) as reverse:
+        written = write_backtranslated(
+            corpus,
+            reverse,
+            options.mono,
+            options.out,
+            tag=options.tag,
+            limit=options.limit,
+            repeat_real=options.repeat_real,
+            monolingual_tag=read_record(options.run_dir)["settings"].get("tag"),
+            progress=True,
+        )
     if written.untranslated:
         print(f"{written.untranslated:,} lines have no translation, and are left out")
     print(

@@ -425,7 +425,7 @@ class ShortlistOptions(CorpusOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DistillOptions(CorpusOptions):
+class DistillOptions(EngineOptions, CorpusOptions):
     """Runs and distillation.
 
     Args:
@@ -443,7 +443,7 @@ class DistillOptions(CorpusOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BacktranslateOptions(SearchOptions, RunOptions):
+class BacktranslateOptions(EngineOptions, SearchOptions, RunOptions):
     """Back-translation.
 
     Args:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from keras_luong.cli.commands import DistillOptions
+from keras_luong.cli.engines import engine, of_workers
 from keras_luong.cli.translators import corpus_of
 from keras_luong.runs.distillation import write_distilled
 from keras_luong.runs.ensemble import load_ensemble
@@ -13,7 +16,9 @@ def run(options: DistillOptions) -> None:
     if options.out.exists():
         raise FileExistsError(f"--out must be new. Received: {options.out}")
     corpus = corpus_of(options, options.run_dirs[0])
-    teacher = load_ensemble(options.run_dirs, options.precision)
+    load = partial(load_ensemble, of_workers(options).run_dirs, options.precision)
     print(f"{len(options.run_dirs)} model(s) translate {corpus.name}", flush=True)
-    write_distilled(corpus, teacher, options.out, progress=True)
+    runs, out = options.run_dirs, options.out
+    with engine(options, load(), load, runs, out) as teacher:
+        write_distilled(corpus, teacher, out, progress=True)
     print(f"{options.out}: every sentence with its reference and their translation")

@@ -11,11 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
-
-import keras_luong
 from keras_luong.cli.commands import TranslateOptions
 from keras_luong.cli.constraints import check_as_many, tell_missing
+from keras_luong.cli.engines import of_workers, parts_of, plan_of, pool_of
 from keras_luong.cli.line_translator import LineTranslator, tell_damaged
 from keras_luong.cli.translators import load_translator
 from keras_luong.files import (
@@ -25,21 +23,14 @@ from keras_luong.files import (
     saved_beside,
 )
 from keras_luong.runs.parquet import ParquetTexts, is_parquet
-from keras_luong.runs.ray_engine import Pool, check_ray, work_on
+from keras_luong.runs.ray_engine import check_ray, work_on
 from keras_luong.runs.shards import (
     Shards,
     Survey,
-    file_digest,
-    run_digest,
     shard_size,
     survey,
 )
 from keras_luong.translation.batching import warn_of_cut
-
-_ELSEWHERE = (  # these are told by what they name, or have no part in the output
-    "run_dir ensemble shortlist terms constraints input output column pictures pieces "
-    "engine address workers"
-).split()
 
 
 def run(options: TranslateOptions) -> None:
@@ -61,12 +52,14 @@ def run(options: TranslateOptions) -> None:
     limits = {"texts": ("max_source_length", translator.max_source_length)}
     found, plan = _plan(options, texts)
     output = _path(options.output)
-    folder = output.with_name(f"{output.name}.parts")
-    shards = Shards(folder, found.lines, shard_size(found.lines, options.window))
+    shards = Shards(
+        parts_of(output), found.lines, shard_size(found.lines, options.window)
+    )
     with shards.begun(plan) as todo:
         shards.cut(todo, **_sides(options, texts))
-        make = functools.partial(_Work, _of_workers(options))
-        work_on(shards, todo, make, Pool(options.address, options.workers))
+        # The lines of constraints come with the shard's.
+        theirs = dataclasses.replace(of_workers(options), constraints=None)
+        work_on(shards, todo, functools.partial(_Work, theirs), pool_of(options))
         texts.write(shards, output)
         _tell(shards, found, limits)
         shards.remove()
@@ -149,24 +142,12 @@ def _plan(
 ) -> tuple[Survey, dict[str, Any]]:
     """What the input is, and all that the output depends on."""
     found = survey(texts.lines())
-    plan: dict[str, Any] = {
-        "input": found._asdict(),
-        "column": options.column,
-        "run": [run_digest(x) for x in (options.run_dir, *options.ensemble)],
-        "versions": {
-            "keras_luong": keras_luong.__version__,
-            "tensorflow": tf.__version__,
-        },
-    }
+    plan = plan_of(options, [options.run_dir, *options.ensemble])
+    plan["input"] = found._asdict()
     if options.constraints is not None:
         required = survey(read_raw_lines(options.constraints))
         check_as_many(options, found.lines, required.lines)
         plan["constraints"] = required._asdict()
-    for name in ("terms", "shortlist"):
-        if (path := getattr(options, name)) is not None:
-            plan[name] = file_digest(path)
-    settings = dataclasses.asdict(options)
-    plan |= {name: x for name, x in settings.items() if name not in _ELSEWHERE}
     return found, plan
 
 
@@ -179,18 +160,6 @@ def _sides(
         lines = read_lines(options.constraints)  # names a line that is not UTF-8
         sides["with"] = (line.encode() for line in lines)
     return sides
-
-
-def _of_workers(options: TranslateOptions) -> TranslateOptions:
-    """The options as workers have them, which run in other folders."""
-    paths: dict[str, Any] = {
-        name: path.resolve()
-        for name in ("run_dir", "terms", "shortlist")
-        if (path := getattr(options, name)) is not None
-    }
-    others = tuple(path.resolve() for path in options.ensemble)
-    # The constraints' lines come with the shard's.
-    return dataclasses.replace(options, ensemble=others, constraints=None, **paths)
 
 
 class _Work:

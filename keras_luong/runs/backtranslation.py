@@ -22,6 +22,7 @@ from keras_luong.progress import Progress
 from keras_luong.runs.monolingual import read_monolingual
 from keras_luong.runs.record import read_record
 from keras_luong.runs.translated_corpus import (
+    Again,
     check_new,
     texts_of,
     with_translations,
@@ -121,7 +122,8 @@ def write_backtranslated(
     number, real = int(chosen.kept.sum()), count(train) * repeat_real
     bar = Progress(number, "text") if progress else None
     begin = "" if monolingual_tag is None else f"{token(monolingual_tag)} "
-    said = with_translations(chosen.lines(), lambda line: begin + line, reverse, bar)
+    lines = Again(chosen.lines)
+    said = with_translations(lines, lambda line: begin + line, reverse, bar)
     made = _Made(said, tag)
     repeated = (texts_of(train) for _ in range(repeat_real))
     pairs = evenly((itertools.chain.from_iterable(repeated), real), (made, number))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from keras_luong.progress import Progress
 from keras_luong.runs.translated_corpus import (
+    Again,
     check_new,
     texts_of,
     with_translations,
@@ -63,7 +64,7 @@ def write_distilled(
     directory = check_new(directory)
     train = corpus.pairs("train")
     bar = Progress(count(train), "text") if progress else None
-    write_corpus(corpus, twice(texts_of(train), teacher, bar), directory)
+    write_corpus(corpus, twice(Again(lambda: texts_of(train)), teacher, bar), directory)
     return directory
 
 

@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import tensorflow as tf
 
@@ -78,7 +78,8 @@ def with_translations(
     """Yields each item with the translation of its text.
 
     Args:
-        items: What has texts, in any number.
+        items: What has texts, in any number; an iterator, or what can be read several
+            times, as a translator that reads all before it says anything needs.
         text_of: Returns an item's text.
         translator: What translates it.
         bar: Counts the items.
@@ -86,8 +87,11 @@ def with_translations(
     Yields:
         The items in their order, and their translations.
     """
-    items, ahead = itertools.tee(items)
-    translations = translator.stream(map(text_of, ahead), _AT_ONCE, _WINDOW)
+    ahead = items
+    if iter(items) is items:
+        items, ahead = itertools.tee(items)
+    texts = Again(lambda: map(text_of, ahead))
+    translations = translator.stream(texts, _AT_ONCE, _WINDOW)
     done = 0
     for item, translation in zip(items, translations, strict=True):
         yield item, translation.text
@@ -97,6 +101,27 @@ def with_translations(
             bar.add(_WINDOW)
     if bar is not None:
         bar.add(done % _WINDOW)
+
+
+class Again(Generic[_Item]):
+    """What can be read several times.
+
+    Args:
+        make: Returns an iterator from the beginning.
+
+    Example:
+        >>> from keras_luong.runs.translated_corpus import Again
+        >>> letters = Again(lambda: map(str.upper, "ab"))
+        >>> list(letters), list(letters)
+        (['A', 'B'], ['A', 'B'])
+    """
+
+    def __init__(self, make: Callable[[], Iterator[_Item]]):
+        self._make = make
+
+    def __iter__(self) -> Iterator[_Item]:
+        """Returns an iterator from the beginning."""
+        return self._make()
 
 
 def texts_of(pairs: tf.data.Dataset) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,71 @@
+"""A column of texts in Parquet: read in order, and written with further columns."""
+
+from __future__ import annotations
+
+import pytest
+
+from keras_luong.runs.parquet import ParquetTexts, is_parquet
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+TEXTS = ["a b", None, "", "c\r\nd", "\u2028e\ufeff", "f"]
+
+
+def write(path, **columns):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.table(columns).replace_schema_metadata({"by": "somebody"})
+    pq.write_table(table, path, row_group_size=2)
+    return path
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_a_file(tmp_path, kind):
+    path = write(tmp_path / "in.parquet", id=[*range(6)], text=pa.array(TEXTS, kind))
+    texts = ParquetTexts(path)
+    read = ["a b", "", "", "c d", "\u2028e\ufeff", "f"]
+    assert [line.decode() for line in texts.lines()] == read and texts.column == "text"
+    values = ((line.decode().upper(), -1.5) for line in texts.lines())
+    types = {"translation": "string", "score": "float64"}
+    texts.write(tmp_path / "new" / "out.parquet", values, types)
+    out = pq.read_table(tmp_path / "new" / "out.parquet")
+    assert out.column_names == ["id", "text", "translation", "score"]
+    said = ["A B", None, "", "C D", "\u2028E\ufeff", "F"]
+    assert out["translation"].to_pylist() == said
+    assert out["score"].to_pylist() == [-1.5, None, -1.5, -1.5, -1.5, -1.5]
+    assert out.select(["id", "text"]).equals(pq.read_table(path))
+    assert out.schema.metadata[b"by"] == b"somebody"
+
+
+def test_a_folder(tmp_path):
+    for name, texts in {"b/1": ["c"], "a": ["a", "b"], "empty": []}.items():
+        write(tmp_path / f"in/{name}.parquet", text=pa.array(texts, pa.string()))
+    texts = ParquetTexts(tmp_path / "in")
+    assert [*texts.lines()] == [b"a", b"b", b"c"]
+    texts.write(
+        tmp_path / "out", ((x.decode(),) for x in texts.lines()), {"t": "string"}
+    )
+    for name, said in {"b/1": ["c"], "a": ["a", "b"], "empty": []}.items():
+        table = pq.read_table(tmp_path / f"out/{name}.parquet")
+        assert table["t"].to_pylist() == said
+
+
+def test_which_column(tmp_path):
+    path = write(tmp_path / "in.parquet", de=["a"], en=["b"], n=[1])
+    assert [*ParquetTexts(path, "en").lines()] == [b"b"]
+    with pytest.raises(ValueError, match=r"one column of strings.*\['de', 'en'\]"):
+        ParquetTexts(path)
+    with pytest.raises(ValueError, match="no column of strings 'n'"):
+        ParquetTexts(path, "n")
+    with pytest.raises(ValueError, match="a column 'de' already"):
+        ParquetTexts(path, "en").check_new_columns(["translation", "de"])
+
+
+def test_what_is_parquet(tmp_path):
+    path = tmp_path / "in" / "a.parquet"
+    path.parent.mkdir()
+    assert not is_parquet(path.parent)
+    path.write_bytes(b"no")
+    assert is_parquet(path) and is_parquet(path.parent) and not is_parquet("in.en")
+    with pytest.raises(ValueError, match="is not Parquet, or damaged"):
+        ParquetTexts(path)
