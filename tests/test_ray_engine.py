@@ -14,12 +14,15 @@ import pytest
 from commands import options, run
 from small_translator import sentencepiece_translator, written_run
 
+from keras_luong.cli import translate_ray
 from keras_luong.files import write_lines
-from keras_luong.runs.ray_engine import check_ray
+from keras_luong.runs import pooled_translator, ray_engine
+from keras_luong.runs.ray_engine import Pool, check_ray
 
 ROOT = Path(__file__).parents[1]
 ODD = (
-    b"\xef\xbb\xbfthe red dog\r\n\n  \nthe\rblue \xff\xfe cat\nin\xe2\x80\xa8the house\n"
+    b"\xef\xbb\xbfthe red dog\r\n\n  \nthe\rblue \xff\xfe cat\n"
+    b"in\xe2\x80\xa8the house\n"
     b"\xef\xbb\xbfa byte order mark, later\n\x1f\x8bthe dog\nthe\0cat\n" + b"the " * 99
 )
 WORDS = ["--window", "16", "--batch_size", "4", "--workers", "2", "--engine", "ray"]
@@ -33,7 +36,7 @@ def path(tmp_path_factory):
 
 @pytest.fixture
 def source(tmp_path):
-    lines = [f"the {a} {b} is {i}" for i in range(70) for a in ("red", "blue")
+    lines = [f"the {a} {b} is {i}" for i in range(20) for a in ("red", "blue")
              for b in ("dog", "cat")]  # fmt: skip
     file = tmp_path / "in.en"
     file.write_bytes(ODD + b"\n" + "\n".join(lines).encode())
@@ -75,6 +78,33 @@ def wait_for(condition, process, seconds=240):
         time.sleep(0.02)
 
 
+def in_this_process(shards, todo, make, pool):
+    """What the pool does, by one worker and without Ray."""
+    worker = ray_engine._Worker(make, shards)
+    for number in todo:
+        row = worker({"shard": [number]})
+        if row["error"][0]:
+            raise RuntimeError(row["error"][0])
+
+
+@pytest.fixture
+def without_ray(monkeypatch):
+    for module in (translate_ray, pooled_translator):
+        monkeypatch.setattr(module, "check_ray", lambda: None)
+        monkeypatch.setattr(module, "work_on", in_this_process)
+
+
+@pytest.fixture(scope="module")
+def ray():
+    """Ray, started as the command does, for several tests."""
+    ray = pytest.importorskip("ray")
+    pytest.importorskip("ray.data")
+    ray_engine._before_ray()
+    ray_engine._start(Pool(workers=2))
+    yield ray
+    ray.shutdown()
+
+
 def test_without_ray_it_says_what_to_install(path, source, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray.data", None)
     with pytest.raises(ImportError, match=r"pip install 'keras_luong\[ray\]'"):
@@ -99,3 +129,197 @@ def test_what_cannot_be_is_refused(words, message, capsys):
     with pytest.raises(SystemExit):
         options("translate", "run", *words)
     assert message in capsys.readouterr().err
+
+
+def same_by_both(path, source, capsys, *words):
+    """Runs both engines, and compares what they write and what they tell."""
+    said = locally(path, source, *words)
+    told = capsys.readouterr().err
+    out = source.with_name("out")
+    run("translate", path, "--input", source, "--output", out, *WORDS, *words)
+    assert out.read_bytes() == said and said.count(b"\n") > 80
+    assert capsys.readouterr().err == told
+    assert not source.with_name("out.parts").exists()
+
+
+CASES = [
+    ("--scores", "--alignments"),
+    ("--n_best", "2", "--constraints", "must.tsv", "--terms", "terms.tsv"),
+    ("--beam_width", "1", "--max_source_length", "3"),
+]
+
+
+@pytest.fixture
+def phrases(source, monkeypatch):
+    monkeypatch.chdir(source.parent)
+    write_lines("must.tsv", ["cat", "", "dog\tred", *[""] * 86])
+    write_lines("terms.tsv", ["dog\tcat"])
+
+
+@pytest.mark.parametrize(
+    "words", [CASES[0], *(pytest.param(x, marks=pytest.mark.slow) for x in CASES[1:])]
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.usefixtures("without_ray", "phrases")
+def test_shards_say_what_the_whole_says(path, source, capsys, words):
+    same_by_both(path, source, capsys, *words)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", CASES[:2])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.usefixtures("ray", "phrases")
+def test_the_pool_says_what_one_says(path, source, capsys, words):
+    same_by_both(path, source, capsys, *words)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_ray")
+def test_gzip_in_and_out(path, source):
+    packed, out = source.with_name("in.en.gz"), source.with_name("out.gz")
+    packed.write_bytes(gzip.compress(source.read_bytes()))
+    run("translate", path, "--input", packed, "--output", out, *WORDS)
+    assert gzip.decompress(out.read_bytes()) == locally(path, source)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_ray")
+@pytest.mark.parametrize("content, lines", [(b"", 0), (b"a", 1), (b"\n\n", 2)])
+def test_ends_of_files(path, tmp_path, content, lines):
+    source, out = tmp_path / "in", tmp_path / "out"
+    source.write_bytes(content)
+    run("translate", path, "--input", source, "--output", out, *WORDS)
+    assert out.read_bytes().count(b"\n") == lines
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_ray")
+def test_parquet(path, source, tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    texts = ["the red dog", None, "the blue cat"] * 10
+    table = pa.table({"id": [*range(30)], "text": texts})
+    pq.write_table(table, tmp_path / "in.parquet")
+    words = ["--input", tmp_path / "in.parquet", *WORDS, "--scores", "--alignments"]
+    run("translate", path, *words, "--output", tmp_path / "out.parquet")
+    out = pq.read_table(tmp_path / "out.parquet")
+    names = ["id", "text", "translation", "score", "alignment"]
+    assert out.column_names == names
+    assert out.select(["id", "text"]).equals(table)
+    source.write_text("".join(f"{text or ''}\n" for text in texts))
+    for row, line in zip(
+        out.to_pylist(),
+        locally(path, source, *words[-2:]).decode().splitlines(),
+        strict=True,
+    ):
+        fields = [row["translation"], f"{row['score'] or 0:.4f}", row["alignment"]]
+        assert row["text"] is None or fields == line.split(" ||| ")
+        assert (row["text"] is None) == (row["translation"] is None)
+    with pytest.raises(ValueError, match="--output must be Parquet"):
+        run("translate", path, *words, "--output", tmp_path / "out.en")
+    with pytest.raises(ValueError, match="Parquet needs --engine ray"):
+        run("translate", path, *words[:2], "--output", tmp_path / "out.en")
+
+
+@pytest.mark.usefixtures("without_ray")
+def test_other_input_or_options_are_refused(path, source, monkeypatch):
+    def killed(*arguments):
+        raise KeyboardInterrupt
+
+    out = source.with_name("out")
+    words = ["--input", source, "--output", out, *WORDS]
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(translate_ray, "work_on", killed)
+        run("translate", path, *words)
+    with pytest.raises(ValueError, match="differs in beam_width. .*rm -r .*out.parts"):
+        run("translate", path, *words, "--beam_width", "2")
+    text = source.read_bytes()
+    source.write_bytes(text + b"\nmore")
+    with pytest.raises(ValueError, match="differs in input. "):
+        run("translate", path, *words)
+    source.write_bytes(text)
+    run("translate", path, *words, "--workers", "1")  # which may change
+    assert out.read_bytes() == locally(path, source)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_ray")
+def test_corpora_are_the_same_by_both_engines(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for language, lines in {"en": ["the red dog", "a cat"], "de": ["a", "b"]}.items():
+        for split in ("train", "validation"):
+            write_lines(f"data/{split}.{language}", lines * 4)
+    write_lines("mono.en", ["the cat", "the red cat is red", "the blue dog"])
+    write_lines("mono.de", ["x", "y"])
+    translator = sentencepiece_translator()
+    written_run("run", translator, {"source": "en", "target": "de", "data": "data"})
+    for out, words in {"local": [], "ray": WORDS[4:]}.items():
+        run("distill", "run", "--out", f"{out}/distilled", *words)
+        back = ["--data", "data", "--mono", "mono.en", "--sampling"]
+        run("backtranslate", "run", *back, "--out", f"{out}/back", *words)
+    files = sorted(Path("local").rglob("*.*"))
+    assert len(files) == 8
+    for file in files:
+        other = Path("ray", *file.parts[1:])
+        assert file.read_bytes() == other.read_bytes()
+    assert len([*Path("ray").iterdir()]) == 2  # and no parts
+
+
+@pytest.mark.slow
+def test_a_killed_driver_goes_on_by_the_same_command(path, source):
+    psutil = pytest.importorskip("psutil")
+    pytest.importorskip("ray.data")
+    source.write_bytes(source.read_bytes() + b"\nthe red dog" * 3000)
+    said = locally(path, source).splitlines()
+    out, parts = source.with_name("out"), source.with_name("out.parts")
+    process = command(path, source, out)
+    wait_for(lambda: len([*parts.glob("0*.json")]) > 2, process)
+    helpers = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not psutil.wait_procs(helpers, timeout=60)[1]  # Ray goes with it
+    done = sorted(parts.glob("0*.json"))
+    assert 2 < len(done) < len(said) // 16 and not out.exists()
+    for part in done:  # whatever is done is taken as it is
+        part.with_suffix(".out").write_bytes(b"done before\n" * 16)
+        first = 16 * int(part.stem)
+        said[first : first + 16] = [b"done before"] * 16
+    finished(command(path, source, out))
+    assert out.read_bytes().splitlines() == said and not parts.exists()
+
+
+@pytest.mark.slow
+def test_a_killed_worker_loses_nothing(path, source):
+    psutil = pytest.importorskip("psutil")
+    pytest.importorskip("ray.data")
+    source.write_bytes(source.read_bytes() + b"\nthe red dog" * 3000)
+    out, parts = source.with_name("out"), source.with_name("out.parts")
+    process = command(path, source, out)
+    wait_for(lambda: any(parts.glob("0*.json")), process)
+    workers = [
+        child
+        for child in psutil.Process(process.pid).children(recursive=True)
+        if "MapWorker" in "".join(child.cmdline())
+    ]
+    assert len(workers) == 2
+    workers[0].send_signal(signal.SIGKILL)
+    assert len([*parts.glob("0*.json")]) < 100  # of 193
+    finished(process)
+    assert out.read_bytes() == locally(path, source)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray")
+def test_what_a_worker_cannot_do_is_told(path, source, monkeypatch):
+    def damaged(shards, todo, make, pool):
+        shards.path(todo[0], "in").unlink()
+        ray_engine.work_on(shards, todo, make, pool)
+
+    monkeypatch.setattr(translate_ray, "work_on", damaged)
+    out, parts = source.with_name("out"), source.with_name("out.parts")
+    words = ["--input", source, "--output", out, *WORDS]
+    with pytest.raises(RuntimeError, match="A worker failed. FileNotFoundError: .*in"):
+        run("translate", path, *words)
+    assert parts.is_dir() and not out.exists()
+    monkeypatch.undo()
+    run("translate", path, *words)
+    assert out.read_bytes() == locally(path, source)
