@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from commands import options, run
 from small_translator import sentencepiece_translator, written_run
@@ -103,6 +104,12 @@ def ray():
     ray_engine._start(Pool(workers=2))
     yield ray
     ray.shutdown()
+
+
+def workers_of(process):
+    """The processes of the pool that a command has started."""
+    children = psutil.Process(process.pid).children(recursive=True)
+    return [x for x in children if "MapWorker" in "".join(x.cmdline())]
 
 
 def test_without_ray_it_says_what_to_install(path, source, monkeypatch):
@@ -266,17 +273,16 @@ def test_corpora_are_the_same_by_both_engines(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_killed_driver_goes_on_by_the_same_command(path, source):
-    psutil = pytest.importorskip("psutil")
     pytest.importorskip("ray.data")
     source.write_bytes(source.read_bytes() + b"\nthe red dog" * 3000)
     said = locally(path, source).splitlines()
     out, parts = source.with_name("out"), source.with_name("out.parts")
     process = command(path, source, out)
     wait_for(lambda: len([*parts.glob("0*.json")]) > 2, process)
-    helpers = psutil.Process(process.pid).children(recursive=True)
+    workers = workers_of(process)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    assert not psutil.wait_procs(helpers, timeout=60)[1]  # Ray goes with it
+    assert not psutil.wait_procs(workers, timeout=60)[1]  # they go with it
     done = sorted(parts.glob("0*.json"))
     assert 2 < len(done) < len(said) // 16 and not out.exists()
     for part in done:  # whatever is done is taken as it is
@@ -289,17 +295,12 @@ def test_a_killed_driver_goes_on_by_the_same_command(path, source):
 
 @pytest.mark.slow
 def test_a_killed_worker_loses_nothing(path, source):
-    psutil = pytest.importorskip("psutil")
     pytest.importorskip("ray.data")
     source.write_bytes(source.read_bytes() + b"\nthe red dog" * 3000)
     out, parts = source.with_name("out"), source.with_name("out.parts")
     process = command(path, source, out)
     wait_for(lambda: any(parts.glob("0*.json")), process)
-    workers = [
-        child
-        for child in psutil.Process(process.pid).children(recursive=True)
-        if "MapWorker" in "".join(child.cmdline())
-    ]
+    workers = workers_of(process)
     assert len(workers) == 2
     workers[0].send_signal(signal.SIGKILL)
     assert len([*parts.glob("0*.json")]) < 100  # of 193

@@ -204,6 +204,17 @@ def test_constraints(tmp_path):
 
 
 @pytest.mark.slow
+def test_ray_workers(tmp_path):
+    pytest.importorskip("ray.data")
+    path = written_run(tmp_path / "run", word_translator()).path
+    (tmp_path / "a.en").write_text("the dog\nthe cat is red\n" * 400)
+    words = ["--input", tmp_path / "a.en", "--workers", 2, "--window", 16]
+    *_, local, ray = run("benchmarks/ray_workers.py", path, *words).splitlines()
+    assert local.startswith("local") and ray.startswith("ray, 2 | ")
+    assert all(float(x) > 0 for row in (local, ray) for x in row.split(" | ")[1:])
+
+
+@pytest.mark.slow
 def test_scaling():
     size = ["--shape", "2,3,4,20,5,6,1", "--steps", 2, "--doubled", "BV"]
     *_, rows, values = run("benchmarks/scaling.py", *size).splitlines()
