@@ -50,12 +50,15 @@ def load_text(lean: bool) -> None:
     """Loads SentencePiece's ops."""
     if not lean:
         import tensorflow_text  # noqa: F401
+
         return
     from importlib.metadata import files
 
     import tensorflow as tf
 
-    found = [x for x in files("tensorflow-text") or [] if "_sentencepiece_tok" in str(x)]
+    found = [
+        x for x in files("tensorflow-text") or [] if "_sentencepiece_tok" in str(x)
+    ]
     (library,) = [x for x in found if x.suffix == ".so"]
     tf.load_op_library(str(library.locate()))
 

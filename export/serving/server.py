@@ -1,6 +1,6 @@
 r"""Serves a SavedModel on Ray Serve, as TensorFlow Serving does: REST and gRPC.
 
-Needs TensorFlow, tensorflow-text, tensorflow-serving-api and ray[serve]; not keras_luong.
+Needs tensorflow, tensorflow-text, tensorflow-serving-api and ray[serve].
 
 python export/serving/server.py models/m30k/1 --rest 8501 --grpc 8500 --metrics 8502
 
@@ -231,14 +231,16 @@ class Front:
                     404, grpc.StatusCode.NOT_FOUND, f"Not found: {request.url.path}"
                 )
             question = _read_json(await _body(request))
-            said = await self.ask(question.get("signature_name", ""), _columns(question))
+            said = await self.ask(
+                question.get("signature_name", ""), _columns(question)
+            )
             return Response(_as_json(question, said), media_type="application/json")
         except Refused as no:
             headers = {"Retry-After": "1"} if no.status == 503 else None
             return JSONResponse({"error": no.why}, no.status, headers)
 
     async def Predict(self, request: bytes, grpc_context: Any) -> Any:  # noqa: N802
-        """The gRPC method of TensorFlow Serving's PredictionService: see servicer.py."""
+        """The method of TensorFlow Serving's PredictionService; see servicer.py."""
         import tensorflow as tf
         from tensorflow_serving.apis import predict_pb2
 
@@ -419,7 +421,10 @@ def main(args: list[str] | None = None) -> None:
     )
     model = Model.options(num_replicas=given.replicas).bind(str(version))
     front = serve.run(Front.bind(model, name, version.name, given.most_waiting))
-    print(f"ready: {name} {version.name}, REST {given.rest}, gRPC {given.grpc}", flush=True)
+    print(
+        f"ready: {name} {version.name}, REST {given.rest}, gRPC {given.grpc}",
+        flush=True,
+    )
     stop.wait()
     print("shutting down", flush=True)
     front.drain.remote().result()

@@ -135,7 +135,7 @@ def try_version(version: str, given: argparse.Namespace, expected: Answers) -> s
             subprocess.run(list(map(str, install)), check=True, stdout=sys.stderr)
             found = ask(python, given.version_dir, given.lines)
             count, same, apart = compare(expected, found["said"])
-        except (subprocess.CalledProcessError, ValueError) as error:
+        except (subprocess.CalledProcessError, OSError, ValueError) as error:
             print(f"{version}: {error}", file=sys.stderr)
             return f"| {version} | | no | |"
     agrees = same == count and apart <= TOLERANCE
@@ -160,7 +160,9 @@ def main(args: list[str] | None = None) -> None:
         print(json.dumps(answer(str(given.version_dir), given.lines)))
         return
     here = ask(sys.executable, given.version_dir, given.lines)
-    print("| TensorFlow | tensorflow-text | the same answers | scores differ by at most |")
+    print(
+        "| TensorFlow | tensorflow-text | the same answers | scores differ by at most |"
+    )
     print("|---|---|---|---:|")
     print(f"| {' | '.join(here['versions'])} | (compared with) | |", flush=True)
     rows = []

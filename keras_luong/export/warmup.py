@@ -1,8 +1,8 @@
 """Warm-up: requests to a version before users send theirs.
 
 The first request to each signature takes seconds, as the graph is optimised and memory
-allocated. With warm-up no user has to wait for that. TensorFlow Serving sends itself the
-requests of a file in the version's directory; a server in Python calls `warm_up`.
+allocated. With warm-up no user has to wait for that. TensorFlow Serving sends itself
+the requests of a file in the version's directory; a server in Python calls `warm_up`.
 """
 
 from __future__ import annotations
