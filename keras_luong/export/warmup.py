@@ -90,9 +90,9 @@ def warm_up(loaded: Any) -> None:
         tf.errors.OpError: If a signature fails.
 
     Example:
-        >>> path = kl.export_saved_model(kl.load("runs/mine"), "models/warm")
+        >>> path = kl.export_saved_model(kl.load("runs/mine"), "models/mine", version=2)
         >>> loaded = tf.saved_model.load(path)
-        >>> keras_luong.export.warm_up(loaded)
+        >>> kl.export.warm_up(loaded)
         >>> answer = loaded.signatures["serving_default"](text=tf.constant(["the dog"]))
     """
     signatures = getattr(loaded, "signatures", None)
