@@ -56,10 +56,8 @@ def load_text(lean: bool) -> None:
 
     import tensorflow as tf
 
-    found = [
-        x for x in files("tensorflow-text") or [] if "_sentencepiece_tok" in str(x)
-    ]
-    (library,) = [x for x in found if x.suffix == ".so"]
+    found = files("tensorflow-text") or []
+    (library,) = [x for x in found if x.name == "_sentencepiece_tokenizer.so"]
     tf.load_op_library(str(library.locate()))
 
 

@@ -439,7 +439,8 @@ def test_every_model_says_the_same_as_keras(preset, fields, tmp_path):
 @pytest.mark.slow
 def test_the_command_that_the_page_gives_for_saved_model_cli(tmp_path):
     page = Path(__file__).parents[1] / "docs" / "serving.md"
-    (block,) = [x for x in page.read_text().split("```") if "saved_model_cli" in x]
+    blocks = [x for x in page.read_text().split("```") if x.startswith("bash\n")]
+    (block,) = [x for x in blocks if "saved_model_cli" in x]
     command = block.removeprefix("bash\n").replace("python", sys.executable, 1)
     path = export_saved_model(sentencepiece_translator(), tmp_path / "models/mine")
     assert path.relative_to(tmp_path).as_posix() == "models/mine/1"
