@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import signal
 import socket
@@ -170,11 +171,12 @@ def test_every_signature_and_both_shapes_of_json(server, translator, expected):
     wanted = [t.score for t in translator.translate(texts)]
     said = client.predict(ids, "ids")["score"]
     np.testing.assert_allclose(said, wanted, rtol=1e-4)
-    question = json.dumps({"instances": [{"text": TEXTS[0]}]}).encode()
-    address = f"{server.rest}/v1/models/dogs:predict"
-    with urllib.request.urlopen(address, question) as response:
-        (said,) = json.load(response)["predictions"]
-    assert said["translation"] == expected[TEXTS[0]]
+    for row in ({"text": TEXTS[0]}, TEXTS[0]):
+        question = json.dumps({"instances": [row]}).encode()
+        address = f"{server.rest}/v1/models/dogs:predict"
+        with urllib.request.urlopen(address, question) as response:
+            (said,) = json.load(response)["predictions"]
+        assert said["translation"] == expected[TEXTS[0]]
 
 
 def test_health_and_metrics(server):
@@ -183,6 +185,24 @@ def test_health_and_metrics(server):
     assert server.get("/-/healthz") == "success"
     rest_client.predict(server.rest, "dogs", {"text": ["cat"]})
     assert wait_for(lambda: metric(server, "ray_translation_requests_answered") > 0)
+
+
+def test_requests_are_computed_together_and_none_suffers_for_another(server, expected):
+    ask, numbers = by_rest(server), itertools.count()
+
+    def sometimes_wrong(texts):
+        return ask([1]) if next(numbers) % 4 == 0 else ask(texts)
+
+    pairs = asked_by(16, sometimes_wrong)
+    refused = [said for _, said in pairs if isinstance(said, Exception)]
+    assert len(refused) == len(pairs) // 4
+    assert all("answers 400" in str(said) for said in refused)
+    assert right([x for x in pairs if not isinstance(x[1], Exception)], expected)
+    name = "ray_serve_actual_batch_size_"
+    # More sentences than batches, of one to three each.
+    assert wait_for(
+        lambda: metric(server, name + "sum") > 3 * metric(server, name + "count") > 0
+    )
 
 
 def metric(server, name):
@@ -204,6 +224,7 @@ def wait_for(what, seconds=120):
         ("cats", {"text": ["a"]}, 404, "Not found"),
         ("dogs", {"words": ["a"]}, 400, r"takes \['text'\]"),
         ("dogs", {"text": [["a"]]}, 400, "shape"),
+        ("dogs", {"text": [1]}, 400, "object type int"),
         ("dogs", {"text": ["a"] * 257}, 400, "too many sentences"),
         ("dogs", {"text": ["a" * (1 << 20)]}, 413, "more than 1048576 bytes"),
         ("dogs", {"text": ["a", {"b64": "!"}]}, 400, "Neither a value nor base64"),

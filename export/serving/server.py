@@ -47,6 +47,8 @@ MOST_BYTES = 1 << 20  # of a request
 TRIES = 5  # of a request whose replica dies
 SETTLE = 1.0  # seconds in which the proxy sends the last answers
 
+ONLY = ""  # a signature's only input, which needs no name
+
 Arrays = dict[str, np.ndarray]
 
 
@@ -91,7 +93,8 @@ class Model:
 
         self.loaded = tf.saved_model.load(version_dir)
         self.signatures = self.loaded.signatures
-        self.failure = tf.errors.OpError
+        # A value of the wrong kind is found only when a tensor is made of it.
+        self.failure = (tf.errors.OpError, TypeError, ValueError)
         for name, function in self.signatures.items():
             _, specs = function.structured_input_signature
             for rows in (1, 2):
@@ -134,6 +137,8 @@ class Model:
         if signature not in self.signatures:
             raise wrong(f"There is no signature {signature!r}: {[*self.signatures]}")
         _, specs = self.signatures[signature].structured_input_signature
+        if given.keys() == {ONLY} and len(specs) == 1:
+            given = dict(zip(specs, given.values(), strict=True))
         if given.keys() != specs.keys():
             raise wrong(f"{signature} takes {[*specs]}, and not {[*given]}")
         inputs = {key: _array(key, x, specs[key]) for key, x in given.items()}
@@ -164,8 +169,8 @@ class Model:
             if len(some) > 1:  # whose fault it is
                 return [self._joined([question])[0] for question in some]
             # A failed check says what it found after what is wrong.
-            found = re.search(r"assertion failed: \[(.*?)\]", error.message)
-            return [wrong(found[1] if found else error.message)]
+            found = re.search(r"assertion failed: \[(.*?)\]", str(error))
+            return [wrong(found[1] if found else str(error))]
         ends = np.cumsum([x.rows for x in some])[:-1]
         parts = {key: np.split(x, ends) for key, x in said.items()}
         return [{key: x[i] for key, x in parts.items()} for i in range(len(some))]
@@ -182,7 +187,7 @@ class Model:
 def _array(name: str, values: Any, spec: Any) -> np.ndarray:
     try:
         array = np.asarray(values, spec.dtype.as_numpy_dtype)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise wrong(f"{name}: {error}") from error
     if not spec.shape.is_compatible_with(array.shape):
         raise wrong(f"{name} has the shape {array.shape}, and not {spec.shape}")
@@ -248,21 +253,20 @@ class Front:
         try:
             if len(request) > MOST_BYTES:
                 raise _too_long()
-            request = predict_pb2.PredictRequest.FromString(request)
-            self._check_spec(request)
-            given = {key: tf.make_ndarray(x) for key, x in request.inputs.items()}
-            said = await self.ask(request.model_spec.signature_name, given)
+            question = _read_message(request)
+            self._check_spec(question.model_spec)
+            given = {key: _ndarray(key, x) for key, x in question.inputs.items()}
+            said = await self.ask(question.model_spec.signature_name, given)
         except Refused as no:
             grpc_context.set_code(no.code)
             grpc_context.set_details(no.why)
             return response
-        response.model_spec.CopyFrom(request.model_spec)
+        response.model_spec.CopyFrom(question.model_spec)
         for key, x in said.items():
             response.outputs[key].CopyFrom(tf.make_tensor_proto(x))
         return response
 
-    def _check_spec(self, request: Any) -> None:
-        spec = request.model_spec
+    def _check_spec(self, spec: Any) -> None:
         version = str(spec.version.value) if spec.HasField("version") else self.version
         if (spec.name, version) != (self.name, self.version):
             why = f"There is no model {spec.name!r} of version {version}"
@@ -326,6 +330,25 @@ async def _body(request: Request) -> bytes:
     return bytes(body)
 
 
+def _read_message(request: bytes) -> Any:
+    from google.protobuf.message import DecodeError
+    from tensorflow_serving.apis import predict_pb2
+
+    try:
+        return predict_pb2.PredictRequest.FromString(request)
+    except DecodeError as error:
+        raise wrong(f"The request is no PredictRequest: {error}") from error
+
+
+def _ndarray(name: str, proto: Any) -> np.ndarray:
+    import tensorflow as tf
+
+    try:
+        return tf.make_ndarray(proto)
+    except (TypeError, ValueError) as error:
+        raise wrong(f"{name}: {error}") from error
+
+
 def _read_json(body: bytes) -> dict[str, Any]:
     try:
         question = json.loads(body)
@@ -348,8 +371,7 @@ def _columns(question: dict[str, Any]) -> dict[str, Any]:
         if any(row.keys() != keys.keys() for row in rows):
             raise wrong("The instances have different inputs")
         return {key: [_bytes(row[key]) for row in rows] for key in keys}
-    # A signature's only input needs no name.
-    return {"text": _bytes(rows if "instances" in question else question["inputs"])}
+    return {ONLY: _bytes(rows if "instances" in question else question["inputs"])}
 
 
 def _is_row(row: Any) -> bool:
