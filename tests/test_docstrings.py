@@ -39,6 +39,7 @@ if shutil.which("npm") is None:
 #: Examples that take more than a few seconds.
 SLOW = {
     "keras_luong.export.saved_model.export_saved_model",
+    "keras_luong.export.warmup.warm_up",
     "keras_luong.export.web.export_web",
     "keras_luong.runs.backtranslation.write_backtranslated",
     "keras_luong.runs.distillation.write_distilled",

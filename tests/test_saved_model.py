@@ -434,3 +434,18 @@ def test_every_model_says_the_same_as_keras(preset, fields, tmp_path):
     texts = [text.decode() for text in said["translation"].numpy()]
     assert texts == [t.text for t in translations]
     np.testing.assert_allclose(said["score"], [t.score for t in translations], 1e-4)
+
+
+@pytest.mark.slow
+def test_the_command_that_the_page_gives_for_saved_model_cli(tmp_path):
+    page = Path(__file__).parents[1] / "docs" / "serving.md"
+    blocks = [x for x in page.read_text().split("```") if x.startswith("bash\n")]
+    (block,) = [x for x in blocks if "saved_model_cli" in x]
+    command = block.removeprefix("bash\n").replace("python", sys.executable, 1)
+    path = export_saved_model(sentencepiece_translator(), tmp_path / "models/mine")
+    assert path.relative_to(tmp_path).as_posix() == "models/mine/1"
+    done = subprocess.run(
+        command, shell=True, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Result for output key translation:\n[b'" in done.stdout

@@ -50,6 +50,14 @@ ELSEWHERE = {
     "export/serving/grpc_client.py": "test_serving_clients.py",
     "export/serving/load.py": "test_serving_clients.py",
     "export/serving/rest_client.py": "test_serving_clients.py",
+    "export/serving/server.py": "test_server.py",
+    "export/serving/servicer.py": "by server.py",
+    "export/serving/versions.py": "test_versions.py",
+}
+NEEDS = {
+    "tensorflow_serving": ["export/serving/grpc_client.py"],
+    "grpc": ["export/serving/servicer.py"],
+    "ray.serve": ["export/serving/server.py"],
 }
 TINY = "--units 8 --num_layers 1 --tokenizer word --optimizer adam --batch_tokens 99"
 TINY = [*TINY.split(), "--epochs", "1", "--beam_width", "2"]
@@ -77,8 +85,9 @@ def test_every_script_runs_somewhere():
 
 @pytest.mark.parametrize("script", [x for x in PYTHON if "/peers/" not in x])
 def test_import(script, monkeypatch):
-    if script == "export/serving/grpc_client.py":
-        pytest.importorskip("tensorflow_serving")
+    for needs, scripts in NEEDS.items():
+        if script in scripts:
+            pytest.importorskip(needs)
     monkeypatch.syspath_prepend(ROOT / Path(script).parent)
     # evaluate.py takes it away from its process.
     monkeypatch.setitem(sys.modules, "keras_luong", sys.modules["keras_luong"])
@@ -313,6 +322,19 @@ def test_edge(tmp_path):
     model = ROOT / "export" / "edge" / "tests" / "format1" / "model.tflite"
     said = run("benchmarks/edge.py", tmp_path / "in.txt", model, "--rounds", 1)
     assert said.splitlines()[-1].startswith(f"| {model} | 0.1 |")
+
+
+@pytest.mark.slow
+def test_startup(trained, tmp_path):
+    given = [trained / "run", tmp_path / "model", "--check", "the red dog"]
+    run("export/to_saved_model.py", *given)
+    texts = trained / "in.txt"
+    said = run("benchmarks/startup.py", tmp_path / "model/1", texts, "--rounds", 1)
+    rows = [line.split("|")[1:-1] for line in said.splitlines()[2:]]
+    parts = ["import tensorflow", "tensorflow_text", "load"]
+    requests = [f"request {i}" for i in range(1, 5)]
+    assert [row[0].strip() for row in rows] == ["import numpy", *parts, *requests]
+    assert all(float(x) >= 0 for row in rows for x in row[1:])
 
 
 @pytest.mark.slow

@@ -23,8 +23,8 @@ from keras_luong.translation.translator import Translator
 
 FIRST_REQUEST = """
 In a process that has just loaded it, the first request to each of the five signatures
-compiles it, which takes seconds. An empty batch is enough to have that done before:
-  serve(text=tf.constant([], tf.string))"""
+compiles it, which takes seconds. A short request is enough to have that done before:
+  serve(text=tf.constant(["a"]))"""
 OF_SAVED_MODELS = ("version", "max_batch_size", "warmup", "precision")
 OF_TFLITE = ("quantize", "source_length", "n_best")
 

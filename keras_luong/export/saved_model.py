@@ -58,7 +58,8 @@ def export_saved_model(
 
     The first request to each signature takes seconds in a process that has just loaded
     the model, as TensorFlow compiles its graph. A server that finds `warmup` requests
-    has that done before; elsewhere an empty batch to each signature does it.
+    has that done before; elsewhere `keras_luong.export.warm_up` does it, or a short
+    request to each signature.
 
     It is written under another name and then renamed, so a server that watches the
     directory never sees an incomplete version. (To update a server, write a new

@@ -1,7 +1,8 @@
-"""Warm-up requests, which TensorFlow Serving sends to a version before it serves it.
+"""Warm-up: requests to a version before users send theirs.
 
 The first request to each signature takes seconds, as the graph is optimised and memory
-allocated. With warm-up no user has to wait for that.
+allocated. With warm-up no user has to wait for that. TensorFlow Serving sends itself
+the requests of a file in the version's directory; a server in Python calls `warm_up`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from typing import Any
 import tensorflow as tf
 
 WARMUP = Path("assets.extra", "tf_serving_warmup_requests")
+# Of sentences at once: one, which a search may treat in its own way, and several.
+SIZES = (1, 2)
+LENGTH = 8  # of an axis of any length
 
 
 def write_warmup(
@@ -68,6 +72,49 @@ def replay_warmup(version: Path) -> dict[str, dict[str, tf.Tensor]]:
         name = request.model_spec.signature_name
         answers[name] = signatures[name](**inputs)
     return answers
+
+
+def warm_up(loaded: Any) -> None:
+    """Has the graphs of a loaded SavedModel compiled before the first user's request.
+
+    Each signature is asked for one sentence and for two: the letter a, or ones where it
+    takes numbers. An empty batch does nearly as much: it compiles the graph, but the
+    next request still waits for what the first sentence of a process loads.
+
+    Args:
+        loaded: What `tf.saved_model.load` returned for a version that
+            `export_saved_model` wrote.
+
+    Raises:
+        TypeError: If `loaded` has no signatures.
+        tf.errors.OpError: If a signature fails.
+
+    Example:
+        >>> path = kl.export_saved_model(kl.load("runs/mine"), "models/mine", version=2)
+        >>> loaded = tf.saved_model.load(path)
+        >>> kl.export.warm_up(loaded)
+        >>> answer = loaded.signatures["serving_default"](text=tf.constant(["the dog"]))
+    """
+    signatures = getattr(loaded, "signatures", None)
+    if not isinstance(signatures, Mapping):
+        raise TypeError(
+            "`loaded` must be what tf.saved_model.load returns, with signatures. "
+            f"Received: {loaded!r:.60}"
+        )
+    for function in signatures.values():
+        _, specs = function.structured_input_signature
+        for size in SIZES:
+            said = function(**{name: _made_up(x, size) for name, x in specs.items()})
+            for tensor in said.values():
+                tensor.numpy()  # waits for it
+
+
+def _made_up(spec: tf.TensorSpec, size: int) -> tf.Tensor:
+    """Returns a tensor of `size` rows that a signature takes."""
+    shape = [size, *(LENGTH if axis is None else axis for axis in spec.shape[1:])]
+    if spec.dtype == tf.string:
+        return tf.fill(shape, "a")
+    return tf.ones(shape, spec.dtype)
 
 
 def serving_apis() -> Any:

@@ -1,0 +1,459 @@
+r"""Serves a SavedModel on Ray Serve, as TensorFlow Serving does: REST and gRPC.
+
+Needs tensorflow, tensorflow-text, tensorflow-serving-api and ray[serve].
+
+python export/serving/server.py models/m30k/1 --rest 8501 --grpc 8500 --metrics 8502
+
+A client is answered by this chain, of which each part is a process of its own:
+
+    Ray's proxy (REST, gRPC) -> Front (limits, retries) -> Model (a replica, or several)
+
+It says "ready" when every replica has loaded the model and warmed it up. At SIGTERM it
+answers what it has accepted, refuses what is new, and ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import json
+import os
+import re
+import signal
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+# Before Ray is imported: nothing is sent to its makers.
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# Seconds until a proxy that is starting counts as dead: 5 are few on a busy machine.
+os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
+
+import grpc  # noqa: E402
+import numpy as np  # noqa: E402
+import ray  # noqa: E402
+from ray import serve  # noqa: E402
+from ray.exceptions import RayActorError  # noqa: E402
+from ray.serve.metrics import Counter  # noqa: E402
+from starlette.requests import Request  # noqa: E402
+from starlette.responses import JSONResponse, Response  # noqa: E402
+
+BATCH = 32  # sentences that are computed at once, of whichever requests
+WAIT = 0.002  # seconds that the first of them waits for others
+MOST_BYTES = 1 << 20  # of a request
+TRIES = 5  # of a request whose replica dies
+SETTLE = 1.0  # seconds in which the proxy sends the last answers
+
+ONLY = ""  # a signature's only input, which needs no name
+
+Arrays = dict[str, np.ndarray]
+
+
+class Refused(ValueError):
+    """What a client is told that cannot be answered."""
+
+    def __init__(self, status: int, code: grpc.StatusCode, why: str):
+        super().__init__(status, code, why)  # all, so that it can be pickled
+        self.status, self.code, self.why = status, code, why
+
+
+def wrong(why: str) -> Refused:
+    """A request that is the client's mistake."""
+    return Refused(400, grpc.StatusCode.INVALID_ARGUMENT, why)
+
+
+def unavailable(why: str) -> Refused:
+    """A request that the client may send again later."""
+    return Refused(503, grpc.StatusCode.UNAVAILABLE, why)
+
+
+class Question(NamedTuple):
+    """A request to the model: the inputs of one signature, as many rows of each."""
+
+    signature: str
+    inputs: Arrays
+    rows: int
+
+
+@serve.deployment(
+    ray_actor_options={"num_cpus": 0},  # as many as are wanted, on however few cores
+    max_ongoing_requests=100_000,  # they wait here, where batches are made
+    health_check_period_s=1,  # so soon a dead one is started again
+    graceful_shutdown_timeout_s=60,
+)
+class Model:
+    """A SavedModel in a process of its own."""
+
+    def __init__(self, version_dir: str):
+        import tensorflow as tf
+        import tensorflow_text  # noqa: F401  (SentencePiece's ops)
+
+        self.loaded = tf.saved_model.load(version_dir)
+        self.signatures = self.loaded.signatures
+        # A value of the wrong kind is found only when a tensor is made of it.
+        self.failure = (tf.errors.OpError, TypeError, ValueError)
+        for name, function in self.signatures.items():
+            _, specs = function.structured_input_signature
+            for rows in (1, 2):
+                made_up = {key: _made_up(x, rows) for key, x in specs.items()}
+                self.answer([Question(name, made_up, rows)])
+
+    async def predict(self, signature: str, given: Mapping[str, Any]) -> Arrays:
+        """Answers one request, together with others that come at the same time.
+
+        Args:
+            signature: Its name.
+            given: Input → values, as lists or arrays.
+
+        Returns:
+            Output → array.
+
+        Raises:
+            Refused: If the model does not take them.
+        """
+        question = self.read(signature or "serving_default", given)
+        if question.rows > BATCH:
+            (said,) = await asyncio.to_thread(self.answer, [question])
+        else:
+            said = await self.together(question)
+        if isinstance(said, Refused):
+            raise said
+        return said
+
+    @serve.batch(
+        max_batch_size=BATCH,
+        batch_wait_timeout_s=WAIT,
+        batch_size_fn=lambda questions: sum(max(x.rows, 1) for x in questions),
+    )
+    async def together(self, questions: list[Question]) -> list[Arrays | Refused]:
+        """Answers a batch in a thread, so that more can be accepted meanwhile."""
+        return await asyncio.to_thread(self.answer, questions)
+
+    def read(self, signature: str, given: Mapping[str, Any]) -> Question:
+        """Makes arrays of what the signature takes."""
+        if signature not in self.signatures:
+            raise wrong(f"There is no signature {signature!r}: {[*self.signatures]}")
+        _, specs = self.signatures[signature].structured_input_signature
+        if given.keys() == {ONLY} and len(specs) == 1:
+            given = dict(zip(specs, given.values(), strict=True))
+        if given.keys() != specs.keys():
+            raise wrong(f"{signature} takes {[*specs]}, and not {[*given]}")
+        inputs = {key: _array(key, x, specs[key]) for key, x in given.items()}
+        rows = {len(x) for x in inputs.values()}
+        if len(rows) > 1:
+            raise wrong("The inputs differ in number")
+        return Question(signature, inputs, rows.pop())
+
+    def answer(self, questions: list[Question]) -> list[Arrays | Refused]:
+        """Asks for those of one signature and shape at once; one by one if it fails."""
+        kinds: dict[Any, list[int]] = {}
+        for place, (signature, inputs, _) in enumerate(questions):
+            shapes = tuple(x.shape[1:] for x in inputs.values())
+            kinds.setdefault((signature, shapes), []).append(place)
+        said: dict[int, Arrays | Refused] = {}
+        for places in kinds.values():
+            some = [questions[place] for place in places]
+            said.update(zip(places, self._joined(some), strict=True))
+        return [said[place] for place in range(len(questions))]
+
+    def _joined(self, some: list[Question]) -> list[Arrays | Refused]:
+        joined = {
+            key: np.concatenate([x.inputs[key] for x in some]) for key in some[0].inputs
+        }
+        try:
+            said = self._call(some[0].signature, joined)
+        except self.failure as error:
+            if len(some) > 1:  # whose fault it is
+                return [self._joined([question])[0] for question in some]
+            # A failed check says what it found after what is wrong.
+            found = re.search(r"assertion failed: \[(.*?)\]", str(error))
+            return [wrong(found[1] if found else str(error))]
+        ends = np.cumsum([x.rows for x in some])[:-1]
+        parts = {key: np.split(x, ends) for key, x in said.items()}
+        return [{key: x[i] for key, x in parts.items()} for i in range(len(some))]
+
+    def _call(self, signature: str, inputs: Arrays) -> Arrays:
+        import tensorflow as tf
+
+        function = self.signatures[signature]
+        _, specs = function.structured_input_signature
+        tensors = {key: tf.constant(x, specs[key].dtype) for key, x in inputs.items()}
+        return {key: x.numpy() for key, x in function(**tensors).items()}
+
+
+def _array(name: str, values: Any, spec: Any) -> np.ndarray:
+    try:
+        array = np.asarray(values, spec.dtype.as_numpy_dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise wrong(f"{name}: {error}") from error
+    if not spec.shape.is_compatible_with(array.shape):
+        raise wrong(f"{name} has the shape {array.shape}, and not {spec.shape}")
+    return array
+
+
+def _made_up(spec: Any, rows: int) -> np.ndarray:
+    """Something short that a signature takes: the letter a, or ones."""
+    shape = [rows, *(8 if axis is None else axis for axis in spec.shape[1:])]
+    kind = spec.dtype.as_numpy_dtype
+    return np.full(shape, b"a" if kind is object else 1, kind)
+
+
+@serve.deployment(
+    num_replicas=1,  # which counts what is under way
+    ray_actor_options={"num_cpus": 0},
+    max_ongoing_requests=100_000,  # which it refuses itself, beyond `most_waiting`
+    health_check_period_s=1,
+)
+class Front:
+    """Reads requests, refuses what is too much, asks the model, again if one dies."""
+
+    def __init__(self, model: Any, name: str, version: str, most_waiting: int):
+        import tensorflow_serving.apis  # noqa: F401  (now, not at the first request)
+
+        self.model, self.name, self.version = model, name, version
+        self.most_waiting = most_waiting
+        self.under_way, self.draining = 0, False
+        tags = {"description": "Requests.", "tag_keys": ("model",)}
+        self.counters = {
+            kind: Counter(f"translation_requests_{kind}", **tags)
+            for kind in ("answered", "refused", "asked_again")
+        }
+
+    async def __call__(self, request: Request) -> Response:
+        """REST: predictions, and the model's state."""
+        path = f"/v1/models/{self.name}"
+        paths = [path, f"{path}/versions/{self.version}"]
+        try:
+            if request.method == "GET" and request.url.path in paths:
+                return self._state()
+            if request.method != "POST" or request.url.path not in [
+                f"{x}:predict" for x in paths
+            ]:
+                raise Refused(
+                    404, grpc.StatusCode.NOT_FOUND, f"Not found: {request.url.path}"
+                )
+            question = _read_json(await _body(request))
+            said = await self.ask(
+                question.get("signature_name", ""), _columns(question)
+            )
+            return Response(_as_json(question, said), media_type="application/json")
+        except Refused as no:
+            headers = {"Retry-After": "1"} if no.status == 503 else None
+            return JSONResponse({"error": no.why}, no.status, headers)
+
+    async def Predict(self, request: bytes, grpc_context: Any) -> Any:  # noqa: N802
+        """The method of TensorFlow Serving's PredictionService; see servicer.py."""
+        import tensorflow as tf
+        from tensorflow_serving.apis import predict_pb2
+
+        response = predict_pb2.PredictResponse()
+        try:
+            if len(request) > MOST_BYTES:
+                raise _too_long()
+            question = _read_message(request)
+            self._check_spec(question.model_spec)
+            given = {key: _ndarray(key, x) for key, x in question.inputs.items()}
+            said = await self.ask(question.model_spec.signature_name, given)
+        except Refused as no:
+            grpc_context.set_code(no.code)
+            grpc_context.set_details(no.why)
+            return response
+        response.model_spec.CopyFrom(question.model_spec)
+        for key, x in said.items():
+            response.outputs[key].CopyFrom(tf.make_tensor_proto(x))
+        return response
+
+    def _check_spec(self, spec: Any) -> None:
+        version = str(spec.version.value) if spec.HasField("version") else self.version
+        if (spec.name, version) != (self.name, self.version):
+            why = f"There is no model {spec.name!r} of version {version}"
+            raise Refused(404, grpc.StatusCode.NOT_FOUND, why)
+
+    async def ask(self, signature: str, given: Mapping[str, Any]) -> Arrays:
+        """Has a replica answer; another one, if it dies meanwhile."""
+        if self.draining:
+            raise self._counted(unavailable("The server is shutting down"))
+        if self.under_way >= self.most_waiting:
+            why = f"The server is busy: {self.under_way} requests are waiting"
+            raise self._counted(unavailable(why))
+        self.under_way += 1
+        try:
+            said = await self._tried(signature, given)
+            self.counters["answered"].inc(tags={"model": self.name})
+            return said
+        except Refused as no:
+            raise self._counted(Refused(no.status, no.code, no.why)) from None
+        finally:
+            self.under_way -= 1
+
+    async def _tried(self, signature: str, given: Mapping[str, Any]) -> Arrays:
+        for _ in range(TRIES):
+            try:
+                return await self.model.predict.remote(signature, given)
+            except RayActorError:  # a translation does no harm if it is made twice
+                self.counters["asked_again"].inc(tags={"model": self.name})
+        raise unavailable(f"{TRIES} replicas died of this request")
+
+    def _counted(self, no: Refused) -> Refused:
+        self.counters["refused"].inc(tags={"model": self.name})
+        return no
+
+    def _state(self) -> JSONResponse:
+        state = "UNLOADING" if self.draining else "AVAILABLE"
+        status = {"error_code": "OK", "error_message": ""}
+        found = {"version": self.version, "state": state, "status": status}
+        return JSONResponse(
+            {"model_version_status": [found]}, 503 if self.draining else 200
+        )
+
+    async def drain(self) -> None:
+        """Takes no more requests, and returns when all are answered."""
+        self.draining = True
+        while self.under_way:
+            await asyncio.sleep(0.05)
+
+
+def _too_long() -> Refused:
+    why = f"The request has more than {MOST_BYTES} bytes"
+    return Refused(413, grpc.StatusCode.INVALID_ARGUMENT, why)
+
+
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MOST_BYTES:
+            raise _too_long()
+    return bytes(body)
+
+
+def _read_message(request: bytes) -> Any:
+    from google.protobuf.message import DecodeError
+    from tensorflow_serving.apis import predict_pb2
+
+    try:
+        return predict_pb2.PredictRequest.FromString(request)
+    except DecodeError as error:
+        raise wrong(f"The request is no PredictRequest: {error}") from error
+
+
+def _ndarray(name: str, proto: Any) -> np.ndarray:
+    import tensorflow as tf
+
+    try:
+        return tf.make_ndarray(proto)
+    except (TypeError, ValueError) as error:
+        raise wrong(f"{name}: {error}") from error
+
+
+def _read_json(body: bytes) -> dict[str, Any]:
+    try:
+        question = json.loads(body)
+    except ValueError as error:
+        raise wrong(f"The request is not JSON: {error}") from error
+    if not isinstance(question, dict) or ("inputs" in question) == (
+        "instances" in question
+    ):
+        raise wrong('The request must be an object with "inputs" or "instances"')
+    return question
+
+
+def _columns(question: dict[str, Any]) -> dict[str, Any]:
+    """Input → values, of columns ("inputs") or of rows ("instances")."""
+    if isinstance(question.get("inputs"), dict):
+        return {key: _bytes(x) for key, x in question["inputs"].items()}
+    rows = question.get("instances")
+    if isinstance(rows, list) and all(_is_row(row) for row in rows):
+        keys = {key: None for row in rows for key in row}
+        if any(row.keys() != keys.keys() for row in rows):
+            raise wrong("The instances have different inputs")
+        return {key: [_bytes(row[key]) for row in rows] for key in keys}
+    return {ONLY: _bytes(rows if "instances" in question else question["inputs"])}
+
+
+def _is_row(row: Any) -> bool:
+    return isinstance(row, dict) and row.keys() != {"b64"}
+
+
+def _bytes(value: Any) -> Any:
+    """JSON's strings as bytes; what is of any bytes comes in base64."""
+    if isinstance(value, list):
+        return [_bytes(x) for x in value]
+    if isinstance(value, dict):
+        try:
+            return base64.b64decode(value["b64"], validate=True)
+        except (KeyError, TypeError, ValueError) as error:
+            raise wrong(f"Neither a value nor base64: {value!r:.60}") from error
+    # A lone surrogate is read as other invalid UTF-8 is.
+    return value.encode(errors="surrogatepass") if isinstance(value, str) else value
+
+
+def _as_json(question: dict[str, Any], said: Arrays) -> bytes:
+    columns = {key: x.tolist() for key, x in said.items()}
+    answer: dict[str, Any] = {"outputs": columns}
+    if "instances" in question:
+        rows = zip(*columns.values(), strict=True)
+        answer = {"predictions": [dict(zip(columns, row, strict=True)) for row in rows]}
+    return json.dumps(answer, default=bytes.decode, ensure_ascii=False).encode()
+
+
+def find_version(path: Path) -> Path:
+    """Returns a version's directory: the one that is given, or the highest in it."""
+    if (path / "saved_model.pb").exists():
+        return path.resolve()
+    versions = [x for x in path.glob("*/saved_model.pb") if x.parent.name.isdecimal()]
+    if not versions:
+        raise SystemExit(f"{path} has no saved_model.pb, and no version that has one.")
+    return max((x.parent for x in versions), key=lambda x: int(x.name)).resolve()
+
+
+def main(args: list[str] | None = None) -> None:
+    """Serves until SIGTERM or SIGINT."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("path", type=Path, help="models/m30k/1, or models/m30k")
+    parser.add_argument("--model", help="its name; by default the directory's")
+    parser.add_argument("--host", default="127.0.0.1", help="0.0.0.0 for all networks")
+    parser.add_argument("--rest", type=int, default=8501, metavar="PORT")
+    parser.add_argument("--grpc", type=int, default=8500, metavar="PORT")
+    parser.add_argument("--metrics", type=int, default=8502, metavar="PORT")
+    parser.add_argument("--replicas", type=int, default=2, help="of the model")
+    parser.add_argument(
+        "--most_waiting", type=int, default=200, help="requests; one more is refused"
+    )
+    given = parser.parse_args(args)
+    version = find_version(given.path)
+    name = given.model or version.parent.name
+
+    ray.init("local", include_dashboard=False, _metrics_export_port=given.metrics)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    serve.start(
+        http_options={"host": given.host, "port": given.rest},
+        grpc_options={
+            "port": given.grpc,
+            "grpc_servicer_functions": ["servicer.add_predict"],
+            "enable_reflection": False,
+        },
+    )
+    model = Model.options(num_replicas=given.replicas).bind(str(version))
+    front = serve.run(Front.bind(model, name, version.name, given.most_waiting))
+    print(
+        f"ready: {name} {version.name}, REST {given.rest}, gRPC {given.grpc}",
+        flush=True,
+    )
+    stop.wait()
+    print("shutting down", flush=True)
+    front.drain.remote().result()
+    threading.Event().wait(SETTLE)
+    serve.shutdown()
+    ray.shutdown()
+
+
+if __name__ == "__main__":
+    main()
