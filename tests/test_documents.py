@@ -233,7 +233,7 @@ def test_examples_run(path):
 
 def test_all_blocks_have_a_language():
     """Python is run, shell is read; `text` and data are neither."""
-    known = {*"bash python text math yaml nginx js bibtex".split(), "{"}
+    known = {*"bash python text math yaml ini nginx js bibtex".split(), "{"}
     for path in DOCUMENTS:
         fences = re.findall(r"^```(.*)$", path.read_text("utf-8"), re.M)
         for start in fences[::2]:
