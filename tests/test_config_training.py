@@ -66,6 +66,7 @@ def test_a_recipe_is_what_its_preset_trains_with(name):
     [
         ("multi30k", 7_557_120),
         ("multi30k-small", 2_402_304),
+        ("multi30k-student", 2_402_304),
         ("wu2021-tiny", 2_599_424),
     ],
 )
