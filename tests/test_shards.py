@@ -52,6 +52,13 @@ def work(shards, todo):
         shards.finish(number, lines, {"shard": number})
 
 
+@pytest.mark.parametrize("lines", [[], [b"a"] * 4, [b"a"] * 6])
+def test_text_that_is_another_when_it_is_read_again_is_refused(lines, tmp_path):
+    shards = Shards(tmp_path / "parts", lines=5, size=2)
+    with shards.begun({}) as todo, pytest.raises(OSError, match="number of lines"):
+        shards.cut(todo, **{"in": lines})
+
+
 def test_what_is_done_is_not_done_again(tmp_path):
     shards = Shards(tmp_path / "parts", len(LINES), 2)
     with shards.begun({"a": 1}) as todo:

@@ -18,6 +18,7 @@ import argparse
 import asyncio
 import base64
 import json
+import math
 import os
 import re
 import signal
@@ -343,6 +344,9 @@ def _read_message(request: bytes) -> Any:
 def _ndarray(name: str, proto: Any) -> np.ndarray:
     import tensorflow as tf
 
+    # One value can stand for a tensor of any shape.
+    if math.prod(dim.size for dim in proto.tensor_shape.dim) > MOST_BYTES:
+        raise wrong(f"{name} has more than {MOST_BYTES} values")
     try:
         return tf.make_ndarray(proto)
     except (TypeError, ValueError) as error:

@@ -38,10 +38,11 @@ from keras_luong.translation.translator import Translator
 def run(options: TranslateOptions) -> None:
     """Translates what the command line says."""
     inputs = [options.constraints, options.terms]
-    if options.input is None or not is_parquet(options.input):
-        inputs.append(options.input)
-    elif options.engine != "ray":
+    parquet = options.input is not None and is_parquet(options.input)
+    if parquet and options.engine != "ray":
         raise ValueError(f"Parquet needs --engine ray. Received: {options.input}")
+    if not parquet or (options.input and options.input.is_file()):  # and no folder
+        inputs.append(options.input)
     check_output(options.output, *inputs)
     if options.engine == "ray":
         translate_ray.run(options)

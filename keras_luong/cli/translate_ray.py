@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import shutil
 import warnings
 from collections import Counter
@@ -46,6 +47,11 @@ def run(options: TranslateOptions) -> None:
         RuntimeError: A worker failed.
     """
     check_ray()
+    for path in filter(None, (options.input, options.constraints)):
+        if not path.is_file() and not path.is_dir():
+            raise ValueError(
+                f"--engine ray reads a text twice, and needs a file. Received: {path}"
+            )
     texts = _texts(options)
     translator = load_translator(options).with_search(n_best=options.n_best)
     LineTranslator(options, translator)  # refuses before any work what cannot be
@@ -80,10 +86,13 @@ class _Lines:
         return read_raw_lines(self.path)
 
     def write(self, shards: Shards, output: Path) -> None:
-        with saved_beside(output) as beside, opened_to_write(beside) as file:
-            for number in shards.numbers:
-                with open(shards.path(number, "out"), "rb") as part:
-                    shutil.copyfileobj(part, file)
+        with saved_beside(output) as beside:
+            with opened_to_write(beside) as file:
+                for number in shards.numbers:
+                    with open(shards.path(number, "out"), "rb") as part:
+                        shutil.copyfileobj(part, file)
+            with open(beside, "rb") as written:
+                os.fsync(written.fileno())  # before the parts are removed
 
 
 class _Rows:

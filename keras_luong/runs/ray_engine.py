@@ -135,6 +135,7 @@ def _environment() -> dict[str, str]:
     threads = ["TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"]
     return {
         **dict.fromkeys(threads, "1"),
+        "CUDA_VISIBLE_DEVICES": "-1",  # all workers of a machine would share its GPU
         "PYTHONPATH": os.pathsep.join(paths),
         "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "3"),
     }

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import json
 import os
 import shlex
@@ -195,6 +194,10 @@ class Shards:
         Args:
             todo: The numbers of those shards.
             **sides: Suffix → as many lines as the text has.
+
+        Raises:
+            OSError: If a side has fewer lines, or more: it has changed since it was
+                counted, or can be read only once.
         """
         wanted = {x for x in todo if not self._is_cut(x, sides)}
         if not wanted:
@@ -202,12 +205,14 @@ class Shards:
         rest = {suffix: iter(lines) for suffix, lines in sides.items()}
         for number in range(max(wanted) + 1):
             for suffix, lines in rest.items():
-                some = itertools.islice(lines, self.length(number))
+                some = _exactly(self.length(number), lines)
                 if number in wanted:
                     _write(self.path(number, suffix), some)
                 else:
                     for _ in some:
                         pass
+        if number == self.numbers[-1] and any(map(_has_more, rest.values())):
+            raise OSError(CHANGED)
 
     def _is_cut(self, number: int, suffixes: Iterable[str]) -> bool:
         return all(self.path(number, suffix).exists() for suffix in suffixes)
@@ -271,6 +276,25 @@ class Shards:
     def remove(self) -> None:
         """Removes the folder."""
         remove(self.folder)
+
+
+#: Text that is read twice must be the same text.
+CHANGED = (
+    "The text has another number of lines than when they were counted: it was changed "
+    "meanwhile, or can be read only once, as a pipe can"
+)
+
+
+def _exactly(number: int, lines: Iterator[bytes]) -> Iterator[bytes]:
+    """Yields so many of the lines, or fails."""
+    for _ in range(number):
+        if (line := next(lines, None)) is None:
+            raise OSError(CHANGED)
+        yield line
+
+
+def _has_more(lines: Iterator[bytes]) -> bool:
+    return next(lines, None) is not None
 
 
 def _write(path: Path, lines: Iterable[bytes]) -> None:
