@@ -138,6 +138,23 @@ def test_what_cannot_be_is_refused(words, message, capsys):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes")
+@pytest.mark.usefixtures("without_ray")
+def test_a_pipe_is_refused_as_it_is_read_twice(path, tmp_path):
+    os.mkfifo(pipe := tmp_path / "pipe")
+    words = ["--input", pipe, "--output", tmp_path / "out", *WORDS]
+    with pytest.raises(ValueError, match="reads a text twice.*pipe"):
+        run("translate", path, *words)
+
+
+def test_parquet_is_not_overwritten(path, tmp_path):
+    (parquet := tmp_path / "a.parquet").write_bytes(b"PAR1")
+    words = ["--input", parquet, "--output", parquet, *WORDS]
+    with pytest.raises(ValueError, match="overwrite the input"):
+        run("translate", path, *words)
+    assert parquet.read_bytes() == b"PAR1"
+
+
 def same_by_both(path, source, capsys, *words):
     """Runs both engines, and compares what they write and what they tell."""
     said = locally(path, source, *words)
