@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import gzip
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 from commands import options, run
+from odd_rows import ROWS
+from odd_text import odd_translator
 from small_translator import sentencepiece_translator, written_run
 
-from keras_luong.cli import translate_ray
+from keras_luong.cli import translate, translate_ray
 from keras_luong.files import write_lines
 from keras_luong.runs import pooled_translator, ray_engine
 from keras_luong.runs.ray_engine import Pool, check_ray
@@ -60,6 +64,7 @@ def command(path, source, out, *words):
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, argv)],
         env={**os.environ, "PYTHONPATH": python_path},
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         cwd=source.parent,
@@ -67,8 +72,10 @@ def command(path, source, out, *words):
 
 
 def finished(process):
-    told = process.communicate()[1]
+    """What it has told, which is ours: Ray itself says nothing."""
+    said, told = process.communicate()
     assert process.returncode == 0, told
+    assert said == "" and all(x.startswith("note: ") for x in told.splitlines()), told
     return told
 
 
@@ -91,7 +98,7 @@ def in_this_process(shards, todo, make, pool):
 @pytest.fixture
 def without_ray(monkeypatch):
     for module in (translate_ray, pooled_translator):
-        monkeypatch.setattr(module, "check_ray", lambda: None)
+        monkeypatch.setattr(module, "check_ray", lambda pool: None)
         monkeypatch.setattr(module, "work_on", in_this_process)
 
 
@@ -115,7 +122,7 @@ def workers_of(process):
 def test_without_ray_it_says_what_to_install(path, source, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray.data", None)
     with pytest.raises(ImportError, match=r"pip install 'keras_luong\[ray\]'"):
-        check_ray()
+        check_ray(Pool())
     with pytest.raises(ImportError, match="--engine ray needs Ray Data"):
         run("translate", path, "--input", source, "--output", "out", *WORDS)
     assert not source.with_name("out.parts").exists()
@@ -321,8 +328,78 @@ def test_a_killed_worker_loses_nothing(path, source):
     assert len(workers) == 2
     workers[0].send_signal(signal.SIGKILL)
     assert len([*parts.glob("0*.json")]) < 100  # of 193
-    finished(process)
+    assert "that are not UTF-8: 2," in finished(process)
     assert out.read_bytes() == locally(path, source)
+
+
+@pytest.mark.slow
+def test_a_lost_machine_loses_nothing(path, source):
+    """A cluster of two machines, of which one is killed: here, of two raylets."""
+    pytest.importorskip("ray.data")
+    from ray.cluster_utils import Cluster
+
+    source.write_bytes(source.read_bytes() + b"\nthe red dog" * 3000)
+    out, parts = source.with_name("out"), source.with_name("out.parts")
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    try:
+        other = cluster.add_node(num_cpus=1)
+        cluster.wait_for_nodes()
+        process = command(path, source, out, "--address", cluster.address)
+        wait_for(lambda: len([*parts.glob("0*.json")]) > 4, process)
+        cluster.remove_node(other, allow_graceful=False)
+        assert len([*parts.glob("0*.json")]) < 150  # of 193
+        finished(process)
+    finally:
+        cluster.shutdown()
+    assert out.read_bytes() == locally(path, source)
+
+
+def test_a_cluster_that_is_not_there():
+    with pytest.raises(OSError, match="a running Ray cluster. Received: 127.0.0.1:1"):
+        ray_engine._check_address("127.0.0.1:1")
+    ray_engine._check_address("auto")
+
+
+@pytest.mark.usefixtures("without_ray")
+def test_a_run_that_changes_meanwhile_is_refused(path, source, tmp_path, monkeypatch):
+    copy = shutil.copytree(path, tmp_path / "copy")
+
+    def changing(shards, todo, make, pool):
+        with (copy / "run.json").open("a") as file:
+            file.write(" ")
+        in_this_process(shards, todo, make, pool)
+
+    monkeypatch.setattr(translate_ray, "work_on", changing)
+    with pytest.raises(RuntimeError, match="copy has changed since the work began"):
+        run("translate", copy, "--input", source, "--output", tmp_path / "out", *WORDS)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory):
+    """A run to which each letter counts, and what the commands load of it."""
+    translator = odd_translator()
+    ready = SimpleNamespace(with_search=lambda n_best: translator)
+    return written_run(tmp_path_factory.mktemp("odd"), translator).path, ready
+
+
+@pytest.mark.parametrize("name", [x for x in ROWS if len(ROWS[x].content) < 9999])
+@pytest.mark.usefixtures("without_ray")
+def test_odd_text(odd, name, tmp_path, monkeypatch):
+    path, ready = odd
+    for module in (translate, translate_ray):
+        monkeypatch.setattr(module, "load_translator", lambda options: ready)
+    source, out = tmp_path / "odd", tmp_path / "out"
+    source.write_bytes(ROWS[name].content)
+    words = ["--input", source, "--output", out, *WORDS, "--window", "2"]
+    if ROWS[name].lines is None:
+        with pytest.raises(ValueError, match=str(source)):
+            run("translate", path, *words)
+        assert not out.exists() and not out.with_name("out.parts").exists()
+        return
+    run("translate", path, *words)
+    assert out.read_bytes() == locally(path, source, "--window", "2")
+    assert out.read_bytes().count(b"\n") == len(ROWS[name].lines)
 
 
 @pytest.mark.slow

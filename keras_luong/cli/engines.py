@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -50,6 +51,35 @@ def plan_of(options: EngineOptions, run_dirs: Sequence[Path]) -> dict[str, Any]:
     }
 
 
+def check_runs(run_dirs: Sequence[Path], digests: Sequence[str]) -> None:
+    """Refuses runs that have changed, as of a training that goes on meanwhile.
+
+    A worker may load them days after the first one has.
+
+    Args:
+        run_dirs: The runs.
+        digests: Their digests when the work began.
+
+    Raises:
+        ValueError: One is another one now.
+    """
+    for run_dir, digest in zip(run_dirs, digests, strict=True):
+        if run_digest(run_dir) != digest:
+            raise ValueError(
+                f"{run_dir} has changed since the work began, half of which would be "
+                "of another model. Work with a copy of a run that is being trained"
+            )
+
+
+def _unchanged(
+    load: Callable[[], Translator], run_dirs: Sequence[Path], digests: Sequence[str]
+) -> Translator:
+    """What a worker loads."""
+    translator = load()
+    check_runs(run_dirs, digests)
+    return translator
+
+
 def of_workers(options: _Options) -> _Options:
     """The options as workers have them, which run in other folders."""
     changes: dict[str, Any] = {}
@@ -87,5 +117,7 @@ def engine(
         yield translator
         return
     plan = plan_of(options, run_dirs)
-    with pooled(translator, load, parts_of(output), plan, pool_of(options)) as many:
+    there = [path.resolve() for path in run_dirs]
+    same = functools.partial(_unchanged, load, there, plan["run"])
+    with pooled(translator, same, parts_of(output), plan, pool_of(options)) as many:
         yield many  # type: ignore[misc]  # has all that a translator has

@@ -10,7 +10,6 @@ import itertools
 import os
 import re
 import sys
-import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +27,7 @@ from keras_luong.cli.commands import (
 from keras_luong.cli.help import Formatter
 from keras_luong.cli.training_options import training_options, training_signature
 from keras_luong.cli.wording import suggestion, with_dashes
+from keras_luong.quiet import quietly
 
 PROG = "keras-luong"
 MISTAKES = (TypeError, ValueError, OSError, ImportError, FloatingPointError)
@@ -96,7 +96,7 @@ def main(
     name, options = parsed
 
     def work() -> None:
-        with contextlib.nullcontext() if debug or sys.stderr is None else _quiet():
+        with contextlib.nullcontext() if debug else _quiet():
             ready()
             command = run or importlib.import_module(f"keras_luong.cli.{name}").run
         with warnings_as_notes():
@@ -121,27 +121,14 @@ def warnings_as_notes() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet() -> contextlib.AbstractContextManager[None]:
     """Keeps TensorFlow from describing the machine, which would hide what we say.
 
     It obeys its variable for the level of messages only once it is loaded, and writes
     past Python's `sys.stderr` until then. Where loading fails, all is told.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    sys.stderr.flush()
-    standard = os.dup(2)
-    with tempfile.TemporaryFile() as told:
-        os.dup2(told.fileno(), 2)
-        try:
-            yield
-        except BaseException:
-            told.seek(0)
-            os.write(standard, told.read())
-            raise
-        finally:
-            os.dup2(standard, 2)
-            os.close(standard)
+    return quietly()
 
 
 def run_carefully(run: Callable[[], Any], debug: bool = False, prog: str = PROG) -> Any:

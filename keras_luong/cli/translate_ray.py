@@ -14,7 +14,7 @@ from typing import Any
 
 from keras_luong.cli.commands import TranslateOptions
 from keras_luong.cli.constraints import check_as_many, tell_missing
-from keras_luong.cli.engines import of_workers, parts_of, plan_of, pool_of
+from keras_luong.cli.engines import check_runs, of_workers, parts_of, plan_of, pool_of
 from keras_luong.cli.line_translator import LineTranslator, tell_damaged
 from keras_luong.cli.translators import load_translator
 from keras_luong.files import (
@@ -46,7 +46,7 @@ def run(options: TranslateOptions) -> None:
             the output are of other work.
         RuntimeError: A worker failed.
     """
-    check_ray()
+    check_ray(pool_of(options))
     for path in filter(None, (options.input, options.constraints)):
         if not path.is_file() and not path.is_dir():
             raise ValueError(
@@ -65,7 +65,8 @@ def run(options: TranslateOptions) -> None:
         shards.cut(todo, **_sides(options, texts))
         # The lines of constraints come with the shard's.
         theirs = dataclasses.replace(of_workers(options), constraints=None)
-        work_on(shards, todo, functools.partial(_Work, theirs), pool_of(options))
+        make = functools.partial(_Work, theirs, plan["run"])
+        work_on(shards, todo, make, pool_of(options))
         texts.write(shards, output)
         _tell(shards, found, limits)
         shards.remove()
@@ -174,8 +175,9 @@ def _sides(
 class _Work:
     """What a worker does: see `keras_luong.runs.ray_engine.Work`."""
 
-    def __init__(self, options: TranslateOptions):
+    def __init__(self, options: TranslateOptions, digests: list[str]):
         translator = load_translator(options).with_search(n_best=options.n_best)
+        check_runs([options.run_dir, *options.ensemble], digests)
         self.translate = LineTranslator(options, translator)
 
     def __call__(

@@ -52,9 +52,9 @@ def pooled(
         A translator of which `stream` can be called once.
 
     Raises:
-        ImportError: If Ray is missing.
+        ImportError, OSError: If Ray or its cluster is missing.
     """
-    check_ray()
+    check_ray(pool)
     with contextlib.ExitStack() as stack:
         yield PooledTranslator(translator, load, Path(folder), plan, pool, stack)
         Shards(folder, 0, 1).remove()

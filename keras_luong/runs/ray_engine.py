@@ -10,11 +10,13 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import socket
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from keras_luong.progress import Progress
+from keras_luong.quiet import quietly
 from keras_luong.runs.shards import Shards
 
 #: What a worker is: it yields the lines that it makes of a shard's, and fills in what
@@ -22,6 +24,7 @@ from keras_luong.runs.shards import Shards
 Work = Callable[[Shards, int, dict[str, Any]], Iterator[bytes]]
 
 _STORE = 100 * 2**20  # bytes: only numbers of shards go through Ray's store
+_PATIENCE = 10  # seconds, to reach a cluster
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,11 +46,15 @@ class Pool:
     workers: int | None = None
 
 
-def check_ray() -> None:
-    """Raises ImportError that says what to install if Ray Data is missing.
+def check_ray(pool: Pool) -> None:
+    """Refuses, before any work, what cannot be had.
+
+    Args:
+        pool: Where the workers are to be.
 
     Raises:
-        ImportError: If it is missing.
+        ImportError: If Ray Data is missing; it says what to install.
+        OSError: If there is no cluster at the pool's address.
     """
     _before_ray()
     try:
@@ -56,6 +63,22 @@ def check_ray() -> None:
         raise ImportError(
             "--engine ray needs Ray Data, which is not installed. Install the extra "
             "that has it: pip install 'keras_luong[ray]'"
+        ) from error
+    if pool.address is not None:
+        _check_address(pool.address)
+
+
+def _check_address(address: str) -> None:
+    """Raises OSError if nobody is there: Ray tries for minutes, and then aborts."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdigit():  # such as "auto", which Ray knows
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
+    except OSError as error:
+        raise OSError(
+            f"--address must be that of a running Ray cluster. Received: {address} "
+            f"({error})"
         ) from error
 
 
@@ -87,7 +110,7 @@ def _finished(
     shards: Shards, todo: list[int], make: Callable[[], Work], pool: Pool
 ) -> Iterator[int]:
     """Yields the numbers of shards as they are done."""
-    check_ray()
+    check_ray(pool)
     import ray
 
     ours = not ray.is_initialized()
@@ -112,13 +135,14 @@ def _start(pool: Pool) -> None:
     if pool.address is None:
         here = {"num_cpus": pool.workers or _processors(), "include_dashboard": False}
         here["object_store_memory"] = _STORE
-    ray.init(
-        address=pool.address or "local",
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        runtime_env={"env_vars": _environment()},
-        **here,
-    )
+    with quietly():
+        ray.init(
+            address=pool.address or "local",
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            runtime_env={"env_vars": _environment()},
+            **here,
+        )
 
 
 def _processors() -> int:
@@ -146,6 +170,9 @@ def _before_ray() -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_DATA_LOG_LEVEL", "ERROR")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # it tells of what is tried
+    # Of each worker that died, which is started again, there would be a paragraph on
+    # standard output.
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
 
 
 def _mapped(
