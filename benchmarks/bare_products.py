@@ -5,14 +5,13 @@ No search can be faster, on this machine and with these products.
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from functools import cache
 
 import numpy as np
 import tensorflow as tf
+from timed_loops import seconds
 
-STEPS = 30  # of the loop that is timed
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128)  # sentences, for which a step is timed
 
 
@@ -41,7 +40,7 @@ def floor(
         keys = [sentences, beam_width, size], [sentences, size, source]
         values = [sentences, beam_width, source], [sentences, source, size]
         shapes = [([rows, shape[0]], shape) for shape in matrices["step"]]
-        return seconds([*shapes, keys, values])
+        return products([*shapes, keys, values])
 
     sizes = [size for size in ROWS if size <= 2 * batch_size]
     times = [step(size) for size in sizes]
@@ -56,7 +55,7 @@ def floor(
 
 @cache
 def _timed(shapes: tuple) -> float:
-    return seconds([(list(x), list(y)) for x, y in shapes])
+    return products([(list(x), list(y)) for x, y in shapes])
 
 
 def encoder(matrices: dict, sentences: int, source: int) -> float:
@@ -83,25 +82,12 @@ def grouped(model) -> dict[str, list[list[int]]]:
     return groups
 
 
-def seconds(shapes: list[tuple[list[int], list[int]]]) -> float:
-    """Of one pass over all products, the best of several loops."""
-    factors = [(tf.random.normal(x), tf.random.normal(y)) for x, y in shapes]
+def products(shapes: list[tuple[list[int], list[int]]]) -> float:
+    """Seconds of one pass over all products."""
+    lefts, rights = zip(*shapes, strict=True)
+    rights = [tf.random.normal(shape) for shape in rights]
 
-    @tf.function(autograph=False)
-    def loop():
-        def body(i, total, lefts):
-            # What changes at every step cannot be computed once for all of them.
-            lefts = [x + 1e-6 for x in lefts]
-            found = [x @ y for x, (_, y) in zip(lefts, factors, strict=True)]
-            return i + 1, total + sum(tf.reshape(x, [-1])[0] for x in found), lefts
+    def step(*lefts):
+        return [x @ y for x, y in zip(lefts, rights, strict=True)]
 
-        start = 0, 0.0, [x for x, _ in factors]
-        return tf.while_loop(lambda i, *_: i < STEPS, body, start)[1]
-
-    loop()
-    times = []
-    for _ in range(5):
-        start = time.perf_counter()
-        loop().numpy()
-        times.append(time.perf_counter() - start)
-    return min(times) / STEPS
+    return seconds(step, [tf.random.normal(shape) for shape in lefts])

@@ -75,7 +75,6 @@ def main() -> None:
                 print(f"ours sorted is {ratio:.2f} times as fast as tfa in file order")
             print("\nbatches of 1:")
             compare(workers, "one", args.rounds, task["singles"])
-        share_of_the_floor(task, ordered["ours"])
 
 
 def compare(workers: dict, question: str, rounds: int, sentences: int) -> dict:
@@ -308,46 +307,6 @@ def ended(ids: list[int]) -> list[int]:
     """Up to the end token."""
     ids = [token for token in ids if token >= 0]
     return ids[: ids.index(EOS) + 1] if EOS in ids else [t for t in ids if t]
-
-
-def share_of_the_floor(task: dict, answer: dict) -> None:
-    """How much of the time the matrix products alone would take."""
-    import tensorflow as tf
-
-    x = tf.random.normal([2048, 2048])
-    times = []
-    for _ in range(10):
-        start = time.perf_counter()
-        tf.matmul(x, x)[0, 0].numpy()
-        times.append(time.perf_counter() - start)
-    peak = 2 * 2048**3 / min(times)
-    K, steps = task["beam_width"], sum(len(ended(ids)) for ids in answer["ids"])
-    if not task["ends"]:
-        steps = task["sentences"] * task["max_length"]
-    flops = products(task, task["source_tokens"], K * steps)
-    share = flops / peak / answer["median"]
-    print(
-        f"matrix products reach {peak / 1e9:.0f} GFLOP/s; {steps:,} steps of {K} "
-        f"beams, up to the best hypotheses' ends, would take {share:.0%} of the time"
-    )
-
-
-def products(task: dict, source_tokens: int, rows: int) -> float:
-    """Floating point operations of the encoder's and the decoder's matrix products."""
-    E, H, V, L = (
-        task[name] for name in ("embedding_dim", "units", "vocabulary", "num_layers")
-    )
-    directions, He = 1 + task["bidirectional"], task["encoder_units"]
-    encoder = sum(
-        directions * 8 * He * ((E if i == 0 else directions * He) + He)
-        for i in range(L)
-    )
-    keys = 2 * directions * He * H
-    cells = 8 * H * (E + 2 * H) + (L - 1) * 8 * H * 2 * H
-    attention = 4 * H * source_tokens / task["sentences"]
-    vector = 2 * H * (H + directions * He)
-    decoder = cells + attention + vector + 2 * H * V
-    return source_tokens * (encoder + keys) + rows * decoder
 
 
 def parse() -> argparse.Namespace:

@@ -10,11 +10,10 @@ product is in a loop, as those of a search are.
 from __future__ import annotations
 
 import argparse
-import time
+import functools
 
 import tensorflow as tf
-
-STEPS = 50  # of a loop
+from timed_loops import seconds
 
 
 def main() -> None:
@@ -26,38 +25,19 @@ def main() -> None:
         for batch in args.rows:
             x, w = tf.random.normal([batch, rows]), tf.random.normal([rows, columns])
             weights = w, tf.cast(w, tf.bfloat16), tf.cast(20 * w, tf.int8)
-            times = [timed(x, w) for w in weights]
-            cells = " | ".join(f"{1e6 * seconds:.0f}" for seconds in times)
+            times = [seconds(functools.partial(product, w), [x]) for w in weights]
+            cells = " | ".join(f"{1e6 * time:.0f}" for time in times)
             print(f"| {batch} × [{rows}, {columns}] | {cells} |", flush=True)
 
 
-def timed(x: tf.Tensor, w: tf.Tensor) -> float:
-    """Seconds of one product, the best of several loops."""
-
-    @tf.function(autograph=False)
-    def loop():
-        def body(i, total, x):
-            y = product(tf.cast(x, w.dtype), w)
-            # What changes at every step cannot be computed once for all of them.
-            return i + 1, total + tf.cast(tf.reshape(y, [-1])[0], x.dtype), x + 1e-6
-
-        return tf.while_loop(lambda i, *_: i < STEPS, body, (0, 0.0, x))[1]
-
-    loop()
-    times = []
-    for _ in range(10):
-        start = time.perf_counter()
-        loop().numpy()
-        times.append(time.perf_counter() - start)
-    return min(times) / STEPS
-
-
-def product(x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
-    """In float32."""
+def product(w: tf.Tensor, x: tf.Tensor) -> list[tf.Tensor]:
+    """In float32, whatever the type of w."""
+    x = tf.cast(x, w.dtype)
     if w.dtype == tf.int8:
         x = tf.raw_ops.BatchMatMulV3(x=x, y=w, Tout=tf.int32)
-        return tf.cast(x, tf.float32)
-    return tf.cast(x @ w, tf.float32)
+    else:
+        x = x @ w
+    return [tf.cast(x, tf.float32)]
 
 
 def parse() -> argparse.Namespace:

@@ -41,6 +41,7 @@ ELSEWHERE = {
     "benchmarks/peers/tfa_beam.py": "by compare_search.py",
     "benchmarks/peers/tfa_train.py": "by compare_train.py",
     "benchmarks/runtimes.py": "by decode.py",
+    "benchmarks/timed_loops.py": "by decode.py and number_types.py",
     "benchmarks/workers.py": "by decode.py and compare_search.py",
     **{f"examples/{name}.py": "test_examples.py" for name in EXAMPLES},
     "examples/train_distilled.sh": "test_cli_distill.py",
@@ -284,7 +285,7 @@ def test_compare_search_of_a_run_with_a_peer(trained, peer):
 def test_compare_search_of_random_weights_with_a_peer(peer):
     shape = ["--shape", "2,3,4,20,6,6,1,2", "--rounds", 1]
     said = run("benchmarks/compare_search.py", *shape, "--peer", peer)
-    assert "ours is" in said and "matrix products reach" in said
+    assert "ours is" in said
 
 
 @pytest.mark.slow
@@ -303,6 +304,7 @@ def test_decode(trained, tmp_path):
     )
     assert all(one) and [bool(x) for x in four[:4]] == [True, True, False, False]
     assert int(memory[0]) > int(memory[2]) > 0  # Keras and LiteRT, MB
+    assert re.search(r"bare products, batches of 4: \d+% of Keras's time", said)
     assert re.search(r"operations in the search's loop: 1\d\d", said)
     assert re.search(r"\| BLEU( \| [\d.]+){4,5} \|\n.*\|tok:13a\|", said)
     pytest.importorskip("matplotlib")

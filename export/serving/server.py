@@ -96,6 +96,8 @@ class Model:
         self.signatures = self.loaded.signatures
         # A value of the wrong kind is found only when a tensor is made of it.
         self.failure = (tf.errors.OpError, TypeError, ValueError)
+        # Not the client's: it may ask again.
+        self.own_failure = (tf.errors.ResourceExhaustedError, tf.errors.InternalError)
         for name, function in self.signatures.items():
             _, specs = function.structured_input_signature
             for rows in (1, 2):
@@ -169,6 +171,8 @@ class Model:
         except self.failure as error:
             if len(some) > 1:  # whose fault it is
                 return [self._joined([question])[0] for question in some]
+            if isinstance(error, self.own_failure):
+                return [Refused(500, grpc.StatusCode.INTERNAL, str(error))]
             # A failed check says what it found after what is wrong.
             found = re.search(r"assertion failed: \[(.*?)\]", str(error))
             return [wrong(found[1] if found else str(error))]
@@ -421,9 +425,13 @@ def main(args: list[str] | None = None) -> None:
     )
     parser.add_argument("path", type=Path, help="models/m30k/1, or models/m30k")
     parser.add_argument("--model", help="its name; by default the directory's")
-    parser.add_argument("--host", default="127.0.0.1", help="0.0.0.0 for all networks")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="of REST; 0.0.0.0 for all networks"
+    )
     parser.add_argument("--rest", type=int, default=8501, metavar="PORT")
-    parser.add_argument("--grpc", type=int, default=8500, metavar="PORT")
+    parser.add_argument(
+        "--grpc", type=int, default=8500, metavar="PORT", help="on all networks"
+    )
     parser.add_argument("--metrics", type=int, default=8502, metavar="PORT")
     parser.add_argument("--replicas", type=int, default=2, help="of the model")
     parser.add_argument(

@@ -188,7 +188,7 @@ class _Work:
         if shards.path(number, "with").exists():
             required = (line.decode() for line in shards.read(number, "with"))
         lines = self.translate(shards.read(number, "in"), required, first)
-        told.update(lines=0, truncated=0, unmet=[])
+        told.update(truncated=0, unmet=[])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # as the driver tells it
             for place, done in enumerate(lines, first + 1):
