@@ -235,6 +235,7 @@ def pointers(words, source):
     return PointerNetwork(cell)(ids, source)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a .quantize")
 @pytest.mark.parametrize(
     "make", [wrapped_decoder, decoder_with_bridge, scheduled_decoder, pointers]

@@ -312,6 +312,7 @@ def test_decode(trained, tmp_path):
     assert (tmp_path / "picture.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_number_types():
     said = run("benchmarks/number_types.py", "--sizes", "4,6", "--rows", 2)
     *_, row = said.splitlines()

@@ -202,6 +202,7 @@ MASKED = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @UPSTREAM
 @MASKED
 @pytest.mark.parametrize("cell_type", slow_but(CELL_TYPES, "gru"))
@@ -209,6 +210,7 @@ def test_l2_a_gradient_penalty_of_an_encoder(cell_type, masked, power):
     check_layer(*encoder(cell_type, masked), power)
 
 
+@pytest.mark.slow
 @UPSTREAM
 @MASKED
 @pytest.mark.parametrize("cell_type", slow_but(CELL_TYPES, "lstm"))
