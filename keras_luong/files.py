@@ -1,7 +1,8 @@
 """The one way to read lines, and the one way to write a file or a directory.
 
 What is written is written beside its target and then renamed, so that nobody ever sees
-half of it; but `opened_to_write` is for what others may read as it grows.
+half of it, not even after the power has failed; but `opened_to_write` is for what others
+may read as it grows.
 """
 
 from __future__ import annotations
@@ -361,6 +362,8 @@ def saved_beside(path: str | Path) -> Iterator[Path]:
     beside = _name_beside(path)
     try:
         yield beside
+        with open(beside, "rb+") as written:
+            os.fsync(written.fileno())  # a name may reach the disk before its bytes do
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)

@@ -19,7 +19,7 @@ def write(path, **columns):
     return path
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
 def test_a_file(tmp_path, kind):
     path = write(tmp_path / "in.parquet", id=[*range(6)], text=pa.array(TEXTS, kind))
     texts = ParquetTexts(path)
@@ -48,6 +48,19 @@ def test_a_folder(tmp_path):
     for name, said in {"b/1": ["c"], "a": ["a", "b"], "empty": []}.items():
         table = pq.read_table(tmp_path / f"out/{name}.parquet")
         assert table["t"].to_pylist() == said
+
+
+def test_what_a_folder_hides_is_left_out(tmp_path):
+    texts = pa.array(["a"])
+    write(tmp_path / "in.parquet/day=1/part-0.snappy.parquet", text=texts)
+    for name in ("_temporary/0/part-1.parquet", ".part-0.parquet", "_metadata.parquet"):
+        write(tmp_path / "in.parquet" / name, text=texts)
+    (tmp_path / "in.parquet" / "_SUCCESS").touch()
+    found = ParquetTexts(tmp_path / "in.parquet")
+    assert [*found.lines()] == [b"a"]
+    (tmp_path / "no.parquet").mkdir()
+    with pytest.raises(ValueError, match="no.parquet holds no Parquet files"):
+        ParquetTexts(tmp_path / "no.parquet")
 
 
 def test_which_column(tmp_path):

@@ -23,6 +23,7 @@ from keras_luong.cli import translate, translate_ray
 from keras_luong.files import write_lines
 from keras_luong.runs import pooled_translator, ray_engine
 from keras_luong.runs.ray_engine import Pool, check_ray
+from keras_luong.runs.shards import Shards
 
 ROOT = Path(__file__).parents[1]
 ODD = (
@@ -418,3 +419,27 @@ def test_what_a_worker_cannot_do_is_told(path, source, monkeypatch):
     monkeypatch.undo()
     run("translate", path, *words)
     assert out.read_bytes() == locally(path, source)
+
+
+def test_a_shard_that_another_worker_has_done_is_done(tmp_path):
+    """Ray gives it again where the first worker only seems to be dead."""
+    shards = Shards(tmp_path / "parts", lines=1, size=1)
+    shards.folder.mkdir()
+    shards.cut([0], **{"in": [b"a"]})
+
+    def meanwhile(shards, number, told):
+        shards.finish(number, [b"by the other"], {})
+        yield from shards.read(number, "in")
+
+    in_this_process(shards, [0], lambda: meanwhile, Pool())
+    assert [*shards.results()] == [b"by the other"]
+
+
+@pytest.mark.slow
+def test_what_ray_cannot_do_is_told(ray, tmp_path, monkeypatch):
+    def mapped(*arguments):
+        yield ray.get(ray.remote(os.abort).options(max_retries=0).remote())
+
+    monkeypatch.setattr(ray_engine, "_mapped", mapped)
+    with pytest.raises(RuntimeError, match="Ray failed: The worker died"):
+        ray_engine.work_on(Shards(tmp_path, 1, 1), [0], None, Pool())

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import psutil
 import pytest
+import tensorflow as tf
 from export_scripts import EXPORT, export_script
 from small_translator import word_translator
 
@@ -320,3 +321,35 @@ def test_sigterm_answers_what_was_accepted(version, expected, tmp_path):
     refused = [said for _, said in pairs if isinstance(said, RuntimeError)]
     assert refused and all("answers 503" in str(said) for said in refused)
     assert all("shutting down" in str(said) for said in refused)
+
+
+@pytest.fixture
+def model(translator, tmp_path):
+    """A model outside of Ray, of which no more than four are asked at once."""
+    server = export_script("server")
+    path = export_saved_model(translator, tmp_path / "dogs", max_batch_size=4)
+    return server.Model.func_or_class(str(path))
+
+
+def test_no_more_are_computed_at_once_than_the_export_takes(model):
+    assert model.most == 4 == model.together._get_max_batch_size()
+
+
+@pytest.mark.parametrize(
+    "error", [tf.errors.ResourceExhaustedError, tf.errors.InternalError]
+)
+def test_the_servers_own_failures_are_not_the_clients(model, monkeypatch, error):
+    def failing(signature, inputs):
+        raise error(None, None, "no memory")
+
+    monkeypatch.setattr(model, "_call", failing)
+    (no,) = model.answer([model.read("serving_default", {"text": ["the dog"]})])
+    assert (no.status, no.code, no.why) == (500, grpc.StatusCode.INTERNAL, "no memory")
+
+
+def test_a_tensor_that_says_to_be_large_is_refused():
+    server = export_script("server")
+    proto = tf.make_tensor_proto("a")
+    proto.tensor_shape.dim.add().size = 1 << 30
+    with pytest.raises(server.Refused, match="text has more than 1048576 values"):
+        server._ndarray("text", proto)

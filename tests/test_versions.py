@@ -36,9 +36,11 @@ def test_it_counts_what_differs(said, same, apart):
     assert versions.compare(SAID, said) == (3, same, apart)
 
 
-@pytest.mark.parametrize("said", [{}, other(tokens=[["a"]]), other(score=-1.0)])
-def test_another_shape_is_an_error(said):
-    with pytest.raises(ValueError, match="differ in shape"):
+@pytest.mark.parametrize(
+    "said", [{}, {"others": {}}, other(tokens=[["a"]]), other(score=-1.0)]
+)
+def test_other_names_or_shapes_are_an_error(said):
+    with pytest.raises(ValueError, match="differ in names or shape"):
         versions.compare(SAID, said)
 
 

@@ -42,7 +42,7 @@ from ray.serve.metrics import Counter  # noqa: E402
 from starlette.requests import Request  # noqa: E402
 from starlette.responses import JSONResponse, Response  # noqa: E402
 
-BATCH = 32  # sentences that are computed at once, of whichever requests
+BATCH = 32  # sentences that are computed at once, unless the export takes fewer
 WAIT = 0.002  # seconds that the first of them waits for others
 MOST_BYTES = 1 << 20  # of a request
 TRIES = 5  # of a request whose replica dies
@@ -92,6 +92,8 @@ class Model:
         import tensorflow as tf
         import tensorflow_text  # noqa: F401  (SentencePiece's ops)
 
+        self.most = int(min(BATCH, largest_request(Path(version_dir))))
+        self.together.set_max_batch_size(self.most)
         self.loaded = tf.saved_model.load(version_dir)
         self.signatures = self.loaded.signatures
         # A value of the wrong kind is found only when a tensor is made of it.
@@ -100,7 +102,7 @@ class Model:
         self.own_failure = (tf.errors.ResourceExhaustedError, tf.errors.InternalError)
         for name, function in self.signatures.items():
             _, specs = function.structured_input_signature
-            for rows in (1, 2):
+            for rows in range(1, 1 + min(2, self.most)):
                 made_up = {key: _made_up(x, rows) for key, x in specs.items()}
                 self.answer([Question(name, made_up, rows)])
 
@@ -118,7 +120,7 @@ class Model:
             Refused: If the model does not take them.
         """
         question = self.read(signature or "serving_default", given)
-        if question.rows > BATCH:
+        if question.rows > self.most:
             (said,) = await asyncio.to_thread(self.answer, [question])
         else:
             said = await self.together(question)
@@ -406,6 +408,14 @@ def _as_json(question: dict[str, Any], said: Arrays) -> bytes:
         rows = zip(*columns.values(), strict=True)
         answer = {"predictions": [dict(zip(columns, row, strict=True)) for row in rows]}
     return json.dumps(answer, default=bytes.decode, ensure_ascii=False).encode()
+
+
+def largest_request(version: Path) -> float:
+    """Returns how many sentences an export takes at once, as it says itself."""
+    about = version / "assets.extra" / "keras_luong.json"
+    if not about.exists():  # somebody else's SavedModel
+        return math.inf
+    return json.loads(about.read_text())["max_batch_size"]
 
 
 def find_version(path: Path) -> Path:

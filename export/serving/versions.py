@@ -105,13 +105,16 @@ def compare(one: Answers, other: Answers) -> tuple[int, int, float]:
 
 def _pairs(one: Any, other: Any) -> Any:
     if isinstance(one, dict | list):
-        if type(one) is not type(other) or len(one) != len(other):
-            raise ValueError("the answers differ in shape")
-        keys = one if isinstance(one, dict) else range(len(one))
-        for key in keys:
-            yield from _pairs(one[key], other[key])
+        if type(one) is not type(other) or _places(one) != _places(other):
+            raise ValueError("the answers differ in names or shape")
+        for place in _places(one):
+            yield from _pairs(one[place], other[place])
     else:
         yield one, other
+
+
+def _places(value: Any) -> Any:
+    return value.keys() if isinstance(value, dict) else range(len(value))
 
 
 def try_version(version: str, given: argparse.Namespace, expected: Answers) -> str:

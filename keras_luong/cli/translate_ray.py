@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 import shutil
 import warnings
 from collections import Counter
@@ -92,8 +91,6 @@ class _Lines:
                 for number in shards.numbers:
                     with open(shards.path(number, "out"), "rb") as part:
                         shutil.copyfileobj(part, file)
-            with open(beside, "rb") as written:
-                os.fsync(written.fileno())  # before the parts are removed
 
 
 class _Rows:

@@ -7,7 +7,7 @@ the same names. It needs pyarrow.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,11 @@ def is_parquet(path: str | Path) -> bool:
 
 
 def _within(folder: Path) -> Iterator[Path]:
-    return folder.rglob("*.parquet")
+    """The Parquet files of a folder, without what their writers hide."""
+    for path in folder.rglob("*.parquet"):
+        names = path.relative_to(folder).parts
+        if path.is_file() and not any(name.startswith((".", "_")) for name in names):
+            yield path
 
 
 class ParquetTexts:
@@ -40,7 +44,7 @@ class ParquetTexts:
 
     Args:
         path: The file; or the folder, whose files are read in the order of their
-            names.
+            names. As Spark and Arrow do, it leaves out what begins with "." or "_".
         column: Name of the column of texts; by default the only one of strings.
 
     Raises:
@@ -51,6 +55,8 @@ class ParquetTexts:
     def __init__(self, path: str | Path, column: str | None = None):
         self.path = Path(path)
         self.files = sorted(_within(self.path)) if self.path.is_dir() else [self.path]
+        if not self.files:
+            raise ValueError(f"{self.path} holds no Parquet files (*.parquet)")
         self.column = column or ""
         for file in self.files:
             self.column = _column(file, _open(file).schema_arrow, column)
@@ -176,5 +182,7 @@ def _is_text(kind: Any) -> bool:
 
     if types.is_dictionary(kind):
         kind = kind.value_type
-    tests: list[Callable[[Any], bool]] = [types.is_string, types.is_large_string]
-    return any(test(kind) for test in tests)
+    return any(
+        test(kind)
+        for test in (types.is_string, types.is_large_string, types.is_string_view)
+    )

@@ -94,8 +94,8 @@ def work_on(
         pool: Where the workers are.
 
     Raises:
-        RuntimeError: If a worker fails; the message is the worker's. What is done stays
-            done.
+        RuntimeError: If a worker fails, in which case the message is the worker's, or
+            Ray does. What is done stays done.
     """
     todo = list(todo)
     progress = Progress(shards.lines, "line")
@@ -112,6 +112,7 @@ def _finished(
     """Yields the numbers of shards as they are done."""
     check_ray(pool)
     import ray
+    from ray.exceptions import RayError
 
     ours = not ray.is_initialized()
     if ours:
@@ -122,6 +123,8 @@ def _finished(
             if row["error"]:
                 raise RuntimeError(f"A worker failed. {row['error']}")
             yield int(row["shard"])
+    except RayError as error:  # a cluster without room, or one that has ended
+        raise RuntimeError(f"Ray failed: {error}") from error
     finally:
         if ours:
             ray.shutdown()
@@ -235,4 +238,10 @@ class _Worker:
         if self.work is None:
             self.work = self.make()
         told: dict[str, Any] = {}
-        self.shards.finish(number, self.work(self.shards, number, told), told)
+        try:
+            self.shards.finish(number, self.work(self.shards, number, told), told)
+        except FileNotFoundError:
+            # Ray may take a worker for dead that is only cut off, and give its shard to
+            # another one, which may be the first to finish it.
+            if not self.shards.is_done(number):
+                raise

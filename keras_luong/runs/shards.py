@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -300,8 +299,6 @@ def _has_more(lines: Iterator[bytes]) -> bool:
 def _write(path: Path, lines: Iterable[bytes]) -> None:
     with saved_beside(path) as beside, beside.open("wb") as file:
         file.writelines(line + b"\n" for line in lines)
-        file.flush()
-        os.fsync(file.fileno())  # a shard that is done stays so if the power fails
 
 
 def _check_plan(folder: Path, plan: dict[str, Any]) -> None:
