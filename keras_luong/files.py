@@ -1,8 +1,8 @@
 """The one way to read lines, and the one way to write a file or a directory.
 
 What is written is written beside its target and then renamed, so that nobody ever sees
-half of it, not even after the power has failed; but `opened_to_write` is for what others
-may read as it grows.
+half of it, not even after the power has failed. But `opened_to_write` is for what
+others may read as it grows.
 """
 
 from __future__ import annotations
