@@ -155,14 +155,16 @@ def extended(model, source, hypotheses, rules):
     return longer
 
 
-def plain_beam_search(model, source, beam_width, rules):
-    """The same semantics in plain Python, without any early stop."""
+def plain_beam_search(model, source, beam_width, rules, first=False):
+    """The same semantics in plain Python; it stops early only as "first" does."""
     beams, ended = [((), 0.0)], []
     for _ in range(rules.longest()):
         longer = extended(model, source, beams, rules)
         longer = sorted(longer, key=lambda x: -x[1])[:beam_width]
         ended += [x for x in longer if x[0][-1] == EOS_ID]
         beams = [x for x in longer if x[0][-1] != EOS_ID]
+        if first and len(ended) >= beam_width:
+            return ended, []
     return ended, beams
 
 

@@ -93,7 +93,13 @@ def test_as_wide_as_the_space_it_is_exhaustive(seed, rules, early, compact, data
 
 
 @many
-@given(seed=seeds, rules=all_rules(9), early=stops, compact=stops, data=st.data())
+@given(
+    seed=seeds,
+    rules=all_rules(9),
+    early=st.sampled_from([True, False, "first"]),
+    compact=stops,
+    data=st.data(),
+)
 def test_narrow_equals_plain_python(seed, rules, early, compact, data):
     beam_width = data.draw(st.integers(1, 6))
     n_best = data.draw(st.integers(1, beam_width))
@@ -101,7 +107,7 @@ def test_narrow_equals_plain_python(seed, rules, early, compact, data):
     search = search_by(rules, beam_width, n_best, early_stopping=early, compact=compact)
     hypotheses = search(model, SOURCES, prefixes(rules))
     for row, source in enumerate(SOURCES):
-        found = plain_beam_search(model, source, beam_width, rules)
+        found = plain_beam_search(model, source, beam_width, rules, early == "first")
         expected = rules.best(model, source, *found, n_best)
         assert_same(hypotheses, row, expected, model, source)
 
@@ -159,12 +165,21 @@ def test_many_forbidden_ids_are_as_forbidden_as_few(prefix):
         assert_same(hypotheses, row, expected, model, source)
 
 
-def test_first_stops_when_the_pool_is_full():
-    for n_best, early, steps in ((1, "first", 1), (2, "first", 5), (1, False, 5)):
-        model = ScriptModel(short_or_long, 6)
-        search = BeamSearch(2, n_best, 20, 1.0, early_stopping=early)
-        search(model, [[3]])
-        assert model.steps == steps
+def ends_often(source, spoken):
+    """May end after each token."""
+    return log_of({EOS_ID: 0.6, 4: 0.3, 5: 0.1})
+
+
+@pytest.mark.parametrize("n_best", [1, 2, 3])
+def test_first_stops_once_as_many_have_ended_as_the_beam_is_wide(n_best):
+    steps = {}
+    for early in ("first", True, False):
+        model = ScriptModel(ends_often, 6)
+        search = BeamSearch(3, n_best, 20, 9.0, early_stopping=early)
+        found = search(model, [[3]])
+        assert found.ids.shape[:2] == (1, n_best)
+        steps[early] = model.steps
+    assert steps["first"] == 2 < steps[True] <= steps[False]
 
 
 def test_stopped_sentences_leave_the_batch():

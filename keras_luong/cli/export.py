@@ -96,8 +96,7 @@ def _to_web(options: ExportOptions) -> Path:
     translator, text = _for_litert(options)
     search = translator.search
     if isinstance(search, BeamSearch) and options.n_best is None:
-        if search.early_stopping != "first":  # which would stop later, and say more
-            translator = translator.with_search(n_best=search.beam_width)
+        translator = translator.with_search(n_best=search.beam_width)
     print(
         "The model is exported, then npm builds the page. Packages that npm does not "
         "have yet come from its registry; if that cannot be reached, it says so after "

@@ -96,9 +96,10 @@ class BeamSearch(SpecialTokens):
     knows only the model's outputs so far can stop earlier. (The bound of a coverage
     penalty assumes that every source word gets all of the remaining attention, which is
     impossible, so the search may go on longer than necessary.) With `False` a sentence
-    goes on until all hypotheses have ended or are too long, with the same result; with
-    "first" it stops when the pool is full, which is faster and may miss better
-    hypotheses.
+    goes on until all hypotheses have ended or are too long, with the same result. With
+    "first" it stops as most decoders do: once `beam_width` hypotheses have ended, of
+    which the `n_best` are returned. That is faster, above all with a length penalty,
+    whose bound is far away, and may miss a better hypothesis.
 
     **At the maximum length** the open hypotheses are closed as they are, without an end
     token. They only fill the places that are still empty in the sentence's pool, ranked
@@ -221,10 +222,9 @@ class BeamSearch(SpecialTokens):
         """Returns a search that keeps as many hypotheses as its beam has.
 
         Its first `n_best` are this one's. The others take the places of hypotheses that
-        say the same in other pieces. A search for one hypothesis needs none; with
-        `early_stopping="first"` more of them would let the search go on for longer.
+        say the same in other pieces. A search for one hypothesis needs none.
         """
-        if self.n_best == 1 or self.early_stopping == "first":
+        if self.n_best == 1:
             return self
         return dataclasses.replace(self, n_best=self.beam_width)
 
@@ -320,8 +320,7 @@ class BeamSearch(SpecialTokens):
         state = repeated(state, self.beam_width)
         progress = [lexical.start(x, self.beam_width) for x in sentences.phrases]
         beams = Beams(tokens, log_probs, state, [], [], progress)
-        # There are at least as many beams as hypotheses to keep.
-        pool = Pool(nothing[:, : self.n_best], tf.zeros_like(tokens)[:, : self.n_best])
+        pool = Pool(nothing, tf.zeros_like(tokens)).first(self._kept)
         ended = Ended(pool, nothing, [])
         rows = sentences.rows
         return SearchState(tf.constant(0), sentences, beams, ended, ended, rows, None)
@@ -350,6 +349,11 @@ class BeamSearch(SpecialTokens):
         shape = [known_count_of(source), self.beam_width]
         history = History.empty(shape, [x.shape[2:] for x in weights], size)
         return now._replace(sentences=sentences, beams=beams, history=history)
+
+    @property
+    def _kept(self) -> int:
+        """How many finished hypotheses are kept of each sentence while it goes on."""
+        return self.beam_width if self.early_stopping == "first" else self.n_best
 
     @property
     def _coverage_penalty(self) -> CoveragePenalty | None:
@@ -447,7 +451,7 @@ class BeamSearch(SpecialTokens):
 
     def _is_promising(self, beams, pool, length, sentences):
         """Returns whether an open hypothesis may still enter the pool, bool [A, 1]."""
-        worst = pool.scores if self.n_best == 1 else pool.scores[:, -1:]
+        worst = pool.scores if self._kept == 1 else pool.scores[:, -1:]
         if self.early_stopping is not True:
             return (worst == IMPOSSIBLE) | (self.early_stopping is False)
         penalty: Any = self._coverage_penalty  # None if `coverage` is empty
@@ -462,7 +466,7 @@ class BeamSearch(SpecialTokens):
         beam = np.arange(self.beam_width)
         places = (limits - 1) * self.beam_width + beam
         scores = self._scores(ended.cut, limits, ended.bonus)
-        return fill(ended.pool, Pool(scores, places))
+        return fill(ended.pool, Pool(scores, places)).first(self.n_best)
 
     def _scores(self, log_probs, lengths, bonus):
         """Returns the scores of hypotheses [A, K] that ended."""

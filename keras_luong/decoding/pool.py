@@ -23,6 +23,12 @@ class Pool(NamedTuple):
     scores: tf.Tensor  # [A, N]
     places: tf.Tensor  # int32 [A, N], K times the last token's step, plus its beam
 
+    def first(self, number: int) -> Pool:
+        """Returns a pool of no more than its first hypotheses."""
+        if self.scores.shape[1] == number:
+            return self
+        return Pool(self.scores[:, :number], self.places[:, :number])
+
 
 def offer(pool: Pool, others: Pool) -> Pool:
     """Returns the best of both by score; at a tie, the pool's own.

@@ -28,11 +28,11 @@ def signatures(translator: Any, max_batch_size: int) -> dict[str, Any]:
 
     Where no shape is given it is [B]. Rows along T and S are valid up to their lengths;
     the rest is arbitrary. N is the beam's width, or the number of samples; the first
-    hypothesis is that of `serving_default` (except with `early_stopping="first"`, which
-    stops later if more hypotheses are wanted). Those that the maximum length cut come
-    behind the finished ones. The hypotheses of a beam have different texts. An empty place has the translation "" and the lowest score; an empty text has
-    the translation "" with score 0, and empty places. As JSON has no infinity, -inf is
-    replaced by float32's lowest number. Inputs of another shape are refused.
+    hypothesis is that of `serving_default`. Those that the maximum length cut come
+    behind the finished ones. The hypotheses of a beam have different texts. An empty
+    place has the translation "" and the lowest score; an empty text has the translation
+    "" with score 0, and empty places. As JSON has no infinity, -inf is replaced by
+    float32's lowest number. Inputs of another shape are refused.
 
     A `SequenceGenerator` has one signature, `serving_default`, from its source to
     `ids` int32 [B, N, T], `lengths` int32 [B, N], `scores` and `log_probs` [B, N],
