@@ -20,7 +20,9 @@ HOSTILE = [
     "bell \x07 nul \x00 escape \x1b[31m",
 ]
 SHOWN = [
-    *HOSTILE[:5],
+    *HOSTILE[:3],
+    "one\u2028two\u2029three\ufffdfour",
+    HOSTILE[4],
     "bell \u2407 nul \u2400 escape \u241b[31m",  # signs that can be seen
 ]
 PNG = b"\x89PNG no picture"

@@ -240,6 +240,11 @@ def test_what_the_preset_says_may_be_said_again(whole, data, tmp_path):
             pass
 
 
+def test_languages_may_be_spelled_in_other_ways(whole, data):
+    with opened(data, whole[1].path, source="XX") as run:
+        assert run.resuming and run.config.source == "xx"
+
+
 def test_other_settings_are_refused(whole, data):
     with pytest.raises(ValueError, match="units: 8 there, 16 now"):
         trained(data, whole[1].path, units=16)

@@ -18,13 +18,12 @@ from keras_luong.evaluation.report_text import (
     length_rows,
     score_rows,
     signatures,
+    visible,
 )
 
 #: PNG files of sentences' attention, by row.
 Pictures: TypeAlias = Mapping[int, bytes]
 
-#: Of control characters, which a page cannot have, the signs that stand for them.
-CONTROLS = {code: chr(0x2400 + code) for code in range(32) if code not in (9, 10)}
 #: Nothing may be loaded or run, whatever the page holds.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 STYLE = """
@@ -91,7 +90,7 @@ def _add(parent: ET.Element, tag: str, text: str, name: str = "") -> ET.Element:
     """Adds an element with a text, which is escaped once it is written."""
     attributes = {"class": name} if name else {}
     element = ET.SubElement(parent, tag, attributes)
-    element.text = text.translate(CONTROLS)
+    element.text = "\n".join(map(visible, text.split("\n")))
     return element
 
 

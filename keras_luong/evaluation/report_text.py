@@ -7,6 +7,27 @@ from collections.abc import Sequence
 from keras_luong.evaluation.by_length import FEW
 from keras_luong.evaluation.judgement import SAMPLES, Judgement, MetricScore
 
+#: For characters that would command a terminal, the signs that stand for them.
+_SIGNS = {
+    **{code: chr(0x2400 + code) for code in range(32)},
+    0x7F: "\u2421",
+    **dict.fromkeys(range(0x80, 0xA0), "\ufffd"),
+}
+
+
+def visible(text: str) -> str:
+    r"""Returns a line of anybody's text as it may be shown on a terminal or page.
+
+    Args:
+        text: The line.
+
+    Example:
+        >>> from keras_luong.evaluation.report_text import visible
+        >>> visible("a\x1b[31m dog")
+        'a␛[31m dog'
+    """
+    return text.translate(_SIGNS)
+
 
 def text_report(judged: Judgement, worst: int = 0) -> str:
     """Returns what there is to say of a test set, for people at a terminal.
@@ -182,7 +203,7 @@ def _sentence(judged: Judgement, row: int) -> str:
     lines = [f"line {row + 1:,}, chrF {judged.sentence_chrf[row]:.1f}"]
     width = max(map(len, ("reference", *judged.systems)))
     lines += [
-        f"  {name:{width}}  {text}"
+        f"  {name:{width}}  {visible(text)}"
         for name, text in (
             ("source", judged.sources[row]),
             ("reference", judged.references[row]),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from keras_luong.runs.starting_point import (
     training_corpus,
 )
 from keras_luong.text.corpus import Corpus, check_split
+from keras_luong.text.languages import means
 from keras_luong.training.strategies import worker_index
 
 
@@ -80,7 +82,8 @@ def opened(
     check_split(corpus, "train")  # one to validate by is held out where there is none
     with owned(path):
         if RunDirectory(path).record.exists():
-            config = config.as_begun(read_record(path)["settings"])
+            before = read_record(path)["settings"]
+            config = _as_spelled(before, config).as_begun(before)
         # A corpus is its text, and a run to start from its weights, wherever they are.
         free = config.free | {"data", "init_from"}
         resuming = check_settings(path, config.settings(), free, config.implied)
@@ -99,6 +102,16 @@ def opened(
         except KeyboardInterrupt:
             print("\nStopped. The same command again goes on from here.")
             raise
+
+
+def _as_spelled(before: Mapping[str, Any], config: TrainingConfig) -> TrainingConfig:
+    """The configuration with the languages as the run spells them: EN is its en."""
+    spelled = {
+        name: before[name]
+        for name in ("source", "target")
+        if means(getattr(config, name), before.get(name, ""))
+    }
+    return dataclasses.replace(config, **spelled)
 
 
 def _tell_changes(config: TrainingConfig, path: Path) -> None:

@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras_luong.evaluation.bleu import bleu
 from keras_luong.evaluation.chrf import chrf
 from keras_luong.evaluation.plots import save_attention
+from keras_luong.evaluation.report_text import visible
 from keras_luong.translation.translation import Translation
 from keras_luong.translation.translator import Translator
 from keras_luong.types import Logs
@@ -129,8 +130,8 @@ def written_out(
         shown: The indices of those to write.
     """
     return "\n".join(
-        f"  source       {sources[index]}\n"
-        f"  translation  {translations[index]}\n"
-        f"  reference    {references[index]}"
+        f"  source       {visible(sources[index])}\n"
+        f"  translation  {visible(translations[index])}\n"
+        f"  reference    {visible(references[index])}"
         for index in shown
     )
