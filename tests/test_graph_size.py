@@ -29,7 +29,7 @@ def test_of_one_sentence():
 
 
 def test_greedy_search():
-    assert sizes(kl.GreedySearch(), IDS) == (130, 482)
+    assert sizes(kl.GreedySearch(), IDS) == (130, 480)
 
 
 def test_given_targets():
