@@ -362,8 +362,7 @@ def saved_beside(path: str | Path) -> Iterator[Path]:
     beside = _name_beside(path)
     try:
         yield beside
-        with open(beside, "rb+") as written:
-            os.fsync(written.fileno())  # a name may reach the disk before its bytes do
+        _to_disk(beside)
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
@@ -395,9 +394,17 @@ def saved_directory_beside(path: str | Path, overwrite: bool = False) -> Iterato
     beside.mkdir()
     try:
         yield beside
+        for written in filter(Path.is_file, beside.rglob("*")):
+            _to_disk(written)
         _rename_directory(beside, path, overwrite)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+
+
+def _to_disk(path: Path) -> None:
+    """Waits until a file is on the disk: its name may get there before its bytes."""
+    with open(path, "rb+") as written:
+        os.fsync(written.fileno())
 
 
 def _rename_directory(beside: Path, path: Path, overwrite: bool) -> None:

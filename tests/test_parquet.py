@@ -52,7 +52,7 @@ def test_a_folder(tmp_path):
 
 def test_what_a_folder_hides_is_left_out(tmp_path):
     texts = pa.array(["a"])
-    write(tmp_path / "in.parquet/day=1/part-0.snappy.parquet", text=texts)
+    write(tmp_path / "in.parquet/_day=1/part-0.snappy.parquet", text=texts)
     for name in ("_temporary/0/part-1.parquet", ".part-0.parquet", "_metadata.parquet"):
         write(tmp_path / "in.parquet" / name, text=texts)
     (tmp_path / "in.parquet" / "_SUCCESS").touch()

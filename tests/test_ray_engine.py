@@ -438,7 +438,7 @@ def test_a_shard_that_another_worker_has_done_is_done(tmp_path):
 @pytest.mark.slow
 def test_what_ray_cannot_do_is_told(ray, tmp_path, monkeypatch):
     def mapped(*arguments):
-        yield ray.get(ray.remote(os.abort).options(max_retries=0).remote())
+        yield ray.get(ray.remote(max_retries=0)(lambda: os.abort()).remote())
 
     monkeypatch.setattr(ray_engine, "_mapped", mapped)
     with pytest.raises(RuntimeError, match="Ray failed: The worker died"):

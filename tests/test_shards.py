@@ -128,3 +128,11 @@ def test_a_run_that_is_trained_on_is_another(tmp_path):
     assert module.run_digest(tmp_path) == before
     write_lines(tmp_path / "model.weights.h5", ["b"])
     assert module.run_digest(tmp_path) != before
+
+
+def test_parts_without_a_plan_are_not_trusted(tmp_path):
+    """A worker that was cut off may write after its command has ended."""
+    shards = Shards(tmp_path / "parts", lines=2, size=1)
+    shards.finish(0, [b"of other work"], {})
+    with shards.begun({"lines": 2}) as todo:
+        assert todo == [0, 1]

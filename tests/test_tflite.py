@@ -107,6 +107,7 @@ SEARCHES = {
     ),
     "other penalties": BeamSearch(
         3,
+        2,
         max_length=7,
         length_penalty=AverageLengthPenalty(0.8),
         coverage_penalty=SummaryCoveragePenalty(0.2),

@@ -47,7 +47,9 @@ def test_leaves_all_that_a_run_directory_has(whole):
     assert json.loads(whole.results.read_text()) == results
     assert list(results) == ["validation", "test_2020"]
     assert results["test_2020"]["sentences"] == 6
-    assert [results["test_2020"][x] for x in ("beam_width", "length_penalty")] == [2, 0]
+    searched = [results["test_2020"][x] for x in ("beam_width", "length_penalty")]
+    assert searched == [2, 0] and results["test_2020"]["early_stopping"] == "first"
+    assert load(whole.path).search.early_stopping == "first"
     assert "tok:13a" in results["test_2020"]["signature"]
     assert any(whole.logs.rglob("events.*"))
     expected = {"loss", "perplexity", "token_accuracy", "val_bleu", "learning_rate"}

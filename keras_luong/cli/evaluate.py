@@ -25,7 +25,7 @@ from keras_luong.cli.translators import (
 from keras_luong.evaluation.judgement import Judgement, judge
 from keras_luong.evaluation.plots import attention_figure, check_matplotlib
 from keras_luong.evaluation.report_html import Pictures, html_report
-from keras_luong.evaluation.report_text import text_report
+from keras_luong.evaluation.report_text import text_report, visible
 from keras_luong.files import one_line, read_pairs, write_json, write_lines, write_text
 from keras_luong.runs.record import read_record
 from keras_luong.text.corpus import sentences
@@ -180,7 +180,8 @@ def _tell(judged: Judgement, options: EvaluateOptions) -> None:
     texts = next(iter(judged.systems.values()))
     rows = zip(judged.sources, judged.references, texts, strict=True)
     for row in list(rows)[: options.show]:
-        print("source       {}\nreference    {}\ntranslation  {}\n".format(*row))
+        shown = map(visible, row)
+        print("source       {}\nreference    {}\ntranslation  {}\n".format(*shown))
     print(f"{text_report(judged, options.worst)}\n", flush=True)
     if options.output is not None:
         path = options.output / f"{judged.name}.translated"

@@ -17,6 +17,7 @@ from keras_luong.cli.commands import VerifyOptions
 from keras_luong.cli.translators import bleu_tokenization, load_translator
 from keras_luong.evaluation.bleu import bleu
 from keras_luong.evaluation.chrf import chrf
+from keras_luong.evaluation.report_text import visible
 from keras_luong.files import read_lines, read_pairs
 from keras_luong.progress import Progress
 
@@ -171,4 +172,4 @@ def _show(
     lines = enumerate(zip(expected, translations, strict=True), 1)
     differing = [(i, a, b) for i, (a, b) in lines if a != b]
     for i, a, b in differing[:most]:
-        print(f"\nline {i}\n  Keras: {a}\n  {runtime}: {b}")
+        print(f"\nline {i}\n  Keras: {visible(a)}\n  {runtime}: {visible(b)}")

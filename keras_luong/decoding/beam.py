@@ -80,7 +80,7 @@ class BeamSearch(SpecialTokens):
 
     Each step extends every open hypothesis by every token and keeps the `beam_width`
     most probable results. Those that end with the end token are finished: they move to
-    the sentence's pool, which keeps the `n_best` finished hypotheses by score. The
+    the sentence's pool, which keeps the best finished hypotheses by score. The
     others stay open. A beam of one is greedy search; a beam as wide as the search space
     is exhaustive search. The score is the log-probability after the length penalty (the
     length counts the end token), plus the coverage penalty.
@@ -97,9 +97,9 @@ class BeamSearch(SpecialTokens):
     penalty assumes that every source word gets all of the remaining attention, which is
     impossible, so the search may go on longer than necessary.) With `False` a sentence
     goes on until all hypotheses have ended or are too long, with the same result. With
-    "first" it stops as most decoders do: once `beam_width` hypotheses have ended, of
-    which the `n_best` are returned. That is faster, above all with a length penalty,
-    whose bound is far away, and may miss a better hypothesis.
+    "first" it also stops, as most decoders do, once `beam_width` hypotheses have ended.
+    That is faster where a length penalty's bound is far away, and may miss a better
+    hypothesis.
 
     **At the maximum length** the open hypotheses are closed as they are, without an end
     token. They only fill the places that are still empty in the sentence's pool, ranked
@@ -450,16 +450,23 @@ class BeamSearch(SpecialTokens):
         return beams._replace(log_probs=log_probs), Ended(pool, cut, bonus)
 
     def _is_promising(self, beams, pool, length, sentences):
-        """Returns whether an open hypothesis may still enter the pool, bool [A, 1]."""
-        worst = pool.scores if self._kept == 1 else pool.scores[:, -1:]
-        if self.early_stopping is not True:
-            return (worst == IMPOSSIBLE) | (self.early_stopping is False)
+        """Returns whether an open hypothesis may still be one of the best, bool [A, 1].
+
+        With `early_stopping=False` it always may, with "first" only until enough ended.
+        """
+        worst = pool.first(self.n_best).scores
+        worst = worst if self.n_best == 1 else worst[:, -1:]
+        if self.early_stopping is False:
+            return tf.ones_like(worst, tf.bool)
         penalty: Any = self._coverage_penalty  # None if `coverage` is empty
         limits = sentences.limits
         bounds = length_penalty_of(self.length_penalty).bound(beams.log_probs, limits)
         for coverage, mask in zip(beams.coverage, sentences.mask, strict=True):
             bounds += penalty.bound(coverage, mask[:, None], limits - length)
-        return tf.reduce_any(bounds > worst, axis=1, keepdims=True)
+        promising = tf.reduce_any(bounds > worst, axis=1, keepdims=True)
+        if self.early_stopping == "first":
+            promising &= pool.scores[:, -1:] == IMPOSSIBLE
+        return promising
 
     def _closed(self, ended, limits):
         """Returns the pool, its empty places filled with hypotheses that were cut."""

@@ -21,7 +21,7 @@ from keras_luong.runs.starting_point import (
     training_corpus,
 )
 from keras_luong.text.corpus import Corpus, check_split
-from keras_luong.text.languages import means
+from keras_luong.text.languages import fold
 from keras_luong.training.strategies import worker_index
 
 
@@ -109,7 +109,7 @@ def _as_spelled(before: Mapping[str, Any], config: TrainingConfig) -> TrainingCo
     spelled = {
         name: before[name]
         for name in ("source", "target")
-        if means(getattr(config, name), before.get(name, ""))
+        if fold(getattr(config, name)) == fold(before.get(name, ""))
     }
     return dataclasses.replace(config, **spelled)
 

@@ -34,9 +34,12 @@ def is_parquet(path: str | Path) -> bool:
 def _within(folder: Path) -> Iterator[Path]:
     """The Parquet files of a folder, without what their writers hide."""
     for path in folder.rglob("*.parquet"):
-        names = path.relative_to(folder).parts
-        if path.is_file() and not any(name.startswith((".", "_")) for name in names):
+        if path.is_file() and not any(map(_is_hidden, path.relative_to(folder).parts)):
             yield path
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 class ParquetTexts:
@@ -44,7 +47,8 @@ class ParquetTexts:
 
     Args:
         path: The file; or the folder, whose files are read in the order of their
-            names. As Spark and Arrow do, it leaves out what begins with "." or "_".
+            names. As Spark does, it leaves out what begins with "." or "_", but not
+            partitions such as "_day=1".
         column: Name of the column of texts; by default the only one of strings.
 
     Raises:

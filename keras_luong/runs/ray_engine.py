@@ -240,7 +240,7 @@ class _Worker:
         told: dict[str, Any] = {}
         try:
             self.shards.finish(number, self.work(self.shards, number, told), told)
-        except FileNotFoundError:
+        except OSError:
             # Ray may take a worker for dead that is only cut off, and give its shard to
             # another one, which may be the first to finish it.
             if not self.shards.is_done(number):

@@ -304,6 +304,8 @@ def _write(path: Path, lines: Iterable[bytes]) -> None:
 def _check_plan(folder: Path, plan: dict[str, Any]) -> None:
     path = folder / "plan.json"
     if not path.exists():
+        for shard in folder.glob("0*.*"):  # of a worker that outlived its command
+            remove(shard)
         write_json(path, plan)
         return
     before = read_json(path)

@@ -209,11 +209,13 @@ def record(run: Run, tokenizers: TokenizerPair, model: TranslationModel) -> int:
         batch_tokens = read_record(run.path)["settings"]["chosen_batch_tokens"]
     elif batch_tokens == "auto":
         batch_tokens = largest_batch_tokens(model, config.max_length)
+    before = read_record(run.path)["search"] if run.resuming else None
     search = BeamSearch(
         config.beam_width,
         max_length=None,
         length_penalty=config.length_penalty,
-        early_stopping="first",  # as good on validation text, and faster (docs/search)
+        # As good on validation text as exact, and faster: see docs/search.md.
+        early_stopping=before.get("early_stopping", True) if before else "first",
     )
     settings = {**config.settings(), "chosen_batch_tokens": batch_tokens}
     longest = longest_source(config, model)
@@ -406,4 +408,5 @@ def _evaluate_split(
         "perplexity": json_number(logs["perplexity"]),
         "beam_width": search.beam_width,
         "length_penalty": search.length_penalty,
+        "early_stopping": search.early_stopping,
     }
