@@ -133,8 +133,9 @@ def draw(results: dict[Case, list[Result]], path: Path) -> None:
     directions = list(dict.fromkeys((case.source, case.target) for case in results))
     presets = list(dict.fromkeys(case.preset for case in results))
     figure, panels = plt.subplots(
-        1, len(directions), figsize=(9, 3.6), sharey=True, squeeze=False
+        1, len(directions), figsize=(9, 3.6), sharex=True, sharey=True, squeeze=False
     )
+    sizes = sorted({case.pairs for case in results})
     for axes, direction in zip(panels[0], directions, strict=True):
         for i, preset in enumerate(presets):
             points = sorted(
@@ -146,6 +147,8 @@ def draw(results: dict[Case, list[Result]], path: Path) -> None:
                 axes.plot(*zip(*points, strict=True), color=COLORS[i], label=preset)
                 axes.plot(*zip(*points, strict=True), MARKERS[i], color=COLORS[i])
         axes.set_xscale("log")
+        axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        axes.set_xticks([], minor=True)
         axes.set_title(" → ".join(direction))
         axes.set_xlabel("training pairs")
         axes.grid(alpha=0.3)
