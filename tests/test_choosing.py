@@ -66,6 +66,7 @@ def test_a_run_of_a_preset_is_not_taken_for_one_of_auto(data, tmp_path):
         train(AutoTraining(str(data), "xx", "yy"), tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_says_what_it_chose_and_shows_translations(data, tmp_path, capsys):
     given = {**TINY, "epochs": 1}
     train(AutoTraining(str(data), "xx", "yy", given=given), tmp_path / "run")

@@ -56,6 +56,7 @@ def test_k2_a_corpus_for_the_other_direction(place, capsys):
     assert "out: 2 pairs of data, and 4 with <bt>" in out and "for de into en" in out
 
 
+@pytest.mark.slow
 def test_k2_sampled_by_a_seed(place):
     for out, seed in (("a", 3), ("b", 3), ("c", 4)):
         words = ["--seed", seed, "--temperature", 3, "--top_k", 5, "--limit", 3]

@@ -146,6 +146,7 @@ def test_version(capsys):
     assert capsys.readouterr().out.strip() == keras_luong.__version__
 
 
+@pytest.mark.slow
 def test_debug_shows_the_traceback():
     command = [sys.executable, "-m", "keras_luong_command", "average", "no/such/run"]
     plain = subprocess.run(command, capture_output=True, text=True)

@@ -229,9 +229,8 @@ def test_what_can_be_copied_is_on_every_shortlist():
         np.testing.assert_allclose(found, expected[ids], atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "source_length", [pytest.param(None, marks=pytest.mark.slow), 12]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("source_length", [None, 12])
 def test_keras_is_saved_model_is_litert_is_the_edge(source_length, tmp_path):
     interpreter = pytest.importorskip("ai_edge_litert.interpreter")
     edge = pytest.importorskip("keras_luong_edge")

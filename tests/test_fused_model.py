@@ -169,13 +169,8 @@ class Masked(keras.layers.Layer):
 SUBCLASSES = [Doubled, Penalized, Reporting, Squashed, WithBias, Masking]
 
 
-@pytest.mark.parametrize(
-    "cls",
-    [
-        pytest.param(cls, marks=[pytest.mark.slow] * (cls is not Doubled))
-        for cls in SUBCLASSES
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("cls", SUBCLASSES)
 def test_l3_what_a_subclass_overrides_is_trained(cls):
     """Value for value what Keras's own steps make of it."""
     made = []
@@ -493,7 +488,7 @@ def test_xla_compiles_the_step(changes):
     assert histories[0][1] < histories[0][0]
 
 
-@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("fused", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_weights_by_class_are_refused_and_weights_by_label_are_what_they_say(fused):
     x, label, _ = next(batches())
     with pytest.raises(ValueError, match=r"sample_weight \[B, T\].*{5: 10.0}"):

@@ -31,6 +31,7 @@ NAMES = (
 ).split()
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_our_blocks_print_what_they_say(tmp_path, monkeypatch, capsys):
     (tmp_path / "addons").mkdir()

@@ -50,7 +50,7 @@ def matrices(model):
     return [w for w in model.weights if len(w.shape) == 2]
 
 
-QUICK = "general", "concat", "coverage", "local-p", "monotonic"
+QUICK = "general", "local-p", "monotonic"
 
 
 @pytest.mark.parametrize("name", slow_but(ATTENTIONS, *QUICK))
