@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -240,6 +242,18 @@ def test_what_the_preset_says_may_be_said_again(whole, data, tmp_path):
     with pytest.raises(ValueError, match="num_layers: 1 there, 2 now"):
         with opened(data, path, num_layers=2):
             pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("early_stopping", [True, False])
+def test_a_run_goes_on_with_its_search(whole, data, tmp_path, early_stopping):
+    path = Path(shutil.copytree(whole[1].path, tmp_path / "run"))
+    record = json.loads((path / "run.json").read_text())
+    record["search"]["early_stopping"] = early_stopping
+    (path / "run.json").write_text(json.dumps(record))
+    results = trained(data, path)
+    assert load(path).search.early_stopping is early_stopping
+    assert results["test_2020"]["early_stopping"] is early_stopping
 
 
 def test_languages_may_be_spelled_in_other_ways(whole, data):

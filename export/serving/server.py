@@ -92,7 +92,7 @@ class Model:
         import tensorflow as tf
         import tensorflow_text  # noqa: F401  (SentencePiece's ops)
 
-        self.most = int(min(BATCH, largest_request(Path(version_dir))))
+        self.most = most_at_once(Path(version_dir))
         self.together.set_max_batch_size(self.most)
         self.loaded = tf.saved_model.load(version_dir)
         self.signatures = self.loaded.signatures
@@ -410,12 +410,12 @@ def _as_json(question: dict[str, Any], said: Arrays) -> bytes:
     return json.dumps(answer, default=bytes.decode, ensure_ascii=False).encode()
 
 
-def largest_request(version: Path) -> float:
-    """Returns how many sentences an export takes at once, as it says itself."""
+def most_at_once(version: Path) -> int:
+    """Returns how many sentences to compute at once: no more than an export takes."""
     about = version / "assets.extra" / "keras_luong.json"
     if not about.exists():  # somebody else's SavedModel
-        return math.inf
-    return json.loads(about.read_text())["max_batch_size"]
+        return BATCH
+    return min(BATCH, json.loads(about.read_text())["max_batch_size"])
 
 
 def find_version(path: Path) -> Path:

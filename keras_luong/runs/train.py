@@ -32,7 +32,6 @@ from keras_luong.runs.loading import load
 from keras_luong.runs.opening import Run, opened, own_directory
 from keras_luong.runs.record import (
     check_config,
-    read_record,
     write_record,
 )
 from keras_luong.runs.starting_point import (
@@ -203,19 +202,20 @@ def record(run: Run, tokenizers: TokenizerPair, model: TranslationModel) -> int:
     out are counted once.
     """
     config, batch_tokens = run.config, run.config.batch_tokens
+    early_stopping: Any = "first"  # as good as exact, and faster: see docs/search.md
     if run.resuming:
         check_config(run.path, model.config)
-    if batch_tokens == "auto" and run.resuming:
-        batch_tokens = read_record(run.path)["settings"]["chosen_batch_tokens"]
+        before = run.read_record()
+        early_stopping = before["search"].get("early_stopping", True)
+        if batch_tokens == "auto":
+            batch_tokens = before["settings"]["chosen_batch_tokens"]
     elif batch_tokens == "auto":
         batch_tokens = largest_batch_tokens(model, config.max_length)
-    before = read_record(run.path)["search"] if run.resuming else None
     search = BeamSearch(
         config.beam_width,
         max_length=None,
         length_penalty=config.length_penalty,
-        # As good on validation text as exact, and faster: see docs/search.md.
-        early_stopping=before.get("early_stopping", True) if before else "first",
+        early_stopping=early_stopping,
     )
     settings = {**config.settings(), "chosen_batch_tokens": batch_tokens}
     longest = longest_source(config, model)
