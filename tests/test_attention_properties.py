@@ -8,6 +8,7 @@ import pytest
 import reference_attention as reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from leave_slow import slow_but
 
 from keras_luong.layers import LocalAttention, LuongAttention
 from keras_luong.layers.score_modes import SCORES
@@ -100,7 +101,9 @@ class Case:
         )
 
 
-@pytest.mark.parametrize("mode", SCORES)
+@pytest.mark.parametrize(
+    "mode", slow_but(SCORES, "general", "normed_concat", "location")
+)
 @settings(max_examples=20)
 @given(
     local=st.booleans(),

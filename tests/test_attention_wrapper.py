@@ -127,7 +127,7 @@ def test_equations_and_calls_of_a_cell_agree(kind, options):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("options", ["default", "not_fed"])
+@pytest.mark.parametrize("options", slow_but(["default", "not_fed"], "not_fed"))
 @pytest.mark.parametrize("kind", slow_but(list(CELLS), "stack"))
 def test_both_ways_have_the_same_gradients(kind, options):
     """In a graph: by the loop that takes the gradients of products out, and not."""

@@ -28,6 +28,7 @@ ACTIVATIONS = {"tanh": np.tanh, None: lambda x: x, "relu": lambda x: np.maximum(
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12, "mixed_bfloat16": 0.15}
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     activation=st.sampled_from(list(ACTIVATIONS)),

@@ -30,6 +30,7 @@ facts = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(facts)
 def test_any_corpus_has_a_configuration(facts):
     config = AutoTraining("my/corpus").choose(facts, "xx", "yy")

@@ -100,6 +100,7 @@ def test_sums_are_float64(tmp_path):
     np.testing.assert_allclose(model.get_weights()[0], [1 / 3], rtol=1e-7)
 
 
+@pytest.mark.slow
 @settings(max_examples=20, derandomize=True)
 @given(
     seed=st.integers(0, 2**32 - 1),
@@ -254,6 +255,7 @@ def listing(directory):
 
 
 class TestAverageOfARun:
+    @pytest.mark.slow
     def test_is_a_run(self, run, tmp_path):
         before = listing(run.path)
         out = tmp_path / "deep" / "down"

@@ -25,6 +25,7 @@ def variables(model):
     return [*model.variables, *model.optimizer.variables]
 
 
+@pytest.mark.slow
 def test_leaves_the_training_as_it_was(model):
     model.optimizer.build(model.trainable_variables)
     before = [keras.ops.convert_to_numpy(v) for v in variables(model)]

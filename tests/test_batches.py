@@ -84,14 +84,18 @@ def test_a_batch_by_hand():
     assert weights.dtype == tf.float32
 
 
-@pytest.mark.parametrize("make", [training_batches, evaluation_batches])
+@pytest.mark.parametrize(
+    "make", [pytest.param(training_batches, marks=pytest.mark.slow), evaluation_batches]
+)
 def test_every_pair_exactly_once(make):
     pairs, expected = corpus(some_lengths(150))
     batches = make(pairs, TOKENIZERS, batch_tokens=100, max_length=20)
     assert sorted(sentences(batches)) == sorted(expected)
 
 
-@pytest.mark.parametrize("make", [training_batches, evaluation_batches])
+@pytest.mark.parametrize(
+    "make", [pytest.param(training_batches, marks=pytest.mark.slow), evaluation_batches]
+)
 def test_batches_are_padded_and_weighted_right(make):
     pairs, _ = corpus(some_lengths(200))
     for inputs, labels, weights in make(pairs, TOKENIZERS, batch_tokens=100):
@@ -109,7 +113,10 @@ def test_batches_are_padded_and_weighted_right(make):
         np.testing.assert_allclose(weights.numpy()[labels != PAD_ID], 1 / sum(lengths))
 
 
-@pytest.mark.parametrize("batch_tokens", [1, 21, 64, 1000])
+@pytest.mark.parametrize(
+    "batch_tokens",
+    [64, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 21, 1000))],
+)
 def test_batches_hold_so_many_tokens(batch_tokens):
     pairs, _ = corpus(some_lengths(150))
     sizes = [
@@ -154,6 +161,7 @@ def test_evaluation_keeps_empty_pairs_and_cuts_long_ones():
         assert np.isfinite(weights).all()
 
 
+@pytest.mark.slow
 def test_same_seed_same_epochs_and_every_epoch_differs():
     pairs, _ = corpus(some_lengths(150))
 
@@ -189,6 +197,7 @@ def test_order_of_training_batches_is_not_by_length():
     assert abs(np.corrcoef(place, lengths)[0, 1]) < 0.35
 
 
+@pytest.mark.slow
 def test_shuffling_holds_a_bounded_window_and_reads_no_further():
     taken = []
 
@@ -206,6 +215,7 @@ def test_shuffling_holds_a_bounded_window_and_reads_no_further():
     assert len(taken) < 50_000
 
 
+@pytest.mark.slow
 def test_odd_bytes_make_finite_batches():
     pairs = dataset([(b"\xff \xfe", b"\0"), (b"w1", b"\xc3"), (b" \t ", b"w1")])
     for make in (training_batches, evaluation_batches):
@@ -241,6 +251,7 @@ def test_numbers_below_one_are_refused(name):
             training_batches(pairs, TOKENIZERS, **{name: value})
 
 
+@pytest.mark.slow
 def test_words_are_split_in_other_ways_each_epoch():
     rng = random.Random(1)
     texts = [" ".join(rng.choices(["aba", "abab", "bab"], k=5)) for _ in range(20)]

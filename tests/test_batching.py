@@ -8,6 +8,7 @@ import pytest
 from copy_translator import make
 
 
+@pytest.mark.slow
 def test_what_a_stream_cut_is_counted_over_all_its_windows():
     translator = make(max_source_length=3)
     sources = ["one", "two " * 5] * 4

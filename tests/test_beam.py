@@ -271,7 +271,8 @@ def test_neighbours_padding_and_order_do_not_matter(name):
             np.testing.assert_array_equal(weights, alone.weights[0])
 
 
-@pytest.mark.parametrize("name", slow_but(SEARCHES, "greedy"))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SEARCHES)
 def test_eager_equals_graph_of_unknown_shape(name):
     model, search = TableModel(5, vocabulary=8), SEARCHES[name]
     signature = [tf.TensorSpec([None, None], tf.int32)]
@@ -563,7 +564,7 @@ class LooseModel(TableModel):
         return loose(logits, shape), state, loose(weights, [None] * 3)
 
 
-@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("width", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_a_model_whose_shapes_are_unknown(width):
     search, source = BeamSearch(width, max_length=5), tf.constant([[4, 3], [5, 3]])
     found = tf.function(lambda ids: search(LooseModel(3), ids))(source)

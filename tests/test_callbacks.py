@@ -25,6 +25,7 @@ def adam_model(metrics=(), learning_rate=0.01):
 
 
 class TestEpochLog:
+    @pytest.mark.slow
     def test_a_line_per_epoch(self, tmp_path):
         perplexity = Perplexity()
         model = adam_model([perplexity])
@@ -70,7 +71,9 @@ class TestEpochLog:
         model.fit(small_data(), verbose=0, callbacks=[EpochLog(tmp_path, perplexity)])
         assert "gradient_norm" not in read_history(tmp_path)[0]
 
-    @pytest.mark.parametrize("validate", [True, False])
+    @pytest.mark.parametrize(
+        "validate", [pytest.param(True, marks=pytest.mark.slow), False]
+    )
     def test_speed_is_of_training_alone(self, tmp_path, monkeypatch, validate):
         clock = iter([10.0, 12.0, 20.0])  # begin, end of training, end of the epoch
         monkeypatch.setattr(callbacks.time, "perf_counter", lambda: next(clock))
@@ -83,6 +86,7 @@ class TestEpochLog:
         assert line["target_tokens_per_second"] == 24 / 2.0
         assert line["seconds"] == 10.0
 
+    @pytest.mark.slow
     def test_replaces_epochs_that_are_trained_again(self, tmp_path):
         perplexity = Perplexity()
         for last in (3, 2):
@@ -137,6 +141,7 @@ def fit(run_dir, epochs, learning_rate=0.01, scale=1.0, **options):
 
 
 class TestTrainingCallbacks:
+    @pytest.mark.slow
     def test_best_weights_survive_going_on(self, tmp_path):
         best = RunDirectory(tmp_path).best_weights
         fit(tmp_path, 1)
@@ -152,6 +157,7 @@ class TestTrainingCallbacks:
             "model.weights.h5",
         }
 
+    @pytest.mark.slow
     def test_better_weights_are_saved(self, tmp_path):
         model = fit(tmp_path, 3)
         values = [line["val_perplexity"] for line in read_history(tmp_path)]
@@ -170,12 +176,14 @@ class TestTrainingCallbacks:
         fit(tmp_path, 9, **awful)
         assert len(read_history(tmp_path)) == 4
 
+    @pytest.mark.slow
     def test_a_small_gain_is_no_progress(self, tmp_path):
         model = fit(tmp_path, 4, early_stopping=2, min_delta=1e6)
         assert len(read_history(tmp_path)) == 3
         assert model.stop_training
 
 
+@pytest.mark.slow
 def test_the_moving_average_is_validated_and_saved(tmp_path):
     perplexity = Perplexity()
     optimizer = make_optimizer("adam", 0.1, ema_momentum=0.5)

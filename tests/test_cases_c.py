@@ -87,6 +87,7 @@ def of_before(trained, tmp_path):
     return tmp_path / "old"
 
 
+@pytest.mark.slow
 def test_c1_a_mistyped_folder(tmp_path):
     """Before: 512 lines on standard error, and no guess at what was meant."""
     (tmp_path / "corpus").mkdir()
@@ -247,6 +248,7 @@ def test_c8_an_operation_that_litert_does_not_know(on_edge, tmp_path):
     assert "damaged" not in str(said.value)
 
 
+@pytest.mark.slow
 def test_c9_n_best_on_the_edge(on_edge, capsysbinary, monkeypatch):
     """Before: .tflite files held one hypothesis, whatever was asked for."""
     command = pytest.importorskip("keras_luong_edge.command")
@@ -300,7 +302,10 @@ class TestSteps:
         steps = read_record(path)["corpus"]["train"]["steps"]
         assert f"\n{steps}/{steps} - " in said  # exact
 
-    @pytest.mark.parametrize("batch_tokens", [20, 60, 5000])
+    @pytest.mark.parametrize(
+        "batch_tokens",
+        [*(pytest.param(n, marks=pytest.mark.slow) for n in (20, 60)), 5000],
+    )
     def test_c11_they_are_counted_as_batches_are_made(self, data, batch_tokens):
         """Before: they were not counted."""
         pairs = load_corpus(data, "xx", "yy").pairs("train")
@@ -311,6 +316,7 @@ class TestSteps:
         rows = sum(len(labels) for _, labels, _ in batches)
         assert sum(counts.buckets) == rows == 40 - EMPTY - TOO_LONG
 
+    @pytest.mark.slow
     def test_c11_an_estimate_where_words_are_split_at_random(self, data):
         """It may be wrong by some batches."""
         pairs = load_corpus(data, "xx", "yy").pairs("train")
@@ -349,6 +355,7 @@ def test_c11_a_bar_of_the_rest_of_an_epoch(capsys):
     assert bar.target == 7
 
 
+@pytest.mark.slow
 def test_c11_a_line_now_and_then(capsys, monkeypatch):
     """Before: nothing until the epoch's end where there is no terminal."""
     monkeypatch.setattr(progress, "SECONDS", -1)
@@ -428,6 +435,7 @@ def test_t8_pairs_that_are_left_out(trained):
     assert [known[x] for x in ("pairs", "empty", "too_long")] == [40, EMPTY, TOO_LONG]
 
 
+@pytest.mark.slow
 def test_t8_what_is_left_out_elsewhere(data, tmp_path):
     """Before: letters without a piece, and long pairs to validate by, were not told."""
     copied = shutil.copytree(data, tmp_path / "data")
@@ -479,6 +487,7 @@ def test_t8_a_vocabulary_smaller_than_was_asked_for(trained):
     assert record["model"]["config"]["config"]["target_vocab_size"] == 11
 
 
+@pytest.mark.slow
 def test_t8_nothing_is_left(data, tmp_path):
     """Before: "The data has no batch", after the whole epoch's data was read."""
     given = words(data, tmp_path / "run", max_length=1)

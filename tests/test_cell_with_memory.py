@@ -47,8 +47,8 @@ def run(cell, inputs=INPUTS, mask=None, training=False, **options):
     return rnn(inputs, initial_state=states, mask=mask, training=training)
 
 
-@pytest.mark.parametrize("unroll", [True, False])
-@pytest.mark.parametrize("mask", [None, WORDS])
+@pytest.mark.parametrize("unroll", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.parametrize("mask", [pytest.param(None, marks=pytest.mark.slow), WORDS])
 def test_sequences_states_and_masks(both, mask, unroll):
     decoder, cell = both
     if unroll and mask is not None and keras.backend.backend() == "jax":

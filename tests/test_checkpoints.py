@@ -86,7 +86,7 @@ def whole(tmp_path_factory):
         (4, (0, 2)),
         pytest.param(5, (0, 4), marks=pytest.mark.slow),
         pytest.param(6, (1, 0), marks=pytest.mark.slow),
-        (14, (2, 2)),
+        pytest.param(14, (2, 2), marks=pytest.mark.slow),
     ],
 )
 def test_going_on_equals_never_stopping(tmp_path, whole, after, position):
@@ -100,6 +100,7 @@ def test_going_on_equals_never_stopping(tmp_path, whole, after, position):
     assert_equal(model, whole)
 
 
+@pytest.mark.slow
 def test_goes_on_in_a_relative_directory_that_was_moved(tmp_path, whole, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for after, run_dir in ((4, "runs/a"), (3, "runs/a")):
@@ -114,7 +115,8 @@ def test_goes_on_in_a_relative_directory_that_was_moved(tmp_path, whole, monkeyp
 ALL = {"gradient_accumulation_steps": 2, "ema_momentum": 0.9, "loss_scaling": True}
 
 
-@pytest.mark.parametrize("after", [3, pytest.param(6, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [3, 6])
 def test_going_on_with_all_options(tmp_path, after):
     """Gradients half accumulated, an average, and `fit` that puts it into the model."""
     whole, _ = train(tmp_path / "whole", **ALL)
@@ -194,6 +196,7 @@ def newest(run_dir):
     return max(files, key=lambda path: int(path.name.split("-")[1].split(".")[0]))
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_passed_over(tmp_path, whole):
     with pytest.raises(RuntimeError):
         train(tmp_path, interrupt=[Interrupt(10, fail)])
@@ -217,6 +220,7 @@ def test_only_damaged_checkpoints_are_an_error(tmp_path):
         train(tmp_path)
 
 
+@pytest.mark.slow
 def test_ruined_weights_are_not_saved(tmp_path, whole):
     def ruin(model):
         model.layers[-1].kernel.assign(model.layers[-1].kernel * np.nan)
@@ -228,10 +232,8 @@ def test_ruined_weights_are_not_saved(tmp_path, whole):
     assert_equal(model, whole)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["garbage ~~", *(pytest.param(x, marks=pytest.mark.slow) for x in ("", None))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["garbage ~~", "", None])
 def test_the_list_of_checkpoints_may_be_lost(tmp_path, whole, text):
     with pytest.raises(RuntimeError):
         train(tmp_path, interrupt=[Interrupt(10, fail)])
@@ -242,6 +244,7 @@ def test_the_list_of_checkpoints_may_be_lost(tmp_path, whole, text):
     assert_equal(model, whole)
 
 
+@pytest.mark.slow
 def test_there_may_be_more_than_are_kept(tmp_path, whole, monkeypatch):
     """A machine may lose its power before it drops the oldest."""
     with monkeypatch.context() as patch, pytest.raises(RuntimeError):

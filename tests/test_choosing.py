@@ -40,6 +40,7 @@ def test_what_is_chosen_is_recorded(run):
     assert counted["source_tokens"] == counted["target_tokens"] > 40 * 4
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_what_was_chosen(run, data, capsys):
     more = AutoTraining(str(data), given={"epochs": 2})
     train(more, run)  # and with the languages, which are not given again

@@ -84,7 +84,9 @@ def expected_weights(layer, query, value, masks):
     return result
 
 
-@pytest.mark.parametrize("mode", sorted(SCORES.keys() - {"location"}))
+@pytest.mark.parametrize(
+    "mode", slow_but(sorted(SCORES.keys() - {"location"}), "scaled_dot")
+)
 @settings(max_examples=12)
 @given(
     sizes=st.tuples(st.integers(1, 4), st.integers(1, 7)),
@@ -163,51 +165,48 @@ def test_padding_is_as_none(cell):
     checks.check_padding(make(), cell)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("way", slow_but(checks.WAYS, "any length"))
-@pytest.mark.parametrize("cell", slow_but(list(checks.CELLS), "fed"))
-@pytest.mark.parametrize("mode", slow_but(["recursive", "parallel"], "parallel"))
+@pytest.mark.parametrize("way", checks.WAYS)
+@pytest.mark.parametrize("cell", checks.CELLS)
+@pytest.mark.parametrize("mode", ["recursive", "parallel"])
 def test_all_loops_have_the_same_gradients(cell, mode, way):
     checks.check_loops(make(mode=mode), cell, way)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_gradients_equal_finite_differences():
     checks.check_slopes(make("general"), "fed")
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_states_go_with_their_beams():
     checks.check_search(make())
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(
-    "hard, length",
-    [
-        (True, None),
-        pytest.param(True, 4, marks=pytest.mark.slow),
-        pytest.param(False, 4, marks=pytest.mark.slow),
-        pytest.param(False, None, marks=pytest.mark.slow),
-    ],
+    "hard, length", [(True, None), (True, 4), (False, 4), (False, None)]
 )
 def test_exports_say_the_same(hard, length, tmp_path):
     checks.check_export(make("general", hard=hard), tmp_path, length)
 
 
-@pytest.mark.parametrize("chunk_score_mode", [None, "concat"])
+@pytest.mark.parametrize(
+    "chunk_score_mode", [None, pytest.param("concat", marks=pytest.mark.slow)]
+)
 def test_saved_models_compute_the_same(chunk_score_mode, tmp_path):
     layer = make("general", chunk_score_mode=chunk_score_mode, score_bias_init=1.0)
     checks.check_files(layer, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(
-    "dtype, tolerance",
-    [
-        ("mixed_float16", 0.03),
-        pytest.param("mixed_bfloat16", 0.2, marks=pytest.mark.slow),
-    ],
+    "dtype, tolerance", [("mixed_float16", 0.03), ("mixed_bfloat16", 0.2)]
 )
 def test_mixed_precision(dtype, tolerance):
     checks.check_half_precision(make, dtype, tolerance)
@@ -228,7 +227,10 @@ class Gained(Score):
         return self.gain * super().call(query, key, **options)
 
 
-@pytest.mark.parametrize("chunk_score_mode", [None, Gained, "dot"])
+@pytest.mark.parametrize(
+    "chunk_score_mode",
+    [*(pytest.param(x, marks=pytest.mark.slow) for x in (None, Gained)), "dot"],
+)
 def test_scores_of_ones_own(chunk_score_mode, tmp_path):
     own = chunk_score_mode() if chunk_score_mode is Gained else chunk_score_mode
     layer = make(Gained(), chunk_score_mode=own)

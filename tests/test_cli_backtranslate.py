@@ -64,6 +64,7 @@ def test_k2_sampled_by_a_seed(place):
     assert made("a") == made("b") != made("c") and len(made("a")) == 3
 
 
+@pytest.mark.slow
 def test_k2_a_run_of_a_domain_reads_its_tag(place, monkeypatch):
     record = read_record("run")
     record["settings"]["tag"] = "news"
@@ -133,6 +134,7 @@ def test_k2_options_that_cannot_be(words, message, capsys):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_k2_a_training_needs_no_more_flags(place, capsys, monkeypatch):
     """The tag is a piece of its tokenizer, and the table says so."""
     backtranslate()

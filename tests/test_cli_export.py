@@ -58,6 +58,7 @@ def asked(monkeypatch):
     return ask
 
 
+@pytest.mark.slow
 def test_a_saved_model_that_was_tried_out(whole, tmp_path, capsys):
     translator, path = whole
     run("export", path, tmp_path / "model", "--warmup")

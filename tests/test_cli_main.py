@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import subprocess
 import sys
@@ -139,6 +140,25 @@ def test_another_function_may_run_a_command():
     seen = []
     main(["average", "x", "--debug"], run=seen.append)
     assert str(seen[0].run_dir) == "x"
+
+
+@pytest.mark.parametrize(("given", "used"), [(None, "1"), ("0", "0")])
+def test_tensorflow_computes_by_onednn_unless_users_say_otherwise(
+    given, used, monkeypatch
+):
+    name = "TF_ENABLE_ONEDNN_OPTS"
+    monkeypatch.setenv(name, given or "")
+    if given is None:
+        monkeypatch.delenv(name)
+    seen = []
+
+    def run(_):
+        seen.append(os.environ.get(name))
+
+    main(["average", "x"], run)
+    monkeypatch.delitem(sys.modules, "tensorflow")
+    main(["average", "x"], run)
+    assert seen == [given, used]  # it would not be read where TensorFlow is loaded
 
 
 def test_version(capsys):

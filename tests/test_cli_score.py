@@ -55,6 +55,7 @@ def perplexity(found):
     return f"perplexity {number:.2f} of {tokens:,} tokens"
 
 
+@pytest.mark.slow
 def test_what_is_cut_is_counted_over_the_whole_input(path, traced, tmp_path, capsys):
     sources = written(tmp_path / "in", [b"the", b"the " * 20, b"the"] * 2)
     targets = written(tmp_path / "out", [b"der", b"der", b"der " * 40] * 2)
@@ -80,6 +81,7 @@ def test_scores_are_the_translators(path, traced, files, capsys, sizes):
     assert err.splitlines()[-1] == perplexity(found)
 
 
+@pytest.mark.slow
 def test_the_command_loads_the_run(path, files, tmp_path, loaded, capsys):
     """And writes to a file, where it is asked to."""
     output = tmp_path / "scores.gz"

@@ -39,6 +39,7 @@ def test_learns_from_the_runs_own_data(path, capsys):
     assert set(learned.lexicon[7]) <= {0, 7}  # d only ever met D
 
 
+@pytest.mark.slow
 def test_other_data_and_fewer_of_it(path, tmp_path):
     out = tmp_path / "few.npz"
     words = ["--limit_examples", "1", "--frequent", "1", "--out", out]
@@ -46,6 +47,7 @@ def test_other_data_and_fewer_of_it(path, tmp_path):
     assert set(Shortlist.load(out).frequent) == {4}
 
 
+@pytest.mark.slow
 def test_translations_are_made_of_it(path, tmp_path, monkeypatch):
     Shortlist([8], [[0]] * 8, 9).save(tmp_path / "only_e.npz")
     out = SimpleNamespace(buffer=io.BytesIO(), fileno=lambda: 1)

@@ -16,6 +16,7 @@ from keras_luong.config.seq2seq import Seq2SeqConfig
 from keras_luong.config.training import TrainingConfig
 
 
+@pytest.mark.slow
 def test_help_of_training_has_all_there_is():
     text = help_of("train", "--help")
     for cls in (*TRAINING.values(), Seq2SeqConfig):

@@ -82,6 +82,7 @@ def test_ends_of_files(path, capfdbinary, monkeypatch, content, lines):
     assert len(translated(path, capfdbinary, monkeypatch, content)) == lines + 1
 
 
+@pytest.mark.slow
 def test_lines_that_are_not_utf8_are_counted(path, tmp_path, capsys):
     source = tmp_path / "in.txt"
     source.write_bytes("a\n\ufffd\n".encode() + b"\xff b\n\xed\xa0\x80\n")
@@ -124,6 +125,7 @@ def test_files_plain_and_gzip(path, traced, tmp_path):
     assert gzip.decompress(target.read_bytes()).decode().splitlines() == texts
 
 
+@pytest.mark.slow
 def test_columns(path, capfdbinary, monkeypatch):
     words = ("--n_best", "2", "--alignments")
     *lines, _ = translated(path, capfdbinary, monkeypatch, b"a b\n\nc d\n", *words)
@@ -285,6 +287,7 @@ def test_a_translation_is_one_line():
     assert list(columns(translation, asked)) == ["A  B", "-1.0000"]
 
 
+@pytest.mark.slow
 def test_what_translations_must_contain(path, tmp_path, capfd):
     given, out = tmp_path / "in.txt", tmp_path / "out.txt"
     given.write_text("a b\nb\n\nd d\n")

@@ -153,7 +153,9 @@ class TestCorpus:
         pair = next(turned.pairs("train").as_numpy_iterator())
         assert pair["source"].isupper() and not pair["target"].isupper()
 
-    @pytest.mark.parametrize("tag", [None, "news"])
+    @pytest.mark.parametrize(
+        "tag", [None, pytest.param("news", marks=pytest.mark.slow)]
+    )
     def test_text_that_was_not_there_is_told(self, tag, tmp_path):
         """Pairs that are held out now may have been trained on."""
         data = tmp_path / "data"

@@ -59,6 +59,7 @@ def table(said):
     return [row.split() for row in rows if row.strip() and "agree" not in row.lower()]
 
 
+@pytest.mark.slow
 def test_another_runtime(whole, capsys):
     """As export/verify.py gives one in C."""
     path, _, expected = whole

@@ -125,6 +125,7 @@ def test_refuses_where_there_is_no_test_set():
         compare.held_out(SimpleNamespace(splits=("train", "validation")), None)
 
 
+@pytest.mark.slow
 def test_measures_again_for_another_split_or_tokenizer(corpus, trained):
     corpus += ["--variants", "none"]
     first = compare.main(corpus)
@@ -144,6 +145,7 @@ def test_a_measurement_that_does_not_say_of_what_is_made_again(tmp_path, monkeyp
     assert compare.measured(tmp_path, None, args)["bleu"] == 2
 
 
+@pytest.mark.slow
 def test_refuses_a_variant_that_was_trained_otherwise(corpus, trained, tmp_path):
     compare.main([*corpus, "--units", "8", "--variants", "none"])
     result = tmp_path / "out" / "none" / "results.json"
@@ -172,6 +174,7 @@ def test_mistakes_are_found_before_anything_is_trained(corpus, trained, capsys):
     assert not trained.commands
 
 
+@pytest.mark.slow
 def test_goes_on_with_a_variant_for_more_epochs(corpus, trained, tmp_path):
     corpus += ["--variants", "none"]
     compare.main([*corpus, "--epochs", "1"])
@@ -180,6 +183,7 @@ def test_goes_on_with_a_variant_for_more_epochs(corpus, trained, tmp_path):
     assert len(trained.commands) == len(trained.measured) == 2
 
 
+@pytest.mark.slow
 def test_an_interrupted_variant_is_not_finished(corpus, trained, monkeypatch):
     argv = [*corpus, "--variants", "none", "--epochs"]
     compare.main([*argv, "1"])

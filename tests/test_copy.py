@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from commands import options, run
+from leave_slow import slow_but
 from opinionated import opinionated
 from own_models import exhaustive
 from small_training import train_words
@@ -62,9 +63,9 @@ CASES = {
 every_case = pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
 
 
-@every_case
-def test_steps_are_the_whole_sequence(changes):
-    model = copying(**changes)
+@pytest.mark.parametrize("name", slow_but(CASES, "as See et al.", "monotonic", "h"))
+def test_steps_are_the_whole_sequence(name):
+    model = copying(**CASES[name])
     whole = model(INPUTS).numpy()
     np.testing.assert_allclose(np.exp(whole).sum(-1), 1.0, rtol=1e-5)
     memory, state = model.encode(SOURCE)
@@ -126,7 +127,9 @@ def test_fit_by_the_plain_way(jit_compile):
     assert history["loss"][-1] < history["loss"][0]
 
 
-@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize(
+    "dtype", slow_but(["mixed_bfloat16", "mixed_float16"], "mixed_float16")
+)
 def test_mixed_precision(dtype):
     exact, half = copying(), copying(dtype=dtype)
     half.set_weights(exact.get_weights())
@@ -153,6 +156,7 @@ def test_a_configuration_from_before_there_was_copying():
 IDS = {"bos_id": BOS_ID, "eos_id": EOS_ID, "pad_id": PAD_ID}
 
 
+@pytest.mark.slow
 def test_beam_search_as_wide_as_the_space_is_exhaustive():
     model, source = copying(6), np.array([[4, 5, 3]])
     best = exhaustive(model, source, 3, **IDS)[:4]
@@ -173,6 +177,7 @@ def test_scores_of_given_targets():
     )
 
 
+@pytest.mark.slow
 def test_samples():
     search = kl.RandomSampling(num_samples=20, max_length=5, seed=1)
     found = kl.generate(always_copying(), SOURCE, search)
@@ -196,7 +201,9 @@ def test_an_ensemble_with_a_model_that_does_not_copy(mean):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("ensemble", [False, True])
+@pytest.mark.parametrize(
+    "ensemble", [False, pytest.param(True, marks=pytest.mark.slow)]
+)
 def test_a_shortlist_of_all_words_changes_nothing(ensemble):
     model = kl.Ensemble([copying(), copying(units=4)]) if ensemble else copying()
     everything = kl.Shortlist(range(V), np.zeros([V, 0], int), V)

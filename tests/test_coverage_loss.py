@@ -129,9 +129,8 @@ def data():
     return {"source": SOURCE, "target": TARGET}, LABELS, COUNTED
 
 
-@pytest.mark.parametrize(
-    "input_feeding", [True, pytest.param(False, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("input_feeding", [True, False])
 def test_a_models_loss_has_it(input_feeding):
     with_loss = model(coverage_loss=0.5, input_feeding=input_feeding)
     without = model(input_feeding=input_feeding)

@@ -49,7 +49,14 @@ def both_ways(monkeypatch, compute):
     return *results, len(calls)
 
 
-@pytest.mark.parametrize("mask", [None, RIGHT, RIGHT[::-1], EMPTY])
+@pytest.mark.parametrize(
+    "mask",
+    [
+        pytest.param(None, marks=pytest.mark.slow),
+        RIGHT,
+        *(pytest.param(x, marks=pytest.mark.slow) for x in (RIGHT[::-1], EMPTY)),
+    ],
+)
 @pytest.mark.parametrize(
     "backwards", [pytest.param(False, marks=pytest.mark.slow), True]
 )

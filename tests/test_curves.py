@@ -41,6 +41,7 @@ def test_few_systems_have_a_colour_and_a_marker_each():
     assert len({line.get_marker() for line in lines}) == 5
 
 
+@pytest.mark.slow
 def test_many_systems_have_a_panel_each(tmp_path):
     figure = learning_curves_figure({f"${i}": [9.0, 1 + i] for i in range(15)})
     assert [axes.get_title() for axes in figure.axes] == [f"${i}" for i in range(15)]

@@ -58,7 +58,7 @@ def stepped(decoder, inputs, memory, initial=None):
     ],
 )
 @pytest.mark.parametrize("input_feeding", [True, False])
-@pytest.mark.parametrize("mode", [*SCORES, None])
+@pytest.mark.parametrize("mode", slow_but([*SCORES, None], "concat", "location", None))
 def test_stepping_equals_teacher_forcing(mode, input_feeding, cell_type, num_layers):
     decoder = make(
         mode, input_feeding=input_feeding, cell_type=cell_type, num_layers=num_layers
@@ -130,9 +130,8 @@ def test_source_padding_never_changes_anything():
     np.testing.assert_allclose(decoder(inputs, junk, SOURCE_MASK), outputs, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "mode", slow_but(["dot", "general", "concat", "location"], "concat")
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["dot", "general", "concat", "location"])
 @pytest.mark.tensorflow
 def test_gradients_equal_finite_differences(mode):
     encoder = RecurrentEncoder(UNITS // 2, bidirectional=True)
@@ -185,7 +184,9 @@ def test_the_output_has_a_dropout_of_its_own(rate):
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-@pytest.mark.parametrize("input_feeding", [True, False])
+@pytest.mark.parametrize(
+    "input_feeding", [pytest.param(True, marks=pytest.mark.slow), False]
+)
 def test_mixed_precision(input_feeding, policy):
     keras.config.set_dtype_policy(policy)
     decoder = make(input_feeding=input_feeding, dropout=0.1, cell_type="gru")
@@ -199,7 +200,9 @@ def test_mixed_precision(input_feeding, policy):
     assert np.isfinite(np.asarray(outputs, "float32")).all()
 
 
-@pytest.mark.parametrize("input_feeding", [True, False])
+@pytest.mark.parametrize(
+    "input_feeding", [pytest.param(True, marks=pytest.mark.slow), False]
+)
 def test_saved_and_cloned_models_compute_the_same(input_feeding, tmp_path):
     inputs, memory = keras.Input((None, WIDTH)), keras.Input((None, UNITS))
     mask = keras.Input((None,), dtype="bool")
@@ -226,7 +229,9 @@ def test_a_cell_of_another_kind_is_refused():
 
 @pytest.mark.tensorflow  # whose gradients it compares
 @pytest.mark.parametrize("cell_type", slow_but(list(CELL_TYPES), "lstm"))
-@pytest.mark.parametrize("input_feeding", [True, False])
+@pytest.mark.parametrize(
+    "input_feeding", [True, pytest.param(False, marks=pytest.mark.slow)]
+)
 def test_training_computes_what_inference_does(input_feeding, cell_type):
     """Without dropout: the loop for training on TensorFlow, and the plain one.
 
@@ -291,7 +296,9 @@ def test_positions_count_words_and_wait_at_masked_steps(input_feeding):
     np.testing.assert_array_equal(states[-1], [[6], [4]])
 
 
-@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(
+    "training", [pytest.param(True, marks=pytest.mark.slow), False]
+)
 @pytest.mark.parametrize(
     "input_feeding", [True, pytest.param(False, marks=pytest.mark.slow)]
 )

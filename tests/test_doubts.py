@@ -53,6 +53,7 @@ def test_few_steps(said):
     assert doubt.startswith("1 epoch of 29") and "--preset auto" not in doubt
 
 
+@pytest.mark.slow
 def test_a_vocabulary_that_the_text_does_not_support(said):
     (doubt,) = said(train={"source_tokens": 9000, "target_tokens": 11_000})
     assert "20,000 tokens for a vocabulary of 4,000: 5.0 for each" in doubt
@@ -62,6 +63,7 @@ def test_a_vocabulary_that_the_text_does_not_support(said):
     assert len(said(train=few, shared=False)) == 1  # two of them
 
 
+@pytest.mark.slow
 def test_a_run_that_starts_from_another_may_be_short(said, phrases, tmp_path):
     run_dir = kl.save_run(word_translator(), tmp_path / "run")
     new = {"data": "phrases", "source": "en", "target": "de", "epochs": 1}
@@ -103,6 +105,7 @@ def test_a_side_in_another_language(said, phrases, tmp_path):
     assert doubt == "the source should be fr, and reads like en"
 
 
+@pytest.mark.slow
 def test_untranslated_text(said, phrases, tmp_path):
     english, german = sides(phrases)
     copied = [*english[:100], *german[100:]]
@@ -115,6 +118,7 @@ def test_untranslated_text(said, phrases, tmp_path):
     assert any(map(told.match, found))
 
 
+@pytest.mark.slow
 def test_tags_that_are_no_pieces(said):
     (doubt,) = said(train={"unknown_tags": {"i": 2, "b": 7}})
     assert doubt.startswith("9 of 50,000 sources begin with <b>, <i>, which are plain")

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from leave_slow import slow_but
 from small_translator import (
     SENTENCES,
     sentencepiece_translator,
@@ -51,10 +52,10 @@ PAIRS = {
 }
 
 
-@pytest.fixture(scope="module", params=PAIRS.values(), ids=PAIRS)
+@pytest.fixture(scope="module", params=PAIRS)
 def pair(request, tmp_path_factory):
     """A translator, and its export."""
-    make, source_length = request.param
+    make, source_length = PAIRS[request.param]
     translator = make()
     path = tmp_path_factory.mktemp("edge") / "x.tflite"
     export_tflite(translator, path, source_length=source_length)
@@ -78,6 +79,7 @@ def assert_the_same(said, expected):
                 np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("pair", slow_but(PAIRS, "pieces"), indirect=True)
 def test_hostile_and_other_sentences(pair):
     translator, on_edge, _ = pair
     expected = translator.translate(SENTENCES, n_best=True)
@@ -108,6 +110,7 @@ def test_any_text(pair, text):
     assert_the_same(on_edge.translate([text], n_best=True), expected)
 
 
+@pytest.mark.parametrize("pair", slow_but(PAIRS, "pieces"), indirect=True)
 @settings(max_examples=100)
 @given(st.lists(st.integers(0, 8), max_size=12))
 def test_ids_are_written_as_keras_writes_them(pair, ids):

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from leave_slow import slow_but
 from opinionated import opinionated
 
 from keras_luong import Translator, export_saved_model
@@ -129,7 +130,7 @@ class TestByHand:
             np.testing.assert_allclose(weights, [0.7, 0.3], rtol=1e-6)
 
 
-@pytest.mark.parametrize("mean", ["geometric", "arithmetic"])
+@pytest.mark.parametrize("mean", slow_but(["geometric", "arithmetic"], "arithmetic"))
 class TestModels:
     def test_step_equals_the_mean_of_teacher_forced_models(self, models, mean):
         ensemble = Ensemble(models, mean)

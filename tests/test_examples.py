@@ -40,7 +40,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("name", slow_but(QUICK, "custom_score", "sorting"))
+@pytest.mark.parametrize("name", slow_but(QUICK, "custom_score"))
 def test_runs_and_draws(name, tmp_path):
     example(name).main(**QUICK[name])
     (picture,) = tmp_path.iterdir()

@@ -156,18 +156,7 @@ def same(found, expected):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize(
-    "case",
-    slow_but(
-        CASES,
-        "luong-eager",
-        "luong-graph",
-        "luong-xla",
-        "attends_after_loop-graph",
-        "wrapped-graph",
-        "several-graph",
-    ),
-)
+@pytest.mark.parametrize("case", slow_but(CASES, "luong-eager", "several-graph"))
 def test_tfa_scheduled_embedding_training_sampler(case):
     """With the rate, the embedding of a word drawn from the softmax is the input."""
     kind, how = case.split("-")
@@ -198,7 +187,15 @@ def test_tfa_scheduled_embedding_training_sampler(case):
 
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("case", slow_but(CASES, "luong-graph", "any_cell-xla"))
-@pytest.mark.parametrize("words", [None, LEFT, RIGHT], ids=["all", "left", "right"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(None, marks=pytest.mark.slow),
+        LEFT,
+        pytest.param(RIGHT, marks=pytest.mark.slow),
+    ],
+    ids=["all", "left", "right"],
+)
 def test_tfa_scheduled_output_training_sampler(words, case):
     """With the rate, the output is the input, beside auxiliary ones."""
     kind, how = case.split("-")
@@ -236,9 +233,7 @@ def test_tfa_scheduled_output_training_sampler(words, case):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize(
-    "case", slow_but(CASES, "luong-graph", "wrapped_not_fed-eager")
-)
+@pytest.mark.parametrize("case", slow_but(CASES, "wrapped_not_fed-eager"))
 def test_tfa_inference_sampler(case):
     """A number of steps, each of which reads a function of the output before."""
     kind, how = case.split("-")
@@ -260,7 +255,12 @@ def test_tfa_inference_sampler(case):
 
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(
-    "how, training", [("eager", False), ("graph", True), ("xla", False)]
+    "how, training",
+    [
+        pytest.param("eager", False, marks=pytest.mark.slow),
+        ("graph", True),
+        pytest.param("xla", False, marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize("sample", [False, True], ids=["greedy", "sample"])
 def test_tfa_greedy_and_sample_embedding_samplers(sample, how, training):
@@ -289,7 +289,12 @@ def every_other(outputs, teacher_input, time):
 
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(
-    "how, training", [("eager", False), ("graph", True), ("xla", False)]
+    "how, training",
+    [
+        ("eager", False),
+        pytest.param("graph", True, marks=pytest.mark.slow),
+        pytest.param("xla", False, marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize("words", [None, LEFT], ids=["all", "left"])
 def test_tfa_custom_sampler(words, how, training):
@@ -430,7 +435,7 @@ def test_free_running_with_auxiliary_inputs():
 
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("kind", slow_but(list(CELLS), "luong"))
-@pytest.mark.parametrize("which", ["scheduled", "free", "custom"])
+@pytest.mark.parametrize("which", slow_but(["scheduled", "free", "custom"], "custom"))
 def test_gradients_flow_through_values_that_are_fed(which, kind):
     start = VALUES[:, :1] if which == "free" else VALUES
     given = keras.Variable(MEMORY)
@@ -460,7 +465,7 @@ def test_gradients_flow_through_values_that_are_fed(which, kind):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("case", slow_but(TRACED, "luong-graph", "wrapped-graph"))
+@pytest.mark.parametrize("case", slow_but(TRACED, "wrapped-graph"))
 def test_the_fast_loop_has_the_gradients_of_the_plain_one(case, monkeypatch):
     """Of the embedding and the output layer too, which the loop calls."""
     kind, how = case.split("-")
@@ -552,8 +557,9 @@ def schedule(step):
     return ops.minimum(ops.cast(step, "float32") / 100, 0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("case", slow_but(FITS, "schedule-graph"))
+@pytest.mark.parametrize("case", FITS)
 def test_fit_lowers_the_loss(case):
     kind, how = case.split("-")
     keras.utils.set_random_seed(1)
@@ -663,7 +669,7 @@ def test_one_variable_for_two_decoders():
 @pytest.mark.parametrize(
     "policy, layer_dtype",
     [
-        ("mixed_float16", None),
+        pytest.param("mixed_float16", None, marks=pytest.mark.slow),
         ("mixed_bfloat16", "float32"),
         pytest.param("mixed_float16", "float32", marks=pytest.mark.slow),
         pytest.param("float64", None, marks=pytest.mark.slow),

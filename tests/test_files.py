@@ -173,6 +173,7 @@ def test_pairs(tmp_path):
             read_pairs(*files_)
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(st.characters(exclude_characters="\r\n", codec="utf-8"))))
 def test_lines_come_back(tmp_path_factory, lines):
     path = tmp_path_factory.getbasetemp() / "lines"

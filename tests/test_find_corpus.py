@@ -75,6 +75,7 @@ def test_load_says_what_it_tried(data):
     assert repr(data) in str(error.value)
 
 
+@pytest.mark.slow
 def test_load_phrases():
     assert isinstance(load_corpus("phrases", "en", "de"), PhraseCorpus)
     assert load_corpus("phrases").target_language == "de"

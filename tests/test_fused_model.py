@@ -54,13 +54,8 @@ def trained(name, fused, dtype="float32"):
     return model, history, tested
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] * (name != "seq2seq"))
-        for name in MODELS
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
 def test_is_what_keras_computes(name):
     one, other = (trained(name, fused) for fused in (True, False))
     for w, x in zip(one[0].weights, other[0].weights, strict=True):
@@ -193,6 +188,7 @@ def test_l3_what_a_subclass_overrides_is_trained(cls):
             np.testing.assert_allclose(value, expected[key], rtol=1e-5, err_msg=key)
 
 
+@pytest.mark.slow
 def test_l3_by_hand():
     """The loss that is reported is that of the overridden call."""
     ((x, y, w),) = batches(count=1)
@@ -206,6 +202,7 @@ def test_l3_by_hand():
     np.testing.assert_allclose(reported, expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_l3_a_losss_own_call_is_trained():
     class Halved(SequenceCrossentropy):
         def call(self, y_true, y_pred):
@@ -440,6 +437,7 @@ def test_labels_of_weight_zero_may_be_impossible():
     np.testing.assert_allclose(gradients[1], [[0.5, -0.5], [0.0, 0.0]], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_logits_never_exist_as_a_whole():
     """The compiled step has tensors [..., V] in its loop over chunks only."""
     model = make("seq2seq")

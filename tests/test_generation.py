@@ -39,7 +39,7 @@ SOURCES = {
     "features": (Transcriber, features),
     "a nest": (Both, nest),
 }
-QUICK = ("without attention", "a nest")
+QUICK = ("a nest",)
 every_source = pytest.mark.parametrize(
     ("make", "source"),
     [
@@ -145,6 +145,7 @@ def generation_key(source, search):
 
 
 class TestAttention:
+    @pytest.mark.slow
     def test_without_any_the_weights_are_empty(self):
         found = kl.generate(Captioner(attend=False), images(), max_length=4, **IDS)
         B, N, T, S = found.weights.shape
@@ -165,14 +166,8 @@ class TestAttention:
         inside = tf.range(both.ids.shape[2]) < both.lengths[..., None]
         np.testing.assert_allclose(sums, np.where(inside, 0.5, 0.0), atol=1e-5)
 
-    @pytest.mark.parametrize(
-        "penalty",
-        [
-            0.3,
-            pytest.param(0.0, marks=pytest.mark.slow),
-            pytest.param(SummaryCoveragePenalty(0.3), marks=pytest.mark.slow),
-        ],
-    )
+    @pytest.mark.slow
+    @pytest.mark.parametrize("penalty", [0.3, 0.0, SummaryCoveragePenalty(0.3)])
     def test_over_two_axes_it_is_that_over_one(self, penalty):
         class Map(Captioner):
             def step(self, tokens, state, memory):
@@ -277,6 +272,7 @@ class TestSources:
 
 
 class TestGenerate:
+    @pytest.mark.slow
     def test_it_is_traced_once_for_each_search_and_kind_of_source(self):
         model = Echo()
         kl.generate(model, images(), max_length=3, **IDS)
@@ -290,6 +286,7 @@ class TestGenerate:
             kl.generate(model, images(count), max_length=4, **IDS)
         assert model.count == once + 2  # of any number of rows
 
+    @pytest.mark.slow
     def test_new_weights_count(self):
         model = Captioner()
         before = kl.generate(model, images(1), max_length=5, **IDS)
@@ -299,10 +296,9 @@ class TestGenerate:
         np.testing.assert_allclose(after.scores, expected.scores, atol=1e-5)
         assert not np.allclose(before.scores, after.scores)
 
+    @pytest.mark.slow
     @pytest.mark.filterwarnings("ignore:Layer .* does not have a .quantize")
-    @pytest.mark.parametrize(
-        "together", [pytest.param(False, marks=pytest.mark.slow), True]
-    )
+    @pytest.mark.parametrize("together", [False, True])
     def test_replaced_weights_count(self, together):
         """As `quantize` replaces them; in an ensemble too, and with a generator."""
         model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
@@ -325,6 +321,7 @@ class TestGenerate:
             with pytest.raises(TypeError, match="`search` must be callable.*Received"):
                 kl.generate(Echo(), images(), search, max_length=3)
 
+    @pytest.mark.slow
     def test_it_does_not_keep_a_model_alive(self):
         model = Captioner()
         kl.generate(model, images(1), max_length=3, **IDS)
@@ -339,6 +336,7 @@ class TestGenerate:
 
         assert kl.generate(Equal(), images(), max_length=3).ids.shape[0] == 3
 
+    @pytest.mark.slow
     def test_fields_change_any_search(self):
         search = kl.RandomSampling(num_samples=2, seed=1)
         found = kl.generate(Captioner(), images(), search, max_length=3, **IDS)
@@ -348,6 +346,7 @@ class TestGenerate:
         with pytest.raises(TypeError, match="`encode` and `step`.*Received: 5"):
             kl.generate(5, images())
 
+    @pytest.mark.slow
     def test_this_librarys_models(self):
         model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
         ids = [[4, 5, 3], [6, 3, 0]]

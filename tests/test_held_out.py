@@ -55,6 +55,7 @@ def test_which(tmp_path):
     assert "no test" in notes(corpus)
 
 
+@pytest.mark.slow
 def test_the_same_wherever_the_text_lies(tmp_path):
     """Moved, packed, of other line ends, or side by side."""
     corpus = table(tmp_path, lines(40))
@@ -70,6 +71,7 @@ def test_the_same_wherever_the_text_lies(tmp_path):
             assert fingerprint(again, split) == fingerprint(corpus, split)
 
 
+@pytest.mark.slow
 def test_what_repeats_a_held_out_sentence_is_not_trained_on(tmp_path):
     """Neither its source, with another translation, nor its target."""
     n = HELD_OUT[0]
@@ -119,6 +121,7 @@ def test_a_split_to_validate_by_is_left_as_it_is(tmp_path):
     assert load_corpus(tmp_path, "en", "de").splits == ("test",)
 
 
+@pytest.mark.slow
 def test_a_corpus_of_ones_own():
     """Any corpus can be parted, in its order."""
 

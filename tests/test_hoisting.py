@@ -77,6 +77,7 @@ def test_a_variable_that_changed_is_read_again(kernel):
         np.testing.assert_allclose(function(X), X * (20 * value) ** 2, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_loop_within_the_step_outlives_the_graph_that_it_was_traced_in():
     matrix = tf.constant([[1.0, 0], [1, 1]])
 

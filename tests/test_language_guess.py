@@ -27,11 +27,11 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize(
     "languages, look",
     [
-        (("en", "de"), ("en", "de")),
-        (("de", "en"), ("de", "en")),
+        pytest.param(("en", "de"), ("en", "de"), marks=pytest.mark.slow),
+        pytest.param(("de", "en"), ("de", "en"), marks=pytest.mark.slow),
         (("nl", "fr"), ("en", "de")),
-        (("en", "deu"), ("en", "deu")),
-        (("en", "fra"), ("en", "de")),
+        pytest.param(("en", "deu"), ("en", "deu"), marks=pytest.mark.slow),
+        pytest.param(("en", "fra"), ("en", "de"), marks=pytest.mark.slow),
         (("xx", "de"), (None, "de")),  # a language that is not known
     ],
 )

@@ -165,6 +165,7 @@ def test_narrow_equals_plain_python(seed, limit, rows, width, compact):
         assert_same(hypotheses, row, expected, model, source)
 
 
+@pytest.mark.slow
 @some
 @given(
     seed=seeds,
@@ -200,7 +201,13 @@ def test_what_fits_occurs_in_every_hypothesis(seed, rows, inner, more, room, wid
     np.testing.assert_allclose(hypotheses.scores[1], alone.scores[0], atol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [(3, 0, 0), (3, 1, 0), (3, 2, 2)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (3, 0, 0),
+        *(pytest.param(x, marks=pytest.mark.slow) for x in [(3, 1, 0), (3, 2, 2)]),
+    ],
+)
 def test_without_phrases_it_is_the_ordinary_search(shape, width=5):
     for seed in range(2):
         model = TableModel(seed, vocabulary=9)
@@ -229,7 +236,8 @@ def test_what_is_forbidden_stays_so():
         assert 5 in tokens and 4 not in tokens
 
 
-@pytest.mark.parametrize("listed", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("listed", [False, True])
 def test_a_graph_of_unknown_shape_and_a_shortlist(listed):
     model = Seq2Seq(Seq2SeqConfig(12, 12, units=8))
     shortlist = None

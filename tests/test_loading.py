@@ -54,6 +54,7 @@ def edit(path, **changes):
     path.write_text(json.dumps(content))
 
 
+@pytest.mark.slow
 def test_loads_what_was_written(finished):
     run, model = finished
     translator = load(run.path)

@@ -6,6 +6,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
+from leave_slow import slow_but
 
 from keras_luong.layers import (
     InputFeedingDecoder,
@@ -76,7 +77,7 @@ def expected(attention, query, value, mask, weights=None):
     renormalize=st.booleans(),
     seed=st.integers(0, 99),
 )
-@pytest.mark.parametrize("mode", SCORES)
+@pytest.mark.parametrize("mode", slow_but(SCORES, "general", "concat", "location"))
 def test_equals_the_reference(
     mode, lengths, padding, queries, window, kind, gaussian, renormalize, seed
 ):
@@ -165,9 +166,13 @@ def test_positions_may_be_given():
         np.testing.assert_allclose(alone[:, 0], together[:, t], atol=1e-6)
 
 
-@pytest.mark.parametrize("input_feeding", [True, False])
+@pytest.mark.parametrize(
+    "input_feeding", [True, pytest.param(False, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("alignment", ["monotonic", "predictive"])
-@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(
+    "training", [True, pytest.param(False, marks=pytest.mark.slow)]
+)
 def test_stepping_equals_teacher_forcing(alignment, input_feeding, training):
     attention = LocalAttention(2, alignment, "concat")
     cell = InputFeedingDecoderCell(UNITS, attention, input_feeding=input_feeding)
@@ -279,7 +284,9 @@ def test_a_source_without_positions_is_refused():
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("alignment", ["monotonic", "predictive"])
+@pytest.mark.parametrize(
+    "alignment", slow_but(["monotonic", "predictive"], "monotonic")
+)
 def test_l13_keras_exports_it_to_litert_without_flex(alignment, tmp_path):
     interpreter = pytest.importorskip("ai_edge_litert.interpreter")
     inputs = keras.Input((3, UNITS)), keras.Input((5, UNITS))

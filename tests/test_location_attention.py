@@ -57,7 +57,10 @@ def expected_weights(layer, query, value, masks):
     return result
 
 
-@pytest.mark.parametrize("mode", sorted(SCORES.keys() - {"location"}))
+@pytest.mark.parametrize(
+    "mode",
+    slow_but(sorted(SCORES.keys() - {"location"}), "concat", "cosine", "general"),
+)
 @settings(max_examples=12)
 @given(
     sizes=st.tuples(st.integers(1, 4), st.integers(1, 7)),
@@ -125,29 +128,31 @@ def test_padding_is_as_none(cell):
     checks.check_padding(make(), cell)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("way", slow_but(checks.WAYS, "any length"))
-@pytest.mark.parametrize("cell", slow_but(list(checks.CELLS), "fed"))
-@pytest.mark.parametrize("score", slow_but(["concat", "general"], "concat"))
+@pytest.mark.parametrize("way", checks.WAYS)
+@pytest.mark.parametrize("cell", checks.CELLS)
+@pytest.mark.parametrize("score", ["concat", "general"])
 def test_all_loops_have_the_same_gradients(cell, score, way):
     checks.check_loops(make(score), cell, way)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
-@pytest.mark.parametrize(
-    "cumulative", [False, pytest.param(True, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("cumulative", [False, True])
 def test_gradients_equal_finite_differences(cumulative):
     checks.check_slopes(make(cumulative=cumulative), "fed")
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_states_go_with_their_beams():
     checks.check_search(make())
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("length", [None, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("length", [None, 4])
 def test_exports_say_the_same(length, tmp_path):
     checks.check_export(make(cumulative=True), tmp_path, length)
 
@@ -156,13 +161,10 @@ def test_saved_models_compute_the_same(tmp_path):
     checks.check_files(make("general", cumulative=True, hard=True), tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(
-    "dtype, tolerance",
-    [
-        ("mixed_float16", 0.02),
-        pytest.param("mixed_bfloat16", 0.2, marks=pytest.mark.slow),
-    ],
+    "dtype, tolerance", [("mixed_float16", 0.02), ("mixed_bfloat16", 0.2)]
 )
 def test_mixed_precision(dtype, tolerance):
     checks.check_half_precision(make, dtype, tolerance)

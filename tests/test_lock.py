@@ -16,6 +16,7 @@ with owned(sys.argv[1]):
 """
 
 
+@pytest.mark.slow
 def test_one_process_at_a_time(tmp_path):
     command = [sys.executable, "-c", HOLD, str(tmp_path / "run")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:

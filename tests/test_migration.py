@@ -13,6 +13,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from leave_slow import slow_but
 
 import keras_luong as kl
 from keras_luong.migration import load_addons_checkpoint
@@ -155,9 +156,24 @@ def built(name, make_cell=wrapped):
 WAYS = [(name, wrapped) for name in CASES if not CASES[name]["residual"]] + [
     (name, own_cell) for name, case in CASES.items() if len(set(case["cells"])) == 1
 ]
+QUICK = {
+    "luong_scaled": wrapped,
+    "bahdanau_monotonic_normed": wrapped,
+    "mixed_stack": wrapped,
+    "bahdanau": own_cell,
+    "bahdanau_monotonic": own_cell,
+    "bidirectional": own_cell,
+    "residual": own_cell,
+}
 
 
-@pytest.mark.parametrize(("name", "make_cell"), WAYS)
+@pytest.mark.parametrize(
+    ("name", "make_cell"),
+    [
+        pytest.param(*way, marks=[pytest.mark.slow] * (way not in QUICK.items()))
+        for way in WAYS
+    ],
+)
 def test_a_whole_model_gives_addons_numbers(name, make_cell):
     model, inputs = built(name, make_cell)
     loaded = load_addons_checkpoint(FIXTURES / name, model)
@@ -188,7 +204,7 @@ def ended(ids):
 SEARCHED = [name for name, case in CASES.items() if case["search"]]
 
 
-@pytest.mark.parametrize("name", SEARCHED)
+@pytest.mark.parametrize("name", slow_but(SEARCHED, "bahdanau"))
 def test_greedy_searches_find_the_same(name):
     model, inputs = built(name)
     load_addons_checkpoint(FIXTURES / name, model)
@@ -200,6 +216,7 @@ def test_greedy_searches_find_the_same(name):
         assert not ours[len(theirs) :].any()
 
 
+@pytest.mark.slow
 def test_beams_find_the_same_where_the_best_has_ended():
     """Without a length penalty."""
     compared = 0
@@ -411,7 +428,12 @@ def test_what_does_not_fit_is_said(misfit, write):
         np.testing.assert_array_equal(old, new)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    slow_but(
+        CASES, "luong", "luong_monotonic_scaled", "bahdanau_monotonic", "residual"
+    ),
+)
 def test_the_attention_of_another_case_is_refused(name):
     """And each says which it would be."""
     model, _ = built(name)
@@ -545,6 +567,7 @@ def test_arguments_are_checked(write):
         load_addons_checkpoint(path, unbuilt)
 
 
+@pytest.mark.slow
 def test_a_quantized_model_is_refused(write):
     cell = small_cell()
     cell.attention.quantize("int8")

@@ -24,6 +24,7 @@ def test_k2_the_share_is_exact_whatever_the_sizes(share, others):
     assert abs(first - others / 2) <= 1  # and the others evenly between them
 
 
+@pytest.mark.slow
 def test_k2_others_are_drawn_by_the_seed_and_each_equally_often():
     total = 3000  # more than are looked at at once
     many = tf.data.Dataset.range(total)

@@ -29,6 +29,7 @@ def test_equals_walking(mode, p, seed):
     np.testing.assert_allclose(result[0], stopping(p, previous), atol=2e-6)
 
 
+@pytest.mark.slow
 def test_a_long_source_loses_nothing():
     p, weights = np.full(100, 0.5), np.eye(100)[0]
     found = ops.array([weights], "float32")
@@ -89,9 +90,8 @@ def test_a_layer_walks_from_query_to_query(hard):
     np.testing.assert_allclose(context, weights @ value, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "input_feeding", [True, pytest.param(False, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("input_feeding", [True, False])
 @pytest.mark.tensorflow
 def test_sources_of_any_length_have_the_gradients_of_known_ones(input_feeding):
     """A graph that does not know the length, on the path that training takes."""
@@ -163,6 +163,7 @@ def test_a_source_of_padding_gives_zeros():
     np.testing.assert_array_equal(context, np.zeros((2, 4, 3)))
 
 
+@pytest.mark.slow
 def test_saved_models_compute_the_same(tmp_path):
     query, value = keras.Input((None, 3)), keras.Input((None, 3))
     attention = MonotonicAttention("concat", units=5, mode="recursive", hard=True)

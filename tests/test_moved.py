@@ -125,6 +125,7 @@ def test_what_is_left_of_an_old_directory_is_not_found(tmp_path, monkeypatch):
     assert export_saved_model is keras_luong.export_saved_model
 
 
+@pytest.mark.slow
 def test_the_old_command_runs():
     pytest.importorskip("keras_luong_edge")
     command = [sys.executable, "-m", "keras_luong.edge", "--help"]

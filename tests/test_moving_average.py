@@ -16,6 +16,7 @@ def test_needs_an_average(loss_scaling):
         model.fit(small_data(), verbose=0, callbacks=[MovingAverage()])
 
 
+@pytest.mark.slow
 def test_needs_a_validation():
     model = small_model(make_optimizer("adam", 0.1, ema_momentum=0.9))
     with pytest.raises(ValueError, match="validation_data"):

@@ -46,7 +46,7 @@ def expected_weights(layer, query, key, allowed):
     return result
 
 
-@pytest.mark.parametrize("mode", SCORES)
+@pytest.mark.parametrize("mode", slow_but(SCORES, "general", "concat", "location"))
 @settings(max_examples=12)
 @given(
     heads=st.integers(1, 3),
@@ -168,16 +168,18 @@ def test_padding_is_as_none(cell):
     checks.check_padding(make(), cell)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("way", slow_but(checks.WAYS, "any length"))
-@pytest.mark.parametrize("cell", slow_but(list(checks.CELLS), "fed"))
-@pytest.mark.parametrize("score", slow_but(["concat", "dot"], "dot"))
+@pytest.mark.parametrize("way", checks.WAYS)
+@pytest.mark.parametrize("cell", checks.CELLS)
+@pytest.mark.parametrize("score", ["concat", "dot"])
 def test_all_loops_have_the_same_gradients(cell, score, way):
     checks.check_loops(make(score), cell, way)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("score", slow_but(["concat", "general"], "concat"))
+@pytest.mark.parametrize("score", ["concat", "general"])
 def test_gradients_equal_finite_differences(score):
     checks.check_slopes(make(score), "fed")
 
@@ -200,13 +202,10 @@ def test_saved_models_compute_the_same(score, tmp_path):
     checks.check_files(layer, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(
-    "dtype, tolerance",
-    [
-        ("mixed_float16", 0.03),
-        pytest.param("mixed_bfloat16", 0.2, marks=pytest.mark.slow),
-    ],
+    "dtype, tolerance", [("mixed_float16", 0.03), ("mixed_bfloat16", 0.2)]
 )
 def test_mixed_precision(dtype, tolerance):
     checks.check_half_precision(make, dtype, tolerance)
@@ -261,8 +260,10 @@ def test_wrong_arguments_are_named(options, error, message):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("score", ["scaled_dot", "concat"])
+@pytest.mark.parametrize(
+    "jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("score", slow_but(["scaled_dot", "concat"], "scaled_dot"))
 @pytest.mark.parametrize("sizes", [(1, 3), (3, 1)])
 def test_a_batch_of_1_may_be_known_at_run_time_alone(score, sizes, jit_compile):
     layer = make(score)

@@ -111,7 +111,7 @@ def test_two_attentions_to_one_source():
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("which", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_training_in_a_graph_computes_what_inference_does(which):
     import tensorflow as tf
 

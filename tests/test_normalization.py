@@ -43,6 +43,7 @@ def round_trip(tokenizer, texts):
     return [x.decode() for x in decoded.numpy()]
 
 
+@pytest.mark.slow
 @given(st.lists(ANY_TEXT | MOSTLY_KNOWN, min_size=1, max_size=20))
 @example(["</s> <s> <unk> <pad>", "\0", "▁", "", "a\0b", "\ufeff\ufffe\U0010ffff"])
 @example(
@@ -58,6 +59,7 @@ def test_t1_nothing_but_white_space_changes(tokenizer, texts):
     assert round_trip(tokenizer, texts) == [as_written(tokenizer, x) for x in texts]
 
 
+@pytest.mark.slow
 @given(st.lists(ANY_TEXT, min_size=1, max_size=20))
 def test_python_reads_as_the_graph_does(tokenizer, texts):
     processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model)

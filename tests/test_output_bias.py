@@ -80,6 +80,7 @@ def test_the_fused_loss_has_it_and_its_gradient(transposed, chunk):
         np.testing.assert_allclose(found, right, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_evaluation_is_as_kerass():
     model, values = make(), []
     for chunk in (2**20, None):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from leave_slow import slow_but
 
 from keras_luong.evaluation import plots
 from keras_luong.evaluation.plots import attention_figure, save_attention
@@ -298,6 +299,7 @@ def test_svg_needs_no_fonts(bundled):
     assert b"LastResort" not in picture
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(st.lists(st.text(max_size=6), min_size=4, max_size=8), st.text(max_size=6))
 def test_draws_any_characters_without_a_box(tokens, title):
@@ -308,7 +310,7 @@ def test_draws_any_characters_without_a_box(tokens, title):
         draw(tokens, title)
 
 
-@pytest.mark.parametrize("format", ["png", "svg", "pdf"])
+@pytest.mark.parametrize("format", slow_but(["png", "svg", "pdf"], "png", "svg"))
 def test_saves_any_script_in_any_format(format, tmp_path):
     path = tmp_path / f"picture.{format}"
     tokens = ["▁Größe", "▁Привет", "▁Ελλάδα", "中文", "日本語", "السلام", "हिन्दी", "😀"]

@@ -261,7 +261,7 @@ class Copier(keras.Model):
         return log_probs, h, weights
 
 
-@pytest.mark.parametrize("bias", [0.0, -9.0])
+@pytest.mark.parametrize("bias", [0.0, pytest.param(-9.0, marks=pytest.mark.slow)])
 def test_a_search_over_an_extended_vocabulary(bias):
     if keras.backend.backend() != "tensorflow":
         pytest.skip("searches are TensorFlow's")

@@ -131,6 +131,7 @@ def test_padding_does_not_matter():
 
 
 @tensorflow_only
+@pytest.mark.slow
 def test_gradients_are_slopes():
     layer, (memory, state) = network(), memory_and_state()
     memory = keras.Variable(memory)
@@ -147,6 +148,7 @@ def test_gradients_are_slopes():
 
 
 @tensorflow_only
+@pytest.mark.slow
 def test_xla():
     import tensorflow as tf
 
@@ -192,7 +194,7 @@ def functional(glimpse=None):
     return keras.Model([source, target], logits)
 
 
-@pytest.mark.parametrize("glimpse", [False, True])
+@pytest.mark.parametrize("glimpse", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_in_a_functional_model_that_is_saved(glimpse, tmp_path):
     model = functional(kl.LuongAttention("dot") if glimpse else None)
     assert model.output_shape == (None, None, None)
@@ -252,7 +254,7 @@ SEARCHES = {
 
 
 @tensorflow_only
-@pytest.mark.parametrize("name", slow_but(SEARCHES, "no repetition", "top p"))
+@pytest.mark.parametrize("name", slow_but(SEARCHES, "top p"))
 def test_searches_where_the_graph_does_not_know_how_many_ids_there_are(name):
     import tensorflow as tf
 
@@ -277,6 +279,7 @@ def test_searches_where_the_graph_does_not_know_how_many_ids_there_are(name):
 
 
 @tensorflow_only
+@pytest.mark.slow
 def test_a_prefix_where_the_graph_does_not_know_how_many_ids_there_are():
     import tensorflow as tf
 
@@ -291,6 +294,7 @@ def test_a_prefix_where_the_graph_does_not_know_how_many_ids_there_are():
 
 
 @tensorflow_only
+@pytest.mark.slow
 def test_exports_say_what_keras_says(tmp_path):
     import tensorflow as tf
     from ai_edge_litert.interpreter import Interpreter

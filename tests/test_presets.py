@@ -53,7 +53,9 @@ def stepped(model, inputs):
 
 
 @pytest.mark.parametrize("cell_type", ["gru", "lstm"])
-@pytest.mark.parametrize("num_layers", [1, 2, 3])
+@pytest.mark.parametrize(
+    "num_layers", [*(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2)), 3]
+)
 @pytest.mark.parametrize(
     "name, reference",
     [
@@ -76,7 +78,7 @@ def test_logits_are_the_papers(name, reference, num_layers, cell_type):
         np.testing.assert_allclose(logits[i], expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", slow_but(SMALL, "cho2014", "bahdanau2015"))
 def test_stepping_equals_teacher_forcing_and_training(name):
     model, inputs = small(name, dropout=0.0), batch()
     logits, weights = stepped(model, inputs)
@@ -91,7 +93,7 @@ def test_stepping_equals_teacher_forcing_and_training(name):
     )
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", slow_but(SMALL, "cho2014", "gnmt"))
 def test_a_sentence_does_not_see_its_neighbours_or_padding(name):
     model, inputs = small(name), batch()
     logits = model(inputs)
@@ -99,7 +101,7 @@ def test_a_sentence_does_not_see_its_neighbours_or_padding(name):
     np.testing.assert_allclose(model(alone)[0], logits[1], atol=1e-5)
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", slow_but(SMALL, "bahdanau2015", "gnmt"))
 def test_beams_share_one_memory(name):
     model, inputs = small(name), batch()
     memory, state = model.encode(tf.constant(inputs["source"]))
@@ -124,7 +126,7 @@ def test_search_in_a_graph_equals_search_outside(name):
     np.testing.assert_allclose(eager.scores, graph.scores, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", slow_but(SMALL, "bahdanau2015", "gnmt"))
+@pytest.mark.parametrize("name", slow_but(SMALL, "gnmt"))
 def test_saved_models_compute_the_same(name, tmp_path):
     model, inputs = small(name), batch()
     model.save(tmp_path / "model.keras")
@@ -149,7 +151,8 @@ def test_gradients_equal_finite_differences(name):
     )
 
 
-@pytest.mark.parametrize("name", slow_but(SMALL, "bahdanau2015"))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
 def test_tied_embeddings(name):
     changes = {"tie_embeddings": "target", "units": 6, "embedding_dim": 6}
     model, inputs = small(name, **changes), batch()
@@ -158,7 +161,7 @@ def test_tied_embeddings(name):
     assert model.output_layer is None
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", slow_but(SMALL, "sutskever2014", "gnmt"))
 @pytest.mark.parametrize("cell_type", slow_but(CELL_TYPES, "gru"))
 def test_every_cell_type(name, cell_type):
     model, inputs = small(name, cell_type=cell_type), batch()
@@ -166,7 +169,20 @@ def test_every_cell_type(name, cell_type):
     np.testing.assert_allclose(logits, model(inputs), atol=1e-5)
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize(
+    "name",
+    slow_but(
+        PRESETS,
+        "auto",
+        "luong2015-base",
+        "luong2015-global-location",
+        "luong2015-local-p-general",
+        "cho2014",
+        "bahdanau2015",
+        "gnmt",
+        "wu2021-tiny",
+    ),
+)
 def test_every_preset_makes_a_model(name):
     one = configure(name, 12, 12).tie_embeddings == "all"
     vocabularies = (12, 12) if one else (10, 12)

@@ -50,10 +50,7 @@ def matrices(model):
     return [w for w in model.weights if len(w.shape) == 2]
 
 
-QUICK = "general", "local-p", "monotonic"
-
-
-@pytest.mark.parametrize("name", slow_but(ATTENTIONS, *QUICK))
+@pytest.mark.parametrize("name", slow_but(ATTENTIONS, "monotonic"))
 def test_a_models_attention_is_quantized_and_saved(name, tmp_path):
     model = model_of(ATTENTIONS[name]())
     exact = np.asarray(model([QUERY, VALUE]))
@@ -70,7 +67,9 @@ def test_a_models_attention_is_quantized_and_saved(name, tmp_path):
     np.testing.assert_array_equal(again([QUERY, VALUE]), result)
 
 
-@pytest.mark.parametrize("name", ["concat", "coverage", "local-p", "monotonic"])
+@pytest.mark.parametrize(
+    "name", slow_but(["concat", "coverage", "local-p", "monotonic"], "coverage")
+)
 def test_a_layer_alone_changes_by_about_a_hundredth(name):
     attention = ATTENTIONS[name]()
     exact = attention(QUERY, VALUE, return_attention_scores=True)
@@ -88,6 +87,7 @@ def test_a_layer_alone_changes_by_about_a_hundredth(name):
     np.testing.assert_array_equal(again(QUERY, VALUE), attention(QUERY, VALUE))
 
 
+@pytest.mark.slow
 def test_each_column_has_a_scale_by_hand():
     attention = LuongAttention("general")
     attention.build((None, None, 2), (None, None, 3))
@@ -111,6 +111,7 @@ def test_other_modes_are_refused(mode):
         LuongAttention().quantize("int8")
 
 
+@pytest.mark.slow
 def test_mixed_precision_reads_in_its_own_dtype():
     attention = LuongAttention("general", dtype="mixed_bfloat16")
     exact = attention(QUERY, VALUE)
@@ -136,7 +137,9 @@ def test_trained_weights_are_none_any_more():
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    "training", [pytest.param(False, marks=pytest.mark.slow), True]
+)
 def test_in_the_loop_of_a_decoder(training):
     """The path for training too, which other weights may need."""
     cell = InputFeedingDecoderCell(16, LuongAttention("concat"))
@@ -157,6 +160,7 @@ def test_in_the_loop_of_a_decoder(training):
     assert all(np.isfinite(tf.convert_to_tensor(g)).all() for g in gradients)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_a_models_attentional_vector():
     cell = InputFeedingDecoderCell(16, LuongAttention("dot"))
@@ -176,6 +180,7 @@ def test_a_models_attentional_vector():
     np.testing.assert_array_equal(again(QUERY, QUERY), vector(QUERY, QUERY))
 
 
+@pytest.mark.slow
 def test_a_score_whose_weights_are_no_kernels_stays_as_it_is():
     class Mine(Score):
         def build(self, query_shape, key_shape):
@@ -189,6 +194,7 @@ def test_a_score_whose_weights_are_no_kernels_stays_as_it_is():
     model([QUERY, VALUE])
 
 
+@pytest.mark.slow
 def test_the_example_of_a_layer_of_ones_own():
     class Projection(Quantizable, keras.layers.Layer):
         kernel = Kernel()
@@ -261,17 +267,12 @@ def test_a_cell_without_the_vector_in_its_config_is_made_as_before():
     assert again.attentional_vector.get_config() == cell.attentional_vector.get_config()
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a .quantize")
 @pytest.mark.parametrize(
     "options",
-    [
-        pytest.param({}, marks=pytest.mark.slow),
-        pytest.param(
-            {"attention": "local-p", "bridge": "dense"}, marks=pytest.mark.slow
-        ),
-        {"tie_embeddings": "all"},
-    ],
+    [{}, {"attention": "local-p", "bridge": "dense"}, {"tie_embeddings": "all"}],
 )
 def test_a_quantized_translation_model_is_saved_and_loaded(options, tmp_path):
     model = Seq2Seq(Seq2SeqConfig(9, 9, units=6, **options))

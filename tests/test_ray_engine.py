@@ -252,6 +252,7 @@ def test_parquet(path, source, tmp_path):
         run("translate", path, *words[:2], "--output", tmp_path / "out.en")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_ray")
 def test_other_input_or_options_are_refused(path, source, monkeypatch):
     def killed(*arguments):
@@ -384,7 +385,14 @@ def odd(tmp_path_factory):
     return written_run(tmp_path_factory.mktemp("odd"), translator).path, ready
 
 
-@pytest.mark.parametrize("name", [x for x in ROWS if len(ROWS[x].content) < 9999])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(x, marks=[pytest.mark.slow] * (x == "byte order mark"))
+        for x in ROWS
+        if len(ROWS[x].content) < 9999
+    ],
+)
 @pytest.mark.usefixtures("without_ray")
 def test_odd_text(odd, name, tmp_path, monkeypatch):
     path, ready = odd

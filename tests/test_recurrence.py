@@ -133,6 +133,7 @@ def test_both_loops_have_the_same_gradients(mask, gradients):
         np.testing.assert_allclose(fast, plain, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_only_a_graph_takes_the_fast_loop(monkeypatch):
     """Eagerly, what one prints and steps through is what is computed."""
     run, _ = problem()
@@ -199,6 +200,7 @@ def test_the_fast_loop_works_under_xla():
         np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_gradients_equal_finite_differences():
     run, variables = problem()
 
@@ -249,9 +251,8 @@ def test_shapes_may_be_dynamic():
         np.testing.assert_allclose(dynamic(x), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "scan", [pytest.param(plain_scan, marks=pytest.mark.slow), fast_scan]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("scan", [plain_scan, fast_scan])
 def test_a_persistent_tape_may_ask_twice(scan):
     run, variables = problem()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
+from leave_slow import slow_but
 
 from keras_luong import Translator, export_saved_model, export_tflite
 from keras_luong.decoding import BeamSearch
@@ -27,7 +28,7 @@ TEXT = " ".join(WORDS)
 GOLD = {"word": WORDS, "nmt_nfkc": [word for word in WORDS for _ in "▁½"]}
 
 
-@pytest.fixture(scope="module", params=GOLD)
+@pytest.fixture(scope="module", params=slow_but(GOLD, "word"))
 def kind(request):
     return request.param
 

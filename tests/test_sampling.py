@@ -145,6 +145,7 @@ class TestDistribution:
             pairs = {10 * i + j: p[i] * p[j] for i in p for j in p}
             assert_frequencies(count(10 * a + b), pairs, self.TOTAL)
 
+    @pytest.mark.slow
     def test_samples_and_sentences_are_independent(self):
         p = {4: 0.5, 5: 0.3, 6: 0.2}
         sources = tf.constant([[i + 4, 3] for i in range(3000)])
@@ -248,7 +249,14 @@ class TestDraw:
         assert np.all(shares[expected == 0] == 0)
 
     @pytest.mark.parametrize("top_p", [0.1, 0.5, 0.9, 0.999, 1.0])
-    @pytest.mark.parametrize("scales", [(9, 9), (9, 0.1), (0.1, 0.1)])
+    @pytest.mark.parametrize(
+        "scales",
+        [
+            pytest.param((9, 9), marks=pytest.mark.slow),
+            (9, 0.1),
+            pytest.param((0.1, 0.1), marks=pytest.mark.slow),
+        ],
+    )
     def test_sorting_a_few_first_changes_nothing(self, top_p, scales, monkeypatch):
         """They are enough for both sentences, for one, for none."""
         random = np.random.default_rng(0)
@@ -296,6 +304,7 @@ def test_the_best_token_only_is_greedy_search(options, max_length):
         np.testing.assert_allclose(several.scores[:, n], greedy.scores[:, 0], 1e-6)
 
 
+@pytest.mark.slow
 @quick
 @given(seed=seeds, data=st.data())
 def test_samples_are_what_the_model_says_of_them(seed, data):
@@ -349,7 +358,9 @@ def test_a_model_without_any_possible_token_has_no_sample():
 class TestSeeds:
     SEARCHES = {
         "several": RandomSampling(num_samples=4, max_length=12, seed=3),
-        "relative": RandomSampling(1.3, 5, 0.95, 3, None, 2**63 - 1),
+        "relative": pytest.param(
+            RandomSampling(1.3, 5, 0.95, 3, None, 2**63 - 1), marks=pytest.mark.slow
+        ),
     }
 
     @pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
@@ -389,6 +400,7 @@ class TestSeeds:
         longer = samples[samples[:, 4] != PAD_ID]
         assert len(longer) > 9 and len(np.unique(longer, axis=0)) == len(longer)
 
+    @pytest.mark.slow
     def test_without_a_seed_every_call_and_every_row_draws_anew(self):
         model = SameModel({token: 0.25 for token in range(4, 8)})
         search = RandomSampling(num_samples=2, max_length=20)

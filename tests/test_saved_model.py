@@ -355,15 +355,15 @@ def test_a_reader_never_sees_half_a_version(tmp_path):
     assert not half and len(list(tmp_path.iterdir())) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "search"),
     [
-        pytest.param([], BeamSearch(4, 2, 9, 0.5), marks=pytest.mark.slow),
+        ([], BeamSearch(4, 2, 9, 0.5)),
         (["--beam_width", "1", "--warmup"], BeamSearch(1, 1, 9, 0.5)),
-        pytest.param(
+        (
             ["--length_penalty", "0", "--max_length", "3", "--max_source_length", "2"],
             BeamSearch(4, 2, 3, 0.0),
-            marks=pytest.mark.slow,
         ),
     ],
 )

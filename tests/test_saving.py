@@ -14,7 +14,10 @@ from keras_luong.runs.record import read_record
 TEXTS = ["the red dog", "", "the cat is"]
 
 
-@pytest.mark.parametrize("make", [word_translator, sentencepiece_translator])
+@pytest.mark.parametrize(
+    "make",
+    [word_translator, pytest.param(sentencepiece_translator, marks=pytest.mark.slow)],
+)
 def test_k2_what_is_saved_is_what_is_loaded(make, tmp_path):
     translator = make()
     path = kl.save_run(translator, tmp_path / "run", {"source": "en"}, "the red dog")
@@ -31,6 +34,7 @@ def test_k2_what_is_saved_is_what_is_loaded(make, tmp_path):
     assert (record["settings"]["source"], record["sample"]) == ("en", "the red dog")
 
 
+@pytest.mark.slow
 def test_k2_commands_take_it(tmp_path, capsys):
     translator = word_translator()
     path = kl.save_run(translator, tmp_path / "run")
@@ -40,6 +44,7 @@ def test_k2_commands_take_it(tmp_path, capsys):
     assert (tmp_path / "out").read_text() == f"{expected}\n"
 
 
+@pytest.mark.slow
 def test_k2_greedy_search_is_a_beam_of_one(tmp_path):
     greedy = word_translator(kl.GreedySearch(max_length=5))
     path = kl.save_run(greedy, tmp_path / "run")

@@ -55,6 +55,7 @@ def test_halving_in_fit_and_after_a_restart():
     np.testing.assert_allclose(seen, [0.1, 0.1, 0.05, 0.025, 0.0125], 1e-6)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.sampled_from([1.0, 2.0, 3.0, 4.0]), max_size=12),
     st.integers(1, 3),
@@ -74,6 +75,7 @@ def test_plateau_is_that_of_keras(values, patience, monitor, min_delta):
     assert rate == float(model.optimizer.learning_rate)
 
 
+@pytest.mark.slow
 def test_plateau_in_fit_and_after_a_restart():
     x, y = np.ones((4, 2)), np.ones((4, 1))
     values, history, seen = [9.0, 9.0, 8.0, 8.5, 8.2, 8.1, 9.0], [], []

@@ -83,18 +83,10 @@ def by_symbols(outputs, sources, power):
     return in_a_graph(both)
 
 
+@pytest.mark.slow
 @UPSTREAM
-@pytest.mark.parametrize("mask", [pytest.param(None, marks=pytest.mark.slow), MASK])
-@pytest.mark.parametrize(
-    "way",
-    [
-        in_one,
-        *(
-            pytest.param(way, marks=pytest.mark.slow)
-            for way in (tapes_outside, in_two, under_xla, by_symbols)
-        ),
-    ],
-)
+@pytest.mark.parametrize("mask", [None, MASK])
+@pytest.mark.parametrize("way", [in_one, tapes_outside, in_two, under_xla, by_symbols])
 def test_l2_the_loops_agree(way, mask, power):
     """With respect to all that a step can be made of."""
     run, variables = problem()
@@ -310,7 +302,13 @@ def test_l2_a_penalty_equals_finite_differences(make):
 
 
 @UPSTREAM
-@pytest.mark.parametrize("run", [lambda function: function(), in_a_graph])
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda function: function(),
+        pytest.param(in_a_graph, marks=pytest.mark.slow),
+    ],
+)
 def test_l2_a_penalty_on_the_fused_output_layer(run, power):
     rng = np.random.default_rng(0)
     x, kernel = (

@@ -32,18 +32,6 @@ OPTIONS = {
     "bridge": {"bridge": "dense", "encoder_units": 5},
     "paper's init": {"init_scale": 0.1, "embedding_dim": 4},
 }
-FEW = slow_but(
-    OPTIONS,
-    "location",
-    "local-p",
-    "coverage",
-    "monotonic",
-    "no attention",
-    "no feeding",
-    "gru",
-    "reversed",
-    "tied all",
-)
 
 
 def make(**fields):
@@ -69,7 +57,7 @@ def stepped(model, inputs):
     return np.stack(logits, 1), np.stack(weights, 1)
 
 
-@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize("name", slow_but(OPTIONS, "coverage", "monotonic", "gru"))
 def test_stepping_equals_teacher_forcing(name):
     model, inputs = make(**OPTIONS[name]), batch()
     logits, weights = stepped(model, inputs)
@@ -79,7 +67,9 @@ def test_stepping_equals_teacher_forcing(name):
     np.testing.assert_array_equal(weights[padding], 0)
 
 
-@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize(
+    "name", slow_but(OPTIONS, "local-p", "no attention", "reversed")
+)
 def test_a_sentence_does_not_see_its_neighbours_or_padding(name):
     model, inputs = make(**OPTIONS[name]), batch()
     together = np.asarray(model(inputs))
@@ -137,7 +127,7 @@ RATES = ("dropout", "word_dropout", "recurrent_dropout", "memory_dropout")
 RATES = (*RATES, "attention_dropout", "output_dropout")
 
 
-@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("rate", slow_but(RATES, "dropout", "attention_dropout"))
 @pytest.mark.parametrize(
     "preset",
     [
@@ -193,6 +183,7 @@ def test_init_scale_bounds_every_matrix():
     assert all(np.abs(w).max() > 0.05 for w in matrices)
 
 
+@pytest.mark.slow
 def test_logits_start_as_large_where_the_softmax_weights_are_not_the_embedding():
     # With small ones the attention of an untied model was hardly learned at all.
     ids = np.random.default_rng(0).integers(4, 1000, (4, 9))
@@ -205,6 +196,7 @@ def test_logits_start_as_large_where_the_softmax_weights_are_not_the_embedding()
     assert spread["target"] == pytest.approx(spread["all"], rel=0.2)
 
 
+@pytest.mark.slow
 def test_fit_learns_to_copy():
     keras.utils.set_random_seed(1)
     rng = np.random.default_rng(0)
@@ -229,7 +221,9 @@ def test_fit_learns_to_copy():
     assert history.history["accuracy"][-1] > 0.95
 
 
-@pytest.mark.parametrize("name", ["general", "reversed", "tied all", "bridge"])
+@pytest.mark.parametrize(
+    "name", slow_but(["general", "reversed", "tied all", "bridge"], "tied all")
+)
 def test_saved_and_cloned_models_compute_the_same(name, tmp_path):
     model, inputs = make(**OPTIONS[name]), batch()
     model.save(tmp_path / "model.keras")
@@ -244,9 +238,8 @@ def test_saved_and_cloned_models_compute_the_same(name, tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    "policy", [pytest.param("mixed_float16", marks=pytest.mark.slow), "mixed_bfloat16"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_mixed_precision_trains_and_steps(policy, tmp_path):
     config = Seq2SeqConfig(VOCABULARY, VOCABULARY, units=UNITS, cell_type="gru")
     model, inputs = Seq2Seq(config, dtype=policy), batch()

@@ -44,7 +44,7 @@ def case(make, spec, source, search=SEARCH, slow=True):
 
 
 CASES = {
-    "images": case(Captioner, IMAGES, lambda: {"image": images()}, slow=False),
+    "images": case(Captioner, IMAGES, lambda: {"image": images()}),
     "without attention": case(
         lambda: Captioner(attend=False), IMAGES, lambda: {"image": images()}
     ),
@@ -189,6 +189,7 @@ def test_what_it_says_of_itself(exported):
     assert about["n_best"] == 2
 
 
+@pytest.mark.slow
 def test_a_request_has_a_limit_and_a_shape(exported):
     _, path, _ = exported
     serve = tf.saved_model.load(path).signatures["serving_default"]
@@ -200,6 +201,7 @@ def test_a_request_has_a_limit_and_a_shape(exported):
         serve(image=tf.zeros([5, 7, 7, 1]))
 
 
+@pytest.mark.slow
 def test_warmup_is_a_batch_of_sources(tmp_path, monkeypatch):
     pytest.importorskip("tensorflow_serving")
     generator = kl.SequenceGenerator(Captioner(), IMAGES, kl.GreedySearch(3, **IDS))
@@ -269,9 +271,8 @@ class Blind:
         return logits, state, None
 
 
-@pytest.mark.parametrize(
-    "source_length", [None, pytest.param(6, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("source_length", [None, 6])
 def test_a_translator_without_attention_has_alignments_of_zeros(
     source_length, tmp_path
 ):

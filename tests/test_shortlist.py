@@ -89,6 +89,7 @@ def test_with_all_words_nothing_changes(models, name):
     assert_same(search(models[name], SOURCES), SEARCH(models[name], SOURCES))
 
 
+@pytest.mark.slow
 def test_in_a_graph_that_knows_the_number_of_sentences(models):
     everything = Shortlist(np.arange(V), np.zeros([8, 0], int), V)
     search = dataclasses.replace(SEARCH, shortlist=everything)
@@ -97,16 +98,8 @@ def test_in_a_graph_that_knows_the_number_of_sentences(models):
     )
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "own",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("tied", "bahdanau", "transformer")
-        ),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["own", "tied", "bahdanau", "transformer"])
 @settings(max_examples=5, derandomize=True)
 @given(seed=st.integers(0, 1000), frequent=st.integers(0, 6))
 def test_a_sentence_says_what_its_own_words_allow(models, name, seed, frequent):
@@ -118,7 +111,8 @@ def test_a_sentence_says_what_its_own_words_allow(models, name, seed, frequent):
         assert_same(sentence(found, row), SEARCH(only, source[None]))
 
 
-@pytest.mark.parametrize("mean", slow_but(["geometric", "arithmetic"], "geometric"))
+@pytest.mark.slow
+@pytest.mark.parametrize("mean", ["geometric", "arithmetic"])
 def test_an_ensembles_sentence_does_not_depend_on_its_neighbours(models, mean):
     ensemble = Ensemble([models["own"], models["transformer"]], mean)
     search = dataclasses.replace(SEARCH, shortlist=shortlist())

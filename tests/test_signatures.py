@@ -54,6 +54,7 @@ def test_the_default_translates(translator, ask):
     np.testing.assert_allclose(said["score"], [t.score for t in expected], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_n_best_are_all_that_the_beam_holds(translator, ask):
     said = ask("n_best", text=tf.constant(SENTENCES))
     width = translator.search.beam_width

@@ -143,6 +143,7 @@ def test_k2_the_vocabulary_grew_by_the_new_words_and_the_tags(new, old):
     assert config.target_vocab_size == now.target.vocab_size
 
 
+@pytest.mark.slow
 def test_k2_tags_are_asked_for_when_translating(new, corpora, tmp_path, capsys):
     (tmp_path / "in").write_text("z b\n\nb\n")
     words = ["--input", tmp_path / "in", "--output", tmp_path / "out", "--scores"]
@@ -157,6 +158,7 @@ def test_k2_tags_are_asked_for_when_translating(new, corpora, tmp_path, capsys):
         run("translate", new, *words, "--tag", "news")
 
 
+@pytest.mark.slow
 def test_k2_a_run_goes_on_by_the_same_command(new, old, corpora, tmp_path):
     copy = shutil.copytree(new, tmp_path / "copy")
     moved = shutil.copytree(old, tmp_path / "moved")  # the same weights
@@ -233,12 +235,14 @@ def test_k2_frozen_parts_stay_equal_to_the_bit(old, corpora, tmp_path, capsys):
     assert equal(now, weights(tmp_path / "again")) == list(now)
 
 
+@pytest.mark.slow
 def test_k2_new_tokens_need_weights_that_learn(old, corpora, tmp_path):
     refused = pytest.raises(ValueError, match="freeze must leave source_embedding")
     with refused, not_training():
         gone_on(old, corpora / "new", tmp_path / "n", grow_vocab=1, freeze="embeddings")
 
 
+@pytest.mark.slow
 def test_k2_a_run_that_starts_from_nothing_has_tags_too(corpora, tmp_path):
     words = train_words(corpora / "old", tmp_path / "new", tag="old")
     with not_training():
@@ -248,6 +252,7 @@ def test_k2_a_run_that_starts_from_nothing_has_tags_too(corpora, tmp_path):
     assert read_record(tmp_path / "new")["sample"].startswith("<old> ")
 
 
+@pytest.mark.slow
 def test_k2_tags_that_the_text_has_are_tokens_too(old, corpora, tmp_path):
     """Also beside a tag of the run's own, in front of them."""
     data = tmp_path / "data"

@@ -80,6 +80,7 @@ def test_only_line_feeds_end_lines(pair_of_files):
     assert texts(corpus, "train") == [(odd, odd), ("x", "x")]
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(st.sampled_from(["a", "\n", "\r", "\u2028", " ", "ä"]), min_size=1))
 def test_lines_are_those_of_the_reader(tmp_path_factory, characters):

@@ -81,16 +81,16 @@ def cut(found, length):
     return found
 
 
-def cases(options, *kept):
-    """Every option with any length and with a known one; all but `kept` are slow."""
+def cases(options):
+    """Every option with any length and with a known one."""
     for name, values in options.items():
         for source_length in (None, 16):
             case = f"{name}, {source_length or 'any'}"
-            marks = [pytest.mark.slow] * (case not in kept)
-            yield pytest.param(values, source_length, id=case, marks=marks)
+            yield pytest.param(values, source_length, id=case)
 
 
-@pytest.mark.parametrize("model, source_length", cases(MODELS, "local-p, 16"))
+@pytest.mark.slow
+@pytest.mark.parametrize("model, source_length", cases(MODELS))
 def test_every_model_says_the_same_as_keras(model, source_length, tmp_path):
     preset, fields = model
     model = small(preset, **fields)
@@ -128,6 +128,7 @@ SEARCHES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search, source_length", cases(SEARCHES))
 def test_every_search_says_the_same_as_keras(search, source_length, tmp_path):
     translator = translator_of(small(), search)
@@ -237,6 +238,7 @@ def test_a_known_source_length_makes_all_shapes_known(name, tmp_path):
         assert (x["shape_signature"] > 0).all(), name
 
 
+@pytest.mark.slow
 def test_it_carries_what_it_needs_and_where_it_is_from(tmp_path):
     translator = word_translator(GreedySearch(4))
     origin = {"settings": {"épochs": 3}, "source_length": 3, "format": 9}

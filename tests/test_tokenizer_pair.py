@@ -68,6 +68,11 @@ def test_odd_text_never_fails(tokenizer, text):
     tokenizer.decode(ids).numpy()[0].decode("utf-8")
 
 
+@pytest.mark.parametrize(
+    "tokenizer",
+    [pytest.param(SentencePieceTokenizer, marks=pytest.mark.slow), WordTokenizer],
+    indirect=True,
+)
 def test_very_long_text(tokenizer):
     ids = tokenizer.encode(tf.constant(["dog " * 50_000, "x" * 200_000]))
     dogs = tokenizer.encode(tf.constant(["dog"])).row_lengths()[0]

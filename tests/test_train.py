@@ -42,6 +42,7 @@ def whole(data, tmp_path_factory):
     return trained(data, path), RunDirectory(path)
 
 
+@pytest.mark.slow
 def test_leaves_all_that_a_run_directory_has(whole):
     results, whole = whole
     for part in ("record", "best_weights", "last_weights", "history", "results"):

@@ -159,9 +159,8 @@ def test_the_model_is_the_papers_equations(fields):
     check_against_reference(model, inputs, *stepped(model, inputs), window=99)
 
 
-@pytest.mark.parametrize(
-    "cache_length", [3, *(pytest.param(x, marks=pytest.mark.slow) for x in (1, 7))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("cache_length", [3, 1, 7])
 def test_each_layer_of_a_step_sees_the_last_cache_length_words(cache_length):
     model, inputs = (
         make(num_layers=2, cache_length=cache_length),
@@ -183,9 +182,9 @@ def test_positions_by_hand():
     np.testing.assert_allclose(turned[0], expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_stepping_equals_teacher_forcing(options):
-    model, inputs = make(**options), batch()
+@pytest.mark.parametrize("name", slow_but(OPTIONS, "odd size", "tied all"))
+def test_stepping_equals_teacher_forcing(name):
+    model, inputs = make(**OPTIONS[name]), batch()
     logits, weights = stepped(model, inputs)
     assert np.isfinite(logits).all()
     np.testing.assert_allclose(model(inputs), logits, atol=1e-5)
@@ -194,7 +193,8 @@ def test_stepping_equals_teacher_forcing(options):
     np.testing.assert_allclose(weights[:3].sum(-1), 1, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", slow_but(OPTIONS, "tied target"))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPTIONS)
 def test_a_sentence_does_not_see_its_neighbours_or_padding(name):
     model, inputs = make(**OPTIONS[name]), batch()
     together = np.asarray(model(inputs))
@@ -217,6 +217,7 @@ def test_later_targets_do_not_change_earlier_logits():
     assert np.abs(after[:, 3:] - before[:, 3:]).max() > 0.1
 
 
+@pytest.mark.slow
 def test_beams_share_one_memory_and_are_stepped_independently():
     model, inputs = make(num_layers=2), batch()
     memory, state = model.encode(tf.constant(inputs["source"]))
@@ -249,7 +250,9 @@ def test_an_empty_batch_has_no_logits():
     assert logits.shape == (0, 1, VOCABULARY) and weights.shape == (0, 1, 3)
 
 
-@pytest.mark.parametrize("rate", ["dropout", "attention_dropout"])
+@pytest.mark.parametrize(
+    "rate", slow_but(["dropout", "attention_dropout"], "attention_dropout")
+)
 def test_dropout_is_for_training_alone(rate):
     model = make(**{"dropout": 0.0, "attention_dropout": 0.0, rate: 0.5})
     inputs = batch()
@@ -319,10 +322,8 @@ def test_fit_learns_to_reverse():
     assert np.mean(np.all(found.ids[:, 0, :5] == labels[:50], axis=1)) > 0.8
 
 
-@pytest.mark.parametrize(
-    "name",
-    slow_but(["two blocks", "odd size", "tied target", "tied all"], "tied target"),
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["two blocks", "odd size", "tied target", "tied all"])
 def test_saved_and_cloned_models_compute_the_same(name, tmp_path):
     model, inputs = make(**OPTIONS[name]), batch()
     model.save(tmp_path / "model.keras")
@@ -341,6 +342,7 @@ def test_saved_and_cloned_models_compute_the_same(name, tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_another_cache_length_takes_the_same_weights(tmp_path):
     model, inputs = make(cache_length=5), batch()
     model.save_weights(tmp_path / "model.weights.h5")
@@ -352,9 +354,8 @@ def test_another_cache_length_takes_the_same_weights(tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    "policy", [pytest.param("mixed_float16", marks=pytest.mark.slow), "mixed_bfloat16"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_mixed_precision_trains_and_steps(policy, tmp_path):
     model, inputs = make(policy, attention_dropout=0.1), batch()
     logits, weights = stepped(model, inputs)
@@ -515,10 +516,8 @@ def test_other_configurations_are_refused():
         Transformer({"units": 3})
 
 
-@pytest.mark.parametrize(
-    ("size", "millions"),
-    [("base", 65), pytest.param("big", 213, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("size", "millions"), [("base", 65), ("big", 213)])
 def test_presets_have_the_papers_sizes(size, millions):
     """Table 3, trained with about 37,000 sub-words for both languages."""
     fields = {**PRESETS[f"vaswani2017-{size}"].fields, "tie_embeddings": "all"}

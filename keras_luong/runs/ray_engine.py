@@ -160,7 +160,10 @@ def _environment() -> dict[str, str]:
     source = Path(__file__).parents[2]
     paths = [str(source), *filter(None, [os.environ.get("PYTHONPATH")])]
     threads = ["TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"]
+    # Workers compute as this process does: last digits would be others.
+    same = {"TF_ENABLE_ONEDNN_OPTS"} & os.environ.keys()
     return {
+        **{name: os.environ[name] for name in same},
         **dict.fromkeys(threads, "1"),
         "CUDA_VISIBLE_DEVICES": "-1",  # all workers of a machine would share its GPU
         "PYTHONPATH": os.pathsep.join(paths),

@@ -165,6 +165,7 @@ def runs(python, *arguments, **options):
     return subprocess.run(line, **options)
 
 
+@pytest.mark.slow
 def test_users_mistakes_take_a_line_and_no_traceback(python, model, tmp_path):
     (tmp_path / "text.tflite").write_text("this is no model\n")
     with_metadata(model, tmp_path / "later.tflite", format=2)
