@@ -142,11 +142,15 @@ def test_another_function_may_run_a_command():
     assert str(seen[0].run_dir) == "x"
 
 
-@pytest.mark.parametrize(("given", "used"), [(None, "1"), ("0", "0")])
+@pytest.mark.parametrize(
+    ("given", "machine", "used"),
+    [(None, "x86_64", "1"), ("0", "x86_64", "0"), (None, "aarch64", None)],
+)
 def test_tensorflow_computes_by_onednn_unless_users_say_otherwise(
-    given, used, monkeypatch
+    given, machine, used, monkeypatch
 ):
     name = "TF_ENABLE_ONEDNN_OPTS"
+    monkeypatch.setattr("platform.machine", lambda: machine)
     monkeypatch.setenv(name, given or "")
     if given is None:
         monkeypatch.delenv(name)

@@ -8,6 +8,7 @@ import importlib
 import inspect
 import itertools
 import os
+import platform
 import re
 import sys
 import traceback
@@ -125,11 +126,12 @@ def warnings_as_notes() -> Iterator[None]:
 def _use_onednn() -> None:
     """Has TensorFlow compute by oneDNN, unless the user's environment says otherwise.
 
-    It does so by itself only where the processor has AVX-512's instructions for int8.
-    Without them a training is faster by it too (docs/speed.md). It reads this once,
-    while it is imported.
+    On Linux it does so by itself only where the processor has VNNI, bfloat16 or AMX.
+    Without them a training is faster by it too (docs/speed.md); on ARM that was not
+    measured. It reads this once, while it is imported.
     """
-    if "tensorflow" not in sys.modules:
+    x86 = platform.machine() in ("x86_64", "AMD64")
+    if x86 and "tensorflow" not in sys.modules:
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 
