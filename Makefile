@@ -24,7 +24,9 @@ test slow: export TF_NUM_INTRAOP_THREADS ?= 1
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile -q
 
+# Those of workers and of the server need Ray, which is installed beside for them.
 slow: .venv/installed
+	$(BIN)/python -m pip install --quiet --editable ".[ray]"
 	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile -q
 
 # The layers' tests and the models' on JAX, which is installed beside for it.

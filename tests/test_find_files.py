@@ -44,6 +44,14 @@ def found(folder, *languages):
         ("train.tok.en, train.tok.de", ("tok.en", "tok.de"), None),
         ("train.tsv.gz", ("en", "de"), {"train": "train.tsv.gz"}),
         ("my pairs.TSV", ("en", "de"), {"train": "my pairs.TSV"}),
+        ("en.txt, de.txt", ("en", "de"), None),
+        ("French.txt, English.txt, readme.md", ("fr", "en"), "French.txt English.txt"),
+        ("train/en.txt, train/de.txt", ("en", "de"), None),
+        ("train_en.txt, train_de.txt", ("en", "de"), None),
+        ("train-pt-BR.gz, train-en.gz", ("pt_BR", "en"), None),
+        ("training.en, training.de", ("en", "de"), None),
+        ("testament.en, testament.de", ("en", "de"), None),
+        ("testament.tsv", ("en", "de"), {"train": "testament.tsv"}),
     ],
 )
 def test_a_training_split_by_many_names(names, languages, expected, tmp_path):
@@ -61,6 +69,16 @@ def test_a_training_split_by_many_names(names, languages, expected, tmp_path):
         ("val/x.en, val/y.txt, val/x.de", {"validation": "val/x.en val/x.de"}),
         ("val.tsv", {"validation": "val.tsv"}),
         ("Test.en, Test.de", {"test": "Test.en Test.de"}),
+        ("tests.en, tests.de", {"tests": "tests.en tests.de"}),
+        (
+            "newstest2014.en, newstest2014.de, newsdev2016.en, newsdev2016.de",
+            {
+                "validation": "newsdev2016.en newsdev2016.de",
+                "newstest2014": "newstest2014.en newstest2014.de",
+            },
+        ),
+        ("dev2010.en, dev2010.de", {"validation": "dev2010.en dev2010.de"}),
+        ("test/en.txt, test/de.txt", {"test": "test/en.txt test/de.txt"}),
         ("test/a.en, test/a.de", {"test.a": "test/a.en test/a.de"}),
         (
             "a.test.en, a.test.de, b_test.en, b_test.de",
@@ -100,6 +118,8 @@ def test_what_is_not_read_is_said(tmp_path):
     fill(tmp_path, "train.en, train.de, europarl.en, europarl.de, words.en, a.tsv")
     said = notes(TextFiles.from_directory(tmp_path, "en", "de"))["not read"]
     assert said == "['a.tsv', 'europarl.en and europarl.de']"
+    with pytest.raises(ValueError, match="no split 'test'.* Not read: .'a.tsv', 'eur"):
+        TextFiles.from_directory(tmp_path, "en", "de").pairs("test")
     fill(tmp_path / "test", "test.en, test.de")
     assert not TextFiles.from_directory(tmp_path / "test", "en", "de").notes
 
@@ -161,6 +181,8 @@ def test_languages_that_have_several_readings(names, given, message, tmp_path):
         ("corpus.xlsx", OSError, "xlsx is no text file.*tab-separated text"),
         ("train.jsonl", OSError, "train.jsonl is no text file.*jq -r .* > train.tsv"),
         ("deu-eng.zip", OSError, "zip is no text file of sentences: unpack it"),
+        ("deu.txt, read.me", OSError, "deu.txt is a table: give the file itself, /"),
+        ("en/train.txt, de/train.txt", OSError, "Call the files train.en and train.de"),
     ],
 )
 def test_k1_names_that_cannot_be_read(names, error, message, tmp_path):

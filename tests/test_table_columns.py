@@ -12,7 +12,7 @@ ANKI = "CC-BY 2.0 (France) Attribution: tatoeba.org #2877272"
 
 
 def columns(path, *languages):
-    table, told = read_as(path, *languages)
+    table, told, _ = read_as(path, *languages)
     return (table.source + 1, table.target + 1, table.has_header), told
 
 
@@ -40,6 +40,48 @@ def test_which_column_is_which(first, languages, expected, by, tmp_path):
     found, told = columns(path, *languages)
     assert found == expected and by in told
     assert f"column {expected[0]} is {languages[0]}" in told
+
+
+EN, DE = "A dog is running along the beach.", "Ein Hund läuft am Strand entlang."
+#: A table that has them: an export of Tatoeba's, Anki's, ParaCrawl's and CCMatrix's.
+WORLD = {
+    "tatoeba": f"1276\t{EN}\t2481\t{DE}",
+    "anki": f"{EN}\t{DE}\t{ANKI}",
+    "paracrawl": f"https://a.de/index\thttps://a.com/start\t{DE}\t{EN}\t0.8",
+    "ccmatrix": f"1.0812\t{EN}\t{DE}",
+    "pairs": f"{DE}\t{EN}",
+}
+
+
+@pytest.mark.parametrize("number", [1, 60])
+@pytest.mark.parametrize("direction", [("en", "de"), ("de", "en")])
+@pytest.mark.parametrize("line", WORLD.values(), ids=WORLD)
+def test_the_text_tells_the_columns(line, direction, number, tmp_path):
+    """Numbers are no sentences. Of 60 lines the languages are sure, of one not."""
+    write_lines(tmp_path / "a.tsv", [line] * number)
+    (source, target, _), told = columns(tmp_path / "a.tsv", *direction)
+    cells = line.split("\t")
+    found = cells[source - 1], cells[target - 1]
+    if number == 60:
+        assert found == ((EN, DE) if direction[0] == "en" else (DE, EN))
+        assert told.endswith("as the text says")
+    elif line != WORLD["paracrawl"]:  # whose first columns have letters
+        assert {*found} == {EN, DE} and "no header" in told
+
+
+def test_small_tables_are_read_as_the_training_text(tmp_path):
+    write_lines(tmp_path / "train.tsv", [f"{DE}\t{EN}"] * 60)
+    write_lines(tmp_path / "valid.tsv", ["Hallo.\tHello."])
+    write_lines(tmp_path / "test.tsv", ["1\tHallo.\tHello."])
+    corpus = load_corpus(tmp_path, "en", "de")
+    assert sentences(corpus, "validation") == (["Hello."], ["Hallo."])
+    assert sentences(corpus, "test") == (["Hallo."], ["Hello."])  # of other columns
+
+
+def test_what_is_in_one_language_is_read_in_its_order(tmp_path):
+    for line in (f"{EN}\t{EN}", f"{DE}\t{DE}"):
+        write_lines(tmp_path / "a.tsv", [line] * 60)
+        assert columns(tmp_path / "a.tsv", "de", "en")[0] == (1, 2, False)
 
 
 @pytest.mark.parametrize(

@@ -61,8 +61,10 @@ class Corpus(Protocol):
 def check_split(corpus: Corpus, split: str) -> str:
     """Returns `split` if the corpus has it, and raises ValueError if not."""
     if split not in corpus.splits:
+        unread = getattr(corpus, "notes", {}).get("not read")
         raise ValueError(
             f"{corpus.name} has no split {split!r}; it has {list(corpus.splits)}."
+            f"{f' Not read: {unread}.' if unread else ''}"
         )
     return split
 

@@ -11,11 +11,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from keras_luong.text.languages import fold, looks_like_code
+from keras_luong.text.languages import fold, looks_like_code, means
 from keras_luong.text.table_columns import languages_of
 
 _VALIDATION = ("val", "valid", "validation", "dev")
-_SPLIT = re.compile(rf"train|{'|'.join(_VALIDATION)}|test.*")
+_TEST = r"test(?:s|set|ing)?(?:[^a-z].*)?"  # a testament is no test
+_SPLIT = re.compile(rf"train|{'|'.join(_VALIDATION)}|{_TEST}", re.DOTALL)
+#: Other names, and those of a part of a name. WMT has newstest2014 and newsdev2016.
+_LIKE_SPLIT = re.compile(rf"{_SPLIT.pattern}|training|(news)?dev\d+|news{_TEST}")
 _TABLE = re.compile(r"(?i)(.+)\.(tsv|tab)(\.gz)?")
 
 
@@ -60,15 +63,21 @@ class File(NamedTuple):
         return bool(_TABLE.fullmatch(self.path.name))
 
     def stem(self, language: str) -> Stem | None:
-        """What comes before a language in its name; None if it has not this ending."""
+        """What comes before a language in its name; None if it has not this ending.
+
+        A file may be called by its language alone, `fr.txt`: nothing comes before it.
+        """
         plain = re.sub(r"\.gz$", "", self.path.name)
-        for liberties, text in enumerate((plain, re.sub(r"(?i)\.txt$", "", plain))):
+        short = re.sub(r"(?i)\.txt$", "", plain)
+        for liberties, text in enumerate((plain, short)):
             stem, end = text[: -len(language) - 1], text[-len(language) - 1 :]
             if stem and end == f".{language}":
                 return Stem(stem, liberties)
             if stem and fold(end) == fold(f".{language}"):
                 return Stem(stem, liberties + 1)
-        return None
+        if stem and end[0] in "_-" and fold(end[1:]) == fold(language):
+            return Stem(stem, 3)
+        return Stem("", 3) if means(short, language) else None
 
     def split(self, stem: str | None = None) -> Split:
         """The split that it is of, if its name is of one.
@@ -79,7 +88,7 @@ class File(NamedTuple):
         stem = stem or _TABLE.sub(r"\1", self.path.name)
         if not self.folder:
             return _split(stem)
-        of_several = self.folder.startswith("test") and stem != self.folder
+        of_several = _is_test(self.folder) and stem != self.folder
         return Split(f"{self.folder}.{stem}" if of_several else self.folder, 3)
 
 
@@ -124,11 +133,18 @@ def _split(name: str) -> Split:
     for liberties, text in enumerate((name, name.lower())):
         if _SPLIT.fullmatch(text):
             return Split(_called(text), liberties)
-    parts = [x for x in re.split("[._-]", name.lower()) if _SPLIT.fullmatch(x)]
+    parts = re.split("[._-]", name.lower())
+    parts = [x for x in parts if _LIKE_SPLIT.fullmatch(x)]
     if len(parts) != 1:
         return Split(None, 0)
-    return Split(name if parts[0].startswith("test") else _called(parts[0]), 2)
+    return Split(name if _is_test(parts[0]) else _called(parts[0]), 2)
+
+
+def _is_test(name: str) -> bool:
+    return bool(re.fullmatch(f"(news)?{_TEST}", name, re.DOTALL))
 
 
 def _called(name: str) -> str:
-    return "validation" if name in _VALIDATION else name
+    if name.startswith("train"):
+        return "train"
+    return name if _is_test(name) else "validation"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -11,8 +12,8 @@ from keras_luong.text.corpus import ordered
 from keras_luong.text.file_names import File, files_of, languages_in, visible
 from keras_luong.text.languages import both_ways, fold, settled
 from keras_luong.text.other_formats import advice
-from keras_luong.text.pair_files import PairFiles, TwoFiles
-from keras_luong.text.table_columns import languages_of, read_as
+from keras_luong.text.pair_files import PairFiles, Table, TwoFiles
+from keras_luong.text.table_columns import has_columns, languages_of, read_as
 
 _OF_A_TABLE = 10  # liberties: text files side by side come before tables
 
@@ -108,13 +109,17 @@ def _read(
     """Looks into the tables among the files, for which column is which."""
     files: dict[str, PairFiles] = {}
     columns: dict[str, list[str]] = {}
+    like: Table | None = None
     for split in ordered(chosen):
         pairs = chosen[split]
         if isinstance(pairs.files, TwoFiles):
             files[split] = pairs.files
         else:
-            files[split], told = read_as(pairs.files, *languages)
-            columns.setdefault(told, []).append(pairs.names)
+            read = read_as(pairs.files, *languages, like)
+            if read.by == "text":
+                like = like or read.table
+            files[split] = read.table
+            columns.setdefault(read.told, []).append(pairs.names)
     if columns:
         said = [f"{', '.join(names)}: {told}" for told, names in columns.items()]
         notes = {"columns": "; ".join(said), **notes}
@@ -172,7 +177,10 @@ def _text_files(
                 sides.setdefault(language, []).append(side)
     for path, sides in by_stem.items():
         found = [_plainest(sides[x], path) for x in languages if x in sides]
-        split, liberties = found[0].file.split(path.name)
+        file = found[0].file
+        # What is called by its language alone is of the split that its folder is.
+        alone = path == file.path.parent
+        split, liberties = file.split(file.folder if alone else path.name)
         if len(found) == 2:
             liberties += sum(side.liberties for side in found)
             both = TwoFiles(*(side.file.path for side in found))
@@ -259,8 +267,13 @@ def _nothing(directory: Path, files: Sequence[File], languages: tuple[str, str])
         f"other pair, that ends in .{source} and .{target} (or that and .gz), nor a "
         f".tsv file; it has {_shortened({*names, *folders})}."
     )
-    more = _others(languages_in(files), languages) or _other_format(files)
-    return f"{message} {more}".rstrip()
+    more = (
+        _others(languages_in(files), languages)
+        or _other_format(files)
+        or _a_table(files)
+        or f"Call the files train.{source} and train.{target}, for instance."
+    )
+    return f"{message} {more}"
 
 
 def _others(named: list[str], languages: Iterable[str]) -> str:
@@ -279,6 +292,14 @@ def _other_format(files: Iterable[File]) -> str:
     for path, _ in files:
         if instead := advice(path):
             return f"{path.name} is no text file of sentences: {instead}."
+    return ""
+
+
+def _a_table(files: Iterable[File]) -> str:
+    """What to do with a text file whose lines have tabs, if there is one."""
+    for path, _ in files:
+        if re.fullmatch(r"(?i).+\.txt(\.gz)?", path.name) and has_columns(path):
+            return f"{path.name} is a table: give the file itself, {path}."
     return ""
 
 

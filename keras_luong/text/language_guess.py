@@ -71,6 +71,23 @@ def _look(lines: Iterable[bytes], declared: str) -> str | None:
     return declared if alike(ranked[0], declared) else ranked[0]
 
 
+def reads_like(lines: Iterable[bytes], language: str) -> bool:
+    """Whether lines are surely in a language, or in one that is easily taken for it.
+
+    Args:
+        lines: UTF-8; of little text nothing is sure.
+        language: The language's code.
+
+    Example:
+        >>> from keras_luong.text.language_guess import reads_like
+        >>> lines = [b"A dog is running along the beach with a ball."] * 30
+        >>> few = lines[:9]
+        >>> reads_like(lines, "en"), reads_like(lines, "de"), reads_like(few, "en")
+        (True, False, False)
+    """
+    return _look(lines, language) == language
+
+
 def alike(one: str, other: str) -> bool:
     """Whether two codes are of one language, or of two that are easily mixed up.
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from keras_luong.files import read_lines
+from keras_luong.text.language_guess import reads_like
 from keras_luong.text.languages import both_ways, fold, is_language, means
 from keras_luong.text.pair_files import Table
 
 _ROLES = ("source", "src"), ("target", "tgt", "trg")
+_LINES = 300  # to tell what is in a column
 
 
 class ReadAs(NamedTuple):
@@ -20,10 +23,12 @@ class ReadAs(NamedTuple):
     Attributes:
         table: The table.
         told: A sentence about the columns, without the file's name.
+        by: What told them apart: "header", "name" or "text"; "" for their order.
     """
 
     table: Table
     told: str
+    by: str = ""
 
 
 def languages_of(path: Path) -> list[str]:
@@ -36,13 +41,27 @@ def languages_of(path: Path) -> list[str]:
     return found if len(found) > 1 else _of_name(path)
 
 
-def read_as(path: Path, source: str, target: str) -> ReadAs:
-    """Returns a table whose columns are known: by its header, its name, or their order.
+def has_columns(path: Path) -> bool:
+    """Whether a tab parts the first line of a file.
+
+    Args:
+        path: The file.
+    """
+    return len(_first_line(path)) > 1
+
+
+def read_as(path: Path, source: str, target: str, like: Table | None = None) -> ReadAs:
+    """Returns a table whose columns are known.
+
+    They are by its header, by its name, or by the languages that their text is in. Of
+    little text they are the first two that have words.
 
     Args:
         path: A file of tab-separated columns.
         source: The language to translate from.
         target: The language to translate into.
+        like: A table of the same corpus whose text says which column is which. This
+            one is read likewise if its own text does not say, and it has as many.
 
     Raises:
         ValueError: It has one column, or a header that names other languages.
@@ -65,18 +84,55 @@ def read_as(path: Path, source: str, target: str) -> ReadAs:
     if places:
         return _told(Table(path, *places), source, target, "name")
     _check_named(path, languages_of(path), source, target)
-    return _told(Table(path), source, target)
+    columns = _columns(path)
+    places = _by_text(columns, source, target)
+    if places:
+        return _told(Table(path, *places), source, target, "text")
+    if like is not None and len(_columns(like.path)) == len(columns):
+        return _told(like._replace(path=path), source, target, "text")
+    words = _with_words(columns)
+    places = (words[0], words[1]) if len(words) > 1 else (0, 1)
+    return _told(Table(path, *places), source, target)
 
 
 def _told(table: Table, source: str, target: str, by: str = "") -> ReadAs:
     columns = f"column {table.source + 1} is {source}, column {table.target + 1} is "
     if by:
-        return ReadAs(table, f"{columns}{target}, as the {by} says")
+        return ReadAs(table, f"{columns}{target}, as the {by} says", by)
     return ReadAs(
         table,
-        f"{columns}{target}, as there is no header; a first line "
-        f"{target}<tab>{source} would swap them",
+        f"{columns}{target}, as there is no header; a first line that names the "
+        "columns would say otherwise",
     )
+
+
+def _columns(path: Path) -> list[tuple[str, ...]]:
+    """The cells of the first lines, by column."""
+    lines = itertools.islice(filter(None, read_lines(path)), _LINES)
+    rows = (line.split("\t") for line in lines)
+    return list(itertools.zip_longest(*rows, fillvalue=""))
+
+
+def _with_words(columns: Sequence[Sequence[str]]) -> list[int]:
+    """The places of the columns that are text, and not numbers."""
+    return [
+        place
+        for place, cells in enumerate(columns)
+        if 2 * sum(any(map(str.isalpha, cell)) for cell in cells) > len(cells)
+    ]
+
+
+def _by_text(
+    columns: Sequence[Sequence[str]], source: str, target: str
+) -> tuple[int, int] | None:
+    """The first places of the two languages, if no column may be of both."""
+    texts = [(i, [x.encode() for x in columns[i]]) for i in _with_words(columns)]
+    found = [
+        [place for place, cells in texts if reads_like(cells, language)]
+        for language in (source, target)
+    ]
+    sure = all(found) and set(found[0]).isdisjoint(found[1])
+    return (found[0][0], found[1][0]) if sure else None
 
 
 def _first_line(path: Path) -> list[str]:
