@@ -70,7 +70,9 @@ def read_lines(file: str | Path | IO[bytes]) -> Iterator[str]:
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"{_name(file)} is not UTF-8: line {number} has the byte "
-                f"{error.object[error.start]:#04x} ({error.reason})."
+                f"{error.object[error.start]:#04x} ({error.reason}). Text of a Western "
+                "European language is often Windows-1252: iconv -f WINDOWS-1252 "
+                "-t UTF-8 old.txt > new.txt"
             ) from error
 
 

@@ -151,8 +151,18 @@ def test_c3_lines_that_were_appended(trained, copied):
     with pytest.raises(ValueError) as refused:
         go_on(copied, trained[0])
     said = str(refused.value)
-    assert "its train split had 40 pairs" in said and "has 540" in said
+    assert "its train split had 40 pairs" in said
+    assert "has 540: pairs were added at its end" in said
     assert "Give another run directory to train on this text" in said
+    assert f"--init_from {trained[0]} starts from what this run has learned" in said
+
+
+def test_c3_other_text_is_not_called_an_addition(trained, copied):
+    lines = (copied / "train.xx").read_text()
+    (copied / "train.xx").write_text(lines.replace("a", "b", 1))
+    add_lines(copied, ["a b c"] * 500)
+    with pytest.raises(ValueError, match="and that of '.*' has 540. Give another"):
+        go_on(copied, trained[0])
 
 
 def test_c3_a_line_that_was_changed(trained, copied):

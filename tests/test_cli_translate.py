@@ -22,8 +22,8 @@ from keras_luong import (
     Translator,
     WordTokenizer,
 )
-from keras_luong.cli import translate
-from keras_luong.cli.line_translator import columns
+from keras_luong.cli import constraints, line_translator, translate
+from keras_luong.cli.line_translator import LineTranslator, columns
 from keras_luong.cli.main import main
 from keras_luong.cli.translators import load_translator
 from keras_luong.models import build
@@ -285,6 +285,26 @@ def test_a_translation_is_one_line():
     translation = SimpleNamespace(text="A\u2028 B", score=-1.0)
     asked = options("translate", "x", "--scores")
     assert list(columns(translation, asked)) == ["A  B", "-1.0000"]
+
+
+def test_no_term_is_found_in_a_tag(tmp_path, monkeypatch):
+    """As "news" would be in `<news> a b`, for which "A" is not meant."""
+    monkeypatch.setattr(line_translator, "check_tag", lambda *given: None)
+    monkeypatch.setattr(constraints, "check_phrases", lambda *given: None)
+    (tmp_path / "terms.tsv").write_text("news\tA\nb\tE\n")
+    read = []
+
+    def stream(lines, *sizes, n_best, constraints):
+        for pair in zip(lines, constraints, strict=True):
+            read.append(pair)
+            yield []
+
+    asked = ("--tag", "news", "--terms", str(tmp_path / "terms.tsv"))
+    translator = SimpleNamespace(stream=stream, target_tokenizer=None)
+    translator.source_tokenizer = None
+    found = LineTranslator(options("translate", "x", *asked), translator)
+    assert [x.line for x in found([b"a b", b"news"])] == [b"<news> a b", b"<news> news"]
+    assert read == [(b"<news> a b", ["E"]), (b"<news> news", ["A"])]
 
 
 @pytest.mark.slow

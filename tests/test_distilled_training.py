@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import pytest
+from small_corpus import Backwards
 from small_training import write_corpus
 
 import keras_luong as kl
 from keras_luong.config.auto import AutoTraining
 from keras_luong.config.training import TrainingConfig
-from keras_luong.files import count_lines, write_json
+from keras_luong.files import count_lines, read_lines, write_json
 from keras_luong.runs import distilled_training
 from keras_luong.runs.directory import RunDirectory
 from keras_luong.runs.distilled_training import train_distilled
 from keras_luong.runs.loading import load
 from keras_luong.runs.record import read_record, write_record
 from keras_luong.runs.same_corpus import describe_corpus
-from keras_luong.text import load_corpus
+from keras_luong.runs.starting_point import training_corpus
 
 TINY = {"units": 8, "tokenizer": "word", "batch_tokens": 200, "epochs": 1}
 
@@ -54,7 +55,7 @@ def test_a_student_learns_from_its_teachers(data, tmp_path, monkeypatch):
 
 def trained_teacher(run_dir, config):
     """A run as a finished training leaves it, with an untrained model."""
-    corpus = load_corpus(config.data, config.source, config.target)
+    corpus = training_corpus(config.settings())
     texts = describe_corpus(corpus, config.limit_examples)
     model = kl.Seq2Seq(config.model_config(20, 20))
     settings = config.settings()
@@ -83,6 +84,32 @@ def test_a_teacher_of_something_else_is_refused(data, tmp_path, changes, message
     with pytest.raises(ValueError, match=message):
         train_distilled(training, tmp_path / "run", teachers=1)
     assert not (tmp_path / "run-teachers" / "corpus").exists()
+
+
+def test_teachers_read_the_tag_and_their_student_adds_it(data, tmp_path, monkeypatch):
+    training = TrainingConfig.from_preset(
+        "small", data=str(data), source="xx", target="yy", tag="news", **TINY
+    )
+    trained_teacher(tmp_path / "run-teachers" / "1", training)
+    teacher, trained = Backwards(), []
+    monkeypatch.setattr(distilled_training, "load_ensemble", lambda runs: teacher)
+    monkeypatch.setattr(
+        distilled_training, "train", lambda training, run_dir: trained.append(training)
+    )
+    train_distilled(training, tmp_path / "run", teachers=1)
+    written = tmp_path / "run-teachers" / "corpus"
+    twice = [line for line in read_lines(data / "train.xx") for _ in range(2)]
+    assert list(read_lines(written / "train.xx")) == twice
+    said = list(read_lines(written / "train.yy"))[1]
+    assert said == f"<news> {twice[0]}"[::-1]  # by a teacher who has read the tag
+    assert trained[0].tag == "news" and trained[0].data == str(written)
+
+
+def test_a_corpus_of_former_teachers_is_refused(data, tmp_path):
+    (tmp_path / "run-teachers" / "corpus").mkdir(parents=True)
+    training = AutoTraining(str(data), "xx", "yy", given=TINY)
+    with pytest.raises(ValueError, match="corpus was written by other teachers.*Remov"):
+        train_distilled(training, tmp_path / "run", teachers=1)
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,11 @@ def test_a_vocabulary_that_the_text_does_not_support(said):
     few = {"source_tokens": 30_000, "target_tokens": 30_000}
     assert said(train=few) == []
     assert len(said(train=few, shared=False)) == 1  # two of them
+    # With fewer pieces than the rule chooses, little text was learned worse.
+    assert (
+        said(train={"source_tokens": 2000, "target_tokens": 2000}, vocab_size=1000)
+        == []
+    )
 
 
 @pytest.mark.slow

@@ -97,7 +97,8 @@ def test_k2_it_starts_where_the_other_ended_and_says_so(old, corpora, tmp_path, 
     with not_training():
         gone_on(old, corpora / "new", tmp_path / "new")
     said, record = capsys.readouterr().out, read_record(tmp_path / "new")
-    assert f"best weights of {old} after 2 epoch(s) on {corpora / 'old'}, 30" in said
+    assert f"best weights of {old} after 2 epoch(s) on {corpora / 'old'}, xx" in said
+    assert "/old, xx → yy, 30 pairs" in said
     assert record["came_from"]["run"] == str(old)
     assert record["came_from"]["weights"] == "model.weights.h5"
     assert record["came_from"]["epochs"] == 2
@@ -213,6 +214,17 @@ def test_k2_the_old_text_must_be_there_and_what_it_was(old, corpora, tmp_path):
     write_json(copy / "run.json", record)
     with pytest.raises(ValueError, match="mix_old needs a run that names its data"):
         old_corpus(copy)
+
+
+def test_k2_other_languages_are_not_mixed_unless_a_tag_tells_them(old, corpora):
+    settings = {"data": str(corpora / "new"), "source": "yy", "target": "xx", "seed": 1}
+    mixed = {**settings, "init_from": str(old), "mix_old": 0.5}
+    with pytest.raises(ValueError, match="mix xx into yy, as .*, with yy into xx. Lea"):
+        training_corpus(mixed)
+    assert "train" in training_corpus({**mixed, "old_tag": "yy"}).splits
+    assert (
+        "train" in training_corpus(settings).splits
+    )  # without mix_old it is no matter
 
 
 @pytest.mark.slow

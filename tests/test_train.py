@@ -332,7 +332,7 @@ def test_ctrl_c_says_how_to_go_on(data, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     "epoch, step, said",
     [
-        (0, 0, ""),
+        (0, 0, "Going on from the beginning: nothing was saved yet.\n"),
         (0, 40, "Going on from step 40 of epoch 1.\n"),
         (3, 1200, "Going on from step 1,200 of epoch 4.\n"),
         (3, 0, "Going on after epoch 3.\n"),

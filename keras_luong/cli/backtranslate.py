@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 
+from keras_luong.checks import check_file
 from keras_luong.cli.commands import BacktranslateOptions
 from keras_luong.cli.engines import engine, of_workers
 from keras_luong.cli.translators import load_translator
 from keras_luong.decoding.sampling import RandomSampling
+from keras_luong.files import read_raw_lines
 from keras_luong.runs.backtranslation import check_reverse, write_backtranslated
 from keras_luong.runs.record import read_record
 from keras_luong.text.corpus import Corpus
 from keras_luong.text.find_corpus import load_corpus
+from keras_luong.text.language_guess import reads_like
 from keras_luong.text.languages import means
 from keras_luong.translation.translator import Translator
+
+_LINES = 300  # to tell their language
 
 
 def run(options: BacktranslateOptions) -> None:
@@ -60,14 +66,21 @@ def _corpus(options: BacktranslateOptions) -> Corpus:
 
 
 def _check_language(options: BacktranslateOptions, corpus: Corpus) -> None:
-    """Refuses a file whose name says that its text is of the source language."""
-    ending = options.mono.name.removesuffix(".gz").rpartition(".")[2]
+    """Refuses text of the source language, by the file's name or its first lines."""
+    mono = check_file("file of text", options.mono)
+    ending = mono.name.removesuffix(".gz").rpartition(".")[2]
     source, target = corpus.source_language, corpus.target_language
+    lines = list(itertools.islice(read_raw_lines(mono), _LINES))
     if means(ending, source) and not means(ending, target):
-        raise ValueError(
-            f"--mono must be text in {target}, which {options.run_dir} translates into "
-            f"{source}. Received: {options.mono}, whose name ends in {ending}"
-        )
+        reason = f"whose name ends in {ending}"
+    elif reads_like(lines, source) and not reads_like(lines, target):
+        reason = f"whose lines read like {source}"
+    else:
+        return
+    raise ValueError(
+        f"--mono must be text in {target}, which {options.run_dir} translates into "
+        f"{source}. Received: {mono}, {reason}"
+    )
 
 
 def _translator(options: BacktranslateOptions) -> Translator:

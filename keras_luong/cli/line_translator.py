@@ -60,13 +60,13 @@ class LineTranslator:
             constraints: The line of constraints of each, if there are any.
             first: The number of lines before them.
         """
-        if (tag := self.options.tag) is not None:
-            lines = (tagged_line(line, tag) for line in lines)
-        lines, again = itertools.tee(lines)  # which are as far apart as the window
         wanted = None
         if constraints is not None or self.required:
-            lines, texts = itertools.tee(lines)
+            lines, texts = itertools.tee(lines)  # as far apart as the window
             wanted = self.required.of(texts, constraints)
+        if (tag := self.options.tag) is not None:  # in which no term is looked for
+            lines = (tagged_line(line, tag) for line in lines)
+        lines, again = itertools.tee(lines)
         sizes = self.options.batch_size, self.options.window
         found = self.translator.stream(lines, *sizes, n_best=True, constraints=wanted)
         for number, (hypotheses, line) in enumerate(zip(found, again, strict=True)):

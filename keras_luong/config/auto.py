@@ -47,6 +47,7 @@ class Row(NamedTuple):
         word_dropout: Rate at which whole words are dropped.
         batch_tokens: Tokens in a batch.
         steps_per_epoch: Steps between two validations, about.
+        save_steps: Steps between two checkpoints: what a killed training does again.
     """
 
     content: float
@@ -56,6 +57,7 @@ class Row(NamedTuple):
     word_dropout: float
     batch_tokens: int
     steps_per_epoch: int
+    save_steps: int
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -66,12 +68,13 @@ class Row(NamedTuple):
 #: The rule. 1,000 captions in German have a content of 19 kB, 3,000 of 49, 10,000 of
 #: 140, 29,000 of 410, and the 160,000 short sentences of Tatoeba one of 1.4 MB.
 ROWS = (
-    # content, vocab_size, units, dropout, word_dropout, batch_tokens, steps_per_epoch
-    Row(90e3, 1000, 256, 0.5, 0.1, 1000, 150),
-    Row(240e3, 2000, 384, 0.5, 0.1, 1500, 150),
-    Row(750e3, 4000, 512, 0.4, 0.0, 1500, 300),
-    Row(15e6, 8000, 512, 0.3, 0.0, 3000, 500),
-    Row(math.inf, 32_000, 1024, 0.2, 0.0, 8192, 2500),
+    # content, vocab_size, units, dropout, word_dropout, batch_tokens, steps_per_epoch,
+    # save_steps
+    Row(90e3, 1000, 256, 0.5, 0.1, 1000, 150, 100),
+    Row(240e3, 2000, 384, 0.5, 0.1, 1500, 150, 100),
+    Row(750e3, 4000, 512, 0.4, 0.0, 1500, 300, 100),
+    Row(15e6, 8000, 512, 0.3, 0.0, 3000, 500, 100),
+    Row(math.inf, 32_000, 1024, 0.2, 0.0, 8192, 2500, 500),
 )
 
 #: What the rule sets.
@@ -89,6 +92,7 @@ REASONS = {
     "batch_tokens": "tokens of a batch",
     "max_length": "tokens; nearly every pair is shorter",
     "steps_per_epoch": "steps between two validations, about",
+    "save_steps": "steps between two checkpoints",
     "early_stopping": "validations without a better BLEU end the training",
 }
 

@@ -26,6 +26,10 @@ from keras_luong.text.tags import count_tags, tags_of, token
 from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.training.step_time import estimated_seconds, in_words
 
+#: How many epochs most trainings take that end where they make no more progress:
+#: docs/what_train_chooses.md.
+USUAL_EPOCHS = 15, 40
+
 
 def count_texts(
     run: Run, tokenizers: TokenizerPair, batch_tokens: int
@@ -114,7 +118,7 @@ def describe(
         "hardware": f"{strategy.num_replicas_in_sync} replica(s), {config.precision}",
         "batches": f"{batch_tokens:,} tokens",
         "epochs": _epochs(config, train),
-        "time": _time(train, model, strategy.num_replicas_in_sync),
+        "time": _time(config, train, model, strategy.num_replicas_in_sync),
         "BLEU": f"sacrebleu's tokenisation {config.bleu_tokenize}"
         f"{_better_tokenisation(config)}",
         "run": f"{run.path}",
@@ -154,14 +158,26 @@ def _epochs(config: TrainingConfig, train: Mapping[str, Any]) -> str:
     return text
 
 
-def _time(train: Mapping[str, Any], model: TranslationModel, replicas: int) -> str:
-    """How long an epoch will take, by the sizes alone; its bar knows better soon."""
+def _time(
+    config: TrainingConfig,
+    train: Mapping[str, Any],
+    model: TranslationModel,
+    replicas: int,
+) -> str:
+    """How long it will take, by the sizes alone; an epoch's bar knows better soon."""
     a_pass = max(train.get("source_tokens", 0), train.get("target_tokens", 0))
     tokens = a_pass * train.get("passes", 1) / train.get("parts", 1)
     if not tokens:
         return ""  # of a run that was begun before tokens were counted
     seconds = estimated_seconds(model.count_params(), int(tokens)) / replicas
-    return f"about {in_words(seconds)} an epoch on this machine, and the validation"
+    text = f"about {in_words(seconds)} an epoch on this machine, and the validation"
+    if not config.early_stopping:
+        return f"{text}; {in_words(config.epochs * seconds)} for all {config.epochs}"
+    few, many = (min(number, config.epochs) for number in USUAL_EPOCHS)
+    if few == many:
+        return f"{text}; {in_words(many * seconds)} for {many}"
+    hours = f"{in_words(few * seconds)} to {in_words(many * seconds)}"
+    return f"{text}; {hours} for {few} to {many}, which is usual"
 
 
 def _start(record: Mapping[str, Any]) -> str:
@@ -172,7 +188,9 @@ def _start(record: Mapping[str, Any]) -> str:
     after = f" after {epochs} epoch(s)" if epochs else ""
     text = start["corpus"]
     pairs = f", {text['train']['pairs']:,} pairs" if text else ""
-    return f"best weights of {start['run']}{after} on {start['data']}{pairs}"
+    languages = " → ".join(map(str, start.get("languages", ())))
+    of = f", {languages}" if languages else ""
+    return f"best weights of {start['run']}{after} on {start['data']}{of}{pairs}"
 
 
 def _frozen(config: TrainingConfig, model: TranslationModel) -> str:

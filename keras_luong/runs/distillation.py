@@ -9,7 +9,6 @@ corpus, they are a second way to say each sentence.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from operator import itemgetter
 from pathlib import Path
 
 from keras_luong.progress import Progress
@@ -21,6 +20,7 @@ from keras_luong.runs.translated_corpus import (
     write_corpus,
 )
 from keras_luong.text.corpus import Corpus, count
+from keras_luong.text.tags import tagged_line
 from keras_luong.translation.translator import Translator
 
 
@@ -29,6 +29,7 @@ def write_distilled(
     teacher: Translator,
     directory: str | Path,
     progress: bool = False,
+    tag: str | None = None,
 ) -> Path:
     """Writes a corpus whose training split has every source twice.
 
@@ -43,6 +44,8 @@ def write_distilled(
         directory: A new directory, for text files as `TextFiles.from_directory` reads
             them: `train.en`, `train.de`, `validation.en`, ...
         progress: Whether to show progress on standard error.
+        tag: Name of a tag that the teacher is to read in front of the sources, which
+            are written without it.
 
     Returns:
         The directory.
@@ -64,7 +67,8 @@ def write_distilled(
     directory = check_new(directory)
     train = corpus.pairs("train")
     bar = Progress(count(train), "text") if progress else None
-    write_corpus(corpus, twice(Again(lambda: texts_of(train)), teacher, bar), directory)
+    pairs = Again(lambda: texts_of(train))
+    write_corpus(corpus, twice(pairs, teacher, bar, tag), directory)
     return directory
 
 
@@ -72,6 +76,7 @@ def twice(
     pairs: Iterable[tuple[str, str]],
     teacher: Translator,
     bar: Progress | None = None,
+    tag: str | None = None,
 ) -> Iterator[tuple[str, str]]:
     """Yields each pair, and then its source with the teacher's translation.
 
@@ -79,10 +84,15 @@ def twice(
         pairs: Sources and references, in any number.
         teacher: What translates the sources.
         bar: Counts the pairs.
+        tag: Name of a tag that the teacher reads in front of the sources.
 
     Yields:
         Sources and targets, two for each pair.
     """
-    for pair, translation in with_translations(pairs, itemgetter(0), teacher, bar):
+
+    def read(pair: tuple[str, str]) -> str:
+        return pair[0] if tag is None else tagged_line(pair[0].encode(), tag).decode()
+
+    for pair, translation in with_translations(pairs, read, teacher, bar):
         yield pair
         yield pair[0], translation

@@ -64,16 +64,23 @@ def train_distilled(
     _check_whole(training)
     beside = Path(f"{run_dir}-teachers")
     runs = [beside / str(seed) for seed in range(1, teachers + 1)]
+    taught = beside / "corpus"
     for seed, run in enumerate(runs, 1):
         print(f"\nTeacher {seed} of {teachers}", flush=True)
+        if taught.exists() and not RunDirectory(run).results.exists():
+            raise ValueError(
+                f"{taught} was written by other teachers: {run} is no finished run. "
+                "Remove it, or give another run directory"
+            )
         _train_once(_changed(training, seed=seed), run)
-    taught = beside / "corpus"
     settings = read_record(runs[0])["settings"]
     languages = settings["source"], settings["target"]
     if not taught.exists():
         corpus = load_corpus(training.data, *languages)
         print(f"\nThe teachers translate {corpus.name}", flush=True)
-        write_distilled(corpus, load_ensemble(runs), taught, progress=True)
+        # The student puts the tag in front of its sources itself.
+        tag = settings.get("tag")
+        write_distilled(corpus, load_ensemble(runs), taught, progress=True, tag=tag)
     print("\nStudent", flush=True)
     student = dataclasses.replace(training, data=str(taught))
     source, target = languages

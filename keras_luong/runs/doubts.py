@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from keras_luong.config.auto import ROWS
 from keras_luong.config.training import TrainingConfig
 from keras_luong.runs.opening import Run
 from keras_luong.text.corpus import Corpus
@@ -63,7 +64,8 @@ def _of_vocabulary(
 ) -> Iterator[str]:
     tokens = train.get("source_tokens", 0) + train.get("target_tokens", 0)
     pieces = sizes[0] if config.shared else sum(sizes)
-    if tokens and tokens < FEWEST_TOKENS_A_PIECE * pieces:
+    fewest = ROWS[0].vocab_size  # with less, 300 pairs were learned worse
+    if config.vocab_size > fewest and 0 < tokens < FEWEST_TOKENS_A_PIECE * pieces:
         yield (
             f"the text has {tokens:,} tokens for a vocabulary of {pieces:,}: "
             f"{tokens / pieces:.1f} for each on average, too few to learn them from. A "

@@ -90,7 +90,7 @@ def opened(
         texts = describe_corpus(corpus, config.limit_examples)
         if resuming:
             check_same_start(path, config.init_from)
-            check_corpus(path, config.data, texts)
+            check_corpus(path, config.data, texts, corpus)
             _tell_changes(config, path)
         elif config.batch_tokens == "auto" and config.strategy == "multiworker":
             raise ValueError(

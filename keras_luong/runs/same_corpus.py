@@ -31,7 +31,10 @@ def describe_corpus(corpus: Corpus, limit: int | None) -> dict[str, dict[str, An
 
 
 def check_corpus(
-    run_dir: str | Path, data: str, texts: Mapping[str, Mapping[str, Any]]
+    run_dir: str | Path,
+    data: str,
+    texts: Mapping[str, Mapping[str, Any]],
+    corpus: Corpus,
 ) -> None:
     """Refuses to go on with another text than the run's.
 
@@ -42,6 +45,7 @@ def check_corpus(
         run_dir: A run directory.
         data: The corpus's name or folder; the same text may have another one.
         texts: What `describe_corpus` returned.
+        corpus: The corpus.
 
     Raises:
         ValueError: If the text is another one; it says what differs and what to do.
@@ -65,13 +69,23 @@ def check_corpus(
             raise ValueError(
                 f"{run_dir} holds a run on another text: its {split} split had "
                 f"{known[split]['pairs']:,} pairs{of_before}, and that of {data!r} has "
-                f"{now['pairs']:,}{_same_number(known[split], now)}. Give another run "
-                "directory to train on this text, or the former text to go on"
+                f"{now['pairs']:,}{_changes(corpus, split, known[split], now)}. Give "
+                "another run directory to train on this text, where --init_from "
+                f"{run_dir} starts from what this run has learned; or the former text "
+                "to go on"
             )
 
 
-def _same_number(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    return ", of which some differ" if before["pairs"] == now["pairs"] else ""
+def _changes(
+    corpus: Corpus, split: str, before: Mapping[str, Any], now: Mapping[str, Any]
+) -> str:
+    """What has become of a text, besides the number of its pairs."""
+    if before["pairs"] == now["pairs"]:
+        return ", of which some differ"
+    if before["pairs"] > now["pairs"]:
+        return ""
+    same = fingerprint(corpus, split, before["pairs"]).digest == before["digest"]
+    return ": pairs were added at its end" if same else ""
 
 
 def _same_place(one: str, other: str) -> bool:

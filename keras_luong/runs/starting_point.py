@@ -18,6 +18,7 @@ from keras_luong.runs.record import check_exists, read_record
 from keras_luong.text.corpus import Corpus, fingerprint
 from keras_luong.text.find_corpus import load_corpus
 from keras_luong.text.growing import grown, with_tokens
+from keras_luong.text.languages import shortest
 from keras_luong.text.mixing import ChangedCorpus, with_share
 from keras_luong.text.tags import tagged, token
 from keras_luong.text.tokenizer_pair import TokenizerPair
@@ -34,7 +35,7 @@ def training_corpus(
 
     Raises:
         ValueError, OSError: If the corpus, or the one that it is mixed with, cannot be
-            read.
+            read, or that is of other languages.
     """
     if corpus is None:
         languages = settings["source"], settings["target"]
@@ -43,10 +44,26 @@ def training_corpus(
         corpus = _with_tag(corpus, tag)
     if share := settings.get("mix_old"):
         start = settings["init_from"]
+        _check_direction(settings, start)
         old, limit = old_corpus(start, settings.get("old_tag")), _limit_of(start)
         pairs = old.pairs("train").take(limit)
         corpus = with_share(corpus, pairs, share, old.name, settings["seed"])
     return corpus
+
+
+def _check_direction(settings: Mapping[str, Any], start: str) -> None:
+    """Refuses to mix other languages among a text, unless a tag tells them apart."""
+    before = read_record(start)["settings"]
+    languages, old = (
+        [shortest(str(x.get(side))) for side in ("source", "target")]
+        for x in (settings, before)
+    )
+    if languages != old and not (settings.get("tag") or settings.get("old_tag")):
+        raise ValueError(
+            f"mix_old would mix {old[0]} into {old[1]}, as {start} translates, with "
+            f"{languages[0]} into {languages[1]}. Leave it out; or give tag or "
+            "old_tag, by which a model tells what it is asked for"
+        )
 
 
 def _with_tag(corpus: Corpus, tag: str) -> Corpus:
@@ -153,20 +170,22 @@ def describe_start(run_dir: str | Path) -> dict[str, Any]:
 
     Returns:
         Its path (`run`), the file of its weights and its digest, after how many epochs
-        they were saved last (None if it kept no history), and what it knows of its
-        text (see `keras_luong.runs.same_corpus`).
+        they were saved last (None if it kept no history), its languages, and what it
+        knows of its text (see `keras_luong.runs.same_corpus`).
 
     Raises:
         FileNotFoundError: If it has no weights yet.
     """
     run, record = RunDirectory(run_dir), read_record(run_dir)
+    settings = record["settings"]
     check_exists(run.best_weights, "file of weights", "no epoch was finished yet")
     return {
         "run": str(run_dir),
         "weights": run.best_weights.name,
         "digest": _digest(run.best_weights),
         "epochs": len(read_history(run_dir)) or None,
-        "data": record["settings"].get("data"),
+        "data": settings.get("data"),
+        "languages": [settings.get("source"), settings.get("target")],
         "corpus": record.get("corpus"),
     }
 

@@ -260,7 +260,8 @@ def fit_model(
     history = [x for x in read_history(run.path) if x["epoch"] <= started_at[0]]
     if stopped_early(config, history):
         return
-    _tell_position(*started_at)
+    if run.resuming:
+        _tell_position(*started_at)
     if len(history) < config.epochs:  # what is known is of other weights
         RunDirectory(run.path).results.unlink(missing_ok=True)
     follow = FollowEpoch(started_at)
@@ -319,11 +320,13 @@ def _counted(run: Run) -> dict[str, Any]:
 
 
 def _tell_position(epoch: int, step: int) -> None:
-    """Says where a training goes on, if it is not its beginning."""
+    """Says where a training goes on that was begun before."""
     if step:
         print(f"Going on from step {step:,} of epoch {epoch + 1}.")
     elif epoch:
         print(f"Going on after epoch {epoch}.")
+    else:
+        print("Going on from the beginning: nothing was saved yet.")
 
 
 def stopped_early(config: TrainingConfig, history: Any) -> bool:
