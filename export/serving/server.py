@@ -9,7 +9,8 @@ A client is answered by this chain, of which each part is a process of its own:
     Ray's proxy (REST, gRPC) -> Front (limits, retries) -> Model (a replica, or several)
 
 It says "ready" when every replica has loaded the model and warmed it up. At SIGTERM it
-answers what it has accepted, refuses what is new, and ends.
+answers what it has accepted, refuses what is new, and ends; at a second one it ends at
+once.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import base64
+import contextlib
 import json
 import math
 import os
 import re
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +34,14 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # Seconds until a proxy that is starting counts as dead: 5 are few on a busy machine.
 os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
+# Bytes of a message by gRPC: one size for requests, of which 2 GiB would be read before
+# this file sees one, and for answers, of which alignments are the largest.
+os.environ.setdefault("RAY_SERVE_GRPC_MAX_MESSAGE_SIZE", str(64 << 20))
+# Ray's own ports run what they are sent. So they are on 127.0.0.1, as it has them on
+# Windows and macOS; on Linux it would take the machine's address on the network. The
+# replicas' are on all networks even so, and want the token in ~/.ray.
+os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 import grpc  # noqa: E402
 import numpy as np  # noqa: E402
@@ -45,8 +55,15 @@ from starlette.responses import JSONResponse, Response  # noqa: E402
 BATCH = 32  # sentences that are computed at once, unless the export takes fewer
 WAIT = 0.002  # seconds that the first of them waits for others
 MOST_BYTES = 1 << 20  # of a request
-TRIES = 5  # of a request whose replica dies
+MOST_TOLD = 300  # characters of what is refused and why
+MOST_AXES = 32  # of a tensor in JSON
+TRIES = 3  # of a request whose replica dies: it may be what killed it
+ALIVE = 5.0  # seconds in which a replica says that it is there
 SETTLE = 1.0  # seconds in which the proxy sends the last answers
+
+# NumPy's kind of a signature's input → what its values must be; no float is cut to an
+# integer, and no text is read as a number.
+TAKES: dict[str, set[type]] = {"O": {bytes, str}, "b": {bool}, "i": {int}, "u": {int}}
 
 ONLY = ""  # a signature's only input, which needs no name
 
@@ -57,6 +74,8 @@ class Refused(ValueError):
     """What a client is told that cannot be answered."""
 
     def __init__(self, status: int, code: grpc.StatusCode, why: str):
+        if len(why) > MOST_TOLD:
+            why = f"{why[:MOST_TOLD]}..."
         super().__init__(status, code, why)  # all, so that it can be pickled
         self.status, self.code, self.why = status, code, why
 
@@ -83,7 +102,7 @@ class Question(NamedTuple):
     ray_actor_options={"num_cpus": 0},  # as many as are wanted, on however few cores
     max_ongoing_requests=100_000,  # they wait here, where batches are made
     health_check_period_s=1,  # so soon a dead one is started again
-    graceful_shutdown_timeout_s=60,
+    graceful_shutdown_timeout_s=2,  # when it ends, all is answered or given up
 )
 class Model:
     """A SavedModel in a process of its own."""
@@ -92,11 +111,11 @@ class Model:
         import tensorflow as tf
         import tensorflow_text  # noqa: F401  (SentencePiece's ops)
 
-        self.most = most_at_once(Path(version_dir))
+        self.most = min(BATCH, most_rows(Path(version_dir)) or BATCH)
         self.together.set_max_batch_size(self.most)
         self.loaded = tf.saved_model.load(version_dir)
         self.signatures = self.loaded.signatures
-        # A value of the wrong kind is found only when a tensor is made of it.
+        # Of one request or of the server: each is asked alone to find out.
         self.failure = (tf.errors.OpError, TypeError, ValueError)
         # Not the client's: it may ask again.
         self.own_failure = (tf.errors.ResourceExhaustedError, tf.errors.InternalError)
@@ -120,10 +139,7 @@ class Model:
             Refused: If the model does not take them.
         """
         question = self.read(signature or "serving_default", given)
-        if question.rows > self.most:
-            (said,) = await asyncio.to_thread(self.answer, [question])
-        else:
-            said = await self.together(question)
+        said = await self.together(question)
         if isinstance(said, Refused):
             raise said
         return said
@@ -131,11 +147,15 @@ class Model:
     @serve.batch(
         max_batch_size=BATCH,
         batch_wait_timeout_s=WAIT,
-        batch_size_fn=lambda questions: sum(max(x.rows, 1) for x in questions),
+        # A larger request is a batch of its own: one is computed at a time.
+        batch_size_fn=lambda asked: sum(min(max(x.rows, 1), BATCH) for x in asked),
     )
     async def together(self, questions: list[Question]) -> list[Arrays | Refused]:
         """Answers a batch in a thread, so that more can be accepted meanwhile."""
         return await asyncio.to_thread(self.answer, questions)
+
+    async def alive(self) -> None:
+        """Returns, which shows that there is a replica that answers."""
 
     def read(self, signature: str, given: Mapping[str, Any]) -> Question:
         """Makes arrays of what the signature takes."""
@@ -192,8 +212,13 @@ class Model:
 
 
 def _array(name: str, values: Any, spec: Any) -> np.ndarray:
+    wanted = np.dtype(spec.dtype.as_numpy_dtype)
+    takes = TAKES.get(wanted.kind, {int, float})
     try:
-        array = np.asarray(values, spec.dtype.as_numpy_dtype)
+        array = np.asarray(values, object)
+        for kind in {type(x) for x in array.flat} - takes:
+            raise TypeError(f"takes {spec.dtype.name}, and not {kind.__name__}")
+        array = array.astype(wanted)
     except (TypeError, ValueError, OverflowError) as error:
         raise wrong(f"{name}: {error}") from error
     if not spec.shape.is_compatible_with(array.shape):
@@ -213,15 +238,25 @@ def _made_up(spec: Any, rows: int) -> np.ndarray:
     ray_actor_options={"num_cpus": 0},
     max_ongoing_requests=100_000,  # which it refuses itself, beyond `most_waiting`
     health_check_period_s=1,
+    graceful_shutdown_timeout_s=2,
 )
 class Front:
     """Reads requests, refuses what is too much, asks the model, again if one dies."""
 
-    def __init__(self, model: Any, name: str, version: str, most_waiting: int):
+    def __init__(
+        self,
+        model: Any,
+        name: str,
+        version: str,
+        most_rows: int,
+        most_waiting: int,
+        timeout: float,
+    ):
         import tensorflow_serving.apis  # noqa: F401  (now, not at the first request)
 
         self.model, self.name, self.version = model, name, version
-        self.most_waiting = most_waiting
+        self.most_rows, self.most_waiting = most_rows, most_waiting
+        self.timeout = timeout
         self.under_way, self.draining = 0, False
         tags = {"description": "Requests.", "tag_keys": ("model",)}
         self.counters = {
@@ -235,40 +270,45 @@ class Front:
         paths = [path, f"{path}/versions/{self.version}"]
         try:
             if request.method == "GET" and request.url.path in paths:
-                return self._state()
+                return await self._state()
             if request.method != "POST" or request.url.path not in [
                 f"{x}:predict" for x in paths
             ]:
-                raise Refused(
-                    404, grpc.StatusCode.NOT_FOUND, f"Not found: {request.url.path}"
-                )
-            question = _read_json(await _body(request))
-            said = await self.ask(
-                question.get("signature_name", ""), _columns(question)
-            )
-            return Response(_as_json(question, said), media_type="application/json")
+                why = f"Not found: {request.url.path!r}"
+                raise Refused(404, grpc.StatusCode.NOT_FOUND, why)
+            return await self.limited(self._by_rest, request)
         except Refused as no:
             headers = {"Retry-After": "1"} if no.status == 503 else None
             return JSONResponse({"error": no.why}, no.status, headers)
 
+    async def _by_rest(self, request: Request) -> Response:
+        question = _read_json(await _body(request))
+        signature = question.get("signature_name", "")
+        said = await self.ask(signature, _columns(question))
+        return Response(_as_json(question, said), media_type="application/json")
+
     async def Predict(self, request: bytes, grpc_context: Any) -> Any:  # noqa: N802
         """The method of TensorFlow Serving's PredictionService; see servicer.py."""
-        import tensorflow as tf
         from tensorflow_serving.apis import predict_pb2
 
-        response = predict_pb2.PredictResponse()
         try:
-            if len(request) > MOST_BYTES:
-                raise _too_long()
-            question = _read_message(request)
-            self._check_spec(question.model_spec)
-            given = {key: _ndarray(key, x) for key, x in question.inputs.items()}
-            said = await self.ask(question.model_spec.signature_name, given)
+            return await self.limited(self._by_grpc, request)
         except Refused as no:
             grpc_context.set_code(no.code)
             grpc_context.set_details(no.why)
-            return response
-        response.model_spec.CopyFrom(question.model_spec)
+            return predict_pb2.PredictResponse()
+
+    async def _by_grpc(self, request: bytes) -> Any:
+        import tensorflow as tf
+        from tensorflow_serving.apis import predict_pb2
+
+        if len(request) > MOST_BYTES:
+            raise _too_long()
+        question = _read_message(request)
+        self._check_spec(question.model_spec)
+        given = {key: _ndarray(key, x) for key, x in question.inputs.items()}
+        said = await self.ask(question.model_spec.signature_name, given)
+        response = predict_pb2.PredictResponse(model_spec=question.model_spec)
         for key, x in said.items():
             response.outputs[key].CopyFrom(tf.make_tensor_proto(x))
         return response
@@ -279,48 +319,94 @@ class Front:
             why = f"There is no model {spec.name!r} of version {version}"
             raise Refused(404, grpc.StatusCode.NOT_FOUND, why)
 
+    async def limited(
+        self, answer: Callable[[Any], Awaitable[Any]], request: Any
+    ) -> Any:
+        """Answers a request, unless there is too much to do or it takes too long.
+
+        Args:
+            answer: Reads the request and asks the model.
+            request: What came. It counts before it is read.
+
+        Raises:
+            Refused: If it is not answered.
+        """
+        tags = {"model": self.name}
+        try:
+            if self.draining:
+                raise unavailable("The server is shutting down")
+            with self._counted(1):
+                said = await asyncio.wait_for(answer(request), self.timeout)
+            self.counters["answered"].inc(tags=tags)
+            return said
+        except (Refused, asyncio.TimeoutError) as no:
+            self.counters["refused"].inc(tags=tags)
+            if isinstance(no, Refused):
+                raise
+            why = f"There was no answer in {self.timeout} seconds"
+            raise Refused(504, grpc.StatusCode.DEADLINE_EXCEEDED, why) from no
+
+    @contextlib.contextmanager
+    def _counted(self, rows: int) -> Iterator[None]:
+        """Sentences are work that is under way, if there is not too much of it."""
+        if self.under_way + rows > self.most_waiting:
+            why = f"The server is busy: {self.under_way} sentences are waiting"
+            raise unavailable(why)
+        self.under_way += rows
+        try:
+            yield
+        finally:
+            self.under_way -= rows
+
     async def ask(self, signature: str, given: Mapping[str, Any]) -> Arrays:
         """Has a replica answer; another one, if it dies meanwhile."""
-        if self.draining:
-            raise self._counted(unavailable("The server is shutting down"))
-        if self.under_way >= self.most_waiting:
-            why = f"The server is busy: {self.under_way} requests are waiting"
-            raise self._counted(unavailable(why))
-        self.under_way += 1
+        rows = _rows(given)
+        if rows > self.most_rows:
+            raise wrong(f"{rows} are too many sentences: at most {self.most_rows}")
+        with self._counted(rows - 1):  # one is counted since the request came
+            for _ in range(TRIES):
+                try:
+                    return await self._asked(signature, given)
+                except RayActorError:  # it does no harm to translate something twice
+                    self.counters["asked_again"].inc(tags={"model": self.name})
+        # Not 503: a client shall not send it again and again.
+        why = f"{TRIES} replicas died while they had this request"
+        raise Refused(500, grpc.StatusCode.INTERNAL, why)
+
+    async def _asked(self, signature: str, given: Mapping[str, Any]) -> Arrays:
+        answer = self.model.predict.remote(signature, given)
         try:
-            said = await self._tried(signature, given)
-            self.counters["answered"].inc(tags={"model": self.name})
-            return said
-        except Refused as no:
-            raise self._counted(Refused(no.status, no.code, no.why)) from None
-        finally:
-            self.under_way -= 1
+            return await answer
+        except asyncio.CancelledError:  # nobody waits for it any more
+            answer.cancel()
+            raise
 
-    async def _tried(self, signature: str, given: Mapping[str, Any]) -> Arrays:
-        for _ in range(TRIES):
-            try:
-                return await self.model.predict.remote(signature, given)
-            except RayActorError:  # a translation does no harm if it is made twice
-                self.counters["asked_again"].inc(tags={"model": self.name})
-        raise unavailable(f"{TRIES} replicas died of this request")
-
-    def _counted(self, no: Refused) -> Refused:
-        self.counters["refused"].inc(tags={"model": self.name})
-        return no
-
-    def _state(self) -> JSONResponse:
-        state = "UNLOADING" if self.draining else "AVAILABLE"
+    async def _state(self) -> JSONResponse:
+        state = "UNLOADING" if self.draining else await self._state_of_model()
         status = {"error_code": "OK", "error_message": ""}
         found = {"version": self.version, "state": state, "status": status}
         return JSONResponse(
-            {"model_version_status": [found]}, 503 if self.draining else 200
+            {"model_version_status": [found]}, 200 if state == "AVAILABLE" else 503
         )
+
+    async def _state_of_model(self) -> str:
+        try:
+            await asyncio.wait_for(self.model.alive.remote(), ALIVE)
+        except (asyncio.TimeoutError, RayActorError):  # they are being started again
+            return "LOADING"
+        return "AVAILABLE"
 
     async def drain(self) -> None:
         """Takes no more requests, and returns when all are answered."""
         self.draining = True
         while self.under_way:
             await asyncio.sleep(0.05)
+
+
+def _rows(given: Mapping[str, Any]) -> int:
+    """The sentences of a request: a single value counts as one."""
+    arrays = [x for x in given.values() if isinstance(x, list) or np.ndim(x)]
+    return max([1, *map(len, arrays)])
 
 
 def _too_long() -> Refused:
@@ -350,24 +436,29 @@ def _read_message(request: bytes) -> Any:
 def _ndarray(name: str, proto: Any) -> np.ndarray:
     import tensorflow as tf
 
-    # One value can stand for a tensor of any shape.
-    if math.prod(dim.size for dim in proto.tensor_shape.dim) > MOST_BYTES:
-        raise wrong(f"{name} has more than {MOST_BYTES} values")
+    # A protocol buffer's last value may stand for all that follow. So a small request
+    # could be a tensor of any size, and is not taken.
+    shape = [dim.size for dim in proto.tensor_shape.dim]
+    values = [x for field, x in proto.ListFields() if field.name.endswith("_val")]
+    if not proto.tensor_content and math.prod(shape) != sum(map(len, values)):
+        raise wrong(f"The values of {name} do not fill its shape {shape}")
     try:
         return tf.make_ndarray(proto)
-    except (TypeError, ValueError) as error:
-        raise wrong(f"{name}: {error}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise wrong(f"{name} is no array: {error}") from error
 
 
 def _read_json(body: bytes) -> dict[str, Any]:
     try:
         question = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise wrong(f"The request is not JSON: {error}") from error
     if not isinstance(question, dict) or ("inputs" in question) == (
         "instances" in question
     ):
         raise wrong('The request must be an object with "inputs" or "instances"')
+    if not isinstance(question.get("signature_name", ""), str):
+        raise wrong('"signature_name" must be a string')
     return question
 
 
@@ -388,15 +479,17 @@ def _is_row(row: Any) -> bool:
     return isinstance(row, dict) and row.keys() != {"b64"}
 
 
-def _bytes(value: Any) -> Any:
+def _bytes(value: Any, depth: int = 0) -> Any:
     """JSON's strings as bytes; what is of any bytes comes in base64."""
+    if depth > MOST_AXES:
+        raise wrong("The values are nested too deeply")
     if isinstance(value, list):
-        return [_bytes(x) for x in value]
+        return [_bytes(x, depth + 1) for x in value]
     if isinstance(value, dict):
         try:
             return base64.b64decode(value["b64"], validate=True)
         except (KeyError, TypeError, ValueError) as error:
-            raise wrong(f"Neither a value nor base64: {value!r:.60}") from error
+            raise wrong(f"Neither a value nor base64: {[*value]}") from error
     # A lone surrogate is read as other invalid UTF-8 is.
     return value.encode(errors="surrogatepass") if isinstance(value, str) else value
 
@@ -410,12 +503,12 @@ def _as_json(question: dict[str, Any], said: Arrays) -> bytes:
     return json.dumps(answer, default=bytes.decode, ensure_ascii=False).encode()
 
 
-def most_at_once(version: Path) -> int:
-    """Returns how many sentences to compute at once: no more than an export takes."""
+def most_rows(version: Path) -> int | None:
+    """Returns how many sentences an export takes in a request, if it says so."""
     about = version / "assets.extra" / "keras_luong.json"
     if not about.exists():  # somebody else's SavedModel
-        return BATCH
-    return min(BATCH, json.loads(about.read_text())["max_batch_size"])
+        return None
+    return json.loads(about.read_text())["max_batch_size"]
 
 
 def find_version(path: Path) -> Path:
@@ -428,33 +521,36 @@ def find_version(path: Path) -> Path:
     return max((x.parent for x in versions), key=lambda x: int(x.name)).resolve()
 
 
-def main(args: list[str] | None = None) -> None:
-    """Serves until SIGTERM or SIGINT."""
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("path", type=Path, help="models/m30k/1, or models/m30k")
-    parser.add_argument("--model", help="its name; by default the directory's")
-    parser.add_argument(
-        "--host", default="127.0.0.1", help="of REST; 0.0.0.0 for all networks"
-    )
-    parser.add_argument("--rest", type=int, default=8501, metavar="PORT")
-    parser.add_argument(
-        "--grpc", type=int, default=8500, metavar="PORT", help="on all networks"
-    )
-    parser.add_argument("--metrics", type=int, default=8502, metavar="PORT")
-    parser.add_argument("--replicas", type=int, default=2, help="of the model")
-    parser.add_argument(
-        "--most_waiting", type=int, default=200, help="requests; one more is refused"
-    )
+    option = parser.add_argument
+    option("path", type=Path, help="models/m30k/1, or models/m30k")
+    option("--model", help="its name; by default the directory's")
+    option("--host", default="127.0.0.1", help="of REST; 0.0.0.0 for all networks")
+    option("--rest", type=int, default=8501, metavar="PORT")
+    option("--grpc", type=int, default=8500, metavar="PORT", help="on all networks")
+    option("--metrics", type=int, default=8502, metavar="PORT", help="on 127.0.0.1")
+    option("--replicas", type=int, default=2, help="of the model")
+    option("--most_waiting", type=int, default=1024, help="sentences; more are refused")
+    option("--timeout", type=float, default=120, help="seconds, of a request")
+    option("--grace", type=float, default=60, help="seconds, to answer after SIGTERM")
+    return parser
+
+
+def main(args: list[str] | None = None) -> None:
+    """Serves until SIGTERM or SIGINT."""
+    parser = _parser()
     given = parser.parse_args(args)
     version = find_version(given.path)
     name = given.model or version.parent.name
+    most = most_rows(version) or given.most_waiting
+    if most > given.most_waiting:
+        parser.error(f"--most_waiting must be at least {most}, as a request may have")
 
     ray.init("local", include_dashboard=False, _metrics_export_port=given.metrics)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = _until_signalled()  # now, as Ray has set handlers of its own
     serve.start(
         http_options={"host": given.host, "port": given.rest},
         grpc_options={
@@ -464,17 +560,35 @@ def main(args: list[str] | None = None) -> None:
         },
     )
     model = Model.options(num_replicas=given.replicas).bind(str(version))
-    front = serve.run(Front.bind(model, name, version.name, given.most_waiting))
+    limits = most, given.most_waiting, given.timeout
+    front = serve.run(Front.bind(model, name, version.name, *limits))
     print(
         f"ready: {name} {version.name}, REST {given.rest}, gRPC {given.grpc}",
         flush=True,
     )
     stop.wait()
     print("shutting down", flush=True)
-    front.drain.remote().result()
+    try:
+        front.drain.remote().result(timeout_s=given.grace)
+    except (TimeoutError, RayActorError) as error:
+        print(f"not all was answered: {error!r}", flush=True)
     threading.Event().wait(SETTLE)
     serve.shutdown()
     ray.shutdown()
+
+
+def _until_signalled() -> threading.Event:
+    """Returns what the first signal sets; the second one ends the process."""
+    stop = threading.Event()
+
+    def signalled(*_: Any) -> None:
+        if stop.is_set():
+            raise SystemExit("ended at once")
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signalled)
+    return stop
 
 
 if __name__ == "__main__":
