@@ -21,6 +21,7 @@ import statistics
 import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from workers import Worker
@@ -192,19 +193,29 @@ def nodes_in_the_loop(version: Path) -> int:
     from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
     content = (version / "saved_model.pb").read_bytes()
-    library = SavedModel.FromString(content).meta_graphs[0].graph_def.library
-    functions = {function.signature.name: function for function in library.function}
-    bodies = {
-        node.attr["body"].func.name
-        for function in functions.values()
-        for node in function.node_def
-        if node.op.endswith("While")
-    }
+    graph = SavedModel.FromString(content).meta_graphs[0]
+    library = graph.graph_def.library.function
+    functions = {function.signature.name: function.node_def for function in library}
+    outputs = graph.signature_def["serving_default"].outputs.values()
+    callers = {output.name.split(":")[0] for output in outputs}
+    nodes = [node for node in graph.graph_def.node if node.name in callers]
     sizes = [
-        sum(node.op not in NOTHING for node in functions[name].node_def)
-        for name in bodies
+        sum(node.op not in NOTHING for node in functions[name])
+        for name in loop_bodies(nodes, functions)
     ]
     return max(sizes, default=0)
+
+
+def loop_bodies(nodes: Iterable, functions: Mapping[str, Iterable]) -> Iterator[str]:
+    """The names of the bodies of all loops of nodes and of what these call."""
+    for node in nodes:
+        for name, attribute in node.attr.items():
+            for called in (attribute.func, *attribute.list.func):
+                if called.name not in functions:
+                    continue
+                if name == "body" and node.op.endswith("While"):
+                    yield called.name
+                yield from loop_bodies(functions[called.name], functions)
 
 
 def parse() -> argparse.Namespace:

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from keras_luong.decoding.stepping import repeated, take_step
+
 #: Not operations: they compute nothing.
 NOTHING = ("Const", "Identity", "Placeholder", "NoOp")
 #: Give the same memory another shape.
@@ -54,13 +56,43 @@ def loop_bodies(graphs, nodes=None):
 def invariants(body):
     """The nodes of a loop's body that give the same at every step.
 
-    They are computed from what the loop hands on unchanged: weights, memory. Left out
-    are reads of variables, which copy nothing; what comes of constants alone, which
-    TensorFlow computes once; and sizes: integers made of shapes and constants alone,
-    whose number the graph knows.
+    They are computed from what the loop hands on unchanged: weights, memory.
     """
-    constant, sizes, fixed, found = set(), set(), _handed_on(body), []
-    for node in body.node_def:  # each after its inputs
+    return computed_from(_handed_on(body), body.node_def)
+
+
+def of_memory(model, source, beams=3):
+    """The nodes of a model's step that come of its memory, and of no token or state."""
+
+    def first(source):
+        memory, state = model.encode(source)
+        return repeated(state, beams), memory
+
+    given = tf.function(first, autograph=False).get_concrete_function(source)
+    state, memory = tf.nest.map_structure(
+        lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype), given.structured_outputs
+    )
+    step = tf.function(lambda *given: take_step(model, *given), autograph=False)
+    tokens = tf.TensorSpec([None, beams], tf.int32)
+    graph = step.get_concrete_function(tokens, state, memory).graph
+    nodes = graph.as_graph_def(add_shapes=True).node
+    names = [x.op.name for x in graph.inputs]  # the weights come last
+    start = len(tf.nest.flatten([tokens, state]))
+    end = start + len(tf.nest.flatten(memory))
+    of_weights = {node.name for node in computed_from(names[end:], nodes)}
+    found = computed_from(names[start:], nodes)
+    return [node for node in found if node.name not in of_weights]
+
+
+def computed_from(fixed, nodes):
+    """The nodes that are computed from those of some names alone.
+
+    Left out are reads of variables, which copy nothing; what comes of constants alone,
+    which TensorFlow computes once; and sizes: integers made of shapes and constants
+    alone, whose number the graph knows.
+    """
+    constant, sizes, fixed, found = set(), set(), set(fixed), []
+    for node in nodes:  # each after its inputs
         inputs = {name.split(":")[0] for name in node.input if name[0] != "^"}
         if node.op == "Const" or (inputs and inputs <= constant):
             constant.add(node.name)
@@ -96,6 +128,11 @@ def shapes_of(node):
 
 def _is_small(node):
     return all(shape.is_fully_defined() for shape in shapes_of(node))
+
+
+def is_view(node):
+    """Whether a node gives the same memory another shape, as `x[:, None]` does."""
+    return node.op in VIEWS or node.attr["new_axis_mask"].i != 0
 
 
 def is_vector(node):

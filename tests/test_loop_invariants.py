@@ -3,7 +3,14 @@
 import keras
 import pytest
 import tensorflow as tf
-from loop_graphs import VIEWS, invariants, is_vector, loop_bodies, traced
+from loop_graphs import (
+    invariants,
+    is_vector,
+    is_view,
+    loop_bodies,
+    of_memory,
+    traced,
+)
 from small_models import MODELS as OTHERS
 
 from keras_luong import BeamSearch, GreedySearch, SequenceCrossentropy
@@ -18,6 +25,11 @@ MODELS = {
     "untied": ("small", {"tie_embeddings": None, "num_layers": 2}),
     "without input feeding": ("small", {"input_feeding": False}),
     **{score: ("small", {"score_mode": score}) for score in SCORES},
+    "copy": ("small", {"copy": True, "tie_embeddings": "all"}),
+    "layer norm, mixed": (
+        "small",
+        {"cell_type": "layer_norm_lstm", "dtype": "mixed_bfloat16"},
+    ),
     **OTHERS,
 }
 QUICK = ("tied",)
@@ -29,6 +41,9 @@ SEARCHES = {
     "sampling": lambda model, ids, _: RandomSampling(num_samples=2)(model, ids),
     "score": force,
 }
+#: Which of the source's ids may be copied: a few comparisons, beside a softmax.
+OF_COPYING = ("GreaterEqual", "Less", "LogicalAnd", "SelectV2")
+
 models = pytest.mark.parametrize(
     "name",
     [pytest.param(x, marks=[pytest.mark.slow] * (x not in QUICK)) for x in MODELS],
@@ -64,6 +79,18 @@ def repeated(model, search):
 )
 def test_a_search_repeats_nothing(name, kind):
     assert repeated(make(name), SEARCHES[kind]) == []
+
+
+@models
+def test_a_step_computes_vectors_at_most_of_its_memory(name):
+    """Where sentences leave a search its memory changes, and nothing is hoisted."""
+    allowed = OF_COPYING if name == "copy" else ()
+    found = [
+        (node.op, node.name)
+        for node in of_memory(make(name), IDS)
+        if node.op not in allowed and not is_view(node) and not is_vector(node)
+    ]
+    assert found == []
 
 
 @pytest.mark.parametrize("kind", ["beam", "score"])
@@ -127,6 +154,6 @@ def test_training_repeats_vectors_at_most(name):
         (body.signature.name, node.op, node.name)
         for body in loop_bodies(traced(train, IDS, IDS, IDS))
         for node in invariants(body)
-        if node.op not in VIEWS and not is_vector(node)
+        if not is_view(node) and not is_vector(node)
     ]
     assert found == []

@@ -172,6 +172,16 @@ def test_each_layer_of_a_step_sees_the_last_cache_length_words(cache_length):
     np.testing.assert_allclose(model(inputs)[:, :cache_length], logits, atol=1e-5)
 
 
+def test_a_step_transposes_no_words_before():
+    """Only what is new: nothing that has an axis of all that it remembers."""
+    model = make(cache_length=7)  # no other size here
+    ids = tf.constant(batch()["source"])
+    memory, state = model.encode(ids)
+    step = tf.function(model.step).get_concrete_function(ids[:, :1], state, memory)
+    turned = [x for x in step.graph.get_operations() if x.type == "Transpose"]
+    assert turned and not any(7 in x.outputs[0].shape for x in turned)
+
+
 def test_positions_by_hand():
     embedded = tf.constant([[[0.0] * 4, [1.0] * 4]])
     expected = [[0, 1, 0, 1], [2.841471, 2.540302, 2.01, 2.99995]]
@@ -222,7 +232,8 @@ def test_beams_share_one_memory_and_are_stepped_independently():
     model, inputs = make(num_layers=2), batch()
     memory, state = model.encode(tf.constant(inputs["source"]))
     assert {leaf.shape[0] for leaf in tf.nest.flatten([memory, state])} == {4}
-    assert {leaf.shape[1] for leaf in memory.keys + memory.values} == {6}
+    assert {tuple(keys.shape) for keys in memory.keys} == {(4, 2, UNITS // 2, 6)}
+    assert {tuple(values.shape) for values in memory.values} == {(4, 2, 6, UNITS // 2)}
     state = [tf.repeat(s, 3, axis=1) for s in state]
     rng = np.random.default_rng(1)
     for _ in range(3):  # the hypotheses' pasts differ too

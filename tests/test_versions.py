@@ -5,6 +5,7 @@ No environment is made here: this one's Python stands for another's.
 
 from __future__ import annotations
 
+import math
 import sys
 from types import SimpleNamespace
 
@@ -28,6 +29,7 @@ def other(**changes):
     [
         (SAID, 3, 0.0),
         (other(score=[-1.0, -2.5]), 3, 0.5),
+        (other(score=[-1.0, math.nan]), 3, math.inf),
         (other(tokens=[["a", "c"]]), 2, 0.0),
         (other(truncated=[True]), 2, 0.0),
     ],

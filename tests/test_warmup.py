@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import builtins
+from types import SimpleNamespace
 
 import pytest
 import tensorflow as tf
-from own_models import IDS, Both
+from own_models import IDS, Both, Transcriber
 from small_translator import word_translator
 
 from keras_luong import export_saved_model
@@ -123,6 +124,26 @@ def test_warm_up_asks_a_generators_signature_too(tmp_path):
     warm_up(loaded)
     asked = loaded.signatures["serving_default"].asked
     assert [x["features"].shape for x in asked] == [(1, 4, 3), (2, 4, 3)]
+
+
+@pytest.mark.slow
+def test_warm_up_asks_for_one_alone_where_no_more_are_taken(tmp_path):
+    source = tf.TensorSpec([None, None, 3])
+    generator = SequenceGenerator(Transcriber(), source, GreedySearch(5, **IDS))
+    path = export_saved_model(generator, tmp_path, max_batch_size=1)
+    warm_up(tf.saved_model.load(path))
+
+
+def test_warm_up_hides_no_other_failure():
+    class Failing:
+        structured_input_signature = (), {"text": tf.TensorSpec([None], tf.string)}
+
+        def __call__(self, text):
+            raise tf.errors.InvalidArgumentError(None, None, "A table is missing")
+
+    loaded = SimpleNamespace(signatures={"serving_default": Failing()})
+    with pytest.raises(tf.errors.InvalidArgumentError, match="A table is missing"):
+        warm_up(loaded)
 
 
 def test_warm_up_wants_what_was_loaded():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -92,15 +93,21 @@ def compare(one: Answers, other: Answers) -> tuple[int, int, float]:
 
     Returns:
         How many values there are that are no scores: texts, tokens, ids, lengths and
-        flags; how many of them are the same; the largest difference of a score.
+        flags; how many of them are the same; the largest difference of a score, which
+        is infinite if one is NaN.
 
     Raises:
         ValueError: If they have other signatures, outputs or shapes.
     """
     pairs = [*_pairs(one, other)]
     exact = [a == b for a, b in pairs if not isinstance(a, float)]
-    apart = [abs(a - b) for a, b in pairs if isinstance(a, float)]
+    apart = [_difference(a, b) for a, b in pairs if isinstance(a, float)]
     return len(exact), sum(exact), max(apart, default=0.0)
+
+
+def _difference(a: float, b: float) -> float:
+    # Python's `max` may pass over NaN.
+    return math.inf if math.isnan(a) or math.isnan(b) else abs(a - b)
 
 
 def _pairs(one: Any, other: Any) -> Any:

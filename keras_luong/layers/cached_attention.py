@@ -1,6 +1,9 @@
 """Multi-head attention to keys and values that were made before.
 
 Shapes: B batch, Q queries, S positions, N heads, d units.
+
+Keys and values are laid out as the products want them, so that a search, which attends
+to the same ones at every step, need not transpose them.
 """
 
 from __future__ import annotations
@@ -18,11 +21,10 @@ class CachedMultiHeadAttention(keras.layers.MultiHeadAttention):
 
     `attend(query, *keys_and_values(value), mask)` is what `call` computes outside of
     training, by the same sub-layers, whatever Keras has made of their kernels (LoRA or
-    int8, say). It rests on four public properties, `query_dense` and so on, and on two
-    methods that Keras leaves to subclasses, `_compute_attention` and `_masked_softmax`,
-    whose names and leading arguments are the same from Keras 3.12 to 3.15. KerasHub's
-    layer of this name is built on the first of them too. A query whose mask has no True
-    gets weights of zero, and the softmax is computed in float32.
+    int8, say). It rests on four public properties, `query_dense` and so on, and on a
+    method that Keras leaves to subclasses, `_masked_softmax`, whose name and arguments
+    are the same from Keras 3.12 to 3.15. A query whose mask has no True gets weights of
+    zero, and the softmax is computed in float32.
 
     Example:
         >>> from keras_luong.layers.cached_attention import CachedMultiHeadAttention
@@ -37,8 +39,9 @@ class CachedMultiHeadAttention(keras.layers.MultiHeadAttention):
     """
 
     def keys_and_values(self, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Projects [B, S, d] to keys and values, each [B, S, N, d/N]."""
-        return self.key_dense(value), self.value_dense(value)
+        """Projects [B, S, d] to keys [B, N, d/N, S] and values [B, N, S, d/N]."""
+        keys = ops.transpose(self.key_dense(value), (0, 2, 3, 1))
+        return keys, ops.transpose(self.value_dense(value), (0, 2, 1, 3))
 
     def attend(
         self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor
@@ -47,21 +50,17 @@ class CachedMultiHeadAttention(keras.layers.MultiHeadAttention):
 
         Args:
             query: [B, Q, d].
-            keys: [B, S, N, d/N].
-            values: Likewise.
+            keys: [B, N, d/N, S].
+            values: [B, N, S, d/N].
             mask: Which positions there are: bool [B, Q or 1, S].
 
         Returns:
             The output [B, Q, d], and the weights [B, N, Q, S].
         """
-        context, weights = self._compute_attention(
-            self.query_dense(query),
-            keys,
-            values,
-            mask,
-            training=False,
-            return_attention_scores=True,
-        )
+        query = ops.transpose(self.query_dense(query), (0, 2, 1, 3))
+        scores = ops.matmul(query * keys.shape[-2] ** -0.5, keys)
+        weights = self._masked_softmax(scores, mask)
+        context = ops.transpose(ops.matmul(weights, values), (0, 2, 1, 3))
         return self.output_dense(context), weights
 
     def _masked_softmax(self, attention_scores, attention_mask=None):

@@ -83,14 +83,18 @@ def layer_norm_lstm(
 
 
 def normalized(x: Tensor, gamma: Tensor, beta: Tensor | None = None) -> Tensor:
-    """`γ (x - mean) / √(variance + ε) + β` over the last axis, in float32 inside."""
-    wide = ops.cast(x, "float32")
+    """`γ (x - mean) / √(variance + ε) + β` over the last axis, in float32 inside.
+
+    So γ and β, which are float32, are not cast at every step of a loop.
+    """
+    dtype = keras.backend.result_type(x.dtype, "float32")
+    wide = ops.cast(x, dtype)
     mean = ops.mean(wide, axis=-1, keepdims=True)
     centered = wide - mean
     variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
-    normal = ops.cast(centered * ops.rsqrt(variance + EPSILON), x.dtype)
-    normal = normal * ops.cast(gamma, x.dtype)
-    return normal if beta is None else normal + ops.cast(beta, x.dtype)
+    normal = centered * ops.rsqrt(variance + EPSILON) * ops.cast(gamma, dtype)
+    normal = normal if beta is None else normal + ops.cast(beta, dtype)
+    return ops.cast(normal, x.dtype)
 
 
 def gru(cell: Any, x: CellInput, states: States, project: Project) -> States:
@@ -205,7 +209,12 @@ class LayerNormLSTMCell(keras.layers.Layer):
             ("gamma", (4, self.units), "ones"),
             ("state_gamma", (self.units,), "ones"),
         ):
-            weight = self.add_weight(shape=shape, name=name, initializer=initializer)
+            weight = self.add_weight(
+                shape=shape,
+                name=name,
+                initializer=initializer,
+                autocast="kernel" in name,  # the others are for `normalized`
+            )
             setattr(self, name, weight)
 
     def _first_bias(self, shape, dtype=None):

@@ -36,8 +36,8 @@ class TransformerMemory(NamedTuple):
 
     Attributes:
         mask: True where there is a word: bool [B, S].
-        keys: For each block, [B, S, N, d/N].
-        values: Likewise.
+        keys: For each block, [B, N, d/N, S].
+        values: Likewise, [B, N, S, d/N].
     """
 
     mask: Tensor
@@ -88,19 +88,20 @@ class Transformer(TranslationModel):
         Returns:
             The `TransformerMemory` that `step` takes as it is, and the first state, a
             list of tensors with a beam axis of one: the next word's position, int32
-            [B, 1, 1], then every block's keys and values of the target words so far,
-            [B, 1, L, N, d/N] (word p at place p modulo L).
+            [B, 1, 1], then every block's keys [B, 1, N, d/N, L] and values
+            [B, 1, N, L, d/N] of the target words so far (word p at place p modulo L).
         """
         encoded, mask = _encode(self, source)
         pairs = [x.cross_attention.keys_and_values(encoded) for x in self.decoder]
         keys, values = map(list, zip(*pairs, strict=True))
         batch_size, config = ops.shape(source)[0], self.config
-        heads = config.num_heads, config.units // config.num_heads
+        heads, units = config.num_heads, config.units // config.num_heads
         position = ops.zeros((batch_size, 1, 1), dtype="int32")
-        cache = ops.zeros(
-            (batch_size, 1, config.cache_length, *heads), dtype=self.compute_dtype
-        )
-        state = [position] + [cache] * 2 * config.num_layers
+        cache = [
+            ops.zeros((batch_size, 1, heads, *each), dtype=self.compute_dtype)
+            for each in ((units, config.cache_length), (config.cache_length, units))
+        ]
+        state = [position] + cache * config.num_layers
         return TransformerMemory(ops.squeeze(mask, 1), keys, values), state
 
     def step_features(
@@ -202,24 +203,29 @@ def _attend_to_own_words(attention, x, position, keys, values):
         attention: A `CachedMultiHeadAttention`.
         x: The new words [B, K, d].
         position: Their position, int32 [B, K, 1].
-        keys: Of the words before, [B, K, L, N, d/N].
-        values: Likewise.
+        keys: Of the words before, [B, K, N, d/N, L].
+        values: Likewise, [B, K, N, L, d/N].
 
     Returns:
         The output [B, K, d], and keys and values with the new words'.
     """
-    beam_size, length = ops.shape(keys)[1:3]
-    places = ops.arange(length, dtype="int32")
-    here = (places == position % length)[..., None, None]
-    new_keys, new_values = attention.keys_and_values(x)
-    keys = ops.where(here, new_keys[:, :, None], keys)
-    values = ops.where(here, new_values[:, :, None], values)
-    written = places <= position  # all of them, once the cache is full
-    query, mask = x[:, :, None], written[:, :, None]
+    beam_size, length = ops.shape(keys)[1], keys.shape[-1]
     # Each hypothesis has keys of its own: to the layer it is a sentence with one query.
-    rows = [ops.reshape(y, (-1, *y.shape[2:])) for y in (query, keys, values, mask)]
-    output, _ = attention.attend(*rows)
-    return ops.reshape(output, (-1, beam_size, x.shape[-1])), keys, values
+    x, position, keys, values = (
+        ops.reshape(y, (-1, *y.shape[2:]))
+        for y in (x[:, :, None], position, keys, values)
+    )
+    places = ops.arange(length, dtype="int32")
+    here = (places == position % length)[:, None]
+    new_keys, new_values = attention.keys_and_values(x)
+    keys = ops.where(here[:, None], new_keys, keys)
+    values = ops.where(here[..., None], new_values, values)
+    written = places <= position  # all of them, once the cache is full
+    output, _ = attention.attend(x, keys, values, written[:, None])
+    output = ops.squeeze(output, 1)
+    return [
+        ops.reshape(y, (-1, beam_size, *y.shape[1:])) for y in (output, keys, values)
+    ]
 
 
 def _feed_forward(block, x):
