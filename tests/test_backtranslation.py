@@ -49,7 +49,7 @@ def made(pairs):
 
 def test_k2_real_pairs_and_lines_with_tagged_sources(reverse, tmp_path):
     write_lines(tmp_path / "mono.yy", ["one two", "three", "four", "5"])
-    (tmp_path / ".123-4.d").mkdir()  # of a process that was killed
+    (tmp_path / ".123-0123abcd.d").mkdir()  # of a process that was killed
     written = write_backtranslated(
         Corpus(), reverse, tmp_path / "mono.yy", tmp_path / "d"
     )
@@ -150,7 +150,7 @@ from test_backtranslation import Corpus, Reverse, write_backtranslated
 
 class Killed(Reverse):
     def stream(self, texts, batch_size, window):
-        yield from list(super().stream([next(texts)], batch_size, window))
+        yield from list(super().stream([next(iter(texts))], batch_size, window))
         os.kill(os.getpid(), 9)
 
 write_backtranslated(Corpus(), Killed(), "mono", "d")

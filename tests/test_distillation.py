@@ -13,7 +13,7 @@ from keras_luong.text import load_corpus
 
 
 def test_every_source_stands_twice_and_other_splits_once(tmp_path):
-    litter = tmp_path / "new" / ".123-4.d"  # of a process that was killed
+    litter = tmp_path / "new" / ".123-0123abcd.d"  # of a process that was killed
     litter.mkdir(parents=True)
     (litter / "train.zz").touch()
     out = distillation.write_distilled(Corpus(), Backwards(), tmp_path / "new" / "d")

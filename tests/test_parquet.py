@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keras_luong.runs.parquet import ParquetTexts, is_parquet
+from keras_luong.runs.survey import survey
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -27,7 +28,8 @@ def test_a_file(tmp_path, kind):
     assert [line.decode() for line in texts.lines()] == read and texts.column == "text"
     values = ((line.decode().upper(), -1.5) for line in texts.lines())
     types = {"translation": "string", "score": "float64"}
-    texts.write(tmp_path / "new" / "out.parquet", values, types)
+    digest = survey(texts.lines()).digest
+    texts.write(tmp_path / "new" / "out.parquet", values, types, digest)
     out = pq.read_table(tmp_path / "new" / "out.parquet")
     assert out.column_names == ["id", "text", "translation", "score"]
     said = ["A B", None, "", "C D", "\u2028E\ufeff", "F"]
@@ -42,12 +44,38 @@ def test_a_folder(tmp_path):
         write(tmp_path / f"in/{name}.parquet", text=pa.array(texts, pa.string()))
     texts = ParquetTexts(tmp_path / "in")
     assert [*texts.lines()] == [b"a", b"b", b"c"]
-    texts.write(
-        tmp_path / "out", ((x.decode(),) for x in texts.lines()), {"t": "string"}
-    )
+    values = ((x.decode(),) for x in texts.lines())
+    digest = survey(texts.lines()).digest
+    texts.write(tmp_path / "out", values, {"t": "string"}, digest)
     for name, said in {"b/1": ["c"], "a": ["a", "b"], "empty": []}.items():
         table = pq.read_table(tmp_path / f"out/{name}.parquet")
         assert table["t"].to_pylist() == said
+    assert texts.is_written(tmp_path / "out", ["t"])
+    assert not texts.is_written(tmp_path / "out", ["t", "score"])
+    assert not texts.is_written(tmp_path / "none", ["t"])
+    write(tmp_path / "out/a.parquet", text=["a"], t=["a"])
+    assert not texts.is_written(tmp_path / "out", ["t"])
+
+
+@pytest.mark.parametrize("folder", [False, True])
+@pytest.mark.parametrize("now", ["cba", "bc", "", "abcd", "abx"])
+def test_texts_that_are_others_when_they_are_written_are_refused(now, folder, tmp_path):
+    path = write(tmp_path / "in" / "a.parquet", text=pa.array(["a", "b", "c"]))
+    texts = ParquetTexts(path.parent if folder else path)
+    digest, said = survey(texts.lines()).digest, iter([("A",), ("B",), ("C",)])
+    write(path, text=pa.array([*now], pa.string()))
+    with pytest.raises(OSError, match="was changed meanwhile"):
+        texts.write(tmp_path / "out.parquet", said, {"t": "string"}, digest)
+    assert [x.name for x in tmp_path.iterdir()] == ["in"]
+
+
+@pytest.mark.parametrize("values", [2, 4])
+def test_each_text_has_a_value_and_each_value_a_text(values, tmp_path):
+    texts = ParquetTexts(write(tmp_path / "in.parquet", text=pa.array(["a", "b", "c"])))
+    digest = survey(texts.lines()).digest
+    with pytest.raises(OSError, match="was changed meanwhile"):
+        texts.write(tmp_path / "o", iter([("A",)] * values), {"t": "string"}, digest)
+    assert not (tmp_path / "o").exists()
 
 
 def test_what_a_folder_hides_is_left_out(tmp_path):

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,11 +21,13 @@ from odd_rows import ROWS
 from odd_text import odd_translator
 from small_translator import sentencepiece_translator, written_run
 
+from keras_luong import progress
 from keras_luong.cli import translate, translate_ray
 from keras_luong.files import write_lines
 from keras_luong.runs import pooled_translator, ray_engine
 from keras_luong.runs.ray_engine import Pool, check_ray
 from keras_luong.runs.shards import Shards
+from keras_luong.runs.translated_corpus import Again
 
 ROOT = Path(__file__).parents[1]
 ODD = (
@@ -203,7 +206,8 @@ def test_shards_say_what_the_whole_says(path, source, capsys, words):
 @pytest.mark.parametrize("words", CASES[:2])
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.usefixtures("ray", "phrases")
-def test_the_pool_says_what_one_says(path, source, capsys, words):
+def test_the_pool_says_what_one_says(path, source, capsys, words, monkeypatch):
+    monkeypatch.setattr(progress, "SECONDS", float("inf"))  # however slow a machine is
     same_by_both(path, source, capsys, *words)
 
 
@@ -254,6 +258,88 @@ def test_parquet(path, source, tmp_path):
         run("translate", path, *words[:2], "--output", tmp_path / "out.en")
 
 
+@pytest.mark.usefixtures("without_ray", "phrases")
+@pytest.mark.parametrize("name", ["in.en", "must.tsv"])
+def test_text_that_changes_before_it_is_cut_is_refused(path, source, name, monkeypatch):
+    plan = translate_ray._plan
+
+    def changing(*arguments):
+        planned = plan(*arguments)
+        file = source.with_name(name)
+        file.write_bytes(b"\n".join(reversed(file.read_bytes().splitlines())))
+        return planned
+
+    monkeypatch.setattr(translate_ray, "_plan", changing)
+    source.write_text("the red dog\n" * 88 + "a cat")
+    out = source.with_name("out")
+    words = ["--input", source, "--output", out, *WORDS, "--constraints", "must.tsv"]
+    with pytest.raises(OSError, match="was changed meanwhile"):
+        run("translate", path, *words)
+    assert not [*source.parent.glob("out.parts/0*")]
+
+
+def test_texts_that_change_before_a_pool_has_them_are_refused(without_ray, tmp_path):
+    read = iter([["a", "b"], ["b", "a"]])
+    pool = pooled_translator.pooled(None, None, tmp_path / "parts", {}, Pool())
+    with pytest.raises(OSError, match="was changed meanwhile"), pool as translator:
+        list(translator.stream(Again(lambda: iter(next(read)))))
+
+
+def written_parquet(path, texts):
+    """A Parquet file of these texts."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(pa.table({"text": texts}), path)
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_ray")
+def test_parquet_that_changes_meanwhile_is_refused(path, tmp_path, monkeypatch):
+    """The texts are read again when their translations are written."""
+    source = written_parquet(tmp_path / "in.parquet", ["the red dog", "a cat"])
+
+    def changing(*arguments):
+        in_this_process(*arguments)
+        written_parquet(source, ["a cat", "the red dog"])
+
+    monkeypatch.setattr(translate_ray, "work_on", changing)
+    words = ["--input", source, "--output", tmp_path / "out.parquet", *WORDS]
+    with pytest.raises(OSError, match="was changed meanwhile"):
+        run("translate", path, *words)
+    assert not (tmp_path / "out.parquet").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_ray")
+def test_who_is_killed_while_parts_are_joined_leaves_nothing(
+    path, tmp_path, monkeypatch
+):
+    def killed(*arguments):
+        raise KeyboardInterrupt
+
+    source = written_parquet(tmp_path / "in" / "a.parquet", ["the red dog", "a cat"])
+    out = tmp_path / "out"
+    words = ["--input", source.parent, "--output", out, *WORDS]
+    (tmp_path / ".9-0123abcd.out").mkdir()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Shards, "remove", killed)
+        run("translate", path, *words)
+    said = (out / "a.parquet").read_bytes()
+    with pytest.raises(ValueError, match="differs in beam_width"):
+        run("translate", path, *words, "--beam_width", "2")
+    monkeypatch.setattr(translate_ray, "work_on", killed)  # all is done
+    (out / "b.parquet").write_bytes(said)
+    with pytest.raises(FileExistsError, match="must be new for a folder: .*out exists"):
+        run("translate", path, *words)  # it is not what was written
+    (out / "b.parquet").unlink()
+    run("translate", path, *words)
+    assert (out / "a.parquet").read_bytes() == said
+    assert {x.name for x in tmp_path.iterdir()} == {"in", "out"}
+    with pytest.raises(FileExistsError, match="must be new for a folder: .*out exists"):
+        run("translate", path, *words)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_ray")
 def test_other_input_or_options_are_refused(path, source, monkeypatch):
@@ -272,13 +358,15 @@ def test_other_input_or_options_are_refused(path, source, monkeypatch):
     with pytest.raises(ValueError, match="differs in input. "):
         run("translate", path, *words)
     source.write_bytes(text)
+    (litter := out.with_name(".9-0123abcd.out")).write_bytes(b"half")
     run("translate", path, *words, "--workers", "1")  # which may change
-    assert out.read_bytes() == locally(path, source)
+    assert out.read_bytes() == locally(path, source) and not litter.exists()
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("without_ray")
-def test_corpora_are_the_same_by_both_engines(tmp_path, monkeypatch):
+@pytest.mark.parametrize("pool", ["without_ray", "ray"])
+def test_corpora_are_the_same_by_both_engines(pool, tmp_path, monkeypatch, request):
+    request.getfixturevalue(pool)
     monkeypatch.chdir(tmp_path)
     for language, lines in {"en": ["the red dog", "a cat"], "de": ["a", "b"]}.items():
         for split in ("train", "validation"):
@@ -362,6 +450,19 @@ def test_a_cluster_that_is_not_there():
     with pytest.raises(OSError, match="a running Ray cluster. Received: 127.0.0.1:1"):
         ray_engine._check_address("127.0.0.1:1")
     ray_engine._check_address("auto")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_cluster_that_is_there(host):
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        server = socket.create_server((host, 0), family=family)
+    except OSError:
+        pytest.skip(f"{host} is no address of this machine")
+    with server:
+        name, port = f"[{host}]" if ":" in host else host, server.getsockname()[1]
+        ray_engine._check_address(f"{name}:{port}")
+        ray_engine._check_address(f"ray://{name}:{port}")
 
 
 @pytest.mark.usefixtures("without_ray")

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from keras_luong.files import write_lines
 from keras_luong.runs import shards as module
-from keras_luong.runs.shards import MOST, TRIES, Shards, shard_size, survey
+from keras_luong.runs.shards import MOST, TRIES, Shards, shard_size
+from keras_luong.runs.survey import survey, unchanged
 
 LINES = [b"a", b"", b"\xef\xbb\xbfb", b"c\rd\r", b"\x1f\x8be", b"\xff\xfef", b"\0"]
 
@@ -52,11 +53,29 @@ def work(shards, todo):
         shards.finish(number, lines, {"shard": number})
 
 
-@pytest.mark.parametrize("lines", [[], [b"a"] * 4, [b"a"] * 6])
+TEXT = [b"a", b"b", b"c", b"d", b"e"]
+
+
+@pytest.mark.parametrize("lines", [[], TEXT[:4], [*TEXT, b"f"], TEXT[::-1]])
 def test_text_that_is_another_when_it_is_read_again_is_refused(lines, tmp_path):
     shards = Shards(tmp_path / "parts", lines=5, size=2)
-    with shards.begun({}) as todo, pytest.raises(OSError, match="number of lines"):
-        shards.cut(todo, **{"in": lines})
+    digest = survey(TEXT).digest
+    with shards.begun({}) as todo, pytest.raises(OSError, match="is another one"):
+        shards.cut(todo, **{"in": unchanged(lines, digest)})
+    with shards.begun({}) as todo:  # nothing of it is taken for the right text
+        assert {x.name for x in shards.folder.iterdir()} == {"plan.json", ".lock"}
+        shards.cut(todo, **{"in": unchanged(TEXT, digest)})
+        assert [*shards.read(0, "in"), *shards.read(2, "in")] == [b"a", b"b", b"e"]
+        shards.path(0, "in").unlink()
+        with pytest.raises(OSError, match="is another one"):  # behind all missing ones
+            shards.cut([0], **{"in": unchanged([*TEXT[:4], b"x"], digest)})
+
+
+@pytest.mark.parametrize("lines", [4, 6])
+def test_a_side_of_another_length_is_refused(lines, tmp_path):
+    shards = Shards(tmp_path / "parts", lines=5, size=2)
+    with shards.begun({}) as todo, pytest.raises(OSError, match="is another one"):
+        shards.cut(todo, **{"in": TEXT, "with": [b"a"] * lines})
 
 
 def test_what_is_done_is_not_done_again(tmp_path):
@@ -115,11 +134,6 @@ def test_an_error_half_way_leaves_no_part(tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_survey_tells_texts_from_each_other():
-    assert survey(LINES)[::2] == (7, 2)
-    assert survey([b"ab", b""]).digest != survey([b"a", b"b"]).digest
-
-
 def test_a_run_that_is_trained_on_is_another(tmp_path):
     for name in ("run.json", "tokenizer/source.vocab", "model.weights.h5"):
         write_lines(tmp_path / name, ["a"])
@@ -136,3 +150,34 @@ def test_parts_without_a_plan_are_not_trusted(tmp_path):
     shards.finish(0, [b"of other work"], {})
     with shards.begun({"lines": 2}) as todo:
         assert todo == [0, 1]
+
+
+def test_a_worker_that_outlives_its_folder_does_nothing_in_the_next_one(tmp_path):
+    former, shards = (Shards(tmp_path / "parts", lines=2, size=1) for _ in range(2))
+    with former.begun({"beam_width": 5}):
+        pass
+    former.remove()
+    with shards.begun({"beam_width": 1}) as todo:
+        shards.cut(todo, **{"in": [b"a", b"b"]})
+
+        def lines():  # of a worker that had begun before
+            yield from former.read(0, "in")
+
+        with pytest.raises(OSError, match="parts is of other work now"):
+            former.finish(0, lines(), {})
+        with pytest.raises(OSError, match="parts is of other work now"):
+            former.begin(0)
+        assert not [*shards.folder.glob("000000.[!i]*")]
+        work(shards, todo)
+    shards.remove()
+    with pytest.raises(OSError, match="parts is of other work now"):
+        shards.begin(0)
+
+
+def test_who_goes_on_is_of_the_same_folder(tmp_path):
+    former, shards = (Shards(tmp_path / "parts", lines=1, size=1) for _ in range(2))
+    with former.begun({}):
+        pass
+    with shards.begun({}):
+        former.finish(0, [b"as right as ours"], {})
+    assert shards.is_done(0)

@@ -22,14 +22,11 @@ from keras_luong.files import (
     read_raw_lines,
     saved_beside,
 )
+from keras_luong.runs.half_written import remove_half_written
 from keras_luong.runs.parquet import ParquetTexts, is_parquet
 from keras_luong.runs.ray_engine import check_ray, work_on
-from keras_luong.runs.shards import (
-    Shards,
-    Survey,
-    shard_size,
-    survey,
-)
+from keras_luong.runs.shards import Shards, shard_size
+from keras_luong.runs.survey import Survey, survey, unchanged
 from keras_luong.translation.batching import warn_of_cut
 
 
@@ -42,7 +39,7 @@ def run(options: TranslateOptions) -> None:
     Raises:
         ImportError: Ray is missing.
         OSError, ValueError: What `keras-luong translate` refuses; or the parts beside
-            the output are of other work.
+            the output are of other work, or the input changes meanwhile.
         RuntimeError: A worker failed.
     """
     check_ray(pool_of(options))
@@ -61,12 +58,14 @@ def run(options: TranslateOptions) -> None:
         parts_of(output), found.lines, shard_size(found.lines, options.window)
     )
     with shards.begun(plan) as todo:
-        shards.cut(todo, **_sides(options, texts))
-        # The lines of constraints come with the shard's.
-        theirs = dataclasses.replace(of_workers(options), constraints=None)
-        make = functools.partial(_Work, theirs, plan["run"])
-        work_on(shards, todo, make, pool_of(options))
-        texts.write(shards, output)
+        remove_half_written(output)
+        if not texts.is_written(output, todo):
+            shards.cut(todo, **_sides(options, texts, plan))
+            # The lines of constraints come with the shard's.
+            theirs = dataclasses.replace(of_workers(options), constraints=None)
+            make = functools.partial(_Work, theirs, plan["run"])
+            work_on(shards, todo, make, pool_of(options))
+            texts.write(shards, output, found.digest)
         _tell(shards, found, limits)
         shards.remove()
 
@@ -85,12 +84,18 @@ class _Lines:
     def lines(self) -> Iterator[bytes]:
         return read_raw_lines(self.path)
 
-    def write(self, shards: Shards, output: Path) -> None:
+    def is_written(self, output: Path, todo: list[int]) -> bool:
+        return False  # what is there may be of before, and is replaced
+
+    def write(self, shards: Shards, output: Path, digest: str) -> None:
         with saved_beside(output) as beside:
             with opened_to_write(beside) as file:
                 for number in shards.numbers:
                     with open(shards.path(number, "out"), "rb") as part:
                         shutil.copyfileobj(part, file)
+
+
+_MUST_BE_NEW = "--output must be new for a folder: {} exists"
 
 
 class _Rows:
@@ -108,8 +113,17 @@ class _Rows:
     def lines(self) -> Iterator[bytes]:
         return self.rows.lines()
 
-    def write(self, shards: Shards, output: Path) -> None:
-        self.rows.write(output, map(self._values, shards.results()), self.types)
+    def is_written(self, output: Path, todo: list[int]) -> bool:
+        """Whether a process was killed when only the parts were left to remove."""
+        if not self.rows.path.is_dir() or not output.exists():
+            return False
+        if todo or not self.rows.is_written(output, [*self.types]):
+            raise FileExistsError(_MUST_BE_NEW.format(output))
+        return True
+
+    def write(self, shards: Shards, output: Path, digest: str) -> None:
+        values = map(self._values, shards.results())
+        self.rows.write(output, values, self.types, digest)
 
     def _values(self, line: bytes) -> tuple[Any, ...]:
         fields = line.decode().rsplit(" ||| ", len(self.types) - 1)
@@ -132,8 +146,8 @@ def _texts(options: TranslateOptions) -> _Lines | _Rows:
     if options.n_best > 1:
         raise ValueError("--n_best is for text: a row of Parquet has one translation")
     if source.is_dir():
-        if output.exists():
-            raise FileExistsError(f"--output must be new for a folder: {output} exists")
+        if output.exists() and not parts_of(output).exists():
+            raise FileExistsError(_MUST_BE_NEW.format(output))
         if output.resolve().is_relative_to(source.resolve()):
             raise ValueError(f"--output must not be within the input, {source}")
     elif output.suffix != ".parquet":
@@ -159,13 +173,14 @@ def _plan(
 
 
 def _sides(
-    options: TranslateOptions, texts: _Lines | _Rows
+    options: TranslateOptions, texts: _Lines | _Rows, plan: dict[str, Any]
 ) -> dict[str, Iterator[bytes]]:
     """The files that each shard begins with."""
-    sides = {"in": texts.lines()}
+    sides = {"in": unchanged(texts.lines(), plan["input"]["digest"])}
     if options.constraints is not None:
         lines = read_lines(options.constraints)  # names a line that is not UTF-8
-        sides["with"] = (line.encode() for line in lines)
+        digest = plan["constraints"]["digest"]
+        sides["with"] = unchanged((line.encode() for line in lines), digest)
     return sides
 
 

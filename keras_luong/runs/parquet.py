@@ -6,12 +6,15 @@ the same names. It needs pyarrow.
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from keras_luong.files import saved_beside, saved_directory_beside
+from keras_luong.runs.survey import CHANGED
+from keras_luong.text.corpus import new_digest
 
 _AT_ONCE = 8192  # rows
 
@@ -70,8 +73,7 @@ class ParquetTexts:
         """Yields each text as a line: its line ends become spaces; none is empty."""
         for file in self.files:
             for rows in _open(file).iter_batches(_AT_ONCE, columns=[self.column]):
-                for text in rows.column(0).to_pylist():
-                    yield re.sub(r"[\r\n]+", " ", text or "").encode()
+                yield from map(_line, rows.column(0).to_pylist())
 
     def check_new_columns(self, names: list[str]) -> None:
         """Raises ValueError if there are columns of these names already.
@@ -87,7 +89,11 @@ class ParquetTexts:
                 )
 
     def write(
-        self, output: Path, values: Iterator[tuple[Any, ...]], types: Mapping[str, str]
+        self,
+        output: Path,
+        values: Iterator[tuple[Any, ...]],
+        types: Mapping[str, str],
+        digest: str,
     ) -> None:
         """Writes all rows with further columns.
 
@@ -96,16 +102,33 @@ class ParquetTexts:
             values: For each text, the value of each of those columns. Where there is
                 no text there is none of them.
             types: Name of a column → name of its type in Arrow.
+            digest: That of the survey of the texts that the values are of.
+
+        Raises:
+            OSError: If the texts are others now, in which case nothing is written.
         """
-        if self.path.is_dir():
-            with saved_directory_beside(output) as beside:
-                for file in self.files:
-                    target = beside / file.relative_to(self.path)
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    self._write_file(file, target, values, types)
-            return
-        with saved_beside(output) as target:
-            self._write_file(self.path, target, values, types)
+        now = new_digest()
+        saved = saved_directory_beside if self.path.is_dir() else saved_beside
+        with saved(output) as beside:
+            for file in self.files:
+                target = beside / file.relative_to(self.path)  # "." of the only file
+                target.parent.mkdir(parents=True, exist_ok=True)
+                self._write_file(file, target, values, types, now)
+            if now.hexdigest() != digest or next(values, None) is not None:
+                raise OSError(CHANGED)
+
+    def is_written(self, output: Path, names: list[str]) -> bool:
+        """Tells whether there are all files, rows and columns that `write` makes.
+
+        Args:
+            output: The folder that was to be written.
+            names: Names of the further columns.
+        """
+        made = {path.relative_to(output): path for path in _within(output)}
+        ours = {path.relative_to(self.path): path for path in self.files}
+        return made.keys() == ours.keys() and all(
+            _shape(made[name]) == _shape(path, names) for name, path in ours.items()
+        )
 
     def _write_file(
         self,
@@ -113,6 +136,7 @@ class ParquetTexts:
         target: Path,
         values: Iterator[tuple[Any, ...]],
         types: Mapping[str, str],
+        digest: hashlib.blake2b,
     ) -> None:
         import pyarrow as pa
         from pyarrow import parquet
@@ -123,11 +147,14 @@ class ParquetTexts:
             schema = schema.append(pa.field(name, pa.type_for_alias(kind)))
         with parquet.ParquetWriter(target, schema) as writer:
             for batch in rows.iter_batches(_AT_ONCE):
-                texts = batch.column(self.column)
+                texts = batch.column(self.column).to_pylist()
+                digest.update(b"".join(_line(text) + b"\n" for text in texts))
                 rows_of_values = [
-                    row if text.is_valid else (None,) * len(types)
+                    (None,) * len(types) if text is None else row
                     for text, row in zip(texts, values, strict=False)
                 ]
+                if len(rows_of_values) < len(texts):
+                    raise OSError(CHANGED)
                 made = [
                     pa.array(
                         [row[i] for row in rows_of_values], pa.type_for_alias(kind)
@@ -162,6 +189,16 @@ def _open(file: Path) -> Any:
         return parquet.ParquetFile(file)
     except pa.ArrowInvalid as error:
         raise ValueError(f"{file} is not Parquet, or damaged: {error}") from error
+
+
+def _line(text: str | None) -> bytes:
+    return re.sub(r"[\r\n]+", " ", text or "").encode()
+
+
+def _shape(file: Path, further: Sequence[str] = ()) -> tuple[int, list[str]]:
+    """The number of rows, and the names of the columns with further ones."""
+    rows = _open(file)
+    return rows.metadata.num_rows, [*rows.schema_arrow.names, *further]
 
 
 def _column(file: Path, schema: Any, asked: str | None) -> str:

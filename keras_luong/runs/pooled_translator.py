@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from keras_luong.runs.ray_engine import Pool, Work, check_ray, work_on
-from keras_luong.runs.shards import Shards, shard_size, survey
+from keras_luong.runs.shards import Shards, shard_size
+from keras_luong.runs.survey import survey, unchanged
 from keras_luong.translation.batching import warn_of_cut
 from keras_luong.translation.translator import Translator
 
@@ -88,13 +89,16 @@ class PooledTranslator:
             texts: The texts, which are read up to three times.
             batch_size: How many are translated at once.
             window: How many are sorted by length.
+
+        Raises:
+            OSError: If they are other texts when they are read again.
         """
         found = survey(map(_line, texts))
         shards = Shards(self._folder, found.lines, shard_size(found.lines, window))
         sizes = {"batch_size": batch_size, "window": window}
         plan = {**self._plan, "texts": found._asdict(), **sizes}
         todo = self._stack.enter_context(shards.begun(plan))
-        shards.cut(todo, **{"in": map(_line, texts)})
+        shards.cut(todo, **{"in": unchanged(map(_line, texts), found.digest)})
         make = functools.partial(_make, self._load, batch_size, window)
         work_on(shards, todo, make, self._pool)
         for line in shards.results():

@@ -71,6 +71,7 @@ def check_ray(pool: Pool) -> None:
 def _check_address(address: str) -> None:
     """Raises OSError if nobody is there: Ray tries for minutes, and then aborts."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")  # as in "[::1]:6379"
     if not colon or not port.isdigit():  # such as "auto", which Ray knows
         return
     try:
@@ -194,7 +195,8 @@ def _mapped(
     rows = ray.data.from_items(
         [{"shard": number} for number in todo], override_num_blocks=len(todo)
     )
-    absolute = Shards(shards.folder.resolve(), shards.lines, shards.size)
+    folder = shards.folder.resolve()
+    absolute = Shards(folder, shards.lines, shards.size, shards.id)
     results = rows.map_batches(
         _Worker,
         fn_constructor_args=(make, absolute),

@@ -3,7 +3,7 @@
 A text is cut into shards of so many lines, in a folder beside the output:
 
 ```
-plan.json      what the work is: another one is refused
+plan.json      what the work is: another one is refused; and the folder's own id
 000012.in      the lines of shard 12, until it is done
 000012.with    what goes with each of its lines, if anything does
 000012.out     what was made of them
@@ -20,58 +20,21 @@ import contextlib
 import hashlib
 import json
 import shlex
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import filelock
 
-from keras_luong.files import (
-    TEMPORARY,
-    is_utf8,
-    remove,
-    saved_beside,
-    write_json,
-)
+from keras_luong.files import TEMPORARY, remove, saved_beside, write_json
 from keras_luong.runs.directory import RunDirectory, read_json
+from keras_luong.runs.survey import CHANGED
 from keras_luong.text.corpus import new_digest
 
 MOST = 20_000  # shards: more files in a folder are slow to list
 TRIES = 5  # of a worker that dies of a shard
 _BLOCK = 1 << 20
-
-
-class Survey(NamedTuple):
-    """What tells a text from any other.
-
-    Attributes:
-        lines: The number of its lines.
-        digest: Hexadecimal digits that are others for another text.
-        damaged: The number of lines that are not UTF-8.
-    """
-
-    lines: int
-    digest: str
-    damaged: int
-
-
-def survey(lines: Iterable[bytes]) -> Survey:
-    """Reads a text once.
-
-    Args:
-        lines: What `read_raw_lines` yields.
-
-    Example:
-        >>> from keras_luong.runs.shards import survey
-        >>> survey([b"a dog", b"a cat"]).lines
-        2
-    """
-    number, damaged, digest = 0, 0, new_digest()
-    for line in lines:
-        number += 1
-        damaged += not is_utf8(line)
-        digest.update(line + b"\n")
-    return Survey(number, digest.hexdigest(), damaged)
 
 
 def shard_size(lines: int, window: int) -> int:
@@ -133,6 +96,7 @@ class Shards:
         folder: The folder, which need not exist yet.
         lines: The number of lines of the text.
         size: The number of lines of a shard, but of the last one.
+        id: What tells the folder from a later one of the same name; `begun` sets it.
 
     Example:
         >>> from keras_luong.runs.shards import Shards
@@ -141,8 +105,8 @@ class Shards:
         (range(0, 3), 2, 1)
     """
 
-    def __init__(self, folder: str | Path, lines: int, size: int):
-        self.folder, self.lines, self.size = Path(folder), lines, size
+    def __init__(self, folder: str | Path, lines: int, size: int, id: str = ""):
+        self.folder, self.lines, self.size, self.id = Path(folder), lines, size, id
 
     @property
     def numbers(self) -> range:
@@ -178,7 +142,7 @@ class Shards:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with _locked(self.folder):
-            _check_plan(self.folder, json.loads(json.dumps(plan)))
+            self.id = _agreed(self.folder, json.loads(json.dumps(plan)))
             for leftover in self.folder.glob(TEMPORARY):
                 remove(leftover)
             done = {path.name for path in self.folder.glob("*.json")}
@@ -192,7 +156,9 @@ class Shards:
 
         Args:
             todo: The numbers of those shards.
-            **sides: Suffix → as many lines as the text has.
+            **sides: Suffix → as many lines as the text has. Where any are needed all
+                are taken, and if taking one raises an error, nothing is cut: see
+                `keras_luong.runs.survey.unchanged`.
 
         Raises:
             OSError: If a side has fewer lines, or more: it has changed since it was
@@ -202,16 +168,23 @@ class Shards:
         if not wanted:
             return
         rest = {suffix: iter(lines) for suffix, lines in sides.items()}
-        for number in range(max(wanted) + 1):
+        for number in self.numbers:
             for suffix, lines in rest.items():
                 some = _exactly(self.length(number), lines)
                 if number in wanted:
-                    _write(self.path(number, suffix), some)
+                    _write(self._not_yet(number, suffix), some)
                 else:
                     for _ in some:
                         pass
-        if number == self.numbers[-1] and any(map(_has_more, rest.values())):
+        if any(map(_has_more, rest.values())):
             raise OSError(CHANGED)
+        for number in wanted:
+            for suffix in sides:
+                self._not_yet(number, suffix).replace(self.path(number, suffix))
+
+    def _not_yet(self, number: int, suffix: str) -> Path:
+        """Where lines are until all are known to be right; `begun` removes it."""
+        return self.folder / f".{self.path(number, suffix).name}"
 
     def _is_cut(self, number: int, suffixes: Iterable[str]) -> bool:
         return all(self.path(number, suffix).exists() for suffix in suffixes)
@@ -223,8 +196,10 @@ class Shards:
             number: The shard.
 
         Raises:
-            OSError: If workers have died of it too often.
+            OSError: If workers have died of it too often, or the folder is not that
+                which the worker was sent to.
         """
+        self._check_id()
         with open(self.path(number, "tries"), "ab") as file:
             file.write(b"1")
             if file.tell() > TRIES:
@@ -256,11 +231,25 @@ class Shards:
             lines: What was made, any number of lines. `told` may still change until
                 the last one is taken.
             told: What is to be told, as JSON can hold it.
+
+        Raises:
+            OSError: If the folder is not that which the worker was sent to.
         """
-        _write(self.path(number, "out"), lines)
+        _write(self.path(number, "out"), self._while_ours(lines))
         write_json(self.path(number, "json"), told)
         for suffix in ("in", "with", "tries"):
             self.path(number, suffix).unlink(missing_ok=True)
+
+    def _while_ours(self, lines: Iterable[bytes]) -> Iterator[bytes]:
+        """Yields the lines, and fails if the folder became another one meanwhile."""
+        yield from lines
+        self._check_id()
+
+    def _check_id(self) -> None:
+        """Raises OSError for a worker that has outlived its command and the folder."""
+        path = self.folder / "plan.json"
+        if self.id != (read_json(path).get("id", "") if path.exists() else ""):
+            raise OSError(f"{self.folder} is of other work now, which began anew")
 
     def told(self) -> Iterator[dict[str, Any]]:
         """Yields what is to be told of each shard, in order."""
@@ -275,13 +264,6 @@ class Shards:
     def remove(self) -> None:
         """Removes the folder."""
         remove(self.folder)
-
-
-#: Text that is read twice must be the same text.
-CHANGED = (
-    "The text has another number of lines than when they were counted: it was changed "
-    "meanwhile, or can be read only once, as a pipe can"
-)
 
 
 def _exactly(number: int, lines: Iterator[bytes]) -> Iterator[bytes]:
@@ -301,14 +283,17 @@ def _write(path: Path, lines: Iterable[bytes]) -> None:
         file.writelines(line + b"\n" for line in lines)
 
 
-def _check_plan(folder: Path, plan: dict[str, Any]) -> None:
+def _agreed(folder: Path, plan: dict[str, Any]) -> str:
+    """The id of a folder that is of this plan, or new."""
     path = folder / "plan.json"
     if not path.exists():
         for shard in folder.glob("0*.*"):  # of a worker that outlived its command
             remove(shard)
-        write_json(path, plan)
-        return
+        new = uuid.uuid4().hex
+        write_json(path, {**plan, "id": new})
+        return new
     before = read_json(path)
+    known = str(before.pop("id", ""))
     names = sorted({*before, *plan})
     if differing := [x for x in names if before.get(x) != plan.get(x)]:
         raise ValueError(
@@ -316,6 +301,7 @@ def _check_plan(folder: Path, plan: dict[str, Any]) -> None:
             f"{', '.join(differing)}. Repeat the former command to go on with it, or "
             f"begin anew: rm -r {shlex.quote(str(folder))}"
         )
+    return known
 
 
 def _locked(folder: Path) -> contextlib.AbstractContextManager[object]:

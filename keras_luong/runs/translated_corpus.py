@@ -5,7 +5,6 @@ It is what distillation and back-translation share.
 
 from __future__ import annotations
 
-import glob
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -14,9 +13,11 @@ from typing import Generic, TypeVar
 
 import tensorflow as tf
 
-from keras_luong.files import remove, saved_directory_beside
+from keras_luong.files import saved_directory_beside
 from keras_luong.progress import Progress
-from keras_luong.text.corpus import Corpus
+from keras_luong.runs.half_written import remove_half_written
+from keras_luong.runs.survey import CHANGED
+from keras_luong.text.corpus import Corpus, new_digest
 from keras_luong.translation.translator import Translator
 
 _AT_ONCE = 64  # sentences that are translated in a batch
@@ -61,8 +62,7 @@ def write_corpus(
     """
     check_new(directory)
     others = {split: corpus.pairs(split) for split in corpus.splits if split != "train"}
-    for leftover in directory.parent.glob(f".[0-9]*.{glob.escape(directory.name)}"):
-        remove(leftover)
+    remove_half_written(directory)
     with saved_directory_beside(directory) as beside:
         _write(corpus, "train", training_pairs, beside)
         for split, pairs in others.items():
@@ -86,19 +86,25 @@ def with_translations(
 
     Yields:
         The items in their order, and their translations.
+
+    Raises:
+        OSError: If the items are others when they are read again.
     """
     ahead = items
     if iter(items) is items:
         items, ahead = itertools.tee(items)
-    texts = Again(lambda: map(text_of, ahead))
+    texts = _Digested(lambda: map(text_of, ahead))
     translations = translator.stream(texts, _AT_ONCE, _WINDOW)
-    done = 0
+    done, now = 0, new_digest()
     for item, translation in zip(items, translations, strict=True):
+        now.update(_to_digest(text_of(item)))
         yield item, translation.text
         done += 1
         # The first of a window has waited for all: what it took tells nothing.
         if bar is not None and done % _WINDOW == 0:
             bar.add(_WINDOW)
+    if now.digest() != texts.digest.digest():
+        raise OSError(CHANGED)
     if bar is not None:
         bar.add(done % _WINDOW)
 
@@ -122,6 +128,24 @@ class Again(Generic[_Item]):
     def __iter__(self) -> Iterator[_Item]:
         """Returns an iterator from the beginning."""
         return self._make()
+
+
+class _Digested(Again[str]):
+    """Texts, and the digest of those that were read the last time."""
+
+    def __init__(self, make: Callable[[], Iterator[str]]):
+        super().__init__(make)
+        self.digest = new_digest()
+
+    def __iter__(self) -> Iterator[str]:
+        self.digest = new_digest()
+        for text in super().__iter__():
+            self.digest.update(_to_digest(text))
+            yield text
+
+
+def _to_digest(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass") + b"\n"
 
 
 def texts_of(pairs: tf.data.Dataset) -> Iterator[tuple[str, str]]:
