@@ -16,7 +16,7 @@ from keras_luong.text.table_columns import languages_of
 
 _VALIDATION = ("val", "valid", "validation", "dev")
 _TEST = r"test(?:s|set|ing)?(?:[^a-z].*)?"  # a testament is no test
-_SPLIT = re.compile(rf"train|{'|'.join(_VALIDATION)}|{_TEST}", re.DOTALL)
+_SPLIT = re.compile(rf"train|{'|'.join(_VALIDATION)}|{_TEST}")
 #: Other names, and those of a part of a name. WMT has newstest2014 and newsdev2016.
 _LIKE_SPLIT = re.compile(rf"{_SPLIT.pattern}|training|(news)?dev\d+|news{_TEST}")
 _TABLE = re.compile(r"(?i)(.+)\.(tsv|tab)(\.gz)?")
@@ -141,7 +141,7 @@ def _split(name: str) -> Split:
 
 
 def _is_test(name: str) -> bool:
-    return bool(re.fullmatch(f"(news)?{_TEST}", name, re.DOTALL))
+    return bool(re.fullmatch(f"(news)?{_TEST}", name))
 
 
 def _called(name: str) -> str:
