@@ -1,15 +1,21 @@
-"""Progress of long work: a bar where it can be seen, else a line now and then."""
+"""Progress of long work: a bar where it can be seen, else a line now and then.
+
+Work that cannot be counted says what it is.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from typing import TextIO
 
 import keras
 
 SECONDS = 60.0  # between two lines
+PATIENCE = 10.0  # seconds without a word
 
 
 class Progress:
@@ -64,3 +70,32 @@ class Progress:
 
 def _is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
+
+
+@contextlib.contextmanager
+def telling(what: str) -> Iterator[None]:
+    """Says on standard error what is being done, if it takes more than ten seconds.
+
+    Also a decorator of functions.
+
+    Args:
+        what: What is done, such as "Reading the corpus".
+
+    Example:
+        >>> from keras_luong.progress import telling
+        >>> with telling("Adding up"):
+        ...     sum(range(10))
+        45
+    """
+    timer = threading.Timer(PATIENCE, _say, [f"{what} ..."])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _say(text: str) -> None:
+    if sys.stderr is not None:
+        print(text, file=sys.stderr, flush=True)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
+import time
 
 import pytest
 
 from keras_luong import progress
-from keras_luong.progress import Progress
+from keras_luong.progress import Progress, telling
 
 
 class Terminal(io.StringIO):
@@ -88,3 +90,27 @@ def test_nothing_where_there_is_no_stream(monkeypatch, clock):
     told.add(2)
     told.close()
     assert told.done == 2
+
+
+class TestTelling:
+    def test_long_work(self, monkeypatch, capsys):
+        monkeypatch.setattr(progress, "PATIENCE", 0.01)
+        said, say = threading.Event(), progress._say
+        monkeypatch.setattr(progress, "_say", lambda text: (say(text), said.set()))
+        with telling("Counting"):
+            assert said.wait(10)
+        assert capsys.readouterr().err == "Counting ...\n"
+
+    def test_short_work_says_nothing(self, monkeypatch, capsys):
+        monkeypatch.setattr(progress, "PATIENCE", 0.05)
+
+        @telling("Counting")
+        def count(*numbers):
+            return sum(numbers)
+
+        assert count(1, 2) == 3
+        assert count(3, 4) == 7  # each call has a timer of its own
+        with pytest.raises(KeyError), telling("Looking"):
+            raise KeyError
+        time.sleep(0.2)
+        assert capsys.readouterr().err == ""

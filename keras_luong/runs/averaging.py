@@ -28,6 +28,7 @@ from keras_luong.files import saved_directory_beside, write_json
 from keras_luong.moved import gone_names
 from keras_luong.runs.directory import RunDirectory
 from keras_luong.runs.loading import load, load_weights
+from keras_luong.runs.named_paths import paths_from
 from keras_luong.runs.record import read_record
 
 #: Where in its run directory a training keeps an epoch's weights: a file name as
@@ -142,6 +143,7 @@ def average_run(
     """
     record, target = read_record(run_dir), check_path("out", out)
     record["settings"]["average_of"] = [str(path) for path in _check_paths(paths)]
+    record["paths"] = paths_from(target, record["settings"])
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileExistsError(f"{target} exists and is not empty; give another name")
     with saved_directory_beside(target) as beside:

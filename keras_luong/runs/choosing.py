@@ -7,6 +7,7 @@ from pathlib import Path
 
 from keras_luong.config.auto import REASONS, AutoTraining, CorpusFacts
 from keras_luong.config.training import UNRECORDED, TrainingConfig
+from keras_luong.progress import telling
 from keras_luong.runs.directory import RunDirectory
 from keras_luong.runs.record import read_record
 from keras_luong.text.corpus import Corpus
@@ -38,11 +39,12 @@ def chosen_for(
         return config, load_corpus(config.data, config.source, config.target)
     corpus = load_corpus(training.data, training.source, training.target)
     given = training.given
-    facts = corpus_facts(
-        corpus,
-        given.get("limit_examples"),
-        given.get("character_coverage", UNRECORDED["character_coverage"]),
-    )
+    with telling("Measuring the corpus"):
+        facts = corpus_facts(
+            corpus,
+            given.get("limit_examples"),
+            given.get("character_coverage", UNRECORDED["character_coverage"]),
+        )
     config = training.choose(facts, corpus.source_language, corpus.target_language)
     print(table(facts, config, given), flush=True)
     return config, corpus

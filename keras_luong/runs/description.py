@@ -15,6 +15,7 @@ from keras_luong.config.training import (
     language_code,
 )
 from keras_luong.models.translation_model import TranslationModel
+from keras_luong.progress import telling
 from keras_luong.runs.doubts import doubts
 from keras_luong.runs.opening import Run
 from keras_luong.runs.starting_point import text_of
@@ -31,6 +32,7 @@ from keras_luong.training.step_time import estimated_seconds, in_words
 USUAL_EPOCHS = 15, 40
 
 
+@telling("Counting tokens and repeated pairs")
 def count_texts(
     run: Run, tokenizers: TokenizerPair, batch_tokens: int
 ) -> dict[str, dict[str, Any]]:

@@ -17,6 +17,7 @@ from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.special_tokens import SpecialTokens
 from keras_luong.files import TEMPORARY, write_json
 from keras_luong.runs.directory import RunDirectory, read_json
+from keras_luong.runs.named_paths import paths_from, with_found_paths
 
 FORMAT = 1
 _PARTS = ("format", "model", "search", "max_source_length", "settings")
@@ -75,6 +76,7 @@ def write_record(
             "search": _search_fields(search),
             "max_source_length": max_source_length,
             "settings": dict(settings),
+            "paths": paths_from(run_dir, settings),
             "sample": sample,
             **({} if corpus is None else {"corpus": dict(corpus)}),
             **({} if came_from is None else {"came_from": dict(came_from)}),
@@ -99,7 +101,8 @@ def read_record(run_dir: str | Path) -> dict[str, Any]:
         run_dir: The run directory.
 
     Returns:
-        What `write_record` wrote.
+        What `write_record` wrote; paths among the settings lead to where they did then,
+        also from another working directory.
 
     Raises:
         FileNotFoundError: If there is no such directory, or no `run.json` in it.
@@ -122,7 +125,8 @@ def read_record(run_dir: str | Path) -> dict[str, Any]:
     missing = [part for part in _PARTS if part not in record]
     if missing:
         raise ValueError(f"{run.record} is damaged: it lacks {', '.join(missing)}")
-    return record
+    settings, paths = record["settings"], record.get("paths", {})
+    return {**record, "settings": with_found_paths(run.path, settings, paths)}
 
 
 def check_settings(

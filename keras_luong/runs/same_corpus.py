@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from keras_luong.progress import telling
 from keras_luong.runs.record import read_record
 from keras_luong.text.corpus import Corpus, fingerprint
 
@@ -13,6 +14,7 @@ from keras_luong.text.corpus import Corpus, fingerprint
 SPLITS = ("train", "validation")
 
 
+@telling("Reading the corpus")
 def describe_corpus(corpus: Corpus, limit: int | None) -> dict[str, dict[str, Any]]:
     """Returns what a record knows of a corpus.
 

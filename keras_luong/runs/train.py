@@ -22,6 +22,7 @@ from keras_luong.evaluation.chrf import chrf
 from keras_luong.files import json_number, write_json
 from keras_luong.models.parts import freeze
 from keras_luong.models.translation_model import TranslationModel, model_class
+from keras_luong.progress import telling
 from keras_luong.runs.callbacks import training_callbacks
 from keras_luong.runs.checkpoints import Checkpoints
 from keras_luong.runs.choosing import chosen_for
@@ -141,6 +142,7 @@ def get_tokenizers(run: Run) -> TokenizerPair:
     return tokenizers
 
 
+@telling("Learning the vocabulary")
 def train_tokenizers(config: TrainingConfig, text: tf.data.Dataset) -> TokenizerPair:
     """Trains the tokenizers on the run's text, which is without tags here."""
     kind = config.tokenizer

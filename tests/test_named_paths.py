@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from keras_luong.config.seq2seq import Seq2SeqConfig
+from keras_luong.decoding.beam import BeamSearch
+from keras_luong.models.seq2seq import Seq2Seq
+from keras_luong.runs.named_paths import paths_from, with_found_paths
+from keras_luong.runs.record import read_record, write_record
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A folder with a corpus, and another folder beside it."""
+    for name in ("project/corpus", "elsewhere"):
+        (tmp_path / name).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path / "project"
+
+
+def record_run(run_dir, **settings):
+    model = Seq2Seq(Seq2SeqConfig(8, 9, units=4))
+    write_record(run_dir, model, BeamSearch(3), 20, settings)
+
+
+def data_of(run_dir):
+    return read_record(run_dir)["settings"]["data"]
+
+
+def test_a_run_knows_its_corpus_from_another_folder(project, monkeypatch):
+    record_run("runs/mine", data="corpus")
+    assert data_of("runs/mine") == "corpus"
+    monkeypatch.chdir(project.parent / "elsewhere")
+    assert data_of("../project/runs/mine") == "../project/corpus"
+    assert data_of(project / "runs/mine") == "../project/corpus"
+    monkeypatch.chdir(project / "runs/mine")
+    assert data_of(".") == "../../corpus"
+
+
+def test_once_the_folder_of_both_is_moved(project, monkeypatch):
+    record_run("runs/mine", data=str(project / "corpus"))
+    monkeypatch.chdir(project.parent)
+    project.rename("moved")
+    assert data_of("moved/runs/mine") == "moved/corpus"
+
+
+def test_what_is_there_as_given_comes_first(project, monkeypatch):
+    """As for whoever moves a run alone, and calls commands where it was trained."""
+    record_run("runs/mine", data="corpus")
+    shutil.copytree(project, project.parent / "elsewhere/copy")
+    monkeypatch.chdir(project.parent / "elsewhere/copy")
+    assert data_of(project / "runs/mine") == "corpus"
+
+
+def test_through_a_link(project, monkeypatch):
+    real = project.parent / "disk/large/mine"
+    real.mkdir(parents=True)
+    (project / "linked").symlink_to(real)
+    record_run("linked", data="corpus")
+    monkeypatch.chdir(project.parent / "elsewhere")
+    assert data_of("../project/linked") == "../project/corpus"
+
+
+def test_what_is_nowhere_stays_as_given(project):
+    record_run("runs/mine", data="corpus")
+    (project / "corpus").rmdir()
+    assert data_of("runs/mine") == "corpus"
+
+
+def test_names_that_are_no_paths(project):
+    assert paths_from("runs/mine", {"data": "phrases", "init_from": None}) == {}
+    assert paths_from("runs/mine", {"data": 3}) == {}
+
+
+def test_a_run_to_start_from_too(project):
+    (project / "runs/base").mkdir(parents=True)
+    settings = {"data": "corpus", "init_from": "runs/base"}
+    paths = {"data": "../../corpus", "init_from": "../base"}
+    assert paths_from("runs/mine", settings) == paths
+    assert with_found_paths("runs/mine", settings, paths) == settings
+
+
+def test_records_without_paths_are_read(project):
+    """Those of a version before."""
+    record_run("runs/mine", data="corpus")
+    file = project / "runs/mine/run.json"
+    record = json.loads(file.read_text())
+    del record["paths"]
+    file.write_text(json.dumps(record))
+    assert data_of("runs/mine") == "corpus"
