@@ -17,13 +17,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import base64
 import contextlib
 import json
-import math
 import os
 import re
 import signal
+import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
@@ -46,6 +45,25 @@ os.environ.setdefault("RAY_AUTH_MODE", "token")
 import grpc  # noqa: E402
 import numpy as np  # noqa: E402
 import ray  # noqa: E402
+from micro_batches import MicroBatches  # noqa: E402
+from predict_requests import (  # noqa: E402
+    ONLY,
+    Arrays,
+    Refused,
+    array_like,
+    as_json,
+    as_message,
+    columns,
+    count_rows,
+    failed,
+    ndarray,
+    not_found,
+    read_body,
+    read_json,
+    read_message,
+    unavailable,
+    wrong,
+)
 from ray import serve  # noqa: E402
 from ray.exceptions import RayActorError  # noqa: E402
 from ray.serve.metrics import Counter  # noqa: E402
@@ -53,41 +71,9 @@ from starlette.requests import Request  # noqa: E402
 from starlette.responses import JSONResponse, Response  # noqa: E402
 
 BATCH = 32  # sentences that are computed at once, unless the export takes fewer
-WAIT = 0.002  # seconds that the first of them waits for others
-MOST_BYTES = 1 << 20  # of a request
-MOST_TOLD = 300  # characters of what is refused and why
-MOST_AXES = 32  # of a tensor in JSON
 TRIES = 3  # of a request whose replica dies: it may be what killed it
 ALIVE = 5.0  # seconds in which a replica says that it is there
 SETTLE = 1.0  # seconds in which the proxy sends the last answers
-
-# NumPy's kind of a signature's input → what its values must be; no float is cut to an
-# integer, and no text is read as a number.
-TAKES: dict[str, set[type]] = {"O": {bytes, str}, "b": {bool}, "i": {int}, "u": {int}}
-
-ONLY = ""  # a signature's only input, which needs no name
-
-Arrays = dict[str, np.ndarray]
-
-
-class Refused(ValueError):
-    """What a client is told that cannot be answered."""
-
-    def __init__(self, status: int, code: grpc.StatusCode, why: str):
-        if len(why) > MOST_TOLD:
-            why = f"{why[:MOST_TOLD]}..."
-        super().__init__(status, code, why)  # all, so that it can be pickled
-        self.status, self.code, self.why = status, code, why
-
-
-def wrong(why: str) -> Refused:
-    """A request that is the client's mistake."""
-    return Refused(400, grpc.StatusCode.INVALID_ARGUMENT, why)
-
-
-def unavailable(why: str) -> Refused:
-    """A request that the client may send again later."""
-    return Refused(503, grpc.StatusCode.UNAVAILABLE, why)
 
 
 class Question(NamedTuple):
@@ -111,8 +97,12 @@ class Model:
         import tensorflow as tf
         import tensorflow_text  # noqa: F401  (SentencePiece's ops)
 
-        self.most = min(BATCH, most_rows(Path(version_dir)) or BATCH)
-        self.together.set_max_batch_size(self.most)
+        most = min(BATCH, most_rows(Path(version_dir)) or BATCH)
+        self.batches = MicroBatches(self.answer, most, self._count)
+        self.counters = {
+            kind: Counter(f"translation_{kind}", description="Of what was computed.")
+            for kind in ("batches", "sentences")
+        }
         self.loaded = tf.saved_model.load(version_dir)
         self.signatures = self.loaded.signatures
         # Of one request or of the server: each is asked alone to find out.
@@ -121,7 +111,7 @@ class Model:
         self.own_failure = (tf.errors.ResourceExhaustedError, tf.errors.InternalError)
         for name, function in self.signatures.items():
             _, specs = function.structured_input_signature
-            for rows in range(1, 1 + min(2, self.most)):
+            for rows in range(1, 1 + min(2, most)):
                 made_up = {key: _made_up(x, rows) for key, x in specs.items()}
                 self.answer([Question(name, made_up, rows)])
 
@@ -139,20 +129,15 @@ class Model:
             Refused: If the model does not take them.
         """
         question = self.read(signature or "serving_default", given)
-        said = await self.together(question)
+        said = await self.batches.ask(question)
         if isinstance(said, Refused):
             raise said
         return said
 
-    @serve.batch(
-        max_batch_size=BATCH,
-        batch_wait_timeout_s=WAIT,
-        # A larger request is a batch of its own: one is computed at a time.
-        batch_size_fn=lambda asked: sum(min(max(x.rows, 1), BATCH) for x in asked),
-    )
-    async def together(self, questions: list[Question]) -> list[Arrays | Refused]:
-        """Answers a batch in a thread, so that more can be accepted meanwhile."""
-        return await asyncio.to_thread(self.answer, questions)
+    def _count(self, rows: int) -> None:
+        self.counters["batches"].inc()
+        if rows:
+            self.counters["sentences"].inc(rows)
 
     async def alive(self) -> None:
         """Returns, which shows that there is a replica that answers."""
@@ -166,7 +151,7 @@ class Model:
             given = dict(zip(specs, given.values(), strict=True))
         if given.keys() != specs.keys():
             raise wrong(f"{signature} takes {[*specs]}, and not {[*given]}")
-        inputs = {key: _array(key, x, specs[key]) for key, x in given.items()}
+        inputs = {key: array_like(key, x, specs[key]) for key, x in given.items()}
         rows = {len(x) for x in inputs.values()}
         if len(rows) > 1:
             raise wrong("The inputs differ in number")
@@ -194,7 +179,7 @@ class Model:
             if len(some) > 1:  # whose fault it is
                 return [self._joined([question])[0] for question in some]
             if isinstance(error, self.own_failure):
-                return [Refused(500, grpc.StatusCode.INTERNAL, str(error))]
+                return [failed(str(error))]
             # A failed check says what it found after what is wrong.
             found = re.search(r"assertion failed: \[(.*?)\]", str(error))
             return [wrong(found[1] if found else str(error))]
@@ -209,21 +194,6 @@ class Model:
         _, specs = function.structured_input_signature
         tensors = {key: tf.constant(x, specs[key].dtype) for key, x in inputs.items()}
         return {key: x.numpy() for key, x in function(**tensors).items()}
-
-
-def _array(name: str, values: Any, spec: Any) -> np.ndarray:
-    wanted = np.dtype(spec.dtype.as_numpy_dtype)
-    takes = TAKES.get(wanted.kind, {int, float})
-    try:
-        array = np.asarray(values, object)
-        for kind in {type(x) for x in array.flat} - takes:
-            raise TypeError(f"takes {spec.dtype.name}, and not {kind.__name__}")
-        array = array.astype(wanted)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise wrong(f"{name}: {error}") from error
-    if not spec.shape.is_compatible_with(array.shape):
-        raise wrong(f"{name} has the shape {array.shape}, and not {spec.shape}")
-    return array
 
 
 def _made_up(spec: Any, rows: int) -> np.ndarray:
@@ -274,18 +244,17 @@ class Front:
             if request.method != "POST" or request.url.path not in [
                 f"{x}:predict" for x in paths
             ]:
-                why = f"Not found: {request.url.path!r}"
-                raise Refused(404, grpc.StatusCode.NOT_FOUND, why)
+                raise not_found(f"Not found: {request.url.path!r}")
             return await self.limited(self._by_rest, request)
         except Refused as no:
             headers = {"Retry-After": "1"} if no.status == 503 else None
             return JSONResponse({"error": no.why}, no.status, headers)
 
     async def _by_rest(self, request: Request) -> Response:
-        question = _read_json(await _body(request))
+        question = read_json(await read_body(request))
         signature = question.get("signature_name", "")
-        said = await self.ask(signature, _columns(question))
-        return Response(_as_json(question, said), media_type="application/json")
+        said = await self.ask(signature, columns(question))
+        return Response(as_json(question, said), media_type="application/json")
 
     async def Predict(self, request: bytes, grpc_context: Any) -> Any:  # noqa: N802
         """The method of TensorFlow Serving's PredictionService; see servicer.py."""
@@ -299,25 +268,18 @@ class Front:
             return predict_pb2.PredictResponse()
 
     async def _by_grpc(self, request: bytes) -> Any:
-        import tensorflow as tf
-        from tensorflow_serving.apis import predict_pb2
-
-        if len(request) > MOST_BYTES:
-            raise _too_long()
-        question = _read_message(request)
+        question = read_message(request)
         self._check_spec(question.model_spec)
-        given = {key: _ndarray(key, x) for key, x in question.inputs.items()}
+        given = {key: ndarray(key, x) for key, x in question.inputs.items()}
         said = await self.ask(question.model_spec.signature_name, given)
-        response = predict_pb2.PredictResponse(model_spec=question.model_spec)
-        for key, x in said.items():
-            response.outputs[key].CopyFrom(tf.make_tensor_proto(x))
-        return response
+        return as_message(question, said)
 
     def _check_spec(self, spec: Any) -> None:
+        if spec.version_label:
+            raise not_found(f"No version has the label {spec.version_label!r}")
         version = str(spec.version.value) if spec.HasField("version") else self.version
         if (spec.name, version) != (self.name, self.version):
-            why = f"There is no model {spec.name!r} of version {version}"
-            raise Refused(404, grpc.StatusCode.NOT_FOUND, why)
+            raise not_found(f"There is no model {spec.name!r} of version {version}")
 
     async def limited(
         self, answer: Callable[[Any], Awaitable[Any]], request: Any
@@ -360,7 +322,7 @@ class Front:
 
     async def ask(self, signature: str, given: Mapping[str, Any]) -> Arrays:
         """Has a replica answer; another one, if it dies meanwhile."""
-        rows = _rows(given)
+        rows = count_rows(given)
         if rows > self.most_rows:
             raise wrong(f"{rows} are too many sentences: at most {self.most_rows}")
         with self._counted(rows - 1):  # one is counted since the request came
@@ -370,8 +332,7 @@ class Front:
                 except RayActorError:  # it does no harm to translate something twice
                     self.counters["asked_again"].inc(tags={"model": self.name})
         # Not 503: a client shall not send it again and again.
-        why = f"{TRIES} replicas died while they had this request"
-        raise Refused(500, grpc.StatusCode.INTERNAL, why)
+        raise failed(f"{TRIES} replicas died while they had this request")
 
     async def _asked(self, signature: str, given: Mapping[str, Any]) -> Arrays:
         answer = self.model.predict.remote(signature, given)
@@ -401,106 +362,6 @@ class Front:
         self.draining = True
         while self.under_way:
             await asyncio.sleep(0.05)
-
-
-def _rows(given: Mapping[str, Any]) -> int:
-    """The sentences of a request: a single value counts as one."""
-    arrays = [x for x in given.values() if isinstance(x, list) or np.ndim(x)]
-    return max([1, *map(len, arrays)])
-
-
-def _too_long() -> Refused:
-    why = f"The request has more than {MOST_BYTES} bytes"
-    return Refused(413, grpc.StatusCode.INVALID_ARGUMENT, why)
-
-
-async def _body(request: Request) -> bytes:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MOST_BYTES:
-            raise _too_long()
-    return bytes(body)
-
-
-def _read_message(request: bytes) -> Any:
-    from google.protobuf.message import DecodeError
-    from tensorflow_serving.apis import predict_pb2
-
-    try:
-        return predict_pb2.PredictRequest.FromString(request)
-    except DecodeError as error:
-        raise wrong(f"The request is no PredictRequest: {error}") from error
-
-
-def _ndarray(name: str, proto: Any) -> np.ndarray:
-    import tensorflow as tf
-
-    # A protocol buffer's last value may stand for all that follow. So a small request
-    # could be a tensor of any size, and is not taken.
-    shape = [dim.size for dim in proto.tensor_shape.dim]
-    values = [x for field, x in proto.ListFields() if field.name.endswith("_val")]
-    if not proto.tensor_content and math.prod(shape) != sum(map(len, values)):
-        raise wrong(f"The values of {name} do not fill its shape {shape}")
-    try:
-        return tf.make_ndarray(proto)
-    except (KeyError, TypeError, ValueError) as error:
-        raise wrong(f"{name} is no array: {error}") from error
-
-
-def _read_json(body: bytes) -> dict[str, Any]:
-    try:
-        question = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise wrong(f"The request is not JSON: {error}") from error
-    if not isinstance(question, dict) or ("inputs" in question) == (
-        "instances" in question
-    ):
-        raise wrong('The request must be an object with "inputs" or "instances"')
-    if not isinstance(question.get("signature_name", ""), str):
-        raise wrong('"signature_name" must be a string')
-    return question
-
-
-def _columns(question: dict[str, Any]) -> dict[str, Any]:
-    """Input → values, of columns ("inputs") or of rows ("instances")."""
-    if isinstance(question.get("inputs"), dict):
-        return {key: _bytes(x) for key, x in question["inputs"].items()}
-    rows = question.get("instances")
-    if isinstance(rows, list) and all(_is_row(row) for row in rows):
-        keys = {key: None for row in rows for key in row}
-        if any(row.keys() != keys.keys() for row in rows):
-            raise wrong("The instances have different inputs")
-        return {key: [_bytes(row[key]) for row in rows] for key in keys}
-    return {ONLY: _bytes(rows if "instances" in question else question["inputs"])}
-
-
-def _is_row(row: Any) -> bool:
-    return isinstance(row, dict) and row.keys() != {"b64"}
-
-
-def _bytes(value: Any, depth: int = 0) -> Any:
-    """JSON's strings as bytes; what is of any bytes comes in base64."""
-    if depth > MOST_AXES:
-        raise wrong("The values are nested too deeply")
-    if isinstance(value, list):
-        return [_bytes(x, depth + 1) for x in value]
-    if isinstance(value, dict):
-        try:
-            return base64.b64decode(value["b64"], validate=True)
-        except (KeyError, TypeError, ValueError) as error:
-            raise wrong(f"Neither a value nor base64: {[*value]}") from error
-    # A lone surrogate is read as other invalid UTF-8 is.
-    return value.encode(errors="surrogatepass") if isinstance(value, str) else value
-
-
-def _as_json(question: dict[str, Any], said: Arrays) -> bytes:
-    columns = {key: x.tolist() for key, x in said.items()}
-    answer: dict[str, Any] = {"outputs": columns}
-    if "instances" in question:
-        rows = zip(*columns.values(), strict=True)
-        answer = {"predictions": [dict(zip(columns, row, strict=True)) for row in rows]}
-    return json.dumps(answer, default=bytes.decode, ensure_ascii=False).encode()
 
 
 def most_rows(version: Path) -> int | None:
@@ -549,6 +410,8 @@ def main(args: list[str] | None = None) -> None:
     if most > given.most_waiting:
         parser.error(f"--most_waiting must be at least {most}, as a request may have")
 
+    check_ports(given, parser.error)
+    os.umask(0o077)  # Ray's token, which it writes in ~/.ray, is nobody else's
     ray.init("local", include_dashboard=False, _metrics_export_port=given.metrics)
     stop = _until_signalled()  # now, as Ray has set handlers of its own
     serve.start(
@@ -575,6 +438,16 @@ def main(args: list[str] | None = None) -> None:
     threading.Event().wait(SETTLE)
     serve.shutdown()
     ray.shutdown()
+
+
+def check_ports(given: argparse.Namespace, refuse: Callable[[str], Any]) -> None:
+    """Refuses ports that are in use: Ray would share them with who has them."""
+    for name, host in (("rest", given.host), ("grpc", ""), ("metrics", "127.0.0.1")):
+        port = getattr(given, name)
+        try:
+            socket.create_server((host, port)).close()
+        except OSError as error:
+            refuse(f"--{name} {port} cannot be had: {error.strerror}")
 
 
 def _until_signalled() -> threading.Event:

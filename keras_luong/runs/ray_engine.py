@@ -7,6 +7,7 @@ there. A worker that dies is started again and gets its shard again, which Ray d
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import os
@@ -139,7 +140,7 @@ def _start(pool: Pool) -> None:
     if pool.address is None:
         here = {"num_cpus": pool.workers or _processors(), "include_dashboard": False}
         here["object_store_memory"] = _STORE
-    with quietly():
+    with quietly(), _for_this_user_alone():
         ray.init(
             address=pool.address or "local",
             log_to_driver=False,
@@ -147,6 +148,16 @@ def _start(pool: Pool) -> None:
             runtime_env={"env_vars": _environment()},
             **here,
         )
+
+
+@contextlib.contextmanager
+def _for_this_user_alone() -> Iterator[None]:
+    """Has new files be nobody else's: Ray writes a token, which lets in who has it."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def _processors() -> int:

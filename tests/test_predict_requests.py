@@ -1,0 +1,171 @@
+"""What the reference server is asked: what is wrong is the client's mistake."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from export_scripts import export_script
+
+pytest.importorskip("grpc")
+pytest.importorskip("starlette")
+pytest.importorskip("tensorflow_serving.apis")
+
+from tensorflow_serving.apis import predict_pb2  # noqa: E402
+
+requests = export_script("predict_requests")
+Refused = requests.Refused
+
+
+def test_a_small_message_is_no_large_tensor():
+    for shape in ([1 << 30], [4000], [-1], [-2, -2]):
+        proto = tf.make_tensor_proto("a" * 1000)
+        for size in shape:
+            proto.tensor_shape.dim.add().size = size
+        with pytest.raises(Refused, match="text do not fill its shape"):
+            requests.ndarray("text", proto)
+
+
+@pytest.mark.parametrize("kind", [tf.resource, tf.variant])
+def test_what_is_no_array_is_refused(kind):
+    proto = tf.make_tensor_proto(b"a")
+    proto.dtype = kind.as_datatype_enum
+    with pytest.raises(Refused, match="x is no array"):
+        requests.ndarray("x", proto)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [b"a", [b"a", b"b"], [[4, 5], [6, 7]], np.ones([2, 3], "float32"), [True], []],
+)
+def test_what_fills_its_shape_is_read(values):
+    array = requests.ndarray("x", tf.make_tensor_proto(values))
+    np.testing.assert_array_equal(array, values)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'{"inputs": ' + b"[" * 100_000, "not JSON"),
+        (b'{"inputs": ' + b"[" * 40 + b"]" * 40 + b"}", "nested too deeply"),
+        (b'{"inputs": {"b64": ' + b"[" * 500 + b"]" * 500 + b"}}", "too deeply"),
+        (b'{"inputs": [{"b64": ' + b"[" * 500 + b"]" * 500 + b"}]}", "nor base64"),
+        (b'{"inputs": [], "signature_name": ["a"]}', '"signature_name" must be a'),
+    ],
+)
+def test_odd_json_is_the_clients_mistake(body, message):
+    with pytest.raises(Refused, match=message) as found:
+        requests.columns(requests.read_json(body))
+    assert found.value.status == 400
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([4.9], "int32"),
+        ([5.0], "int32"),
+        ([b"5"], "int32"),
+        ([True], "int32"),
+        ([4, True], "int64"),
+        ([1 << 40], "int32"),
+        (np.array([1 << 40]), "int32"),
+        ([None], "int32"),
+        ([[4], [5, 6]], "int32"),
+        ([True], "float32"),
+        ([b"1"], "float32"),
+        ([1], "bool"),
+        ([1], "string"),
+    ],
+)
+def test_values_of_another_kind_are_not_read_as_if_they_fitted(values, dtype):
+    with pytest.raises(Refused, match="^.400.*x: ") as found:
+        requests.array_like("x", values, tf.TensorSpec(None, dtype))
+    assert found.value.status == 400
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [([4], "int64"), (np.array([4]), "int32"), ([1, 0.5], "float32"), ([True], "bool")],
+)
+def test_values_that_fit_are_taken(values, dtype):
+    array = requests.array_like("x", values, tf.TensorSpec([None], dtype))
+    np.testing.assert_array_equal(array, values)
+    assert array.dtype == dtype
+
+
+def test_what_is_said_of_a_long_mistake_is_short():
+    no = requests.wrong("a" * (1 << 20))
+    assert no.why == "a" * requests.MOST_TOLD + "..."
+    assert pickle.loads(pickle.dumps(no)).why == no.why
+
+
+@pytest.mark.parametrize(
+    "proto",
+    [
+        {"dtype": tf.uint8, "int_val": [300]},
+        {"dtype": tf.int8, "int_val": [1000]},
+        {"dtype": tf.half, "half_val": [70000]},
+        {"dtype": tf.bfloat16, "half_val": [-1]},
+    ],
+)
+def test_values_that_their_type_cannot_hold(proto):
+    proto = {**proto, "dtype": proto["dtype"].as_datatype_enum}
+    proto = tf.make_tensor_proto([1]).__class__(**proto)
+    proto.tensor_shape.dim.add().size = 1
+    with pytest.raises(Refused, match="x is no array"):
+        requests.ndarray("x", proto)
+
+
+@pytest.mark.parametrize("rank", [None, 1])
+@pytest.mark.parametrize("axes", [33, 40])
+def test_arrays_of_too_many_axes(rank, axes):
+    spec = tf.TensorSpec(None if rank is None else [None] * rank, "int32")
+    with pytest.raises(Refused, match="^.400"):
+        proto = tf.make_tensor_proto(np.ones([1] * 32, "int32"))
+        for _ in range(axes - 32):
+            proto.tensor_shape.dim.add().size = 1
+        requests.array_like("x", requests.ndarray("x", proto), spec)
+    with pytest.raises(Refused, match="nested too deeply"):
+        nested = json.loads("[" * axes + "1" + "]" * axes)
+        requests.columns({"inputs": {"x": nested}})
+    nested = json.loads("[" * 32 + "1" + "]" * 32)
+    found = requests.columns({"inputs": {"x": nested}})["x"]
+    if rank is None:
+        assert requests.array_like("x", found, spec).shape == (1,) * 32
+
+
+def test_the_outputs_that_are_asked_for():
+    said = {"translation": np.array([b"a"]), "score": np.array([0.5], "float32")}
+    question = predict_pb2.PredictRequest(output_filter=["score"])
+    assert [*requests.as_message(question, said).outputs] == ["score"]
+    assert len(requests.as_message(predict_pb2.PredictRequest(), said).outputs) == 2
+    question = predict_pb2.PredictRequest(output_filter=["words"])
+    with pytest.raises(Refused, match="outputs are .*'score'.*and not .*words"):
+        requests.as_message(question, said)
+
+
+class Arriving:
+    """A request whose body comes in parts, or does not come to an end."""
+
+    def __init__(self, *parts, then=0.0):
+        self.parts, self.then = parts, then
+
+    async def stream(self):
+        for part in self.parts:
+            yield part
+        await asyncio.sleep(self.then)
+
+
+def test_a_body_comes_whole_and_soon(monkeypatch):
+    assert asyncio.run(requests.read_body(Arriving(b"a", b"b"))) == b"ab"
+    with pytest.raises(Refused, match="more than 1048576 bytes") as found:
+        asyncio.run(requests.read_body(Arriving(b"a" * (1 << 20), b"b")))
+    assert found.value.status == 413
+    monkeypatch.setattr(requests, "ARRIVAL", 0.05)
+    with pytest.raises(Refused, match="did not come whole") as found:
+        asyncio.run(requests.read_body(Arriving(b"a", then=60)))
+    assert found.value.status == 408
