@@ -49,6 +49,12 @@ def found(folder, *languages):
         ("train/en.txt, train/de.txt", ("en", "de"), None),
         ("train_en.txt, train_de.txt", ("en", "de"), None),
         ("train-pt-BR.gz, train-en.gz", ("pt_BR", "en"), None),
+        ("en/train.txt, de/train.txt.gz", ("en", "de"), None),
+        (
+            "German/my.txt, eng/my.txt, eng/a.md",
+            ("de", "en"),
+            "German/my.txt eng/my.txt",
+        ),
         ("training.en, training.de", ("en", "de"), None),
         ("testament.en, testament.de", ("en", "de"), None),
         ("testament.tsv", ("en", "de"), {"train": "testament.tsv"}),
@@ -68,6 +74,8 @@ def test_a_training_split_by_many_names(names, languages, expected, tmp_path):
         ("news.dev.en, news.dev.de", {"validation": "news.dev.en news.dev.de"}),
         ("val/x.en, val/y.txt, val/x.de", {"validation": "val/x.en val/x.de"}),
         ("val.tsv", {"validation": "val.tsv"}),
+        ("en/val.txt, de/val.txt", {"validation": "en/val.txt de/val.txt"}),
+        ("en/test.txt, de/test.txt", {"test": "en/test.txt de/test.txt"}),
         ("Test.en, Test.de", {"test": "Test.en Test.de"}),
         ("tests.en, tests.de", {"tests": "tests.en tests.de"}),
         (
@@ -98,6 +106,10 @@ def test_other_splits_beside_it(more, expected, tmp_path):
         "train.en.txt",
         "small.train.en, small.train.de",
         "train/a.en, train/a.de",
+        "train/en.txt, train/de.txt",
+        "val-en, val-de, val_de",
+        "en/train.txt, de/train.txt, en/val.txt",
+        "en.txt, de.txt, German.txt",
         "train.tsv",
         "europarl.en, europarl.de",
         "test_results.tsv",
@@ -111,6 +123,38 @@ def test_the_plainest_name_is_meant(other, tmp_path):
     """What was read when there were no other readings is read as it was."""
     fill(tmp_path, f"train.en, train.de, val.en, val.de, {other}")
     expected = {"train": "train.en train.de", "validation": "val.en val.de"}
+    assert found(tmp_path, "en", "de") == expected
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "words_en.txt, words_de.txt",
+        "en.txt, de.txt",
+        "vocab-en, vocab-de",
+        "en/words.txt, de/words.txt",
+        "words.tsv",
+    ],
+)
+def test_the_plainest_pair_is_the_training_split(other, tmp_path):
+    fill(tmp_path, f"europarl.en, europarl.de, {other}")
+    assert found(tmp_path, "en", "de") == {"train": "europarl.en europarl.de"}
+    said = notes(TextFiles.from_directory(tmp_path, "en", "de"))["not read"]
+    assert said == f"['{other.replace(', ', ' and ')}']"
+
+
+@pytest.mark.parametrize("other", ["train/en.txt, train/de.txt", "train-en, train-de"])
+def test_two_pairs_of_a_split_are_kept_apart(other, tmp_path):
+    fill(tmp_path, f"train.en, train.de, {other}")
+    assert found(tmp_path, "en", "de") == {"train": "train.en train.de"}
+    said = notes(TextFiles.from_directory(tmp_path, "en", "de"))["not read"]
+    assert said == f"['{other.replace(', ', ' and ')}']"
+
+
+def test_tables_are_plainer_than_folders_of_languages(tmp_path):
+    others = "en/train.txt, de/train.txt, en/val.txt, de/val.txt"
+    fill(tmp_path, f"train.tsv, val.tsv, {others}", lines=("a\tb",))
+    expected = {"train": "train.tsv", "validation": "val.tsv"}
     assert found(tmp_path, "en", "de") == expected
 
 
@@ -130,6 +174,11 @@ def test_what_is_not_read_is_said(tmp_path):
         ("train.fr, train.en", {"source_language": "fr"}, ("fr", "en")),
         ("train.fr, train.en", {"target_language": "FR"}, ("en", "FR")),
         ("a.pt-BR.txt, a.en.txt", {"source_language": "en"}, ("en", "pt-BR")),
+        ("train_en.txt, train_de.txt", {"source_language": "en"}, ("en", "de")),
+        ("train-pt_BR, train-en.gz", {"source_language": "en"}, ("en", "pt_BR")),
+        ("en.txt, de.txt, faq.txt", {"target_language": "en"}, ("de", "en")),
+        ("de/train.txt, en/train.txt", {"target_language": "en"}, ("de", "en")),
+        ("a.en, a.de, b_fr.txt, b_it.txt", {"source_language": "de"}, ("de", "en")),
     ],
 )
 def test_the_other_language_follows(names, given, expected, tmp_path):
@@ -152,6 +201,8 @@ def test_the_other_language_follows(names, given, expected, tmp_path):
         ("a.en, a.de", {"source_language": "fr"}, "has de, en: give both"),
         ("readme.txt, readme.md", {}, "names no languages: give both"),
         ("corpus.csv", {}, "no text files. corpus.csv is no text file.*in .tsv"),
+        ("en-de.txt, en-fr.txt, a_new.txt, a_old.txt", {}, "names no languages"),
+        ("en_train.txt, de_train.txt", {}, "names no languages"),
     ],
 )
 def test_languages_that_have_several_readings(names, given, message, tmp_path):
@@ -168,7 +219,16 @@ def test_languages_that_have_several_readings(names, given, message, tmp_path):
         ("a.en, a.deu, a.it", OSError, "Did you mean deu by de?"),
         ("train.en", OSError, "train.en but no .de file beside it.$"),
         ("europarl.en", OSError, r"it has \['europarl.en'\]"),
+        (
+            "train_en.txt, train_fr.txt",
+            OSError,
+            "is .'train_fr.txt'.. Give --source en",
+        ),
+        ("europarl-en, europarl-fr", OSError, "Give --source en --target fr, or"),
+        ("train.en, train/de.txt", OSError, "train.en but no .de file beside it.$"),
+        ("en/train.txt, de/all.txt", OSError, "en/train.txt but no .de file beside"),
         ("train.en, train.de, train.de.gz", ValueError, "gz are both the de side"),
+        ("train.en, train.DE, train.De", ValueError, "train.DE, and .*are both the tr"),
         ("train.en, train.de, val.en.txt", OSError, "val.en.txt but no .de"),
         ("a.en, a.de, b.en, b.de", ValueError, "several.*none is called train.*a.de'"),
         ("a.tsv, b.tsv", ValueError, "several pairs.*'a.tsv', 'b.tsv'"),
@@ -182,7 +242,12 @@ def test_languages_that_have_several_readings(names, given, message, tmp_path):
         ("train.jsonl", OSError, "train.jsonl is no text file.*jq -r .* > train.tsv"),
         ("deu-eng.zip", OSError, "zip is no text file of sentences: unpack it"),
         ("deu.txt, read.me", OSError, "deu.txt is a table: give the file itself, /"),
-        ("en/train.txt, de/train.txt", OSError, "Call the files train.en and train.de"),
+        ("corpus/train.en, corpus/train.de", OSError, "Call the files train.en and tr"),
+        (
+            "de/a.txt, de/b.txt, en/a.txt, en/b.txt",
+            ValueError,
+            "several.*'en/a.txt and",
+        ),
     ],
 )
 def test_k1_names_that_cannot_be_read(names, error, message, tmp_path):
@@ -191,6 +256,17 @@ def test_k1_names_that_cannot_be_read(names, error, message, tmp_path):
     with pytest.raises(error, match=message) as said:
         load_corpus(tmp_path, "en", "de")
     assert "\n" not in str(said.value)
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"), [("txt", "table"), ("csv", "no text file")]
+)
+def test_k1_the_largest_file_is_the_corpus(ending, said, tmp_path):
+    """Anki's archive has a text about the files beside them."""
+    fill(tmp_path, f"_about.{ending}, notes.{ending}", lines=("About\tx",))
+    fill(tmp_path, f"deu.{ending}", lines=("Go.\tGeh.",) * 9)
+    with pytest.raises(OSError, match=f"deu.{ending} is (a )?{said}"):
+        TextFiles.from_directory(tmp_path, "de", "en")
 
 
 def test_lines_of_a_folder_are_read(tmp_path):

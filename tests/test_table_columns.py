@@ -78,6 +78,46 @@ def test_small_tables_are_read_as_the_training_text(tmp_path):
     assert sentences(corpus, "test") == (["Hallo."], ["Hello."])  # of other columns
 
 
+@pytest.mark.parametrize("splits", [("train", "val"), ("val", "train")])
+@pytest.mark.parametrize(
+    ("name", "header", "line"),
+    [
+        ("", "English\tGerman", "Go.\tGeh."),
+        ("", "id\ten\tde", "1\tGo.\tGeh."),
+        ("", "target\tnote\tsource", "Go.\tx\tGeh."),
+        (".en-de", "Hello.\tHallo.", "Go.\tGeh."),
+    ],
+)
+def test_little_text_is_read_as_a_table_that_tells(
+    name, header, line, splits, tmp_path
+):
+    told, other = splits
+    write_lines(tmp_path / f"{told}{name}.tsv", [header, line])
+    write_lines(tmp_path / f"{other}.tsv", [line])
+    write_lines(tmp_path / "test.tsv", ["de\ten", "Geh.\tGo."])  # tells by itself
+    corpus = TextFiles.from_directory(tmp_path, "de", "en")
+    for split in ("train", "validation", "test"):
+        assert sentences(corpus, split)[0][-1:] == ["Geh."]
+        assert sentences(corpus, split)[1][-1:] == ["Go."]
+    assert f"{other}.tsv: " in notes(corpus)["columns"]
+    assert f"as in {told}{name}.tsv" in notes(corpus)["columns"]
+
+
+@pytest.mark.parametrize(
+    ("first", "others"),
+    [("en\tde", "en\tde"), ("en\tfr", "en\tde"), ("source\ttarget",) * 2],
+)
+@pytest.mark.parametrize("direction", [("en", "de"), ("de", "en")])
+def test_what_most_lines_have_is_no_header(first, others, direction, tmp_path):
+    """As in WikiMatrix: a score, sentences, and what languages they seem to be in."""
+    path = tmp_path / "WikiMatrix.v1.en-de.langid.tsv"
+    line = f"{EN}\t{DE}"
+    write_lines(path, [f"1.2\t{line}\t{first}"] + [f"1.1\t{line}\t{others}"] * 60)
+    found, told = columns(path, *direction)
+    assert found == ((2, 3, False) if direction[0] == "en" else (3, 2, False))
+    assert told.endswith("as the text says")
+
+
 def test_what_is_in_one_language_is_read_in_its_order(tmp_path):
     for line in (f"{EN}\t{EN}", f"{DE}\t{DE}"):
         write_lines(tmp_path / "a.tsv", [line] * 60)
@@ -85,19 +125,34 @@ def test_what_is_in_one_language_is_read_in_its_order(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "languages", "expected"),
+    ("name", "line", "languages", "expected"),
     [
-        ("corpus.en-de.tsv", ("en", "de"), (1, 2)),
-        ("corpus.en-de.tsv.gz", ("de", "en"), (2, 1)),
-        ("en-pt_BR.tab", ("pt-BR", "en"), (2, 1)),
+        ("corpus.en-de.tsv", "a\tb", ("en", "de"), (1, 2)),
+        ("corpus.en-de.tsv.gz", "a\tb", ("de", "en"), (2, 1)),
+        ("en-pt_BR.tab", "a\tb", ("pt-BR", "en"), (2, 1)),
+        ("en-de.tsv", "1\t2", ("de", "en"), (2, 1)),
+        ("WikiMatrix.en-de.tsv.gz", WORLD["ccmatrix"], ("de", "en"), (3, 2)),
+        ("en-de.tsv", WORLD["tatoeba"], ("en", "de"), (2, 4)),
+        ("de-en.tsv", WORLD["pairs"], ("en", "de"), (2, 1)),
     ],
 )
-def test_a_name_tells_the_columns(name, languages, expected, tmp_path):
-    text = b"a\tb\n"
+def test_a_name_tells_the_columns(name, line, languages, expected, tmp_path):
+    """In its order, those that have words; of little text."""
+    text = f"{line}\n".encode()
     content = gzip.compress(text) if name.endswith(".gz") else text
     (tmp_path / name).write_bytes(content)
     found, told = columns(tmp_path / name, *languages)
     assert found == (*expected, False) and told.endswith("as the name says")
+
+
+@pytest.mark.parametrize("line", WORLD.values(), ids=WORLD)
+def test_the_text_is_believed_before_a_name(line, tmp_path):
+    """Names are of both languages in the order of letters, whatever the columns'."""
+    write_lines(tmp_path / "a.tsv", [line] * 60)
+    write_lines(tmp_path / "de-en.tsv", [line] * 60)
+    for direction in (("en", "de"), ("de", "en")):
+        expected = columns(tmp_path / "a.tsv", *direction)
+        assert columns(tmp_path / "de-en.tsv", *direction) == expected
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ spelling of a language, is read only where nothing plainer is there for the same
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from keras_luong.text.languages import fold, looks_like_code, means
+from keras_luong.text.languages import fold, is_language, looks_like_code, means
 from keras_luong.text.table_columns import languages_of
 
 _VALIDATION = ("val", "valid", "validation", "dev")
@@ -20,6 +20,16 @@ _SPLIT = re.compile(rf"train|{'|'.join(_VALIDATION)}|{_TEST}")
 #: Other names, and those of a part of a name. WMT has newstest2014 and newsdev2016.
 _LIKE_SPLIT = re.compile(rf"{_SPLIT.pattern}|training|(news)?dev\d+|news{_TEST}")
 _TABLE = re.compile(r"(?i)(.+)\.(tsv|tab)(\.gz)?")
+_BY_FOLDER = 10  # liberties of a side: folders of languages come after all else
+
+_CODE = r"(?P<language>[A-Za-z]{2,3}([_-]([A-Z]{2}|[A-Z][a-z]{3}))?)"
+#: Where the language is in `train.en`; and in `train_en`, `en` and `en/train`.
+_AT_THE_END = r"(?P<stem>[^/]+)\.(?P<language>[^/.]+)"
+_ELSEWHERE = (
+    rf"(?P<stem>[^/]+?)[_-]{_CODE}",
+    rf"(?P<stem>){_CODE}",
+    rf"{_CODE}/(?P<stem>.+)",
+)
 
 
 class Stem(NamedTuple):
@@ -52,15 +62,23 @@ class File(NamedTuple):
     Attributes:
         path: Where it is.
         folder: The split that its folder is called by, if any.
+        language: The language that its folder is called by, if any.
     """
 
     path: Path
     folder: str | None = None
+    language: str | None = None
 
     @property
     def is_table(self) -> bool:
-        """Whether its name says that it holds tab-separated columns."""
-        return bool(_TABLE.fullmatch(self.path.name))
+        """Whether its name says that it holds tab-separated columns of two sides."""
+        return not self.language and bool(_TABLE.fullmatch(self.path.name))
+
+    @property
+    def place(self) -> Path:
+        """The folder of its other side; `*` stands for the folders of languages."""
+        folder = self.path.parent
+        return folder.with_name("*") if self.language else folder
 
     def stem(self, language: str) -> Stem | None:
         """What comes before a language in its name; None if it has not this ending.
@@ -69,6 +87,9 @@ class File(NamedTuple):
         """
         plain = re.sub(r"\.gz$", "", self.path.name)
         short = re.sub(r"(?i)\.txt$", "", plain)
+        if self.language:
+            is_text = short != plain and means(self.language, language)
+            return Stem(short, _BY_FOLDER) if is_text else None
         for liberties, text in enumerate((plain, short)):
             stem, end = text[: -len(language) - 1], text[-len(language) - 1 :]
             if stem and end == f".{language}":
@@ -93,12 +114,15 @@ class File(NamedTuple):
 
 
 def files_of(directory: Path) -> Iterator[File]:
-    """Yields the files of a folder, and of folders in it that have a split's name."""
+    """Yields the files of a folder, and of folders that a split or language names."""
     for path in visible(directory):
         if not path.is_dir():
             yield File(path)
         elif split := _split(path.name).name:
             yield from (File(x, split) for x in visible(path) if not x.is_dir())
+        elif is_language(path.name):
+            inside = (x for x in visible(path) if not x.is_dir())
+            yield from (File(x, language=path.name) for x in inside)
 
 
 def visible(directory: Path) -> list[Path]:
@@ -117,16 +141,37 @@ def languages_in(files: Iterable[File]) -> list[str]:
         files: All files of a corpus.
     """
     files = list(files)
-    by_stem: dict[Path, list[str]] = {}
-    for path, _ in files:
-        name = re.sub(r"(?i)(\.txt)?(\.gz)?$", "", path.name)
-        stem, _, language = name.rpartition(".")
-        if stem and looks_like_code(language):
-            by_stem.setdefault(path.parent / stem, []).append(language)
-    found = [x for many in by_stem.values() if len({*many}) > 1 for x in many]
     tables = (file.path for file in files if file.is_table)
+    found = _side_by_side(files, _AT_THE_END, _is_code)
     found = found or [x for path in tables for x in languages_of(path)]
+    for place in _ELSEWHERE:
+        found = found or _side_by_side(files, place, _is_listed_code)
     return list(dict.fromkeys(found))
+
+
+def _side_by_side(
+    files: Iterable[File], place: str, is_code: Callable[[re.Match[str]], bool]
+) -> list[str]:
+    """The languages in a place of names that are otherwise alike."""
+    by_stem: dict[tuple[Path, str], list[str]] = {}
+    for file in files:
+        folder = f"{file.language}/" if file.language else ""
+        name = re.sub(r"(?i)(\.txt)?(\.gz)?$", "", folder + file.path.name)
+        parts = re.fullmatch(place, name)
+        if parts and is_code(parts):
+            key = file.place, parts["stem"]
+            by_stem.setdefault(key, []).append(parts["language"])
+    return [x for many in by_stem.values() if len({*many}) > 1 for x in many]
+
+
+def _is_code(parts: re.Match[str]) -> bool:
+    return looks_like_code(parts["language"])
+
+
+def _is_listed_code(parts: re.Match[str]) -> bool:
+    """Whether it is the code of a known language, and not the second one of `en-de`."""
+    before = re.split("[._-]", parts["stem"])[-1]
+    return is_language(parts["language"]) and not is_language(before)
 
 
 def _split(name: str) -> Split:

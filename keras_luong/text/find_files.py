@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -12,8 +13,13 @@ from keras_luong.text.corpus import ordered
 from keras_luong.text.file_names import File, files_of, languages_in, visible
 from keras_luong.text.languages import both_ways, fold, settled
 from keras_luong.text.other_formats import advice
-from keras_luong.text.pair_files import PairFiles, Table, TwoFiles
-from keras_luong.text.table_columns import has_columns, languages_of, read_as
+from keras_luong.text.pair_files import PairFiles, TwoFiles
+from keras_luong.text.table_columns import (
+    ReadAs,
+    has_columns,
+    languages_of,
+    read_as,
+)
 
 _OF_A_TABLE = 10  # liberties: text files side by side come before tables
 
@@ -45,12 +51,10 @@ class _Pairs(NamedTuple):
     liberties: int
     files: TwoFiles | Path
 
-    @property
-    def names(self) -> str:
-        """What to call them."""
-        if isinstance(self.files, Path):
-            return self.files.name
-        return " and ".join(path.name for path in self.files)
+    def names(self, directory: Path) -> str:
+        """What to call them, seen from a folder."""
+        paths = [self.files] if isinstance(self.files, Path) else self.files
+        return " and ".join(str(path.relative_to(directory)) for path in paths)
 
 
 def find_files(directory: Path, source: str | None, target: str | None) -> Found:
@@ -74,15 +78,23 @@ def find_files(directory: Path, source: str | None, target: str | None) -> Found
     languages = settled(directory, named, source, target)
     texts, halves = _text_files(files, languages)
     tables = list(_tables(files))
-    complete = {"train", "validation"} <= {pairs.split for pairs in texts}
+    plain = {pairs.split for pairs in texts if pairs.liberties < _OF_A_TABLE}
+    complete = {"train", "validation"} <= plain
     chosen = _chosen(texts if complete else texts + tables, directory)
     for half in halves:
         if half.is_missed(chosen):
             raise FileNotFoundError(_one_side(half, languages, files))
     if not chosen:
         raise FileNotFoundError(_nothing(directory, files, languages))
-    unread = [x.names for x in texts + tables if x not in chosen.values()]
-    return _read(chosen, languages, {"not read": _shortened(unread)} if unread else {})
+    unread = [
+        pairs.names(directory)
+        for pairs in texts + tables
+        if pairs not in chosen.values()
+    ]
+    found = _read(chosen, languages, directory)
+    if unread:
+        found.notes["not read"] = _shortened(unread)
+    return found
 
 
 def find_table(path: Path, source: str | None, target: str | None) -> Found:
@@ -100,30 +112,30 @@ def find_table(path: Path, source: str | None, target: str | None) -> Found:
         raise ValueError(f"{path} is no text file of sentences: {instead}.")
     languages = settled(path, languages_of(path), source, target)
     split = File(path).split().name or "train"
-    return _read({split: _Pairs(split, 0, path)}, languages, {})
+    return _read({split: _Pairs(split, 0, path)}, languages, path.parent)
 
 
 def _read(
-    chosen: dict[str, _Pairs], languages: tuple[str, str], notes: dict[str, str]
+    chosen: dict[str, _Pairs], languages: tuple[str, str], directory: Path
 ) -> Found:
     """Looks into the tables among the files, for which column is which."""
     files: dict[str, PairFiles] = {}
-    columns: dict[str, list[str]] = {}
-    like: Table | None = None
+    tables: dict[str, ReadAs] = {}
     for split in ordered(chosen):
-        pairs = chosen[split]
-        if isinstance(pairs.files, TwoFiles):
-            files[split] = pairs.files
+        found = chosen[split].files
+        if isinstance(found, TwoFiles):
+            files[split] = found
         else:
-            read = read_as(pairs.files, *languages, like)
-            if read.by == "text":
-                like = like or read.table
-            files[split] = read.table
-            columns.setdefault(read.told, []).append(pairs.names)
-    if columns:
-        said = [f"{', '.join(names)}: {told}" for told, names in columns.items()]
-        notes = {"columns": "; ".join(said), **notes}
-    return Found(files, languages, notes)
+            tables[split] = read_as(found, *languages)
+    columns: dict[str, list[str]] = {}
+    like = next((read.table for read in tables.values() if read.by), None)
+    for split, read in tables.items():
+        if like and not read.by:
+            read = read_as(read.table.path, *languages, like)
+        files[split] = read.table
+        columns.setdefault(read.told, []).append(chosen[split].names(directory))
+    said = [f"{', '.join(names)}: {told}" for told, names in columns.items()]
+    return Found(files, languages, {"columns": "; ".join(said)} if said else {})
 
 
 class _Side(NamedTuple):
@@ -146,12 +158,12 @@ class _Half(NamedTuple):
     Attributes:
         split: The split.
         side: The file.
-        stem: The two sides' path, without their languages.
+        stem: The two sides' name, without their languages.
     """
 
     split: str
     side: _Side
-    stem: Path
+    stem: str
 
     def is_missed(self, chosen: Container[str]) -> bool:
         """Whether it must have another side, given the splits that are complete."""
@@ -165,49 +177,69 @@ def _text_files(
     """The text files that lie side by side, and those that should.
 
     Raises:
-        ValueError: There are two files for one side.
+        ValueError: There are two plain files for one side.
     """
     pairs, halves = [], []
-    by_stem: dict[Path, dict[str, list[_Side]]] = {}
-    for file in files:
-        for language in languages:
-            if stem := file.stem(language):
-                sides = by_stem.setdefault(file.path.parent / stem.text, {})
-                side = _Side(stem.liberties, file, language)
-                sides.setdefault(language, []).append(side)
-    for path, sides in by_stem.items():
-        found = [_plainest(sides[x], path) for x in languages if x in sides]
-        file = found[0].file
+    for (_, stem), sides in _by_stem(files, languages).items():
+        found = [_checked(sides[x], stem) for x in languages if x in sides]
+        first = min(found[0])
         # What is called by its language alone is of the split that its folder is.
-        alone = path == file.path.parent
-        split, liberties = file.split(file.folder if alone else path.name)
+        split, liberties = first.file.split(stem or first.file.folder)
         if len(found) == 2:
-            liberties += sum(side.liberties for side in found)
-            both = TwoFiles(*(side.file.path for side in found))
-            pairs.append(_Pairs(split, liberties, both))
+            for taken, both in _side_by_side(*found):
+                pairs.append(_Pairs(split, liberties + taken, both))
         elif split and not liberties:
-            halves.append(_Half(split, found[0], path))
+            halves.append(_Half(split, first, stem))
     return pairs, halves
 
 
-def _plainest(sides: Iterable[_Side], stem: Path) -> _Side:
-    """The file that takes the fewest liberties."""
-    first, *others = sorted(sides)
-    if others and others[0].liberties == first.liberties:
+def _by_stem(
+    files: Iterable[File], languages: tuple[str, str]
+) -> dict[tuple[Path, str], dict[str, list[_Side]]]:
+    """The files of each language, by what else tells sides of a split apart."""
+    by_stem: dict[tuple[Path, str], dict[str, list[_Side]]] = {}
+    for file in files:
+        for language in languages:
+            if stem := file.stem(language):
+                sides = by_stem.setdefault((file.place, stem.text), {})
+                side = _Side(stem.liberties, file, language)
+                sides.setdefault(language, []).append(side)
+    return by_stem
+
+
+def _checked(sides: Sequence[_Side], stem: str) -> Sequence[_Side]:
+    """The sides, of which not both `train.de` and `train.de.gz` can be meant."""
+    plain = [side for side in sides if not side.liberties]
+    if len(plain) > 1:
         raise ValueError(
-            f"{first.file.path} and {others[0].file.path} are both the "
-            f"{first.language} side of the {first.file.split(stem.name).name or stem} "
-            "split; keep one of them, or name the files yourself."
+            f"{plain[0].file.path} and {plain[1].file.path} are both the "
+            f"{plain[0].language} side of the {stem} split; keep one of them, or name "
+            "the files yourself."
         )
-    return first
+    return sides
+
+
+def _side_by_side(
+    sources: Sequence[_Side], targets: Sequence[_Side]
+) -> Iterator[tuple[int, TwoFiles]]:
+    """Yields the plainest files, and others that are written alike; with liberties."""
+    plainest = min(sources).liberties, min(targets).liberties
+    for source, target in itertools.product(sources, targets):
+        taken = source.liberties, target.liberties
+        if taken == plainest or len({*taken}) == 1:
+            yield sum(taken), TwoFiles(source.file.path, target.file.path)
 
 
 def _one_side(half: _Half, languages: tuple[str, str], files: Sequence[File]) -> str:
     """What is there in place of a split's other side, and what to do."""
     path = half.side.file.path
     (missing,) = {*languages} - {half.side.language}
-    beside = [x.path for x in files if str(x.path).startswith(f"{half.stem}.")]
-    others = [x.name for x in beside if x != path]
+    others = [
+        x.path.name
+        for x in files
+        if x.place == half.side.file.place and x.path != path
+        if re.match(rf"{re.escape(half.stem)}[._-]", x.path.name)
+    ]
     there = f"; beside it is {_shortened(others)}" if others else ""
     return (
         f"The {half.split} split has {path} but no .{missing} file beside it{there}. "
@@ -236,13 +268,14 @@ def _chosen(pairs: Iterable[_Pairs], directory: Path) -> dict[str, _Pairs]:
             others.append(found)
         else:
             splits.setdefault(found.split, []).append(found)
-    others = [x for x in others if isinstance(x.files, TwoFiles)] or others
+    others = [x for x in others if x.liberties == others[0].liberties]
     if "train" not in splits and len(others) == 1:
         splits["train"] = others
     elif not splits and others:
+        names = _shortened(x.names(directory) for x in others)
         raise ValueError(
             f"{directory} has several pairs of files, and none is called train: "
-            f"{_shortened(x.names for x in others)}. Give one of them that name."
+            f"{names}. Give one of them that name."
         )
     return {split: _one_of(split, many, directory) for split, many in splits.items()}
 
@@ -251,8 +284,9 @@ def _one_of(split: str, many: Sequence[_Pairs], directory: Path) -> _Pairs:
     first, *others = many
     if others and others[0].liberties == first.liberties:
         raise ValueError(
-            f"{first.names}, and {others[0].names}, of {directory} are both the "
-            f"{split} split; keep one of them, or name the files yourself."
+            f"{first.names(directory)}, and {others[0].names(directory)}, of "
+            f"{directory} are both the {split} split; keep one of them, or name the "
+            "files yourself."
         )
     return first
 
@@ -260,7 +294,7 @@ def _one_of(split: str, many: Sequence[_Pairs], directory: Path) -> _Pairs:
 def _nothing(directory: Path, files: Sequence[File], languages: tuple[str, str]) -> str:
     """What a folder has in place of what was looked for, and what to do."""
     source, target = languages
-    names = [file.path.name for file in files]
+    names = [str(file.path.relative_to(directory)) for file in files]
     folders = [f"{path.name}/" for path in visible(directory) if path.is_dir()]
     message = (
         f"{directory} has no train, val, valid, validation, dev or test* file, and no "
@@ -288,19 +322,24 @@ def _others(named: list[str], languages: Iterable[str]) -> str:
 
 
 def _other_format(files: Iterable[File]) -> str:
-    """What to do with a file of sentences that is no text file, if there is one."""
-    for path, _ in files:
+    """What to do with the largest file of sentences that is no text file, if any."""
+    for path in _largest_first(files):
         if instead := advice(path):
             return f"{path.name} is no text file of sentences: {instead}."
     return ""
 
 
 def _a_table(files: Iterable[File]) -> str:
-    """What to do with a text file whose lines have tabs, if there is one."""
-    for path, _ in files:
+    """What to do with the largest text file whose lines have tabs, if any."""
+    for path in _largest_first(files):
         if re.fullmatch(r"(?i).+\.txt(\.gz)?", path.name) and has_columns(path):
             return f"{path.name} is a table: give the file itself, {path}."
     return ""
+
+
+def _largest_first(files: Iterable[File]) -> list[Path]:
+    paths = (file.path for file in files if file.path.exists())
+    return sorted(paths, key=lambda path: path.stat().st_size, reverse=True)
 
 
 def _shortened(names: Iterable[str], most: int = 10) -> str:

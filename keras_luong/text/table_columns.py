@@ -23,7 +23,7 @@ class ReadAs(NamedTuple):
     Attributes:
         table: The table.
         told: A sentence about the columns, without the file's name.
-        by: What told them apart: "header", "name" or "text"; "" for their order.
+        by: What told them apart, as in "the header says"; "" for their order.
     """
 
     table: Table
@@ -37,7 +37,7 @@ def languages_of(path: Path) -> list[str]:
     Args:
         path: The file.
     """
-    found = [cell.strip() for cell in _first_line(path) if is_language(cell)]
+    found = [cell.strip() for cell in _header(_columns(path)) if is_language(cell)]
     return found if len(found) > 1 else _of_name(path)
 
 
@@ -53,15 +53,16 @@ def has_columns(path: Path) -> bool:
 def read_as(path: Path, source: str, target: str, like: Table | None = None) -> ReadAs:
     """Returns a table whose columns are known.
 
-    They are by its header, by its name, or by the languages that their text is in. Of
-    little text they are the first two that have words.
+    They are by its header, by the languages that their text is in, or by its name. Of
+    little text they are as in another table of the corpus, or the first that have
+    words.
 
     Args:
         path: A file of tab-separated columns.
         source: The language to translate from.
         target: The language to translate into.
-        like: A table of the same corpus whose text says which column is which. This
-            one is read likewise if its own text does not say, and it has as many.
+        like: A table of the same corpus that tells which column is which. This one is
+            read likewise if nothing in it tells, and it has as many columns.
 
     Raises:
         ValueError: It has one column, or a header that names other languages.
@@ -77,28 +78,33 @@ def read_as(path: Path, source: str, target: str, like: Table | None = None) -> 
             f"Line 1 of {path} has no tab between a source and a target. If it is one "
             f"of two files side by side, give their folder, {path.parent}."
         )
-    places = _by_language(first, source, target) or _by_role(first)
-    if places:
-        return _told(Table(path, *places, has_header=True), source, target, "header")
-    places = _by_language(_of_name(path), source, target)
-    if places:
-        return _told(Table(path, *places), source, target, "name")
-    _check_named(path, languages_of(path), source, target)
     columns = _columns(path)
+    header = _header(columns)
+    places = _by_language(header, source, target) or _by_role(header)
+    if places:
+        table = Table(path, *places, has_header=True)
+        return _told(table, source, target, "the header says")
+    named = _by_language(_of_name(path), source, target)
+    if not named:
+        _check_named(path, languages_of(path), source, target)
     places = _by_text(columns, source, target)
     if places:
-        return _told(Table(path, *places), source, target, "text")
-    if like is not None and len(_columns(like.path)) == len(columns):
-        return _told(like._replace(path=path), source, target, "text")
+        return _told(Table(path, *places), source, target, "the text says")
     words = _with_words(columns)
-    places = (words[0], words[1]) if len(words) > 1 else (0, 1)
-    return _told(Table(path, *places), source, target)
+    in_order = (words[0], words[1]) if len(words) > 1 else (0, 1)
+    if named:
+        places = in_order[named[0]], in_order[named[1]]
+        return _told(Table(path, *places), source, target, "the name says")
+    if like is not None and len(_columns(like.path)) == len(columns):
+        table = like._replace(path=path, has_header=False)
+        return _told(table, source, target, f"in {like.path.name}")
+    return _told(Table(path, *in_order), source, target)
 
 
 def _told(table: Table, source: str, target: str, by: str = "") -> ReadAs:
     columns = f"column {table.source + 1} is {source}, column {table.target + 1} is "
     if by:
-        return ReadAs(table, f"{columns}{target}, as the {by} says", by)
+        return ReadAs(table, f"{columns}{target}, as {by}", by)
     return ReadAs(
         table,
         f"{columns}{target}, as there is no header; a first line that names the "
@@ -111,6 +117,14 @@ def _columns(path: Path) -> list[tuple[str, ...]]:
     lines = itertools.islice(filter(None, read_lines(path)), _LINES)
     rows = (line.split("\t") for line in lines)
     return list(itertools.zip_longest(*rows, fillvalue=""))
+
+
+def _header(columns: Sequence[Sequence[str]]) -> list[str]:
+    """The first line's cells; "" for what most lines have there, which is no name."""
+    return [
+        "" if 2 * below.count(first) > len(below) else first
+        for first, *below in columns
+    ]
 
 
 def _with_words(columns: Sequence[Sequence[str]]) -> list[int]:

@@ -111,8 +111,8 @@ class TextFiles:
 
         Args:
             path: The file, plain or gzip. A header names the columns by languages, or
-                as "source" and "target". Without one, the source comes first, unless
-                the file's name says otherwise, as in `corpus.en-de.tsv`.
+                as "source" and "target". Without one the text tells, or the file's
+                name, as in `corpus.en-de.tsv`; or else the source comes first.
             source_language: The language to translate from. One of the two may be left
                 out if the file names both.
             target_language: The language to translate into.
