@@ -361,7 +361,7 @@ def saved_beside(path: str | Path) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = _name_beside(path)
+    beside = name_beside(path)
     try:
         yield beside
         _to_disk(beside)
@@ -392,7 +392,7 @@ def saved_directory_beside(path: str | Path, overwrite: bool = False) -> Iterato
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = _name_beside(path)
+    beside = name_beside(path)
     beside.mkdir()
     try:
         yield beside
@@ -411,7 +411,7 @@ def _to_disk(path: Path) -> None:
 
 def _rename_directory(beside: Path, path: Path, overwrite: bool) -> None:
     """Puts a directory in its place, and if that fails, what was there before."""
-    before = _name_beside(path)
+    before = name_beside(path)
     if overwrite and path.exists():
         path.rename(before)
     try:
@@ -436,6 +436,6 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _name_beside(path: Path) -> Path:
-    """A new name on the same disk, hidden, and of the same suffix."""
+def name_beside(path: Path) -> Path:
+    """Returns a new name on the same disk, hidden, and of the same suffix."""
     return path.with_name(f".{os.getpid()}-{uuid.uuid4().hex[:8]}.{path.name}")

@@ -99,6 +99,14 @@ def test_k2_what_does_not_fit_together_is_refused(words, message, place):
     assert not (place / "out").exists()
 
 
+def test_k2_a_name_that_tells_the_language_is_believed(place):
+    """Lines of loanwords, or of another text's product names, may look otherwise."""
+    german = "Ein Hund läuft mit seinem Ball am Strand entlang.\n" * 60
+    (place / "data/mono.en").write_text(german)
+    backtranslate("--mono", "data/mono.en", "--limit", 1)
+    assert (place / "out/train.en").exists()
+
+
 def test_k2_languages_may_be_spelt_otherwise(place):
     check_reverse("run", load_corpus("data", "DE", "EN"))
 

@@ -70,3 +70,10 @@ def test_what_is_given_is_not_chosen():
     _, (training, _, _) = parse(words.split())
     assert (training.source, training.target) == ("fr", None)
     assert training.given == {"dropout": 0.25, "shared": False, "epochs": 7}
+
+
+def test_where_pydantic_is_imported():
+    """With it cyclopts looks at defaults too, whoever has imported it."""
+    pytest.importorskip("pydantic")
+    _, training = parse("train my/corpus --source en --target de".split())
+    assert training.config.source == "en" and not training.config.given

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import pytest
 
+from keras_luong.config.going_on import fields_of_run
+from keras_luong.config.named_paths import paths_from, with_found_paths
 from keras_luong.config.seq2seq import Seq2SeqConfig
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.models.seq2seq import Seq2Seq
-from keras_luong.runs.named_paths import paths_from, with_found_paths
 from keras_luong.runs.record import read_record, write_record
 
 
@@ -47,12 +49,37 @@ def test_once_the_folder_of_both_is_moved(project, monkeypatch):
     assert data_of("moved/runs/mine") == "moved/corpus"
 
 
-def test_what_is_there_as_given_comes_first(project, monkeypatch):
-    """As for whoever moves a run alone, and calls commands where it was trained."""
+def test_a_run_that_is_moved_alone(project):
     record_run("runs/mine", data="corpus")
-    shutil.copytree(project, project.parent / "elsewhere/copy")
-    monkeypatch.chdir(project.parent / "elsewhere/copy")
-    assert data_of(project / "runs/mine") == "corpus"
+    shutil.move("runs/mine", project.parent / "elsewhere/deeper/mine")
+    assert data_of(project.parent / "elsewhere/deeper/mine") == "corpus"
+
+
+@pytest.mark.parametrize("data", [".", "corpus"])
+def test_what_is_called_so_elsewhere_is_another_corpus(project, monkeypatch, data):
+    monkeypatch.chdir(project / "corpus" if data == "." else project)
+    record_run(project / "runs/mine", data=data)
+    (project.parent / "elsewhere/corpus").mkdir()
+    monkeypatch.chdir(project.parent / "elsewhere")
+    assert data_of("../project/runs/mine") == "../project/corpus"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may look everywhere")
+def test_where_one_may_not_look(project, monkeypatch):
+    """As of a run that another user has trained, and given away."""
+    record_run("runs/mine", data=str(project / "corpus"))
+    shutil.move("runs/mine", project.parent / "elsewhere/mine")
+    monkeypatch.chdir(project.parent)
+    project.chmod(0)
+    try:
+        assert data_of("elsewhere/mine") == str(project / "corpus")
+    finally:
+        project.chmod(0o755)
+
+
+def test_the_embedded_corpus_is_no_folder(project):
+    record_run("phrases", data="phrases")
+    assert read_record("phrases")["paths"] == {}
 
 
 def test_through_a_link(project, monkeypatch):
@@ -81,6 +108,11 @@ def test_a_run_to_start_from_too(project):
     paths = {"data": "../../corpus", "init_from": "../base"}
     assert paths_from("runs/mine", settings) == paths
     assert with_found_paths("runs/mine", settings, paths) == settings
+    record_run("runs/mine", **settings)
+    elsewhere = project.parent / "elsewhere"
+    os.chdir(elsewhere)
+    start = fields_of_run("../project/runs/mine")
+    assert start["data"] == "../project/corpus"
 
 
 def test_records_without_paths_are_read(project):

@@ -97,6 +97,26 @@ def test_what_is_done_is_not_done_again(tmp_path):
     assert not shards.folder.exists()
 
 
+def test_parts_that_are_half_removed_are_no_work_to_do(tmp_path, monkeypatch):
+    shards = Shards(tmp_path / "parts", len(LINES), 2)
+    with shards.begun({}) as todo:
+        shards.cut(todo, **{"in": LINES})
+        work(shards, todo)
+
+    def killed(folder):
+        assert not shards.folder.exists()
+        (folder / "000000.json").unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("keras_luong.runs.shards.remove", killed)
+        shards.remove()
+    assert [*tmp_path.iterdir()]
+    with shards.begun({}) as todo:
+        assert todo == [0, 1, 2, 3]  # a new command's
+    assert [*tmp_path.iterdir()] == [shards.folder]
+
+
 def test_other_work_is_refused(tmp_path):
     shards = Shards(tmp_path / "parts", 2, 1)
     with shards.begun({"input": [1, 2], "beam_width": 5, "tag": (1,)}):

@@ -18,6 +18,7 @@ from keras_luong.runs.directory import RunDirectory, read_history
 from keras_luong.runs.record import read_record
 from keras_luong.runs.same_corpus import describe_corpus
 from keras_luong.runs.starting_point import (
+    _check_direction,
     describe_start,
     give_weights,
     old_corpus,
@@ -181,7 +182,17 @@ def test_k2_weights_that_changed_before_they_were_read_are_refused(old, tmp_path
     RunDirectory(copy).best_weights.write_bytes(b"")
     translator = kl.load(old)
     with pytest.raises(ValueError, match="has changed since this run began"):
-        give_weights(translator.model, translator.tokenizers, start)
+        give_weights(translator.model, translator.tokenizers, copy, start)
+
+
+def test_k2_weights_are_read_from_where_the_start_is_now(old, tmp_path):
+    copy = shutil.copytree(old, tmp_path / "copy")
+    start = describe_start(copy)
+    moved = copy.rename(tmp_path / "moved")
+    fresh = kl.Seq2Seq(kl.load(old).model.config)
+    give_weights(fresh, kl.load(old).tokenizers, moved, start)
+    for now, before in zip(fresh.weights, kl.load(old).model.weights, strict=True):
+        np.testing.assert_array_equal(now, before)
 
 
 @pytest.mark.slow
@@ -222,9 +233,25 @@ def test_k2_other_languages_are_not_mixed_unless_a_tag_tells_them(old, corpora):
     with pytest.raises(ValueError, match="mix xx into yy, as .*, with yy into xx. Lea"):
         training_corpus(mixed)
     assert "train" in training_corpus({**mixed, "old_tag": "yy"}).splits
-    assert (
-        "train" in training_corpus(settings).splits
-    )  # without mix_old it is no matter
+    # Without mix_old it is no matter.
+    assert "train" in training_corpus(settings).splits
+
+
+@pytest.mark.parametrize(
+    "languages",
+    [{"source": "xx-US"}, {"tag": "old"}, {"source": None, "target": None}],
+    ids=["a region", "a tag of its own", "unknown languages"],
+)
+def test_k2_what_is_mixed_although_it_looks_otherwise(
+    old, corpora, tmp_path, languages
+):
+    copy = shutil.copytree(old, tmp_path / "copy")
+    record = read_record(copy)
+    record["settings"].update(languages)
+    write_json(copy / "run.json", record)
+    reverse = {"source": "yy", "target": "xx"} if "tag" in languages else {}
+    settings = {"source": "xx", "target": "yy", **reverse, "mix_old": 0.5}
+    _check_direction(settings, str(copy))
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import cyclopts
@@ -33,6 +34,7 @@ def signature(
     exclusive: Sequence[str] = (),
     repeated: Sequence[str] = (),
     complete: bool = True,
+    shown: Mapping[str, str] = MappingProxyType({}),
 ) -> inspect.Signature:
     """The signature whose arguments are the fields of some dataclasses.
 
@@ -44,11 +46,13 @@ def signature(
         repeated: Lists that take one value each time that they are given.
         complete: Whether defaults are what counts where nothing is given, so that flags
             have an opposite, as --no-shared, and help says none.
+        shown: What help says in place of a default, by field.
     """
     exclude = cyclopts.Group(
         validator=cyclopts.validators.MutuallyExclusive(), show=False
     )
     parameters: dict[str, inspect.Parameter] = {}
+    show = _shown if complete else _shown_unless_none
     for order, (title, config_class) in enumerate(panels.items()):
         panel = cyclopts.Group(title, sort_key=order)
         hints, texts = hints_of(config_class), _texts(config_class)
@@ -63,7 +67,7 @@ def signature(
                 consume_multiple=_consumed(hint, name in repeated),
                 group=(panel, exclude) if name in exclusive else panel,
                 converter=_converter(hint),
-                show_default=_shown if complete else _shown_unless_none,
+                show_default=_saying(shown[name]) if name in shown else show,
             )
             parameters[name] = inspect.Parameter(
                 name,
@@ -88,6 +92,10 @@ def _shown(value: Any) -> Any:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return " ".join(map(str, value)) if isinstance(value, tuple) else value
+
+
+def _saying(text: str) -> Callable[[Any], str]:
+    return lambda default: text
 
 
 def _shown_unless_none(value: Any) -> Any:

@@ -73,7 +73,7 @@ def _check_language(options: BacktranslateOptions, corpus: Corpus) -> None:
     lines = list(itertools.islice(read_raw_lines(mono), _LINES))
     if means(ending, source) and not means(ending, target):
         reason = f"whose name ends in {ending}"
-    elif reads_like(lines, source) and not reads_like(lines, target):
+    elif not means(ending, target) and _read_like(lines, source, target):
         reason = f"whose lines read like {source}"
     else:
         return
@@ -81,6 +81,11 @@ def _check_language(options: BacktranslateOptions, corpus: Corpus) -> None:
         f"--mono must be text in {target}, which {options.run_dir} translates into "
         f"{source}. Received: {mono}, {reason}"
     )
+
+
+def _read_like(lines: list[bytes], language: str, other: str) -> bool:
+    """Whether lines are in one of two languages, which may be easily mixed up."""
+    return reads_like(lines, language) and not reads_like(lines, other)
 
 
 def _translator(options: BacktranslateOptions) -> Translator:

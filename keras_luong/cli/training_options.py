@@ -21,6 +21,12 @@ from keras_luong.config.going_on import fields_of_run
 from keras_luong.config.presets import PRESETS
 from keras_luong.config.training import TrainingConfig, defaults, model_config_class
 
+#: What help says of what a corpus decides.
+_CHOSEN_BY_AUTO = {
+    **dict.fromkeys(CHOSEN, "by the size of the corpus"),
+    **dict.fromkeys(("source", "target"), "found in the corpus"),
+}
+
 
 def training_signature(argv: Sequence[str]) -> inspect.Signature:
     """The options that there are: those of a preset's model among them.
@@ -34,22 +40,16 @@ def training_signature(argv: Sequence[str]) -> inspect.Signature:
     preset = _preset_of(argv)
     model = {"Model (what is not given is the preset's)": model_config_class(preset)}
     panels = {"Run": TrainOptions, **TRAINING, **model}
-    made = signature(panels, training_defaults(preset))
+    said = {**defaults(preset), **PRESETS[preset].fields}
+    if preset == "auto":
+        said["data"] = ""  # without one it says what it needs
+    shown = _CHOSEN_BY_AUTO if preset == "auto" else {}
+    made = signature(panels, said, shown=shown)
     sizes = ("source_vocab_size", "target_vocab_size")  # of the tokenizers
     rest = {name: x for name, x in made.parameters.items() if name not in sizes}
     by_place_too = inspect.Parameter.POSITIONAL_OR_KEYWORD
     data = rest.pop("data").replace(kind=by_place_too)
     return made.replace(parameters=[data, *rest.values()])
-
-
-def training_defaults(preset: str) -> dict[str, Any]:
-    """What a preset says where the command line says nothing."""
-    said = {**defaults(preset), **PRESETS[preset].fields}
-    if preset == "auto":  # what help shows instead
-        said |= dict.fromkeys(CHOSEN, "by the size of the corpus")
-        said |= {"data": "", "source": "found in the corpus"}
-        said |= {"target": said["source"]}
-    return said
 
 
 class Training(NamedTuple):

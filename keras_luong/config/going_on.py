@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from keras_luong.config.fields import Count, Rate
 from keras_luong.config.model_classes import model_config_class
+from keras_luong.config.named_paths import with_found_paths
 from keras_luong.config.presets import PRESETS
 
 #: The share of a run's learning rate that a new run goes on with: docs/going_on.md.
@@ -198,10 +199,11 @@ def _record(run_dir: str | Path) -> dict[str, Any]:
         )
     try:
         record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        _ = record["settings"], record["model"]["config"]["config"]
+        settings, _ = record["settings"], record["model"]["config"]["config"]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is damaged: {error!r}") from error
-    return record
+    found = with_found_paths(run_dir, settings, record.get("paths", {}))
+    return {**record, "settings": found}
 
 
 def _preset_of(run_dir: Any, record: Mapping[str, Any]) -> str:

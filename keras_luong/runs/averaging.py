@@ -24,11 +24,11 @@ import keras
 import numpy as np
 
 from keras_luong.checks import check_file, check_path, check_size
+from keras_luong.config.named_paths import paths_from
 from keras_luong.files import saved_directory_beside, write_json
 from keras_luong.moved import gone_names
 from keras_luong.runs.directory import RunDirectory
 from keras_luong.runs.loading import load, load_weights
-from keras_luong.runs.named_paths import paths_from
 from keras_luong.runs.record import read_record
 
 #: Where in its run directory a training keeps an epoch's weights: a file name as

@@ -190,9 +190,10 @@ def _start(record: Mapping[str, Any]) -> str:
     after = f" after {epochs} epoch(s)" if epochs else ""
     text = start["corpus"]
     pairs = f", {text['train']['pairs']:,} pairs" if text else ""
-    languages = " → ".join(map(str, start.get("languages", ())))
+    languages = " → ".join(filter(None, start.get("languages", ())))
     of = f", {languages}" if languages else ""
-    return f"best weights of {start['run']}{after} on {start['data']}{of}{pairs}"
+    on = f" on {start['data']}" if start["data"] else ""
+    return f"best weights of {start['run']}{after}{on}{of}{pairs}"
 
 
 def _frozen(config: TrainingConfig, model: TranslationModel) -> str:

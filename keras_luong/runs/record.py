@@ -13,11 +13,11 @@ from typing import Any
 
 import keras
 
+from keras_luong.config.named_paths import paths_from, with_found_paths
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.special_tokens import SpecialTokens
 from keras_luong.files import TEMPORARY, write_json
 from keras_luong.runs.directory import RunDirectory, read_json
-from keras_luong.runs.named_paths import paths_from, with_found_paths
 
 FORMAT = 1
 _PARTS = ("format", "model", "search", "max_source_length", "settings")

@@ -27,8 +27,15 @@ from typing import Any
 
 import filelock
 
-from keras_luong.files import TEMPORARY, remove, saved_beside, write_json
+from keras_luong.files import (
+    TEMPORARY,
+    name_beside,
+    remove,
+    saved_beside,
+    write_json,
+)
 from keras_luong.runs.directory import RunDirectory, read_json
+from keras_luong.runs.half_written import remove_half_written
 from keras_luong.runs.survey import CHANGED
 from keras_luong.text.corpus import new_digest
 
@@ -142,6 +149,7 @@ class Shards:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with _locked(self.folder):
+            remove_half_written(self.folder)  # or rather half removed
             self.id = _agreed(self.folder, json.loads(json.dumps(plan)))
             for leftover in self.folder.glob(TEMPORARY):
                 remove(leftover)
@@ -262,8 +270,9 @@ class Shards:
             yield from self.read(number, "out")
 
     def remove(self) -> None:
-        """Removes the folder."""
-        remove(self.folder)
+        """Removes the folder: at once, as a part of it would look like work to do."""
+        if self.folder.exists():
+            remove(self.folder.rename(name_beside(self.folder)))
 
 
 def _exactly(number: int, lines: Iterator[bytes]) -> Iterator[bytes]:

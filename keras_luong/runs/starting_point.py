@@ -18,7 +18,7 @@ from keras_luong.runs.record import check_exists, read_record
 from keras_luong.text.corpus import Corpus, fingerprint
 from keras_luong.text.find_corpus import load_corpus
 from keras_luong.text.growing import grown, with_tokens
-from keras_luong.text.languages import shortest
+from keras_luong.text.language_guess import alike
 from keras_luong.text.mixing import ChangedCorpus, with_share
 from keras_luong.text.tags import tagged, token
 from keras_luong.text.tokenizer_pair import TokenizerPair
@@ -54,16 +54,18 @@ def training_corpus(
 def _check_direction(settings: Mapping[str, Any], start: str) -> None:
     """Refuses to mix other languages among a text, unless a tag tells them apart."""
     before = read_record(start)["settings"]
-    languages, old = (
-        [shortest(str(x.get(side))) for side in ("source", "target")]
-        for x in (settings, before)
+    old, new = (
+        [x.get(side) for side in ("source", "target")] for x in (before, settings)
     )
-    if languages != old and not (settings.get("tag") or settings.get("old_tag")):
-        raise ValueError(
-            f"mix_old would mix {old[0]} into {old[1]}, as {start} translates, with "
-            f"{languages[0]} into {languages[1]}. Leave it out; or give tag or "
-            "old_tag, by which a model tells what it is asked for"
-        )
+    tags = settings.get("tag"), settings.get("old_tag"), before.get("tag")
+    same = all(alike(str(x), str(y)) for x, y in zip(old, new, strict=True))
+    if same or None in old or any(tags):
+        return
+    raise ValueError(
+        f"mix_old would mix {old[0]} into {old[1]}, as {start} translates, with "
+        f"{new[0]} into {new[1]}. Leave it out; or give tag or old_tag, by which a "
+        "model tells what it is asked for"
+    )
 
 
 def _with_tag(corpus: Corpus, tag: str) -> Corpus:
@@ -234,26 +236,30 @@ def check_same_start(run_dir: str | Path, init_from: str | None) -> None:
 
 
 def give_weights(
-    model: TranslationModel, tokenizers: TokenizerPair, start: Mapping[str, Any]
+    model: TranslationModel,
+    tokenizers: TokenizerPair,
+    run_dir: str | Path,
+    start: Mapping[str, Any],
 ) -> None:
     """Gives a new model the best weights of the run that it starts from.
 
     Args:
         model: A model of that run's configuration, maybe with a larger vocabulary.
         tokenizers: Its tokenizers.
+        run_dir: Where that run is now.
         start: What `describe_start` returned.
 
     Raises:
         FileNotFoundError: If that run is no longer there.
         ValueError: If its weights are others now.
     """
-    path = RunDirectory(start["run"]).best_weights
+    path = RunDirectory(run_dir).best_weights
     if path.exists() and _digest(path) != start["digest"]:
         raise ValueError(
             f"{path} has changed since this run began, which had not trained yet. "
             "Give another run directory to start from these weights"
         )
-    old = load(start["run"], dtype=model.dtype_policy)
+    old = load(run_dir, dtype=model.dtype_policy)
     grow_into(model, old.model, old.tokenizers, tokenizers)
 
 

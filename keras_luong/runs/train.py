@@ -255,7 +255,7 @@ def fit_model(
     checkpoints = Checkpoints(run.path, config.save_steps)
     start = run.read_record().get("came_from")
     if start and not checkpoints.exist():
-        give_weights(model, tokenizers, start)
+        give_weights(model, tokenizers, str(config.init_from), start)
     started_at = checkpoints.restore(model)
     # What is known of later epochs is of weights that are trained again. All machines
     # have this checkpoint, so that all stop here or none.

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from keras_luong.files import saved_directory_beside
 from keras_luong.progress import Progress
-from keras_luong.runs.half_written import remove_half_written
+from keras_luong.runs.half_written import written_alone
 from keras_luong.runs.survey import CHANGED
 from keras_luong.text.corpus import Corpus, new_digest
 from keras_luong.translation.translator import Translator
@@ -58,15 +58,16 @@ def write_corpus(
 
     Raises:
         FileExistsError: If there is something of that name.
+        OSError: If another process writes it.
         ValueError: If files of the corpus are damaged.
     """
-    check_new(directory)
     others = {split: corpus.pairs(split) for split in corpus.splits if split != "train"}
-    remove_half_written(directory)
-    with saved_directory_beside(directory) as beside:
-        _write(corpus, "train", training_pairs, beside)
-        for split, pairs in others.items():
-            _write(corpus, split, texts_of(pairs), beside)
+    with written_alone(directory):
+        check_new(directory)
+        with saved_directory_beside(directory) as beside:
+            _write(corpus, "train", training_pairs, beside)
+            for split, pairs in others.items():
+                _write(corpus, split, texts_of(pairs), beside)
 
 
 def with_translations(

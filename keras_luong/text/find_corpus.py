@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Mapping
 from pathlib import Path
 
+from keras_luong.config.named_paths import EMBEDDED
 from keras_luong.text.corpus import Corpus
 from keras_luong.text.file_names import File
 from keras_luong.text.held_out import with_validation
@@ -62,7 +63,7 @@ def _named(
     data_dir: str | Path | None,
 ) -> Corpus:
     if not isinstance(data, Mapping):
-        if str(data) == "phrases":
+        if str(data) == EMBEDDED:
             return PhraseCorpus(source or "en", target or "de")
         if Path(data).is_dir():
             return TextFiles.from_directory(data, source, target)

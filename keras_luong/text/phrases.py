@@ -18,6 +18,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from keras_luong.checks import check_size
+from keras_luong.config.named_paths import EMBEDDED
 from keras_luong.text.corpus import check_split
 from keras_luong.text.phrase_frames import SLOTS, section
 
@@ -68,7 +69,7 @@ class PhraseCorpus:
         ((0, 0), (1, 1), (2, 2), (2, 8), (3, 3), (4, 4), (5, 5), (6, 6), (7, 7))
     """
 
-    name = "phrases"
+    name = EMBEDDED
 
     def __init__(
         self,

@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+#: The name of the embedded corpus, whatever files there are.
+EMBEDDED = "phrases"
 #: The settings that may name a path; `data` may also be the name of a dataset.
-NAMES = ("data", "init_from")
+_NAMES = ("data", "init_from")
 
 
 def paths_from(run_dir: str | Path, settings: Mapping[str, Any]) -> dict[str, str]:
@@ -27,16 +29,16 @@ def paths_from(run_dir: str | Path, settings: Mapping[str, Any]) -> dict[str, st
         Name of a setting → relative path, for each one that names what exists.
 
     Example:
-        >>> from keras_luong.runs.named_paths import paths_from
+        >>> from keras_luong.config.named_paths import paths_from
         >>> paths_from("runs/mine", {"data": "my/corpus", "epochs": 20})
         {'data': '../../my/corpus'}
     """
     here = Path(run_dir).resolve()
-    given = {name: settings.get(name) for name in NAMES}
+    given = {name: settings.get(name) for name in _NAMES}
     return {
         name: os.path.relpath(os.path.abspath(path), here)
         for name, path in given.items()
-        if isinstance(path, str) and Path(path).exists()
+        if isinstance(path, str) and path != EMBEDDED and os.path.exists(path)
     }
 
 
@@ -51,18 +53,23 @@ def with_found_paths(
         paths: What `paths_from` returned when they were.
 
     Returns:
-        The settings. What is there as given stays; so does what is nowhere.
+        The settings. A path stays as it was given if it leads to the same place, or if
+        nothing is where the run knows it to be, as of a run that was moved alone.
 
     Example:
-        >>> from keras_luong.runs.named_paths import with_found_paths
+        >>> from keras_luong.config.named_paths import with_found_paths
         >>> paths = {"data": "../../my/corpus"}
         >>> with_found_paths("runs/mine", {"data": "corpus"}, paths)
         {'data': 'my/corpus'}
     """
-    there = Path(run_dir).resolve()
+    here = Path(run_dir).resolve()
     found = {
-        name: os.path.relpath(there / path)
+        name: os.path.relpath(here / path)
         for name, path in paths.items()
-        if not Path(settings[name]).exists() and (there / path).exists()
+        if os.path.exists(here / path) and not _are_one(here / path, settings[name])
     }
     return {**settings, **found}
+
+
+def _are_one(one: Path, other: str) -> bool:
+    return os.path.exists(other) and os.path.samefile(one, other)
