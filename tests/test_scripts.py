@@ -53,11 +53,14 @@ ELSEWHERE = {
     "export/serving/rest_client.py": "test_serving_clients.py",
     "export/serving/server.py": "test_server.py",
     "export/serving/servicer.py": "by server.py",
+    "export/serving/micro_batches.py": "test_micro_batches.py",
+    "export/serving/predict_requests.py": "test_predict_requests.py",
     "export/serving/versions.py": "test_versions.py",
 }
 NEEDS = {
     "tensorflow_serving": ["export/serving/grpc_client.py"],
     "grpc": ["export/serving/servicer.py"],
+    "starlette": ["export/serving/predict_requests.py"],
     "ray.serve": ["export/serving/server.py"],
 }
 TINY = "--units 8 --num_layers 1 --tokenizer word --optimizer adam --batch_tokens 99"
