@@ -273,8 +273,7 @@ class TestRefusals:
     def test_data_that_is_gone(self, path, tmp_path):
         record = read_record(path)
         settings = {**record["settings"], "data": "gone"}
-        gone = {**record, "settings": settings, "paths": {}}
-        write_json(tmp_path / "run.json", gone)
+        write_json(tmp_path / "run.json", {**record, "settings": settings})
         self.refuse(tmp_path, "names 'gone' as its data, which is not there; .*--data")
 
     def test_a_file_where_translations_should_go(self, path, tmp_path):

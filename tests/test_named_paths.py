@@ -97,6 +97,13 @@ def test_what_is_nowhere_stays_as_given(project):
     assert data_of("runs/mine") == "corpus"
 
 
+def test_a_path_that_was_changed_by_hand_is_believed(project):
+    record_run("runs/mine", data="corpus")
+    file = project / "runs/mine/run.json"
+    file.write_text(file.read_text().replace('"data": "corpus"', '"data": "other"'))
+    assert data_of("runs/mine") == "other"
+
+
 def test_names_that_are_no_paths(project):
     assert paths_from("runs/mine", {"data": "phrases", "init_from": None}) == {}
     assert paths_from("runs/mine", {"data": 3}) == {}
@@ -105,7 +112,7 @@ def test_names_that_are_no_paths(project):
 def test_a_run_to_start_from_too(project):
     (project / "runs/base").mkdir(parents=True)
     settings = {"data": "corpus", "init_from": "runs/base"}
-    paths = {"data": "../../corpus", "init_from": "../base"}
+    paths = {"corpus": "../../corpus", "runs/base": "../base"}
     assert paths_from("runs/mine", settings) == paths
     assert with_found_paths("runs/mine", settings, paths) == settings
     record_run("runs/mine", **settings)

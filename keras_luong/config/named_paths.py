@@ -26,18 +26,18 @@ def paths_from(run_dir: str | Path, settings: Mapping[str, Any]) -> dict[str, st
         settings: The run's settings.
 
     Returns:
-        Name of a setting → relative path, for each one that names what exists.
+        Path as it was given → the way there, for each one that leads somewhere.
 
     Example:
         >>> from keras_luong.config.named_paths import paths_from
         >>> paths_from("runs/mine", {"data": "my/corpus", "epochs": 20})
-        {'data': '../../my/corpus'}
+        {'my/corpus': '../../my/corpus'}
     """
     here = Path(run_dir).resolve()
-    given = {name: settings.get(name) for name in _NAMES}
+    given = (settings.get(name) for name in _NAMES)
     return {
-        name: os.path.relpath(os.path.abspath(path), here)
-        for name, path in given.items()
+        path: os.path.relpath(os.path.abspath(path), here)
+        for path in given
         if isinstance(path, str) and path != EMBEDDED and os.path.exists(path)
     }
 
@@ -58,18 +58,22 @@ def with_found_paths(
 
     Example:
         >>> from keras_luong.config.named_paths import with_found_paths
-        >>> paths = {"data": "../../my/corpus"}
+        >>> paths = {"corpus": "../../my/corpus"}
         >>> with_found_paths("runs/mine", {"data": "corpus"}, paths)
         {'data': 'my/corpus'}
     """
-    here = Path(run_dir).resolve()
-    found = {
-        name: os.path.relpath(here / path)
-        for name, path in paths.items()
-        if os.path.exists(here / path) and not _are_one(here / path, settings[name])
-    }
-    return {**settings, **found}
+    here, found = Path(run_dir).resolve(), dict(settings)
+    for name in _NAMES:
+        given = settings.get(name)
+        if isinstance(given, str) and given in paths:
+            found[name] = _from_here(here / paths[given], given)
+    return found
 
 
-def _are_one(one: Path, other: str) -> bool:
-    return os.path.exists(other) and os.path.samefile(one, other)
+def _from_here(place: Path, given: str) -> str:
+    """The way to a place; as it was given if that leads there, or nothing is there."""
+    if not os.path.exists(place):
+        return given
+    if os.path.exists(given) and os.path.samefile(place, given):
+        return given
+    return os.path.relpath(place)
