@@ -476,6 +476,21 @@ def test_it_ends_though_a_request_is_not_answered(version, tmp_path, signals):
         assert not [child for child in children if child.is_running()]
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "localhost"])
+def test_free_ports_are_had(host):
+    rest, grpc_port, metrics = free_ports(3)
+    given = ["models", "--host", host, "--rest", rest, "--grpc", grpc_port]
+    given = server_script._parser().parse_args(
+        [str(x) for x in [*given, "--metrics", metrics]]
+    )
+    server_script.check_ports(given, pytest.fail)
+    with socket.create_server(("", metrics)):
+        refused = []
+        server_script.check_ports(given, refused.append)
+    (why,) = refused
+    assert why.startswith(f"--metrics {metrics} cannot be had: Address already in use")
+
+
 @pytest.fixture
 def model(translator, tmp_path):
     """A model outside of Ray, of which no more than four are asked at once."""

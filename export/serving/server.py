@@ -444,8 +444,9 @@ def check_ports(given: argparse.Namespace, refuse: Callable[[str], Any]) -> None
     """Refuses ports that are in use: Ray would share them with who has them."""
     for name, host in (("rest", given.host), ("grpc", ""), ("metrics", "127.0.0.1")):
         port = getattr(given, name)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            socket.create_server((host, port)).close()
+            socket.create_server((host, port), family=family).close()
         except OSError as error:
             refuse(f"--{name} {port} cannot be had: {error.strerror}")
 
