@@ -75,10 +75,10 @@ class MicroBatches(Generic[_Question, _Answer]):
                 for x in batch:
                     if not x.answer.done():
                         x.answer.set_exception(error)
-                continue
-            for x, answer in zip(batch, said, strict=True):
-                if not x.answer.done():  # cancelled
-                    x.answer.set_result(answer)
+            else:
+                for x, answer in zip(batch, said, strict=True):
+                    if not x.answer.done():  # cancelled
+                        x.answer.set_result(answer)
 
     def _next(self) -> list[_Waiting[_Question, _Answer]]:
         """Takes the first ones, as many as fit."""
