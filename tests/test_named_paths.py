@@ -55,6 +55,13 @@ def test_a_run_that_is_moved_alone(project):
     assert data_of(project.parent / "elsewhere/deeper/mine") == "corpus"
 
 
+def test_a_whole_path_that_is_there_means_itself(project):
+    """`..` leads from the moved run somewhere else, which exists, and is no corpus."""
+    record_run("corpus/mine", data=str(project / "corpus"))
+    shutil.move("corpus/mine", project.parent / "elsewhere/mine")
+    assert data_of(project.parent / "elsewhere/mine") == str(project / "corpus")
+
+
 @pytest.mark.parametrize("data", [".", "corpus"])
 def test_what_is_called_so_elsewhere_is_another_corpus(project, monkeypatch, data):
     monkeypatch.chdir(project / "corpus" if data == "." else project)

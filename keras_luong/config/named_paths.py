@@ -53,8 +53,9 @@ def with_found_paths(
         paths: What `paths_from` returned when they were.
 
     Returns:
-        The settings. A path stays as it was given if it leads to the same place, or if
-        nothing is where the run knows it to be, as of a run that was moved alone.
+        The settings. A path stays as it was given if it leads to the same place, if it
+        is a whole path (`/data/corpus`) that still exists, or if nothing is where the run
+        knows it to be, as of a run that was moved alone.
 
     Example:
         >>> from keras_luong.config.named_paths import with_found_paths
@@ -71,9 +72,15 @@ def with_found_paths(
 
 
 def _from_here(place: Path, given: str) -> str:
-    """The way to a place; as it was given if that leads there, or nothing is there."""
+    """The way to a place; as it was given if that leads there, or nothing is there.
+
+    A whole path that is there means itself: of a run that was moved alone, the way
+    from the run directory may lead to something else.
+    """
     if not os.path.exists(place):
         return given
-    if os.path.exists(given) and os.path.samefile(place, given):
+    if os.path.exists(given) and (
+        os.path.isabs(given) or os.path.samefile(place, given)
+    ):
         return given
     return os.path.relpath(place)
