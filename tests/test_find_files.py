@@ -1,30 +1,12 @@
 """Names of files that people really have, each read or refused with what to do."""
 
-import gzip
-
 import pytest
+from corpus_folders import fill, found
 
 from keras_luong.files import write_lines
 from keras_luong.text.corpus import notes, sentences
 from keras_luong.text.find_corpus import load_corpus
 from keras_luong.text.text_files import TextFiles
-
-
-def fill(folder, names, lines=("1", "2")):
-    for name in names.split(","):
-        path = folder / name.strip()
-        path.parent.mkdir(exist_ok=True)
-        text = "".join(f"{line}\n" for line in lines).encode()
-        path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
-
-
-def found(folder, *languages):
-    """Split → the names of its files."""
-    corpus = TextFiles.from_directory(folder, *languages)
-    return {
-        split: " ".join(str(path.relative_to(folder)) for path in files.paths)
-        for split, files in corpus.files.items()
-    }
 
 
 @pytest.mark.parametrize(
@@ -99,65 +81,6 @@ def test_other_splits_beside_it(more, expected, tmp_path):
     assert found(tmp_path, "en", "de") == {"train": "train.en train.de", **expected}
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        "train.EN, train.DE",
-        "train.en.txt",
-        "small.train.en, small.train.de",
-        "train/a.en, train/a.de",
-        "train/en.txt, train/de.txt",
-        "val-en, val-de, val_de",
-        "en/train.txt, de/train.txt, en/val.txt",
-        "en.txt, de.txt, German.txt",
-        "train.tsv",
-        "europarl.en, europarl.de",
-        "test_results.tsv",
-        "test.en.txt",
-        "val.en.txt",
-        "x.test.en",
-        "._train.en, ._train.de, .1-a.test.en, .1-a.test.de",
-    ],
-)
-def test_the_plainest_name_is_meant(other, tmp_path):
-    """What was read when there were no other readings is read as it was."""
-    fill(tmp_path, f"train.en, train.de, val.en, val.de, {other}")
-    expected = {"train": "train.en train.de", "validation": "val.en val.de"}
-    assert found(tmp_path, "en", "de") == expected
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        "words_en.txt, words_de.txt",
-        "en.txt, de.txt",
-        "vocab-en, vocab-de",
-        "en/words.txt, de/words.txt",
-        "words.tsv",
-    ],
-)
-def test_the_plainest_pair_is_the_training_split(other, tmp_path):
-    fill(tmp_path, f"europarl.en, europarl.de, {other}")
-    assert found(tmp_path, "en", "de") == {"train": "europarl.en europarl.de"}
-    said = notes(TextFiles.from_directory(tmp_path, "en", "de"))["not read"]
-    assert said == f"['{other.replace(', ', ' and ')}']"
-
-
-@pytest.mark.parametrize("other", ["train/en.txt, train/de.txt", "train-en, train-de"])
-def test_two_pairs_of_a_split_are_kept_apart(other, tmp_path):
-    fill(tmp_path, f"train.en, train.de, {other}")
-    assert found(tmp_path, "en", "de") == {"train": "train.en train.de"}
-    said = notes(TextFiles.from_directory(tmp_path, "en", "de"))["not read"]
-    assert said == f"['{other.replace(', ', ' and ')}']"
-
-
-def test_tables_are_plainer_than_folders_of_languages(tmp_path):
-    others = "en/train.txt, de/train.txt, en/val.txt, de/val.txt"
-    fill(tmp_path, f"train.tsv, val.tsv, {others}", lines=("a\tb",))
-    expected = {"train": "train.tsv", "validation": "val.tsv"}
-    assert found(tmp_path, "en", "de") == expected
-
-
 def test_what_is_not_read_is_said(tmp_path):
     fill(tmp_path, "train.en, train.de, europarl.en, europarl.de, words.en, a.tsv")
     said = notes(TextFiles.from_directory(tmp_path, "en", "de"))["not read"]
@@ -211,64 +134,6 @@ def test_languages_that_have_several_readings(names, given, message, tmp_path):
         TextFiles.from_directory(tmp_path, **given)
 
 
-@pytest.mark.parametrize(
-    ("names", "error", "message"),
-    [
-        ("train.en, train.fr", OSError, "Give --source en --target fr, or --source fr"),
-        ("train.en, train.deu, train.it", OSError, "beside it is .*train.deu"),
-        ("a.en, a.deu, a.it", OSError, "Did you mean deu by de?"),
-        ("train.en", OSError, "train.en but no .de file beside it.$"),
-        ("europarl.en", OSError, r"it has \['europarl.en'\]"),
-        (
-            "train_en.txt, train_fr.txt",
-            OSError,
-            "is .'train_fr.txt'.. Give --source en",
-        ),
-        ("europarl-en, europarl-fr", OSError, "Give --source en --target fr, or"),
-        ("train.en, train/de.txt", OSError, "train.en but no .de file beside it.$"),
-        ("en/train.txt, de/all.txt", OSError, "en/train.txt but no .de file beside"),
-        ("train.en, train.de, train.de.gz", ValueError, "gz are both the de side"),
-        ("train.en, train.DE, train.De", ValueError, "train.DE, and .*are both the tr"),
-        ("train.en, train.de, val.en.txt", OSError, "val.en.txt but no .de"),
-        ("a.en, a.de, b.en, b.de", ValueError, "several.*none is called train.*a.de'"),
-        ("a.tsv, b.tsv", ValueError, "several pairs.*'a.tsv', 'b.tsv'"),
-        (
-            "train.tsv, train.tab",
-            ValueError,
-            "train.tab, and train.tsv, of .* are both",
-        ),
-        ("a.train.en, a.train.de, b.train.en, b.train.de", ValueError, "are both"),
-        ("corpus.xlsx", OSError, "xlsx is no text file.*tab-separated text"),
-        ("train.jsonl", OSError, "train.jsonl is no text file.*jq -r .* > train.tsv"),
-        ("deu-eng.zip", OSError, "zip is no text file of sentences: unpack it"),
-        ("deu.txt, read.me", OSError, "deu.txt is a table: give the file itself, /"),
-        ("corpus/train.en, corpus/train.de", OSError, "Call the files train.en and tr"),
-        (
-            "de/a.txt, de/b.txt, en/a.txt, en/b.txt",
-            ValueError,
-            "several.*'en/a.txt and",
-        ),
-    ],
-)
-def test_k1_names_that_cannot_be_read(names, error, message, tmp_path):
-    """Each says what was found, and what to do."""
-    fill(tmp_path, names, lines=("a\tb",))
-    with pytest.raises(error, match=message) as said:
-        load_corpus(tmp_path, "en", "de")
-    assert "\n" not in str(said.value)
-
-
-@pytest.mark.parametrize(
-    ("ending", "said"), [("txt", "table"), ("csv", "no text file")]
-)
-def test_k1_the_largest_file_is_the_corpus(ending, said, tmp_path):
-    """Anki's archive has a text about the files beside them."""
-    fill(tmp_path, f"_about.{ending}, notes.{ending}", lines=("About\tx",))
-    fill(tmp_path, f"deu.{ending}", lines=("Go.\tGeh.",) * 9)
-    with pytest.raises(OSError, match=f"deu.{ending} is (a )?{said}"):
-        TextFiles.from_directory(tmp_path, "de", "en")
-
-
 def test_lines_of_a_folder_are_read(tmp_path):
     """CR LF, names with spaces, another case, gzip: the text is the same."""
     folder = tmp_path / "my corpus"
@@ -296,11 +161,3 @@ def test_k1_a_mistyped_file(tmp_path):
     fill(tmp_path, "deu-eng.tsv")
     with pytest.raises(ValueError, match=r"did you mean '.*deu-eng.tsv'\?"):
         load_corpus(tmp_path / "deu_eng.tsv", "en", "de")
-
-
-def test_folders_that_are_not_looked_into_are_named(tmp_path):
-    for language in ("en", "de"):
-        (tmp_path / language).mkdir()
-    (tmp_path / "readme").touch()
-    with pytest.raises(FileNotFoundError, match=r"it has \['de/', 'en/', 'readme'\]"):
-        TextFiles.from_directory(tmp_path, "en", "de")

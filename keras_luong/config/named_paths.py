@@ -54,8 +54,8 @@ def with_found_paths(
 
     Returns:
         The settings. A path stays as it was given if it leads to the same place, if it
-        is a whole path (`/data/corpus`) that still exists, or if nothing is where the run
-        knows it to be, as of a run that was moved alone.
+        is a whole path (`/data/corpus`) that still exists, or if nothing is where the
+        run knows it to be, as of a run that was moved alone.
 
     Example:
         >>> from keras_luong.config.named_paths import with_found_paths
