@@ -535,7 +535,9 @@ def test_l8_float64_is_exact(name):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("variable", [tf.Variable, keras.Variable])
+@pytest.mark.parametrize(
+    "variable", [keras.Variable, pytest.param(tf.Variable, marks=pytest.mark.slow)]
+)
 @every_attention
 def test_l9_variables_are_as_good_as_tensors(name, variable):
     attention = built(name)

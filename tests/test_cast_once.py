@@ -48,14 +48,12 @@ def casts_in_loops(search, model):
     return count
 
 
+@pytest.mark.slow  # quick: test_loop_invariants.py, in mixed precision
 @pytest.mark.parametrize(
     "name, kind",
     [
-        *(pytest.param(name, "beam", marks=pytest.mark.slow) for name in SMALL),
-        *(
-            pytest.param("small", k, marks=[pytest.mark.slow] * (k != "beam"))
-            for k in SEARCHES
-        ),
+        *((name, "beam") for name in SMALL),
+        *(("small", kind) for kind in SEARCHES),
     ],
 )
 def test_no_step_casts_weights(name, kind, monkeypatch):

@@ -110,9 +110,8 @@ def test_without_copying_nothing_is_there():
     assert model._fused
 
 
-@pytest.mark.parametrize(
-    "jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("jit_compile", [False, True])
 def test_fit_by_the_plain_way(jit_compile):
     model = copying(dropout=0.0)
     loss = kl.SequenceCrossentropy(0.1)

@@ -102,7 +102,7 @@ TEXTS = st.one_of(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(TEXTS)
 def test_any_text(pair, text):
     translator, on_edge, _ = pair

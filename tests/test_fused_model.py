@@ -486,7 +486,8 @@ def test_xla_compiles_the_step(changes):
     assert histories[0][1] < histories[0][0]
 
 
-@pytest.mark.parametrize("fused", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("fused", [True, False])
 def test_weights_by_class_are_refused_and_weights_by_label_are_what_they_say(fused):
     x, label, _ = next(batches())
     with pytest.raises(ValueError, match=r"sample_weight \[B, T\].*{5: 10.0}"):

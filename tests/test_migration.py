@@ -235,6 +235,7 @@ def test_beams_find_the_same_where_the_best_has_ended():
     assert compared == 18
 
 
+@pytest.mark.slow
 def test_a_length_penalty_counts_the_end_token_at_once():
     """Addons does so from the next step on: those that end last lack it."""
     compared = late = 0

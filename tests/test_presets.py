@@ -52,7 +52,7 @@ def stepped(model, inputs):
     return np.stack(logits, 1), np.stack(weights, 1)
 
 
-@pytest.mark.parametrize("cell_type", ["gru", "lstm"])
+@pytest.mark.parametrize("cell_type", slow_but(["gru", "lstm"], "lstm"))
 @pytest.mark.parametrize(
     "num_layers", [*(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2)), 3]
 )

@@ -71,6 +71,7 @@ def test_t1_words_are_copied_as_they_were_written(kind, translator):
     assert replaced(t.tokens, t.source_tokens, t.alignment) == GOLD[kind]
 
 
+@pytest.mark.slow
 def test_t1_words_are_copied_as_they_were_written_by_a_saved_model(
     kind, translator, tmp_path
 ):

@@ -31,6 +31,7 @@ def runs(tmp_path):
     return translators, [written_run(tmp_path / str(i), x).path for i, x in pairs]
 
 
+@pytest.mark.slow
 def test_translates_together(runs):
     (first, second), paths = runs
     found = load_ensemble(paths, "float32")

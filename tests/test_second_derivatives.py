@@ -275,9 +275,8 @@ def train_critic(**options):
     return critic(x), *changes
 
 
-@pytest.mark.parametrize(
-    "jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("jit_compile", [False, True])
 def test_l2_fit_with_a_penalty(jit_compile):
     check(train_critic(jit_compile=jit_compile), train_critic(run_eagerly=True))
 
