@@ -99,5 +99,5 @@ def test_a_corpus_without_pairs_is_refused():
 
 def test_the_page_shows_what_is_said():
     page = Path(__file__).parents[1] / "docs" / "what_train_chooses.md"
-    shown = re.findall(r"^  (\w+) +[\d.]+  (.*)$", page.read_text("utf-8"), re.M)
+    shown = re.findall(r"^  (\w+) +[\w.]+  (.*)$", page.read_text("utf-8"), re.M)
     assert dict(shown) == REASONS

@@ -25,15 +25,17 @@ from keras_luong.cli.train import next_steps
 from keras_luong.decoding import BeamSearch
 from keras_luong.export import saved_model
 from keras_luong.export.warmup import replay_warmup
-from keras_luong.files import read_lines, write_json
+from keras_luong.files import read_lines, write_json, write_lines
 from keras_luong.runs.description import count_texts
 from keras_luong.runs.directory import RunDirectory
 from keras_luong.runs.opening import opened
 from keras_luong.runs.record import read_record
+from keras_luong.runs.same_corpus import check_corpus, describe_corpus
 from keras_luong.runs.step_callbacks import EpochBar, StepCurves
 from keras_luong.text.batches import training_batches
 from keras_luong.text.corpus import fingerprint
 from keras_luong.text.find_corpus import load_corpus
+from keras_luong.text.held_out import with_validation
 from keras_luong.text.pair_counts import count_pairs
 from keras_luong.text.text_files import TextFiles
 from keras_luong.text.tokenizer_pair import TokenizerPair, WordTokenizer
@@ -157,6 +159,27 @@ def test_c3_lines_that_were_appended(trained, copied):
     assert f"--init_from {trained[0]} starts from what this run has learned" in said
 
 
+def test_c3_lines_that_were_appended_to_what_is_held_out_of_too(tmp_path):
+    """Other pairs are held out of the longer text, which has grown at its end alone."""
+    pairs = [f"a {n}\tA {n}" for n in range(300)]
+    for folder, lines in (("before", pairs[:200]), ("after", pairs)):
+        (tmp_path / folder).mkdir()
+        write_lines(tmp_path / folder / "mine.tsv", lines)
+    before, after = (
+        load_corpus(tmp_path / folder / "mine.tsv", "xx", "yy")
+        for folder in ("before", "after")
+    )
+    before, after = with_validation(before), with_validation(after)
+    record_of_before = {
+        **{"format": 1, "model": {}, "search": {}, "max_source_length": 9},
+        **{"settings": {"data": "mine"}, "corpus": describe_corpus(before, None)},
+    }
+    write_json(tmp_path / "run" / "run.json", record_of_before)
+    now = describe_corpus(after, None)
+    with pytest.raises(ValueError, match=": pairs were added at its end. Give another"):
+        check_corpus(tmp_path / "run", "mine", now, after)
+
+
 def test_c3_other_text_is_not_called_an_addition(trained, copied):
     lines = (copied / "train.xx").read_text()
     (copied / "train.xx").write_text(lines.replace("a", "b", 1))
@@ -208,6 +231,14 @@ def test_c3_a_corpus_of_ones_own_needs_no_fingerprint(data):
 
     corpus = load_corpus(data, "xx", "yy")
     assert fingerprint(Mine(corpus), "train") == fingerprint(corpus, "train")
+
+
+def test_how_long_it_takes_and_what_looks_wrong_is_said(trained):
+    (time,) = re.findall("^time .*", trained[1], re.MULTILINE)
+    assert "an epoch on this machine" in time
+    assert re.search(
+        "^note: 1 epoch of [0-9]+ steps: a model", trained[1], re.MULTILINE
+    )
 
 
 def test_c5_last_lines_can_be_pasted(trained):

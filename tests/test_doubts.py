@@ -42,7 +42,8 @@ def said(phrases, tmp_path):
 
 def test_says_nothing_of_what_is_fine(said):
     assert said() == []
-    assert said(train={"steps": 29}, epochs=100) == []  # 2,900 steps
+    plateau = {"epochs": 100, "schedule": "plateau"}
+    assert said(train={"steps": 29}, **plateau) == []  # 2,900 steps
 
 
 def test_few_steps(said):
@@ -51,6 +52,14 @@ def test_few_steps(said):
     assert "batch_tokens is 4096" in doubt and "--preset auto" in doubt
     (doubt,) = said(train={"steps": 29}, preset="auto", epochs=1)
     assert doubt.startswith("1 epoch of 29") and "--preset auto" not in doubt
+
+
+def test_many_steps_at_next_to_no_rate(said):
+    """As of a preset for a large corpus: 8 epochs at its rate, then halved each."""
+    (doubt,) = said(train={"steps": 29}, epochs=100)
+    assert "this is 2,900, worth 261, as the learning rate is halved each" in doubt
+    assert "after the first 8. More epochs at the full rate (constant_epochs)" in doubt
+    assert said(train={"steps": 29}, epochs=100, constant_epochs=50) == []
 
 
 @pytest.mark.slow
@@ -82,14 +91,20 @@ def test_a_run_of_before_knows_no_tokens(said):
 
 
 def test_validation_that_is_trained_on(said):
-    (doubt,) = said(train={"in_splits": {"validation": (12, 1000)}})
-    assert "12 of 1,000 validation pairs are in the training text too" in doubt
+    known = "12 of 1,000 validation pairs are in the training text too"
+    for counted in ((12, 1000), (12, 1000, 412)):  # of before: without the sources
+        (doubt,) = said(train={"in_splits": {"validation": counted}})
+        assert known in doubt
+    doubts = said(train={"in_splits": {"test": (12, 1000, 612)}})
+    assert "600 of 1,000 test sources are in the training text with ano" in doubts[1]
+    (doubt,) = said(train={"in_splits": {"test": (0, 1000, 612)}})
+    assert doubt.startswith("612 of 1,000 test sources")
 
 
-def corpus_of(directory, sources, targets, languages=("en", "de")):
+def corpus_of(directory, sources, targets, languages=("en", "de"), split="train"):
     for language, lines in zip(languages, (sources, targets), strict=True):
         text = "\n".join(lines) + "\n"
-        (directory / f"train.{language}").write_text(text, encoding="utf-8")
+        (directory / f"{split}.{language}").write_text(text, encoding="utf-8")
     return load_corpus(directory, *languages)
 
 
@@ -101,7 +116,18 @@ def sides(phrases):
 def test_swapped_sides(said, phrases, tmp_path):
     english, german = sides(phrases)
     (doubt,) = said(corpus_of(tmp_path, german, english))
-    assert doubt.startswith("the sides look swapped") and "like de" in doubt
+    assert doubt.startswith("the sides look swapped") and doubt.endswith("and like en")
+
+
+def test_swapped_sides_of_what_it_is_judged_by(said, phrases, tmp_path):
+    english, german = sides(phrases)
+    for split in ("val", "test", "train"):
+        sources = english if split == "train" else german
+        targets = german if split == "train" else english
+        corpus = corpus_of(tmp_path, sources, targets, split=split)
+    (doubt,) = said(corpus)
+    assert doubt.startswith("the sides look swapped")
+    assert doubt.endswith("and like en: in validation and test")
 
 
 def test_a_side_in_another_language(said, phrases, tmp_path):

@@ -85,12 +85,16 @@ _NOT_GIVEN = frozenset(["data", "source", "target", "preset", "init_from", "mode
 
 #: Why a setting is as it is, in a few words.
 REASONS = {
-    "vocab_size": "pieces of words, one vocabulary for both languages",
+    "tokenizer": "pieces of words, learned from the text",
+    "vocab_size": "pieces, one vocabulary for both languages",
     "units": "size of the LSTMs",
     "dropout": "the less text, the more",
     "word_dropout": "whole words, where there is little text",
     "batch_tokens": "tokens of a batch",
     "max_length": "tokens; nearly every pair is shorter",
+    "optimizer": "needs no search for its learning rate",
+    "learning_rate": "of the first steps",
+    "schedule": "the rate is halved where BLEU stops rising",
     "steps_per_epoch": "steps between two validations, about",
     "save_steps": "steps between two checkpoints",
     "early_stopping": "validations without a better BLEU end the training",

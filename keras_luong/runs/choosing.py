@@ -75,5 +75,5 @@ def table(facts: CorpusFacts, config: TrainingConfig, given: Collection[str]) ->
     rows = [f"chosen for {facts.pairs:,} pairs, {size} (any option overrules it):"]
     for name, reason in REASONS.items():
         why = "as given" if name in given else reason
-        rows.append(f"  {name:16} {settings[name]!s:>8}  {why}")
+        rows.append(f"  {name:16} {settings[name]!s:>13}  {why}")
     return "\n".join(rows)

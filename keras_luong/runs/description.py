@@ -16,6 +16,7 @@ from keras_luong.config.training import (
 )
 from keras_luong.models.translation_model import TranslationModel
 from keras_luong.progress import telling
+from keras_luong.runs.directory import read_history
 from keras_luong.runs.doubts import doubts
 from keras_luong.runs.opening import Run
 from keras_luong.runs.starting_point import text_of
@@ -76,10 +77,10 @@ def count_texts(
     }
 
 
-def _in_splits(run: Run) -> dict[str, tuple[int, int]]:
-    """Of each split whose pairs are trained on, how many are, and how many it has."""
+def _in_splits(run: Run) -> dict[str, tuple[int, int, int]]:
+    """Of each split that is trained on: its known pairs, its size, known sources."""
     found = overlaps(run.corpus, run.config.limit_examples).items()
-    return {split: (x.pairs, x.size) for split, x in found if x.pairs}
+    return {split: (x.pairs, x.size, x.sources) for split, x in found if x.sources}
 
 
 def _unknown_tags(run: Run, tokenizers: TokenizerPair) -> dict[str, int]:
@@ -104,6 +105,7 @@ def describe(
         strategy: What it is trained with.
     """
     config, record = run.config, run.read_record()
+    done = len(read_history(run.path)) if run.resuming else 0
     train = record["corpus"]["train"]
     batch_tokens = record["settings"]["chosen_batch_tokens"]
     said = {
@@ -120,7 +122,7 @@ def describe(
         "hardware": f"{strategy.num_replicas_in_sync} replica(s), {config.precision}",
         "batches": f"{batch_tokens:,} tokens",
         "epochs": _epochs(config, train),
-        "time": _time(config, train, model, strategy.num_replicas_in_sync),
+        "time": _time(config, train, model, strategy.num_replicas_in_sync, done),
         "BLEU": f"sacrebleu's tokenisation {config.bleu_tokenize}"
         f"{_better_tokenisation(config)}",
         "run": f"{run.path}",
@@ -165,21 +167,30 @@ def _time(
     train: Mapping[str, Any],
     model: TranslationModel,
     replicas: int,
+    done: int,
 ) -> str:
-    """How long it will take, by the sizes alone; an epoch's bar knows better soon."""
+    """How long it will take, by the sizes alone; an epoch's bar knows better soon.
+
+    Of a run that goes on after `done` epochs, what is left of it.
+    """
     a_pass = max(train.get("source_tokens", 0), train.get("target_tokens", 0))
     tokens = a_pass * train.get("passes", 1) / train.get("parts", 1)
     if not tokens:
         return ""  # of a run that was begun before tokens were counted
     seconds = estimated_seconds(model.count_params(), int(tokens)) / replicas
     text = f"about {in_words(seconds)} an epoch on this machine, and the validation"
+    left, more = max(0, config.epochs - done), " more" if done else ""
     if not config.early_stopping:
-        return f"{text}; {in_words(config.epochs * seconds)} for all {config.epochs}"
-    few, many = (min(number, config.epochs) for number in USUAL_EPOCHS)
-    if few == many:
-        return f"{text}; {in_words(many * seconds)} for {many}"
+        every = f"{left} more" if done else f"all {left}"
+        return f"{text}; {in_words(left * seconds)} for {every}"
+    few, many = (max(0, min(x, config.epochs) - done) for x in USUAL_EPOCHS)
+    if not many:
+        return text  # it takes longer than is usual
+    if few in (0, many):
+        to = "up to " if few != many else ""
+        return f"{text}; {to}{in_words(many * seconds)} for {many}{more}"
     hours = f"{in_words(few * seconds)} to {in_words(many * seconds)}"
-    return f"{text}; {hours} for {few} to {many}, which is usual"
+    return f"{text}; {hours} for {few} to {many}{more}, which is usual"
 
 
 def _start(record: Mapping[str, Any]) -> str:

@@ -55,6 +55,7 @@ def train_distilled(
         >>> tiny = {"units": 8, "epochs": 1, "tokenizer": "word"}
         >>> training = AutoTraining("my/corpus", "en", "de", given=tiny)
         >>> results = train_distilled(training, "runs/new", teachers=1)
+        2 trainings: 1 teacher, then a student. Each tells how long it takes itself.
         <BLANKLINE>
         Teacher 1 of 1
         ...
@@ -65,6 +66,8 @@ def train_distilled(
     beside = Path(f"{run_dir}-teachers")
     runs = [beside / str(seed) for seed in range(1, teachers + 1)]
     taught = beside / "corpus"
+    every = f"{teachers} teacher{'s' * (teachers > 1)}, then a student"
+    print(f"{teachers + 1} trainings: {every}. Each tells how long it takes itself.")
     for seed, run in enumerate(runs, 1):
         print(f"\nTeacher {seed} of {teachers}", flush=True)
         if taught.exists() and not RunDirectory(run).results.exists():

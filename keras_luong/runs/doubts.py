@@ -11,6 +11,7 @@ from keras_luong.runs.opening import Run
 from keras_luong.text.corpus import Corpus
 from keras_luong.text.language_guess import alike, look_of
 from keras_luong.text.tags import token, untagged
+from keras_luong.training.schedules import halving
 
 #: Fewer steps than this teach a new model next to nothing.
 FEWEST_STEPS = 1000
@@ -18,6 +19,9 @@ FEWEST_STEPS = 1000
 FEWEST_TOKENS_A_PIECE = 10
 #: More of the targets than this are their sources in no corpus of translations.
 MOST_COPIES = 0.2
+#: Short sentences are in any text; more than this share of a split are no chance.
+MOST_KNOWN_SOURCES = 0.5
+_AT_FULL_RATE = " at the full rate (constant_epochs)"
 _PAIRS = 1000
 _MOST_TAGS = 3  # to name
 
@@ -48,14 +52,23 @@ def doubts(
 
 
 def _of_steps(config: TrainingConfig, train: Mapping[str, Any]) -> Iterator[str]:
-    steps = train["steps"] * config.epochs
-    if steps < FEWEST_STEPS:
-        epochs = f"{config.epochs} epoch{'s' * (config.epochs > 1)}"
+    epochs, steps = config.epochs, train["steps"] * config.epochs
+    worth, halved = steps, ""
+    if config.schedule == "halving" and epochs > config.constant_epochs:
+        # A step at half the rate moves the weights half as far.
+        rate = halving(1.0, config.constant_epochs)
+        worth = round(train["steps"] * sum(map(rate, range(epochs))))
+        halved = (
+            f", worth {worth:,}, as the learning rate is halved each epoch after the "
+            f"first {config.constant_epochs}"
+        )
+    if worth < FEWEST_STEPS:
         auto = ", and --preset auto chooses both" if config.preset != "auto" else ""
         yield (
-            f"{epochs} of {train['steps']:,} steps: a model needs thousands of steps "
-            f"in all, and this is {steps:,}. More epochs make more, smaller batches "
-            f"too (batch_tokens is {config.batch_tokens}){auto}"
+            f"{epochs} epoch{'s' * (epochs > 1)} of {train['steps']:,} steps: a model "
+            f"needs thousands of steps in all, and this is {steps:,}{halved}. More "
+            f"epochs{_AT_FULL_RATE if halved else ''} make more, smaller batches too "
+            f"(batch_tokens is {config.batch_tokens}){auto}"
         )
 
 
@@ -74,15 +87,33 @@ def _of_vocabulary(
 
 
 def _of_overlap(train: Mapping[str, Any]) -> Iterator[str]:
-    for split, (shared, pairs) in train.get("in_splits", {}).items():
-        yield (
-            f"{shared:,} of {pairs:,} {split} pairs are in the training text too: "
-            "results will look better than they are"
-        )
+    for split, (shared, pairs, *more) in train.get("in_splits", {}).items():
+        better = "results will look better than they are"
+        if shared:
+            yield (
+                f"{shared:,} of {pairs:,} {split} pairs are in the training text too: "
+                f"{better}"
+            )
+        for sources in more:  # a run that was begun before did not count them
+            if sources - shared > MOST_KNOWN_SOURCES * pairs:
+                yield (
+                    f"{sources - shared:,} of {pairs:,} {split} sources are in the "
+                    f"training text with another translation: {better}"
+                )
 
 
 def _of_languages(corpus: Corpus) -> Iterator[str]:
-    looks = look_of(corpus)
+    """Of all splits: whose validation text is swapped, its BLEU stays at nothing."""
+    found: dict[str, list[str]] = {}
+    for split in corpus.splits:
+        for doubt in _of_sides(corpus, split):
+            found.setdefault(doubt, []).append(split)
+    for doubt, splits in found.items():
+        yield doubt if "train" in splits else f"{doubt}: in {' and '.join(splits)}"
+
+
+def _of_sides(corpus: Corpus, split: str) -> Iterator[str]:
+    looks = look_of(corpus, split)
     declared = corpus.source_language, corpus.target_language
     if all(x and alike(x, y) for x, y in zip(looks, declared[::-1], strict=True)):
         yield (

@@ -9,6 +9,7 @@ from typing import Any
 from keras_luong.progress import telling
 from keras_luong.runs.record import read_record
 from keras_luong.text.corpus import Corpus, fingerprint
+from keras_luong.text.held_out import HeldOut
 
 #: The splits that shape a run; others are only evaluated on.
 SPLITS = ("train", "validation")
@@ -23,13 +24,17 @@ def describe_corpus(corpus: Corpus, limit: int | None) -> dict[str, dict[str, An
         limit: Number of pairs to train on, the first ones; None for all.
 
     Returns:
-        Split → the number of its pairs, and a digest of their text.
+        Split → the number of its pairs, and a digest of their text; with "train" the
+        same of the "whole" text, where the validation split is held out of it.
     """
     limits = {"train": limit}
-    return {
+    known: dict[str, dict[str, Any]] = {
         split: fingerprint(corpus, split, limits.get(split))._asdict()
         for split in SPLITS
     }
+    if isinstance(corpus, HeldOut):
+        known["train"]["whole"] = fingerprint(corpus.whole, "train")._asdict()
+    return known
 
 
 def check_corpus(
@@ -82,6 +87,9 @@ def _changes(
     corpus: Corpus, split: str, before: Mapping[str, Any], now: Mapping[str, Any]
 ) -> str:
     """What has become of a text, besides the number of its pairs."""
+    if isinstance(corpus, HeldOut) and "whole" in before:
+        # Of a text that has grown, other pairs are held out than before.
+        corpus, before, now = corpus.whole, before["whole"], now["whole"]
     if before["pairs"] == now["pairs"]:
         return ", of which some differ"
     if before["pairs"] > now["pairs"]:
