@@ -135,6 +135,11 @@ def is_view(node):
     return node.op in VIEWS or node.attr["new_axis_mask"].i != 0
 
 
+def is_row(node):
+    """Whether a node gives a row of a matrix, or a part of a vector."""
+    return node.op == "StridedSlice" and is_vector(node)
+
+
 def is_vector(node):
     """Whether a node's results have at most one axis of more than one element."""
     return all(

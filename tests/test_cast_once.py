@@ -81,6 +81,14 @@ def test_ensembles_are_cast_and_full_precision_is_not():
     assert casts_in_loops(SEARCHES["beam"], Ensemble(models[:2])) == 0
 
 
+def test_what_a_layer_reads_in_float32_is_not_cast():
+    model = make(cell_type="layer_norm_lstm")
+    read = {weight.path: value.dtype for weight, value in model.cast_weights()}
+    gammas = [path for path in read if path.endswith("/gamma")]
+    assert gammas and {read[path] for path in gammas} == {tf.float32}
+    assert tf.bfloat16 in read.values()
+
+
 @pytest.mark.parametrize("part", ["output_layer", "target_embedding"])
 def test_a_layer_computes_in_its_own_dtype(part, monkeypatch):
     model, search = make(tie_embeddings=None), SEARCHES["beam"]

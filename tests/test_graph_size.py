@@ -1,5 +1,6 @@
 """How many operations a search is made of: exact, and much of a sentence's time."""
 
+import pytest
 import tensorflow as tf
 from loop_graphs import loop_bodies, size, total_size, traced
 
@@ -30,6 +31,21 @@ def test_of_one_sentence():
 
 def test_greedy_search():
     assert sizes(kl.GreedySearch(), IDS) == (130, 480)
+
+
+@pytest.mark.parametrize(
+    "beam_width, ids, expected",
+    [
+        (5, IDS, (146, 511)),
+        (5, ONE, (131, 440)),
+        pytest.param(1, IDS, (144, 503), marks=pytest.mark.slow),
+    ],
+)
+def test_as_trained_runs_search(beam_width, ids, expected):
+    search = kl.BeamSearch(
+        beam_width, max_length=None, length_penalty=1.2, early_stopping="first"
+    )
+    assert sizes(search, ids) == expected
 
 
 def test_given_targets():

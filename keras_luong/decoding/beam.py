@@ -8,7 +8,7 @@ prefix.
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
+import operator
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,9 @@ from keras_luong.decoding.stepping import (
     take_step,
     vocab_size_of,
 )
+
+#: What a step changes of a search's state, whether or not sentences leave it.
+CHANGING = ("time", "beams", "ended")
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -241,17 +244,22 @@ class BeamSearch(SpecialTokens):
         rows = tf.range(count_of(source))
         sentences = Sentences(rows, limits, least, prefix_ids, phrases, [], memory)
         start = self._start(sentences, state)
-        step, (logits, _, weights) = self._step(model, start)
+        step, (logits, _, weights) = self._stepping(model, start)
         if ids is None:
             self.check_logits(logits)
         start = self._recording(start, source, weights)
         words = words_of(logits, self._never, ids)
+        extend = self._extending(start, step, words, inner)
 
         def body(now):
-            after = self._extend(now, step(now), words, inner)
-            beams = keep_shapes(after.beams, now.beams)
-            ended = keep_shapes(after.ended, now.ended)
-            after = after._replace(beams=beams, ended=ended)
+            beams, ended, chosen = extend(now)
+            places = now.places if self.compact else None
+            after = now._replace(
+                time=now.time + 1,
+                beams=keep_shapes(beams, now.beams),
+                ended=keep_shapes(ended, now.ended),
+                history=record(now.history, now.time, chosen, places),
+            )
             return [compacted(after) if self.compact else after]
 
         def any_open(now):
@@ -263,32 +271,43 @@ class BeamSearch(SpecialTokens):
         pool = self._closed(ended, limits)
         return trace_back(pool, end.history, end.time, self.pad_id)
 
-    def _step(self, model, start):
+    def _stepping(self, model, start):
         """Returns the model's step, as a function of the search's state; a result."""
-        beams, memory = start.beams, start.sentences.memory
-        if not self.compact:
-            step, like = hoisted(
-                lambda tokens, state: take_step(model, tokens, state, memory),
-                beams.tokens,
-                beams.state,
-            )
-            return lambda now: step(now.beams.tokens, now.beams.state), like
-        # The memory changes as well.
-        step, like = hoisted(
-            partial(take_step, model),
-            beams.tokens,
-            beams.state,
-            memory,
-            rows_leave=True,
-        )
 
-        def step_all(now):
-            return step(now.beams.tokens, now.beams.state, now.sentences.memory)
+        def parts(now):
+            memory = [now.sentences.memory] if self.compact else []  # rows leave it
+            return now.beams.tokens, now.beams.state, *memory
 
-        return step_all, like
+        def step(tokens, state, memory=start.sentences.memory):
+            return take_step(model, tokens, state, memory)
+
+        shapes = parts(loop_shapes(start, self.compact))
+        step, like = hoisted(step, *parts(start), shapes=shapes)
+        return lambda now: step(*parts(now)), like
+
+    def _extending(self, start, step, words, inner):
+        """Returns `_extend` after the model's step, of the search's state."""
+
+        def extend(now):
+            return self._extend(now, step(now), words, inner)
+
+        if self.compact:  # no sentence's limits and source stay in place
+            return extend
+        parts = operator.attrgetter(*CHANGING)
+
+        def extend_parts(*changed):
+            return extend(start._replace(**dict(zip(CHANGING, changed, strict=True))))
+
+        shapes = parts(loop_shapes(start, self.compact))
+        of_parts, _ = hoisted(extend_parts, *parts(start), shapes=shapes)
+        return lambda now: of_parts(*parts(now))
 
     def _extend(self, now, said, words, inner):
-        """Extends every open hypothesis by one token, by what the model said."""
+        """Extends every open hypothesis by one token, by what the model said.
+
+        Returns:
+            The `beams` and `ended` after it, and the choices for the history.
+        """
         logits, state, weights = said
         log_probs, parents, tokens = self._choose(now, logits, words, inner)
         written = [
@@ -304,12 +323,7 @@ class BeamSearch(SpecialTokens):
         ]
         beams = Beams(tokens, log_probs, state, coverage, written, progress)
         chosen = History(Written(tokens, log_probs, weights), parents)
-        places = now.places if self.compact else None
-        history = record(now.history, now.time, chosen, places)
-        beams, ended = self._finish(now, beams)
-        return now._replace(
-            time=now.time + 1, beams=beams, ended=ended, history=history
-        )
+        return *self._finish(now, beams), chosen
 
     def _start(self, sentences, state):
         """Returns a state with one open hypothesis per sentence and empty pools."""
@@ -339,7 +353,7 @@ class BeamSearch(SpecialTokens):
             shape = [*tf.unstack(tf.shape(beams.tokens)), positions]
             beams = beams._replace(coverage=[tf.zeros(shape)])
             mask = source_mask(source, self.pad_id, weights[0].shape[2:])
-            sentences = sentences._replace(mask=[mask])
+            sentences = sentences._replace(mask=[mask[:, None]])
             ended = now.ended._replace(bonus=[tf.zeros_like(now.ended.cut)])
             now = now._replace(ended=ended, decided=ended)
         size = tf.maximum(1, tf.reduce_max(sentences.limits))
@@ -428,8 +442,8 @@ class BeamSearch(SpecialTokens):
         finished = tf.where(is_end, beams.log_probs, IMPOSSIBLE)
         unfinished = tf.where(is_end, IMPOSSIBLE, beams.log_probs)
         penalty: Any = self._coverage_penalty  # None if `coverage` is empty
-        mask = [x[:, None] for x in now.sentences.mask]
-        bonus = [penalty.score(c, *mask) for c in beams.coverage]
+        covered = zip(beams.coverage, now.sentences.mask, strict=True)
+        bonus = [penalty.score(*x) for x in covered]
         beam = np.arange(self.beam_width)
         places = tf.where(is_end, now.time * self.beam_width + beam, 0)
         others = Pool(self._scores(finished, length, bonus), places)
@@ -437,7 +451,7 @@ class BeamSearch(SpecialTokens):
         at_limit = length == limits
         last = unfinished
         for follows in _followed(now.sentences, beams):
-            found = pool.scores[:, :1] > IMPOSSIBLE
+            found = pool.score(1) > IMPOSSIBLE
             last = lexical.nearest(last, lexical.unmet(*follows), found)
         cut, bonus = tf.nest.map_structure(
             lambda x, before: tf.where(at_limit, x, before),
@@ -454,18 +468,17 @@ class BeamSearch(SpecialTokens):
 
         With `early_stopping=False` it always may, with "first" only until enough ended.
         """
-        worst = pool.first(self.n_best).scores
-        worst = worst if self.n_best == 1 else worst[:, -1:]
+        worst = pool.score(self.n_best)
         if self.early_stopping is False:
             return tf.ones_like(worst, tf.bool)
         penalty: Any = self._coverage_penalty  # None if `coverage` is empty
         limits = sentences.limits
         bounds = length_penalty_of(self.length_penalty).bound(beams.log_probs, limits)
         for coverage, mask in zip(beams.coverage, sentences.mask, strict=True):
-            bounds += penalty.bound(coverage, mask[:, None], limits - length)
+            bounds += penalty.bound(coverage, mask, limits - length)
         promising = tf.reduce_any(bounds > worst, axis=1, keepdims=True)
         if self.early_stopping == "first":
-            promising &= pool.scores[:, -1:] == IMPOSSIBLE
+            promising &= pool.score(self._kept) == IMPOSSIBLE
         return promising
 
     def _closed(self, ended, limits):

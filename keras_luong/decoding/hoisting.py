@@ -25,7 +25,7 @@ READS = ("ReadVariableOp", "ResourceGather")
 
 
 def hoisted(
-    function: Callable[..., Any], *like: Any, rows_leave: bool = False
+    function: Callable[..., Any], *like: Any, shapes: Any = None
 ) -> tuple[Callable[..., Any], Any]:
     """Returns the same function, for a loop that begins after this call.
 
@@ -37,9 +37,10 @@ def hoisted(
             result. It is returned as it is where there is nothing to gain or something
             to lose: where TensorFlow runs eagerly, or records gradients; and if the
             function draws random numbers, prints or assigns.
-        *like: Arguments of the first call; those of the others have the same structure,
-            dtypes and shapes.
-        rows_leave: Whether the calls have fewer and fewer rows, on their first axis.
+        *like: Arguments of the first call; those of the others have the same structure
+            and dtypes.
+        shapes: What all calls' arguments have in common, a nest of `tf.TensorShape`s
+            for each; those of the first by default.
 
     Returns:
         The function, and a result of it, of which only the structure and the known
@@ -60,9 +61,11 @@ def hoisted(
     if tf.executing_eagerly():
         first = function(*like)
         return _after(first, function), first
+    if shapes is None:
+        shapes = tf.nest.map_structure(lambda x: x.shape, like)
     graph = scratch_graph()
     with graph.as_default():
-        given = tf.nest.map_structure(lambda x: _placeholder(x, rows_leave), like)
+        given = tf.nest.map_structure(_placeholder, like, shapes)
         results = tf.nest.map_structure(_in_this_graph, function(*given))
     operations = graph.get_operations()
     acts = any(op.op_def.is_stateful and op.type not in READS for op in operations)
@@ -82,8 +85,7 @@ def _after(result, function):
     return lambda *arguments: results.pop() if results else function(*arguments)
 
 
-def _placeholder(x, rows_leave):
-    shape = [None, *x.shape[1:]] if rows_leave else x.shape
+def _placeholder(x, shape):
     return tf.compat.v1.placeholder(x.dtype, shape)
 
 

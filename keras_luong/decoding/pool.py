@@ -29,6 +29,12 @@ class Pool(NamedTuple):
             return self
         return Pool(self.scores[:, :number], self.places[:, :number])
 
+    def score(self, number: int) -> tf.Tensor:
+        """Returns the score of a hypothesis, the best of which is number 1: [A, 1]."""
+        if self.scores.shape[1] == 1:
+            return self.scores
+        return self.scores[:, number - 1 : number]
+
 
 def offer(pool: Pool, others: Pool) -> Pool:
     """Returns the best of both by score; at a tie, the pool's own.

@@ -25,7 +25,7 @@ class Sentences(NamedTuple):
     least: list[tf.Tensor]  # [A, 1] minimum lengths, each of which applies
     prefix: tf.Tensor  # [A, P] their required first tokens
     phrases: list[Phrases]  # what must occur in them; [] if nothing must
-    mask: list[tf.Tensor]  # [A, S] source words; [] if no penalty needs it
+    mask: list[tf.Tensor]  # [A, 1, S] source words; [] if no penalty needs it
     memory: Any  # nest of [A, ...]
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import keras
 from keras import ops
 
-from keras_luong.compat import flat_layers
+from keras_luong.compat import autocasting, flat_layers
 from keras_luong.types import Tensor
 
 
 def cast_weights(model: keras.Model) -> list[tuple[keras.Variable, Tensor]]:
     """Pairs of a weight and what to read in its place.
 
-    Matrices are cast to the dtype in which their layer computes. Vectors are small, and
-    some of them, such as those of layer normalisation, stay in float32.
+    Matrices are cast to the dtype in which their layer reads them. Vectors are small,
+    and stay as they are.
 
     Args:
         model: The model, whose weights are float32.
@@ -21,14 +21,22 @@ def cast_weights(model: keras.Model) -> list[tuple[keras.Variable, Tensor]]:
     Returns:
         The pairs; none where nothing is to be cast.
     """
-    dtypes = {}
-    for layer in flat_layers(model):  # a layer comes after what it is a part of
-        for weight in layer.weights:
-            # An embedding casts the rows that it has looked up.
-            casts = layer.autocast or isinstance(layer, keras.layers.Embedding)
-            cast = casts and len(weight.shape) > 1
-            dtypes[id(weight)] = layer.compute_dtype if cast else weight.dtype
+    dtypes = {
+        id(weight): _read_as(layer, weight)
+        for layer in flat_layers(model)  # a layer comes after what it is a part of
+        for weight in layer.weights
+    }
     weights = [weight for weight in model.weights if "float" in weight.dtype]
     if all(weight.dtype == dtypes[id(weight)] for weight in weights):
         return []
     return [(weight, ops.cast(weight, dtypes[id(weight)])) for weight in weights]
+
+
+def _read_as(layer, weight):
+    """The dtype in which a layer reads a weight."""
+    if len(weight.shape) < 2:
+        return weight.dtype
+    if isinstance(layer, keras.layers.Embedding):  # it casts the rows it has looked up
+        return layer.compute_dtype
+    with autocasting(layer):  # some weights, as a layer normalisation's, stay float32
+        return weight.dtype
