@@ -5,11 +5,14 @@
         --ctranslate2 CT2/bin/python --size 4,128,256,4,10000
 
 The run is exported as a SavedModel and as LiteRT files, for each beam. Prints sentences
-a second, medians of the rounds; the memory that each process held at most; the
-operations in the loop of the search; and what share of the time the bare products of
-the model's matrices take in the same process. CTranslate2 runs on a Transformer of
-random weights with the lengths of the run's translations. (`compare_search.py` compares
-with TensorFlow Addons on the same weights.)
+a second, medians of the rounds; the memory that each process held at most while it
+translated; the operations in the loop of the search; and what share of the time the
+bare products of the model's matrices take in the same process. CTranslate2 runs on a
+Transformer of random weights with the lengths of the run's translations.
+(`compare_search.py` compares with TensorFlow Addons on the same weights.)
+
+Keras and SavedModel have as many threads as TensorFlow gives them and the others one,
+where the name does not say otherwise.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from workers import Worker
+from workers import Worker, memory, reset_peak
 
 RUNTIMES = Path(__file__).parent / "runtimes.py"
 CTRANSLATE2 = Path(__file__).parent / "peers" / "ct2_transformer.py"
@@ -92,6 +95,7 @@ def started(args, folder: Path, models: dict, beam_width: int) -> dict[str, Work
     """A process for each runtime."""
     models = {"Keras": args.run, **models}
     if (cores := os.cpu_count() or 1) > 1:
+        models["SavedModel, 1 thread"] = models["SavedModel"]
         models[f"LiteRT, {cores} threads"] = models["LiteRT"]
     options = {
         "beam_width": beam_width,
@@ -104,15 +108,28 @@ def started(args, folder: Path, models: dict, beam_width: int) -> dict[str, Work
         kind = name.split(",")[0].split()[0]
         given = json.dumps({**options, **threads})
         command = sys.executable, RUNTIMES, kind, path, folder / "in.txt", given
-        workers[name] = Worker(*command)
+        one = {"TF_NUM_INTRAOP_THREADS": "1"} if name.endswith(", 1 thread") else {}
+        workers[name] = Worker(*command, **one)
     if args.ctranslate2:
         question = {"what": "lengths", "sentences": args.sentences, "batch_size": 32}
         lengths = folder / "lengths.json"
         lengths.write_text(json.dumps(workers["Keras"].ask(question)["found"]))
-        for kind in ("float32", "int8"):
-            workers[f"CTranslate2 {kind}"] = Worker(
-                args.ctranslate2, CTRANSLATE2, args.size, lengths, kind, beam_width
-            )
+        workers |= of_ctranslate2(args, lengths, beam_width)
+    for worker in workers.values():
+        reset_peak(worker.process.pid)  # what loading took does not count
+    return workers
+
+
+def of_ctranslate2(args, lengths: Path, beam_width: int) -> dict[str, Worker]:
+    """A process for each type of number, and for one thread and one for each core."""
+    workers = {}
+    for kind in ("float32", "int8"):
+        for threads in sorted({1, os.cpu_count() or 1}):
+            name = f"CTranslate2 {kind}"
+            if threads > 1:
+                name += f", {threads} threads"
+            given = args.size, lengths, kind, threads, beam_width
+            workers[name] = Worker(args.ctranslate2, CTRANSLATE2, *given)
     return workers
 
 
@@ -136,13 +153,13 @@ def compare(args, workers: dict[str, Worker], sentences: int) -> dict[str, dict]
                     continue  # which takes sentences in turn
                 answer = worker.ask({"what": "translate", **question})
                 seconds[name].append(answer["seconds"])
-                peaks[name] = answer.get("peak", 0)
+                peaks[name] = memory("VmHWM", worker.process.pid)
         medians = {name: statistics.median(times) for name, times in seconds.items()}
         for name, median in medians.items():
             found[name]["ms"][batch_size] = 1000 * median / number
         cells = [cell(number, medians.get(name)) for name in workers]
         print(f"| {batch_size} | {' | '.join(cells)} |", flush=True)
-    print(f"| MB | {' | '.join(str(peaks.get(x) or '') for x in workers)} |")
+    print(f"| MB | {' | '.join(str(peaks.get(x, '')) for x in workers)} |")
     return found
 
 

@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from workers import memory, reset_peak
-
 
 class Keras:
     """`Translator.translate`, of the run itself."""
@@ -88,15 +86,13 @@ def work(kind: str, path: str, sources: str, options: str) -> None:
     lines = Path(sources).read_text().splitlines()
     runtime = RUNTIMES[kind](path, json.loads(options))
     runtime.translate(lines[:1], 1)
-    loaded = reset_peak()
-    print(json.dumps({"loaded": loaded}), flush=True)
+    print(json.dumps({"ready": True}), flush=True)
     for question in map(json.loads, sys.stdin):
         some, batch_size = lines[: question["sentences"]], question["batch_size"]
         start = time.perf_counter()
         found = getattr(runtime, question["what"])(some, batch_size)
         seconds = time.perf_counter() - start
-        answer = {"seconds": seconds, "found": found, "peak": memory("VmHWM")}
-        print(json.dumps(answer), flush=True)
+        print(json.dumps({"seconds": seconds, "found": found}), flush=True)
 
 
 if __name__ == "__main__":

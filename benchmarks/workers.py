@@ -13,15 +13,21 @@ from pathlib import Path
 
 
 class Worker:
-    """A process that answers."""
+    """A process that answers.
 
-    def __init__(self, *command: object):
+    Args:
+        command: Its words.
+        environment: What it has beside what this process has.
+    """
+
+    def __init__(self, *command: object, **environment: str):
+        quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"}
         self.process = subprocess.Popen(
             [str(word) for word in command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"},
+            env={**os.environ, **quiet, **environment},
         )
         self.ready = self.answer()
 
@@ -39,17 +45,17 @@ class Worker:
         return json.loads(line)
 
 
-def memory(name: str) -> int:
-    """MB of this process: VmRSS now, VmHWM at most.
+def memory(name: str, process: int | str = "self") -> int:
+    """MB of a process: VmRSS now, VmHWM at most.
 
     (getrusage's figure would begin with the parent's.)
     """
-    status = Path("/proc/self/status").read_text().splitlines()
+    status = Path(f"/proc/{process}/status").read_text().splitlines()
     (line,) = [line for line in status if line.startswith(name)]
     return int(line.split()[1]) // 1024
 
 
-def reset_peak() -> int:
+def reset_peak(process: int | str = "self") -> int:
     """Lets the peak begin anew; MB now."""
-    Path("/proc/self/clear_refs").write_text("5")
-    return memory("VmRSS")
+    Path(f"/proc/{process}/clear_refs").write_text("5")
+    return memory("VmRSS", process)

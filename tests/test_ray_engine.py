@@ -122,7 +122,14 @@ def ray():
 def workers_of(process):
     """The processes of the pool that a command has started."""
     children = psutil.Process(process.pid).children(recursive=True)
-    return [x for x in children if "MapWorker" in "".join(x.cmdline())]
+    return [x for x in children if is_worker(x)]
+
+
+def is_worker(child):
+    try:
+        return "MapWorker" in "".join(child.cmdline())
+    except psutil.Error:  # it has just ended
+        return False
 
 
 def test_without_ray_it_says_what_to_install(path, source, monkeypatch):
@@ -420,6 +427,12 @@ def test_a_killed_worker_loses_nothing(path, source):
     assert len(workers) == 2
     workers[0].send_signal(signal.SIGKILL)
     assert len([*parts.glob("0*.json")]) < 100  # of 193
+
+    def replaced():
+        now = workers_of(process)
+        return len(now) == 2 and workers[0] not in now
+
+    wait_for(replaced, process)
     assert "that are not UTF-8: 2," in finished(process)
     assert out.read_bytes() == locally(path, source)
 

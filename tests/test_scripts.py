@@ -2,7 +2,10 @@
 
 Each runs in a process of its own, with real input. What compares with TensorFlow Addons
 asks a stand-in (`stand_in_peer.py`), and Addons itself where `TFA_PYTHON` names the
-Python that has it.
+Python that has it. So with CTranslate2, by `CT2_PYTHON`:
+
+    python -m venv CT2 && CT2/bin/pip install ctranslate2 numpy
+    CT2_PYTHON=CT2/bin/python pytest -m slow tests/test_scripts.py -k decode
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from small_training import write_corpus
@@ -150,13 +154,25 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(params=["stand-in", "tfa"])
-def peer(request, tmp_path):
+def peer(request, stand_in):
     """The Python that has TensorFlow Addons, or seems to."""
     if request.param == "tfa":
         return os.environ.get("TFA_PYTHON") or pytest.skip("there is no TFA_PYTHON")
+    return stand_in
+
+
+@pytest.fixture
+def ctranslate2(stand_in):
+    """The Python that has CTranslate2, or seems to."""
+    return os.environ.get("CT2_PYTHON") or stand_in
+
+
+@pytest.fixture
+def stand_in(tmp_path):
+    """What answers as the Python that has a peer."""
     path = tmp_path / "python"
-    stand_in = Path(__file__).with_name("stand_in_peer.py")
-    path.write_text(f'#!/bin/sh\nexec {sys.executable} {stand_in} "$@"\n')
+    script = Path(__file__).with_name("stand_in_peer.py")
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} {script} "$@"\n')
     path.chmod(0o755)
     return path
 
@@ -224,7 +240,9 @@ def test_ray_workers(tmp_path):
     words = ["--input", tmp_path / "a.en", "--workers", 2, "--window", 16]
     *_, local, ray = run("benchmarks/ray_workers.py", path, *words).splitlines()
     assert local.startswith("local") and ray.startswith("ray, 2 | ")
-    assert all(float(x) > 0 for row in (local, ray) for x in row.split(" | ")[1:])
+    local, ray = ([float(x) for x in row.split(" | ")[1:]] for row in (local, ray))
+    assert local.pop() == 0  # there is no rest: the command is the worker
+    assert len(ray) == 6 and all(x > 0 for x in [*local, *ray])
 
 
 @pytest.mark.slow
@@ -292,27 +310,94 @@ def test_compare_search_of_random_weights_with_a_peer(peer):
 
 
 @pytest.mark.slow
-def test_decode(trained, tmp_path):
+def test_decode(trained, ctranslate2, tmp_path):
     pytest.importorskip("ai_edge_litert.interpreter")
     given = [trained / "run", trained / "in.txt", "--rounds", 1, "--beams", 2]
-    if peer := os.environ.get("CT2_PYTHON"):  # a Python that has CTranslate2
-        given += ["--ctranslate2", peer, "--size", "1,16,32,2,50"]
+    given += ["--ctranslate2", ctranslate2, "--size", "1,16,32,2,50"]
     found = tmp_path / "found.json"
     given += ["--references", trained / "in.txt", "--json", found]
     said = run("benchmarks/decode.py", *given, "--batch_sizes", 1, 4)
-    one, four, memory = (
+    names, one, four, memory = (
         [cell.strip() for cell in line.split("|")[2:-1]]
         for line in said.splitlines()
-        if re.match(r"\| (1|4|MB) ", line)
+        if re.match(r"\| (batch|1|4|MB) ", line)
     )
-    assert all(one) and [bool(x) for x in four[:4]] == [True, True, False, False]
-    assert int(memory[0]) > int(memory[2]) > 0  # Keras and LiteRT, MB
+    assert names == columns(os.cpu_count())
+    in_turn = [name.startswith("LiteRT") for name in names]
+    assert all(one) and [not cell for cell in four] == in_turn
+    megabytes = dict(zip(names, map(int, memory), strict=True))
+    assert megabytes["Keras"] > megabytes["LiteRT"] > 0
+    assert megabytes["Keras"] > megabytes["CTranslate2 int8"] > 0
     assert re.search(r"bare products, batches of 4: \d+% of Keras's time", said)
     assert re.search(r"operations in the search's loop: 1\d\d", said)
-    assert re.search(r"\| BLEU( \| [\d.]+){4,5} \|\n.*\|tok:13a\|", said)
+    assert re.search(r"\| BLEU( \| [\d.]+){4,6} \|\n.*\|tok:13a\|", said)
     pytest.importorskip("matplotlib")
-    run("benchmarks/speed_and_quality.py", found, tmp_path / "picture.png")
+    words = ["--published", "CTranslate2 float32, beam 2=41.02"]
+    run("benchmarks/speed_and_quality.py", found, tmp_path / "picture.png", *words)
     assert (tmp_path / "picture.png").stat().st_size > 10_000
+
+
+def columns(cores):
+    """Those of decode.py's table."""
+    several = f", {cores} threads"
+    ours = ["Keras", "SavedModel", "LiteRT", "LiteRT int8"]
+    peers = ["CTranslate2 float32", "CTranslate2 int8"]
+    if cores == 1:
+        return [*ours, *peers]
+    ours += ["SavedModel, 1 thread", f"LiteRT{several}"]
+    return [*ours, *(name + x for name in peers for x in ("", several))]
+
+
+def test_what_decode_starts(trained, monkeypatch):
+    """Each of the columns with its threads."""
+
+    class Worker:
+        process = SimpleNamespace(pid="self")
+
+        def __init__(self, *command, **environment):
+            self.command, self.environment = [*map(str, command)], environment
+
+        def ask(self, question):
+            return {"found": [[3, 2]]}
+
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    decode = importlib.import_module("decode")
+    monkeypatch.setattr(decode, "Worker", Worker)
+    monkeypatch.setattr(decode, "reset_peak", lambda process: None)
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    given = [trained / "run", trained / "in.txt", "--ctranslate2", "python"]
+    monkeypatch.setattr(sys, "argv", ["decode.py", *map(str, given)])
+    models = {name: f"a {name}" for name in ("SavedModel", "LiteRT", "LiteRT int8")}
+    workers = decode.started(decode.parse(), trained, models, 5)
+    assert [*workers] == columns(3)
+    alone = [name for name, worker in workers.items() if worker.environment]
+    assert alone == ["SavedModel, 1 thread"]
+    assert workers[alone[0]].environment == {"TF_NUM_INTRAOP_THREADS": "1"}
+    for name, worker in workers.items():
+        threads = 3 if name.endswith(", 3 threads") else 1
+        if name.startswith("CTranslate2"):
+            kind = name.split()[1].strip(",")
+            assert worker.command[-3:] == [kind, str(threads), "5"]
+        else:
+            assert json.loads(worker.command[-1])["threads"] == threads
+
+
+def test_a_worker_has_the_environment_that_is_given(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    code = "import os; print(os.environ['TF_NUM_INTRAOP_THREADS'])"
+    worker = importlib.import_module("workers").Worker
+    one = worker(sys.executable, "-c", code, TF_NUM_INTRAOP_THREADS="1")
+    assert one.ready == 1 and one.process.wait() == 0
+
+
+@pytest.mark.parametrize("name", ["CTranslate2 int8", "CTranslate2 int8, 2 threads"])
+def test_what_is_published_is_so_for_any_number_of_threads(name, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    picture = importlib.import_module("speed_and_quality")
+    row = {"run": "small", "runtime": name, "beam": 5, "ms": {"1": 2.5}}
+    point = picture.point_of(row, ["CTranslate2 int8, beam 5=41.02"])
+    assert point == (2.5, 41.02, name, "Transformer-Tiny, beam 5")
+    assert picture.point_of(row, ["CTranslate2 float32, beam 5=41.02"]) is None
 
 
 @pytest.mark.slow

@@ -499,6 +499,22 @@ def model(translator, tmp_path):
 
 
 @pytest.mark.slow
+def test_every_signature_is_warmed_up_by_one_row_and_by_two(request, monkeypatch):
+    kind, answered = server_script.Model.func_or_class, []
+    call = kind._call
+
+    def recorded(self, signature, inputs):
+        said = call(self, signature, inputs)
+        answered.append((signature, *{len(x) for x in inputs.values()}))
+        return said
+
+    monkeypatch.setattr(kind, "_call", recorded)
+    request.getfixturevalue("model")
+    names = ["align", "ids", "n_best", "score", "serving_default"]
+    assert sorted(answered) == [(name, rows) for name in names for rows in (1, 2)]
+
+
+@pytest.mark.slow
 def test_no_more_are_computed_at_once_than_the_export_takes(model):
     assert model.batches.most == 4
 
