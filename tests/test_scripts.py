@@ -196,6 +196,19 @@ def test_train_step():
 
 
 @pytest.mark.slow
+def test_gpu_step():
+    models = ["no attention", "local-p, input feeding"]
+    size = ["--shape", "2,3,4,20,8,8,2", "--steps", 2, "--models", *models]
+    lines = run("benchmarks/gpu_step.py", *size).splitlines()
+    lines = [json.loads(line) for line in lines if line.startswith("{")]
+    assert [line["model"] for line in lines] == models
+    assert all(line["backend"] == "tensorflow" and line["ms"] > 0 for line in lines)
+    if importlib.util.find_spec("torch"):
+        floor = json.loads(run("benchmarks/gpu_step.py", "--floor", *size[:4]))
+        assert floor["backend"] == "torch" and floor["ms"] > 0
+
+
+@pytest.mark.slow
 def test_normalization(tmp_path):
     for split in ("train", "val"):
         (tmp_path / f"{split}.xx").write_text("a dog\n" * 9)
