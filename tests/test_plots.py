@@ -100,10 +100,11 @@ def test_saves_any_shape(shape, tmp_path):
 
 
 def test_leaves_pyplot_alone():
-    attention_figure(WEIGHTS, SOURCE, TARGET)
     import matplotlib.pyplot
 
-    assert matplotlib.pyplot.get_fignums() == []
+    before = matplotlib.pyplot.get_fignums()  # other tests' own
+    attention_figure(WEIGHTS, SOURCE, TARGET)
+    assert matplotlib.pyplot.get_fignums() == before
 
 
 @pytest.mark.parametrize(
