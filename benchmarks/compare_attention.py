@@ -211,6 +211,28 @@ def write(out: Path, rows: list[dict]) -> None:
     sentences = rows[0].get("sentences")  # not known of variants of long ago
     by_source = bleu_by_length_figure(lengths, sentences)
     by_source.savefig(out / "bleu_by_length.png", dpi=100)
+    scores = {row["variant"]: row["bleu"] for row in rows}
+    bleu_figure(scores).savefig(out / "bleu.png", dpi=100)
+
+
+def bleu_figure(scores: dict[str, float]) -> Any:
+    """BLEU of each variant; those that differ in input feeding alone share a line."""
+    from matplotlib.figure import Figure
+
+    lines = list(dict.fromkeys(name.removesuffix(", no feed") for name in scores))
+    figure = Figure(figsize=(7, 1.2 + 0.32 * len(lines)), layout="constrained")
+    axes = figure.add_subplot()
+    for suffix, color, marker in (("", "#0072b2", "o"), (", no feed", "#d55e00", "D")):
+        known = [name for name in lines if name + suffix in scores]
+        label = f"as named{suffix}"
+        values = [scores[name + suffix] for name in known]
+        axes.plot(values, known, marker, color=color, label=label, alpha=0.8)
+    axes.set_yticks(range(len(lines)), lines)
+    axes.invert_yaxis()
+    axes.grid(axis="both", color="0.9")
+    axes.set(xlabel="BLEU", title="BLEU by attention")
+    axes.legend(loc="lower left")
+    return figure
 
 
 def table(rows: list[dict]) -> Iterator[str]:

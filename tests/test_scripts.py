@@ -447,6 +447,8 @@ def test_compare_attention(data, tmp_path):
     given = [*data, *TINY, "--variants", "local-p (general)"]
     said = run("benchmarks/compare_attention.py", "--out", tmp_path, *given)
     assert said.strip().splitlines()[-1].startswith("| local-p (general) |")
+    pictures = {path.name for path in tmp_path.glob("*.png")}
+    assert pictures == {"bleu.png", "bleu_by_length.png", "learning_curves.png"}
 
 
 @pytest.mark.slow
