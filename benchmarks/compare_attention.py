@@ -36,7 +36,12 @@ from keras_luong.evaluation.alignment import (
 )
 from keras_luong.evaluation.bleu import bleu
 from keras_luong.evaluation.by_length import by_length
-from keras_luong.evaluation.curves import bleu_by_length_figure, learning_curves_figure
+from keras_luong.evaluation.curves import (
+    COLORS,
+    MARKERS,
+    bleu_by_length_figure,
+    learning_curves_figure,
+)
 from keras_luong.runs.directory import read_history, read_results
 from keras_luong.runs.loading import load
 from keras_luong.runs.record import check_settings
@@ -222,7 +227,7 @@ def bleu_figure(scores: dict[str, float]) -> Any:
     lines = list(dict.fromkeys(name.removesuffix(", no feed") for name in scores))
     figure = Figure(figsize=(7, 1.2 + 0.32 * len(lines)), layout="constrained")
     axes = figure.add_subplot()
-    for suffix, color, marker in (("", "#0072b2", "o"), (", no feed", "#d55e00", "D")):
+    for suffix, color, marker in zip(("", ", no feed"), COLORS, MARKERS, strict=False):
         known = [name for name in lines if name + suffix in scores]
         label = f"as named{suffix}"
         values = [scores[name + suffix] for name in known]

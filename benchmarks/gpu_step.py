@@ -25,8 +25,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # JAX, TensorFlow and PyTorch may share the GPU's memory.
 os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
-import numpy as np
-
 MODELS = {
     "no attention": {"attention": None, "input_feeding": False},
     "general": {"input_feeding": False},
@@ -67,43 +65,20 @@ def show(args, shape, model, backend, seconds) -> None:
     print(json.dumps(line), flush=True)
 
 
-def random_ids(shape):
-    """Source, target and labels, without padding."""
-    B, S, T, V, *_ = shape
-    rng = np.random.default_rng(0)
-    return (
-        rng.integers(4, V, size).astype("int32") for size in ((B, S), (B, T), (B, T))
-    )
-
-
 def seconds_of_fit(shape, changes, args) -> float:
     """Seconds of a step: the median of the epochs of `fit` after the first."""
     import keras
-    import tensorflow as tf
+    from train_step import batch_of, compiled  # imports TensorFlow: after JAX has begun
 
-    import keras_luong as kl
-    from keras_luong.training.optimizers import make_optimizer
-
-    B, _, T, V, E, H, L = shape
-    sizes = {"units": H, "embedding_dim": E, "num_layers": L}
-    same_work = {"bidirectional": False, "dropout": 0.0}
     keras.config.set_dtype_policy(args.dtype)
-    model = kl.Seq2Seq(kl.Seq2SeqConfig(V, V, **{**sizes, **same_work, **changes}))
-    optimizer = make_optimizer("sgd", 0.1, clip_norm=5.0)
-    jit_compile = args.jit_compile or "auto"
-    model.compile(optimizer, kl.SequenceCrossentropy(), jit_compile=jit_compile)
-    source, target, labels = random_ids(shape)
-    weight = np.full((B, T), 1 / (B * T), "float32")
-    batch = {"source": source, "target": target}, labels, weight
-    batches = tf.data.Dataset.from_tensors(batch).repeat()
+    model = compiled(shape, changes, args.jit_compile or "auto")
     times = []
     clock = keras.callbacks.LambdaCallback(
         on_epoch_begin=lambda *_: times.append(-time.perf_counter()),
         on_epoch_end=lambda *_: times.append(times.pop() + time.perf_counter()),
     )
-    model.fit(
-        batches, epochs=4, steps_per_epoch=args.steps, callbacks=[clock], verbose=0
-    )
+    options = {"epochs": 4, "steps_per_epoch": args.steps, "verbose": 0}
+    model.fit(batch_of(shape).repeat(), callbacks=[clock], **options)
     return statistics.median(times[1:]) / args.steps
 
 
@@ -113,10 +88,10 @@ def floor(shape, args) -> float:
 
     torch.backends.cuda.matmul.allow_tf32 = True
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    B, S, T, V, E, H, L = shape
     source, target, labels = (
-        torch.tensor(ids, dtype=torch.long, device=device) for ids in random_ids(shape)
+        torch.randint(4, V, size, device=device) for size in ((B, S), (B, T), (B, T))
     )
-    _, _, _, V, E, H, L = shape
     parts = torch.nn.ModuleDict(
         {
             "source": torch.nn.Embedding(V, E),
