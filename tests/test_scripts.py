@@ -22,6 +22,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from small_training import write_corpus
 from small_translator import word_translator, written_run
@@ -206,6 +207,21 @@ def test_gpu_step():
     if importlib.util.find_spec("torch"):
         floor = json.loads(run("benchmarks/gpu_step.py", "--floor", *size[:4]))
         assert floor["backend"] == "torch" and floor["ms"] > 0
+
+
+@pytest.mark.slow
+def test_gpu_gradients(tmp_path):
+    words = ["benchmarks/gpu_gradients.py", tmp_path / "g.npz", "--units", 8]
+    assert run(*words).splitlines()[0].startswith("GPUs:")
+    lines = run(*words).splitlines()[1:]
+    assert len(lines) == 7
+    assert all(float(line.split()[-1]) < 1e-4 for line in lines)
+    with np.load(tmp_path / "g.npz") as arrays:
+        changed = dict(arrays)
+    changed["general/gradient/0"] = changed["general/gradient/0"] * 1.5
+    np.savez(tmp_path / "g.npz", **changed)
+    lines = run(*words).splitlines()[1:]
+    assert [float(line.split()[-1]) > 0.1 for line in lines].count(True) == 1
 
 
 @pytest.mark.slow
