@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
+
+import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
 from commands import run
+from small_training import small_data, small_model
 from small_translator import sentencepiece_translator, word_translator
 
 import keras_luong as kl
+from keras_luong.runs.loading import load_weights
 from keras_luong.runs.record import read_record
+from keras_luong.runs.saving import save_weights
 
 TEXTS = ["the red dog", "", "the cat is"]
 
@@ -70,3 +76,42 @@ def test_k2_what_no_run_can_be_is_refused_and_leaves_nothing(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(FileExistsError, match="is not empty; give another name"):
         kl.save_run(translator, tmp_path)
+
+
+def test_weights_are_saved_without_the_optimizer_and_load_into_any_model(tmp_path):
+    model, path = compiled_and_trained(), tmp_path / "one.weights.h5"
+    save_weights(model, path)
+    with h5py.File(path) as file:
+        assert "optimizer" not in file
+    assert [found.name for found in tmp_path.iterdir()] == [path.name]
+    expected, step = model.get_weights(), int(model.optimizer.iterations)
+    new = small_model("adam")
+    load_weights(new, path)
+    for one, other in zip(new.get_weights(), expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_weights(model, path)
+    assert int(model.optimizer.iterations) == step == 1
+
+
+def test_a_file_of_weights_that_cannot_be_written_leaves_the_old_one(
+    tmp_path, monkeypatch
+):
+    model, path = compiled_and_trained(), tmp_path / "one.weights.h5"
+    path.write_text("old")
+
+    def fail(*_):
+        raise OSError("no room")
+
+    monkeypatch.setattr(h5py.Group, "copy", fail)
+    with pytest.raises(OSError, match="no room"):
+        save_weights(model, path)
+    assert path.read_text() == "old"
+    assert [found.name for found in tmp_path.iterdir()] == [path.name]
+
+
+def compiled_and_trained():
+    model = small_model("adam")
+    model.fit(small_data(batches=1), verbose=0)
+    return model

@@ -30,6 +30,7 @@ from keras_luong.moved import gone_names
 from keras_luong.runs.directory import RunDirectory
 from keras_luong.runs.loading import load, load_weights
 from keras_luong.runs.record import read_record
+from keras_luong.runs.saving import save_weights
 
 #: Where in its run directory a training keeps an epoch's weights: a file name as
 #: `keras.callbacks.ModelCheckpoint` takes it.
@@ -152,7 +153,7 @@ def average_run(
         write_json(new.record, record)
         model: keras.Model = load(new.path, weights=None).model
         load_average(model, paths)
-        model.save_weights(new.best_weights)
+        save_weights(model, new.best_weights)
     return target
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import keras
 
 from keras_luong.checks import check_not_negative, check_size
-from keras_luong.files import json_number, saved_beside, write_lines
+from keras_luong.files import json_number, write_lines
 from keras_luong.runs.averaging import EPOCH_WEIGHTS, epoch_weights
 from keras_luong.runs.directory import RunDirectory, read_history
+from keras_luong.runs.saving import save_weights
 from keras_luong.runs.step_callbacks import StepCurves
 from keras_luong.training.metrics import TokenMean
 from keras_luong.training.monitors import (
@@ -160,22 +161,18 @@ class SaveWeights(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Saves the weights, and removes those of epochs that are no longer kept."""
-        self._save(self.run.last_weights)
+        save_weights(self.model, self.run.last_weights)
         history = [e for e in read_history(self.run.path) if e["epoch"] <= epoch]
         best = best_so_far(history, self.monitor)
         if is_better((logs or {}).get(self.monitor), best, self.monitor):
-            self._save(self.run.best_weights)
+            save_weights(self.model, self.run.best_weights)
         if self.keep_epochs:
             saved = self.run.path / EPOCH_WEIGHTS.format(epoch=epoch + 1)
-            self._save(saved)
+            save_weights(self.model, saved)
             paths = epoch_weights(self.run.path)
             end = paths.index(saved) + 1  # later epochs are trained again
             for path in (*paths[end:], *paths[: max(0, end - self.keep_epochs)]):
                 path.unlink()
-
-    def _save(self, path: Path) -> None:
-        with saved_beside(path) as beside:
-            self.model.save_weights(beside)
 
 
 class StopEarly(keras.callbacks.Callback):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -76,7 +77,8 @@ def load_weights(model: keras.Model, path: str | Path) -> None:
 
     Args:
         model: A built model.
-        path: A file that `keras.Model.save_weights` wrote.
+        path: A file that `keras.Model.save_weights` wrote, or `save_weights` of this
+            library. An optimizer keeps its state where the file has none.
 
     Raises:
         ValueError: If the file is damaged, or of another model.
@@ -89,7 +91,9 @@ def load_weights(model: keras.Model, path: str | Path) -> None:
     try:
         if (found := _count_weights(path)) != (expected := len(model.weights)):
             raise ValueError(f"it has {found} weights, and the model {expected}")
-        model.load_weights(path)
+        with warnings.catch_warnings():  # `save_weights` leaves the optimizer out
+            warnings.filterwarnings("ignore", "Skipping variable loading for optimizer")
+            model.load_weights(path)
     except (ValueError, OSError, KeyError) as error:
         raise ValueError(
             f"{path} is damaged, or its weights belong to another model: {error}"

@@ -1,4 +1,7 @@
-"""Saving a translator as a run directory: the counterpart of loading."""
+"""Saving a translator as a run directory, and a model's weights.
+
+The counterpart of loading.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import h5py
+import keras
+
 from keras_luong.checks import check_path
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.greedy import GreedySearch
 from keras_luong.decoding.special_tokens import SpecialTokens
-from keras_luong.files import saved_directory_beside
+from keras_luong.files import name_beside, saved_beside, saved_directory_beside
 from keras_luong.runs.directory import RunDirectory
 from keras_luong.runs.record import write_record
 from keras_luong.text.tokenizer_pair import TokenizerPair
@@ -77,8 +83,36 @@ def save_run(
         run = RunDirectory(beside)
         write_record(beside, model, search, longest, known, sample)
         tokenizers.save(run.tokenizer)
-        model.save_weights(run.best_weights)
+        save_weights(model, run.best_weights)
     return target
+
+
+def save_weights(model: keras.Model, path: str | Path) -> None:
+    """Writes a model's weights to a file, whole or not at all.
+
+    `keras.Model.save_weights` adds the state of the optimizer, which for Adam makes the
+    file three times as large. Whoever translates does not need it, and a training goes
+    on from its checkpoints.
+
+    Args:
+        model: A built model.
+        path: A name that ends in `.weights.h5`.
+
+    Example:
+        >>> from keras_luong.runs.saving import save_weights
+        >>> model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+        >>> save_weights(model, "notes/mine.weights.h5")
+        >>> model.load_weights("notes/mine.weights.h5")
+    """
+    with saved_beside(path) as beside:
+        whole = name_beside(beside)
+        try:
+            model.save_weights(whole)
+            with h5py.File(whole) as old, h5py.File(beside, "w") as new:
+                for name in old.keys() - {"optimizer"}:
+                    old.copy(name, new)
+        finally:
+            whole.unlink(missing_ok=True)
 
 
 def _pair(tokenizers: Any) -> TokenizerPair:
