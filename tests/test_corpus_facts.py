@@ -43,6 +43,18 @@ def test_counts_bytes_and_characters(corpus):
     assert facts.characters == len(set("abécd xyz漢字"))
 
 
+def test_a_document_in_one_line_is_not_measured_whole(tmp_path):
+    """It is not trained on, and no reason for a larger model."""
+    rng, sizes = random.Random(0), []
+    words = [str(rng.random()) for _ in range(50_000)]
+    for length in (1000, 50_000):
+        lines = [*words[:100], " ".join(words[:length])]
+        for file in ("train.xx", "train.yy", "val.xx", "val.yy"):
+            (tmp_path / file).write_text("\n".join(lines) + "\n")
+        sizes.append(corpus_facts(load_corpus(tmp_path, "xx", "yy")).content)
+    assert sizes[0] == sizes[1]
+
+
 def test_counts_what_is_trained_on(corpus):
     facts = corpus_facts(corpus, limit=3)
     assert (facts.pairs, facts.long_line) == (3, 6)

@@ -119,6 +119,21 @@ def test_swapped_sides(said, phrases, tmp_path):
     assert doubt.startswith("the sides look swapped") and doubt.endswith("and like en")
 
 
+def test_swapped_sides_after_a_good_beginning(said, phrases, tmp_path):
+    """As of two corpora, one after the other."""
+    english, german = sides(phrases)
+    corpus = corpus_of(tmp_path, english * 5 + german * 10, german * 5 + english * 10)
+    assert any(
+        map(re.compile("the sides look swapped.*quarters of train").match, said(corpus))
+    )
+
+
+def test_blank_lines_are_no_copies(said, phrases, tmp_path):
+    english, german = sides(phrases)
+    spaced = [[x for line in side for x in (line, "")] for side in (english, german)]
+    assert said(corpus_of(tmp_path, *spaced)) == []
+
+
 def test_swapped_sides_of_what_it_is_judged_by(said, phrases, tmp_path):
     english, german = sides(phrases)
     for split in ("val", "test", "train"):
@@ -142,7 +157,7 @@ def test_untranslated_text(said, phrases, tmp_path):
     copied = [*english[:100], *german[100:]]
     random.Random(0).shuffle(rows := list(zip(english, copied, strict=True)))
     found = said(corpus_of(tmp_path, *zip(*rows, strict=True)))
-    told = re.compile(r"\d\d of the first 1\d\d pairs have the same text")
+    told = re.compile(r"\d\d of 1\d\d pairs from all over the training text have the")
     assert any(map(told.match, found))
     tagged = [(f"<news> {source}", target) for source, target in rows]
     found = said(corpus_of(tmp_path, *zip(*tagged, strict=True)))

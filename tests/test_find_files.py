@@ -60,6 +60,7 @@ def test_a_training_split_by_many_names(names, languages, expected, tmp_path):
         ("en/test.txt, de/test.txt", {"test": "en/test.txt de/test.txt"}),
         ("Test.en, Test.de", {"test": "Test.en Test.de"}),
         ("tests.en, tests.de", {"tests": "tests.en tests.de"}),
+        ("devtest.en, devtest.de", {"devtest": "devtest.en devtest.de"}),
         (
             "newstest2014.en, newstest2014.de, newsdev2016.en, newsdev2016.de",
             {
@@ -100,6 +101,11 @@ def test_what_is_not_read_is_said(tmp_path):
         ("train_en.txt, train_de.txt", {"source_language": "en"}, ("en", "de")),
         ("train-pt_BR, train-en.gz", {"source_language": "en"}, ("en", "pt_BR")),
         ("en.txt, de.txt, faq.txt", {"target_language": "en"}, ("de", "en")),
+        (
+            "T.de-en.de, T.de-en.en, T.de-en.ids",
+            {"source_language": "de"},
+            ("de", "en"),
+        ),
         ("de/train.txt, en/train.txt", {"target_language": "en"}, ("de", "en")),
         ("a.en, a.de, b_fr.txt, b_it.txt", {"source_language": "de"}, ("de", "en")),
     ],

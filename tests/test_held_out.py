@@ -31,18 +31,21 @@ def read(corpus, split):
     return ["\t".join(pair) for pair in zip(*sentences(corpus, split), strict=True)]
 
 
+def hashes_of_other_pairs(size):
+    hashes = np.arange(1, size + 1, dtype=np.uint64)
+    return TextHashes(hashes, hashes, np.full(size, 9))
+
+
 @pytest.mark.parametrize(
     ("size", "held"), [(2, 1), (20, 4), (50, 10), (199, 10), (400, 20), (3000, 150)]
 )
 def test_how_many(size, held):
-    hashes = np.arange(1, size + 1, dtype=np.uint64)
-    parted = part(TextHashes(hashes, hashes))
+    parted = part(hashes_of_other_pairs(size))
     assert (parted.validation.sum(), parted.train.sum()) == (held, size - held)
 
 
 def test_not_more_than_a_thousand():
-    hashes = np.arange(1, 50_001, dtype=np.uint64)
-    assert part(TextHashes(hashes, hashes)).validation.sum() == 1000
+    assert part(hashes_of_other_pairs(50_000)).validation.sum() == 1000
 
 
 def test_which(tmp_path):
@@ -93,8 +96,42 @@ def test_sentences_of_many_pairs_are_trained_on(tmp_path):
     common = [f"Yes.\tJa {n}." for n in range(300)] + ["\t", "a\t", "\tb"] * 50
     corpus = table(tmp_path, lines(300) + common)
     held = read(corpus, "validation")
-    assert len(held) == 37 and not set(held) & set(common)
+    assert len(held) == 30 and not set(held) & set(common)
     assert set(common) <= set(read(corpus, "train"))
+
+
+def test_what_repeats_pairs_does_not_hold_out_more(tmp_path):
+    """Nor are they refused as too few: a corpus may be listed many times over."""
+    corpus = table(tmp_path, lines(300) * 20 + ["\t"] * 300)
+    assert len(read(corpus, "validation")) == 15
+    assert len(read(corpus, "train")) == 285 * 20 + 300
+
+
+@pytest.mark.parametrize("space", ["{} ", " {}", "\u00a0{}\t", "{}\u3000"])
+def test_white_space_makes_no_other_sentence(space, tmp_path):
+    """It is split into the same tokens, which a model would have seen."""
+    write_lines(tmp_path / "train.en", (f"{n} dogs" for n in range(100)))
+    write_lines(tmp_path / "train.de", (f"{n} Hunde" for n in range(100)))
+    for language in ("en", "de"):
+        path = tmp_path / f"train.{language}"
+        again = [
+            space.format(x).replace("s", "s  ") for x in path.read_text().split("\n")
+        ]
+        path.write_text(path.read_text() + "\n".join(again[:100]) + "\n")
+    corpus = load_corpus(tmp_path, "en", "de")
+    assert len(read(corpus, "validation")) == 10
+    assert len(read(corpus, "train")) == 180
+    assert overlaps(corpus)["validation"] == Overlap(10, 0, 0)
+    assert "10 more left out" in notes(corpus)["held out"]
+
+
+def test_documents_among_sentences_are_trained_on(tmp_path):
+    """BLEU would be of them alone."""
+    documents = [f"{n} {'dogs ' * 400}\t{n} Hunde" for n in range(50)]
+    corpus = table(tmp_path, documents + lines(50, offset=50))
+    assert {len(line) < 30 for line in read(corpus, "validation")} == {True}
+    corpus = table(tmp_path, documents, "documents.tsv")  # of nothing else some are
+    assert len(read(corpus, "validation")) == 10
 
 
 @pytest.mark.parametrize("rows", [["a\tb"], ["a\tb"] * 50, ["a\tb", "a\tc", "a\td"]])
@@ -143,11 +180,12 @@ def test_a_corpus_of_ones_own():
 
 
 def test_hashes_tell_texts_apart():
-    sides = {"source": ["a", "b", "a", " \t"], "target": ["b", "a", "b", "b"]}
+    sides = {"source": ["a", "b", " a", " \u00a0"], "target": ["b", "a", "b", "b"]}
     hashes = text_hashes(tf.data.Dataset.from_tensor_slices(sides))
     assert hashes.source[0] == hashes.source[2] == hashes.target[1] > 0
     assert hashes.full.tolist() == [True, True, True, False]
     assert hashes.pairs[0] == hashes.pairs[2] != hashes.pairs[1]
+    assert hashes.length.tolist() == [1, 1, 2, 3]
     nothing = text_hashes(tf.data.Dataset.from_tensor_slices(sides).take(0))
     assert len(nothing.source) == 0
 
@@ -197,5 +235,5 @@ def test_every_command_knows_the_held_out_pairs(tmp_path, capsys):
     assert fingerprint(distilled, "validation").digest == known["validation"]["digest"]
     (moved / "val.xx").write_text("a b\n")
     (moved / "val.yy").write_text("A B\n")
-    with pytest.raises(ValueError, match="another text.*train split had 90"):
+    with pytest.raises(ValueError, match="train split had 90.*longer held out of it"):
         run("train", *train_words(moved, tmp_path / "run", epochs=2))

@@ -24,7 +24,7 @@ def test_what_is_no_language(text):
 
 
 def test_codes_at_the_end_of_names():
-    endings = ["en", "deu", "pt-BR", "zh_Hans", "txt", "e", "7", "bpe", "english"]
+    endings = ["en", "deu", "pt-BR", "zh_Hans", "txt", "e", "7", "ids", "english"]
     found = [looks_like_code(x) for x in endings]
     assert found == [True] * 4 + [False] * 5
 

@@ -1,4 +1,5 @@
 import gzip
+import os
 
 import pytest
 import tensorflow as tf
@@ -221,3 +222,28 @@ def test_byte_order_mark_is_no_part_of_the_text(pair_of_files, suffix):
 def test_a_split_is_two_paths(files, error, message):
     with pytest.raises(error, match=message):
         TextFiles({"train": files}, "en", "de")
+
+
+def test_text_that_changes_is_told(tmp_path, pair_of_files):
+    """Whoever reads it again would read something else than what was counted."""
+    source, target = pair_of_files("one\ntwo\n", "eins\nzwei\n")
+    corpus = TextFiles({"train": (source, target)}, "en", "de")
+    pairs = corpus.pairs("train")
+    assert len(list(pairs)) == 2
+    target.write_text("eins\nzwei\n")  # a copy of the same text
+    os.utime(target, (1, 1))
+    assert len(list(pairs)) == len(list(corpus.pairs("train"))) == 2
+    target.write_text("zwei\neins\n")
+    told = (
+        "a.en and .*a.de, the train split, changed.* had 2 pairs, and has 2, of which"
+    )
+    for _ in range(2):
+        with pytest.raises(OSError, match=told):
+            corpus.pairs("train")
+    with pytest.raises(tf.errors.OpError, match=told):
+        list(pairs)
+    target.write_text("eins\n")
+    with pytest.raises(ValueError, match="a.en has 2 lines and .*a.de has 1"):
+        corpus.pairs("train")
+    target.write_text("eins\nzwei\n")
+    assert len(list(pairs)) == 2

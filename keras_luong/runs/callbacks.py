@@ -31,10 +31,11 @@ class EpochLog(keras.callbacks.Callback):
     """Writes one line of JSON per epoch, and adds the training speed to the logs.
 
     A line has `epoch` (from 1), Keras's logs, `learning_rate`, `seconds` (of the epoch,
-    or of its part after an interruption), `target_tokens_per_second` (of training
-    alone, padding not counted) and, with this library's optimizers, `gradient_norm`:
-    the mean over the steps of the norm before clipping. When training goes on after an
-    interruption, the lines of epochs that are trained again are replaced.
+    or of its part after an interruption, as the loss is), `target_tokens_per_second`
+    (of training alone, padding not counted) and, with this library's optimizers,
+    `gradient_norm`: the mean over the epoch's steps of the norm before clipping. When
+    training goes on after an interruption, the lines of epochs that are trained again
+    are replaced.
 
     Args:
         run_dir: The run directory, whose `history.jsonl` is written.

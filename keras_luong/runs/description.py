@@ -228,12 +228,12 @@ def _left_out(config: TrainingConfig, train: Mapping[str, Any]) -> str:
 
 
 def _cut(config: TrainingConfig, validation: Mapping[str, Any]) -> str:
-    """The pairs that are validated by their beginnings."""
+    """The pairs of which val_loss sees the beginnings alone."""
     if not (number := validation["too_long"]):
         return ""
     return (
         f"{number:,} of {validation['pairs']:,} validation pairs: val_loss is of their "
-        f"first {config.max_length} tokens"
+        f"first {config.max_length} tokens, and BLEU of all"
     )
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from keras_luong.config.auto import ROWS
 from keras_luong.config.training import TrainingConfig
+from keras_luong.progress import telling
 from keras_luong.runs.opening import Run
-from keras_luong.text.corpus import Corpus
+from keras_luong.text.corpus import Corpus, spread
 from keras_luong.text.language_guess import alike, look_of
 from keras_luong.text.tags import token, untagged
 from keras_luong.training.schedules import halving
@@ -22,10 +25,14 @@ MOST_COPIES = 0.2
 #: Short sentences are in any text; more than this share of a split are no chance.
 MOST_KNOWN_SOURCES = 0.5
 _AT_FULL_RATE = " at the full rate (constant_epochs)"
-_PAIRS = 1000
+_PAIRS = 1000  # to look at, of a split
 _MOST_TAGS = 3  # to name
 
 
+_Pairs = Sequence[Mapping[str, bytes]]
+
+
+@telling("Looking at the text")
 def doubts(
     run: Run, vocab_sizes: tuple[int, int], train: Mapping[str, Any]
 ) -> list[str]:
@@ -40,13 +47,14 @@ def doubts(
         The sentences; none where nothing looks wrong.
     """
     new = run.config.init_from is None
+    samples = {split: _sample(run.corpus, split) for split in run.corpus.splits}
     return [
         # A run that starts from another one has learned, and has its vocabulary.
         *(_of_steps(run.config, train) if new else ()),
         *(_of_vocabulary(run.config, vocab_sizes, train) if new else ()),
         *_of_overlap(train),
-        *_of_languages(run.corpus),
-        *_of_copies(run.corpus),
+        *_of_languages(run.corpus, samples),
+        *_of_copies(samples["train"]),
         *_of_tags(train),
     ]
 
@@ -102,19 +110,36 @@ def _of_overlap(train: Mapping[str, Any]) -> Iterator[str]:
                 )
 
 
-def _of_languages(corpus: Corpus) -> Iterator[str]:
+def _sample(corpus: Corpus, split: str) -> _Pairs:
+    """Pairs from all over a split, without the tags in front of their sources."""
+    return list(untagged(spread(corpus.pairs(split), _PAIRS)).as_numpy_iterator())
+
+
+def _of_languages(corpus: Corpus, samples: Mapping[str, _Pairs]) -> Iterator[str]:
     """Of all splits: whose validation text is swapped, its BLEU stays at nothing."""
-    found: dict[str, list[str]] = {}
-    for split in corpus.splits:
-        for doubt in _of_sides(corpus, split):
-            found.setdefault(doubt, []).append(split)
-    for doubt, splits in found.items():
-        yield doubt if "train" in splits else f"{doubt}: in {' and '.join(splits)}"
-
-
-def _of_sides(corpus: Corpus, split: str) -> Iterator[str]:
-    looks = look_of(corpus, split)
     declared = corpus.source_language, corpus.target_language
+    found: dict[str, list[str]] = {}
+    for split, pairs in samples.items():
+        for doubt, quarters in _of_quarters(pairs, declared).items():
+            some = f"{quarters} quarter{'s' * (quarters > 1)} of " * (quarters < 4)
+            found.setdefault(doubt, []).append(some + split)
+    for doubt, places in found.items():
+        yield doubt if "train" in places else f"{doubt}: in {' and '.join(places)}"
+
+
+def _of_quarters(pairs: _Pairs, declared: tuple[str, str]) -> dict[str, int]:
+    """Doubt → in how many quarters of a split: it may be made of several corpora."""
+    size = max(1, math.ceil(len(pairs) / 4))
+    quarters = [pairs[start : start + size] for start in range(0, len(pairs), size)]
+    found = Counter(doubt for some in quarters for doubt in _of_sides(some, declared))
+    return found or dict.fromkeys(_of_sides(pairs, declared), 4)  # too short to tell
+
+
+def _of_sides(pairs: _Pairs, declared: tuple[str, str]) -> Iterator[str]:
+    looks = [
+        look_of([pair[side] for pair in pairs], language)
+        for side, language in zip(("source", "target"), declared, strict=True)
+    ]
     if all(x and alike(x, y) for x, y in zip(looks, declared[::-1], strict=True)):
         yield (
             f"the sides look swapped: the source should be {declared[0]} and reads "
@@ -126,15 +151,13 @@ def _of_sides(corpus: Corpus, split: str) -> Iterator[str]:
             yield f"the {side} should be {code}, and reads like {look}"
 
 
-def _of_copies(corpus: Corpus) -> Iterator[str]:
-    # A copy with a tag in front of it is a copy.
-    plain = untagged(corpus.pairs("train").take(_PAIRS))
-    pairs = list(plain.as_numpy_iterator())
-    copies = sum(pair["source"] == pair["target"] for pair in pairs)
-    if copies > MOST_COPIES * len(pairs):
+def _of_copies(pairs: _Pairs) -> Iterator[str]:
+    written = [pair for pair in pairs if pair["source"].strip()]
+    copies = sum(pair["source"] == pair["target"] for pair in written)
+    if copies > MOST_COPIES * len(written):
         yield (
-            f"{copies:,} of the first {len(pairs):,} pairs have the same text on both "
-            "sides, which is no translation"
+            f"{copies:,} of {len(written):,} pairs from all over the training text "
+            "have the same text on both sides, which is no translation"
         )
 
 

@@ -55,7 +55,7 @@ def read_monolingual(
     Lines are left out that have no text, that the translator would read in part only,
     that are targets of the corpus already (of a split to be judged by, above all), or
     that were there before. Of each line 10 bytes are kept in memory, and of each pair
-    of the corpus 16.
+    of the corpus 24.
 
     Args:
         path: The file, plain or gzip.

@@ -75,7 +75,8 @@ def opened(
     Raises:
         ValueError: The directory holds another run, or the corpus cannot be read or has
             nothing to validate by.
-        OSError: Another process trains there, or it cannot be written to.
+        OSError: Another process trains there, it cannot be written to, or the corpus
+            changes meanwhile.
     """
     check_other_start(path, config.init_from)
     corpus = training_corpus(config.settings(), corpus)
@@ -101,6 +102,10 @@ def opened(
             yield Run(config, path, corpus, texts, resuming)
         except KeyboardInterrupt:
             print("\nStopped. The same command again goes on from here.")
+            raise
+        except tf.errors.OpError:
+            for split in corpus.splits:
+                corpus.pairs(split)  # says so itself if its files have changed
             raise
 
 

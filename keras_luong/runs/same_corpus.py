@@ -87,6 +87,9 @@ def _changes(
     corpus: Corpus, split: str, before: Mapping[str, Any], now: Mapping[str, Any]
 ) -> str:
     """What has become of a text, besides the number of its pairs."""
+    if ("whole" in before) != ("whole" in now) and split == "train":
+        was, held = ("no longer", "was") if "whole" in before else ("now", "was not")
+        return f": validation text {was} held out of it"
     if isinstance(corpus, HeldOut) and "whole" in before:
         # Of a text that has grown, other pairs are held out than before.
         corpus, before, now = corpus.whole, before["whole"], now["whole"]

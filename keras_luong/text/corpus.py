@@ -157,6 +157,21 @@ def count(pairs: tf.data.Dataset) -> int:
     return number
 
 
+def spread(pairs: tf.data.Dataset, number: int) -> tf.data.Dataset:
+    """Returns so many pairs from all over a split, as its beginning may be different.
+
+    Args:
+        pairs: Dataset from `Corpus.pairs`; it is read to its end, twice.
+        number: Their number; all if there are fewer.
+
+    Example:
+        >>> from keras_luong.text.corpus import spread
+        >>> list(spread(tf.data.Dataset.range(10), 3).as_numpy_iterator())
+        [0, 3, 6]
+    """
+    return pairs.shard(max(1, count(pairs) // number), 0).take(number)
+
+
 def fingerprint(corpus: Corpus, split: str, limit: int | None = None) -> Fingerprint:
     """Returns what tells the text of a split from any other.
 

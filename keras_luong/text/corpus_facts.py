@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 from collections import Counter
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from keras_luong.text.corpus import Corpus
 
 _PAIRS_AT_ONCE = 8192
 _PAIRS_FOR_CHARACTERS = 100_000  # a language's characters are all seen by then
-_MOST_BYTES = 4096  # longer lines count as this long
+_MOST_BYTES = 4096  # longer lines count as this long: they are not trained on
 
 
 def corpus_facts(
@@ -42,7 +43,7 @@ def corpus_facts(
         sides = [[len(text) for text in block[side]] for side in ("source", "target")]
         longest = np.minimum(np.max(sides, axis=0), _MOST_BYTES)
         lengths += np.bincount(longest, minlength=_MOST_BYTES + 1)
-        content += len(compressor.compress(b"\n".join(block["target"])))
+        content += len(compressor.compress(_joined(block["target"])))
         if pairs < _PAIRS_FOR_CHARACTERS:
             for side in ("source", "target"):
                 characters.update(b"".join(block[side]).decode(errors="replace"))
@@ -53,6 +54,10 @@ def corpus_facts(
         long_line=_quantile(lengths, 0.995),
         characters=_covering(characters, coverage),
     )
+
+
+def _joined(texts: Iterable[bytes]) -> bytes:
+    return b"\n".join(text[:_MOST_BYTES] for text in texts)
 
 
 def _quantile(counts: np.ndarray, share: float) -> int:

@@ -15,7 +15,7 @@ from keras_luong.text.languages import fold, is_language, looks_like_code, means
 from keras_luong.text.table_columns import languages_of
 
 _VALIDATION = ("val", "valid", "validation", "dev")
-_TEST = r"test(?:s|set|ing)?(?:[^a-z].*)?"  # a testament is no test
+_TEST = r"(?:dev)?test(?:s|set|ing)?(?:[^a-z].*)?"  # a testament is no test
 _SPLIT = re.compile(rf"train|{'|'.join(_VALIDATION)}|{_TEST}")
 #: Other names, and those of a part of a name. WMT has newstest2014 and newsdev2016.
 _LIKE_SPLIT = re.compile(rf"{_SPLIT.pattern}|training|(news)?dev\d+|news{_TEST}")

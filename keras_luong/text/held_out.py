@@ -21,6 +21,7 @@ from keras_luong.text.text_hashes import TextHashes, text_hashes
 _MOST, _SHARE = 1000, 20  # pairs, and one of so many
 _FEW = 10  # pairs, if that is no more than a fifth of a small corpus
 _OFTEN = 10  # a sentence of more pairs is for training
+_LONG = 1500  # bytes: more is a document, and no model translates it whole
 _AT_ONCE = 1024
 
 
@@ -31,7 +32,8 @@ class HeldOut:
     pair that is left to train on has the source or the target of one that is held out:
     with either, a model could recite what it should translate, and validation would
     choose the weights that know the corpus by heart. What many pairs share, such as
-    "Yes.", is not held out, since all of these would be lost to training.
+    "Yes.", is not held out, since all of these would be lost to training; nor are
+    whole documents in one line among sentences, whose BLEU would count for most.
 
     Args:
         corpus: A corpus with a training split and no validation split.
@@ -141,8 +143,8 @@ def part(hashes: TextHashes) -> _Parted:
     _, first = np.unique(hashes.pairs[rows], return_index=True)
     rows = rows[first]
     often = np.maximum(_occurrences(hashes.source), _occurrences(hashes.target))[rows]
-    rare_first = np.argsort(np.maximum(often, _OFTEN), kind="stable")
-    held = rows[rare_first[: _size(len(hashes.source))]]
+    last = np.maximum(often, _OFTEN), hashes.length[rows] > _LONG
+    held = rows[np.lexsort(last)[: _size(len(rows))]]
     repeats = np.isin(hashes.source, hashes.source[held])
     repeats |= np.isin(hashes.target, hashes.target[held])
     validation = np.zeros(len(repeats), bool)
@@ -151,7 +153,7 @@ def part(hashes: TextHashes) -> _Parted:
 
 
 def _size(pairs: int) -> int:
-    """How many of so many pairs are held out."""
+    """How many of so many different pairs are held out."""
     few = min(_FEW, pairs // 5)
     return min(_MOST, max(1, few, pairs // _SHARE))
 

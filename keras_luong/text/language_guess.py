@@ -1,15 +1,12 @@
-"""Which languages a corpus's sides look like, to find sides that were mixed up."""
+"""Which language a text looks like, to find sides that were mixed up."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from keras_luong.config.training import language_code
-from keras_luong.text.corpus import Corpus
 from keras_luong.text.languages import shortest
 
-_LINES = 300
 _LEAST_LETTERS = 1000  # of less text the language is guessed
 
 #: Languages that are often written alike, and taken for each other.
@@ -30,37 +27,24 @@ _ALIKE = tuple(
 )
 
 
-class Sides(NamedTuple):
-    """The languages that the sides look like; None where that cannot be told."""
-
-    source: str | None
-    target: str | None
-
-
-def look_of(corpus: Corpus, split: str = "train") -> Sides:
-    """Tells what a corpus's sides look like, by their first lines.
+def look_of(lines: Iterable[bytes], declared: str) -> str | None:
+    """Tells what language lines look like.
 
     Args:
-        corpus: The corpus.
-        split: Which split.
+        lines: UTF-8.
+        declared: The code of the language that they should be in.
 
     Returns:
-        The codes of ISO 639-1 by py3langid; None for a side of little text, or whose
-        language it does not know.
+        That code if they look like it, or like a language that is easily taken for it;
+        another one of ISO 639-1, by py3langid; None for little text, or if it does not
+        know the language that they should be in.
 
     Example:
-        >>> from keras_luong.text import load_corpus
         >>> from keras_luong.text.language_guess import look_of
-        >>> look_of(load_corpus("phrases", "en", "de"))
-        Sides(source='en', target='de')
+        >>> lines = [b"A dog is running along the beach with a ball."] * 30
+        >>> look_of(lines, "en"), look_of(lines, "de")
+        ('en', 'en')
     """
-    pairs = corpus.pairs(split).take(_LINES).as_numpy_iterator()
-    lines = [(pair["source"], pair["target"]) for pair in pairs]
-    declared = corpus.source_language, corpus.target_language
-    return Sides(*map(_look, zip(*lines, strict=True), declared))
-
-
-def _look(lines: Iterable[bytes], declared: str) -> str | None:
     from py3langid import rank  # which brings a model of 5 MB
 
     text = b"\n".join(lines).decode(errors="replace")
@@ -85,7 +69,7 @@ def reads_like(lines: Iterable[bytes], language: str) -> bool:
         >>> reads_like(lines, "en"), reads_like(lines, "de"), reads_like(few, "en")
         (True, False, False)
     """
-    return _look(lines, language) == language
+    return look_of(lines, language) == language
 
 
 def alike(one: str, other: str) -> bool:

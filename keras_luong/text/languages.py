@@ -30,8 +30,8 @@ NAMES = {code: name for code, _, name in _ROWS}
 _SHORTER = {longer: code for code, three, _ in _ROWS for longer in three.split("/")}
 #: What files' names end in that looks like a code of three letters.
 _OTHER_ENDINGS = frozenset(
-    "bak bin bpe bz2 cfg csv doc idx ini log lst md npy npz old pdf png py rst sh sql "
-    "svg tab tar tgz tmp tmx tsv txt vec xls xml yml zip".split()
+    "bak bin bpe bz2 cfg csv doc ids idx ini log lst md npy npz old pdf png py rst sh "
+    "sql svg tab tar tgz tmp tmx tsv txt vec xls xml yml zip".split()
 )
 _CODE = re.compile(r"[a-z]{2,3}(-[a-z0-9]{2,8})*")
 

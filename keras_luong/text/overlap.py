@@ -28,7 +28,7 @@ def overlaps(corpus: Corpus, limit: int | None = None) -> dict[str, Overlap]:
     """Counts what of each other split is in the training split, word by word.
 
     Args:
-        corpus: A corpus with a training split. It is read once, and 16 bytes of each
+        corpus: A corpus with a training split. It is read once, and 24 bytes of each
             of its pairs are kept meanwhile.
         limit: Number of training pairs that count, the first ones; all by default.
 

@@ -30,7 +30,8 @@ class TextFiles:
     Line n of a split's source file translates to line n of its target file; or both are
     in a line of one file, with a tab between them. Lines are what
     `keras_luong.files.read_lines` reads. When a split is first used, its files are read
-    once, so that a damaged file is found before the training begins.
+    once, so that a damaged file is found before the training begins. From then on its
+    text must stay the same.
 
     Args:
         files: For each split, its source file and its target file; or a `Table` of
@@ -146,11 +147,18 @@ class TextFiles:
             ValueError: If there is no such split, if its files differ in their number
                 of lines, or if one is empty, lacks a column or is not UTF-8; the
                 message names the file and the line.
+            OSError: If the text is another one than when it was read first. A dataset
+                that is read again raises it too, as an error of TensorFlow's.
         """
         self._read_once(split)
         side = tf.TensorSpec([None], tf.string)
+
+        def lists_of_pairs() -> Iterator[dict[str, tuple[bytes, ...]]]:
+            self._read_once(split)  # it may have changed since
+            return _lists_of_pairs(self.files[split])
+
         some = tf.data.Dataset.from_generator(
-            lambda: _lists_of_pairs(self.files[split]),
+            lists_of_pairs,
             output_signature={"source": side, "target": side},
         )
         return some.flat_map(tf.data.Dataset.from_tensor_slices)
@@ -162,16 +170,28 @@ class TextFiles:
             split: One of `splits`.
 
         Raises:
-            ValueError: As `pairs` does.
+            ValueError, OSError: As `pairs` does.
         """
         read = self._read_once(split)
         return Fingerprint(read.pairs, joint_digest(read.digests))
 
     def _read_once(self, split: str) -> _Read:
-        """What is known of a split, which is read when it is first asked for."""
+        """What is known of a split: it is read when it is first asked for.
+
+        And once its files are others by their size or time, as copies are.
+        """
         files = self.files[check_split(self, split)]
-        if split not in self._read:
-            self._read[split] = _read(files)
+        before, states = self._read.get(split), _states(files)
+        if before is None or before.states != states:
+            now = _read(files)
+            if before is not None and now.digests != before.digests:
+                names = " and ".join(map(str, files.paths))
+                raise OSError(
+                    f"{names}, the {split} split, changed since it was read first: it "
+                    f"had {before.pairs:,} pairs, and has {now.pairs:,}"
+                    f"{', of which some differ' * (now.pairs == before.pairs)}."
+                )
+            self._read[split] = now
         return self._read[split]
 
 
@@ -181,10 +201,17 @@ class _Read(NamedTuple):
     Attributes:
         pairs: The number of its pairs.
         digests: A digest of the lines of each side.
+        states: Of each file its size, and when it was written, before it was read.
     """
 
     pairs: int
     digests: tuple[bytes, bytes]
+    states: tuple[tuple[int, int], ...]
+
+
+def _states(files: PairFiles) -> tuple[tuple[int, int], ...]:
+    found = [check_file("file", path).stat() for path in files.paths]
+    return tuple((x.st_size, x.st_mtime_ns) for x in found)
 
 
 def _checked(split: str, files: Any) -> PairFiles:
@@ -238,8 +265,7 @@ class _Side:
 
 def _read(files: PairFiles) -> _Read:
     """Reads all of a split, and checks it."""
-    for path in files.paths:
-        check_file("file", path)
+    states = _states(files)
     source, target = (_Side(name) for name in files.sides)
     for one, other in files.checked():
         source.add(one)
@@ -247,4 +273,5 @@ def _read(files: PairFiles) -> _Read:
     source.check()
     target.check()
     check_as_many_lines(source.name, source.lines, target.name, target.lines)
-    return _Read(source.lines, (source.digest.digest(), target.digest.digest()))
+    digests = source.digest.digest(), target.digest.digest()
+    return _Read(source.lines, digests, states)
