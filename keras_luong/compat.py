@@ -14,9 +14,12 @@ from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+import tensorflow as tf
 from keras import ops
 from keras.src import backend
 from keras.src.backend.common import global_state
+
+_ENDLESS = 1 << 62  # batches
 
 
 class TrackableObject(NamedTuple):
@@ -59,6 +62,20 @@ def autocasting(layer: keras.layers.Layer) -> contextlib.AbstractContextManager[
     if backend.get_autocast_scope() is None and wanted in (None, layer.variable_dtype):
         return contextlib.nullcontext()
     return backend.AutocastScope(wanted)
+
+
+def with_epochs_of_any_length(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Lets each iteration of a dataset be an epoch of its own length in `fit`.
+
+    Keras takes the number of batches in the first epoch for that in every one, and cuts
+    those that are longer, unless a dataset knows its size. So this one says that it has
+    more than there will ever be; an epoch ends where its data does.
+
+    Args:
+        dataset: A dataset of unknown size. It is changed.
+    """
+    dataset.cardinality = lambda: tf.constant(_ENDLESS, tf.int64)
+    return dataset
 
 
 class UncastLayer(keras.layers.Layer):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import codecs
 import gzip
 import json
+import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -236,6 +238,37 @@ def test_a_tag_that_the_run_does_not_know(path, monkeypatch):
     monkeypatch.setattr(evaluate, "load_translator", lambda options: Noting())
     with pytest.raises(ValueError, match="trained with: news, old. Received: bt"):
         run("evaluate", path, "--tag", "bt")
+
+
+@pytest.mark.parametrize("words", [[], ["--tag", "news"]])
+def test_a_run_beside_it_that_knows_no_tag(words, path, tmp_path, monkeypatch, capsys):
+    """As the one that it was fine-tuned from: it reads the same text without."""
+    record = read_record(path)
+    settings = {**record["settings"], "tag": "news"}
+    write_json(tmp_path / "run.json", {**record, "settings": settings})
+    runs = {tmp_path: Noting(), path: Noting()}
+    runs[path].source_tokenizer = WordTokenizer(["a"])
+    monkeypatch.setattr(evaluate, "load_translator", lambda x: runs[x.run_dir])
+    run("evaluate", tmp_path, "--against", path, *words)
+    assert f"note: {path} knows no <news>, and reads" in capsys.readouterr().out
+    assert all(map(runs[tmp_path].asked[0][0].startswith, [b"<news> "]))
+    assert runs[path].asked[0] == SOURCES
+    if words:
+        run("evaluate", path, "--against", tmp_path, *words)
+    assert runs[path].asked[-1] == SOURCES
+
+
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="there are no pipes by name")
+def test_sources_of_a_pipe_are_read_once(tmp_path, capsys):
+    for name in ("reference", "mine"):
+        (tmp_path / name).write_text("ein Hund\neine Katze\n")
+    end, begin = os.pipe()
+    with open(begin, "w") as pipe:
+        pipe.write("a dog\na cat\n")
+    with open(end):
+        place = [f"/dev/fd/{end}", tmp_path / "reference"]
+        run("evaluate", "--test", *place, "--hypotheses", tmp_path / "mine")
+    assert "2 sentences" in capsys.readouterr().out
 
 
 class TestRefusals:

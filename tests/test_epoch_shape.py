@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_luong.text.epoch_shape import A_PASS, EpochShape, epoch_shape
+from keras_luong.text.mixing import mixed
 
 sizes = st.integers(1, 100_000)
 passes = st.floats(0.01, 100_000)  # in full batches
@@ -35,6 +37,21 @@ def test_parts_are_a_pass_together():
     parts = [numbers(shape, epoch) for epoch in range(6)]
     assert sorted(sum(parts[:3], [])) == list(range(7))
     assert parts[:3] == parts[3:] and all(len(part) in (2, 3) for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("share", "parts"), [(0.5, 2), (0.5, 4), (0.25, 4), (1 / 3, 3)]
+)
+def test_parts_have_their_share_of_mixed_text(share, parts):
+    """Which is spread as evenly as the parts are."""
+    old = tf.data.Dataset.range(1000, 2000)
+    pairs = mixed(tf.data.Dataset.range(600), old, share)
+    shape, seen = EpochShape(parts=parts), []
+    for epoch in range(parts):
+        part = [int(x) for x in shape.of_epoch(pairs, epoch)]
+        assert share - 0.1 < sum(x >= 1000 for x in part) / len(part) < share + 0.1
+        seen += part
+    assert sorted(seen) == sorted(int(x) for x in pairs)
 
 
 def test_passes_have_all():

@@ -27,6 +27,27 @@ def test_data_without_a_batch_is_an_error():
     follow.on_epoch_end(0)
 
 
+def test_epochs_of_any_length():
+    """Keras alone cuts all to the length of the first."""
+    sizes = tf.constant([3, 5, 13, 4, 13], tf.int64)
+    follow = FollowEpoch((0, 1))
+    batches = follow.batches(
+        lambda epoch: tf.data.Dataset.range(sizes[epoch]).map(
+            lambda _: (tf.ones([4, 2]), tf.ones([4, 1]))
+        )
+    )
+    model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    seen = []
+    count = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: seen.append(0),
+        on_train_batch_end=lambda batch, logs: seen.append(seen.pop() + 1),
+    )
+    callbacks = [follow, count]
+    model.fit(batches, epochs=5, callbacks=callbacks, verbose=0, shuffle=False)
+    assert seen == [2, 5, 13, 4, 13]  # the first epoch is gone on with
+
+
 def orders(seed, epochs, global_seed=0, started_at=(0, 0)):
     keras.utils.set_random_seed(global_seed)
     follow = FollowEpoch(started_at)

@@ -58,6 +58,20 @@ def test_several_are_compared_with_the_first_as_sacrebleu_does():
     assert p_values[0] is None and p_values[1] < 0.01 and p_values[2] == 1
 
 
+def test_no_difference_is_sure_of_equal_scores_or_one_sentence():
+    """Other white space is no difference; in TER neither is upper case."""
+    systems = {"good": GOOD, "spaced": [x.replace(" ", "  ") for x in GOOD]}
+    scores = score_systems(systems, REFERENCES)["spaced"]
+    assert [scores[name].p_value for name in ("BLEU", "chrF", "TER")] == [1, 1, 1]
+    upper = {"good": GOOD, "upper": [x.upper() for x in GOOD]}
+    scores = score_systems(upper, REFERENCES)["upper"]
+    assert scores["TER"].p_value == 1 and scores["BLEU"].p_value < 0.01
+    one = {"good": GOOD[:1], "bad": BAD[:1]}
+    scores = score_systems(one, REFERENCES[:1])["bad"]
+    assert scores["BLEU"].score > 0 or scores["chrF"].p_value == 1
+    assert scores["BLEU"].p_value == 1
+
+
 def test_text_without_spaces_has_a_ter_of_characters():
     chinese = {"one": ["我爱你"], "two": ["我爱她"]}
     for scores in score_systems(chinese, ["我爱他"], "zh").values():

@@ -36,6 +36,8 @@ TERMS = Terminology(
         ("a truck behind a fire truck", ["Laster", "Feuerwehrauto"]),
         ("Turkey, turkey", ["Türkei", "Truthahn"]),
         ("a T-shirt", ["T-Shirt"]),
+        ("<us> a dog", ["Hund"]),
+        ("a <us>", ["uns"]),
         ("यह कुत्ता।", ["Hund!"]),
     ],
 )

@@ -26,11 +26,19 @@ from keras_luong.evaluation.judgement import Judgement, judge
 from keras_luong.evaluation.plots import attention_figure, check_matplotlib
 from keras_luong.evaluation.report_html import Pictures, html_report
 from keras_luong.evaluation.report_text import text_report, visible
-from keras_luong.files import one_line, read_pairs, write_json, write_lines, write_text
+from keras_luong.files import (
+    check_as_many_lines,
+    one_line,
+    read_lines,
+    read_pairs,
+    write_json,
+    write_lines,
+    write_text,
+)
 from keras_luong.runs.record import read_record
 from keras_luong.text.corpus import sentences
 from keras_luong.text.languages import fold
-from keras_luong.text.tags import check_tag, tagged_line
+from keras_luong.text.tags import check_tag, tagged_line, tags_of, token
 from keras_luong.translation.translation import Translation
 from keras_luong.translation.translator import Translator
 
@@ -57,7 +65,7 @@ def run(options: EvaluateOptions) -> None:
     _check_places(options)
     tokenize = bleu_tokenization(options)
     tests = list(_test_sets(options))
-    files = list(_hypotheses(options))
+    files = list(_hypotheses(options, tests))
     names = _names(options)
     runs = list(_systems(options))
     judged, pictures = [], []
@@ -138,31 +146,39 @@ def _test_sets(options: EvaluateOptions) -> Iterator[TestSet]:
             yield TestSet(split, *sentences(corpus, split))
 
 
-def _hypotheses(options: EvaluateOptions) -> Iterator[list[str]]:
+def _hypotheses(
+    options: EvaluateOptions, tests: Sequence[TestSet]
+) -> Iterator[list[str]]:
     """The translations that were made elsewhere, as many as there are sources."""
     if options.test:
         for path in options.hypotheses:
-            yield read_pairs(options.test[0], path)[1]
+            found = list(read_lines(path))
+            sources = len(tests[0].sources)
+            check_as_many_lines(options.test[0], sources, path, len(found))
+            yield found
 
 
 def _systems(options: EvaluateOptions) -> Iterator[System]:
     """The run and the one that it is held against, with the same search options."""
-    if options.run_dir is not None:
-        yield _system(options)
-    if options.against is not None:
-        yield _system(
-            dataclasses.replace(options, run_dir=options.against, ensemble=())
-        )
-
-
-def _system(options: EvaluateOptions) -> System:
-    """The run, with the tag that is asked for, or its own one on its own data."""
-    translator, tag = load_translator(options), options.tag
+    if options.run_dir is None:
+        return
+    runs = {options.run_dir: load_translator(options)}
+    if (other := options.against) is not None:
+        of_other = dataclasses.replace(options, run_dir=other, ensemble=())
+        runs[other] = load_translator(of_other)
+    tag = options.tag
     if tag is None and options.test is None and options.data is None:
-        tag = read_record(options.run_dir or "")["settings"].get("tag")
-    elif tag is not None:
-        check_tag(translator.source_tokenizer, tag)
-    return System(translator, tag)
+        tag = read_record(options.run_dir)["settings"].get("tag")
+    if tag is None:
+        yield from (System(translator, None) for translator in runs.values())
+        return
+    knowing = [run for run, x in runs.items() if tag in tags_of(x.source_tokenizer)]
+    if not knowing:
+        check_tag(runs[options.run_dir].source_tokenizer, tag)
+    for run, translator in runs.items():
+        if run not in knowing:
+            print(f"note: {run} knows no {token(tag)}, and reads the sources without.")
+        yield System(translator, tag if run in knowing else None)
 
 
 def _translated(

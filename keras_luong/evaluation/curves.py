@@ -22,6 +22,7 @@ Points = tuple[Sequence[float], Sequence[float]]
 #: Of Okabe and Ito, told apart by colour-blind eyes too; as many systems in one panel.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000")
 MARKERS = "osD^v"
+LONG_NAME = 30  # characters: three such names are wider than the picture
 
 
 def learning_curves_figure(curves: Mapping[str, Sequence[float]]) -> Figure:
@@ -46,7 +47,7 @@ def learning_curves_figure(curves: Mapping[str, Sequence[float]]) -> Figure:
 
     def prepare(axes: Axes) -> None:
         axes.set_yscale("log")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter(ScalarFormatter())
         axes.yaxis.set_minor_formatter("")
@@ -86,6 +87,7 @@ def bleu_by_length_figure(
     check_matplotlib()
     ends = sorted({float(end) for groups in scores.values() for end in groups})
     counts = {float(end): number for end, number in (sentences or {}).items()}
+    few = {end for end in ends if counts and counts.get(end, 0) < FEW}
     labels = ["longer" if end == math.inf else f"{end:g}" for end in ends]
     if counts:
         labels = [
@@ -96,7 +98,7 @@ def bleu_by_length_figure(
     def prepare(axes: Axes) -> None:
         axes.set_xticks(range(len(ends)), labels)
         for place, end in enumerate(ends):
-            if counts.get(end, FEW) < FEW:
+            if end in few:
                 axes.axvspan(place - 0.5, place + 0.5, color="0.92", zorder=0)
 
     points = {
@@ -106,7 +108,7 @@ def bleu_by_length_figure(
     x = f"source {unit}, at most"
     if counts:
         x += " (sentences)"
-    if any(counts.get(end, FEW) < FEW for end in ends):
+    if few:
         x += f"; shaded: fewer than {FEW} sentences"
     return _lines(points, "BLEU by source length", x, "BLEU", prepare)
 
@@ -168,7 +170,8 @@ def _draw_together(figure: Figure, points: Mapping[str, Points]) -> None:
         points.items(), COLORS, MARKERS, strict=False
     ):
         figure.axes[0].plot(*line, color=color, marker=marker, label=name, **style)
-    figure.legend(loc="outside lower center", ncols=3, fontsize=9, frameon=False)
+    ncols = 3 if max(map(len, points)) < LONG_NAME else 1
+    figure.legend(loc="outside lower center", ncols=ncols, fontsize=9, frameon=False)
 
 
 def _draw_one(axes: Axes, points: Mapping[str, Points], place: int) -> None:

@@ -271,7 +271,8 @@ def _scored(
     scores = []
     for (_, texts), x in zip(named, results, strict=True):
         # Where nothing ever differs, sacrebleu has the least p there is, as if it did.
-        is_same = x.p_value is not None and texts == named[0][1]
-        p_value = 1.0 if is_same else x.p_value
+        p_value = x.p_value
+        if p_value is not None and (x.score == results[0].score or len(texts) == 1):
+            p_value = 1.0
         scores.append(MetricScore(x.score, str(signature), float(x.ci), p_value))
     return scores

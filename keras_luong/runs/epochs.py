@@ -12,6 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_luong.compat import with_epochs_of_any_length
 from keras_luong.runs.checkpoints import Checkpoints, seeds_of
 from keras_luong.text.batches import PREFETCHED_BATCHES, dataset_options
 from keras_luong.types import Logs
@@ -96,7 +97,7 @@ class FollowEpoch(keras.callbacks.Callback):
         once = tf.data.Dataset.from_tensors(0)
         epochs = once.map(lambda _: (self.epoch.read_value(), self.done.read_value()))
         batches = epochs.flat_map(of_epoch).with_options(dataset_options())
-        return batches.prefetch(PREFETCHED_BATCHES)
+        return with_epochs_of_any_length(batches.prefetch(PREFETCHED_BATCHES))
 
 
 def fit(
@@ -108,9 +109,6 @@ def fit(
 ) -> None:
     """Runs `model.fit` from where the checkpoints are, also in the middle of an epoch.
 
-    Keras expects every epoch to have as many batches as the first that it sees, so the
-    rest of an epoch that was begun has a `fit` of its own.
-
     Ctrl-C and SIGTERM let the step end, save, and stop by a KeyboardInterrupt. A second
     one stops at once.
 
@@ -121,14 +119,8 @@ def fit(
         checkpoints: What restored the model; it is one of the callbacks, too.
         **more: Arguments of `keras.Model.fit`.
     """
-    epoch, step = checkpoints.position
+    epoch, _ = checkpoints.position
     with _signals_set(checkpoints.stop):
-        if step and epoch < epochs:
-            model.fit(batches, initial_epoch=epoch, epochs=epoch + 1, **more)
-            if model.stop_training:
-                return
-            # `fit` may have left an average in the place of the weights.
-            epoch, _ = checkpoints.restore(model)
         if epoch < epochs:
             model.fit(batches, initial_epoch=epoch, epochs=epochs, **more)
 

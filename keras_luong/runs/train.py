@@ -200,6 +200,7 @@ def compiled_model(
 def record(run: Run, tokenizers: TokenizerPair, model: TranslationModel) -> int:
     """Writes down what the run is: -> the tokens of a batch.
 
+    A new run has by then what it starts from, and whatever refuses it has come before.
     The largest batch that fits is looked for once a run, and the pairs that are left
     out are counted once.
     """
@@ -224,6 +225,8 @@ def record(run: Run, tokenizers: TokenizerPair, model: TranslationModel) -> int:
     sample = first_source(run.corpus, "validation")
     corpus = count_texts(run, tokenizers, int(batch_tokens))
     start = start_of(run)
+    if start and not run.resuming:
+        give_weights(model, tokenizers, str(config.init_from), start)
     write_record(run.path, model, search, longest, settings, sample, corpus, start)
     return int(batch_tokens)
 
@@ -254,7 +257,7 @@ def fit_model(
     config = run.config
     checkpoints = Checkpoints(run.path, config.save_steps)
     start = run.read_record().get("came_from")
-    if start and not checkpoints.exist():
+    if start and run.resuming and not checkpoints.exist():
         give_weights(model, tokenizers, str(config.init_from), start)
     started_at = checkpoints.restore(model)
     # What is known of later epochs is of weights that are trained again. All machines

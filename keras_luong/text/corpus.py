@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
+
+_PAIRS_AT_ONCE = 1024
 
 
 class Fingerprint(NamedTuple):
@@ -155,6 +157,32 @@ def count(pairs: tf.data.Dataset) -> int:
         blocks = pairs.batch(8192).map(lambda block: tf.size(block["source"]))
         number = int(blocks.reduce(0, lambda total, size: total + size))
     return number
+
+
+def chosen(
+    pairs: tf.data.Dataset, of_place: Callable[[tf.Tensor], tf.Tensor]
+) -> tf.data.Dataset:
+    """Returns some pairs, in their order.
+
+    Args:
+        pairs: Dataset from `Corpus.pairs`.
+        of_place: Maps the places of pairs, int64 [N], to whether they are chosen, bool
+            [N].
+
+    Example:
+        >>> from keras_luong.text.corpus import chosen
+        >>> pairs = chosen(tf.data.Dataset.range(10, 16), lambda place: place % 2 == 0)
+        >>> list(pairs.as_numpy_iterator())
+        [10, 12, 14]
+    """
+
+    def of_block(number: tf.Tensor, block: Any) -> Any:
+        size = tf.shape(tf.nest.flatten(block)[0], tf.int64)[0]
+        kept = of_place(number * _PAIRS_AT_ONCE + tf.range(size))
+        return tf.nest.map_structure(lambda x: tf.boolean_mask(x, kept), block)
+
+    blocks = pairs.batch(_PAIRS_AT_ONCE).enumerate().map(of_block)
+    return blocks.flat_map(tf.data.Dataset.from_tensor_slices)
 
 
 def spread(pairs: tf.data.Dataset, number: int) -> tf.data.Dataset:

@@ -15,14 +15,13 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_luong.text.corpus import Corpus, check_split, ordered
+from keras_luong.text.corpus import Corpus, check_split, chosen, ordered
 from keras_luong.text.text_hashes import TextHashes, text_hashes
 
 _MOST, _SHARE = 1000, 20  # pairs, and one of so many
 _FEW = 10  # pairs, if that is no more than a fifth of a small corpus
 _OFTEN = 10  # a sentence of more pairs is for training
 _LONG = 1500  # bytes: more is a document, and no model translates it whole
-_AT_ONCE = 1024
 
 
 class HeldOut:
@@ -82,10 +81,14 @@ class HeldOut:
         """
         check_split(self, split)
         if split == "train":
-            return _where(self.whole.pairs(split), self._parted.train)
+            return self._chosen(self._parted.train)
         if split == "validation":
-            return _where(self.whole.pairs("train"), self._parted.validation)
+            return self._chosen(self._parted.validation)
         return self.whole.pairs(split)
+
+    def _chosen(self, kept: np.ndarray) -> tf.data.Dataset:
+        mask = tf.constant(kept)
+        return chosen(self.whole.pairs("train"), lambda places: tf.gather(mask, places))
 
     @property
     def notes(self) -> dict[str, str]:
@@ -162,16 +165,3 @@ def _occurrences(values: np.ndarray) -> np.ndarray:
     """How often each of the values is there."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     return counts[inverse]
-
-
-def _where(pairs: tf.data.Dataset, kept: np.ndarray) -> tf.data.Dataset:
-    """The pairs that are kept, in their order."""
-    some = tf.data.Dataset.zip(
-        pairs.batch(_AT_ONCE), tf.data.Dataset.from_tensor_slices(kept).batch(_AT_ONCE)
-    )
-    chosen = some.map(
-        lambda block, of_block: {
-            side: tf.boolean_mask(texts, of_block) for side, texts in block.items()
-        }
-    )
-    return chosen.flat_map(tf.data.Dataset.from_tensor_slices)

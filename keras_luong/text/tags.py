@@ -157,6 +157,20 @@ def untagged(
     return pairs.map(change)
 
 
+def without_tag(text: str) -> str:
+    """Returns a text without the tag in front of it.
+
+    Args:
+        text: The text.
+
+    Example:
+        >>> from keras_luong.text.tags import without_tag
+        >>> without_tag("<news> the dog"), without_tag("the <dog>")
+        ('the dog', 'the <dog>')
+    """
+    return re.sub(f"^<{_NAME}> ", "", text)
+
+
 def tags_of(tokenizer: Tokenizer) -> list[str]:
     """Returns the names of the tags that a tokenizer knows.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from keras_luong.files import read_lines
+from keras_luong.text.tags import without_tag
 from keras_luong.text.tokenizer import as_str
 
 #: A word is of anything but white space and punctuation, so that it keeps its marks.
@@ -19,8 +20,9 @@ class Terminology:
     """Source terms, and the target terms that must occur in translations of them.
 
     A term is found where a text has its words, one after another, as they are written
-    or with a capital first letter. Where two terms begin with the same word the longer
-    one is found alone: with "fire truck" and "truck", a fire truck is no truck.
+    or with a capital first letter; a tag in front is no word of it. Where two terms
+    begin with the same word the longer one is found alone: with "fire truck" and
+    "truck", a fire truck is no truck.
 
     Args:
         terms: Source term → target term.
@@ -105,7 +107,7 @@ class Terminology:
         Returns:
             Each of them once, in the order of the text.
         """
-        words = _WORD.findall(as_str(text))
+        words = _WORD.findall(without_tag(as_str(text)))
         found: dict[str, None] = {}
         place = 0
         while place < len(words):
