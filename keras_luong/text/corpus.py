@@ -173,7 +173,7 @@ def chosen(
         >>> from keras_luong.text.corpus import chosen
         >>> pairs = chosen(tf.data.Dataset.range(10, 16), lambda place: place % 2 == 0)
         >>> list(pairs.as_numpy_iterator())
-        [10, 12, 14]
+        [np.int64(10), np.int64(12), np.int64(14)]
     """
 
     def of_block(number: tf.Tensor, block: Any) -> Any:
@@ -195,7 +195,7 @@ def spread(pairs: tf.data.Dataset, number: int) -> tf.data.Dataset:
     Example:
         >>> from keras_luong.text.corpus import spread
         >>> list(spread(tf.data.Dataset.range(10), 3).as_numpy_iterator())
-        [0, 3, 6]
+        [np.int64(0), np.int64(3), np.int64(6)]
     """
     return pairs.shard(max(1, count(pairs) // number), 0).take(number)
 
