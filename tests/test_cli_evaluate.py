@@ -135,16 +135,18 @@ def test_two_runs_and_a_file_are_compared(path, files, said, tmp_path, capsys):
     assert capsys.readouterr().out == f"{text_report(expected, 3)}\n\n"
 
 
-def test_what_the_other_run_is_loaded_with(path, monkeypatch, loaded):
+def test_what_the_other_run_is_loaded_with(path, monkeypatch, loaded, tmp_path):
     """The same search options, and an ensemble of the first run alone."""
     asked = []
-    monkeypatch.setattr(evaluate, "load_translator", lambda x: asked.append(x))
-    words = ["--against", "other", "--ensemble", "third", "--beam_width", "3"]
+    load = lambda options: asked.append(options) or loaded  # noqa: E731
+    monkeypatch.setattr(evaluate, "load_translator", load)
+    shutil.copy(path / "run.json", tmp_path)
+    words = ["--against", tmp_path, "--ensemble", "third", "--beam_width", "3"]
     words += ["--data", "other"]
     list(evaluate._systems(options("evaluate", path, *words)))
     one, two = asked
     assert (one.run_dir, one.ensemble) == (path, (type(path)("third"),))
-    assert (str(two.run_dir), two.ensemble) == ("other", ())
+    assert (two.run_dir, two.ensemble) == (tmp_path, ())
     assert one.beam_width == two.beam_width == 3
 
 
@@ -250,12 +252,15 @@ def test_a_run_beside_it_that_knows_no_tag(words, path, tmp_path, monkeypatch, c
     runs[path].source_tokenizer = WordTokenizer(["a"])
     monkeypatch.setattr(evaluate, "load_translator", lambda x: runs[x.run_dir])
     run("evaluate", tmp_path, "--against", path, *words)
-    assert f"note: {path} knows no <news>, and reads" in capsys.readouterr().out
-    assert all(map(runs[tmp_path].asked[0][0].startswith, [b"<news> "]))
+    assert f"note: {path} reads the sources without <news>." in capsys.readouterr().out
+    assert runs[tmp_path].asked[0][0] == f"<news> {SOURCES[0]}".encode()
     assert runs[path].asked[0] == SOURCES
-    if words:
-        run("evaluate", path, "--against", tmp_path, *words)
+    run("evaluate", path, "--against", tmp_path, *words)
+    without = path if words else tmp_path  # whose tag is not that of the data
+    said = capsys.readouterr().out
+    assert f"note: {without} reads the sources without <news>." in said
     assert runs[path].asked[-1] == SOURCES
+    assert (runs[tmp_path].asked[-1] == SOURCES) == (not words)
 
 
 @pytest.mark.skipif(not Path("/dev/fd").exists(), reason="there are no pipes by name")

@@ -128,6 +128,22 @@ def test_swapped_sides_after_a_good_beginning(said, phrases, tmp_path):
     )
 
 
+def test_all_of_a_split_is_looked_at(said, phrases, tmp_path):
+    english, german = sides(phrases)
+    corpus = corpus_of(
+        tmp_path, english * 5 + german[:199] * 5, german * 5 + english[:199] * 5
+    )
+    (doubt,) = said(corpus)
+    assert doubt.startswith("the sides look swapped") and "2 quarters" in doubt
+    assert said(corpus, limit_examples=1000) == []  # the rest is not trained on
+
+
+def test_numbers_and_names_are_in_no_language(said, phrases, tmp_path):
+    english, german = sides(phrases)
+    rows = [f"{n} kg, 0.{n} km/h, {n} GB" for n in range(400)]
+    assert said(corpus_of(tmp_path, english + rows, german + rows[::-1])) == []
+
+
 def test_blank_lines_are_no_copies(said, phrases, tmp_path):
     english, german = sides(phrases)
     spaced = [[x for line in side for x in (line, "")] for side in (english, german)]

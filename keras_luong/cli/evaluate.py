@@ -169,15 +169,13 @@ def _systems(options: EvaluateOptions) -> Iterator[System]:
     tag = options.tag
     if tag is None and options.test is None and options.data is None:
         tag = read_record(options.run_dir)["settings"].get("tag")
-    if tag is None:
-        yield from (System(translator, None) for translator in runs.values())
-        return
     knowing = [run for run, x in runs.items() if tag in tags_of(x.source_tokenizer)]
-    if not knowing:
+    if tag is not None and not knowing:
         check_tag(runs[options.run_dir].source_tokenizer, tag)
     for run, translator in runs.items():
-        if run not in knowing:
-            print(f"note: {run} knows no {token(tag)}, and reads the sources without.")
+        usual = tag or read_record(run)["settings"].get("tag")
+        if usual and run not in knowing and len(runs) > 1:
+            print(f"note: {run} reads the sources without {token(usual)}.")
         yield System(translator, tag if run in knowing else None)
 
 

@@ -233,7 +233,7 @@ def _cut(config: TrainingConfig, validation: Mapping[str, Any]) -> str:
         return ""
     return (
         f"{number:,} of {validation['pairs']:,} validation pairs: val_loss is of their "
-        f"first {config.max_length} tokens, and BLEU of all"
+        f"first {config.max_length} tokens, BLEU of whole references"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,6 +11,7 @@ from keras_luong.config.auto import ROWS
 from keras_luong.config.training import TrainingConfig
 from keras_luong.progress import telling
 from keras_luong.runs.opening import Run
+from keras_luong.runs.starting_point import text_of
 from keras_luong.text.corpus import Corpus, spread
 from keras_luong.text.language_guess import alike, look_of
 from keras_luong.text.tags import token, untagged
@@ -47,14 +48,14 @@ def doubts(
         The sentences; none where nothing looks wrong.
     """
     new = run.config.init_from is None
-    samples = {split: _sample(run.corpus, split) for split in run.corpus.splits}
+    samples = {} if run.resuming else _samples(run)
     return [
         # A run that starts from another one has learned, and has its vocabulary.
         *(_of_steps(run.config, train) if new else ()),
         *(_of_vocabulary(run.config, vocab_sizes, train) if new else ()),
         *_of_overlap(train),
         *_of_languages(run.corpus, samples),
-        *_of_copies(samples["train"]),
+        *_of_copies(samples.get("train", [])),
         *_of_tags(train),
     ]
 
@@ -110,9 +111,18 @@ def _of_overlap(train: Mapping[str, Any]) -> Iterator[str]:
                 )
 
 
-def _sample(corpus: Corpus, split: str) -> _Pairs:
-    """Pairs from all over a split, without the tags in front of their sources."""
-    return list(untagged(spread(corpus.pairs(split), _PAIRS)).as_numpy_iterator())
+def _samples(run: Run) -> dict[str, _Pairs]:
+    """Pairs from all over each split, without the tags in front of their sources.
+
+    To train on, of the run's own text: another one may be in other languages. They are
+    looked at once a run.
+    """
+    pairs = {split: run.corpus.pairs(split) for split in run.corpus.splits}
+    pairs["train"] = text_of(run.config, run.training_pairs)
+    return {
+        split: list(untagged(spread(some, _PAIRS)).as_numpy_iterator())
+        for split, some in pairs.items()
+    }
 
 
 def _of_languages(corpus: Corpus, samples: Mapping[str, _Pairs]) -> Iterator[str]:
@@ -120,19 +130,23 @@ def _of_languages(corpus: Corpus, samples: Mapping[str, _Pairs]) -> Iterator[str
     declared = corpus.source_language, corpus.target_language
     found: dict[str, list[str]] = {}
     for split, pairs in samples.items():
-        for doubt, quarters in _of_quarters(pairs, declared).items():
-            some = f"{quarters} quarter{'s' * (quarters > 1)} of " * (quarters < 4)
+        for doubt, some in _of_quarters(pairs, declared).items():
             found.setdefault(doubt, []).append(some + split)
     for doubt, places in found.items():
         yield doubt if "train" in places else f"{doubt}: in {' and '.join(places)}"
 
 
-def _of_quarters(pairs: _Pairs, declared: tuple[str, str]) -> dict[str, int]:
-    """Doubt → in how many quarters of a split: it may be made of several corpora."""
-    size = max(1, math.ceil(len(pairs) / 4))
-    quarters = [pairs[start : start + size] for start in range(0, len(pairs), size)]
+def _of_quarters(pairs: _Pairs, declared: tuple[str, str]) -> dict[str, str]:
+    """Doubt → "2 quarters of ", or "" for all: a split may be of several corpora."""
+    cuts = [len(pairs) * number // 4 for number in range(5)]
+    quarters = [pairs[start:end] for start, end in itertools.pairwise(cuts)]
     found = Counter(doubt for some in quarters for doubt in _of_sides(some, declared))
-    return found or dict.fromkeys(_of_sides(pairs, declared), 4)  # too short to tell
+    if not found:  # or they are too short to tell
+        found = Counter(dict.fromkeys(_of_sides(pairs, declared), 4))
+    return {
+        doubt: f"{number} quarter{'s' * (number > 1)} of " * (number < 4)
+        for doubt, number in found.items()
+    }
 
 
 def _of_sides(pairs: _Pairs, declared: tuple[str, str]) -> Iterator[str]:
@@ -146,6 +160,8 @@ def _of_sides(pairs: _Pairs, declared: tuple[str, str]) -> Iterator[str]:
             f"like {looks[0]}, the target {declared[1]} and like {looks[1]}"
         )
         return
+    if looks[0] == looks[1] and looks[0] not in declared:
+        return  # names, numbers and code look like a language by chance
     for side, look, code in zip(("source", "target"), looks, declared, strict=True):
         if look is not None and not alike(look, code):
             yield f"the {side} should be {code}, and reads like {look}"

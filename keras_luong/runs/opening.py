@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -103,9 +104,10 @@ def opened(
         except KeyboardInterrupt:
             print("\nStopped. The same command again goes on from here.")
             raise
-        except tf.errors.OpError:
-            for split in corpus.splits:
-                corpus.pairs(split)  # says so itself if its files have changed
+        except tf.errors.OpError as error:
+            # What a corpus says of its files, which tf.data hands on within its own.
+            if told := re.search(r"(?:OS|FileNotFound|Value)Error: (.+)", str(error)):
+                raise OSError(told[1]) from error
             raise
 
 

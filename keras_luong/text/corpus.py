@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
@@ -172,8 +173,8 @@ def chosen(
     Example:
         >>> from keras_luong.text.corpus import chosen
         >>> pairs = chosen(tf.data.Dataset.range(10, 16), lambda place: place % 2 == 0)
-        >>> list(pairs.as_numpy_iterator())
-        [np.int64(10), np.int64(12), np.int64(14)]
+        >>> [int(x) for x in pairs]
+        [10, 12, 14]
     """
 
     def of_block(number: tf.Tensor, block: Any) -> Any:
@@ -186,18 +187,19 @@ def chosen(
 
 
 def spread(pairs: tf.data.Dataset, number: int) -> tf.data.Dataset:
-    """Returns so many pairs from all over a split, as its beginning may be different.
+    """Returns some pairs from all over a split, as its beginning may be different.
 
     Args:
         pairs: Dataset from `Corpus.pairs`; it is read to its end, twice.
-        number: Their number; all if there are fewer.
+        number: The most that are returned, and fewer than twice as many as are; all if
+            there are no more.
 
     Example:
         >>> from keras_luong.text.corpus import spread
-        >>> list(spread(tf.data.Dataset.range(10), 3).as_numpy_iterator())
-        [np.int64(0), np.int64(3), np.int64(6)]
+        >>> [int(x) for x in spread(tf.data.Dataset.range(10), 4)]
+        [0, 3, 6, 9]
     """
-    return pairs.shard(max(1, count(pairs) // number), 0).take(number)
+    return pairs.shard(max(1, math.ceil(count(pairs) / number)), 0)
 
 
 def fingerprint(corpus: Corpus, split: str, limit: int | None = None) -> Fingerprint:

@@ -52,7 +52,9 @@ def look_of(lines: Iterable[bytes], declared: str) -> str | None:
     few = sum(map(str.isalpha, text)) < _LEAST_LETTERS
     if few or _code(declared) not in ranked:
         return None
-    return declared if alike(ranked[0], declared) else ranked[0]
+    if alike(ranked[0], declared):
+        return declared
+    return ranked[0] if len(ranked[0]) == 2 else None  # zxx is none
 
 
 def reads_like(lines: Iterable[bytes], language: str) -> bool:

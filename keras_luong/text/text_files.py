@@ -155,7 +155,11 @@ class TextFiles:
 
         def lists_of_pairs() -> Iterator[dict[str, tuple[bytes, ...]]]:
             self._read_once(split)  # it may have changed since
-            return _lists_of_pairs(self.files[split])
+            try:
+                yield from _lists_of_pairs(self.files[split])
+            except (ValueError, IndexError):  # or it has just now
+                self._read_once(split)
+                raise
 
         some = tf.data.Dataset.from_generator(
             lists_of_pairs,
