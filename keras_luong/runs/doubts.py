@@ -29,7 +29,6 @@ _AT_FULL_RATE = " at the full rate (constant_epochs)"
 _PAIRS = 1000  # to look at, of a split
 _MOST_TAGS = 3  # to name
 
-
 _Pairs = Sequence[Mapping[str, bytes]]
 
 

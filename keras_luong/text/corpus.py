@@ -191,8 +191,7 @@ def spread(pairs: tf.data.Dataset, number: int) -> tf.data.Dataset:
 
     Args:
         pairs: Dataset from `Corpus.pairs`; it is read to its end, twice.
-        number: The most that are returned, and fewer than twice as many as are; all if
-            there are no more.
+        number: The most to return: all if there are no more, else at least half of it.
 
     Example:
         >>> from keras_luong.text.corpus import spread
