@@ -89,8 +89,9 @@ def _of_vocabulary(
     if config.vocab_size > fewest and 0 < tokens < FEWEST_TOKENS_A_PIECE * pieces:
         yield (
             f"the text has {tokens:,} tokens for a vocabulary of {pieces:,}: "
-            f"{tokens / pieces:.1f} for each on average, too few to learn them from. A "
-            f"smaller vocab_size suits the text (it is {config.vocab_size:,})"
+            f"{tokens / pieces:.1f} for each on average, too few to learn them from. "
+            f"More text helps, or a smaller vocab_size (it is {config.vocab_size:,}) "
+            "that still has room for all characters"
         )
 
 
