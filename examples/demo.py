@@ -61,7 +61,11 @@ def draw(translation) -> str:
     path = RUN / "attention.png"
     try:
         save_attention(
-            path, translation.alignment, translation.source_tokens, translation.tokens
+            path,
+            translation.alignment,
+            translation.source_tokens,
+            translation.tokens,
+            title=translation.text,
         )
     except ImportError as error:
         return f"none: {error}"

@@ -87,6 +87,7 @@ def test_k2_a_run_of_a_domain_reads_its_tag(place, monkeypatch):
         (["--target", "fr"], "no .fr file beside it"),
         (["--out", "data"], "--out must be new. Received: data"),
         (["--mono", "data/train.de"], "--mono must be text in en, .* ends in de"),
+        (["--mono", "data/few.de.txt"], "--mono must be text in en, .* ends in de"),
         (["--mono", "data/mono.txt"], "--mono must be text in en, .* read like de"),
         (["--mono", "nowhere"], "There is no file of text nowhere"),
     ],
@@ -94,6 +95,7 @@ def test_k2_a_run_of_a_domain_reads_its_tag(place, monkeypatch):
 def test_k2_what_does_not_fit_together_is_refused(words, message, place):
     german = "Ein Hund läuft mit seinem Ball am Strand entlang.\n" * 60
     (place / "data/mono.txt").write_text(german)
+    (place / "data/few.de.txt").write_text("Ja.\n")
     with pytest.raises((ValueError, OSError), match=message):
         backtranslate(*words)
     assert not (place / "out").exists()

@@ -164,6 +164,9 @@ def test_files_are_scored_without_a_run(files, said, tmp_path, monkeypatch, caps
     assert "tok:none" in capsys.readouterr().out
     run("evaluate", "--test", *files, "--hypotheses", one, "--target", "de")
     assert "tok:13a" in capsys.readouterr().out
+    reference = written(tmp_path / "a.zh.txt", said)
+    run("evaluate", "--test", files[0], reference, "--hypotheses", one)
+    assert "tok:zh" in capsys.readouterr().out
 
 
 def test_the_report_has_the_pictures(path, traced, files, tmp_path, capsys):

@@ -11,6 +11,7 @@ from commands import help_of
 
 from keras_luong.cli.commands import TRAINING
 from keras_luong.cli.main import parse
+from keras_luong.cli.training_options import default_run_dir
 from keras_luong.config.presets import PAPERS, PRESETS
 from keras_luong.config.seq2seq import Seq2SeqConfig
 from keras_luong.config.training import TrainingConfig
@@ -80,3 +81,11 @@ def test_where_pydantic_is_imported():
     pytest.importorskip("pydantic")
     _, training = parse("train my/corpus --source en --target de".split())
     assert training.config.source == "en" and not training.config.given
+
+
+def test_a_run_from_another_one_has_a_name_of_its_own():
+    words = {"data": "my/corpus", "source": "en", "target": "de"}
+    assert default_run_dir(words) == Path("runs/corpus-en-de")
+    start = {"init_from": "runs/captions"}
+    assert default_run_dir({**words, **start}) == Path("runs/corpus-en-de")
+    assert default_run_dir(start) == Path("runs/captions-more")

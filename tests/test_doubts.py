@@ -97,8 +97,10 @@ def test_validation_that_is_trained_on(said):
         assert known in doubt
     doubts = said(train={"in_splits": {"test": (12, 1000, 612)}})
     assert "600 of 1,000 test sources are in the training text with ano" in doubts[1]
-    (doubt,) = said(train={"in_splits": {"test": (0, 1000, 612)}})
+    (doubt,) = said(train={"in_splits": {"test": (0, 1000, 612, 0)}})
     assert doubt.startswith("612 of 1,000 test sources")
+    (doubt,) = said(train={"in_splits": {"test": (0, 1000, 0, 1000)}})
+    assert doubt.startswith("1,000 of 1,000 test pairs are in the validation text, wh")
 
 
 def corpus_of(directory, sources, targets, languages=("en", "de"), split="train"):

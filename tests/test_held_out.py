@@ -12,6 +12,7 @@ from keras_luong.text.corpus import fingerprint, notes, sentences
 from keras_luong.text.find_corpus import load_corpus
 from keras_luong.text.held_out import HeldOut, part, with_validation
 from keras_luong.text.overlap import Overlap, overlaps
+from keras_luong.text.text_files import TextFiles
 from keras_luong.text.text_hashes import TextHashes, text_hashes
 
 #: Which of the 40 pairs of `lines`; a run that goes on relies on it.
@@ -196,11 +197,28 @@ def test_k1_a_test_split_that_is_trained_on(tmp_path):
     write_lines(tmp_path / "val.tsv", lines(10, offset=30))
     write_lines(tmp_path / "test.tsv", [*lines(8, offset=25), "7 dogs\tx", "\t"])
     corpus = load_corpus(tmp_path, "en", "de")
-    assert overlaps(corpus) == {
-        "validation": Overlap(10, 0, 0),
-        "test": Overlap(10, 5, 6),
+    known = {"validation": Overlap(10, 0, 0), "test": Overlap(10, 5, 6, 3)}
+    assert overlaps(corpus) == known
+    assert overlaps(corpus, limit=28)["test"] == Overlap(10, 3, 4, 3)
+    # Of training text with tags too; and with what was learned before.
+    write_lines(tmp_path / "train.tsv", [f"<news> {line}" for line in lines(30)])
+    corpus = load_corpus(tmp_path, "en", "de")
+    assert overlaps(corpus) == known
+    more = tmp_path / "more.tsv"
+    write_lines(more, [*lines(4, offset=28), "32 dogs\tx"])
+    learned = [TextFiles.from_table(more, "en", "de").pairs("train")]
+    assert overlaps(corpus, learned=learned) == {
+        "validation": Overlap(10, 2, 3),
+        "test": Overlap(10, 7, 9, 3),
     }
-    assert overlaps(corpus, limit=28)["test"] == Overlap(10, 3, 4)
+
+
+def test_validation_text_that_is_the_test_text_too(tmp_path):
+    write_lines(tmp_path / "train.tsv", lines(30))
+    for split in ("val", "test"):
+        write_lines(tmp_path / f"{split}.tsv", lines(10, offset=30))
+    found = overlaps(load_corpus(tmp_path, "en", "de"))
+    assert found == {"validation": Overlap(10, 0, 0), "test": Overlap(10, 0, 0, 10)}
 
 
 @pytest.mark.slow

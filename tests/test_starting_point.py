@@ -227,6 +227,32 @@ def test_k2_the_old_text_must_be_there_and_what_it_was(old, corpora, tmp_path):
         old_corpus(copy)
 
 
+def test_k2_a_run_is_not_judged_by_what_its_start_has_learned(old, corpora, tmp_path):
+    """Told: whether the old text is mixed in, or not, or not there any more."""
+    data = shutil.copytree(corpora / "new", tmp_path / "new")
+    for side in ("xx", "yy"):
+        known = (corpora / f"old/train.{side}").read_text().splitlines()
+        (data / f"val.{side}").write_text("\n".join(known[:6]) + "\n")
+    for number, mixed in enumerate(({}, {"mix_old": "0.5", "old_tag": "old"})):
+        path = tmp_path / f"run{number}"
+        with not_training():
+            gone_on(old, data, path, **mixed)
+        counted = read_record(path)["corpus"]["train"]
+        assert counted["in_splits"]["validation"][:2] == [6, 6]
+        assert counted["start_compared"]
+    moved = shutil.copytree(old, tmp_path / "moved")
+    record = read_record(moved)
+    write_json(
+        moved / "run.json",
+        {**record, "settings": {**record["settings"], "data": str(tmp_path / "gone")}},
+    )
+    with not_training():
+        gone_on(moved, data, tmp_path / "run")
+    counted = read_record(tmp_path / "run")["corpus"]["train"]
+    assert not counted["start_compared"]
+    assert counted["in_splits"]["validation"][0] < 6  # some are in the new text too
+
+
 def test_k2_other_languages_are_not_mixed_unless_a_tag_tells_them(old, corpora):
     settings = {"data": str(corpora / "new"), "source": "yy", "target": "xx", "seed": 1}
     mixed = {**settings, "init_from": str(old), "mix_old": 0.5}

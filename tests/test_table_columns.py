@@ -163,7 +163,8 @@ def test_the_text_is_believed_before_a_name(line, tmp_path):
         ("a.tsv", ["a b"], "Line 1 of .*a.tsv has no tab"),
         ("a.tsv", [], "Line 1 of .*a.tsv is empty"),
         ("a.tsv", ["", "a\tb"], "Line 1 of .*a.tsv is empty: it should be two sent"),
-        ("a.tsv", ["id\ten_text\tde_text", "1\ta\tb"], "en and de. Correct its first"),
+        ("a.tsv", ["fr\ten_text\tde_text", "x\ta\tb"], "en and de. Correct its first"),
+        ("a.tsv", ["id\tfr\tit", "1\ta\tb"], "columns fr and it, which are not en and"),
     ],
 )
 def test_k1_a_table_of_something_else(name, lines, message, tmp_path):
@@ -177,9 +178,16 @@ def test_languages_follow_from_a_header(tmp_path):
     corpus = TextFiles.from_table(tmp_path / "a.tsv", "en")
     assert sentences(corpus, "train") == (["b"], ["a"])
     assert (corpus.source_language, corpus.target_language) == ("en", "fr")
+    write_lines(tmp_path / "c.tsv", ["id\tno.\t\"fr\"\t'en'", "1\t7\ta\tb"])
+    corpus = TextFiles.from_table(tmp_path / "c.tsv", "en")  # numbers are no Indonesian
+    assert sentences(corpus, "train") == (["b"], ["a"])
+    assert "line 1" not in notes(corpus)["columns"]
     with pytest.raises(ValueError, match="has fr and en: which one.*--source fr --tar"):
         load_corpus(tmp_path / "a.tsv")
-    write_lines(tmp_path / "b.tsv", ["a\tb"])
+    write_lines(tmp_path / "b.tsv", [f"Englisch\t{'Deutsch' * 9}", "a\tb"])
+    begins = f"line 1 of b.tsv is a pair: Englisch | {('Deutsch' * 9)[:40]} ..."
+    corpus = TextFiles.from_table(tmp_path / "b.tsv", "en", "de")
+    assert notes(corpus)["columns"].endswith(f"; {begins}")
     with pytest.raises(ValueError, match="names no languages: give both --source and"):
         load_corpus(tmp_path / "b.tsv")
 

@@ -14,6 +14,7 @@ from keras_luong.files import read_raw_lines
 from keras_luong.runs.backtranslation import check_reverse, write_backtranslated
 from keras_luong.runs.record import read_record
 from keras_luong.text.corpus import Corpus
+from keras_luong.text.file_names import language_of
 from keras_luong.text.find_corpus import load_corpus
 from keras_luong.text.language_guess import reads_like
 from keras_luong.text.languages import means
@@ -68,12 +69,12 @@ def _corpus(options: BacktranslateOptions) -> Corpus:
 def _check_language(options: BacktranslateOptions, corpus: Corpus) -> None:
     """Refuses text of the source language, by the file's name or its first lines."""
     mono = check_file("file of text", options.mono)
-    ending = mono.name.removesuffix(".gz").rpartition(".")[2]
+    named = language_of(mono)
     source, target = corpus.source_language, corpus.target_language
     lines = list(itertools.islice(read_raw_lines(mono), _LINES))
-    if means(ending, source) and not means(ending, target):
-        reason = f"whose name ends in {ending}"
-    elif not means(ending, target) and _read_like(lines, source, target):
+    if means(named, source) and not means(named, target):
+        reason = f"whose name ends in {named}"
+    elif not means(named, target) and _read_like(lines, source, target):
         reason = f"whose lines read like {source}"
     else:
         return

@@ -138,8 +138,8 @@ class TrainOptions(Options):
     """Run.
 
     Args:
-        run_dir: Directory for all results; by default one in runs/ with the corpus's
-            name. An existing run is resumed.
+        run_dir: Directory for all results; by default one in runs/ with the name of
+            the corpus, or of the run to start from. An existing run is resumed.
         preset: What is not said otherwise: auto chooses it by the size of the corpus;
             others are a model of a fixed size, and some also how to train it.
         distill: Trains three models first, which differ in their seed, and then one

@@ -89,10 +89,14 @@ def training_options(given: Mapping[str, Any]) -> Training:
 def default_run_dir(given: Mapping[str, Any]) -> Path:
     """Where a run goes if nothing is said: runs/CORPUS-SOURCE-TARGET.
 
+    One that starts from another run, on the same corpus, goes to runs/RUN-more.
+
     Args:
         given: The options of `train` that were given.
     """
-    name = Path(given.get("data") or given.get("preset", "auto")).resolve().name
+    data, start = given.get("data"), given.get("init_from")
+    name = Path(data or start or given.get("preset", "auto")).resolve().name
+    name += "-more" if start and not data else ""
     parts = name, given.get("source"), given.get("target")
     return Path("runs", re.sub(r"\s+", "_", "-".join(filter(None, parts))))
 

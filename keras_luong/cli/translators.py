@@ -26,6 +26,7 @@ from keras_luong.runs.record import read_record
 from keras_luong.runs.starting_point import training_corpus
 from keras_luong.special_ids import UNK_ID
 from keras_luong.text.corpus import Corpus, fingerprint
+from keras_luong.text.file_names import language_of
 from keras_luong.text.find_corpus import load_corpus
 from keras_luong.translation.translator import Translator
 
@@ -71,11 +72,10 @@ def bleu_tokenization(options: EvaluateOptions | VerifyOptions | TuneOptions) ->
 
 
 def _target_language(options: EvaluateOptions | VerifyOptions | TuneOptions) -> str:
-    """The language to translate into, or what the reference's name ends in: test.de."""
+    """The language to translate into, or what the reference's name says: test.de."""
     if not isinstance(options, EvaluateOptions) or options.test is None:
         return ""
-    reference = options.test[1].name.removesuffix(".gz")
-    return options.target or reference.rpartition(".")[2]
+    return options.target or language_of(options.test[1])
 
 
 def with_options(translator: Translator, options: SearchOptions) -> Translator:

@@ -19,7 +19,7 @@ from keras_luong.progress import telling
 from keras_luong.runs.directory import read_history
 from keras_luong.runs.doubts import doubts
 from keras_luong.runs.opening import Run
-from keras_luong.runs.starting_point import text_of
+from keras_luong.runs.starting_point import learned_before, text_of
 from keras_luong.text.corpus import count, notes
 from keras_luong.text.epoch_shape import epoch_shape
 from keras_luong.text.overlap import overlaps
@@ -68,7 +68,7 @@ def count_texts(
         **train.tokens,
         "steps": steps,
         **shape._asdict(),
-        "in_splits": _in_splits(run),
+        **_known(run),
         "unknown_tags": _unknown_tags(run, tokenizers),
     }
     return {
@@ -77,10 +77,19 @@ def count_texts(
     }
 
 
-def _in_splits(run: Run) -> dict[str, tuple[int, int, int]]:
-    """Of each split that is trained on: its known pairs, its size, known sources."""
-    found = overlaps(run.corpus, run.config.limit_examples).items()
-    return {split: (x.pairs, x.size, x.sources) for split, x in found if x.sources}
+def _known(run: Run) -> dict[str, Any]:
+    """What of the other splits is known: counts by split; and if all was compared."""
+    try:
+        learned, compared = learned_before(run.config), True
+    except (OSError, ValueError):
+        learned, compared = [], False
+    found = overlaps(run.corpus, run.config.limit_examples, learned).items()
+    counts = {
+        split: (x.pairs, x.size, x.sources, x.validated)
+        for split, x in found
+        if x.sources or x.validated
+    }
+    return {"in_splits": counts, "start_compared": compared}
 
 
 def _unknown_tags(run: Run, tokenizers: TokenizerPair) -> dict[str, int]:

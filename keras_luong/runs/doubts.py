@@ -52,7 +52,7 @@ def doubts(
         # A run that starts from another one has learned, and has its vocabulary.
         *(_of_steps(run.config, train) if new else ()),
         *(_of_vocabulary(run.config, vocab_sizes, train) if new else ()),
-        *_of_overlap(train),
+        *_of_overlap(run.config.init_from, train),
         *_of_languages(run.corpus, samples),
         *_of_copies(samples.get("train", [])),
         *_of_tags(train),
@@ -95,20 +95,30 @@ def _of_vocabulary(
         )
 
 
-def _of_overlap(train: Mapping[str, Any]) -> Iterator[str]:
-    for split, (shared, pairs, *more) in train.get("in_splits", {}).items():
-        better = "results will look better than they are"
+def _of_overlap(start: str | None, train: Mapping[str, Any]) -> Iterator[str]:
+    better = "results will look better than they are"
+    text = f"training text, or that of {start}," if start else "training text"
+    # A run that was begun before did not count all of it.
+    for split, (shared, size, *more) in train.get("in_splits", {}).items():
+        sources, validated = (*more, 0, 0)[:2]
         if shared:
+            known = f"{shared:,} of {size:,} {split} pairs"
+            yield f"{known} are in the {text} too: {better}"
+        if sources - shared > MOST_KNOWN_SOURCES * size:
             yield (
-                f"{shared:,} of {pairs:,} {split} pairs are in the training text too: "
-                f"{better}"
+                f"{sources - shared:,} of {size:,} {split} sources are in the {text} "
+                f"with another translation: {better}"
             )
-        for sources in more:  # a run that was begun before did not count them
-            if sources - shared > MOST_KNOWN_SOURCES * pairs:
-                yield (
-                    f"{sources - shared:,} of {pairs:,} {split} sources are in the "
-                    f"training text with another translation: {better}"
-                )
+        if validated:
+            yield (
+                f"{validated:,} of {size:,} {split} pairs are in the validation text, "
+                f"which chooses the weights: {better}"
+            )
+    if not train.get("start_compared", True):
+        yield (
+            f"what {start} was trained on is not there as it was: whether this run is "
+            "judged by pairs that it has learned from is not known"
+        )
 
 
 def _samples(run: Run) -> dict[str, _Pairs]:

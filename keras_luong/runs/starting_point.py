@@ -54,18 +54,23 @@ def training_corpus(
 def _check_direction(settings: Mapping[str, Any], start: str) -> None:
     """Refuses to mix other languages among a text, unless a tag tells them apart."""
     before = read_record(start)["settings"]
-    old, new = (
-        [x.get(side) for side in ("source", "target")] for x in (before, settings)
-    )
+    old, new = _languages(before), _languages(settings)
     tags = settings.get("tag"), settings.get("old_tag"), before.get("tag")
-    same = all(alike(str(x), str(y)) for x, y in zip(old, new, strict=True))
-    if same or None in old or any(tags):
+    if _same(old, new) or None in old or any(tags):
         return
     raise ValueError(
         f"mix_old would mix {old[0]} into {old[1]}, as {start} translates, with "
         f"{new[0]} into {new[1]}. Leave it out; or give tag or old_tag, by which a "
         "model tells what it is asked for"
     )
+
+
+def _languages(settings: Mapping[str, Any]) -> list[str | None]:
+    return [settings.get(side) for side in ("source", "target")]
+
+
+def _same(languages: Sequence[str | None], others: Sequence[str | None]) -> bool:
+    return all(alike(str(x), str(y)) for x, y in zip(languages, others, strict=True))
 
 
 def _with_tag(corpus: Corpus, tag: str) -> Corpus:
@@ -112,6 +117,25 @@ def old_corpus(run_dir: str | Path, tag: str | None = None) -> Corpus:
             f"{token(settings['tag'])}. Received: old_tag={tag!r}"
         )
     return _with_tag(corpus, tag)
+
+
+def learned_before(config: TrainingConfig) -> list[tf.data.Dataset]:
+    """Returns the pairs that the run to start from was trained on; none, no dataset.
+
+    Args:
+        config: The settings of the new run. Pairs of other languages are none of its.
+
+    Raises:
+        ValueError: If they are not where they were, or are others now.
+    """
+    if config.init_from is None:
+        return []
+    before = read_record(config.init_from)["settings"]
+    same = _same(_languages(before), _languages(vars(config)))
+    if not (before.get("data") and same):
+        return []
+    pairs = old_corpus(config.init_from).pairs("train")
+    return [pairs.take(_limit_of(config.init_from))]
 
 
 def _limit_of(run_dir: str | Path) -> int:

@@ -56,6 +56,25 @@ class Split(NamedTuple):
     liberties: int
 
 
+def language_of(path: Path) -> str:
+    """Returns the language that a file's name says it is in, if any; "" if none.
+
+    Args:
+        path: The file.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from keras_luong.text.file_names import language_of
+        >>> names = "test.zh.txt", "a/dev_pt-BR.gz", "de.txt", "out.txt"
+        >>> [language_of(Path(name)) for name in names]
+        ['zh', 'pt-BR', 'de', 'out']
+    """
+    short = re.sub(r"(?i)(\.txt)?(\.gz)?$", "", path.name)
+    forms = (_AT_THE_END, *_ELSEWHERE[:2])
+    found = next(filter(None, (re.fullmatch(form, short) for form in forms)), None)
+    return found["language"] if found else ""
+
+
 class File(NamedTuple):
     """A file of a corpus.
 

@@ -16,9 +16,9 @@ from keras_luong.text.missing_files import (
     side_missing,
 )
 from keras_luong.text.other_formats import advice
-from keras_luong.text.pair_files import PairFiles, TwoFiles
+from keras_luong.text.pair_files import PairFiles, Table, TwoFiles
 from keras_luong.text.side_by_side import OF_A_TABLE, Pairs, tables_of, text_files
-from keras_luong.text.table_columns import ReadAs, languages_of, read_as
+from keras_luong.text.table_columns import ReadAs, first_pair, languages_of, read_as
 
 
 class Found(NamedTuple):
@@ -113,6 +113,8 @@ def _read(
         files[split] = read.table
         columns.setdefault(read.told, []).append(chosen[split].names(directory))
     said = [f"{', '.join(names)}: {told}" for told, names in columns.items()]
+    bare = [x for x in files.values() if isinstance(x, Table) and not x.has_header]
+    said += map(first_pair, bare[:1])
     return Found(files, languages, {"columns": "; ".join(said)} if said else {})
 
 

@@ -1,36 +1,46 @@
-"""Sentences that a corpus both trains on and is judged by."""
+"""Sentences that a corpus both learns from and is judged by."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from keras_luong.text.corpus import Corpus
-from keras_luong.text.text_hashes import text_hashes
+from keras_luong.text.tags import untagged
+from keras_luong.text.text_hashes import TextHashes, text_hashes
 
 
 class Overlap(NamedTuple):
-    """How much of a split is in the training split too; blank sentences don't count.
+    """How much of a split is in others too; blank sentences don't count.
 
     Attributes:
         size: The number of the split's pairs.
-        pairs: Those of which the very pair is there.
-        sources: Those of which the source is there, whatever its translation.
+        pairs: Those of which the very pair is trained on.
+        sources: Those of which the source is, whatever its translation.
+        validated: Those of which the very pair is in the validation split, of another
+            split.
     """
 
     size: int
     pairs: int
     sources: int
+    validated: int = 0
 
 
-def overlaps(corpus: Corpus, limit: int | None = None) -> dict[str, Overlap]:
-    """Counts what of each other split is in the training split, word by word.
+def overlaps(
+    corpus: Corpus, limit: int | None = None, learned: Iterable[tf.data.Dataset] = ()
+) -> dict[str, Overlap]:
+    """Counts what of each other split is trained on, word by word, tags aside.
 
     Args:
         corpus: A corpus with a training split. It is read once, and 24 bytes of each
             of its pairs are kept meanwhile.
         limit: Number of training pairs that count, the first ones; all by default.
+        learned: More pairs that count as trained on, as those of a run that training
+            starts from.
 
     Returns:
         Split → its `Overlap`.
@@ -39,15 +49,32 @@ def overlaps(corpus: Corpus, limit: int | None = None) -> dict[str, Overlap]:
         >>> from keras_luong.text import load_corpus
         >>> from keras_luong.text.overlap import overlaps
         >>> overlaps(load_corpus("my/corpus", "en", "de"))["test"]
-        Overlap(size=1, pairs=0, sources=0)
+        Overlap(size=1, pairs=0, sources=0, validated=0)
     """
-    train = text_hashes(corpus.pairs("train").take(limit or -1))
-    found = {}
-    for split in corpus.splits:
-        if split != "train":
-            other = text_hashes(corpus.pairs(split))
-            pairs = np.isin(other.pairs, train.pairs) & other.full
-            sources = np.isin(other.source, train.source) & (other.source > 0)
-            sizes = len(other.source), int(pairs.sum()), int(sources.sum())
-            found[split] = Overlap(*sizes)
-    return found
+    texts = [corpus.pairs("train").take(limit or -1), *learned]
+    train = [_hashes(text) for text in texts]
+    others = {x: _hashes(corpus.pairs(x)) for x in corpus.splits if x != "train"}
+    judged = [others[x] for x in ("validation",) if x in others]
+    return {
+        split: Overlap(
+            len(other.source),
+            _known_pairs(other, train),
+            _known_sources(other, train),
+            _known_pairs(other, judged) if split != "validation" else 0,
+        )
+        for split, other in others.items()
+    }
+
+
+def _hashes(pairs: tf.data.Dataset) -> TextHashes:
+    return text_hashes(untagged(pairs))
+
+
+def _known_pairs(split: TextHashes, texts: Iterable[TextHashes]) -> int:
+    known = [np.isin(split.pairs, text.pairs) for text in texts]
+    return int((np.any(known, axis=0) & split.full).sum())
+
+
+def _known_sources(split: TextHashes, texts: Iterable[TextHashes]) -> int:
+    known = [np.isin(split.source, text.source) for text in texts]
+    return int((np.any(known, axis=0) & (split.source > 0)).sum())

@@ -15,6 +15,7 @@ from keras_luong.text.pair_files import Table
 
 _ROLES = ("source", "src"), ("target", "tgt", "trg")
 _LINES = 300  # to tell what is in a column
+_SHOWN = 40  # characters of a sentence
 
 
 class ReadAs(NamedTuple):
@@ -37,7 +38,10 @@ def languages_of(path: Path) -> list[str]:
     Args:
         path: The file.
     """
-    found = [cell.strip() for cell in _header(_columns(path)) if is_language(cell)]
+    columns = _columns(path)
+    header = _header(columns)
+    # The name of a column of numbers is no language: id is not Indonesian.
+    found = [header[x] for x in _with_words(columns) if is_language(header[x])]
     return found if len(found) > 1 else _of_name(path)
 
 
@@ -48,6 +52,18 @@ def has_columns(path: Path) -> bool:
         path: The file.
     """
     return len(_first_line(path)) > 1
+
+
+def first_pair(table: Table) -> str:
+    """Returns how a table begins, to see that it has no header and no quotation marks.
+
+    Args:
+        table: A table without a header.
+    """
+    cells = _first_line(table.path)
+    pair = [cells[x] for x in (table.source, table.target) if x < len(cells)]
+    shown = (x if len(x) <= _SHOWN else f"{x[:_SHOWN]} ..." for x in pair)
+    return f"line 1 of {table.path.name} is a pair: {' | '.join(shown)}"
 
 
 def read_as(path: Path, source: str, target: str, like: Table | None = None) -> ReadAs:
@@ -122,7 +138,7 @@ def _columns(path: Path) -> list[tuple[str, ...]]:
 def _header(columns: Sequence[Sequence[str]]) -> list[str]:
     """The first line's cells; "" for what most lines have there, which is no name."""
     return [
-        "" if 2 * below.count(first) > len(below) else first
+        "" if 2 * below.count(first) > len(below) else first.strip(" \"'")
         for first, *below in columns
     ]
 
@@ -176,7 +192,7 @@ def _by_language(
 
 def _by_role(cells: Sequence[str]) -> tuple[int, int] | None:
     """The places of "source" and "target" among the cells."""
-    names = [cell.strip().lower() for cell in cells]
+    names = [cell.lower() for cell in cells]
     found = [[i for i, name in enumerate(names) if name in role] for role in _ROLES]
     return (found[0][0], found[1][0]) if [*map(len, found)] == [1, 1] else None
 
