@@ -227,6 +227,7 @@ def test_k2_the_old_text_must_be_there_and_what_it_was(old, corpora, tmp_path):
         old_corpus(copy)
 
 
+@pytest.mark.slow
 def test_k2_a_run_is_not_judged_by_what_its_start_has_learned(old, corpora, tmp_path):
     """Told: whether the old text is mixed in, or not, or not there any more."""
     data = shutil.copytree(corpora / "new", tmp_path / "new")
