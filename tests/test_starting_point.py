@@ -228,7 +228,9 @@ def test_k2_the_old_text_must_be_there_and_what_it_was(old, corpora, tmp_path):
 
 
 @pytest.mark.slow
-def test_k2_a_run_is_not_judged_by_what_its_start_has_learned(old, corpora, tmp_path):
+def test_k2_a_run_is_not_judged_by_what_its_start_has_learned(
+    old, corpora, tmp_path, capsys
+):
     """Told: whether the old text is mixed in, or not, or not there any more."""
     data = shutil.copytree(corpora / "new", tmp_path / "new")
     for side in ("xx", "yy"):
@@ -251,6 +253,7 @@ def test_k2_a_run_is_not_judged_by_what_its_start_has_learned(old, corpora, tmp_
         gone_on(moved, data, tmp_path / "run")
     counted = read_record(tmp_path / "run")["corpus"]["train"]
     assert not counted["start_compared"]
+    assert "was trained on is not there as it was" in capsys.readouterr().out
     assert counted["in_splits"]["validation"][0] < 6  # some are in the new text too
 
 

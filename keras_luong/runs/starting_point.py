@@ -120,7 +120,9 @@ def old_corpus(run_dir: str | Path, tag: str | None = None) -> Corpus:
 
 
 def learned_before(config: TrainingConfig) -> list[tf.data.Dataset]:
-    """Returns the pairs that the run to start from was trained on; none, no dataset.
+    """Returns the pairs that the run to start from was trained on, in a dataset.
+
+    The list is empty if there is no such run, or it names no text.
 
     Args:
         config: The settings of the new run. Pairs of other languages are none of its.

@@ -36,8 +36,8 @@ def overlaps(
     """Counts what of each other split is trained on, word by word, tags aside.
 
     Args:
-        corpus: A corpus with a training split. It is read once, and 24 bytes of each
-            of its pairs are kept meanwhile.
+        corpus: A corpus with splits to train and validate on. It is read once, and 24
+            bytes of each of its pairs are kept meanwhile.
         limit: Number of training pairs that count, the first ones; all by default.
         learned: More pairs that count as trained on, as those of a run that training
             starts from.
@@ -53,28 +53,21 @@ def overlaps(
     """
     texts = [corpus.pairs("train").take(limit or -1), *learned]
     train = [_hashes(text) for text in texts]
+    pairs = np.concatenate([text.pairs for text in train])
+    sources = np.concatenate([text.source for text in train])
     others = {x: _hashes(corpus.pairs(x)) for x in corpus.splits if x != "train"}
-    judged = [others[x] for x in ("validation",) if x in others]
-    return {
-        split: Overlap(
+    found = {}
+    for split, other in others.items():
+        full = other.pairs[other.full]
+        judged = others["validation"].pairs if split != "validation" else full[:0]
+        found[split] = Overlap(
             len(other.source),
-            _known_pairs(other, train),
-            _known_sources(other, train),
-            _known_pairs(other, judged) if split != "validation" else 0,
+            int(np.isin(full, pairs).sum()),
+            int(np.isin(other.source[other.source > 0], sources).sum()),
+            int(np.isin(full, judged).sum()),
         )
-        for split, other in others.items()
-    }
+    return found
 
 
 def _hashes(pairs: tf.data.Dataset) -> TextHashes:
     return text_hashes(untagged(pairs))
-
-
-def _known_pairs(split: TextHashes, texts: Iterable[TextHashes]) -> int:
-    known = [np.isin(split.pairs, text.pairs) for text in texts]
-    return int((np.any(known, axis=0) & split.full).sum())
-
-
-def _known_sources(split: TextHashes, texts: Iterable[TextHashes]) -> int:
-    known = [np.isin(split.source, text.source) for text in texts]
-    return int((np.any(known, axis=0) & (split.source > 0)).sum())
