@@ -22,6 +22,7 @@ from keras_luong.checks import check_above, check_coverage
 from keras_luong.compat import sentencepiece_op, set_sentencepiece_model
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_luong.text.normalization import (
+    WORD_START,
     check_normalization,
     normalization_of,
     normalizer,
@@ -168,6 +169,20 @@ class SentencePieceTokenizer(VocabularyTokenizer):
     def normalization(self) -> str:
         """The name of the rule by which texts are changed before they are split."""
         return normalization_of(self.model)
+
+    def normalize(self, text: str) -> str:
+        """Returns a text as the rule changes it before it is split.
+
+        Args:
+            text: One text.
+
+        Example:
+            >>> tokenizer = kl.SentencePieceTokenizer.train(["a b", "b a"], 8)
+            >>> tokenizer.with_normalization("nmt_nfkc_cf").normalize("Ａ  b")
+            'a b'
+        """
+        text = self._processor.normalize(text)
+        return str(text).replace(WORD_START, " ").strip()
 
     def with_normalization(self, normalization: str) -> SentencePieceTokenizer:
         """Returns a tokenizer with the same pieces that prepares texts otherwise.
