@@ -15,6 +15,7 @@ from brute_force import (
     all_sequences,
     assert_same,
     extended,
+    plain_beam_search,
     prefixes,
     search_by,
 )
@@ -22,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_luong.decoding import BeamSearch, Constraints, Shortlist
-from keras_luong.decoding.lexical import unmet_by
+from keras_luong.decoding.lexical import Spelling, unmet_by
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
 from keras_luong.special_ids import EOS_ID, PAD_ID
 
@@ -41,34 +42,50 @@ def padded(rows):
     return ragged.to_tensor(PAD_ID)
 
 
-def missing(tokens, phrases, inner=()):
+def occurrences(tokens, phrase, texts):
+    """How often a phrase occurs: its tokens, or their text as whole words."""
+    if texts is None:
+        whole, part = tuple(tokens), tuple(phrase)
+    else:
+        whole = "".join(texts[token] for token in tokens)
+        part = "".join(texts[token] for token in phrase).removeprefix(" ")
+    joined = [
+        texts is not None and whole[i - 1 : i + 1].isalpha() and 0 < i < len(whole)
+        for i in range(len(whole) + 1)
+    ]
+    n = len(part)
+    starts = (i for i in range(len(whole)) if whole[i : i + n] == part)
+    return sum(not joined[i] and not joined[i + n] for i in starts)
+
+
+def missing(tokens, phrases, texts=None):
     """How many phrases do not occur, by counting."""
-    lacks = 0
-    for phrase, times in Counter(phrases).items():
-        n = len(phrase)
-        there = [
-            tuple(tokens[i : i + n]) == phrase
-            and not (i + n < len(tokens) and tokens[i + n] in inner)
-            for i in range(len(tokens))
-        ]
-        lacks += max(0, times - sum(there))
-    return lacks
+    tokens = [token for token in tokens if token > EOS_ID or token == 1]
+    counts = Counter(phrases).items()
+    return sum(max(0, n - occurrences(tokens, x, texts)) for x, n in counts)
 
 
-def table(inner, size):
-    return None if inner is None else np.isin(np.arange(size), sorted(inner))
+def spelling(texts):
+    return None if texts is None else Spelling.of(texts, str.isalpha)
 
 
-def all_with(phrases, inner, ended, cut):
+# What tokens write: words of their own, one that goes on, two ways to write "ab".
+SPELLED = {
+    "words": ["", " u", "", "", " a"],
+    "inner": ["", "b", "", "", " a"],
+    "same": ["", "a", "", "", " a"],
+    "marks": ["", "-", "", "", " a-a"],
+}
+AMBIGUOUS = ["", "u", "", "", " a", " ab", " b", "b", "a-"]
+
+
+def all_with(phrases, texts, ended, cut):
     """What a search may return: those with all phrases, or at the limit the nearest."""
-    ended = [x for x in ended if missing(x[0], phrases, inner) == 0]
-    lacks = [missing(tokens, phrases, inner) for tokens, _ in cut]
+    ended = [x for x in ended if missing(x[0], phrases, texts) == 0]
+    lacks = [missing(tokens, phrases, texts) for tokens, _ in cut]
     fewest = 0 if ended else min(lacks, default=0)
     pairs = zip(cut, lacks, strict=True)
     return ended, [x for x, number in pairs if number == fewest]
-
-
-inners = st.sampled_from([None, {1}, {4}])
 
 
 @some
@@ -76,21 +93,21 @@ inners = st.sampled_from([None, {1}, {4}])
     seed=seeds,
     rules=all_rules(5),
     rows=st.lists(phrases_among([1, 4]), min_size=3, max_size=3),
-    inner=inners,
+    spelled=st.sampled_from([None, *SPELLED.values()]),
     early=st.booleans(),
     compact=st.booleans(),
     n_best=st.sampled_from([1, 2, 48]),
 )
 def test_as_wide_as_the_space_it_finds_the_best_of_all_that_have_the_phrases(
-    seed, rules, rows, inner, early, compact, n_best
+    seed, rules, rows, spelled, early, compact, n_best
 ):
     model = TableModel(seed, vocabulary=5)
     search = search_by(rules, 48, n_best, early_stopping=early, compact=compact)
-    must = Constraints(padded(rows), table(inner, 5))
+    must = Constraints(padded(rows), spelling(spelled))
     hypotheses = search(model, SOURCES, prefixes(rules), must)
     for row, (source, phrases) in enumerate(zip(SOURCES, rows, strict=True)):
         ended, cut = all_sequences(model, source, rules)
-        found = all_with(phrases, inner or (), ended, cut)
+        found = all_with(phrases, spelled, ended, cut)
         expected = rules.best(model, source, *found, n_best)
         assert_same(hypotheses, row, expected, model, source)
 
@@ -159,9 +176,14 @@ def test_narrow_equals_plain_python(seed, limit, rows, width, compact):
     search = search_by(rules, width, width, early_stopping=False, compact=compact)
     hypotheses = search(model, SOURCES, constraints=Constraints(padded(rows)))
     for row, (source, phrases) in enumerate(zip(SOURCES, rows, strict=True)):
+        free = plain_beam_search(model, source, width, rules)
+        first = rules.best(model, source, *free, 1)
+        first = [x for x in first if missing(x[0], phrases) == 0]
         ended, cut = plain_search(model, source, width, rules, phrases)
-        found = all_with(phrases, (), ended, cut)
-        expected = rules.best(model, source, *found, width)
+        found = all_with(phrases, None, ended, cut)
+        others = rules.best(model, source, *found, width)
+        expected = [*first, *(x for x in others if x[0] not in [y[0] for y in first])]
+        expected = expected[:width]
         assert_same(hypotheses, row, expected, model, source)
 
 
@@ -170,12 +192,12 @@ def test_narrow_equals_plain_python(seed, limit, rows, width, compact):
 @given(
     seed=seeds,
     rows=st.lists(phrases_among([4, 5, 6], 3), min_size=3, max_size=3),
-    inner=st.sets(st.sampled_from([7, 8])),
+    texts=st.sampled_from([AMBIGUOUS, None, "| u||| a| b| c|d|e".split("|")]),
     more=st.lists(st.lists(st.sampled_from([4, 7, 8]), max_size=2), max_size=3),
     room=st.integers(0, 3),
     width=st.integers(1, 6),
 )
-def test_what_fits_occurs_in_every_hypothesis(seed, rows, inner, more, room, width):
+def test_what_fits_occurs_in_every_hypothesis(seed, rows, texts, more, room, width):
     # Words that go on: (4, 7) is a longer word than (4,), which it begins with.
     rows = [
         [(*p, *(more[i] if i < len(more) else ())) for i, p in enumerate(row)]
@@ -184,16 +206,16 @@ def test_what_fits_occurs_in_every_hypothesis(seed, rows, inner, more, room, wid
     limit = max(1, *(sum(map(len, row)) for row in rows)) + room
     model = TableModel(seed, vocabulary=9)
     search = BeamSearch(width, width, limit, 0.6)
-    must = Constraints(padded(rows), table(inner, 9))
+    must = Constraints(padded(rows), spelling(texts))
     hypotheses = search(model, SOURCES, constraints=must)
     assert (hypotheses.lengths[:, 0].numpy() > 0).all()
     lacks = unmet_by(must, hypotheses.ids, PAD_ID).numpy()
     for row, ids in enumerate(hypotheses.ids.numpy()):
         for n, length in enumerate(hypotheses.lengths[row].numpy()):
             if length:
-                assert missing(ids[n, :length].tolist(), rows[row], inner) == 0
+                assert missing(ids[n, :length].tolist(), rows[row], texts) == 0
                 assert not lacks[row, n].any()
-    must = Constraints(padded(rows[1:2]), must.inner)
+    must = Constraints(padded(rows[1:2]), must.spelling)
     alone = search(model, SOURCES[1:2], constraints=must)
     ids = hypotheses.ids[1].numpy()[:, : alone.ids.shape[2]]
     np.testing.assert_array_equal(ids, alone.ids[0].numpy())
@@ -212,7 +234,7 @@ def test_without_phrases_it_is_the_ordinary_search(shape, width=5):
     for seed in range(2):
         model = TableModel(seed, vocabulary=9)
         search = BeamSearch(width, width, 7, 0.6)
-        must = Constraints(np.zeros(shape, "int32"), table({5}, 9))
+        must = Constraints(np.zeros(shape, "int32"), spelling(AMBIGUOUS))
         found = search(model, SOURCES, constraints=must)
         for x, y in zip(search(model, SOURCES), found, strict=True):
             np.testing.assert_array_equal(x, y)
@@ -246,12 +268,12 @@ def test_a_graph_of_unknown_shape_and_a_shortlist(listed):
         shortlist = Shortlist([4], lexicon, 12)
     search = BeamSearch(4, 2, 8, shortlist=shortlist)
     rows = [[(10, 9), (11,)], [], [(11,), (11,)]]
+    texts = [*("" for _ in range(4)), *"abcde", "f", " g", " h"]
     ids, must = tf.constant(SOURCES), padded(rows)
     specs = [tf.TensorSpec([None] * n, tf.int32) for n in (2, 3)]
 
     def find(ids, must):
-        inner = tf.constant(table({9}, 12))
-        return search(model, ids, constraints=Constraints(must, inner))
+        return search(model, ids, constraints=Constraints(must, spelling(texts)))
 
     found = tf.function(find, input_signature=specs, autograph=False)(ids, must)
     for x, y in zip(find(ids, must), found, strict=True):
@@ -260,7 +282,7 @@ def test_a_graph_of_unknown_shape_and_a_shortlist(listed):
         for n in range(2):
             length = int(found.lengths[row, n])
             tokens = found.ids[row, n, :length].numpy().tolist()
-            assert missing(tokens, phrases, {9}) == 0
+            assert missing(tokens, phrases, texts) == 0
 
 
 @pytest.mark.parametrize("shape", [(3, 2), (2, 1, 1), (3, 1, 1, 1)])
@@ -268,3 +290,25 @@ def test_constraints_of_a_wrong_shape(shape):
     must = Constraints(np.ones(shape, "int32"))
     with pytest.raises(ValueError, match=r"row of phrases .*Received: \("):
         BeamSearch(2)(TableModel(0), SOURCES, constraints=must)
+
+
+def test_a_constraint_that_the_free_hypothesis_meets_changes_nothing():
+    for seed in range(4):
+        model = TableModel(seed, vocabulary=9)
+        for width, early in ((1, True), (2, "first"), (5, "first")):
+            search = BeamSearch(width, 1, 7, 0.6, early_stopping=early)
+            free = search(model, SOURCES)
+            rows = free.ids.numpy()[:, 0]
+            must = [[(int(row[0]),)] if row[0] != EOS_ID else [] for row in rows]
+            found = search(model, SOURCES, constraints=Constraints(padded(must)))
+            for x, y in zip(free, found, strict=True):
+                np.testing.assert_array_equal(x, y)
+
+
+def test_a_phrase_is_met_by_any_tokens_that_write_it():
+    texts = ["", "u", "", "", " a", "b", " ab", "\u201eab\u201c", "ab"]
+    must = Constraints(padded([[(6,)]]), spelling(texts))
+    rows = [[6, 3], [4, 5, 3], [7, 3], [8, 3], [6, 5, 3], [4, 6, 3], [4, 8, 3], [4, 3]]
+    ids = tf.ragged.constant([rows]).to_tensor(PAD_ID)
+    lacks = unmet_by(must, ids, PAD_ID)[0, :, 0].numpy().tolist()
+    assert lacks == [False, False, False, False, True, False, True, True]

@@ -219,7 +219,9 @@ class BeamSearch(SpecialTokens):
             prefix_ids = tf.zeros([count_of(source), 0], tf.int32)
         prefix_ids = check_target_ids("prefix_ids", prefix_ids, source)
         with cast_once(model):
-            return self._search(model, source, prefix_ids, constraints)
+            if constraints is None:
+                return self._search(model, source, prefix_ids)
+            return self._search_with(constraints, model, source, prefix_ids)
 
     def with_spares(self) -> BeamSearch:
         """Returns a search that keeps as many hypotheses as its beam has.
@@ -231,9 +233,36 @@ class BeamSearch(SpecialTokens):
             return self
         return dataclasses.replace(self, n_best=self.beam_width)
 
-    def _search(self, model, source, prefix_ids, constraints):
+    def _search_with(self, constraints, model, source, prefix_ids):
+        """Searches freely, and again where the best hypothesis lacks a phrase."""
+        constraints = constraints._replace(ids=tf.convert_to_tensor(constraints.ids))
+        free = dataclasses.replace(self, n_best=1)._search(model, source, prefix_ids)
+        lacks = lexical.unmet_by(constraints, free.ids, self.pad_id)[:, 0]
+        has_all = ~tf.reduce_any(lacks, axis=1)
+        # Further hypotheses must have the phrases too.
+        again = tf.ones_like(has_all) if self.n_best > 1 else ~has_all
+
+        def search():
+            rows = tf.where(again)[:, 0]
+            some = tf.nest.map_structure(
+                lambda x: tf.gather(x, rows), (source, prefix_ids, constraints.ids)
+            )
+            must = constraints._replace(ids=some[2])
+            found = self._search(model, *some[:2], must)
+            return lexical.preferred(
+                free, has_all, _spread(found, rows, again), self.pad_id
+            )
+
+        if self.n_best > 1:
+            return search()
+        return tf.cond(tf.reduce_any(again), search, lambda: free)
+
+    def _search(self, model, source, prefix_ids, constraints=None):
         self.check_begin(vocab_size_of(model, "target"))
-        phrases, inner = lexical.phrases_of(constraints, source, self.pad_id)
+        phrases, spelling = [], None
+        if constraints is not None:
+            phrases = [lexical.phrases_of(constraints, source, self.pad_id)]
+            spelling = constraints.spelling
         ids = None
         if self.shortlist is not None:
             given = [prefix_ids, *map(lexical.tokens_of, phrases)]
@@ -249,7 +278,7 @@ class BeamSearch(SpecialTokens):
             self.check_logits(logits)
         start = self._recording(start, source, weights)
         words = words_of(logits, self._never, ids)
-        extend = self._extending(start, step, words, inner)
+        extend = self._extending(start, step, words, spelling)
 
         def body(now):
             beams, ended, chosen = extend(now)
@@ -285,11 +314,11 @@ class BeamSearch(SpecialTokens):
         step, like = hoisted(step, *parts(start), shapes=shapes)
         return lambda now: step(*parts(now)), like
 
-    def _extending(self, start, step, words, inner):
+    def _extending(self, start, step, words, spelling):
         """Returns `_extend` after the model's step, of the search's state."""
 
         def extend(now):
-            return self._extend(now, step(now), words, inner)
+            return self._extend(now, step(now), words, spelling)
 
         if self.compact:  # no sentence's limits and source stay in place
             return extend
@@ -302,14 +331,15 @@ class BeamSearch(SpecialTokens):
         of_parts, _ = hoisted(extend_parts, *parts(start), shapes=shapes)
         return lambda now: of_parts(*parts(now))
 
-    def _extend(self, now, said, words, inner):
+    def _extend(self, now, said, words, spelling):
         """Extends every open hypothesis by one token, by what the model said.
 
         Returns:
             The `beams` and `ended` after it, and the choices for the history.
         """
         logits, state, weights = said
-        log_probs, parents, tokens = self._choose(now, logits, words, inner)
+        best, progress = self._choose(now, logits, words, spelling)
+        log_probs, parents, tokens = best
         written = [
             tf.where(tf.range(tf.shape(x)[2]) == now.time, tokens[..., None], x)
             for x in follow(now.beams.written, parents)
@@ -317,10 +347,6 @@ class BeamSearch(SpecialTokens):
         state, coverage, weights = follow((state, now.beams.coverage, weights), parents)
         pairs = zip(coverage, weights, strict=False)
         coverage = [c + flat_positions(w) for c, w in pairs]
-        progress = [
-            lexical.advance(phrases, follow(x, parents), tokens, inner)
-            for phrases, x in _followed(now.sentences, now.beams)
-        ]
         beams = Beams(tokens, log_probs, state, coverage, written, progress)
         chosen = History(Written(tokens, log_probs, weights), parents)
         return *self._finish(now, beams), chosen
@@ -373,18 +399,18 @@ class BeamSearch(SpecialTokens):
     def _coverage_penalty(self) -> CoveragePenalty | None:
         return coverage_penalty_of(self.coverage_penalty)
 
-    def _choose(self, now, logits, words, inner):
+    def _choose(self, now, logits, words, spelling):
         """Finds the best extensions of a sentence's hypotheses.
 
         Args:
             now: The state before this step.
             logits: [A, K, V], or [A, K, M] of the shortlisted words.
             words: What `words_of` returned.
-            inner: As of `Constraints`.
+            spelling: As of `Constraints`.
 
         Returns:
             The extended hypotheses' log-probabilities [A, K], -inf for impossible ones,
-            their beams before, and their last tokens.
+            their beams before, and their last tokens; and their progress.
         """
         if words is None:
             words = words_of(logits, self._never, tf.range(tf.shape(logits)[2]))
@@ -401,12 +427,13 @@ class BeamSearch(SpecialTokens):
         best = best_extensions(allowed, offsets, banned)
         if self.shortlist is not None:
             best = *best[:2], tf.gather(ids, best[2])
-        listed = None if self.shortlist is None else ids
-        for phrases, progress in _followed(now.sentences, now.beams):
-            best = lexical.allocated(
-                best, allowed, offsets, phrases, progress, inner, listed
+        listed, progress = None if self.shortlist is None else ids, []
+        for follows in _followed(now.sentences, now.beams):
+            best, after = lexical.allocated(
+                best, allowed, offsets, *follows, spelling, listed
             )
-        return best
+            progress.append(after)
+        return best, progress
 
     @property
     def _never(self) -> set[int]:
@@ -500,3 +527,13 @@ class BeamSearch(SpecialTokens):
 def _followed(sentences, beams):
     """Pairs of the phrases that must occur and the hypotheses' progress; or nothing."""
     return zip(sentences.phrases, beams.progress, strict=True)
+
+
+def _spread(found, rows, chosen):
+    """Puts hypotheses of some sentences in their places among all, zeros elsewhere."""
+
+    def spread(x):
+        shape = tf.concat([tf.shape(chosen), tf.shape(x)[1:]], 0)
+        return tf.scatter_nd(rows[:, None], x, tf.cast(shape, rows.dtype))
+
+    return tf.nest.map_structure(spread, found)

@@ -1,41 +1,88 @@
 """Lexical constraints: phrases that must occur in a hypothesis.
 
-The search shares its beam among hypotheses that have met more and fewer of them, which
-is dynamic beam allocation (Post & Vilar 2018, arXiv:1804.06609): without it, those that
-take up a phrase would at once lose their place to more probable ones. The phrases are
-followed all at a time, by the shift-and method: for every beginning of every phrase a
-hypothesis has a bit that says whether it ends with it.
+A phrase is met where the text of the hypothesis has it as whole words, whatever tokens
+wrote it. Without constraints the search may find just that, and then nothing is to be
+done: `BeamSearch` looks for phrases only where its free result lacks one. There it
+shares its beam among hypotheses that have met more and fewer of them, which is dynamic
+beam allocation (Post & Vilar 2018, arXiv:1804.06609): without it, those that take up a
+phrase would at once lose their place to more probable ones.
+
+The text of a hypothesis is followed as codes, one for each character: twice its code
+point, plus one if it is a letter or digit, of which words are made. 0 is no character.
 
 Shapes: B sentences, A of them undecided, K beams, M candidates to be one, C phrases of
-a sentence, L tokens of the longest of them, V vocabulary, N hypotheses, T their length.
+a sentence, P tokens of the longest of them and L its characters, W remembered
+characters, R characters of the longest token, V vocabulary, N hypotheses, T their
+length.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from keras_luong.decoding.extensions import summed
-from keras_luong.decoding.hypotheses import IMPOSSIBLE
+from keras_luong.decoding.hypotheses import IMPOSSIBLE, Hypotheses
 from keras_luong.decoding.sources import Source, known_count_of
 from keras_luong.decoding.stepping import follow
 
 _LAST = 2**30  # behind all others
+_SPACE = 2 * ord(" ")
+
+
+class Spelling(NamedTuple):
+    """What each token writes, by which hypotheses are read as text.
+
+    Attributes:
+        codes: int32, the codes of all tokens' characters, token after token.
+        starts: int32 [V + 1], where those of each token begin; the last one is the end.
+        bare: int32 [V], the token that writes the same without the space in front; the
+            token itself if there is none.
+    """
+
+    codes: np.ndarray
+    starts: np.ndarray
+    bare: np.ndarray
+
+    @classmethod
+    def of(cls, texts: Sequence[str], is_of_word: Callable[[str], bool]) -> Spelling:
+        """Makes it of what each token writes.
+
+        Args:
+            texts: The text of each token [V], "" if it writes none.
+            is_of_word: Tells whether words are made of a character, so that a phrase
+                that ends there has not ended if another such character follows.
+        """
+        code = {x: 2 * ord(x) + is_of_word(x) for x in set().union(*texts)}
+        ids = {text: i for i, text in enumerate(texts) if text}
+        starts = np.cumsum([0, *map(len, texts)])
+        return cls(
+            np.array([code[x] for text in texts for x in text], "int32"),
+            starts.astype("int32"),
+            np.array([ids.get(x[1:], i) for i, x in enumerate(texts)], "int32"),
+        )
+
+    @property
+    def inner(self) -> np.ndarray:
+        """Which tokens begin with a letter or digit, so go on with a word, bool [V]."""
+        first = np.append(self.codes, 0)[self.starts[:-1]]
+        return (first % 2 == 1) & (np.diff(self.starts) > 0)
 
 
 class Constraints(NamedTuple):
     """The phrases that the hypotheses of each sentence must contain.
 
-    A phrase occurs where its tokens follow one another. Phrases may overlap; one that
-    is given twice must occur twice.
+    Phrases may overlap; one that is given twice must occur twice.
 
     Attributes:
-        ids: int32 [B, C, L], each phrase right-padded with the search's `pad_id`;
-            padding alone is no phrase.
-        inner: bool [V], the tokens that go on with a word: where one of them follows, a
-            phrase has not occurred, as its last word is another. None if every token
-            begins a word.
+        ids: int32 [B, C, P], the tokens that usually write each phrase, right-padded
+            with the search's `pad_id`; padding alone is no phrase.
+        spelling: What tokens write: a phrase occurs where the text has it as whole
+            words. None for sequences that are no text: it occurs where its tokens
+            follow one another.
 
     Example:
         >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
@@ -47,42 +94,62 @@ class Constraints(NamedTuple):
     """
 
     ids: Any
-    inner: Any = None
+    spelling: Spelling | None = None
+
+
+def _read(tokens: tf.Tensor, spelling: Spelling | None) -> tf.Tensor:
+    """Returns the codes of tokens [...], padded on the right: int32 [..., R].
+
+    Without a spelling each token is a character of its own, which makes no words.
+    """
+    if spelling is None:
+        return 2 * (tokens + 1)[..., None]
+    codes, starts, _ = spelling
+    begin, end = (tf.gather(x, tokens)[..., None] for x in (starts[:-1], starts[1:]))
+    places = begin + tf.range(int(np.max(np.diff(starts))))
+    found = tf.gather(codes, tf.minimum(places, len(codes) - 1))
+    return tf.where(places < end, found, 0)
+
+
+def _goes_on(tokens: tf.Tensor, progress: Progress, spelling: Spelling | None) -> Any:
+    """Tells whether tokens [A, K, C] go on with the last word of the text so far."""
+    if spelling is None:
+        return tf.zeros_like(tokens, tf.bool)
+    return _in_word(progress) & tf.gather(spelling.inner, tokens)
 
 
 class Phrases(NamedTuple):
     """Constraints as a search follows them."""
 
-    ids: tf.Tensor  # [A, C, L]
-    lengths: tf.Tensor  # [A, C]
+    ids: tf.Tensor  # [A, C, P]
+    bare: tf.Tensor  # [A, C] the first token where no space is written in front
+    lengths: tf.Tensor  # [A, C] in tokens
     earlier: tf.Tensor  # [A, C] how many equal ones come before; -1 if it is no phrase
+    codes: tf.Tensor  # [A, C, L] what they write, a space in front included
+    ends: tf.Tensor  # [A, C, P] how many characters are written up to each token
+    begin: tf.Tensor  # [A, C] 1 if they write a space in front, else 0
 
 
 class Progress(NamedTuple):
     """How far hypotheses have come with each phrase."""
 
-    matching: tf.Tensor  # bool [A, K, C, L] the last j + 1 tokens are its first ones
+    text: tf.Tensor  # int32 [A, K, W] the codes of its last characters, the last first
     counts: tf.Tensor  # int32 [A, K, C] how often it has occurred before the last token
+    reached: tf.Tensor  # bool [A, K, C, P] the text ends with its first j + 1 tokens
 
 
-def phrases_of(
-    constraints: Constraints | None, source: Source, pad_id: int
-) -> tuple[list[Phrases], Any]:
+def phrases_of(constraints: Constraints, source: Source, pad_id: int) -> Phrases:
     """Returns constraints as a search follows them.
 
     Args:
-        constraints: Constraints, or None.
+        constraints: The constraints.
         source: The source that they are for.
         pad_id: The id of padding.
-
-    Returns:
-        Their phrases, in a list that is empty if there are no constraints; and `inner`.
 
     Raises:
         ValueError: If the constraints have another shape than they should.
     """
-    if constraints is None:
-        return [], None
+    spelling = constraints.spelling
     ids = tf.cast(tf.convert_to_tensor(constraints.ids), tf.int32)
     count = known_count_of(source)
     like = tf.TensorShape([count, None, None])
@@ -91,16 +158,32 @@ def phrases_of(
             "The constraints must have a row of phrases for each of the sentences, "
             f"[B, C, L] in all. Received: {ids.shape} for B={count}"
         )
-    lengths = tf.math.count_nonzero(ids != pad_id, axis=2, dtype=tf.int32)
+    ids = tf.pad(ids, [[0, 0], [0, 0], [0, 1]], constant_values=pad_id)  # at least one
+    is_token = ids != pad_id
+    lengths = tf.math.count_nonzero(is_token, axis=2, dtype=tf.int32)
     same = tf.reduce_all(ids[:, :, None] == ids[:, None], axis=3)
     earlier = tf.where(lengths == 0, -1, _count_before(same))
-    return [Phrases(ids, lengths, earlier)], constraints.inner
+    codes = tf.where(is_token[..., None], _read(ids, spelling), 0)  # [B, C, P, R]
+    written = tf.math.count_nonzero(codes, axis=3, dtype=tf.int32)
+    ends = tf.cumsum(written, axis=2)
+    codes = tf.reshape(codes, [*tf.unstack(tf.shape(ids)[:2]), -1])
+    order = tf.argsort(tf.cast(codes == 0, tf.int32), axis=2, stable=True)
+    longest = tf.maximum(1, tf.reduce_max(ends))
+    codes = tf.gather(codes, order, batch_dims=2)[:, :, :longest]
+    # Where tokens are no text, none of them is a space.
+    has_space = codes[..., 0] == _SPACE if spelling is not None else lengths < 0
+    begin = tf.cast(has_space, tf.int32)
+    only_space = (begin == 1) & (written[..., 0] == 1)
+    bare = ids[..., 0] if spelling is None else tf.gather(spelling.bare, ids[..., 0])
+    bare = tf.where(only_space, ids[..., :2][..., -1], bare)
+    return Phrases(ids, bare, lengths, earlier, codes, ends, begin)
 
 
 def tokens_of(phrases: Phrases) -> tf.Tensor:
-    """Returns the tokens of each sentence's phrases, int32 [B, C * L]."""
-    B, C, L = tf.unstack(tf.shape(phrases.ids))
-    return tf.reshape(phrases.ids, [B, C * L])
+    """Returns the tokens that may write each sentence's phrases, [B, C * (P + 1)]."""
+    ids = tf.concat([phrases.ids, phrases.bare[..., None]], axis=2)
+    B, C, P = tf.unstack(tf.shape(ids))
+    return tf.reshape(ids, [B, C * P])
 
 
 def _count_before(same):
@@ -110,44 +193,77 @@ def _count_before(same):
 
 def start(phrases: Phrases, width: int | tf.Tensor) -> Progress:
     """Returns the progress of hypotheses without tokens, `width` of a sentence."""
-    B, C, L = tf.unstack(tf.shape(phrases.ids))
-    return Progress(tf.fill([B, width, C, L], False), tf.zeros([B, width, C], tf.int32))
+    B, C, P = tf.unstack(tf.shape(phrases.ids))
+    text = tf.zeros([B, width, tf.shape(phrases.codes)[2] + 1], tf.int32)
+    return Progress(
+        text, tf.zeros([B, width, C], tf.int32), tf.fill([B, width, C, P], False)
+    )
 
 
 def advance(
-    phrases: Phrases, progress: Progress, tokens: tf.Tensor, inner: Any
+    phrases: Phrases, progress: Progress, tokens: tf.Tensor, spelling: Spelling | None
 ) -> Progress:
     """Returns the progress after one more token of each hypothesis.
+
+    A phrase that ends with the text so far has occurred once the next character does
+    not go on with its last word.
 
     Args:
         phrases: The phrases.
         progress: The progress before.
         tokens: int32 [A, K].
-        inner: As of `Constraints`.
+        spelling: What tokens write.
     """
-    over = _at_end(phrases, progress)
-    if inner is not None:
-        over &= ~tf.gather(inner, tokens)[..., None]
-    counts = progress.counts + tf.cast(over, tf.int32)
-    matching = progress.matching
-    before = tf.concat([tf.ones_like(matching[..., :1]), matching[..., :-1]], axis=3)
-    return Progress(before & (phrases.ids[:, None] == tokens[..., None, None]), counts)
+    new = tf.reverse(_read(tokens, spelling), [2])  # [A, K, R], the last one first
+    text = tf.concat([new, progress.text], axis=2)
+    W, R = tf.shape(progress.text)[2], new.shape[2]
+    # 1. What has occurred in front of each of the new characters.
+    over = (new != 0) & ~_joined(text[:, :, 1 : R + 1], new)
+    there = _occurs(phrases, text, np.arange(R) + 1, phrases.ends[..., -1:])
+    counts = tf.math.count_nonzero(there & over[:, :, None], axis=3, dtype=tf.int32)
+    # 2. What stands at the end now.
+    written = tf.math.count_nonzero(new, axis=2, keepdims=True, dtype=tf.int32)
+    text = tf.gather(text, R - written + tf.range(W), batch_dims=2)
+    reached = _occurs(phrases, text, np.zeros(1, "int32"), phrases.ends)
+    after = Progress(text, progress.counts + counts, reached)
+    # Or TensorFlow's optimizer would infer new shapes for a search's loop without end.
+    return tf.nest.map_structure(
+        lambda x, y: tf.reshape(x, tf.shape(y)), after, progress
+    )
 
 
-def _at_end(phrases, progress):
-    """Tells whether each phrase's last token is the last token, bool [A, K, C]."""
-    last = _positions(phrases) == phrases.lengths[..., None] - 1
-    return tf.reduce_any(progress.matching & last[:, None], axis=3)
+def _occurs(phrases, text, places, lengths):
+    """Tells whether beginnings of phrases end at places in texts, bool [A, K, C, E].
+
+    Args:
+        phrases: The phrases.
+        text: int32 [A, K, X] codes, the last one first.
+        places: int [E] or [1], of the beginnings' last characters in the text.
+        lengths: int32 [A, C, E] or [A, C, 1], how many of a phrase's characters.
+    """
+    begin = phrases.begin[..., None]
+    begin = tf.where(lengths == begin, 0, begin)  # the space in front, and no more
+    steps = tf.range(tf.shape(phrases.codes)[2])
+    needed = (steps >= begin[..., None]) & (steps < lengths[..., None])
+    within = places[:, None] + (lengths[..., None] - 1 - steps)  # [A, C, E, L]
+    within = tf.where(needed, within, 0)
+    shown = tf.gather(text, within, axis=2, batch_dims=1)  # [A, K, C, E, L]
+    same = (shown == phrases.codes[:, None, :, None]) | ~needed[:, None]
+    first = tf.gather(phrases.codes, begin, batch_dims=2)
+    before = tf.gather(text, places + (lengths - begin), axis=2, batch_dims=1)
+    whole = ~_joined(before, first[:, None]) & (lengths > 0)[:, None]  # [A, K, C, E]
+    return tf.reduce_all(same, axis=4) & whole
 
 
-def _positions(phrases):
-    return tf.range(tf.shape(phrases.ids)[2])
+def _joined(before, after):
+    """Tells whether two neighbouring characters belong to one word."""
+    return (before % 2 == 1) & (after % 2 == 1)
 
 
 def unmet(phrases: Phrases, progress: Progress) -> tf.Tensor:
     """Returns which phrases a hypothesis would lack if it ended now, bool [A, K, C]."""
-    counts = progress.counts + tf.cast(_at_end(phrases, progress), tf.int32)
-    return counts <= phrases.earlier[:, None]
+    at_end = tf.cast(progress.reached[..., -1], tf.int32)
+    return progress.counts + at_end <= phrases.earlier[:, None]
 
 
 def unmet_by(constraints: Constraints, ids: tf.Tensor, pad_id: int) -> tf.Tensor:
@@ -158,16 +274,16 @@ def unmet_by(constraints: Constraints, ids: tf.Tensor, pad_id: int) -> tf.Tensor
         ids: int32 [B, N, T], padded behind the end.
         pad_id: The id of padding.
     """
-    (phrases,), inner = phrases_of(constraints, ids, pad_id)
+    phrases = phrases_of(constraints, ids, pad_id)
     end = tf.foldl(
-        lambda now, tokens: advance(phrases, now, tokens, inner),
+        lambda now, tokens: advance(phrases, now, tokens, constraints.spelling),
         tf.transpose(ids, [2, 0, 1]),
         start(phrases, tf.shape(ids)[1]),
     )
     return unmet(phrases, end)
 
 
-def _plans(phrases, progress, inner):
+def _plans(phrases, progress, spelling):
     """Finds how each hypothesis comes nearer to what it lacks.
 
     Where it goes on with a phrase within a word, another one that seemed to be met may
@@ -175,29 +291,31 @@ def _plans(phrases, progress, inner):
     phrase is better begun anew.
 
     Returns:
-        The next token of each phrase [A, K, C], of use where it is not met; and the
-        bank of each hypothesis [A, K]: how many tokens of phrases it has met. A step
-        with the best next token always leads to a higher one, until all are met.
+        How many tokens of each phrase are written [A, K, C], of use where it is not
+        met; and the bank of each hypothesis [A, K]: how many tokens of phrases it has
+        met. A step with the best next token always leads to a higher one, until all
+        are met.
     """
-    lacks, places = unmet(phrases, progress), _positions(phrases)
-    begun = progress.matching & (places < phrases.lengths[..., None] - 1)[:, None]
-    reached = tf.reduce_max(tf.where(begun, places + 1, 0), axis=3)
-    reached = tf.maximum(reached, 0)  # of no tokens at all the maximum is -2^31
-    following = _token_at(phrases, reached)
-    met = kept = _lengths_of(phrases, ~lacks)
-    if inner is not None:
-        sure = _lengths_of(phrases, progress.counts > phrases.earlier[:, None])
-        kept = tf.where(tf.gather(inner, following), sure, met)
-    going_on = kept + reached
-    first = _token_at(phrases, tf.zeros_like(reached))
+    lacks, places = unmet(phrases, progress), tf.range(tf.shape(phrases.ids)[2])
+    begun = progress.reached & (places < phrases.lengths[..., None] - 1)[:, None]
+    written = tf.reduce_max(tf.where(begun, places + 1, 0), axis=3)
+    met = _lengths_of(phrases, ~lacks)
+    sure = _lengths_of(phrases, progress.counts > phrases.earlier[:, None])
+    inside = _goes_on(_token_at(phrases.ids, written), progress, spelling)
+    going_on = tf.where(inside, sure, met) + written
     banks = tf.concat([met, tf.where(lacks, going_on, 0)], axis=2)
-    return tf.where(going_on < met, first, following), tf.reduce_max(banks, axis=2)
+    return tf.where(going_on < met, 0, written), tf.reduce_max(banks, axis=2)
 
 
-def _token_at(phrases, places):
-    """Returns the tokens of phrases at places [A, K, C]."""
-    here = _positions(phrases) == places[..., None]
-    return tf.reduce_sum(tf.where(here, phrases.ids[:, None], 0), axis=3)
+def _in_word(progress):
+    """Tells whether a letter or digit stands at the end of the text, [A, K, 1]."""
+    return progress.text[:, :, :1] % 2 == 1
+
+
+def _token_at(ids, places):
+    """Returns the tokens of phrases [A, C, P] at places [A, K, C]."""
+    here = tf.range(tf.shape(ids)[2]) == places[..., None]
+    return tf.reduce_sum(tf.where(here, ids[:, None], 0), axis=3)
 
 
 def _lengths_of(phrases, chosen):
@@ -212,9 +330,9 @@ def allocated(
     offsets: tf.Tensor,
     phrases: Phrases,
     progress: Progress,
-    inner: Any,
+    spelling: Spelling | None,
     ids: tf.Tensor | None = None,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+) -> tuple[tuple[tf.Tensor, tf.Tensor, tf.Tensor], Progress]:
     """Shares the beam among extensions that have met more and fewer of the phrases.
 
     The candidates are the best extensions of all, the best one of each hypothesis, and
@@ -230,30 +348,29 @@ def allocated(
         offsets: float32 [A, K, 1], what to add to them.
         phrases: The phrases.
         progress: The hypotheses' progress before this step.
-        inner: As of `Constraints`.
+        spelling: What tokens write.
         ids: int32 [M], the shortlisted words in ascending order, or None.
 
     Returns:
-        The same as `best`, of those that are kept.
+        The same as `best`, of those that are kept, and their progress.
     """
-    more = _more(logits, offsets, phrases, progress, inner, ids)
+    more = _more(logits, offsets, phrases, progress, spelling, ids)
     pairs = zip(best, more, strict=True)
     log_probs, parents, tokens = (tf.concat(pair, axis=1) for pair in pairs)
     log_probs = tf.where(_repeated(log_probs, parents, tokens), IMPOSSIBLE, log_probs)
-    after = advance(phrases, follow(progress, parents), tokens, inner)
-    _, banks = _plans(phrases, after, inner)
+    after = advance(phrases, follow(progress, parents), tokens, spelling)
+    _, banks = _plans(phrases, after, spelling)
     chosen = _in_turns(log_probs, banks, best[0].shape[1])
-    return follow((log_probs, parents, tokens), chosen)
+    return follow(((log_probs, parents, tokens), after), chosen)
 
 
-def _more(logits, offsets, phrases, progress, inner, ids):
+def _more(logits, offsets, phrases, progress, spelling, ids):
     """Returns the candidates of every single hypothesis, [A, K * (C + 1)]."""
     lacks = unmet(phrases, progress)
-    tokens, _ = _plans(phrases, progress, inner)
-    columns = tokens if ids is None else _columns(ids, tokens)
-    own = _own_best(logits, lacks, phrases, progress, inner, ids)[..., None]
-    gained = tf.gather(logits, tf.concat([columns, own], 2), batch_dims=2)
-    log_probs = summed(gained, offsets)
+    tokens = _next_tokens(logits, phrases, progress, spelling, ids)
+    own = _own_best(logits, lacks, phrases, progress, spelling, ids)[..., None]
+    columns = tf.concat([_columns(ids, tokens), own], axis=2)
+    log_probs = summed(tf.gather(logits, columns, batch_dims=2), offsets)
     wanted = tf.concat([lacks, tf.ones_like(own, tf.bool)], axis=2)
     log_probs = tf.where(wanted, log_probs, IMPOSSIBLE)
     own = own if ids is None else tf.gather(ids, own)
@@ -263,20 +380,39 @@ def _more(logits, offsets, phrases, progress, inner, ids):
     return tuple(tf.reshape(x, [rows, -1]) for x in (log_probs, parents, tokens))
 
 
+def _next_tokens(logits, phrases, progress, spelling, ids):
+    """Returns the next token of each phrase [A, K, C].
+
+    A phrase begins with or without a space in front, whichever is more probable; after
+    a letter only with one.
+    """
+    written, _ = _plans(phrases, progress, spelling)
+    usual = _token_at(phrases.ids, written)
+    bare = tf.zeros_like(usual) + phrases.bare[:, None]
+    usual_logit, bare_logit = (
+        tf.gather(logits, _columns(ids, x), batch_dims=2) for x in (usual, bare)
+    )
+    possible = (written == 0) & ~_goes_on(bare, progress, spelling)
+    is_better = possible & (bare_logit > usual_logit)
+    return tf.where(is_better, bare, usual)
+
+
 def _columns(ids, tokens):
-    """Returns the places of tokens among the shortlisted words."""
+    """Returns the places of tokens among the shortlisted words, if there are some."""
+    if ids is None:
+        return tokens
     places = tf.searchsorted(ids, tf.reshape(tokens, [-1]))
     # What is on no list is padding.
     return tf.reshape(tf.minimum(places, tf.size(ids) - 1), tf.shape(tokens))
 
 
-def _own_best(logits, lacks, phrases, progress, inner, ids):
+def _own_best(logits, lacks, phrases, progress, spelling, ids):
     """Returns the best column of each hypothesis that loses nothing of what is met."""
-    if inner is not None:
+    if spelling is not None:
         sure = progress.counts > phrases.earlier[:, None]
         at_risk = tf.reduce_any(~lacks & ~sure, axis=2, keepdims=True)
-        inner = inner if ids is None else tf.gather(inner, ids)
-        logits = tf.where(at_risk & inner, IMPOSSIBLE, logits)
+        inner = spelling.inner if ids is None else tf.gather(spelling.inner, ids)
+        logits = tf.where(at_risk & _in_word(progress) & inner, IMPOSSIBLE, logits)
     return tf.argmax(logits, axis=2, output_type=tf.int32)
 
 
@@ -316,3 +452,50 @@ def nearest(log_probs: tf.Tensor, lacks: tf.Tensor, found: tf.Tensor) -> tf.Tens
     counts = tf.where(log_probs > IMPOSSIBLE, counts, _LAST)
     fewest = tf.reduce_min(counts, axis=1, keepdims=True)
     return tf.where(counts == tf.where(found, 0, fewest), log_probs, IMPOSSIBLE)
+
+
+def preferred(
+    free: Hypotheses, has_all: tf.Tensor, others: Hypotheses, pad_id: int
+) -> Hypotheses:
+    """Puts a free hypothesis that has all phrases before those that were made to.
+
+    Args:
+        free: The best hypothesis of each sentence without constraints, N = 1.
+        has_all: bool [B], whether it has all phrases.
+        others: N hypotheses of each sentence, or places with the length 0.
+        pad_id: The id of padding.
+
+    Returns:
+        The first N of both, none of them twice.
+    """
+    length = tf.maximum(tf.shape(free.ids)[2], tf.shape(others.ids)[2])
+    N = others.ids.shape[1]
+    free, others = (_as_long(x, length, pad_id) for x in (free, others))
+    again = tf.reduce_all(free.ids == others.ids, axis=2) & has_all[:, None]
+    there = tf.concat([has_all[:, None], (others.lengths > 0) & ~again], axis=1)
+    both = tf.nest.map_structure(lambda *x: tf.concat(x, axis=1), free, others)
+    order = tf.argsort(tf.cast(~there, tf.int32), axis=1, stable=True)[:, :N]
+    both, there = follow((both, there), order)
+    nothing = Hypotheses(pad_id, 0, IMPOSSIBLE, IMPOSSIBLE, 0.0, 0.0)
+    return Hypotheses(*(_where(there, *x) for x in zip(both, nothing, strict=True)))
+
+
+def _as_long(hypotheses, length, pad_id):
+    """Pads hypotheses to a length T."""
+    more = length - tf.shape(hypotheses.ids)[2]
+
+    def padded(x, value):
+        rest = [[0, 0], [0, 0], [0, more], *([[0, 0]] * (x.shape.rank - 3))]
+        return tf.pad(x, rest, constant_values=value)
+
+    return hypotheses._replace(
+        ids=padded(hypotheses.ids, pad_id),
+        weights=padded(hypotheses.weights, 0.0),
+        token_log_probs=padded(hypotheses.token_log_probs, 0.0),
+    )
+
+
+def _where(there, x, nothing):
+    for _ in range(x.shape.rank - 2):
+        there = there[..., None]
+    return tf.where(there, x, nothing)

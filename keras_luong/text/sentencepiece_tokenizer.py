@@ -10,7 +10,6 @@ import hashlib
 import io
 import re
 import threading
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -29,6 +28,7 @@ from keras_luong.text.normalization import (
     with_normalization,
 )
 from keras_luong.text.tokenizer import (
+    SPECIAL_PIECES,
     VocabularyTokenizer,
     as_str,
     check_vocab_size,
@@ -36,6 +36,7 @@ from keras_luong.text.tokenizer import (
     valid_utf8,
 )
 
+_UNKNOWN = "\u2047"
 LONGEST_LINE = 2**14  # characters; of longer ones SentencePiece learns very slowly
 
 _SEED_LOCK = threading.Lock()  # SentencePiece has one global seed
@@ -144,7 +145,7 @@ class SentencePieceTokenizer(VocabularyTokenizer):
                 unk_id=UNK_ID,
                 bos_id=BOS_ID,
                 eos_id=EOS_ID,
-                unk_surface="\u2047",  # spaces around it would double
+                unk_surface=_UNKNOWN,  # spaces around it would double
                 minloglevel=2,
             )
         except RuntimeError as error:
@@ -160,10 +161,11 @@ class SentencePieceTokenizer(VocabularyTokenizer):
         return [self._processor.id_to_piece(i) for i in range(self.vocab_size)]
 
     @property
-    def inner(self) -> np.ndarray:
-        """Which pieces go on with a word, bool [V]: those that begin with a letter."""
-        first = [piece[:1] for piece in self.vocabulary]
-        return np.array([unicodedata.category(x)[0] in "LMN" for x in first])
+    def texts(self) -> list[str]:
+        """What each piece writes [V]: "▁" is a space, and padding nothing."""
+        pieces = self.vocabulary[len(SPECIAL_PIECES) :]
+        written = [piece.replace(WORD_START, " ") for piece in pieces]
+        return ["", _UNKNOWN, "", "", *written]
 
     @property
     def normalization(self) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-import numpy as np
 import tensorflow as tf
 
 from keras_luong.checks import check_file, check_size
@@ -78,9 +77,9 @@ class VocabularyTokenizer(tf.Module, abc.ABC):
     vocab_size: int
 
     @property
-    def inner(self) -> np.ndarray | None:
-        """Which tokens go on with a word, bool [V]; None if each begins one."""
-        return None
+    @abc.abstractmethod
+    def texts(self) -> list[str]:
+        """What each token writes [V], a space in front included; "" for nothing."""
 
     def decode(self, ids: tf.Tensor) -> tf.Tensor:
         """Turns ids [..., T] into strings [...].

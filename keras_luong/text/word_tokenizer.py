@@ -96,6 +96,11 @@ class WordTokenizer(VocabularyTokenizer):
         regular = self._vocabulary.numpy()[len(SPECIAL_PIECES) :]
         return [word.decode() for word in regular]
 
+    @property
+    def texts(self) -> list[str]:
+        """What each token writes [V]: a space and its word, and padding nothing."""
+        return ["", " <unk>", "", "", *(f" {word}" for word in self.words)]
+
     def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Turns strings [B] into int32 ids [B, None].
 

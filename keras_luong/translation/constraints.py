@@ -10,9 +10,11 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
-from keras_luong.decoding.lexical import Constraints
+from keras_luong.decoding.lexical import Constraints, Spelling
 from keras_luong.special_ids import PAD_ID, UNK_ID
+from keras_luong.text.terminology import is_word_border
 from keras_luong.text.tokenizer import Tokenizer
+from keras_luong.text.unspaced import is_unspaced
 
 PhraseLists: TypeAlias = Iterable[Iterable[str]]  # those of each text
 SEPARATOR = "\t"
@@ -91,6 +93,16 @@ def read_phrases(
     """
     phrases = tf.strings.split(lines, SEPARATOR)
     ids = phrases.with_flat_values(tokenizer.encode(phrases.flat_values))
-    # A tokenizer of one's own need not say which of its tokens go on with a word.
-    inner = getattr(tokenizer, "inner", None)
-    return phrases.to_tensor(""), Constraints(ids.to_tensor(PAD_ID), inner)
+    constraints = Constraints(ids.to_tensor(PAD_ID), _spelling_of(tokenizer))
+    return phrases.to_tensor(""), constraints
+
+
+def _spelling_of(tokenizer: Tokenizer) -> Spelling | None:
+    """Returns what tokens write; None for a tokenizer that does not say it."""
+    texts = getattr(tokenizer, "texts", None)
+    return None if texts is None else Spelling.of(texts, _is_of_word)
+
+
+def _is_of_word(character: str) -> bool:
+    """Tells whether spaces are written between words of such characters."""
+    return not is_word_border(character) and not is_unspaced(character)
