@@ -1,8 +1,8 @@
 """BLEU, share met and time of constrained search, on words of the references.
 
-For each sentence a word is drawn of those that its reference has and its translation
-lacks; then the sentence is translated again so that it contains the word. Only words of
-letters that occur once in the reference are drawn, which the tokenizer can write.
+For each sentence one to three terms are drawn, words of letters that occur once in the
+reference: each with even chances one that the free translation has, or one that it
+lacks. Where it has all, nothing is to change.
 
     python benchmarks/constraints.py RUN --test val.en val.de
 """
@@ -18,41 +18,46 @@ from pathlib import Path
 import keras_luong as kl
 from keras_luong.evaluation.bleu import bleu
 from keras_luong.files import read_pairs
-from keras_luong.translation.constraints import check_phrases
+from keras_luong.translation.constraints import unwritable
+
+HEADER = (
+    "beam | terms met | unchanged sentences | their BLEU against the free | "
+    "others | their BLEU, free | constrained | CPU s, free | constrained"
+)
 
 
 def main() -> None:
-    """Prints a table: free and constrained, by width of the beam."""
+    """Prints a table by width of the beam."""
     args = parse()
     sources, references = read_pairs(*args.test)
     sources, references = sources[: args.sentences], references[: args.sentences]
     translator = kl.load(args.run)
-    print("beam | BLEU | BLEU, constrained | met | CPU s | CPU s, constrained")
+    print(HEADER)
     for width in args.beam_widths:
         wide = translator.with_search(beam_width=width)
-        row = compare(wide, sources, references, args)
-        print(f"{width} | " + " | ".join(row))
+        print(f"{width} | " + " | ".join(compare(wide, sources, references, args)))
 
 
 def compare(translator, sources, references, args):
-    """Translates freely, then with what is missing."""
+    """Translates freely, then with the terms, and yields a row of the table."""
     free, free_time = timed(translator, sources)
+    free = [t.text for t in free]
     draw = random.Random(args.seed)
     pairs = zip(free, references, strict=True)
-    constraints = [lacking(*pair, args.words, draw, translator) for pair in pairs]
-    found, bound_time = timed(translator, sources, constraints=constraints)
-    wanted = sum(map(len, constraints))
-    met = sum(
-        word in words(t.text)
-        for t, row in zip(found, constraints, strict=True)
-        for word in row
-    )
-    scores = [
-        bleu([t.text for t in result], references, args.tokenize).score
-        for result in (free, found)
-    ]
-    yield from (f"{score:.2f}" for score in scores)
-    yield f"{met} of {wanted}"
+    terms = [drawn(*pair, args.words, draw, translator) for pair in pairs]
+    found, bound_time = timed(translator, sources, constraints=terms)
+    found = [t.text for t in found]
+    met = sum(x in words(t) for t, row in zip(found, terms, strict=True) for x in row)
+    yield f"{met:,} of {sum(map(len, terms)):,}"
+    rows = list(zip(free, found, references, terms, strict=True))
+    has_all = [row for row in rows if {*row[3]} <= {*words(row[0])}]
+    others = [row for row in rows if not {*row[3]} <= {*words(row[0])}]
+    for kept, sides in ((has_all, [(1, 0)]), (others, [(0, 2), (1, 2)])):
+        yield f"{len(kept):,}"
+        columns = list(zip(*kept, strict=True))
+        for text, reference in sides:
+            score = bleu(columns[text], columns[reference], args.tokenize).score
+            yield f"{score:.2f}"
     yield from (f"{seconds:.1f}" for seconds in (free_time, bound_time))
 
 
@@ -70,21 +75,18 @@ def words(text):
     return re.findall(r"\w+", text)
 
 
-def lacking(translation, reference, count, draw, translator):
-    """Draws words of a reference that its translation lacks."""
-    has, all_of_it = words(translation.text), words(reference)
-    chosen = [x for x in all_of_it if all_of_it.count(x) == 1 and x not in has]
-    chosen = [x for x in chosen if x.isalpha() and can_be_written(x, translator)]
-    return draw.sample(chosen, min(count, len(chosen)))
-
-
-def can_be_written(word, translator):
-    """Tells whether the tokenizer knows all letters of a word."""
-    try:
-        check_phrases([word], translator.target_tokenizer)
-    except ValueError:
-        return False
-    return True
+def drawn(translation, reference, most, draw, translator):
+    """Draws words of a reference, some of which its translation has."""
+    has, all_of_it = words(translation), words(reference)
+    once = [x for x in all_of_it if all_of_it.count(x) == 1 and x.isalpha()]
+    unknown = unwritable(once, translator.target_tokenizer)
+    sides = [[x for x in once if x in has], [x for x in once if x not in has]]
+    sides[1] = [x for x in sides[1] if x not in unknown]
+    chosen = []
+    for _ in range(draw.randint(1, most)):
+        if side := sides[draw.random() < 0.5]:
+            chosen.append(side.pop(draw.randrange(len(side))))
+    return chosen
 
 
 def parse():
@@ -92,8 +94,8 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", type=Path)
     parser.add_argument("--test", type=Path, nargs=2, required=True)
-    parser.add_argument("--sentences", type=int)
-    parser.add_argument("--words", type=int, default=1, help="of each sentence")
+    parser.add_argument("--sentences", type=int, default=500)
+    parser.add_argument("--words", type=int, default=3, help="at most, a sentence")
     parser.add_argument("--beam_widths", type=int, nargs="+", default=[5, 10])
     parser.add_argument("--tokenize", default="13a", help="sacrebleu's")
     parser.add_argument("--seed", type=int, default=1)

@@ -169,7 +169,7 @@ def test_the_layout_and_signature_are_servings(exported):
     assert [x.name for x in exported.parent.iterdir()] == ["7"]
     assert not (exported / WARMUP).exists()  # nobody asked for it
     loaded = tf.saved_model.load(exported)
-    asked = {"serving_default", "n_best", "align", "score", "ids"}
+    asked = {"serving_default", "n_best", "align", "score", "ids", "constrain"}
     assert set(loaded.signatures) == asked
     signature = loaded.signatures["serving_default"]
     (text,) = signature.structured_input_signature[1].values()

@@ -510,7 +510,7 @@ def test_every_signature_is_warmed_up_by_one_row_and_by_two(request, monkeypatch
 
     monkeypatch.setattr(kind, "_call", recorded)
     request.getfixturevalue("model")
-    names = ["align", "ids", "n_best", "score", "serving_default"]
+    names = ["align", "constrain", "ids", "n_best", "score", "serving_default"]
     assert sorted(answered) == [(name, rows) for name in names for rows in (1, 2)]
 
 

@@ -53,7 +53,7 @@ def test_it_asks_every_signature_in_another_process(tmp_path, monkeypatch):
     lines.write_text("the red dog\nЖ\n\nthe cat is in the house\n")
     found = versions.ask(sys.executable, path, lines)
     assert found["versions"][0] == tf.__version__
-    signatures = {"serving_default", "n_best", "align", "score", "ids"}
+    signatures = {"serving_default", "n_best", "align", "score", "ids", "constrain"}
     assert found["said"].keys() == signatures
     assert all(len(x) == 4 for said in found["said"].values() for x in said.values())
     here = versions.answer(str(path), lines)["said"]

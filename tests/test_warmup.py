@@ -15,7 +15,7 @@ from keras_luong.decoding import BeamSearch, GreedySearch, SequenceGenerator
 from keras_luong.export import saved_model, warm_up
 from keras_luong.export.warmup import WARMUP, replay_warmup
 
-FIVE = ["serving_default", "n_best", "align", "score", "ids"]
+NAMES = ["serving_default", "n_best", "align", "score", "ids", "constrain"]
 TEXTS = ["the red dog", "", b"the \xff cat", "\ud800"]
 
 
@@ -41,8 +41,8 @@ def test_they_are_written_where_serving_looks_and_answered(tmp_path, monkeypatch
     assert all(x.WhichOneof("log_type") == "predict_log" for x in logs)
     specs = [x.predict_log.request.model_spec for x in logs]
     assert {spec.name for spec in specs} == {"dogs"}
-    assert [spec.signature_name for spec in specs] == FIVE
-    assert set(answers) == set(FIVE) == set(tf.saved_model.load(path).signatures)
+    assert [spec.signature_name for spec in specs] == NAMES
+    assert set(answers) == set(NAMES) == set(tf.saved_model.load(path).signatures)
     assert all(len(x) == len(TEXTS) for said in answers.values() for x in said.values())
     said = answers["serving_default"]["translation"].numpy()
     assert [x.decode() for x in said] == [t.text for t in translator.translate(TEXTS)]
@@ -103,7 +103,7 @@ def test_warm_up_asks_every_signature_for_one_sentence_and_for_two(tmp_path):
     serve = loaded.signatures["serving_default"].function
     before = serve(text=tf.constant(["the dog", ""]))
     warm_up(loaded)
-    assert sorted(loaded.signatures) == sorted(FIVE)
+    assert sorted(loaded.signatures) == sorted(NAMES)
     for signature in loaded.signatures.values():
         _, specs = signature.structured_input_signature
         for asked, size in zip(signature.asked, (1, 2), strict=True):

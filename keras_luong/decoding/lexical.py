@@ -18,6 +18,7 @@ length.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -41,11 +42,14 @@ class Spelling(NamedTuple):
         starts: int32 [V + 1], where those of each token begin; the last one is the end.
         bare: int32 [V], the token that writes the same without the space in front; the
             token itself if there is none.
+        stops: int32 [V, E], after how many of its characters a word or mark ends within
+            the token, such as 2 for " 9."; padded with 0.
     """
 
     codes: np.ndarray
     starts: np.ndarray
     bare: np.ndarray
+    stops: np.ndarray
 
     @classmethod
     def of(cls, texts: Sequence[str], is_of_word: Callable[[str], bool]) -> Spelling:
@@ -57,12 +61,23 @@ class Spelling(NamedTuple):
                 that ends there has not ended if another such character follows.
         """
         code = {x: 2 * ord(x) + is_of_word(x) for x in set().union(*texts)}
+
+        def ends_between(before, after):
+            return before != " " and not code[before] & code[after] & 1
+
+        def bare(i, text):
+            return ids.get(text[1:], i) if text.startswith(" ") else i
+
+        stops = [
+            [i for i in range(1, len(x)) if ends_between(x[i - 1], x[i])] for x in texts
+        ]
         ids = {text: i for i, text in enumerate(texts) if text}
         starts = np.cumsum([0, *map(len, texts)])
         return cls(
             np.array([code[x] for text in texts for x in text], "int32"),
             starts.astype("int32"),
-            np.array([ids.get(x[1:], i) for i, x in enumerate(texts)], "int32"),
+            np.array([bare(i, x) for i, x in enumerate(texts)], "int32"),
+            _padded(stops),
         )
 
     @property
@@ -97,6 +112,12 @@ class Constraints(NamedTuple):
     spelling: Spelling | None = None
 
 
+def _padded(rows: list[list[int]]) -> np.ndarray:
+    """Returns lists of numbers as the rows of a matrix, padded with 0."""
+    columns = itertools.zip_longest(*rows, fillvalue=0)
+    return np.array([*columns], "int32").reshape(-1, len(rows)).T
+
+
 def _read(tokens: tf.Tensor, spelling: Spelling | None) -> tf.Tensor:
     """Returns the codes of tokens [...], padded on the right: int32 [..., R].
 
@@ -104,7 +125,7 @@ def _read(tokens: tf.Tensor, spelling: Spelling | None) -> tf.Tensor:
     """
     if spelling is None:
         return 2 * (tokens + 1)[..., None]
-    codes, starts, _ = spelling
+    codes, starts = spelling.codes, spelling.starts
     begin, end = (tf.gather(x, tokens)[..., None] for x in (starts[:-1], starts[1:]))
     places = begin + tf.range(int(np.max(np.diff(starts))))
     found = tf.gather(codes, tf.minimum(places, len(codes) - 1))
@@ -214,22 +235,28 @@ def advance(
         tokens: int32 [A, K].
         spelling: What tokens write.
     """
-    new = tf.reverse(_read(tokens, spelling), [2])  # [A, K, R], the last one first
-    text = tf.concat([new, progress.text], axis=2)
-    W, R = tf.shape(progress.text)[2], new.shape[2]
-    # 1. What has occurred in front of each of the new characters.
-    over = (new != 0) & ~_joined(text[:, :, 1 : R + 1], new)
-    there = _occurs(phrases, text, np.arange(R) + 1, phrases.ends[..., -1:])
-    counts = tf.math.count_nonzero(there & over[:, :, None], axis=3, dtype=tf.int32)
-    # 2. What stands at the end now.
+    new = _read(tokens, spelling)  # [A, K, R]
     written = tf.math.count_nonzero(new, axis=2, keepdims=True, dtype=tf.int32)
-    text = tf.gather(text, R - written + tf.range(W), batch_dims=2)
-    reached = _occurs(phrases, text, np.zeros(1, "int32"), phrases.ends)
-    after = Progress(text, progress.counts + counts, reached)
+    text = tf.concat([tf.reverse(new, [2]), progress.text], axis=2)
+    # 1. What stood at the end has occurred, if its last word has ended.
+    over = progress.reached[..., -1]
+    over &= (written > 0) & ~_joined(progress.text[:, :, :1], new[:, :, :1])
+    counts = progress.counts + tf.cast(over, tf.int32)
+    # 2. What ends within the token.
+    X, R = tf.shape(text)[2], new.shape[2]
+    kept = tf.minimum(tf.range(X) + R - written, X - 1)  # what is behind is not read
+    text = tf.gather(text, kept, batch_dims=2)
+    if spelling is not None and spelling.stops.shape[1]:
+        stops = tf.gather(spelling.stops, tokens)  # [A, K, E]
+        there = _occurs(phrases, text, written - stops, phrases.ends[..., -1:])
+        there &= (stops > 0)[:, :, None]
+        counts += tf.math.count_nonzero(there, axis=3, dtype=tf.int32)
+    # 3. What stands at the end now.
+    reached = _occurs(phrases, text, tf.zeros_like(written), phrases.ends)
+    text = text[:, :, : tf.shape(progress.text)[2]]
     # Or TensorFlow's optimizer would infer new shapes for a search's loop without end.
-    return tf.nest.map_structure(
-        lambda x, y: tf.reshape(x, tf.shape(y)), after, progress
-    )
+    like = tf.nest.map_structure(tf.shape, progress)
+    return tf.nest.map_structure(tf.reshape, Progress(text, counts, reached), like)
 
 
 def _occurs(phrases, text, places, lengths):
@@ -238,19 +265,19 @@ def _occurs(phrases, text, places, lengths):
     Args:
         phrases: The phrases.
         text: int32 [A, K, X] codes, the last one first.
-        places: int [E] or [1], of the beginnings' last characters in the text.
+        places: int32 [A, K, E] or [A, K, 1], of the beginnings' last characters.
         lengths: int32 [A, C, E] or [A, C, 1], how many of a phrase's characters.
     """
     begin = phrases.begin[..., None]
     begin = tf.where(lengths == begin, 0, begin)  # the space in front, and no more
     steps = tf.range(tf.shape(phrases.codes)[2])
     needed = (steps >= begin[..., None]) & (steps < lengths[..., None])
-    within = places[:, None] + (lengths[..., None] - 1 - steps)  # [A, C, E, L]
-    within = tf.where(needed, within, 0)
-    shown = tf.gather(text, within, axis=2, batch_dims=1)  # [A, K, C, E, L]
+    back = tf.where(needed, lengths[..., None] - 1 - steps, 0)  # [A, C, E, L]
+    places = places[:, :, None]  # [A, K, 1, E]
+    shown = tf.gather(text, places[..., None] + back[:, None], batch_dims=2)
     same = (shown == phrases.codes[:, None, :, None]) | ~needed[:, None]
     first = tf.gather(phrases.codes, begin, batch_dims=2)
-    before = tf.gather(text, places + (lengths - begin), axis=2, batch_dims=1)
+    before = tf.gather(text, places + (lengths - begin)[:, None], batch_dims=2)
     whole = ~_joined(before, first[:, None]) & (lengths > 0)[:, None]  # [A, K, C, E]
     return tf.reduce_all(same, axis=4) & whole
 

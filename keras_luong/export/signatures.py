@@ -25,6 +25,11 @@ def signatures(translator: Any, max_batch_size: int) -> dict[str, Any]:
     | `align` | `text` | those of `serving_default`, `tokens` [B, T], `length`, `log_probs` [B, T], `source_tokens` [B, S], `source_length`, `alignment` [B, T, S] |
     | `score` | `text`, `target` | `log_prob`, `tokens` [B, T], `length`, `log_probs` [B, T], `truncated` |
     | `ids` | `ids` [B, S], `length` | `ids` [B, T], `length`, `score`, `truncated` |
+    | `constrain` | `text`, `phrases` | those of `serving_default`, `unmet` |
+
+    The translations of `constrain` contain the phrases of each text, which are written
+    with tabs between them; `unmet` has likewise those that one lacks. It is there if the
+    search is a `BeamSearch`.
 
     Where no shape is given it is [B]. Rows along T and S are valid up to their lengths;
     the rest is arbitrary. N is the beam's width, or the number of samples; the first

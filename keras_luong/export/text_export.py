@@ -15,12 +15,14 @@ from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.stepping import StepModel
 from keras_luong.special_ids import UNK_ID
 from keras_luong.translation.batching import all_bytes
+from keras_luong.translation.constraints import SEPARATOR
 from keras_luong.translation.graph import BYTES_PER_TOKEN, read_ids
 from keras_luong.translation.scoring import TEXT
 from keras_luong.translation.translator import IDS, Translator
 
 TARGET = tf.TensorSpec([None], tf.string, name="target")
 LENGTH = tf.TensorSpec([None], tf.int32, name="length")
+PHRASES = tf.TensorSpec([None], tf.string, name="phrases")  # with tabs between them
 
 
 class TextExport:
@@ -40,13 +42,16 @@ class TextExport:
 
     def asked(self) -> dict[str, Any]:
         """Returns each signature's function and the specs of its arguments."""
-        return {
+        asked = {
             "serving_default": (self.translator.serve, TEXT),
             "n_best": (self._n_best(), TEXT),
             "align": (self._align, TEXT),
             "score": (self._score, TEXT, TARGET),
             "ids": (self._ids, IDS, LENGTH),
         }
+        if isinstance(self.search, BeamSearch):  # no other takes constraints
+            asked["constrain"] = (self._constrain, TEXT, PHRASES)
+        return asked
 
     def _n_best(self):
         """Returns a function that finds all hypotheses that its search keeps."""
@@ -78,6 +83,18 @@ class TextExport:
         truncated = found["truncated"] | found["target_truncated"]
         return {"log_prob": log_prob, **best, "truncated": truncated}
 
+    def _constrain(self, text, phrases):
+        nothing = tf.fill(tf.shape(text), "")
+        found = self.translator.explain_constrained(text, phrases, nothing)
+        there = (found["phrases"] != "") & found["unmet"][:, 0]
+        unmet = tf.ragged.boolean_mask(found["phrases"], there)
+        return {
+            "translation": found["text"][:, 0],
+            "score": found["score"][:, 0],
+            "unmet": tf.strings.reduce_join(unmet, axis=1, separator=SEPARATOR),
+            "truncated": found["truncated"],
+        }
+
     def _ids(self, ids, length):
         vocab_size = self.translator.source_tokenizer.vocab_size
         most = self.translator.max_source_length
@@ -98,13 +115,15 @@ class TextExport:
         """Returns the inputs of each signature."""
         ids = self.translator.source_tokenizer.encode(tf.constant(texts))
         lengths = tf.cast(ids.row_lengths(), tf.int32)
-        return {
+        asked = {
             "serving_default": {"text": texts},
             "n_best": {"text": texts},
             "align": {"text": texts},
             "score": {"text": texts, "target": texts},
             "ids": {"ids": ids.to_tensor().numpy(), "length": lengths.numpy()},
+            "constrain": {"text": texts, "phrases": [b""] * len(texts)},
         }
+        return {name: asked[name] for name in self.asked()}
 
     def compare(self, said: Mapping[str, tf.Tensor], texts: list[bytes]) -> None:
         """Raises RuntimeError if an export translates texts differently.

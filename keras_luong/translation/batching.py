@@ -17,7 +17,7 @@ import tensorflow as tf
 from keras_luong.checks import check_size
 from keras_luong.progress import Progress
 from keras_luong.text.tokenizer import Tokenizer
-from keras_luong.translation.constraints import check_lines
+from keras_luong.translation.constraints import check_lines, check_prefixes
 from keras_luong.translation.translation import Translation
 
 Texts: TypeAlias = Iterable[str | bytes]
@@ -109,6 +109,8 @@ def _in_batches(
     for name, column in zip(sides, columns, strict=True):
         if name == "constraints":
             check_lines(column, work.target_tokenizer)
+        elif name == "prefixes":
+            check_prefixes(column, work.target_tokenizer)
     check_size("batch_size", batch_size)
     count = len(columns[0])
     order = sorted(range(count), key=lambda i: [len(x[i]) for x in columns])

@@ -60,15 +60,47 @@ def check_phrases(phrases: Sequence[str], tokenizer: Tokenizer) -> None:
     Raises:
         ValueError: If a phrase is blank, or the tokenizer does not know all of it.
     """
-    if not phrases:
-        return
-    rows = tokenizer.encode(tf.constant([*map(_clean, phrases)])).to_list()
-    for phrase, ids in zip(phrases, rows, strict=True):
-        if not ids or UNK_ID in ids:
-            raise ValueError(
-                f"No translation can contain the phrase {phrase!r}: the target "
-                "tokenizer does not know all of its words or letters."
-            )
+    if unknown := unwritable([*map(_clean, phrases)], tokenizer):
+        raise ValueError(
+            f"No translation can contain {listed(unknown)}: the target tokenizer does "
+            "not know all of its words or letters."
+        )
+
+
+def check_prefixes(prefixes: Sequence[bytes], tokenizer: Tokenizer) -> None:
+    """Raises ValueError unless the tokenizer knows all of each translation's prefix."""
+    if unknown := unwritable(
+        [x.decode("utf-8", "replace") for x in prefixes], tokenizer
+    ):
+        raise ValueError(
+            f"No translation can begin with {listed(unknown)}: the target tokenizer "
+            "does not know all of its words or letters."
+        )
+
+
+def unwritable(texts: Sequence[str], tokenizer: Tokenizer) -> list[str]:
+    """Returns the texts of which a tokenizer does not know all, each once.
+
+    Args:
+        texts: Phrases, or beginnings of translations.
+        tokenizer: The target language's tokenizer.
+    """
+    if not (texts := [x for x in dict.fromkeys(texts) if x.strip()]):
+        return []
+    rows = tokenizer.encode(tf.constant(texts)).to_list()
+    pairs = zip(texts, rows, strict=True)
+    return [text for text, ids in pairs if not ids or UNK_ID in ids]
+
+
+def listed(phrases: Sequence[str], most: int = 10) -> str:
+    """Writes phrases for people, and how many more there are.
+
+    Args:
+        phrases: The phrases.
+        most: How many are written.
+    """
+    rest = f" and {len(phrases) - most} more" if len(phrases) > most else ""
+    return ", ".join(map(repr, phrases[:most])) + rest
 
 
 def _clean(phrase: Any) -> str:
@@ -89,12 +121,15 @@ def read_phrases(
         tokenizer: The target language's tokenizer.
 
     Returns:
-        The phrases, tf.string [B, C], padded with "", and the constraints.
+        The phrases, tf.string [B, C], padded with "", and the constraints. A phrase of
+        which the tokenizer does not know all is none of them.
     """
     phrases = tf.strings.split(lines, SEPARATOR)
     ids = phrases.with_flat_values(tokenizer.encode(phrases.flat_values))
-    constraints = Constraints(ids.to_tensor(PAD_ID), _spelling_of(tokenizer))
-    return phrases.to_tensor(""), constraints
+    ids = ids.to_tensor(PAD_ID)
+    is_known = tf.reduce_all(ids != UNK_ID, axis=2, keepdims=True)
+    ids = tf.where(is_known, ids, PAD_ID)
+    return phrases.to_tensor(""), Constraints(ids, _spelling_of(tokenizer))
 
 
 def _spelling_of(tokenizer: Tokenizer) -> Spelling | None:

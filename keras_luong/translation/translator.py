@@ -182,8 +182,8 @@ class Translator(Scorer):
             prefixes: The beginning of each translation, "" for any; needs a search that
                 takes prefixes, such as `BeamSearch`.
             constraints: For each text, the phrases that its translation must contain, a
-                list of strings; needs a `BeamSearch`. A phrase's words must follow one
-                another as they are; one that is given twice must occur twice.
+                list of strings; needs a `BeamSearch`. The translation's text must have
+                a phrase as whole words; one that is given twice must be there twice.
 
         Returns:
             One `Translation` per text, in the order of the texts; with `n_best`, one
@@ -196,7 +196,7 @@ class Translator(Scorer):
                 the search takes no constraints.
             ValueError: If `batch_size` is below 1, or the number of prefixes or of
                 lists of phrases is not that of the texts; or if the target tokenizer
-                cannot write a phrase.
+                cannot write a phrase or a prefix.
 
         Example:
             >>> translator = kl.load("runs/mine")
@@ -214,6 +214,7 @@ class Translator(Scorer):
         batch_size: int = 32,
         window: int = 1024,
         n_best: bool = False,
+        prefixes: Texts | None = None,
         constraints: PhraseLists | None = None,
     ) -> Iterator[Any]:
         """Translates texts as they come, in bounded memory.
@@ -224,6 +225,7 @@ class Translator(Scorer):
             window: How many are read ahead and sorted by length. A larger window is
                 faster, but the first result comes later.
             n_best: As for `translate`.
+            prefixes: As for `translate`; any iterable of them, however long.
             constraints: As for `translate`; any iterable of lists, however long.
 
         Yields:
@@ -243,7 +245,7 @@ class Translator(Scorer):
             ...         print(type(translation.text))
             <class 'str'>
         """
-        sides, translate = self._sides_of(texts, None, constraints)
+        sides, translate = self._sides_of(texts, prefixes, constraints)
         found = in_windows(self._work(translate), sides, batch_size, window)
         yield from found if n_best else (hypotheses[0] for hypotheses in found)
 
@@ -262,7 +264,7 @@ class Translator(Scorer):
             )
         lines = phrase_lines(constraints)
         sides = {"texts": texts, "constraints": lines, **given}
-        return sides, self._explain_constrained if given else self._explain_unprefixed
+        return sides, self.explain_constrained if given else self._explain_unprefixed
 
     @retraced(TEXT)
     def explain(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -286,20 +288,28 @@ class Translator(Scorer):
         return self._explained(source, found, self._n_best)
 
     @retraced(TEXT, TEXT, TEXT)
-    def _explain_constrained(
+    def explain_constrained(
         self, text: tf.Tensor, lines: tf.Tensor, prefix: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Translates a batch in the graph, with phrases that it must contain."""
+        """Translates a batch in the graph, with phrases that it must contain.
+
+        Args:
+            text: tf.string [B].
+            lines: tf.string [B], the phrases of each, with tabs between them.
+            prefix: tf.string [B], the beginning of each translation.
+        """
         source = self._read(text)
         prefix = self.target_tokenizer.encode(prefix).to_tensor(PAD_ID)
         phrases, constraints = read_phrases(lines, self.target_tokenizer)
         search: Any = self._generator.search
         found = search(self.model, source.ids, prefix, constraints)
         fields = self._explained(source, found, self._n_best, constraints)
-        return {**fields, "phrases": phrases}
+        unknown = (phrases != "") & tf.reduce_all(constraints.ids == PAD_ID, axis=2)
+        unmet = fields["unmet"] | unknown[:, None]
+        return {**fields, "unmet": unmet, "phrases": phrases}
 
     def _explain_unprefixed(self, text, lines):
-        return self._explain_constrained(text, lines, tf.fill(tf.shape(text), ""))
+        return self.explain_constrained(text, lines, tf.fill(tf.shape(text), ""))
 
 
 def _sides(tokenizers: Any) -> tuple[Tokenizer, Tokenizer]:
