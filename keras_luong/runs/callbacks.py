@@ -14,7 +14,7 @@ from keras_luong.checks import check_not_negative, check_size
 from keras_luong.files import json_number, write_lines
 from keras_luong.runs.averaging import EPOCH_WEIGHTS, epoch_weights
 from keras_luong.runs.directory import RunDirectory, read_history
-from keras_luong.runs.saving import save_weights
+from keras_luong.runs.saving import read_logs, save_weights
 from keras_luong.runs.step_callbacks import StepCurves
 from keras_luong.training.metrics import TokenMean
 from keras_luong.training.monitors import (
@@ -80,7 +80,7 @@ class EpochLog(keras.callbacks.Callback):
         rate = logs.get("learning_rate", self.model.optimizer.learning_rate)
         line = {
             "epoch": epoch + 1,
-            **{name: json_number(value) for name, value in logs.items()},
+            **_numbers(logs),
             "learning_rate": float(keras.ops.convert_to_numpy(rate)),
             "seconds": round(time.perf_counter() - self._start, 3),
         }
@@ -100,6 +100,11 @@ class EpochLog(keras.callbacks.Callback):
         if self._speed is None:
             tokens = keras.ops.convert_to_numpy(self.token_counter.count)
             self._speed = float(tokens) / (time.perf_counter() - self._start)
+
+
+def _numbers(logs: Logs) -> dict[str, float | None]:
+    """The logs as JSON has them."""
+    return {name: json_number(value) for name, value in (logs or {}).items()}
 
 
 class StopOnNaN(keras.callbacks.Callback):
@@ -131,8 +136,8 @@ class SaveWeights(keras.callbacks.Callback):
     """Saves the weights after an epoch: the last, the best, those of the last epochs.
 
     Args:
-        run_dir: The run directory. The last weights go to `last.weights.h5`; those that
-            are better than all epochs in `history.jsonl` to `model.weights.h5`.
+        run_dir: The run directory. The last weights go to `last.weights.h5`, with how
+            good they are; those that are better than `model.weights.h5` replace it.
         monitor: What "best" is judged by.
         keep_epochs: How many epochs' weights to keep in `epochs/`, to be averaged.
 
@@ -160,16 +165,26 @@ class SaveWeights(keras.callbacks.Callback):
         self.monitor = monitor
         self.keep_epochs = check_size("keep_epochs", keep_epochs, smallest=0)
 
+    def on_train_begin(self, logs: Logs = None) -> None:
+        """Refuses to replace weights of which nobody knows how good they are."""
+        best = self.run.best_weights
+        if best.exists() and self.monitor not in read_logs(best):
+            raise ValueError(
+                f"{best} does not say its {self.monitor}, so that no epoch can be said "
+                "to be better: this training did not write it. Put the run's own file "
+                "back, or move this one away"
+            )
+
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Saves the weights, and removes those of epochs that are no longer kept."""
-        save_weights(self.model, self.run.last_weights)
-        history = [e for e in read_history(self.run.path) if e["epoch"] <= epoch]
-        best = best_so_far(history, self.monitor)
-        if is_better((logs or {}).get(self.monitor), best, self.monitor):
-            save_weights(self.model, self.run.best_weights)
+        logs = {"epoch": epoch + 1, **_numbers(logs)}
+        save_weights(self.model, self.run.last_weights, logs)
+        best = read_logs(self.run.best_weights).get(self.monitor)
+        if is_better(logs.get(self.monitor), best, self.monitor):
+            save_weights(self.model, self.run.best_weights, logs)
         if self.keep_epochs:
             saved = self.run.path / EPOCH_WEIGHTS.format(epoch=epoch + 1)
-            save_weights(self.model, saved)
+            save_weights(self.model, saved, logs)
             paths = epoch_weights(self.run.path)
             end = paths.index(saved) + 1  # later epochs are trained again
             for path in (*paths[end:], *paths[: max(0, end - self.keep_epochs)]):

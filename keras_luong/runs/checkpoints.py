@@ -9,11 +9,14 @@ that it has seen.
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 import shutil
 import threading
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -21,11 +24,12 @@ import tensorflow as tf
 
 from keras_luong.checks import check_size
 from keras_luong.moved import moved_names
-from keras_luong.runs.directory import RunDirectory
+from keras_luong.runs.directory import RunDirectory, read_history
 from keras_luong.training.strategies import gather_rows
 from keras_luong.types import Logs
 
 _STEPS_PER_EPOCH = 1 << 40  # for a position as one number
+_POSITION = "position/.ATTRIBUTES/VARIABLE_VALUE"  # its name in a checkpoint
 
 
 class Checkpoints(keras.callbacks.Callback):
@@ -35,7 +39,8 @@ class Checkpoints(keras.callbacks.Callback):
     seeds' and the position in the data go to the run directory, by TensorFlow's own
     checkpoints: written beside, then renamed, with checksums that are verified on
     reading. A damaged checkpoint is passed over for the one before. Several machines go
-    on from the newest that all of them have.
+    on from the newest that all of them have. Nothing more is written where the
+    directory is no longer the one that `restore` found, or its history has changed.
 
     Args:
         run_dir: The run directory. With several machines, each needs its own.
@@ -44,7 +49,9 @@ class Checkpoints(keras.callbacks.Callback):
 
     Raises:
         OSError: From `restore`, if the disk cannot be written to or has too little room
-            for the checkpoints.
+            for the checkpoints; and from `fit`, if the run directory was removed, moved
+            or replaced.
+        ValueError: From `fit`, if the history is not what `fit` wrote.
         FloatingPointError: From `fit`, if the weights to save are not finite; the last
             checkpoint is the one before.
 
@@ -91,7 +98,7 @@ class Checkpoints(keras.callbacks.Callback):
         with model.distribute_strategy.scope():
             if not model.optimizer.built:
                 model.optimizer.build(model.trainable_variables)
-            self._saved_position = tf.Variable([0, 0], dtype=tf.int64)
+            self._saved_position = tf.Variable([0, 0, 0], dtype=tf.int64)
         self._state = tf.train.Checkpoint(
             position=self._saved_position,
             model=[v.value for v in (*model.weights, *seeds_of(model))],
@@ -100,6 +107,7 @@ class Checkpoints(keras.callbacks.Callback):
         self._model = model
         self._restore_newest(functools.partial(gather_rows, model.distribute_strategy))
         _check_room(self.run, model, self.keep)
+        self._place = _place_of(self.run)
         if not self._paths():
             self._save(0, 0)  # now, rather than after hours, if it cannot be done
         self.position = self._restored_position()
@@ -108,7 +116,8 @@ class Checkpoints(keras.callbacks.Callback):
     def _restore_newest(self, gather: Callable[[np.ndarray], np.ndarray]) -> None:
         """Restores the newest checkpoint that can be read on every machine."""
         readable: dict[int, str | None] = {**self._readable()}
-        if not self._paths() and not self.run.history.exists():
+        kept = self.run.history, self.run.last_weights, self.run.best_weights
+        if not self._paths() and not any(path.exists() for path in kept):
             readable[0] = None  # the beginning, which all machines make alike
         # A machine that was killed before it dropped the oldest has one more.
         newest = sorted(readable)[-self.keep :]
@@ -130,13 +139,7 @@ class Checkpoints(keras.callbacks.Callback):
             )
 
     def _paths(self) -> list[str]:
-        """The checkpoints that are there, the oldest first.
-
-        TensorFlow's own list of them may be lost in a power cut, when they are not.
-        """
-        paths = self.run.checkpoints.glob("ckpt-*.index")
-        names = [str(path.with_suffix("")) for path in paths]
-        return sorted(names, key=lambda name: int(name.rsplit("-", 1)[1]))
+        return _paths_in(self.run)
 
     def _readable(self) -> dict[int, str]:
         """The checkpoints without damage: position as one number → path."""
@@ -156,10 +159,28 @@ class Checkpoints(keras.callbacks.Callback):
         return paths
 
     def _restored_position(self) -> tuple[int, int]:
-        epoch, step = self._saved_position.numpy().tolist()
+        epoch, step, _ = self._saved_position.numpy().tolist()
         return epoch, step
 
+    def check_place(self, logs: Logs = None) -> None:
+        """Refuses to write to what is no longer the run directory that `restore` found.
+
+        Args:
+            logs: Not used: it is what callbacks are given.
+
+        Raises:
+            OSError: If the directory was removed, moved or replaced.
+            ValueError: If its history is not what the training wrote.
+        """
+        if _place_of(self.run) != self._place:
+            raise OSError(
+                f"{self.run.path} was removed, moved or replaced while it was trained "
+                "in, so the training ends: what it had saved went with the directory"
+            )
+        check_history(self.run.path)
+
     def _save(self, epoch: int, step: int) -> None:
+        self.check_place()
         for variable in self._model.weights:
             if not np.isfinite(keras.ops.convert_to_numpy(variable)).all():
                 raise FloatingPointError(
@@ -167,7 +188,8 @@ class Checkpoints(keras.callbacks.Callback):
                     f"{epoch + 1}. The checkpoint before it is kept. A lower learning "
                     "rate or clip_norm usually helps"
                 )
-        self._saved_position.assign([epoch, step])
+        history = _digest(read_history(self.run.path), epoch)
+        self._saved_position.assign([epoch, step, history])
         self._state.save(str(self.run.checkpoints / "ckpt"))
         for old in map(Path, self._paths()[: -self.keep]):
             for part in sorted(old.parent.glob(f"{old.name}.*")):  # the index last
@@ -194,6 +216,67 @@ class Checkpoints(keras.callbacks.Callback):
     def _stop_if_asked(self) -> None:
         if self.stop.is_set():
             raise KeyboardInterrupt
+
+
+def check_history(run_dir: str | Path) -> None:
+    """Refuses to go on with a run whose history is not as its checkpoints know it.
+
+    Args:
+        run_dir: The run directory.
+
+    Raises:
+        ValueError: If its history is damaged, or lacks epochs that the checkpoints are
+            of, or has other values.
+    """
+    run = RunDirectory(run_dir)
+    advice = (
+        "Put the file back as it was; or start another run from the best weights of "
+        f"this one, with init_from={str(run.path)!r}"
+    )
+    try:
+        history = read_history(run.path)
+    except ValueError as error:
+        raise ValueError(f"{error}. {advice}") from error
+    for path in _paths_in(run):
+        try:
+            reader = tf.train.load_checkpoint(path)
+            epoch, _, digest = reader.get_tensor(_POSITION).tolist()
+        except (tf.errors.OpError, ValueError):
+            continue  # a damaged one, which is passed over
+        if digest != _digest(history, epoch):
+            done = sum(x["epoch"] <= epoch for x in history)
+            lacks = f"has {done} of the {epoch} epochs"
+            changed = f"has other values of the {epoch} epochs than"
+            raise ValueError(
+                f"{run.history} {lacks if done < epoch else changed} that "
+                f"{path} was saved after. {advice}"
+            )
+
+
+def _paths_in(run: RunDirectory) -> list[str]:
+    """The checkpoints that are there, the oldest first.
+
+    TensorFlow's own list of them may be lost in a power cut, when they are not.
+    """
+    paths = run.checkpoints.glob("ckpt-*.index")
+    names = [str(path.with_suffix("")) for path in paths]
+    return sorted(names, key=lambda name: int(name.rsplit("-", 1)[1]))
+
+
+def _digest(history: Iterable[Mapping[str, Any]], epochs: int) -> int:
+    """A number that is another one for another history of so many epochs."""
+    lines = [json.dumps(line) for line in history if line["epoch"] <= epochs]
+    digest = hashlib.blake2b("\n".join(lines).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def _place_of(run: RunDirectory) -> tuple[object, ...]:
+    """What is another thing where a run directory was removed, moved or replaced.
+
+    No file can have the inode of the lock while its process holds it.
+    """
+    inodes = [x.stat().st_ino if x.exists() else None for x in (run.path, run.lock)]
+    return *inodes, run.record.exists(), run.tokenizer.exists()
 
 
 def newest_common(

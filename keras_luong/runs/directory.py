@@ -72,11 +72,15 @@ def read_history(run_dir: str | Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     epochs = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
             epochs.append(json.loads(line))
-        except ValueError as error:
-            raise ValueError(f"{path}, line {number} is damaged: {error}") from error
+            int(epochs[-1]["epoch"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path}, line {number} is damaged: it must be an epoch as JSON. "
+                f"Received: {line!r:.60}"
+            ) from error
     return epochs
 
 

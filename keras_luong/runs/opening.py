@@ -105,9 +105,12 @@ def opened(
             print("\nStopped. The same command again goes on from here.")
             raise
         except tf.errors.OpError as error:
-            # What a corpus says of its files, which tf.data hands on within its own.
-            if told := re.search(r"(?:OS|FileNotFound|Value)Error: (.+)", str(error)):
-                raise OSError(told[1]) from error
+            # What a corpus says of its files, which tf.data hands on within its own; or
+            # what TensorFlow says of its files in the run directory.
+            own = rf"(?<![\w./-])({re.escape(str(path))}/.+?)(?: \[Op:|$)"
+            for words in (r"(?:OS|FileNotFound|Value)Error: (.+)", own):
+                if told := re.search(words, str(error), re.MULTILINE):
+                    raise OSError(told[1]) from error
             raise
 
 

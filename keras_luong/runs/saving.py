@@ -5,6 +5,7 @@ The counterpart of loading.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from keras_luong.runs.directory import RunDirectory
 from keras_luong.runs.record import write_record
 from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.translation.translator import Translator
+
+_LOGS = "keras_luong_logs"  # an attribute of the file
 
 
 def save_run(
@@ -87,7 +90,9 @@ def save_run(
     return target
 
 
-def save_weights(model: keras.Model, path: str | Path) -> None:
+def save_weights(
+    model: keras.Model, path: str | Path, logs: Mapping[str, Any] | None = None
+) -> None:
     """Writes a model's weights to a file, whole or not at all.
 
     `keras.Model.save_weights` adds the state of the optimizer, which for Adam makes the
@@ -97,6 +102,7 @@ def save_weights(model: keras.Model, path: str | Path) -> None:
     Args:
         model: A built model.
         path: A name that ends in `.weights.h5`.
+        logs: What `read_logs` is to return: how good they are.
 
     Example:
         >>> from keras_luong.runs.saving import save_weights
@@ -111,8 +117,32 @@ def save_weights(model: keras.Model, path: str | Path) -> None:
             with h5py.File(whole) as old, h5py.File(beside, "w") as new:
                 for name in old.keys() - {"optimizer"}:
                     old.copy(name, new)
+                new.attrs[_LOGS] = json.dumps(logs or {})
         finally:
             whole.unlink(missing_ok=True)
+
+
+def read_logs(path: Path) -> dict[str, Any]:
+    """Returns what a file of weights says of them, if there is one: their epoch's logs.
+
+    Args:
+        path: A file that `save_weights` wrote.
+
+    Raises:
+        OSError: If the file is damaged.
+
+    Example:
+        >>> from keras_luong.runs.saving import read_logs
+        >>> read_logs(Path("runs/mine/model.weights.h5"))["val_bleu"]
+    """
+    if not path.exists():
+        return {}
+    try:
+        with h5py.File(path) as file:
+            logs: dict[str, Any] = json.loads(file.attrs.get(_LOGS, "{}"))
+    except (OSError, ValueError) as error:
+        raise OSError(f"{path} is damaged: {error}") from error
+    return logs
 
 
 def _pair(tokenizers: Any) -> TokenizerPair:

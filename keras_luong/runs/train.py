@@ -24,7 +24,7 @@ from keras_luong.models.parts import freeze
 from keras_luong.models.translation_model import TranslationModel, model_class
 from keras_luong.progress import telling
 from keras_luong.runs.callbacks import training_callbacks
-from keras_luong.runs.checkpoints import Checkpoints
+from keras_luong.runs.checkpoints import Checkpoints, check_history
 from keras_luong.runs.choosing import chosen_for
 from keras_luong.runs.description import count_texts, describe
 from keras_luong.runs.directory import RunDirectory, read_history
@@ -208,6 +208,7 @@ def record(run: Run, tokenizers: TokenizerPair, model: TranslationModel) -> int:
     early_stopping: Any = "first"  # as good as exact, and faster: see docs/search.md
     if run.resuming:
         check_config(run.path, model.config)
+        check_history(run.path)
         before = run.read_record()
         early_stopping = before["search"].get("early_stopping", True)
         if batch_tokens == "auto":
@@ -284,6 +285,8 @@ def fit_model(
             run.path,
             perplexity,
             first=[
+                # At an epoch's end, before anything else is written.
+                keras.callbacks.LambdaCallback(on_test_begin=checkpoints.check_place),
                 follow,
                 *schedule.callbacks,
                 validation_callback(run, tokenizers, model),
