@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import keras
+import numpy as np
 import pytest
+import tensorflow as tf
 from commands import run
 from small_training import small_data, small_model, train_words, write_corpus
 
 from keras_luong.cli.main import main
+from keras_luong.models import Seq2Seq, Seq2SeqConfig
 from keras_luong.runs.callbacks import SaveWeights, training_callbacks
 from keras_luong.runs.checkpoints import Checkpoints, check_history
 from keras_luong.runs.directory import RunDirectory, read_history
 from keras_luong.runs.lock import owned
 from keras_luong.runs.saving import read_logs, save_weights
+from keras_luong.runs.step_callbacks import StepCurves
+from keras_luong.text.batches import dataset_options, training_batches
+from keras_luong.text.tokenizer_pair import TokenizerPair, WordTokenizer
+from keras_luong.training.losses import SequenceCrossentropy
 from keras_luong.training.metrics import Perplexity
 from keras_luong.training.optimizers import make_optimizer
 
@@ -251,3 +262,151 @@ def test_c4_by_the_command(data, tmp_path, monkeypatch, capsys, what):
     (line,) = [x for x in text.err.splitlines() if x.startswith("keras-luong: ")]
     assert f"{path}/{what}".rstrip("/") in line
     assert path.exists() == bool(what)
+
+
+TOGETHER = 4
+VOCABULARY = [f"w{i}" for i in range(20)]
+#: Trains on so many devices, by one of `KINDS`: accumulated or not.
+ON_DEVICES = """
+import json, os, sys
+import tensorflow as tf
+sys.path.insert(0, sys.argv[1])
+from test_cases_training import trained_by
+cpu = tf.config.list_physical_devices("CPU")[0]
+logical = [tf.config.LogicalDeviceConfiguration()] * 2
+tf.config.set_logical_device_configuration(cpu, logical)
+with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+    weights, loss = trained_by(sys.argv[2], accumulated=True)
+print(json.dumps([[w.ravel().tolist() for w in weights], loss]), flush=True)
+os._exit(0)  # as in test_strategies.py
+"""
+
+
+def batches_of_all_sizes(together):
+    """Batches with unlike numbers of labels, the last of which are no whole group."""
+    rng = random.Random(0)
+    sides = {
+        side: [
+            " ".join(rng.choices(VOCABULARY, k=rng.randint(1, 9))) for _ in range(40)
+        ]
+        for side in ("source", "target")
+    }
+    return training_batches(
+        tf.data.Dataset.from_tensor_slices(sides),
+        TokenizerPair(WordTokenizer(VOCABULARY)),
+        batch_tokens=40,
+        gradient_accumulation_steps=together,
+    )
+
+
+def large_batches(batches):
+    """Each group of batches as one batch, with the mean per label."""
+    for start in range(0, len(batches), TOGETHER):
+        group = batches[start : start + TOGETHER]
+        group = [x for x in group if tf.reduce_any(x[1] != 0)]
+        inputs, labels, _ = (
+            tf.nest.map_structure(_joined, *parts) for parts in zip(*group, strict=True)
+        )
+        counted = tf.cast(labels != 0, tf.float32)
+        yield inputs, labels, counted / tf.reduce_sum(counted)
+
+
+def _joined(*ids):
+    return tf.concat([tf.RaggedTensor.from_tensor(x) for x in ids], 0).to_tensor(0)
+
+
+KINDS = {
+    "sgd": {"clip_norm": 0.01},
+    "adam": {"clip_norm": None},
+    "scaled": {"clip_norm": 0.01, "loss_scaling": True},
+}
+
+
+def trained_by(kind, accumulated, epochs=2):
+    """Weights and losses of a training by steps of four batches, or of large ones."""
+    keras.utils.set_random_seed(1)
+    size = 4 + len(VOCABULARY)
+    model = Seq2Seq(Seq2SeqConfig(size, size, units=4, dropout=0.0, init_scale=1.0))
+    together = TOGETHER if accumulated else 1
+    name = "adam" if kind == "adam" else "sgd"
+    optimizer = make_optimizer(
+        name, 0.1, gradient_accumulation_steps=together, **KINDS[kind]
+    )
+    model.compile(optimizer, SequenceCrossentropy(0.1), metrics=[Perplexity()])
+    data = batches_of_all_sizes(TOGETHER)
+    batches = list(data)  # the same ones in every epoch
+    losses = []
+    if accumulated:
+        data = tf.data.Dataset.from_generator(
+            lambda: iter(batches), output_signature=data.element_spec
+        ).with_options(dataset_options())
+        losses = model.fit(data, epochs=epochs, verbose=0).history["loss"]
+    for _ in () if accumulated else range(epochs):
+        steps = []
+        for batch in large_batches(batches):
+            model.reset_metrics()
+            steps.append(model.train_on_batch(*batch)[0])
+        losses.append(float(np.mean(steps)))
+    return model.get_weights(), losses
+
+
+def assert_same(one, other):
+    np.testing.assert_allclose(one[1], other[1], 1e-5)
+    for a, b in zip(one[0], other[0], strict=True):
+        np.testing.assert_allclose(np.ravel(a), np.ravel(b), atol=2e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_w9_accumulated_batches_are_one_large_batch(kind):
+    """Its steps, clipped or not, and the loss that is told."""
+    assert_same(trained_by(kind, accumulated=True), trained_by(kind, False))
+
+
+@pytest.mark.slow
+def test_w9_with_replicas_too():
+    command = [sys.executable, "-c", ON_DEVICES, str(Path(__file__).parent), "sgd"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert_same(json.loads(done.stdout.splitlines()[-1]), trained_by("sgd", False))
+
+
+def test_w9_the_batches_are_the_same_in_whole_groups():
+    """Each label weighs as much as all others of its step."""
+    single, together = (list(batches_of_all_sizes(n)) for n in (1, TOGETHER))
+    assert len(single) % TOGETHER  # the last group is filled up
+    assert len(together) == -(-len(single) // TOGETHER) * TOGETHER
+    for one, other in zip(single, together, strict=False):
+        tf.nest.map_structure(np.testing.assert_array_equal, one[:2], other[:2])
+    for inputs, labels, weights in together[len(single) :]:
+        assert inputs["source"].shape == (1, 1)
+        assert not np.any(labels) and not np.any(weights)
+    for start in range(0, len(together), TOGETHER):
+        group = together[start : start + TOGETHER]
+        number = sum(np.count_nonzero(labels) for _, labels, _ in group)
+        for _, labels, weights in group:
+            expected = (np.asarray(labels) != 0) * TOGETHER / number
+            np.testing.assert_allclose(weights, expected, 1e-6)
+
+
+def test_w9_an_overflow_moves_no_batch_to_another_step():
+    """float16: the batch that overflows is counted, and its step has what follows."""
+    weight = keras.Variable(0.0)
+    optimizer = make_optimizer(
+        "sgd", 1.0, None, loss_scaling=True, gradient_accumulation_steps=2
+    )
+    seen = []
+    for gradient in (np.inf, 2.0, 4.0, np.inf, 6.0, 8.0):
+        scale = float(optimizer.scale_loss(1.0))
+        optimizer.apply([tf.constant(-gradient * scale)], [weight])
+        seen.append(float(weight.value))
+    assert seen == [0.0, 1.0, 1.0, 1.0, 1.0, 8.0]
+
+
+def test_w9_points_of_curves_are_counted_by_batches(tmp_path):
+    model = small_model(make_optimizer("adam", 0.01, gradient_accumulation_steps=3))
+    curves, steps = StepCurves(tmp_path), []
+    note = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: steps.append(curves._step)
+    )
+    model.fit(small_data(), epochs=2, verbose=0, callbacks=[curves, note])
+    assert steps == [1, 2, 3, 4, 5, 6]

@@ -141,7 +141,8 @@ class OptimizationConfig:
         weight_decay: Shrinks matrices at each step by this times the learning rate,
             such as 0.01.
         clip_norm: Scales gradients down to this global norm; 0 for no clipping.
-        gradient_accumulation_steps: Batches whose mean gradient makes one step.
+        gradient_accumulation_steps: Batches that make one step, as one batch of all
+            their pairs would.
         ema_momentum: Momentum of a moving average of the weights, updated after every
             batch; 0 for no average.
         strategy: Devices to train on; auto takes all GPUs of this machine if it has
@@ -149,7 +150,7 @@ class OptimizationConfig:
         precision: Precision that the model computes in.
         jit_compile: Whether XLA compiles the training step.
         seed: Seed of all random numbers.
-        save_steps: Steps between two checkpoints.
+        save_steps: Steps between two checkpoints, each batch counted.
         keep_epochs: How many of the last epochs' weights are kept, to average them.
     """
 

@@ -56,13 +56,14 @@ def count_texts(
     most, sampling = run.config.max_length, run.config.subword_sampling
     train = count_pairs(run.training_pairs, tokenizers, most, sampling)
     validation = count_pairs(run.corpus.pairs("validation"), tokenizers, most)
-    if not (a_pass := train.full_batches(batch_tokens)):
+    if not (batches := train.full_batches(batch_tokens)):
         raise ValueError(
             f"No pair is left to train on: {train.empty:,} have an empty side, and "
             f"{train.too_long:,} have more tokens than max_length={most}"
         )
-    shape = epoch_shape(a_pass, run.config.steps_per_epoch)
-    steps = train.batches(batch_tokens, shape)
+    together = run.config.gradient_accumulation_steps
+    shape = epoch_shape(batches / together, run.config.steps_per_epoch)
+    steps = math.ceil(train.batches(batch_tokens, shape) / together)
     counted = {
         **train.left_out,
         **train.tokens,
@@ -164,6 +165,8 @@ def _epochs(config: TrainingConfig, train: Mapping[str, Any]) -> str:
         of_data = "a pass over the data" if parts == 1 else f"1/{parts} of the data"
     end = f"at most {config.epochs}" if config.early_stopping else f"{config.epochs}"
     text = f"{end}, each {of_data}, {train['steps']:,} steps"
+    if (together := config.gradient_accumulation_steps) > 1:
+        text += f" of {together} batches"
     if config.early_stopping:
         better = f"{config.min_delta:g} more of" if config.min_delta else "a better"
         text += f"; the end is {config.early_stopping} without {better} "

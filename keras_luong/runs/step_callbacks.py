@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from keras_luong.checks import check_size
 from keras_luong.progress import Progress
+from keras_luong.training.optimizers import innermost
 from keras_luong.types import Logs
 
 
@@ -96,8 +97,9 @@ class StepCurves(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Finds out where the training is."""
-        iterations = self.model.optimizer.iterations
-        self._step = int(keras.ops.convert_to_numpy(iterations))
+        iterations = self.model.optimizer.iterations  # those of a step count once
+        together = innermost(self.model.optimizer).gradient_accumulation_steps or 1
+        self._step = int(keras.ops.convert_to_numpy(iterations)) * together
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Writes a point of each curve."""

@@ -270,6 +270,7 @@ def fit_model(
         _tell_position(*started_at)
     if len(history) < config.epochs:  # what is known is of other weights
         RunDirectory(run.path).results.unlink(missing_ok=True)
+    batches = _counted(run)["steps"] * config.gradient_accumulation_steps
     follow = FollowEpoch(started_at)
     sizes = {"batch_tokens": batch_tokens, "max_length": config.max_length}
     fit(
@@ -292,7 +293,7 @@ def fit_model(
                 validation_callback(run, tokenizers, model),
             ],
             moving_average=config.ema_momentum > 0,
-            last=[checkpoints, EpochBar(_counted(run)["steps"], started_at)],
+            last=[checkpoints, EpochBar(batches, started_at)],
             monitor=config.monitor,
             early_stopping=config.early_stopping,
             min_delta=config.min_delta,
@@ -316,6 +317,7 @@ def _batches(
             tokenizers,
             seed=epoch,
             subword_sampling=run.config.subword_sampling,
+            gradient_accumulation_steps=run.config.gradient_accumulation_steps,
             **sizes,
         )
 

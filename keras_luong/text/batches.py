@@ -9,6 +9,7 @@ Shapes: B sentence pairs, S source length, T target length.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +34,7 @@ def training_batches(
     seed: int = 0,
     shuffle_pairs: int = 100_000,
     subword_sampling: float | None = None,
+    gradient_accumulation_steps: int = 1,
 ) -> tf.data.Dataset:
     """Makes batches to train on: shuffled, filtered and bucketed by length.
 
@@ -53,6 +55,10 @@ def training_batches(
         subword_sampling: The `alpha` of `SentencePieceTokenizer.sample`, which splits
             words at random, differently in each epoch. None always takes the best
             split.
+        gradient_accumulation_steps: How many batches the optimizer takes together, see
+            `make_optimizer`. They give the gradient of one batch of all their pairs,
+            and an epoch has whole groups of them: its last batches may be of one row
+            without a label.
 
     Returns:
         Dataset of `({"source": int32 [B, S], "target": int32 [B, T]}, labels int32
@@ -78,6 +84,7 @@ def training_batches(
     check_size("batch_tokens", batch_tokens)
     check_size("max_length", max_length)
     check_size("shuffle_pairs", shuffle_pairs)
+    check_size("gradient_accumulation_steps", gradient_accumulation_steps)
 
     split = splitter(tokenizers, subword_sampling)
 
@@ -97,7 +104,7 @@ def training_batches(
     batches = batches.shuffle(
         _SHUFFLED_BATCHES, seed=seed, reshuffle_each_iteration=True
     )
-    return _finished(batches)
+    return _finished(batches, gradient_accumulation_steps)
 
 
 def evaluation_batches(
@@ -290,8 +297,11 @@ def _bucketed(
     )
 
 
-def _finished(batches: tf.data.Dataset) -> tf.data.Dataset:
+def _finished(batches: tf.data.Dataset, together: int = 1) -> tf.data.Dataset:
     batches = batches.map(_model_inputs, num_parallel_calls=tf.data.AUTOTUNE)
+    if together > 1:
+        group = functools.partial(_one_large_batch, together)
+        batches = batches.window(together).flat_map(group)
     return batches.with_options(dataset_options()).prefetch(PREFETCHED_BATCHES)
 
 
@@ -303,6 +313,23 @@ def _model_inputs(batch: Tensors) -> tuple[Tensors, tf.Tensor, tf.Tensor]:
     counted = tf.cast(labels != PAD_ID, tf.float32)
     weights = counted / tf.reduce_sum(counted)
     return {"source": source, "target": target}, labels, weights
+
+
+def _one_large_batch(
+    together: int, inputs: Any, labels: tf.data.Dataset, weights: tf.data.Dataset
+) -> tf.data.Dataset:
+    """Weighs the labels of batches that are accumulated as if they were one batch.
+
+    Keras takes the mean of the batches' gradients, so their sum is `together` times too
+    large. The last ones of an epoch may be fewer: batches without a label follow them.
+    """
+    counts = labels.map(lambda x: tf.math.count_nonzero(x != PAD_ID, dtype=tf.float32))
+    mean = counts.reduce(0.0, tf.add) / together
+    counted = weights.map(lambda x: tf.cast(x > 0, tf.float32) / mean)
+    nothing = {"source": [[EOS_ID]], "target": [[BOS_ID]]}, [[PAD_ID]], [[0.0]]
+    group = tf.data.Dataset.zip((inputs, labels, counted))
+    filling = tf.data.Dataset.from_tensors(nothing).repeat()
+    return group.concatenate(filling).take(together)
 
 
 def _trimmed(ids: tf.Tensor) -> tf.Tensor:

@@ -12,6 +12,7 @@ from keras_luong.compat import flat_layers, get_keras_mask, made_by
 from keras_luong.layers import cudnn
 from keras_luong.training.losses import SequenceCrossentropy
 from keras_luong.training.metrics import TokenMean
+from keras_luong.training.optimizers import innermost
 from keras_luong.types import Tensor
 
 
@@ -147,7 +148,8 @@ class FusedModel(keras.Model):
         weights = self.trainable_weights
         gradients = tape.gradient(scaled, weights)
         self.optimizer.apply_gradients(zip(gradients, weights, strict=True))
-        return self._report(loss, scores, y)
+        accumulated = innermost(self.optimizer).gradient_accumulation_steps
+        return self._report(loss, scores, y, accumulated)
 
     def test_step(self, *args: Any) -> dict[str, Tensor]:
         """One step of `evaluate`."""
@@ -199,18 +201,21 @@ class FusedModel(keras.Model):
         # Replicas are summed, and each has all of the losses that layers add.
         return loss + sum(self.losses) / _replicas(), scores
 
-    def _report(self, loss, scores, y):
+    def _report(self, loss, scores, y, accumulated=None):
         """Adds a batch to what `fit` reports: -> figures by name."""
         import tensorflow as tf
 
         # A replica's loss is its part of the batch's, so its weight is the rows of the
         # whole batch. With Keras's weight, the replica's own rows, two replicas would
-        # report another loss than one.
+        # report another loss than one. Batches that are accumulated are weighed so that
+        # the plain mean of their losses is the whole step's.
         rows = tf.cast(tf.shape(y)[0], tf.float32)
         replicas = _replicas()
         if replicas > 1:
             context = tf.distribute.get_replica_context()
             rows = context.all_reduce(tf.distribute.ReduceOp.SUM, rows)
+        if accumulated:
+            rows = tf.minimum(rows, 1.0)
         tracker, *groups = self.metrics
         tracker.update_state(loss * replicas, sample_weight=rows / replicas)
         for group in groups:  # at most one: the metrics that `compile` was given

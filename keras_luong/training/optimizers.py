@@ -64,6 +64,49 @@ class _SumFirst(keras.optimizers.Optimizer):
         with _after(grads):
             super().apply(grads, trainable_variables)
 
+    def _backend_apply_gradients(
+        self,
+        grads: Sequence[Tensor | None],
+        trainable_variables: Sequence[keras.Variable],
+    ) -> None:
+        steps = self.gradient_accumulation_steps
+        if not steps or _is_only_replica():
+            return super()._backend_apply_gradients(grads, trainable_variables)
+
+        # Keras decides in each replica whether to step, and TensorFlow lets no replica
+        # wait for the others within a branch. So all of them decide together.
+        def decide(strategy, *arguments):
+            each = strategy.extended.call_for_each_replica
+
+            def step() -> None:
+                each(self._step_with_accumulated, arguments)
+
+            def wait() -> None:
+                each(self._accumulate, arguments)
+
+            ops.cond((self._iterations + 1) % steps == 0, step, wait)
+
+        together = tf.distribute.get_replica_context().merge_call
+        together(decide, args=(grads, trainable_variables))
+        if self.use_ema:
+            self._update_model_variables_moving_average(self._trainable_variables)
+
+    def _accumulated(self, variables):
+        indices = map(self._get_variable_index, variables)
+        return [self._accumulated_gradients[index] for index in indices]
+
+    def _accumulate(self, grads, variables):
+        accumulated = self._accumulated(variables)
+        self._backend_increment_gradient_accumulators(grads, accumulated)
+
+    def _step_with_accumulated(self, grads, variables):
+        steps = self.gradient_accumulation_steps
+        pairs = zip(grads, self._accumulated(variables), strict=True)
+        grads = self._clip_gradients([(g + more) / steps for g, more in pairs])
+        self._apply_weight_decay(variables)
+        self._backend_update_step(grads, variables, self.learning_rate)
+        self._backend_reset_gradient_accumulators()
+
     def _get_current_learning_rate(self) -> Tensor:
         # Keras's own counts batches, of which several may make one update.
         schedule = learning_rate_as_given(self)
@@ -148,12 +191,17 @@ def summed_over_replicas(gradients: Iterable[Tensor | None]) -> list[Tensor | No
     gradients = list(gradients)
     if tf is None:
         return gradients
-    context = tf.distribute.get_replica_context()
-    if context is None or context.num_replicas_in_sync == 1:
+    if _is_only_replica():
         return [_one_row_a_word(gradient) for gradient in gradients]
+    context = tf.distribute.get_replica_context()
     there = [tf.convert_to_tensor(g) for g in gradients if g is not None]
     sums = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, there))
     return [None if gradient is None else next(sums) for gradient in gradients]
+
+
+def _is_only_replica() -> bool:
+    context = None if tf is None else tf.distribute.get_replica_context()
+    return context is None or context.num_replicas_in_sync == 1
 
 
 def _one_row_a_word(gradient: Tensor) -> Tensor:
@@ -211,6 +259,14 @@ class LossScaleOptimizer(_SumFirst, keras.optimizers.LossScaleOptimizer):
         super().__init__(inner_optimizer, **kwargs)
         inner_optimizer.sums = False
 
+    def _stateful_handle_non_finite_grads(self) -> None:
+        super()._stateful_handle_non_finite_grads()
+        if self.inner_optimizer.gradient_accumulation_steps:
+            # The batch counts, or all later steps would be of other batches than those
+            # that were weighed together. This step has the batches after it, if any.
+            self.inner_optimizer._backend_reset_gradient_accumulators()
+            self.inner_optimizer._iterations.assign_add(1)
+
 
 OPTIMIZERS = {"sgd": SGD, "adam": Adam}
 
@@ -234,7 +290,8 @@ def make_optimizer(
         clip_norm: The greatest global norm of the whole batch's gradient, 5 in the
             paper; None or 0 for no clipping.
         loss_scaling: Whether to scale the loss so that its gradient fits float16.
-        gradient_accumulation_steps: Batches whose mean gradient makes one step.
+        gradient_accumulation_steps: Batches whose mean gradient makes one step. It is
+            that of one large batch if their weights say so, as `training_batches` does.
         ema_momentum: Momentum of an exponential moving average of the weights: `ema ←
             momentum · ema + (1 - momentum) · weights` after every batch (after Polyak &
             Juditsky 1992), see `keras_luong.training.moving_average`; None or 0 for no
