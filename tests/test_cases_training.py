@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+import re
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -17,10 +20,15 @@ from commands import run
 from small_training import small_data, small_model, train_words, write_corpus
 
 from keras_luong.cli.main import main
+from keras_luong.cli.train import next_steps
+from keras_luong.config.training import TrainingConfig
+from keras_luong.files import write_json
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
+from keras_luong.runs import description
 from keras_luong.runs.callbacks import SaveWeights, training_callbacks
 from keras_luong.runs.checkpoints import Checkpoints, check_history
 from keras_luong.runs.directory import RunDirectory, read_history
+from keras_luong.runs.doubts import _of_passes, _of_time
 from keras_luong.runs.lock import owned
 from keras_luong.runs.saving import read_logs, save_weights
 from keras_luong.runs.step_callbacks import StepCurves
@@ -410,3 +418,77 @@ def test_w9_points_of_curves_are_counted_by_batches(tmp_path):
     )
     model.fit(small_data(), epochs=2, verbose=0, callbacks=[curves, note])
     assert steps == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("hours", "said"),
+    [
+        (47, None),
+        (49, "this may take 49.0 hours on this machine. A smaller model"),
+        (720, "this may take 30 days on this machine"),
+        (1921, "this may take 80 days"),
+    ],
+)
+def test_c2_a_training_of_many_hours(hours, said):
+    found = list(_of_time(hours * 3600))
+    assert [said in x for x in found] == [True] * bool(said)
+
+
+@pytest.mark.parametrize(
+    ("shape", "settings", "said"),
+    [
+        ({}, {"epochs": 100}, None),
+        ({"passes": 37}, {"preset": "auto"}, None),  # about 250 pairs
+        ({"passes": 1, "parts": 60}, {"epochs": 3000}, None),
+        ({}, {"epochs": 5761}, "5,761 epochs go 5,761 times over a text of 3 pairs"),
+        (
+            {"passes": 5761},
+            {"preset": "auto", "steps_per_epoch": 150},
+            "40 epochs go 230,440 times, 5,761 in each epoch, over a text of 3 pairs.*"
+            "More text helps.*fewer epochs or a lower steps_per_epoch",
+        ),
+        ({"passes": 90}, {"preset": "auto", "epochs": 20}, None),
+        ({"passes": 90}, {"preset": "auto", "epochs": 30}, "30 epochs go 2,700 times"),
+    ],
+)
+def test_c2_a_text_that_is_gone_over_thousands_of_times(shape, settings, said):
+    settings = {"preset": "small", "shared": True, **settings}
+    config = TrainingConfig.from_preset(**settings)
+    found = list(_of_passes(config, {"pairs": 3, **shape}))
+    assert [re.search(said or "", x) is not None for x in found] == [True] * bool(said)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "done", "hours"), [(100, 0, 80), (30, 0, 60), (100, 20, 40)]
+)
+def test_c2_by_what_a_training_is_told_at_its_start(monkeypatch, epochs, done, hours):
+    """Two hours an epoch; of those that end early, 40 at the most are usual."""
+    config = TrainingConfig(epochs=epochs, early_stopping=5)
+    monkeypatch.setattr(description, "estimated_seconds", lambda *sizes: 7200)
+    model = SimpleNamespace(count_params=lambda: 7)
+    seconds = description._seconds({"source_tokens": 9}, model, 1)
+    assert description._epochs_left(config, done)[1] * seconds == hours * 3600
+
+
+@pytest.mark.slow
+def test_c2_and_c8_by_the_command(data, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(description, "estimated_seconds", lambda *sizes: 49 * 3600)
+    path = tmp_path / "run"
+    words = train_words(data, path, epochs=1, steps_per_epoch=1, tag="ui")
+    run("train", *words)
+    said = capsys.readouterr().out
+    assert "note: this may take 49.0 hours on this machine." in said
+    assert f"Translate:  keras-luong translate {path} --tag ui < in.txt" in said
+
+
+@pytest.mark.parametrize("tag", [None, "ui"])
+def test_c8_the_next_command_has_the_tag_of_the_run(tmp_path, tag):
+    write_json(tmp_path / "run.json", record_with({"tag": tag}))
+    command = shlex.split(next_steps(tmp_path).split("Translate:")[1].splitlines()[0])
+    before = command[: command.index("<")]
+    assert before[2:] == [str(tmp_path), *(["--tag", tag] if tag else [])]
+
+
+def record_with(settings):
+    parts = {"format": 1, "model": {}, "search": {}, "max_source_length": 9}
+    return {**parts, "settings": settings}

@@ -8,10 +8,11 @@ from pathlib import Path
 from keras_luong.config.auto import AutoTraining
 from keras_luong.config.training import TrainingConfig
 from keras_luong.runs.distilled_training import train_distilled
+from keras_luong.runs.record import read_record
 from keras_luong.runs.train import train
 
 NEXT = """
-Translate:  keras-luong translate {run_dir} < in.txt > out.txt
+Translate:  keras-luong translate {run_dir}{tag} < in.txt > out.txt
 Export:     keras-luong export {run_dir} {models}
 Look:       tensorboard --logdir {logs}"""
 
@@ -25,9 +26,11 @@ def run(options: tuple[TrainingConfig | AutoTraining, Path, bool]) -> None:
 
 def next_steps(run_dir: Path) -> str:
     """Commands that can be pasted as they are."""
+    tag = read_record(run_dir)["settings"].get("tag")
     paths = {
         "run_dir": run_dir,
         "models": Path("models", run_dir.resolve().name),
         "logs": run_dir / "logs",
     }
-    return NEXT.format(**{k: shlex.quote(str(path)) for k, path in paths.items()})
+    quoted = {name: shlex.quote(str(path)) for name, path in paths.items()}
+    return NEXT.format(**quoted, tag=f" --tag {tag}" if tag else "")

@@ -17,7 +17,7 @@ from keras_luong.config.training import (
 from keras_luong.models.translation_model import TranslationModel
 from keras_luong.progress import telling
 from keras_luong.runs.directory import read_history
-from keras_luong.runs.doubts import doubts
+from keras_luong.runs.doubts import USUAL_EPOCHS, doubts
 from keras_luong.runs.opening import Run
 from keras_luong.runs.starting_point import learned_before, text_of
 from keras_luong.text.corpus import count, notes
@@ -27,10 +27,6 @@ from keras_luong.text.pair_counts import LEFT_OUT, count_pairs
 from keras_luong.text.tags import count_tags, tags_of, token
 from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.training.step_time import estimated_seconds, in_words
-
-#: How many epochs most trainings take that end where they make no more progress:
-#: docs/what_train_chooses.md.
-USUAL_EPOCHS = 15, 40
 
 
 @telling("Counting tokens and repeated pairs")
@@ -139,7 +135,10 @@ def describe(
     }
     print("\n".join(f"{name:12} {text}" for name, text in said.items() if text))
     sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
-    for doubt in doubts(run, sizes, train):
+    *_, epochs = _epochs_left(config, done)
+    replicas = strategy.num_replicas_in_sync
+    seconds = epochs * (_seconds(train, model, replicas) or 0)
+    for doubt in doubts(run, sizes, train, seconds):
         print(f"note: {doubt}.")
     sys.stdout.flush()
 
@@ -185,17 +184,15 @@ def _time(
 
     Of a run that goes on after `done` epochs, what is left of it.
     """
-    a_pass = max(train.get("source_tokens", 0), train.get("target_tokens", 0))
-    tokens = a_pass * train.get("passes", 1) / train.get("parts", 1)
-    if not tokens:
+    seconds = _seconds(train, model, replicas)
+    if seconds is None:
         return ""  # of a run that was begun before tokens were counted
-    seconds = estimated_seconds(model.count_params(), int(tokens)) / replicas
+    few, many = _epochs_left(config, done)
     text = f"about {in_words(seconds)} an epoch on this machine, and the validation"
-    left, more = max(0, config.epochs - done), " more" if done else ""
+    more = " more" if done else ""
     if not config.early_stopping:
-        every = f"{left} more" if done else f"all {left}"
-        return f"{text}; {in_words(left * seconds)} for {every}"
-    few, many = (max(0, min(x, config.epochs) - done) for x in USUAL_EPOCHS)
+        every = f"{many} more" if done else f"all {many}"
+        return f"{text}; {in_words(many * seconds)} for {every}"
     if not many:
         return text  # it takes longer than is usual
     if few in (0, many):
@@ -203,6 +200,24 @@ def _time(
         return f"{text}; {to}{in_words(many * seconds)} for {many}{more}"
     hours = f"{in_words(few * seconds)} to {in_words(many * seconds)}"
     return f"{text}; {hours} for {few} to {many}{more}, which is usual"
+
+
+def _seconds(
+    train: Mapping[str, Any], model: TranslationModel, replicas: int
+) -> float | None:
+    """How long an epoch takes, about; None if its tokens were not counted."""
+    a_pass = max(train.get("source_tokens", 0), train.get("target_tokens", 0))
+    tokens = a_pass * train.get("passes", 1) / train.get("parts", 1)
+    if not tokens:
+        return None
+    return estimated_seconds(model.count_params(), int(tokens)) / replicas
+
+
+def _epochs_left(config: TrainingConfig, done: int) -> tuple[int, int]:
+    """How many more epochs there are at least and at most, of what is usual."""
+    usual = USUAL_EPOCHS if config.early_stopping else (config.epochs, config.epochs)
+    few, many = (max(0, min(x, config.epochs) - done) for x in usual)
+    return few, many
 
 
 def _start(record: Mapping[str, Any]) -> str:

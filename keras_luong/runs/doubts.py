@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import tensorflow as tf
+
 from keras_luong.config.auto import ROWS
 from keras_luong.config.training import TrainingConfig
 from keras_luong.progress import telling
@@ -16,6 +18,7 @@ from keras_luong.text.corpus import Corpus, spread
 from keras_luong.text.language_guess import alike, look_of
 from keras_luong.text.tags import token, untagged
 from keras_luong.training.schedules import halving
+from keras_luong.training.step_time import in_words
 
 #: Fewer steps than this teach a new model next to nothing.
 FEWEST_STEPS = 1000
@@ -23,6 +26,14 @@ FEWEST_STEPS = 1000
 FEWEST_TOKENS_A_PIECE = 10
 #: More of the targets than this are their sources in no corpus of translations.
 MOST_COPIES = 0.2
+#: How many epochs most trainings take that end where they make no more progress:
+#: docs/what_train_chooses.md.
+USUAL_EPOCHS = 15, 40
+#: Whoever waits longer than this for a training should know it before.
+LONGEST_HOURS = 48
+#: A text that is seen more often than this is learned by heart. With `auto`, whose
+#: epochs have 150 steps or more, it is a text of three small batches or less.
+MOST_PASSES = 2000
 #: Short sentences are in any text; more than this share of a split are no chance.
 MOST_KNOWN_SOURCES = 0.5
 _AT_FULL_RATE = " at the full rate (constant_epochs)"
@@ -34,7 +45,10 @@ _Pairs = Sequence[Mapping[str, bytes]]
 
 @telling("Looking at the text")
 def doubts(
-    run: Run, vocab_sizes: tuple[int, int], train: Mapping[str, Any]
+    run: Run,
+    vocab_sizes: tuple[int, int],
+    train: Mapping[str, Any],
+    seconds: float = 0.0,
 ) -> list[str]:
     """Returns sentences on what looks wrong in a corpus, or in how it is trained on.
 
@@ -42,6 +56,7 @@ def doubts(
         run: The run.
         vocab_sizes: Sizes of the source's and the target's vocabulary.
         train: What is known of the training text, as the run's record has it.
+        seconds: About how long the training may take; 0 if that is not known.
 
     Returns:
         The sentences; none where nothing looks wrong.
@@ -52,6 +67,8 @@ def doubts(
         # A run that starts from another one has learned, and has its vocabulary.
         *(_of_steps(run.config, train) if new else ()),
         *(_of_vocabulary(run.config, vocab_sizes, train) if new else ()),
+        *_of_time(seconds),
+        *_of_passes(run.config, train),
         *_of_overlap(run.config.init_from, train),
         *_of_languages(run.corpus, samples),
         *_of_copies(samples.get("train", [])),
@@ -77,6 +94,30 @@ def _of_steps(config: TrainingConfig, train: Mapping[str, Any]) -> Iterator[str]
             f"needs thousands of steps in all, and this is {steps:,}{halved}. More "
             f"epochs{_AT_FULL_RATE if halved else ''} make more, smaller batches too "
             f"(batch_tokens is {config.batch_tokens}){auto}"
+        )
+
+
+def _of_time(seconds: float) -> Iterator[str]:
+    if seconds > LONGEST_HOURS * 3600:
+        faster = "more GPUs" if tf.config.list_physical_devices("GPU") else "a GPU"
+        yield (
+            f"this may take {in_words(seconds)} on this machine. A smaller model (half "
+            "the units take about a quarter of it), a part of the text "
+            f"(limit_examples), fewer epochs or {faster} would make it shorter"
+        )
+
+
+def _of_passes(config: TrainingConfig, train: Mapping[str, Any]) -> Iterator[str]:
+    most = USUAL_EPOCHS[1] if config.early_stopping else config.epochs
+    epochs, passes = min(most, config.epochs), train.get("passes", 1)
+    if (total := epochs * passes / train.get("parts", 1)) > MOST_PASSES:
+        each = f", {passes:,} in each epoch," if passes > 1 else ""
+        shorter = " or a lower steps_per_epoch" if config.steps_per_epoch else ""
+        yield (
+            f"{epochs:,} epochs go {total:,.0f} times{each} over a text of "
+            f"{train['pairs']:,} pairs: a model then knows it by heart and has learned "
+            "no language from it. More text helps, thousands of pairs; fewer epochs"
+            f"{shorter} at least save the time"
         )
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras_luong.config.training import TrainingConfig
 from keras_luong.models.growing import grow_into
 from keras_luong.models.translation_model import TranslationModel
-from keras_luong.runs.directory import RunDirectory
+from keras_luong.runs.directory import RunDirectory, read_history
 from keras_luong.runs.loading import load
 from keras_luong.runs.record import check_exists, read_record
 from keras_luong.runs.saving import read_logs
@@ -199,8 +199,8 @@ def describe_start(run_dir: str | Path) -> dict[str, Any]:
 
     Returns:
         Its path (`run`), the file of its weights and its digest, after how many epochs
-        they were saved (None if they do not say so), its languages, and what it knows
-        of its text (see `keras_luong.runs.same_corpus`).
+        they were saved (None if nothing says so), its languages, and what it knows of
+        its text (see `keras_luong.runs.same_corpus`).
 
     Raises:
         FileNotFoundError: If it has no weights yet.
@@ -212,7 +212,9 @@ def describe_start(run_dir: str | Path) -> dict[str, Any]:
         "run": str(run_dir),
         "weights": run.best_weights.name,
         "digest": _digest(run.best_weights),
-        "epochs": read_logs(run.best_weights).get("epoch"),
+        "epochs": read_logs(run.best_weights).get("epoch")
+        or len(read_history(run_dir))
+        or None,
         "data": settings.get("data"),
         "languages": [settings.get("source"), settings.get("target")],
         "corpus": record.get("corpus"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 
@@ -44,15 +45,19 @@ def in_words(seconds: float) -> str:
 
     Example:
         >>> from keras_luong.training.step_time import in_words
-        >>> in_words(2.4), in_words(200), in_words(9000)
-        ('3 s', '4 min', '2.5 hours')
+        >>> in_words(2.4), in_words(200), in_words(9000), in_words(4e6)
+        ('3 s', '4 min', '2.5 hours', '46 days')
     """
     if seconds < 90:
         return f"{math.ceil(seconds)} s"
     minutes = math.ceil(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{seconds / 3600:.1f} hours"
+    hours = seconds / 3600
+    if hours >= 100:
+        return f"{hours / 24:,.0f} days"
+    return f"{minutes} min" if minutes < 90 else f"{hours:.1f} hours"
 
 
+@functools.cache
 def _products_a_second() -> float:
     """Floating point operations a second in one large product."""
     matrix = tf.random.stateless_uniform([_SIZE, _SIZE], seed=(0, 0))
