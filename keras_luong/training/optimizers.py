@@ -70,7 +70,7 @@ class _SumFirst(keras.optimizers.Optimizer):
         trainable_variables: Sequence[keras.Variable],
     ) -> None:
         steps = self.gradient_accumulation_steps
-        if not steps or _is_only_replica():
+        if not steps or _need_not_meet():
             return super()._backend_apply_gradients(grads, trainable_variables)
 
         # Keras decides in each replica whether to step, and TensorFlow lets no replica
@@ -202,6 +202,12 @@ def summed_over_replicas(gradients: Iterable[Tensor | None]) -> list[Tensor | No
 def _is_only_replica() -> bool:
     context = None if tf is None else tf.distribute.get_replica_context()
     return context is None or context.num_replicas_in_sync == 1
+
+
+def _need_not_meet() -> bool:
+    """Whether replicas update their variables alone: one does, and more under XLA."""
+    inner = None if tf is None else tf.__internal__.distribute
+    return _is_only_replica() or inner.strategy_supports_no_merge_call()
 
 
 def _one_row_a_word(gradient: Tensor) -> Tensor:
