@@ -122,7 +122,7 @@ def save_weights(
             whole.unlink(missing_ok=True)
 
 
-def read_logs(path: Path) -> dict[str, Any]:
+def read_logs(path: str | Path) -> dict[str, Any]:
     """Returns what a file of weights says of them, if there is one: their epoch's logs.
 
     Args:
@@ -132,10 +132,13 @@ def read_logs(path: Path) -> dict[str, Any]:
         OSError: If the file is damaged.
 
     Example:
-        >>> from keras_luong.runs.saving import read_logs
-        >>> read_logs(Path("runs/mine/model.weights.h5"))["val_bleu"]
+        >>> from keras_luong.runs.saving import read_logs, save_weights
+        >>> model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+        >>> save_weights(model, "notes/mine.weights.h5", {"val_bleu": 30.0})
+        >>> read_logs("notes/mine.weights.h5")
+        {'val_bleu': 30.0}
     """
-    if not path.exists():
+    if not Path(path).exists():
         return {}
     try:
         with h5py.File(path) as file:
