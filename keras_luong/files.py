@@ -1,8 +1,7 @@
 """The one way to read lines, and the one way to write a file or a directory.
 
 What is written is written beside its target and then renamed, so that nobody ever sees
-half of it, not even after the power has failed. But `opened_to_write` is for what
-others may read as it grows.
+half of it, not even after the power has failed.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import json
 import math
 import os
 import shutil
+import unicodedata
 import uuid
 import zlib
 from collections.abc import Iterable, Iterator
@@ -31,6 +31,8 @@ WIDE_MARKS = {  # UTF-16's are how UTF-32's begin
     codecs.BOM_UTF16_BE: "UTF-16",
 }
 TEMPORARY = ".[0-9]*.*"  # the names of what is still being written
+_CONTROLS = bytes({*range(32), 127} - {*b"\t\n\v\f\r\x1b"})  # of which text has few
+_SIGHT = 8192  # bytes, to tell what is no text
 
 
 def read_lines(file: str | Path | IO[bytes]) -> Iterator[str]:
@@ -88,8 +90,8 @@ def read_raw_lines(file: str | Path | IO[bytes]) -> Iterator[bytes]:
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If it is damaged gzip, in which case the message names the file and
-            the line; if it is gzip within gzip, UTF-16 or UTF-32; or if its lines seem
-            to end with carriage returns alone.
+            the line; if it is gzip within gzip, UTF-16 or UTF-32, or no text at all;
+            or if its lines seem to end with carriage returns alone.
 
     Example:
         >>> from keras_luong.files import read_raw_lines
@@ -98,8 +100,8 @@ def read_raw_lines(file: str | Path | IO[bytes]) -> Iterator[bytes]:
     """
     number = 0
     try:
-        with _opened(file) as lines:
-            for number, line in enumerate(_checked(file, lines), 1):
+        with _opened(file) as stream:
+            for number, line in enumerate(_checked(file, stream), 1):
                 text = line.rstrip(b"\r\n")
                 if number == 1:
                     text = text.removeprefix(codecs.BOM_UTF8)
@@ -111,11 +113,18 @@ def read_raw_lines(file: str | Path | IO[bytes]) -> Iterator[bytes]:
         ) from error
 
 
-def _checked(file: str | Path | IO[bytes], lines: Iterable[bytes]) -> Iterable[bytes]:
-    """Refuses UTF-16 and UTF-32, and one line with what once ended lines within."""
-    lines = iter(lines)
+def _checked(file: str | Path | IO[bytes], stream: IO[bytes]) -> Iterable[bytes]:
+    """Refuses what is no text, UTF-16 and UTF-32, and one line of many."""
+    start: bytes = stream.peek(_SIGHT)[:_SIGHT]  # type: ignore[attr-defined]
+    lines = iter(stream)
     begin = list(itertools.islice(lines, 1))
-    if encoding := _wide_encoding(b"".join(begin)):
+    encoding = _wide_encoding(b"".join(begin))
+    if _is_binary(start, encoding):
+        raise ValueError(
+            f"{_name(file)} is no text: its first {len(start):,} bytes have too many "
+            "control characters. Give a file of lines in UTF-8, plain or gzip."
+        )
+    if encoding:
         raise ValueError(
             f"{_name(file)} is {encoding}, and not UTF-8. Convert it first: "
             f"iconv -f {encoding} -t UTF-8 old.txt > new.txt"
@@ -130,6 +139,24 @@ def _checked(file: str | Path | IO[bytes], lines: Iterable[bytes]) -> Iterable[b
                 "tr '\\r' '\\n' < old.txt > new.txt"
             )
     return itertools.chain(begin, lines)
+
+
+def _is_binary(start: bytes, encoding: str | None) -> bool:
+    """Whether a file begins with more control characters than a text has.
+
+    Args:
+        start: Its first bytes.
+        encoding: What else than UTF-8 they look like; NULs are parts of letters then.
+    """
+    if encoding is None:
+        odd = len(start) - len(start.translate(None, _CONTROLS))
+    else:
+        text = start.decode(encoding, "replace").lstrip("\ufeff")
+        odd = sum(
+            unicodedata.category(x) in ("Cc", "Cn", "Co") and x not in "\t\r\n"
+            for x in text
+        )
+    return odd >= 8 and 100 * odd > len(start)
 
 
 def _wide_encoding(line: bytes) -> str | None:
@@ -243,7 +270,7 @@ def _is_gzip(name: Any, file: io.BufferedReader) -> bool:
 
 
 @contextlib.contextmanager
-def _opened(file: str | Path | IO[bytes]) -> Iterator[Iterable[bytes]]:
+def _opened(file: str | Path | IO[bytes]) -> Iterator[IO[bytes]]:
     """A file's bytes, unpacked; a stream stays open afterwards."""
     with contextlib.ExitStack() as stack:
         if isinstance(file, (str, Path)):
@@ -256,13 +283,13 @@ def _opened(file: str | Path | IO[bytes]) -> Iterator[Iterable[bytes]]:
         yield _unpacked(file, stream) if _is_gzip(file, stream) else stream
 
 
-def _unpacked(file: Any, stream: io.BufferedReader) -> Iterable[bytes]:
+def _unpacked(file: Any, stream: io.BufferedReader) -> IO[bytes]:
     if stream.peek(2) and not stream.peek(2).startswith(GZIP):
         raise ValueError(f"{_name(file)} is not gzip, though its name ends in .gz.")
     lines = gzip.GzipFile(fileobj=stream)
     if lines.peek(2).startswith(GZIP):
         raise ValueError(f"{_name(file)} is gzip within gzip: unpack it once.")
-    return lines
+    return cast(IO[bytes], lines)
 
 
 def one_line(text: str) -> str:
@@ -272,22 +299,6 @@ def one_line(text: str) -> str:
         text: Any text; its line ends, U+2028 and its like too, become spaces.
     """
     return " ".join(text.splitlines())
-
-
-def opened_to_write(path: str | Path) -> IO[bytes]:
-    """Opens a file in which each line shows as it is written, unlike `write_lines`.
-
-    Args:
-        path: The file, gzip if its name ends in `.gz`; what was there before is lost.
-            Its directory is made if there is none.
-
-    Returns:
-        A stream of bytes.
-    """
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    if str(path).endswith(".gz"):
-        return cast(IO[bytes], gzip.open(path, "wb"))
-    return open(path, "wb")
 
 
 def write_lines(path: str | Path, lines: Iterable[str]) -> None:
@@ -343,16 +354,88 @@ def json_number(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+class DiskError(OSError):
+    """The disk is full, or takes no file that large; the message names the file."""
+
+
+@contextlib.contextmanager
+def naming(path: str | Path) -> Iterator[None]:
+    """Names a file in the error that its disk is full, whatever library wrote to it.
+
+    Args:
+        path: What is written within.
+
+    Raises:
+        DiskError: The disk is full.
+    """
+    try:
+        yield
+    except Exception as error:
+        reason = disk_is_full(error)
+        if reason is None or isinstance(error, DiskError):
+            raise
+        raise DiskError(f"{path} cannot be written: {reason}.") from error
+
+
+def disk_is_full(error: BaseException) -> str | None:
+    """Returns what the operating system says of a full disk if an error is about one.
+
+    Python's own errors have a number for it; HDF5's and TensorFlow's only quote it.
+    """
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        reason = os.strerror(number)
+        if getattr(error, "errno", None) == number or reason in str(error):
+            return reason
+    return None
+
+
+#: What is being written now, and is removed if the process has to end at once.
+_unfinished: set[Path] = set()
+
+
+def remove_unfinished() -> None:
+    """Removes what other threads are writing, before the process ends under them."""
+    for path in list(_unfinished):
+        remove(path)
+
+
+@contextlib.contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """A new name beside a path, of which nothing is left after an error.
+
+    Neither what was written nor, if it is empty, a directory made to hold it.
+    """
+    missing = [folder for folder in path.parents if not folder.exists()]
+    beside = name_beside(path)
+    _unfinished.add(beside)
+    try:
+        with naming(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield beside
+    except BaseException:
+        remove(beside)
+        for folder in missing:
+            with contextlib.suppress(OSError):  # others have put something there
+                folder.rmdir()
+        raise
+    finally:
+        _unfinished.discard(beside)
+
+
 @contextlib.contextmanager
 def saved_beside(path: str | Path) -> Iterator[Path]:
     """Gives a path to write a file to, and renames it to `path` once it is written.
 
     Args:
         path: The file; its directory is made if there is none. What was there before is
-            replaced, or stays if there is an error.
+            replaced, or stays if there is an error. What is no file of a disk, such as
+            /dev/null or a pipe, is written to itself.
 
     Yields:
         A path beside it, with the same suffix.
+
+    Raises:
+        DiskError: The disk is full.
 
     Example:
         >>> from keras_luong.files import saved_beside
@@ -360,14 +443,29 @@ def saved_beside(path: str | Path) -> Iterator[Path]:
         ...     number = beside.write_text("All of it, or nothing.")
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = name_beside(path)
-    try:
+    if path.exists() and not path.is_file() and not path.is_dir():
+        with naming(path):
+            yield path
+        return
+    if path.is_symlink():  # stays, and what it leads to is replaced
+        path = Path(os.path.realpath(path))
+    with _beside(path) as beside:
         yield beside
         _to_disk(beside)
         os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def saved_stream(path: str | Path) -> Iterator[IO[bytes]]:
+    """Opens a file to be written as `saved_beside` does, as a stream of bytes.
+
+    Args:
+        path: The file, gzip if its name ends in `.gz`.
+    """
+    with saved_beside(path) as beside:
+        is_gzip = str(path).endswith(".gz")
+        with gzip.open(beside, "wb") if is_gzip else open(beside, "wb") as file:
+            yield cast(IO[bytes], file)
 
 
 @contextlib.contextmanager
@@ -384,6 +482,7 @@ def saved_directory_beside(path: str | Path, overwrite: bool = False) -> Iterato
 
     Raises:
         FileExistsError: If there is something of that name, unless `overwrite`.
+        DiskError: The disk is full.
 
     Example:
         >>> from keras_luong.files import saved_directory_beside
@@ -391,16 +490,12 @@ def saved_directory_beside(path: str | Path, overwrite: bool = False) -> Iterato
         ...     np.save(beside / "numbers.npy", np.arange(3))
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = name_beside(path)
-    beside.mkdir()
-    try:
+    with _beside(path) as beside:
+        beside.mkdir()
         yield beside
         for written in filter(Path.is_file, beside.rglob("*")):
             _to_disk(written)
         _rename_directory(beside, path, overwrite)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
 
 
 def _to_disk(path: Path) -> None:

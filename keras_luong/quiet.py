@@ -13,7 +13,7 @@ from collections.abc import Iterator
 def quietly() -> Iterator[None]:
     """Holds back what is written to standard error, past Python's `sys.stderr` too.
 
-    If there is an error, all of it is told; else none.
+    If there is an error, all of it is told; else none, nor where a user stops it.
 
     Example:
         >>> import os
@@ -30,7 +30,7 @@ def quietly() -> Iterator[None]:
         os.dup2(told.fileno(), 2)
         try:
             yield
-        except BaseException:
+        except Exception:
             told.seek(0)
             os.write(standard, told.read())
             raise

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from keras_luong import files
 from keras_luong.files import (
     count_lines,
-    opened_to_write,
+    saved_stream,
     read_lines,
     read_pairs,
     read_raw_lines,
@@ -155,9 +155,9 @@ def test_raw_lines_may_be_anything(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["x", "x.gz"])
-def test_a_file_that_is_written_bit_by_bit(name, tmp_path):
+def test_a_stream_that_becomes_a_file(name, tmp_path):
     path = tmp_path / name
-    with opened_to_write(path) as file:
+    with saved_stream(path) as file:
         file.write(b"a\n")
     assert path.read_bytes().startswith(files.GZIP) == (name == "x.gz")
     assert list(read_lines(path)) == ["a"]

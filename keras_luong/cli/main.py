@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import dis
 import importlib
 import inspect
 import itertools
 import os
 import platform
 import re
+import signal
 import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
+from types import FrameType
 from typing import Any, NoReturn
 
 import cyclopts
@@ -28,7 +31,9 @@ from keras_luong.cli.commands import (
 from keras_luong.cli.help import Formatter
 from keras_luong.cli.training_options import training_options, training_signature
 from keras_luong.cli.wording import suggestion, with_dashes
+from keras_luong.files import DiskError, disk_is_full, remove_unfinished
 from keras_luong.quiet import quietly
+from keras_luong.signals import answered
 
 PROG = "keras-luong"
 MISTAKES = (TypeError, ValueError, OSError, ImportError, FloatingPointError)
@@ -82,7 +87,7 @@ def main(
     """Runs a command line.
 
     A mistake is a sentence or two on standard error, and exit code 2; `--debug` shows
-    the traceback. Ctrl-C exits with 130.
+    the traceback. Ctrl-C exits with 130, SIGTERM with 143.
 
     Args:
         argv: The words after the program's name; by default the process's.
@@ -158,29 +163,63 @@ def run_carefully(run: Callable[[], Any], debug: bool = False, prog: str = PROG)
 
     Raises:
         SystemExit: With code 2 for a mistake, 1 for what went wrong otherwise, 130
-            for Ctrl-C.
+            for Ctrl-C and 143 for SIGTERM.
     """
-    try:
-        return run()
-    except KeyboardInterrupt as error:
-        raise SystemExit(130) from error
-    except BrokenPipeError:  # who reads has read enough, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (*MISTAKES, RuntimeError) as error:
-        if debug:
-            raise
-        code = 2 if isinstance(error, MISTAKES) and _is_ours(error) else 1
-        hint = " (--debug shows where.)" if code == 1 else ""
-        message = " ".join(str(error).split()) or type(error).__name__
-        _fail(prog, f"{message}{hint}", code)
+    with answered(remove_unfinished) as signals:
+        try:
+            return run()
+        except BrokenPipeError:  # who reads has read enough, as `head` does
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except BaseException as error:
+            if signals.first or isinstance(error, KeyboardInterrupt):
+                code = 128 + (signals.first or signal.SIGINT)
+                raise SystemExit(code) from error
+            if debug or not isinstance(error, Exception):
+                raise
+            _fail(prog, *_told(error))
 
 
-def _is_ours(error: BaseException) -> bool:
-    """Whether the library refused something, and not what it is made of."""
+def _told(error: Exception) -> tuple[str, int]:
+    """What is said of an error, and the exit code.
+
+    What the library refuses it raises itself, and a user can put right. An error that
+    an instruction of Python's has, or a library below, is no mistake of users.
+    """
+    message = " ".join(str(error).split()) or type(error).__name__
+    if (reason := disk_is_full(error)) and not isinstance(error, DiskError):
+        return f"{reason}: {message}", 2
     if isinstance(error, OSError):
-        return True
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return str(frames[-1].f_globals.get("__name__", "")).startswith("keras_luong")
+        return message, 2
+    trace = list(traceback.walk_tb(error.__traceback__))
+    *_, (last, _) = trace
+    if _is_ours(last) and _is_raised(error) and isinstance(error, MISTAKES):
+        return message, 2
+    known = (RuntimeError, ImportError, MemoryError)  # what can happen to anybody
+    if isinstance(error, known) or type(error).__name__ == "ResourceExhaustedError":
+        return f"{message} (--debug shows where.)", 1
+    frame, line = [place for place in trace if _is_ours(place[0])][-1]
+    library = "" if _is_ours(last) else f" or of {_module(last).partition('.')[0]}"
+    return (
+        f"This is a fault of keras-luong{library}, in {_module(frame)}, line {line}: "
+        f"{type(error).__name__}: {message:.500} (--debug shows all of it.)"
+    ), 1
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return _module(frame).partition(".")[0] == "keras_luong"
+
+
+def _is_raised(error: Exception) -> bool:
+    """Whether an error comes from a `raise`, and not from what an instruction does."""
+    trace: Any = error.__traceback__
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    instruction = trace.tb_frame.f_code.co_code[trace.tb_lasti]
+    return dis.opname[instruction] == "RAISE_VARARGS"
 
 
 def _fail(prog: str, message: str, code: int = 2) -> NoReturn:

@@ -25,9 +25,10 @@ from keras_luong.evaluation.plots import check_matplotlib, save_attention
 from keras_luong.files import (
     count_lines,
     is_utf8,
-    opened_to_write,
+    naming,
     read_lines,
     read_raw_lines,
+    saved_stream,
 )
 from keras_luong.progress import Progress
 from keras_luong.runs.parquet import is_parquet
@@ -82,11 +83,12 @@ def check_output(output: Path | None, *inputs: Path | None) -> None:
 def opened_output(path: Path | None) -> Iterator[IO[bytes]]:
     """Opens the file to write; None is standard output, whose reader may stop early."""
     if path is not None:
-        with opened_to_write(path) as file:
+        with saved_stream(path) as file:
             yield file
         return
     try:
-        yield _standard("output").buffer
+        with naming("standard output"):
+            yield _standard("output").buffer
     except BrokenPipeError:  # who reads has read enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -17,10 +17,9 @@ from keras_luong.cli.engines import check_runs, of_workers, parts_of, plan_of, p
 from keras_luong.cli.line_translator import LineTranslator, tell_damaged
 from keras_luong.cli.translators import load_translator
 from keras_luong.files import (
-    opened_to_write,
     read_lines,
     read_raw_lines,
-    saved_beside,
+    saved_stream,
 )
 from keras_luong.runs.half_written import remove_half_written
 from keras_luong.runs.parquet import ParquetTexts, is_parquet
@@ -88,11 +87,10 @@ class _Lines:
         return False  # what is there may be of before, and is replaced
 
     def write(self, shards: Shards, output: Path, digest: str) -> None:
-        with saved_beside(output) as beside:
-            with opened_to_write(beside) as file:
-                for number in shards.numbers:
-                    with open(shards.path(number, "out"), "rb") as part:
-                        shutil.copyfileobj(part, file)
+        with saved_stream(output) as file:
+            for number in shards.numbers:
+                with open(shards.path(number, "out"), "rb") as part:
+                    shutil.copyfileobj(part, file)
 
 
 _MUST_BE_NEW = "--output must be new for a folder: {} exists"

@@ -42,6 +42,7 @@ from keras_luong.export.saved_model import describe
 from keras_luong.export.sequence_export import fields, packed
 from keras_luong.export.text_export import TextExport
 from keras_luong.files import saved_beside
+from keras_luong.signals import ending_at_once
 from keras_luong.models.translation_model import TranslationModel
 from keras_luong.translation.graph import attention_to
 from keras_luong.translation.translator import Translator
@@ -301,7 +302,8 @@ def _converted(find: Any, quantize: str | None) -> bytes:
     if quantize == "float16":
         converter.target_spec.supported_types = [tf.float16]
     try:
-        return converter.convert()
+        with ending_at_once():
+            return converter.convert()
     except Exception as error:  # the converter's or TensorFlow's
         raise ValueError(_why_not(str(error))) from error
 

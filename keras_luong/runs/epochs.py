@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from types import FrameType
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -14,6 +10,7 @@ import tensorflow as tf
 
 from keras_luong.compat import with_epochs_of_any_length
 from keras_luong.runs.checkpoints import Checkpoints, seeds_of
+from keras_luong.signals import stopping
 from keras_luong.text.batches import PREFETCHED_BATCHES, dataset_options
 from keras_luong.types import Logs
 
@@ -120,25 +117,6 @@ def fit(
         **more: Arguments of `keras.Model.fit`.
     """
     epoch, _ = checkpoints.position
-    with _signals_set(checkpoints.stop):
+    with stopping(checkpoints.stop):
         if epoch < epochs:
             model.fit(batches, initial_epoch=epoch, epochs=epochs, **more)
-
-
-@contextlib.contextmanager
-def _signals_set(event: threading.Event) -> Iterator[None]:
-    """Lets the first Ctrl-C or SIGTERM set an event. The second one interrupts."""
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if event.is_set():
-            raise KeyboardInterrupt
-        event.set()
-
-    is_main = threading.current_thread() is threading.main_thread()
-    signals = (signal.SIGINT, signal.SIGTERM) if is_main else ()
-    before = {number: signal.signal(number, handle) for number in signals}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

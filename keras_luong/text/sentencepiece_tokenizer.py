@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from keras_luong.checks import check_above, check_coverage
 from keras_luong.compat import sentencepiece_op, set_sentencepiece_model
+from keras_luong.signals import ending_at_once
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_luong.text.normalization import (
     WORD_START,
@@ -131,23 +132,24 @@ class SentencePieceTokenizer(VocabularyTokenizer):
         model, errors = io.BytesIO(), list[Exception]()
         text = _noting(_with_twins(_prepared(sentences, normalization)), errors)
         try:
-            sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=text,
-                model_writer=model,
-                model_type="unigram",
-                vocab_size=vocab_size,
-                hard_vocab_limit=False,
-                character_coverage=character_coverage,
-                max_sentence_length=8 * LONGEST_LINE,  # in bytes
-                normalization_rule_name="identity",  # the text has been
-                split_digits=split_digits,
-                pad_id=PAD_ID,
-                unk_id=UNK_ID,
-                bos_id=BOS_ID,
-                eos_id=EOS_ID,
-                unk_surface=_UNKNOWN,  # spaces around it would double
-                minloglevel=2,
-            )
+            with ending_at_once():
+                sentencepiece.SentencePieceTrainer.train(
+                    sentence_iterator=text,
+                    model_writer=model,
+                    model_type="unigram",
+                    vocab_size=vocab_size,
+                    hard_vocab_limit=False,
+                    character_coverage=character_coverage,
+                    max_sentence_length=8 * LONGEST_LINE,  # in bytes
+                    normalization_rule_name="identity",  # the text has been
+                    split_digits=split_digits,
+                    pad_id=PAD_ID,
+                    unk_id=UNK_ID,
+                    bos_id=BOS_ID,
+                    eos_id=EOS_ID,
+                    unk_surface=_UNKNOWN,  # spaces around it would double
+                    minloglevel=2,
+                )
         except RuntimeError as error:
             if not errors:
                 raise _training_error(error, vocab_size) from error

@@ -1,0 +1,207 @@
+"""Ctrl-C and SIGTERM, answered in every phase of a command.
+
+Python runs a signal's handler between two of its own instructions, of which there are
+none while TensorFlow works on a step of minutes. But the operating system's part of the
+handler writes to a pipe at once, and a thread that reads there can speak and act.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+PATIENCE = 2.0  # seconds for Python to get to its handler
+TOGETHER = 0.2  # seconds in which signals are one: `timeout` and others send two
+
+_watch: Watch | None = None
+
+
+class Watch:
+    """What answers the signals of a command.
+
+    Attributes:
+        first: The signal that came first; None before.
+        stops: Events that the first signal sets in place of interrupting: of work that
+            saves, and ends by itself.
+    """
+
+    def __init__(self, before_the_end: Callable[[], object]) -> None:
+        self.first: int | None = None
+        self.stops: list[threading.Event] = []
+        self._before_the_end = before_the_end
+        self._noticed = threading.Event()
+        self._stderr = 2
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Answers until the block is left."""
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        self._stderr = os.dup(2)  # which is turned away while TensorFlow is imported
+        # What nohup or a shell's & has a process ignore stays ignored.
+        ours = [x for x in SIGNALS if signal.getsignal(x) is not signal.SIG_IGN]
+        thread = threading.Thread(target=self._answer, args=[reader], daemon=True)
+        fd_before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        before = {number: signal.signal(number, self._handle) for number in ours}
+        thread.start()
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(fd_before)
+            os.close(writer)
+            thread.join()
+            for fd in (reader, self._stderr):
+                os.close(fd)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        """Python's own handler, in the main thread; a second signal is the thread's."""
+        if not self.stops and not self._noticed.is_set():
+            self._noticed.set()
+            self.first = self.first or number
+            raise KeyboardInterrupt
+
+    def _answer(self, reader: int) -> None:
+        """Waits for a first signal and for a second one, in a thread."""
+        with contextlib.suppress(EOFError):
+            number = self.first = _next_signal(reader)
+            if stops := list(self.stops):
+                self._tell("Stopping after this step, to save it. Again: at once.")
+            for event in stops:
+                event.set()
+            _next_signal(reader, TOGETHER)
+            again = None if stops else _next_signal(reader, PATIENCE)
+            if again is None and (stops or self._noticed.is_set()):
+                if not stops:
+                    self._tell("Stopping. Again: at once.")
+                again = _next_signal(reader)
+            self._end(again or number)
+
+    def _tell(self, text: str) -> None:
+        """Writes a line of its own, also where there is a progress bar."""
+        start = "\n" if os.isatty(self._stderr) else ""
+        with contextlib.suppress(OSError):  # nobody may be there to read it
+            os.write(self._stderr, f"{start}{text}\n".encode())
+
+    def _end(self, number: int) -> None:
+        """Ends the process, whatever its main thread is at."""
+        end_children()
+        self._before_the_end()
+        flush = threading.Thread(target=_flush, daemon=True)  # who reads may not
+        flush.start()
+        flush.join(TOGETHER)
+        os._exit(128 + number)
+
+
+def _flush() -> None:
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+
+
+def _next_signal(reader: int, seconds: float | None = None) -> int | None:
+    """The next of the signals that are answered; None if it takes longer.
+
+    Raises:
+        EOFError: The watch has ended.
+    """
+    while select.select([reader], [], [], seconds)[0]:
+        byte = os.read(reader, 1)
+        if not byte:
+            raise EOFError
+        if byte[0] in SIGNALS:
+            return byte[0]
+    return None
+
+
+@contextlib.contextmanager
+def answered(before_the_end: Callable[[], object] = int) -> Iterator[Watch]:
+    """Answers Ctrl-C and SIGTERM while a command runs, for the main thread.
+
+    The first one interrupts the command by a KeyboardInterrupt, or ends the process
+    where Python does not get to it within two seconds. But see `stopping`. A second one
+    ends the process at once, with exit code 130 or 143, and its child processes.
+
+    Args:
+        before_the_end: Is called before the process is ended so.
+    """
+    global _watch
+    watch = Watch(before_the_end)
+    if threading.current_thread() is not threading.main_thread():
+        yield watch
+        return
+    before, _watch = _watch, watch
+    try:
+        with watch.watching():
+            yield watch
+    finally:
+        _watch = before
+        if watch.first is not None:
+            end_children()
+
+
+@contextlib.contextmanager
+def stopping(event: threading.Event) -> Iterator[None]:
+    """Lets the first Ctrl-C or SIGTERM set an event, for work that then ends by itself.
+
+    Outside of commands, the second one interrupts.
+
+    Args:
+        event: What the work looks at between two steps.
+
+    Raises:
+        KeyboardInterrupt: The event was set, and the work ended as if it were not.
+    """
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if event.is_set():
+            raise KeyboardInterrupt
+        event.set()
+
+    with contextlib.ExitStack() as stack:
+        if _watch is not None:
+            _watch.stops.append(event)
+            stack.callback(_watch.stops.remove, event)
+        elif threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                stack.callback(signal.signal, number, signal.signal(number, handle))
+        yield
+    if event.is_set():
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def ending_at_once() -> Iterator[None]:
+    """Lets signals end a command's process where a library keeps all threads waiting.
+
+    SentencePiece's training and TensorFlow's converter hold Python's lock throughout.
+    """
+    if _watch is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def end_children() -> None:
+    """Ends all processes that this one has started, and theirs."""
+    import psutil
+
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            child.kill()
