@@ -16,9 +16,11 @@ from collections.abc import Callable
 
 def main() -> None:
     """Runs the process's command line."""
-    ready = _known() if "keras_luong" not in sys.modules else int
-    from keras_luong.cli.main import main
-
+    try:
+        ready = _known() if "keras_luong" not in sys.modules else int
+        from keras_luong.cli.main import main
+    except KeyboardInterrupt:
+        sys.exit(130)
     main(ready=ready)
 
 

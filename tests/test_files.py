@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from keras_luong import files
 from keras_luong.files import (
     count_lines,
-    saved_stream,
     read_lines,
     read_pairs,
     read_raw_lines,
     saved_beside,
     saved_directory_beside,
+    saved_stream,
     write_lines,
     write_text,
 )

@@ -15,8 +15,6 @@ def run(options: AverageOptions) -> None:
     paths = options.weights or epoch_weights(options.run_dir, options.last)
     if options.last is None and not options.weights:
         paths = paths[-MOST:]
-    path = options.run_dir.resolve()
-    out = options.out or path.with_name(f"{path.name}-average")
-    average_run(options.run_dir, out, paths)
+    average_run(options.run_dir, options.place, paths)
     names = "".join(f"\n    {path}" for path in paths)
-    print(f"{out} is the average of {len(paths)}:{names}")
+    print(f"{options.place} is the average of {len(paths)}:{names}")

@@ -10,6 +10,19 @@ import dataclasses
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
+from keras_luong.cli.places import (
+    AnyFile,
+    CorpusName,
+    NewFile,
+    NewFolder,
+    NewPlace,
+    OldFolder,
+    OldPlace,
+    RunDir,
+    TextFile,
+    check_places,
+    check_writable,
+)
 from keras_luong.config.fields import (
     Count,
     NotNegative,
@@ -37,10 +50,20 @@ class Options:
     exclusive: ClassVar[tuple[str, ...]] = ()
     #: Lists that take one value each time that they are given.
     repeated: ClassVar[tuple[str, ...]] = ("ensemble",)
+    #: The option that further words are probably meant for.
+    stray: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         """Checks all fields."""
         check_fields(self)
+
+    def check_places(self) -> None:
+        """Checks the paths, before a command imports TensorFlow.
+
+        Raises:
+            OSError, ValueError: Something is not there, or may not be written.
+        """
+        check_places(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,8 +77,8 @@ class RunOptions(Options):
         precision: Precision that the models compute in; by default as in training.
     """
 
-    run_dir: Path
-    ensemble: tuple[Path, ...] = ()
+    run_dir: RunDir
+    ensemble: tuple[RunDir, ...] = ()
     precision: Precision | None = None
 
 
@@ -89,7 +112,7 @@ class SearchOptions(Options):
     min_length: Count | None = None
     no_repeat_ngram: Count | None = None
     no_unknown: bool = False
-    shortlist: Path | None = None
+    shortlist: AnyFile | None = None
     max_source_length: int | None = None
 
 
@@ -104,7 +127,7 @@ class CorpusOptions(Options):
         target: Language to translate into.
     """
 
-    data: str | None = None
+    data: CorpusName | None = None
     source: str | None = None
     target: str | None = None
 
@@ -179,16 +202,18 @@ class TranslateOptions(EngineOptions, SearchOptions, RunOptions):
         window: Lines to read ahead and sort by length.
     """
 
-    input: Path | None = None
-    output: Path | None = None
+    stray = "--input"
+
+    input: TextFile | None = None
+    output: NewFile | None = None
     column: str | None = None
-    constraints: Path | None = None
-    terms: Path | None = None
+    constraints: TextFile | None = None
+    terms: TextFile | None = None
     tag: str | None = None
     n_best: int = 1
     scores: bool = False
     alignments: bool = False
-    pictures: Path | None = None
+    pictures: NewFolder | None = None
     pieces: bool = False
     batch_size: int = 32
     window: int = 1024
@@ -235,16 +260,18 @@ class EvaluateOptions(CorpusOptions, SearchOptions, RunOptions):
         batch_size: Sentences to translate at once.
     """
 
-    run_dir: Path | None = None  # type: ignore[assignment]  # hypotheses need none
-    test: tuple[Path, Path] | None = None
+    stray = "--test"
+
+    run_dir: RunDir | None = None  # type: ignore[assignment]  # hypotheses need none
+    test: tuple[TextFile, TextFile] | None = None
     tag: str | None = None
-    against: Path | None = None
-    hypotheses: tuple[Path, ...] = ()
+    against: RunDir | None = None
+    hypotheses: tuple[TextFile, ...] = ()
     bleu_tokenize: str = "auto"
     worst: Count = 3
-    report: Path | None = None
-    json: Path | None = None
-    output: Path | None = None
+    report: NewFile | None = None
+    json: NewFile | None = None
+    output: NewFolder | None = None
     show: Count = 0
     batch_size: int = 32
 
@@ -288,9 +315,9 @@ class ScoreOptions(RunOptions):
 
     positional = ("run_dir", "source", "target")
 
-    source: Path
-    target: Path
-    output: Path | None = None
+    source: TextFile
+    target: TextFile
+    output: NewFile | None = None
     alignments: bool = False
     batch_size: int = 32
     window: int = 1024
@@ -343,6 +370,29 @@ class ExportOptions(SearchOptions, RunOptions):
                 "and --web FOLDER."
             )
 
+    def check_places(self) -> None:
+        """Checks the paths, and that the version is a new one or may be replaced."""
+        super().check_places()
+        if self.out is None:
+            return
+        check_writable(self.out)
+        if self.out.suffix.lower() == ".tflite":
+            if self.out.is_dir():
+                raise IsADirectoryError(f"OUT must be a file. Received: {self.out}/")
+            return
+        if self.out.is_file():
+            raise NotADirectoryError(
+                "OUT must be a directory, or a file whose name ends in .tflite. "
+                f"Received: {self.out}"
+            )
+        version = 1 if self.version is None else self.version
+        if (self.out / str(version)).exists() and not self.overwrite:
+            names = [x.name for x in self.out.iterdir() if x.name.isdecimal()]
+            raise FileExistsError(
+                f"{self.out / str(version)} exists: give --overwrite to replace it, or "
+                f"--version {max(map(int, names)) + 1} for a new one beside it."
+            )
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VerifyOptions(SearchOptions, RunOptions):
@@ -360,11 +410,11 @@ class VerifyOptions(SearchOptions, RunOptions):
 
     positional = ("run_dir", "source")
 
-    source: Path
-    reference: Path | None = None
+    source: TextFile
+    reference: TextFile | None = None
     bleu_tokenize: str = "auto"
-    saved_model: Path | None = None
-    tflite: tuple[Path, ...] = ()
+    saved_model: OldFolder | None = None
+    tflite: tuple[AnyFile, ...] = ()
     batch_size: int = 32
     show: Count = 3
 
@@ -382,10 +432,26 @@ class AverageOptions(Options):
 
     exclusive = ("last", "weights")
 
-    run_dir: Path
+    run_dir: RunDir
     out: Path | None = None
     last: int | None = None
-    weights: tuple[Path, ...] = ()
+    weights: tuple[AnyFile, ...] = ()
+
+    @property
+    def place(self) -> Path:
+        """The new run directory."""
+        path = self.run_dir.resolve()
+        return self.out or path.with_name(f"{path.name}-average")
+
+    def check_places(self) -> None:
+        """Checks the paths, and that the new run directory is new or empty."""
+        super().check_places()
+        check_writable(self.place)
+        if self.place.exists() and any(self.place.glob("*")):
+            raise FileExistsError(
+                f"{self.place} exists and is not empty: give another directory, as "
+                f"--out {self.place}-2, or remove it."
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -399,7 +465,7 @@ class TuneOptions(CorpusOptions):
         bleu_tokenize: sacrebleu's tokenisation; auto is the run's.
     """
 
-    run_dir: Path
+    run_dir: RunDir
     beam_widths: tuple[int, ...] = ()
     length_penalties: tuple[NotNegative, ...] = (0.0, 0.4, 0.8, 1.0, 1.2, 1.4, 1.6)
     bleu_tokenize: str = "auto"
@@ -417,8 +483,8 @@ class ShortlistOptions(CorpusOptions):
         limit_examples: Number of pairs to learn from; by default all.
     """
 
-    run_dir: Path
-    out: Path | None = None
+    run_dir: RunDir
+    out: NewFile | None = None
     per_word: int = 50
     frequent: Count = 400
     limit_examples: int | None = None
@@ -437,8 +503,8 @@ class DistillOptions(EngineOptions, CorpusOptions):
 
     positional = ("run_dirs",)
 
-    run_dirs: tuple[Path, ...]
-    out: Path
+    run_dirs: tuple[RunDir, ...]
+    out: NewPlace
     precision: Precision = "float32"
 
 
@@ -466,9 +532,9 @@ class BacktranslateOptions(EngineOptions, SearchOptions, RunOptions):
         seed: Seed of what is drawn; by default 1.
     """
 
-    data: str
-    mono: Path
-    out: Path
+    data: CorpusName
+    mono: TextFile
+    out: NewPlace
     source: str | None = None
     target: str | None = None
     tag: Tag = BACK_TRANSLATED
@@ -507,7 +573,7 @@ class CompareOptions(Options):
 
     positional = ("run_dirs",)
 
-    run_dirs: tuple[Path, ...]
+    run_dirs: tuple[OldPlace, ...]
     flags: tuple[str, ...] = ()
 
 

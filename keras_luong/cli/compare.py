@@ -1,15 +1,17 @@
 """`keras-luong compare`: a table of runs, what they differ in, and what they reached.
 
-The table is in Markdown. Unfinished runs come first and the best run last; runs without
-a finished epoch are left out. Perplexity and BLEU (by greedy search) are each the best
-of all epochs. Minutes count only the last part of an epoch that was interrupted. All
-results are of validation data, so the table may be used to choose a model.
+The table is in Markdown. Unfinished runs come first and the best run last. Perplexity
+and BLEU (by greedy search) are each the best of all epochs; what a run does not know,
+such as one of averaged weights, is blank. Minutes count only the last part of an epoch
+that was interrupted. All results are of validation data, so the table may be used to
+choose a model.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +24,9 @@ from keras_luong.runs.directory import RunDirectory, read_history, read_results
 from keras_luong.runs.record import read_record
 
 #: Settings that do not affect the model, or that have a column of their own.
-HIDDEN = set("epochs strategy save_steps keep_epochs chosen_batch_tokens".split())
+HIDDEN = set(
+    "epochs strategy save_steps keep_epochs chosen_batch_tokens average_of".split()
+)
 HEADER = (
     "run",
     "settings",
@@ -42,48 +46,56 @@ HYPERPARAMETERS = {
 
 
 class Run(NamedTuple):
-    """A run, as the table shows it."""
+    """A run, as the table shows it; None is not known."""
 
     name: str
     settings: dict[str, Any]
     epochs: int
     minutes: float
-    perplexity: float
-    bleu: float
+    perplexity: float | None
+    bleu: float | None
     beam_bleu: float | None
     beam_chrf: float | None
 
 
 def run(options: CompareOptions) -> str:
-    """Prints the table, and returns it."""
-    runs = [run for path in options.run_dirs if (run := read(path))]
+    """Prints the table, and returns it; says of what is no run that it is none."""
+    is_run = {path: RunDirectory(path).record.exists() for path in options.run_dirs}
+    for path in options.run_dirs:
+        if not is_run[path] and any(is_run.values()):
+            print(f"note: {path} is no run directory.", file=sys.stderr)
+    runs = [read(path) for path in options.run_dirs if is_run[path]]
     if not runs:
-        raise ValueError("No run has finished an epoch yet")
+        paths = ", ".join(map(str, options.run_dirs))
+        raise ValueError(f"There is no run directory among {paths}.")
     known = {name for run in runs for name in run.settings}
     if strangers := sorted(set(options.flags) - known):
         raise ValueError(f"No run has a setting {', '.join(strangers)}")
     flags = options.flags or sorted(differing(runs) - HIDDEN)
-    runs.sort(key=lambda run: (run.beam_bleu or 0.0, run.bleu))
+    runs.sort(key=lambda run: (run.beam_bleu or 0.0, run.bleu or 0.0))
     text = table([HEADER, *(row(run, flags) for run in runs)])
     print(text)
+    for run in runs:
+        if run.bleu is None and run.beam_bleu is None:
+            why = "an average is not evaluated by itself: keras-luong evaluate does it"
+            if not run.settings.get("average_of"):
+                why = "it has finished no epoch"
+            print(f"note: of {run.name} nothing is known yet, as {why}.", file=sys.stderr)
     return text
 
 
-def read(path: Path) -> Run | None:
-    """Reads a run directory; returns None if it is none or has no finished epoch."""
-    if path.exists() and not RunDirectory(path).record.exists():
-        return None  # another file, matched by a * of the shell
+def read(path: Path) -> Run:
+    """Reads a run directory."""
     record, history = read_record(path), read_history(path)
-    if not history:
-        return None
     found = read_results(path) or {}
+    perplexities = [x for epoch in history if (x := epoch["val_perplexity"])]
     return Run(
-        path.name,
+        path.resolve().name,
         record["settings"],
         len(history),
         sum(epoch["seconds"] for epoch in history) / 60,
-        min(epoch["val_perplexity"] or math.inf for epoch in history),
-        max(epoch["val_bleu"] for epoch in history),
+        min(perplexities, default=math.inf) if history else None,
+        max((epoch["val_bleu"] for epoch in history), default=None),
         *(found.get("validation", {}).get(name) for name in ("bleu", "chrf")),
     )
 
@@ -110,13 +122,13 @@ def row(run: Run, flags: Sequence[str]) -> tuple[str, ...]:
     """Returns a run's row of the table."""
     values = [(name, given(run, name)) for name in flags]
     shown = [f"{name} {value}" for name, value in values if value is not None]
-    of_beam = (run.beam_bleu, run.beam_chrf)
+    if files := run.settings.get("average_of"):
+        shown.append(f"average of {len(files)}")
+    scores = (run.perplexity, run.bleu, run.beam_bleu, run.beam_chrf)
     return (
         run.name,
         ", ".join(shown),
         str(run.epochs),
         f"{run.minutes:.0f}",
-        f"{run.perplexity:.2f}",
-        f"{run.bleu:.2f}",
-        *("" if score is None else f"{score:.2f}" for score in of_beam),
+        *("" if score is None else f"{score:.2f}" for score in scores),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import dis
 import importlib
 import inspect
@@ -30,7 +29,7 @@ from keras_luong.cli.commands import (
 )
 from keras_luong.cli.help import Formatter
 from keras_luong.cli.training_options import training_options, training_signature
-from keras_luong.cli.wording import suggestion, with_dashes
+from keras_luong.cli.wording import no_option, suggestion, with_dashes
 from keras_luong.files import DiskError, disk_is_full, remove_unfinished
 from keras_luong.quiet import quietly
 from keras_luong.signals import answered
@@ -74,8 +73,9 @@ def parse(argv: Sequence[str], prog: str = PROG) -> Parsed | None:
         _fail(prog, _reworded(error, argv, prog))
     try:
         found = function(*bound.args, **bound.kwargs)
-    except (TypeError, ValueError, OSError) as error:  # values that do not fit together
-        _fail(prog, with_dashes(str(error), argv))
+    except MISTAKES as error:  # values that do not fit together
+        message, code = _told(error)
+        _fail(prog, with_dashes(message, argv), code)
     return (name, found) if isinstance(found, (Options, tuple)) else None
 
 
@@ -96,12 +96,13 @@ def main(
     """
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
-    parsed = parse([word for word in words if word != "--debug"])
-    if parsed is None:
-        return
-    name, options = parsed
 
     def work() -> None:
+        parsed = parse([word for word in words if word != "--debug"])
+        if parsed is None:
+            return
+        name, options = parsed
+        options.check_places()
         _use_onednn()
         with contextlib.nullcontext() if debug else _quiet():
             ready()
@@ -194,8 +195,9 @@ def _told(error: Exception) -> tuple[str, int]:
     *_, (last, _) = trace
     if _is_ours(last) and _is_raised(error) and isinstance(error, MISTAKES):
         return message, 2
-    known = (RuntimeError, ImportError, MemoryError)  # what can happen to anybody
-    if isinstance(error, known) or type(error).__name__ == "ResourceExhaustedError":
+    own = _is_ours(last) and isinstance(error, RuntimeError) and _is_raised(error)
+    machine = isinstance(error, (ImportError, MemoryError))
+    if own or machine or type(error).__name__ == "ResourceExhaustedError":
         return f"{message} (--debug shows where.)", 1
     frame, line = [place for place in trace if _is_ours(place[0])][-1]
     library = "" if _is_ours(last) else f" or of {_module(last).partition('.')[0]}"
@@ -257,7 +259,7 @@ def _reader(name: str, argv: Sequence[str]) -> Callable[..., Any]:
     options = COMMANDS[name].options
     is_training = name == "train"
     sign = training_signature(argv) if is_training else _signature(options)
-    _check_names(sign, argv)
+    _check_names(name, sign, argv)
 
     def read(*args: Any, **kwargs: Any) -> Any:
         given = sign.bind(*args, **kwargs).arguments
@@ -280,16 +282,14 @@ def _signature(options: type[Options]) -> inspect.Signature:
     )
 
 
-def _check_names(sign: inspect.Signature, argv: Sequence[str]) -> None:
+def _check_names(command: str, sign: inspect.Signature, argv: Sequence[str]) -> None:
     """Refuses options that there are not, before what is missing is told."""
     names = [f"--{name}" for name in sign.parameters]
     known = {*names, *(f"--no-{name}" for name in sign.parameters), "--help"}
     for word in itertools.takewhile(lambda word: word != "--", argv):
         option = word.partition("=")[0]
         if option.startswith("--") and option not in known:
-            close = difflib.get_close_matches(option, names, 1)
-            hint = f"Did you mean {close[0]}?" if close else "See --help."
-            raise cyclopts.CycloptsError(msg=f"There is no option {option}. {hint}")
+            raise cyclopts.CycloptsError(msg=no_option(option, command, names))
 
 
 def _reworded(error: cyclopts.CycloptsError, argv: Sequence[str], prog: str) -> str:
@@ -305,6 +305,10 @@ def _reworded(error: cyclopts.CycloptsError, argv: Sequence[str], prog: str) -> 
         case cyclopts.MissingArgumentError():
             given = error.keyword or (error.argument and error.argument.tokens)
             wanting = "needs a value" if given else "is missing"
+            if given and error.argument and (count := error.argument.token_count()[0]) > 1:
+                rest = list(argv[argv.index(place) + 1 :]) if place in argv else []
+                received = itertools.takewhile(lambda x: not x.startswith("--"), rest)
+                wanting = f"needs {count} values, and has {' '.join(received)}"
             if not given and place.isupper():
                 wanting += " (it comes before options that take several values)"
             return f"{error.keyword or place} {wanting}: {more}."
@@ -312,5 +316,8 @@ def _reworded(error: cyclopts.CycloptsError, argv: Sequence[str], prog: str) -> 
             names = re.findall(r"--\w+", error.exception_message)
             return f"At most one of {', '.join(names)} can be given."
         case cyclopts.UnusedCliTokensError():
-            return f"Nothing takes {' '.join(error.unused_tokens or [])}: {more}."
+            words = " ".join(error.unused_tokens or [])
+            option = COMMANDS[argv[0]].options.stray
+            meant = f"did you mean {option} {words}?" if option else f"{more}."
+            return f"Nothing takes {words}: {meant}"
     return str(error)  # of an unknown option: "... Did you mean --learning_rate?"

@@ -15,6 +15,7 @@ import cyclopts
 
 from keras_luong.cli.arguments import signature
 from keras_luong.cli.commands import TRAINING, TrainOptions
+from keras_luong.cli.places import check_corpus, check_writable
 from keras_luong.cli.wording import suggestion, with_dashes
 from keras_luong.config.auto import CHOSEN, AutoTraining
 from keras_luong.config.going_on import fields_of_run
@@ -58,6 +59,15 @@ class Training(NamedTuple):
     config: TrainingConfig | AutoTraining
     run_dir: Path
     distill: bool = False
+
+    def check_places(self) -> None:
+        """Checks the paths, before TensorFlow is imported."""
+        check_corpus("data", self.config.data)
+        if self.run_dir.is_file():
+            raise NotADirectoryError(
+                f"--run_dir must be a directory. Received a file: {self.run_dir}"
+            )
+        check_writable(self.run_dir)
 
 
 def training_options(given: Mapping[str, Any]) -> Training:

@@ -17,6 +17,45 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     return f"Did you mean {close[0]}?" if close else f"There are {', '.join(known)}."
 
 
+_VALIDATION = "text to validate by lies beside that to learn from, as val.fr and val.en"
+_DEVICES = (
+    "all GPUs of this machine are used; CUDA_VISIBLE_DEVICES=0,1 before the command "
+    "says which, and --strategy one is one of them"
+)
+#: Options of other programs: what to type here.
+ELSEWHERE = {
+    "train": {
+        **dict.fromkeys(("val", "valid", "validation", "dev"), _VALIDATION),
+        **dict.fromkeys(("gpu", "gpus", "num_gpus", "device", "devices"), _DEVICES),
+        "test": "text to test by lies beside that to learn from, as test.fr and test.en",
+        "batch_size": "--batch_tokens 4096 is the size of a batch, in tokens",
+        "lr": "--learning_rate 0.001 is the learning rate",
+    },
+    "evaluate": {
+        **dict.fromkeys(
+            ("val", "valid", "validation", "dev"),
+            "without --test the run's own text to validate and to test by is translated",
+        ),
+    },
+}
+
+
+def no_option(option: str, command: str, known: Iterable[str]) -> str:
+    """Says of an option that there is not what to type instead.
+
+    Args:
+        option: What was received, with its dashes.
+        command: The command.
+        known: The options that there are, with their dashes.
+    """
+    name = option.removeprefix("--").replace("-", "_")
+    if (instead := ELSEWHERE.get(command, {}).get(name)) is not None:
+        return f"There is no option {option}: {instead}."
+    close = difflib.get_close_matches(option, list(known), 1)
+    hint = f"Did you mean {close[0]}?" if close else f"See {command} --help."
+    return f"There is no option {option}. {hint}"
+
+
 def with_dashes(message: str, argv: Sequence[str]) -> str:
     """A message that names a field, with the option's name in its place.
 

@@ -33,7 +33,8 @@ def _check_seed(name: str, value: Any) -> int:
 def _check_vocab_size(name: str, value: Any) -> int:
     if (size := check_size(name, value)) <= EOS_ID + 1:
         raise ValueError(
-            f"{name} must be more than the {EOS_ID + 1} special ids. Received: {size}"
+            f"{name} must be above {EOS_ID + 1}, as so many ids are special: 1000 is "
+            f"right for little text, 8000 or 32000 for much. Received: {size}"
         )
     return size
 
@@ -46,7 +47,8 @@ def _check_positive(name: str, value: Any) -> float:
     return check_not_negative(name, check_above(name, value, 0))
 
 
-def _check_text(name: str, value: Any) -> str:
+def check_text(name: str, value: Any) -> str:
+    """Returns `value` as a string if it is one or a path; raises TypeError if not."""
     if not isinstance(value, (str, os.PathLike)):
         raise TypeError(f"{name} must be a string. Received: {value!r}")
     return os.fspath(value)
@@ -65,7 +67,7 @@ Positive = Annotated[float, _check_positive]
 #: SentencePiece's rules; see `keras_luong.text.normalization`.
 Normalization = Literal["identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf"]
 
-_CHECKS = {bool: check_flag, int: check_size, str: _check_text, Path: check_path}
+_CHECKS = {bool: check_flag, int: check_size, str: check_text, Path: check_path}
 
 
 def kinds_of(hint: Any) -> tuple[Any, ...]:

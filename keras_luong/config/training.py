@@ -18,6 +18,7 @@ from keras_luong.config.fields import (
     Positive,
     Rate,
     Seed,
+    VocabSize,
     check_fields,
     hints_of,
 )
@@ -106,7 +107,7 @@ class DataConfig:
     target: str = "de"
     limit_examples: int | None = None
     tokenizer: Literal["sentencepiece", "word"] = "sentencepiece"
-    vocab_size: int = 50_000
+    vocab_size: VocabSize = 50_000
     shared: bool = False
     character_coverage: Coverage = 0.9999
     source_normalization: Normalization = "nmt_nfkc"

@@ -42,8 +42,8 @@ from keras_luong.export.saved_model import describe
 from keras_luong.export.sequence_export import fields, packed
 from keras_luong.export.text_export import TextExport
 from keras_luong.files import saved_beside
-from keras_luong.signals import ending_at_once
 from keras_luong.models.translation_model import TranslationModel
+from keras_luong.signals import ending_at_once
 from keras_luong.translation.graph import attention_to
 from keras_luong.translation.translator import Translator
 

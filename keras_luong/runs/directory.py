@@ -16,6 +16,7 @@ pictures/          attention after each epoch
 
 from __future__ import annotations
 
+import difflib
 import json
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,25 @@ class RunDirectory:
         self.workers = self.path / "workers"  # run directories of further machines
         self.lock = self.path / ".lock"  # see `keras_luong.runs.lock`
         self.owner = self.path / ".lock.owner"
+
+
+def check_run(run_dir: str | Path) -> RunDirectory:
+    """Returns a run's directory if there is one, with the record of a run.
+
+    Raises:
+        FileNotFoundError: If there is none; it names one that may have been meant.
+    """
+    run = RunDirectory(run_dir)
+    if run.record.is_file():
+        return run
+    beside = [str(x.parent) for x in run.path.parent.glob("*/run.json")]
+    close = difflib.get_close_matches(str(run.path), beside, 1)
+    hint = f"Did you mean {close[0]}?" if close else "keras-luong train makes one."
+    if run.path.exists():
+        raise FileNotFoundError(
+            f"{run.path} is no run directory, as it has no run.json. {hint}"
+        )
+    raise FileNotFoundError(f"There is no run directory {run.path}. {hint}")
 
 
 def read_history(run_dir: str | Path) -> list[dict[str, Any]]:

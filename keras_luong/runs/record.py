@@ -17,7 +17,7 @@ from keras_luong.config.named_paths import paths_from, with_found_paths
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.special_tokens import SpecialTokens
 from keras_luong.files import TEMPORARY, write_json
-from keras_luong.runs.directory import RunDirectory, read_json
+from keras_luong.runs.directory import RunDirectory, check_run, read_json
 
 FORMAT = 1
 _PARTS = ("format", "model", "search", "max_source_length", "settings")
@@ -108,9 +108,7 @@ def read_record(run_dir: str | Path) -> dict[str, Any]:
         FileNotFoundError: If there is no such directory, or no `run.json` in it.
         ValueError: If the file is damaged, or of a version that this one can't read.
     """
-    run = RunDirectory(run_dir)
-    check_exists(run.path, "run directory", "train one with keras-luong train")
-    check_exists(run.record, "record of the run", f"{run.path} is no run directory")
+    run = check_run(run_dir)
     record = read_json(run.record)
     version = record.get("format") if isinstance(record, dict) else None
     if version is None:
