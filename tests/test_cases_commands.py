@@ -40,7 +40,7 @@ def hold_operation(*args, **kwargs):
     """In an operation of TensorFlow's, within a graph."""
     import tensorflow as tf
 
-    tf.function(lambda: tf.py_function(hold, [], []))()
+    tf.function(lambda: tf.py_function(hold, [], tf.float32))()
 
 
 class Importing:
@@ -49,21 +49,17 @@ class Importing:
             hold()
 
 
-class Patching:
-    """Replaces what is held as soon as the package is there."""
+def patched():
+    """Imports the package, and replaces what is held."""
+    import importlib
 
-    def __call__(self):
-        import importlib
-
-        ready()
-        place, function = PLACES[moment]
-        module, *names, last = place.replace(":", ".:").split(".")
-        module, _, path = place.partition(":")
-        owner = importlib.import_module(module)
-        *names, last = path.split(".")
-        for name in names:
-            owner = getattr(owner, name)
-        setattr(owner, last, function)
+    ready()
+    place, function = PLACES[moment]
+    module, _, path = place.partition(":")
+    owner, (*names, last) = importlib.import_module(module), path.split(".")
+    for name in names:
+        owner = getattr(owner, name)
+    setattr(owner, last, function)
 
 
 def between(self, batch, logs=None, then=None):
@@ -92,7 +88,9 @@ if moment == "importing":
     sys.meta_path.insert(0, Importing())
 elif moment in PLACES:
     ready = keras_luong_command._known()
-    keras_luong_command._known = lambda: Patching()
+    from keras_luong.cli.main import main
+
+    main(ready=patched)
 keras_luong_command.main()
 '''
 

@@ -80,7 +80,9 @@ def run(options: CompareOptions) -> str:
             why = "an average is not evaluated by itself: keras-luong evaluate does it"
             if not run.settings.get("average_of"):
                 why = "it has finished no epoch"
-            print(f"note: of {run.name} nothing is known yet, as {why}.", file=sys.stderr)
+            print(
+                f"note: of {run.name} nothing is known yet, as {why}.", file=sys.stderr
+            )
     return text
 
 

@@ -21,6 +21,7 @@ from keras_luong.cli.translators import (
     bleu_tokenization,
     corpus_of,
     load_translator,
+    tell_languages,
 )
 from keras_luong.evaluation.judgement import Judgement, judge
 from keras_luong.evaluation.plots import attention_figure, check_matplotlib
@@ -138,6 +139,8 @@ def _test_sets(options: EvaluateOptions) -> Iterator[TestSet]:
         sources, references = read_pairs(source, reference)
         if not sources:
             raise ValueError(f"{source} is empty: there is nothing to evaluate.")
+        if options.run_dir is not None:
+            tell_languages(options.run_dir, source=sources, target=references)
         yield TestSet(source.name, sources, references)
         return
     corpus = corpus_of(options, options.run_dir, with_tag=False)

@@ -305,8 +305,9 @@ def _reworded(error: cyclopts.CycloptsError, argv: Sequence[str], prog: str) -> 
         case cyclopts.MissingArgumentError():
             given = error.keyword or (error.argument and error.argument.tokens)
             wanting = "needs a value" if given else "is missing"
-            if given and error.argument and (count := error.argument.token_count()[0]) > 1:
-                rest = list(argv[argv.index(place) + 1 :]) if place in argv else []
+            count = error.argument.token_count()[0] if error.argument else 1
+            if given and count > 1:
+                rest = argv[argv.index(place) + 1 :] if place in argv else []
                 received = itertools.takewhile(lambda x: not x.startswith("--"), rest)
                 wanting = f"needs {count} values, and has {' '.join(received)}"
             if not given and place.isupper():

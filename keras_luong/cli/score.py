@@ -11,7 +11,7 @@ from keras_luong.cli.alignments import word_links
 from keras_luong.cli.commands import ScoreOptions
 from keras_luong.cli.line_translator import tell_damaged
 from keras_luong.cli.translate import check_output, opened_output
-from keras_luong.cli.translators import load_translator
+from keras_luong.cli.translators import load_translator, tell_languages
 from keras_luong.files import check_as_many_lines, count_lines, is_utf8, read_raw_lines
 from keras_luong.progress import Progress
 
@@ -25,6 +25,8 @@ def run(options: ScoreOptions) -> None:
     check_output(options.output, *files)
     total, others = map(count_lines, files)
     check_as_many_lines(files[0], total, files[1], others)
+    source, target = map(read_raw_lines, files)
+    tell_languages(options.run_dir, source=source, target=target)
     translator = load_translator(options)
     progress = Progress(total, "line")
     pairs = zip(*map(read_raw_lines, files), strict=True)

@@ -20,7 +20,7 @@ from keras_luong.cli import translate_ray
 from keras_luong.cli.commands import TranslateOptions
 from keras_luong.cli.constraints import tell_unmet
 from keras_luong.cli.line_translator import LineTranslator, tell_damaged
-from keras_luong.cli.translators import load_translator
+from keras_luong.cli.translators import load_translator, telling_language
 from keras_luong.evaluation.plots import check_matplotlib, save_attention
 from keras_luong.files import (
     count_lines,
@@ -56,7 +56,8 @@ def run(options: TranslateOptions) -> None:
         raise ValueError("--pieces is about pictures, and needs --pictures FOLDER")
     translate = LineTranslator(options, translator)
     with opened_output(options.output) as out:
-        _write(translate, read_raw_lines(source), out, options)
+        lines = telling_language(options.run_dir, read_raw_lines(source))
+        _write(translate, lines, out, options)
 
 
 def check_output(output: Path | None, *inputs: Path | None) -> None:

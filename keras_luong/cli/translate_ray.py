@@ -15,7 +15,7 @@ from keras_luong.cli.commands import TranslateOptions
 from keras_luong.cli.constraints import check_as_many, tell_missing
 from keras_luong.cli.engines import check_runs, of_workers, parts_of, plan_of, pool_of
 from keras_luong.cli.line_translator import LineTranslator, tell_damaged
-from keras_luong.cli.translators import load_translator
+from keras_luong.cli.translators import load_translator, tell_languages
 from keras_luong.files import (
     read_lines,
     read_raw_lines,
@@ -48,6 +48,7 @@ def run(options: TranslateOptions) -> None:
                 f"--engine ray reads a text twice, and needs a file. Received: {path}"
             )
     texts = _texts(options)
+    tell_languages(options.run_dir, source=texts.lines())
     translator = load_translator(options).with_search(n_best=options.n_best)
     LineTranslator(options, translator)  # refuses before any work what cannot be
     limits = {"texts": ("max_source_length", translator.max_source_length)}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +30,11 @@ from keras_luong.special_ids import UNK_ID
 from keras_luong.text.corpus import Corpus, fingerprint
 from keras_luong.text.file_names import language_of
 from keras_luong.text.find_corpus import load_corpus
+from keras_luong.text.language_guess import language_doubts
+from keras_luong.text.tokenizer import as_str
 from keras_luong.translation.translator import Translator
 
+_LINES = 1000  # to tell their language
 _BEFORE = "13a"  # what runs were scored by that do not say
 _OF_THE_SEARCH = (
     "beam_width length_penalty coverage_penalty max_length min_length no_repeat_ngram"
@@ -119,11 +124,42 @@ def corpus_of(options: CorpusOptions, run_dir: Any, with_tag: bool = True) -> Co
     if missing:
         raise ValueError(f"{run_dir} does not name its data: give {', '.join(missing)}")
     if options.data is not None:
-        return load_corpus(found["data"], found["source"], found["target"])
+        corpus = load_corpus(found["data"], found["source"], found["target"])
+        pairs = list(corpus.pairs(corpus.splits[0]).take(_LINES).as_numpy_iterator())
+        sides = {side: [pair[side] for pair in pairs] for side in ("source", "target")}
+        tell_languages(run_dir, **sides)
+        return corpus
     corpus = _own_corpus(run_dir, found)
     with_its_tag = training_corpus({**found, "tag": settings.get("tag")}, corpus)
     _tell_changed_text(run_dir, with_its_tag)
     return with_its_tag if with_tag else corpus
+
+
+def tell_languages(run_dir: Any, **sides: Iterable[str | bytes]) -> None:
+    """Says, to people, if text is not in the languages of a run, as a training does.
+
+    Args:
+        run_dir: The run; of one that names no languages nothing is said.
+        **sides: Lines of the `source`, the `target` or both, of which some are read.
+    """
+    settings = read_record(run_dir)["settings"]
+    some = {
+        side: [as_str(line).encode() for line in itertools.islice(lines, _LINES)]
+        for side, lines in sides.items()
+        if settings.get(side)
+    }
+    for doubt in language_doubts(some, settings):
+        print(f"note: {doubt}.", file=sys.stderr)
+
+
+def telling_language(run_dir: Any, lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Yields lines to translate; says of the first ones what `tell_languages` does."""
+    lines, seen = iter(lines), list[bytes]()
+    for line in itertools.islice(lines, _LINES):
+        seen.append(line)
+        yield line
+    tell_languages(run_dir, source=seen)
+    yield from lines
 
 
 def _own_corpus(run_dir: Any, found: Mapping[str, Any]) -> Corpus:

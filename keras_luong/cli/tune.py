@@ -30,31 +30,46 @@ class Trial(NamedTuple):
 
 
 def run(options: TuneOptions) -> Trial:
-    """Tries every pair, keeps the best in run.json, and returns it."""
+    """Tries the run's search and every pair, keeps the best, and returns it."""
     record = read_record(options.run_dir)
     tokenize = bleu_tokenization(options)
     corpus = corpus_of(options, options.run_dir)
     sources, references = sentences(corpus, "validation")
     translator = load(options.run_dir)
     search: Any = translator.search
+    before = search.beam_width, search.length_penalty
     widths = options.beam_widths or [search.beam_width]
+    pairs = itertools.product(widths, options.length_penalties)
     print(f"beam  penalty   BLEU   chrF   ({len(sources):,} sentences, {tokenize})")
     trials = []
-    for width, penalty in itertools.product(widths, options.length_penalties):
+    for width, penalty in [before, *(pair for pair in pairs if pair != before)]:
         other = translator.with_search(
             beam_width=width, length_penalty=penalty, n_best=1
         )
         texts = [t.text for t in other.translate(sources, progress=True)]
         scores = bleu(texts, references, tokenize), chrf(texts, references)
         trials.append(Trial(width, penalty, *(score.score for score in scores)))
-        print("{:4} {:8g} {:6.2f} {:6.2f}".format(*trials[-1]), flush=True)
+        figures = f"{trials[-1].bleu:6.2f} {trials[-1].chrf:6.2f}"
+        print(f"{width:4} {_in_words(penalty):>8} {figures}", flush=True)
     print(*(score.signature for score in scores), sep="\n")
-    best = max(trials, key=lambda trial: (trial.bleu, -trial.beam_width))
+    first, best = trials[0], max(trials, key=lambda x: (x.bleu, -x.beam_width))
+    was = f"beam {first.beam_width}, {_in_words(first.length_penalty)}"
+    if best.bleu <= first.bleu:
+        print(f"{options.run_dir} goes on translating with {was}: none is better")
+        return first
     record["search"].update(
         beam_width=best.beam_width,
         length_penalty=best.length_penalty,
         n_best=min(search.n_best, best.beam_width),
     )
     write_json(RunDirectory(options.run_dir).record, record)
-    print(f"{options.run_dir} translates with {best[0]}, {best[1]:g}")
+    print(
+        f"{options.run_dir} translates with beam {best.beam_width}, length penalty "
+        f"{best.length_penalty:g} (before: {was}; {best.bleu - first.bleu:+.2g} BLEU)"
+    )
     return best
+
+
+def _in_words(penalty: Any) -> str:
+    """A length penalty: GNMT's alpha, or one of another kind."""
+    return f"{penalty:g}" if isinstance(penalty, (int, float)) else str(penalty)

@@ -14,7 +14,11 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from keras_luong.cli.commands import VerifyOptions
-from keras_luong.cli.translators import bleu_tokenization, load_translator
+from keras_luong.cli.translators import (
+    bleu_tokenization,
+    load_translator,
+    tell_languages,
+)
 from keras_luong.evaluation.bleu import bleu
 from keras_luong.evaluation.chrf import chrf
 from keras_luong.evaluation.report_text import visible
@@ -55,6 +59,8 @@ def run(options: VerifyOptions, more: Mapping[str, Runtime] | None = None) -> No
         texts, references = read_pairs(options.source, options.reference)
     if not texts:
         raise ValueError(f"{options.source} is empty: there is nothing to compare.")
+    sides = {"source": texts, "target": references}
+    tell_languages(options.run_dir, **{k: x for k, x in sides.items() if x})
     tokenize = bleu_tokenization(options)
     found = list(_answers(texts, options, more or {}))
     if not compare(found, references, tokenize, options.show):

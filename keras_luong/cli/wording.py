@@ -17,7 +17,8 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     return f"Did you mean {close[0]}?" if close else f"There are {', '.join(known)}."
 
 
-_VALIDATION = "text to validate by lies beside that to learn from, as val.fr and val.en"
+_BESIDE = "such text lies beside that to learn from"
+_VALIDATION = ("val", "valid", "validation", "dev")
 _DEVICES = (
     "all GPUs of this machine are used; CUDA_VISIBLE_DEVICES=0,1 before the command "
     "says which, and --strategy one is one of them"
@@ -25,16 +26,16 @@ _DEVICES = (
 #: Options of other programs: what to type here.
 ELSEWHERE = {
     "train": {
-        **dict.fromkeys(("val", "valid", "validation", "dev"), _VALIDATION),
+        **dict.fromkeys(_VALIDATION, f"{_BESIDE}, as val.fr and val.en"),
         **dict.fromkeys(("gpu", "gpus", "num_gpus", "device", "devices"), _DEVICES),
-        "test": "text to test by lies beside that to learn from, as test.fr and test.en",
+        "test": f"{_BESIDE}, as test.fr and test.en",
         "batch_size": "--batch_tokens 4096 is the size of a batch, in tokens",
         "lr": "--learning_rate 0.001 is the learning rate",
     },
     "evaluate": {
         **dict.fromkeys(
-            ("val", "valid", "validation", "dev"),
-            "without --test the run's own text to validate and to test by is translated",
+            _VALIDATION,
+            "without --test, the run's own text to validate and to test by is scored",
         ),
     },
 }

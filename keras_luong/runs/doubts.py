@@ -15,7 +15,7 @@ from keras_luong.progress import telling
 from keras_luong.runs.opening import Run
 from keras_luong.runs.starting_point import text_of
 from keras_luong.text.corpus import Corpus, spread
-from keras_luong.text.language_guess import alike, look_of
+from keras_luong.text.language_guess import language_doubts
 from keras_luong.text.tags import token, untagged
 from keras_luong.training.schedules import halving
 from keras_luong.training.step_time import in_words
@@ -201,21 +201,8 @@ def _of_quarters(pairs: _Pairs, declared: tuple[str, str]) -> dict[str, str]:
 
 
 def _of_sides(pairs: _Pairs, declared: tuple[str, str]) -> Iterator[str]:
-    looks = [
-        look_of([pair[side] for pair in pairs], language)
-        for side, language in zip(("source", "target"), declared, strict=True)
-    ]
-    if all(x and alike(x, y) for x, y in zip(looks, declared[::-1], strict=True)):
-        yield (
-            f"the sides look swapped: the source should be {declared[0]} and reads "
-            f"like {looks[0]}, the target {declared[1]} and like {looks[1]}"
-        )
-        return
-    if looks[0] == looks[1] and looks[0] not in declared:
-        return  # names, numbers and code look like a language by chance
-    for side, look, code in zip(("source", "target"), looks, declared, strict=True):
-        if look is not None and not alike(look, code):
-            yield f"the {side} should be {code}, and reads like {look}"
+    sides = {name: [pair[name] for pair in pairs] for name in ("source", "target")}
+    return language_doubts(sides, dict(zip(sides, declared, strict=True)))
 
 
 def _of_copies(pairs: _Pairs) -> Iterator[str]:

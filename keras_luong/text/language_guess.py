@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from keras_luong.config.training import language_code
 from keras_luong.text.languages import shortest
@@ -45,16 +45,53 @@ def look_of(lines: Iterable[bytes], declared: str) -> str | None:
         >>> look_of(lines, "en"), look_of(lines, "de")
         ('en', 'en')
     """
+    text = b"\n".join(lines).decode(errors="replace")
+    if sum(map(str.isalpha, text)) < _LEAST_LETTERS:
+        return None
     from py3langid import rank  # which brings a model of 5 MB
 
-    text = b"\n".join(lines).decode(errors="replace")
     ranked = [code for code, _ in rank(text)]
-    few = sum(map(str.isalpha, text)) < _LEAST_LETTERS
-    if few or _code(declared) not in ranked:
+    if _code(declared) not in ranked:
         return None
     if alike(ranked[0], declared):
         return declared
     return ranked[0] if len(ranked[0]) == 2 else None  # zxx is none
+
+
+def language_doubts(
+    sides: Mapping[str, Sequence[bytes]], declared: Mapping[str, str]
+) -> Iterator[str]:
+    """Yields sentences on sides that do not look like what they should be.
+
+    Args:
+        sides: "source", "target" or both → lines in UTF-8.
+        declared: The same names → the code of the language that it should be in.
+
+    Example:
+        >>> from keras_luong.text.language_guess import language_doubts
+        >>> lines = [b"A dog is running along the beach with a ball."] * 30
+        >>> list(language_doubts({"source": lines}, {"source": "fr"}))
+        ['the source should be fr, and reads like en']
+    """
+    looks = {side: look_of(lines, declared[side]) for side, lines in sides.items()}
+    wrong = {
+        side: look
+        for side, look in looks.items()
+        if look is not None and not alike(look, declared[side])
+    }
+    if len(looks) == 2:
+        source, target = looks["source"], looks["target"]
+        codes = declared["source"], declared["target"]
+        if source and target and alike(source, codes[1]) and alike(target, codes[0]):
+            yield (
+                f"the sides look swapped: the source should be {codes[0]} and reads "
+                f"like {source}, the target {codes[1]} and like {target}"
+            )
+            return
+        if source == target and source not in codes:
+            return  # names, numbers and code look like a language by chance
+    for side, look in wrong.items():
+        yield f"the {side} should be {declared[side]}, and reads like {look}"
 
 
 def reads_like(lines: Iterable[bytes], language: str) -> bool:
