@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import json
 import numbers
 import os
+import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -138,6 +140,28 @@ def check_file(name: str, value: str | os.PathLike[str]) -> Path:
     if not path.is_file():
         raise FileNotFoundError(f"There is no {name} {path}.")
     return path
+
+
+def check_tensorflow() -> None:
+    """Raises ValueError unless Keras computes with TensorFlow.
+
+    Before Keras is imported its settings are read, as Keras will read them.
+    """
+    if (keras := sys.modules.get("keras")) is not None:
+        name = keras.backend.backend()
+    elif not (name := os.environ.get("KERAS_BACKEND")):
+        home = Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser()
+        try:
+            settings = json.loads((home / "keras.json").read_text())
+            name = settings.get("backend", "tensorflow")
+        except (OSError, ValueError):
+            name = "tensorflow"
+    if name != "tensorflow":
+        raise ValueError(
+            "Searches, translators, their training by keras-luong, and exports need "
+            "TensorFlow as Keras's backend: set KERAS_BACKEND=tensorflow. (Layers, "
+            f"models and their fit run on others too.) Received: {name!r}"
+        )
 
 
 def check_same(what: str, **sizes: int | None) -> None:

@@ -14,8 +14,9 @@ def options(*words):
 
 def run(name, *words):
     """Runs a command."""
-    module = importlib.import_module(f"keras_luong.cli.{name}")
-    return module.run(options(name, *words))
+    asked = options(name, *words)
+    asked.check_places()
+    return importlib.import_module(f"keras_luong.cli.{name}").run(asked)
 
 
 HEAVY = """

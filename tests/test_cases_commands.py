@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
+import io
 import os
+import random
+import re
+import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,8 +17,22 @@ import threading
 import time
 from pathlib import Path
 
+import keras
 import pytest
+import tensorflow as tf
+from commands import run
 from small_training import train_words, write_corpus
+from small_translator import sentencepiece_translator, word_translator, written_run
+
+import keras_luong as kl
+from keras_luong.cli import main as command
+from keras_luong.cli.main import parse, run_carefully
+from keras_luong.cli.places import check_corpus
+from keras_luong.export import sequence_export
+from keras_luong.files import read_lines, read_raw_lines, saved_beside, write_json
+from keras_luong.runs.directory import RunDirectory
+from keras_luong.runs.lock import owned
+from keras_luong.runs.record import read_record
 
 ROOT = Path(__file__).parents[1]
 
@@ -182,3 +203,401 @@ def test_c1_once_between_steps_and_nothing_is_lost(data, tmp_path):
     held.sent = time.monotonic()
     assert held.ended(90) == 0
     assert b"Going on from step 1 of epoch 1." in held.out
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run from French into English that has two epochs."""
+    path = tmp_path_factory.mktemp("runs") / "base"
+    languages = {"source": "fr", "target": "en", "bleu_tokenize": "13a"}
+    directory = written_run(path, sentencepiece_translator(), languages)
+    line = '{"epoch": %s, "seconds": 9.0, "val_perplexity": 5.0, "val_bleu": 31.0}\n'
+    directory.history.write_text(line % 1 + line % 2)
+    directory.epochs.mkdir()
+    for number in (1, 2):
+        shutil.copy(
+            directory.best_weights, directory.epochs / f"epoch-000{number}.weights.h5"
+        )
+    return path
+
+
+def said(capsys, work, code=2):
+    """What a command says on standard error when it fails: one sentence, or two."""
+    with pytest.raises(SystemExit) as stopped:
+        run_carefully(work)
+    text = capsys.readouterr().err
+    assert stopped.value.code == code, text
+    return text.splitlines()[-1]
+
+
+@contextlib.contextmanager
+def disk_of(size):
+    """Lets no file become larger, as if the disk were full there."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("name", ["out.de", "out.de.gz"])
+def test_c3_a_translation_is_replaced_when_it_is_whole(name, trained, tmp_path, capsys):
+    source, out = tmp_path / "in.fr", tmp_path / "new" / name
+    source.write_text("the red dog\n" * 40)
+    words = ["translate", trained, "--input", source, "--output", out]
+
+    def full():
+        with disk_of(20):
+            run(*words)
+
+    expected = f"{out} cannot be written: File too large."
+    assert expected in said(capsys, full)
+    assert not out.parent.exists()  # nor an empty folder
+    run(*words)
+    before = out.read_bytes()
+    assert expected in said(capsys, full)
+    assert out.read_bytes() == before and [*out.parent.iterdir()] == [out]
+
+
+def test_c3_devices_and_links_are_written_through(trained, tmp_path):
+    source, link = tmp_path / "in.fr", tmp_path / "link"
+    source.write_text("the red dog\n")
+    link.symlink_to(tmp_path / "out")
+    run("translate", trained, "--input", source, "--output", link)
+    assert link.is_symlink() and (tmp_path / "out").read_text().count("\n") == 1
+    with saved_beside("/dev/null") as beside:
+        assert str(beside) == "/dev/null"
+    assert not os.path.isfile("/dev/null")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["average", "RUN", "--out", "OUT"],
+        pytest.param(["export", "RUN", "OUT", "--check", "a"], marks=pytest.mark.slow),
+        pytest.param(
+            ["export", "RUN", "OUT/m.tflite", "--check", "a"], marks=pytest.mark.slow
+        ),
+    ],
+    ids=lambda words: words[2],
+)
+def test_c3_nothing_is_left_of_what_did_not_fit(words, trained, tmp_path, capsys):
+    out = tmp_path / "models" / "m"
+    places = {"RUN": str(trained), "OUT": str(out)}
+    words = [places.get(word, word.replace("OUT", str(out))) for word in words]
+
+    def full():
+        with disk_of(1500):
+            run(*words)
+
+    assert f"{out}" in (text := said(capsys, full)) and "File too large" in text
+    assert not out.parent.exists()
+
+
+def test_c3_a_run_names_itself_and_keeps_its_record(trained, tmp_path, capsys):
+    record = RunDirectory(trained).record
+    before = record.read_text()
+
+    def full():
+        with disk_of(50):
+            write_json(record, read_record(trained))
+
+    assert said(capsys, full) == f"keras-luong: {record} cannot be written: " + (
+        "File too large."
+    )
+    assert record.read_text() == before
+
+    def in_training():
+        with owned(trained):
+            raise tf.errors.ResourceExhaustedError(
+                None, None, "x: No space left on device"
+            )
+
+    assert f"{trained} cannot be written: No space left" in said(capsys, in_training)
+
+
+@pytest.mark.slow
+def test_c3_a_training_on_a_full_disk(data, tmp_path, capsys):
+    def full():
+        with disk_of(6000):
+            run("train", *train_words(data, tmp_path / "run"))
+
+    assert f"{tmp_path / 'run'}" in (text := said(capsys, full))
+    assert "cannot be written: File too large." in text
+
+
+@pytest.mark.parametrize(
+    "argv, message",
+    [
+        ("translate RUN g.fr", "Nothing takes g.fr: did you mean --input g.fr?"),
+        ("evaluate RUN a b", "did you mean --test a b?"),
+        ("evaluate RUN --test one.fr", "--test needs 2 values, and has one.fr"),
+        ("evaluate RUN --test one.fr --show 3", "--test needs 2 values"),
+        ("evaluate RUN --val", "without --test, the run's own text to validate"),
+        ("train d --val a.en", "lies beside that to learn from, as val.fr and val.en"),
+        ("train d --gpus 2", "CUDA_VISIBLE_DEVICES=0,1 before the command"),
+        ("train d --vocab_size 3", "--vocab_size must be above 4, .*1000 is right"),
+        ("train d --preset small --vocab_size 4", "--vocab_size must be above 4"),
+    ],
+)
+def test_c5_says_what_to_type(argv, message, capsys):
+    with pytest.raises(SystemExit):
+        parse(argv.split())
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_c5_what_is_there_already(trained, tmp_path, capsys):
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    (tmp_path / "m" / "7").mkdir()
+    text = said(capsys, lambda: run("export", trained, tmp_path / "m"))
+    assert "--overwrite" in text and "--version 8" in text
+    out = tmp_path / "mean"
+    run("average", trained, "--out", out)
+    text = said(capsys, lambda: run("average", trained, "--out", out))
+    assert f"--out {out}-2" in text
+
+
+WRONG = [
+    "translate no/run",
+    "translate RUN --input no/file",
+    "translate RUN --terms no/file",
+    "translate RUN --constraints no/file",
+    "translate RUN --shortlist no/file",
+    "translate RUN --ensemble no/run",
+    "translate RUN --output RUN",
+    "evaluate no/run",
+    "evaluate RUN --against no/run",
+    "evaluate RUN --test no/file no/file",
+    "evaluate RUN --data no/corpus",
+    "evaluate --hypotheses no/file --test no/file no/file",
+    "score no/run a b",
+    "score RUN no/file no/file",
+    "export no/run out",
+    "export RUN FILE",
+    "verify RUN no/file",
+    "verify RUN FILE --saved_model no/model",
+    "verify RUN FILE --tflite no/model.tflite",
+    "average no/run",
+    "average RUN --weights no/file",
+    "tune no/run",
+    "shortlist no/run",
+    "distill no/run --out new",
+    "distill RUN --out RUN",
+    "backtranslate no/run --data phrases --mono FILE --out new",
+    "backtranslate RUN --data no/corpus --mono FILE --out new",
+    "backtranslate RUN --data phrases --mono no/file --out new",
+    "compare no/run",
+    "train no/corpus --source a --target b",
+    "train no-corpus --source a --target b",
+    "train phrases --run_dir FILE",
+    "train --init_from no/run",
+]
+
+
+@pytest.mark.parametrize("argv", WRONG)
+def test_c6_a_wrong_path_is_told_before_anything_is_imported(argv, trained, tmp_path):
+    (tmp_path / "file").write_text("a\n")
+    places = {"RUN": str(trained), "FILE": str(tmp_path / "file")}
+    words = [places.get(word, word) for word in argv.split()]
+    ready = []  # is called before TensorFlow is imported
+    with pytest.raises(SystemExit) as stopped:
+        command.main(words, ready=lambda: ready.append(1))
+    assert stopped.value.code == 2 and not ready
+
+
+def test_c6_at_once():
+    words = [sys.executable, "-m", "keras_luong_command", "translate", "no/run"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(words, capture_output=True, text=True, env=env)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.stderr == (
+        "keras-luong: There is no run directory no/run. keras-luong train makes one.\n"
+    )
+    assert after.ru_utime - usage.ru_utime < 1.5  # importing TensorFlow takes 5
+
+
+def test_c6_names_what_may_have_been_meant(trained, capsys):
+    wrong = trained.with_name("bass")
+    text = said(capsys, lambda: run("tune", wrong))
+    assert text.endswith(f"Did you mean {trained}?")
+
+
+def test_c6_data_sets_are_no_wrong_paths():
+    for name in ("phrases", "wmt14_translate/de-en", "opus", "mtnt/en-fr", "ns:name"):
+        check_corpus("data", name)
+
+
+@pytest.mark.parametrize("kind", ["random", "weights", "picture", "zip"])
+def test_c7_what_is_no_text_is_refused(kind, trained, tmp_path, capsys):
+    path = tmp_path / "file"
+    path.write_bytes(
+        {
+            "random": random.Random(0).randbytes(10_000),
+            "weights": RunDirectory(trained).best_weights.read_bytes(),
+            "picture": next((ROOT / "docs" / "images").glob("*.png")).read_bytes(),
+            "zip": b"PK\x03\x04\x14\0\0\0\x08\0" + bytes(range(256)) * 9,
+        }[kind]
+    )
+    for words in (
+        ["translate", trained, "--input", path],
+        ["score", trained, path, path],
+        ["evaluate", trained, "--test", path, path],
+        ["translate", trained, "--input", path, "--terms", path],
+    ):
+        assert f"{path} is no text" in said(capsys, lambda w=words: run(*w))
+    with pytest.raises(ValueError, match="The input is no text"):
+        list(read_lines(io.BytesIO(path.read_bytes())))
+    path.with_suffix(".gz").write_bytes(gzip.compress(path.read_bytes()))
+    with pytest.raises(ValueError, match="is no text"):
+        list(read_raw_lines(path.with_suffix(".gz")))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"\xff\n" * 99,
+        b"a\0b\n" + b"a long line of text, without any\n" * 9,
+        "é à ü".encode("latin-1") * 99,
+        b"\x1b[1mbold\x1b[0m\n" * 9,
+        b"\0\n",
+        b"",
+        "東京\n".encode() * 99,
+    ],
+)
+def test_c7_odd_text_is_text(text, tmp_path):
+    (tmp_path / "file").write_bytes(text)
+    list(read_raw_lines(tmp_path / "file"))
+
+
+def test_c10_whose_fault_an_error_is(capsys, monkeypatch):
+    def by_python():
+        return sequence_export.fields(None)
+
+    text = said(capsys, by_python, code=1)
+    assert (
+        "This is a fault of keras-luong, in keras_luong.export.sequence_export" in text
+    )
+    assert "Error" in text and "--debug" in text
+
+    def by_a_library():
+        with saved_beside(None):
+            pass
+
+    text = said(capsys, by_a_library, code=1)
+    assert "This is a fault of keras-luong or of pathlib" in text
+    monkeypatch.setattr(command, "signature", lambda *args, **kwargs: None[0])
+    with pytest.raises(SystemExit):
+        command.main(["average", "x"])
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), AssertionError("x"), IndexError()])
+def test_c10_every_internal_error_is_told(error, capsys):
+    def fail():
+        raise error
+
+    text = said(capsys, fail, code=1)
+    assert "fault of keras-luong" in text and type(error).__name__ in text
+    with pytest.raises(type(error)):
+        run_carefully(fail, debug=True)
+
+
+NEEDS = "need TensorFlow as Keras's backend: set KERAS_BACKEND=tensorflow"
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_k3_one_sentence_for_commands(backend, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(keras.backend, "backend", lambda: backend)
+    for words in (
+        ["train", "phrases", "--run_dir", str(tmp_path / "run")],
+        ["translate", "x"],
+        ["compare", "x"],
+        ["export", "x", "y"],
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            command.main(words)
+        text = capsys.readouterr().err
+        assert stopped.value.code == 2 and NEEDS in text and repr(backend) in text
+    assert not (tmp_path / "run").exists()
+
+
+def test_k3_one_sentence_for_the_library(trained, tmp_path, monkeypatch):
+    translator = word_translator()
+    model, tokenizers = translator.model, translator.tokenizers
+    ids = tf.TensorSpec([None, None], tf.int32)
+    generator = kl.SequenceGenerator(model, ids)
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    source, out = [[4, 5, 3]], tmp_path / "out"
+    for work in (
+        lambda: kl.generate(model, source),
+        lambda: kl.BeamSearch()(model, source),
+        lambda: kl.GreedySearch()(model, source),
+        lambda: kl.RandomSampling()(model, source),
+        lambda: kl.SequenceGenerator(model, ids),
+        lambda: kl.Ensemble([model, model]),
+        lambda: kl.Translator(model, tokenizers),
+        lambda: kl.load(trained),
+        lambda: kl.export_saved_model(generator, out),
+        lambda: kl.export_tflite(generator, out),
+    ):
+        with pytest.raises(ValueError, match=NEEDS):
+            work()
+    assert not out.exists()
+
+
+def test_k3_before_keras_is_imported(tmp_path):
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "KERAS_HOME": str(tmp_path)}
+    env.pop("KERAS_BACKEND", None)
+    (tmp_path / "keras.json").write_text('{"backend": "torch"}')
+    words = [sys.executable, "-m", "keras_luong_command", "translate", "x"]
+    done = subprocess.run(words, capture_output=True, text=True, env=env)
+    assert done.returncode == 2 and NEEDS in done.stderr and "'torch'" in done.stderr
+
+
+FRENCH = "Un homme en chemise bleue se tient sur une échelle et nettoie une fenêtre."
+ENGLISH = "A man in a blue shirt is standing on a ladder and cleaning a window."
+
+
+@pytest.fixture
+def texts(tmp_path):
+    for name, line in (("fr", FRENCH), ("en", ENGLISH)):
+        (tmp_path / f"t.{name}").write_text(f"{line}\n" * 30)
+    return tmp_path / "t.fr", tmp_path / "t.en"
+
+
+def test_w5_text_in_another_language_is_told(trained, texts, tmp_path, capsys):
+    french, english = texts
+    swapped = "note: the sides look swapped: the source should be fr and reads like en"
+    alone = "note: the source should be fr, and reads like en."
+    out = tmp_path / "out"
+    run("translate", trained, "--input", english, "--output", out)
+    assert alone in capsys.readouterr().err
+    run("translate", trained, "--input", french, "--output", out)
+    assert "reads like" not in capsys.readouterr().err
+    run("score", trained, english, french, "--output", out)
+    assert swapped in capsys.readouterr().err
+    run("evaluate", trained, "--test", english, french)
+    assert swapped in capsys.readouterr().err
+    run("evaluate", trained, "--test", french, french)
+    assert "the target should be en, and reads like fr" in capsys.readouterr().err
+    run("evaluate", trained, "--test", french, english)
+    assert "reads like" not in capsys.readouterr().err
+
+
+def test_w6_every_run_named_gets_a_row_or_a_sentence(trained, tmp_path, capsys):
+    mean, notes = tmp_path / "mean", tmp_path / "notes"
+    notes.mkdir()
+    run("average", trained, "--out", mean)
+    new = written_run(tmp_path / "new", word_translator(), {}).path
+    capsys.readouterr()
+    text = run("compare", trained, mean, notes, new)
+    names = [line.split("|")[1].strip() for line in text.splitlines()[2:]]
+    assert sorted(names) == ["base", "mean", "new"]
+    assert "average of 2" in text
+    told = capsys.readouterr().err
+    assert f"note: {notes} is no run directory." in told
+    assert "note: of mean nothing is known yet, as an average is not" in told
+    assert "note: of new nothing is known yet, as it has finished no epoch" in told
+    with pytest.raises(ValueError, match="no run directory among .*notes"):
+        run("compare", notes)

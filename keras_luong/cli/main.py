@@ -12,6 +12,7 @@ import platform
 import re
 import signal
 import sys
+import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from typing import Any, NoReturn
 
 import cyclopts
 
+from keras_luong.checks import check_tensorflow
 from keras_luong.cli.arguments import signature
 from keras_luong.cli.commands import (
     COMMANDS,
@@ -30,7 +32,7 @@ from keras_luong.cli.commands import (
 from keras_luong.cli.help import Formatter
 from keras_luong.cli.training_options import training_options, training_signature
 from keras_luong.cli.wording import no_option, suggestion, with_dashes
-from keras_luong.files import DiskError, disk_is_full, remove_unfinished
+from keras_luong.files import DiskError, disk_is_full, naming, remove_unfinished
 from keras_luong.quiet import quietly
 from keras_luong.signals import answered
 
@@ -102,6 +104,7 @@ def main(
         if parsed is None:
             return
         name, options = parsed
+        check_tensorflow()
         options.check_places()
         _use_onednn()
         with contextlib.nullcontext() if debug else _quiet():
@@ -168,16 +171,28 @@ def run_carefully(run: Callable[[], Any], debug: bool = False, prog: str = PROG)
     """
     with answered(remove_unfinished) as signals:
         try:
-            return run()
+            done = run()
+            with naming("Standard output"):
+                print(end="", flush=True)
+            return done
         except BrokenPipeError:  # who reads has read enough, as `head` does
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_output()
         except BaseException as error:
             if signals.first or isinstance(error, KeyboardInterrupt):
                 code = 128 + (signals.first or signal.SIGINT)
                 raise SystemExit(code) from error
             if debug or not isinstance(error, Exception):
                 raise
+            try:
+                print(end="", flush=True)
+            except OSError:  # Python would try again at its end
+                _drop_output()
             _fail(prog, *_told(error))
+
+
+def _drop_output() -> None:
+    with contextlib.suppress(OSError, AttributeError):  # there may be none
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _told(error: Exception) -> tuple[str, int]:
@@ -188,7 +203,10 @@ def _told(error: Exception) -> tuple[str, int]:
     """
     message = " ".join(str(error).split()) or type(error).__name__
     if (reason := disk_is_full(error)) and not isinstance(error, DiskError):
-        return f"{reason}: {message}", 2
+        where = getattr(error, "filename", None) or (
+            f"A file, standard output or the directory {tempfile.gettempdir()}"
+        )
+        return f"{where} cannot be written: {reason}. (--debug shows where.)", 2
     if isinstance(error, OSError):
         return message, 2
     trace = list(traceback.walk_tb(error.__traceback__))

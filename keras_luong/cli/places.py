@@ -32,13 +32,13 @@ def check_places(options: Any) -> None:
     """
     for name, hint in hints_of(type(options)).items():
         value = getattr(options, name)
+        paths = value if isinstance(value, tuple) else (value,)
         for kind in kinds_of(hint):
             is_tuple = typing.get_origin(kind) is tuple
             of_one = typing.get_args(kind)[0] if is_tuple else kind
             for check in getattr(of_one, "__metadata__", ())[1:]:
-                for path in value if is_tuple else (value,):
-                    if path is not None:
-                        check(name, path)
+                for path in paths if value is not None else ():
+                    check(name, path)
 
 
 def _check_run(name: str, path: Path) -> None:

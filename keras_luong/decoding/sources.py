@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
-from keras_luong.checks import check_same
+from keras_luong.checks import check_same, check_tensorflow
 from keras_luong.special_ids import PAD_ID
 
 SEEDS = 2**63  # a seed is an int64
@@ -32,6 +32,7 @@ def check_source(source: Any) -> Source:
         ValueError: If a tensor has no axis of sentences, or one of ids has no column,
             or they have different numbers of sentences.
     """
+    check_tensorflow()
     if _is_nest(source):
         nest = tf.nest.map_structure(_tensor, source)
     else:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from keras_luong.checks import check_tensorflow
 from keras_luong.decoding.hypotheses import Hypotheses
 from keras_luong.decoding.sources import Source
 
@@ -117,7 +118,11 @@ class Search(Protocol):
 
 
 def check_step_model(name: str, model: Any) -> None:
-    """Raises TypeError unless `model` has the methods of a `StepModel`."""
+    """Raises TypeError unless `model` has the methods of a `StepModel`.
+
+    And ValueError where Keras does not compute with TensorFlow.
+    """
+    check_tensorflow()
     if not all(callable(getattr(model, method, None)) for method in ("encode", "step")):
         raise TypeError(
             f"{name} must have methods `encode` and `step`, such as Seq2Seq. "

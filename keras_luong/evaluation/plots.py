@@ -25,6 +25,7 @@ from keras_luong.evaluation.alignment.words import (
     merge_ranges,
     words_of,
 )
+from keras_luong.files import saved_beside
 from keras_luong.text.unspaced import is_unspaced
 
 if TYPE_CHECKING:
@@ -176,7 +177,8 @@ def save_attention(
         >>> save_attention("dog.png", weights, ["▁a", "▁dog"], ["▁ein", "▁Hund"])
     """
     figure = attention_figure(weights, source_tokens, target_tokens, title, pieces)
-    figure.savefig(path, dpi=120)
+    with saved_beside(path) as beside:
+        figure.savefig(beside, dpi=120)
 
 
 def _drawn(tokens: Sequence[str], pieces: bool) -> list[Word]:

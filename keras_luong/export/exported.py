@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from keras_luong.checks import check_tensorflow
 from keras_luong.decoding.generation import SequenceGenerator
 from keras_luong.export.sequence_export import SequenceExport
 from keras_luong.export.text_export import TextExport
@@ -20,6 +21,7 @@ def exported(translator: Translator | SequenceGenerator) -> Exported:
     Raises:
         TypeError: If it is neither.
     """
+    check_tensorflow()
     if isinstance(translator, Translator):
         return TextExport(translator)
     if isinstance(translator, SequenceGenerator):

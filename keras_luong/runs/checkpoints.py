@@ -326,7 +326,7 @@ def _check_room(run: RunDirectory, model: keras.Model, keep: int) -> None:
     free = shutil.disk_usage(directory).free
     if free < needed:
         raise OSError(
-            f"Checkpoints of this training need about {needed / 1e6:,.0f} MB. "
+            f"Checkpoints of this training need about {max(1, needed / 1e6):,.0f} MB. "
             f"Received: {directory} with {free / 1e6:,.0f} MB free"
         )
 

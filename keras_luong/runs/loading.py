@@ -9,7 +9,7 @@ from pathlib import Path
 import h5py
 import keras
 
-from keras_luong.checks import check_choice
+from keras_luong.checks import check_choice, check_tensorflow
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.stepping import Hypotheses
 from keras_luong.runs.directory import RunDirectory
@@ -49,6 +49,7 @@ def load(
         >>> len(translations), translations[0].source_tokens
         (2, ['the', 'red', 'dog', '</s>'])
     """
+    check_tensorflow()
     run, record = RunDirectory(run_dir), read_record(run_dir)
     weights_path = None if weights is None else _weights_path(run, weights)
     check_exists(run.tokenizer, "directory of tokenizers", "the run is incomplete")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import filelock
 
-from keras_luong.files import TEMPORARY, remove
+from keras_luong.files import TEMPORARY, naming, remove
 from keras_luong.runs.directory import RunDirectory
 
 
@@ -24,7 +24,8 @@ def owned(run_dir: str | Path) -> Iterator[None]:
         run_dir: The run directory.
 
     Raises:
-        OSError: If it cannot be written to, or another process owns it.
+        OSError: If it cannot be written to, or another process owns it; or the disk is
+            full meanwhile.
 
     Example:
         >>> from keras_luong.runs.lock import owned
@@ -33,7 +34,7 @@ def owned(run_dir: str | Path) -> Iterator[None]:
         No other process writes there now.
     """
     run = RunDirectory(run_dir)
-    with _locked(run):
+    with _locked(run), naming(run.path):
         try:
             run.owner.write_text(str(os.getpid()))
             for leftover in [*run.path.glob(TEMPORARY), *run.epochs.glob(TEMPORARY)]:

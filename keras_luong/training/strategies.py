@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_luong.checks import check_choice
+from keras_luong.checks import check_choice, check_tensorflow
 
 
 class _ReduceForKeras(tf.distribute.Strategy):
@@ -95,13 +95,14 @@ def make_strategy(name: str = "auto") -> tf.distribute.Strategy:
         A strategy. Build and compile the model inside `strategy.scope()`.
 
     Raises:
-        ValueError: If the name is unknown.
+        ValueError: If the name is unknown, or Keras does not compute with TensorFlow.
 
     Example:
         >>> from keras_luong.training.strategies import make_strategy
         >>> with make_strategy("auto").scope():
         ...     model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
     """
+    check_tensorflow()
     return STRATEGIES[check_choice("strategy", name, STRATEGIES)]()
 
 
