@@ -412,11 +412,13 @@ def _beside(path: Path) -> Iterator[Path]:
         with naming(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             yield beside
-    except BaseException:
+    except BaseException as error:
         remove(beside)
         for folder in missing:
             with contextlib.suppress(OSError):  # others have put something there
                 folder.rmdir()
+        if isinstance(error, DiskError):  # of a file in a directory with a new name
+            raise DiskError(str(error).replace(str(beside), str(path))) from error
         raise
     finally:
         _unfinished.discard(beside)
