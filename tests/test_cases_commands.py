@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import keras
 import pytest
@@ -26,11 +27,13 @@ from small_translator import sentencepiece_translator, word_translator, written_
 
 import keras_luong as kl
 from keras_luong.cli import main as command
+from keras_luong.cli import tune
 from keras_luong.cli.main import parse, run_carefully
 from keras_luong.cli.places import check_corpus
 from keras_luong.export import sequence_export
 from keras_luong.files import read_lines, read_raw_lines, saved_beside, write_json
 from keras_luong.runs.directory import RunDirectory
+from keras_luong.runs.loading import load
 from keras_luong.runs.lock import owned
 from keras_luong.runs.record import read_record
 
@@ -100,6 +103,7 @@ PLACES = {
     "checkpoint": ("keras_luong.runs.checkpoints:Checkpoints._save", hold_operation),
     "evaluation": ("keras_luong.runs.train:_evaluate_split", hold_operation),
     "loading": ("keras_luong.cli.translate:load_translator", hold_operation),
+    "saving": ("tensorflow:saved_model.save", hold_operation),
     "converting": ("tensorflow:lite.TFLiteConverter.convert", hold_lock),
 }
 
@@ -189,6 +193,31 @@ def test_c1_twice_in_what_takes_minutes(moment, data, tmp_path):
         assert held.process.poll() is None
         held.send(signal.SIGINT)
     assert held.ended(5) == 130
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "moment, words",
+    [
+        ("loading", ["translate", "RUN"]),
+        ("stdin", ["translate", "RUN"]),
+        ("converting", ["export", "RUN", "OUT/m.tflite", "--check", "a"]),
+        ("saving", ["export", "RUN", "OUT", "--check", "a"]),
+    ],
+)
+def test_c1_in_other_commands(moment, words, number, trained, tmp_path):
+    out = tmp_path / "models"
+    words = [x.replace("RUN", str(trained)).replace("OUT", str(out)) for x in words]
+    held = Held(moment, *words, stdin=subprocess.PIPE)
+    if moment == "stdin":
+        time.sleep(20)  # it has loaded the model, and waits
+        held.send(number)
+    else:
+        held.wait_for(b"READY")
+        held.send(number)
+    assert held.ended(5) == 128 + number
+    assert b"Traceback" not in held.said and not out.exists()
 
 
 @pytest.mark.slow
@@ -310,9 +339,8 @@ def test_c3_a_run_names_itself_and_keeps_its_record(trained, tmp_path, capsys):
 
     def in_training():
         with owned(trained):
-            raise tf.errors.ResourceExhaustedError(
-                None, None, "x: No space left on device"
-            )
+            full = "x: No space left on device"
+            raise tf.errors.ResourceExhaustedError(None, None, full)
 
     assert f"{trained} cannot be written: No space left" in said(capsys, in_training)
 
@@ -487,9 +515,11 @@ def test_c10_whose_fault_an_error_is(capsys, monkeypatch):
 
     text = said(capsys, by_a_library, code=1)
     assert "This is a fault of keras-luong or of pathlib" in text
-    monkeypatch.setattr(command, "signature", lambda *args, **kwargs: None[0])
-    with pytest.raises(SystemExit):
+    monkeypatch.setattr(command, "signature", lambda *_, **__: len(None))
+    with pytest.raises(SystemExit) as stopped:
         command.main(["average", "x"])
+    assert stopped.value.code == 1
+    assert "fault of keras-luong" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), AssertionError("x"), IndexError()])
@@ -601,3 +631,47 @@ def test_w6_every_run_named_gets_a_row_or_a_sentence(trained, tmp_path, capsys):
     assert "note: of new nothing is known yet, as it has finished no epoch" in told
     with pytest.raises(ValueError, match="no run directory among .*notes"):
         run("compare", notes)
+
+
+@pytest.fixture
+def with_text(tmp_path):
+    """A run with a beam of 2, and the folder of its text to validate by."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    write_corpus(folder, train=9, val=4)
+    keras.utils.set_random_seed(0)
+    words = list("abcdefg")
+    model = kl.Seq2Seq(kl.Seq2SeqConfig(11, 11, units=8, init_scale=0.7))
+    pair = kl.TokenizerPair(kl.WordTokenizer(words), kl.WordTokenizer(words))
+    search = kl.BeamSearch(2, max_length=9, length_penalty=0.4)
+    settings = {"data": str(folder), "source": "xx", "target": "yy"}
+    return written_run(
+        tmp_path / "run", kl.Translator(model, pair, search, 20), settings
+    ).path, folder
+
+
+def test_w7_tuning_never_makes_it_worse(with_text, capsys):
+    path, folder = with_text
+    sources = (folder / "val.xx").read_text().splitlines()
+    best = [t.text for t in load(path).translate(sources)]
+    (folder / "val.yy").write_text("\n".join(best) + "\n")
+    before = read_record(path)["search"]
+    found = run("tune", path, "--beam_widths", "1", "--length_penalties", "0")
+    assert found[:2] == (2, 0.4) and read_record(path)["search"] == before
+    out = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in out[1:3]] == [["2", "0.4"], ["1", "0"]]
+    assert out[-1] == f"{path} goes on translating with beam 2, 0.4: none is better"
+
+
+def test_w7_tells_the_gain(with_text, monkeypatch, capsys):
+    path, _ = with_text
+    scores = iter([30.0, 31.25])
+    monkeypatch.setattr(
+        tune, "bleu", lambda *_: SimpleNamespace(score=next(scores), signature="s")
+    )
+    run("tune", path, "--beam_widths", "5", "--length_penalties", "1.4")
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        f"{path} translates with beam 5, length penalty 1.4 (before: beam 2, 0.4; "
+        "+1.2 BLEU)"
+    )
+    assert load(path).search.beam_width == 5

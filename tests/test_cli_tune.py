@@ -55,17 +55,18 @@ def test_the_best_search_becomes_the_runs(tuned, capsys):
     assert [t.text for t in translator.translate(sources)] == references
     *lines, last = capsys.readouterr().out.splitlines()
     rows = [line.split() for line in lines[1:-2]]
-    pairs = [["1", "0"], ["1", "3"], ["4", "0"], ["4", "3"]]
+    pairs = [["2", "0"], ["1", "0"], ["1", "3"], ["4", "0"], ["4", "3"]]
     assert [row[:2] for row in rows] == pairs
     assert "tok:13a" in lines[-2] and "nc:6" in lines[-1]
-    assert last == f"{path} translates with 4, 3"
+    assert last.startswith(f"{path} translates with beam 4, length penalty 3 (before: ")
     other = bleu(texts(translator, sources, 1, 0.0), references).score
-    assert float(rows[0][2]) == pytest.approx(other, abs=0.01) and other < 99
+    assert float(rows[1][2]) == pytest.approx(other, abs=0.01) and other < 99
 
 
 @pytest.mark.slow
 def test_no_more_hypotheses_than_the_beam_has(tuned):
-    path, _, _ = tuned
+    path, sources, file = tuned
+    file.write_text("\n".join(texts(load(path), sources, 1, 0.0)) + "\n")
     translator = load(path).with_search(n_best=2)
     written_run(path, translator, read_record(path)["settings"])
     run("tune", path, "--beam_widths", "1", "--length_penalties", "0")
