@@ -389,14 +389,21 @@ def disk_is_full(error: BaseException) -> str | None:
     return None
 
 
-#: What is being written now, and is removed if the process has to end at once.
-_unfinished: set[Path] = set()
+#: What is being written now → the directories that were made for it, innermost first.
+_unfinished: dict[Path, list[Path]] = {}
 
 
 def remove_unfinished() -> None:
     """Removes what other threads are writing, before the process ends under them."""
-    for path in list(_unfinished):
-        remove(path)
+    for beside, made in list(_unfinished.items()):
+        _remove_begun(beside, made)
+
+
+def _remove_begun(beside: Path, made: list[Path]) -> None:
+    remove(beside)
+    for folder in made:
+        with contextlib.suppress(OSError):  # others have put something there
+            folder.rmdir()
 
 
 @contextlib.contextmanager
@@ -405,23 +412,20 @@ def _beside(path: Path) -> Iterator[Path]:
 
     Neither what was written nor, if it is empty, a directory made to hold it.
     """
-    missing = [folder for folder in path.parents if not folder.exists()]
+    made = [folder for folder in path.parents if not folder.exists()]
     beside = name_beside(path)
-    _unfinished.add(beside)
+    _unfinished[beside] = made
     try:
         with naming(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             yield beside
     except BaseException as error:
-        remove(beside)
-        for folder in missing:
-            with contextlib.suppress(OSError):  # others have put something there
-                folder.rmdir()
+        _remove_begun(beside, made)
         if isinstance(error, DiskError):  # of a file in a directory with a new name
             raise DiskError(str(error).replace(str(beside), str(path))) from error
         raise
     finally:
-        _unfinished.discard(beside)
+        del _unfinished[beside]
 
 
 @contextlib.contextmanager

@@ -13,10 +13,15 @@ def options(*words):
 
 
 def run(name, *words):
-    """Runs a command."""
-    asked = options(name, *words)
-    asked.check_places()
-    return importlib.import_module(f"keras_luong.cli.{name}").run(asked)
+    """Runs a command, without the checks before TensorFlow is imported."""
+    module = importlib.import_module(f"keras_luong.cli.{name}")
+    return module.run(options(name, *words))
+
+
+def run_checked(name, *words):
+    """Runs a command, with them."""
+    options(name, *words).check_places()
+    return run(name, *words)
 
 
 HEAVY = """

@@ -309,7 +309,7 @@ class TestAverageOfARun:
 
         paths = epoch_weights(run.path)
         refuse("no run directory at .*nowhere", tmp_path / "nowhere", paths)
-        refuse("no record of the run", tmp_path, paths)
+        refuse("is no run directory", tmp_path, paths)
         refuse("no file of weights .*nowhere", run.path, [tmp_path / "nowhere"])
         (run.tokenizer / "target.txt").unlink()
         refuse("target.txt", run.path, paths)

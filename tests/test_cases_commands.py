@@ -21,7 +21,7 @@ from types import SimpleNamespace
 import keras
 import pytest
 import tensorflow as tf
-from commands import run
+from commands import run_checked as run
 from small_training import train_words, write_corpus
 from small_translator import sentencepiece_translator, word_translator, written_run
 
@@ -441,7 +441,7 @@ def test_c6_at_once():
     done = subprocess.run(words, capture_output=True, text=True, env=env)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.stderr == (
-        "keras-luong: There is no run directory no/run. keras-luong train makes one.\n"
+        "keras-luong: There is no run directory at no/run. keras-luong train makes one.\n"
     )
     assert after.ru_utime - usage.ru_utime < 1.5  # importing TensorFlow takes 5
 

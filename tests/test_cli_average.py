@@ -76,7 +76,7 @@ class TestRefusals:
             file.unlink()
         self.refuse(FileNotFoundError, "no weights of single epochs in", path)
         self.refuse(FileNotFoundError, "no run directory at .*nowhere", "nowhere")
-        self.refuse(FileNotFoundError, "no record of the run", tmp_path)
+        self.refuse(FileNotFoundError, "is no run directory", tmp_path)
         self.refuse(FileNotFoundError, "no file.*x", path, "--weights", "x")
         assert not path.with_name("m-average").exists()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from commands import options, run
+from commands import options, run, run_checked
 from small_translator import word_translator, written_run
 
 import keras_luong as kl
@@ -33,7 +33,7 @@ def place(tmp_path, monkeypatch):
 
 
 def backtranslate(*words, data="data", mono="mono.en", out="out"):
-    run("backtranslate", "run", "--data", data, "--mono", mono, "--out", out, *words)
+    run_checked("backtranslate", "run", "--data", data, "--mono", mono, "--out", out, *words)
 
 
 def made(out="out"):
@@ -89,7 +89,7 @@ def test_k2_a_run_of_a_domain_reads_its_tag(place, monkeypatch):
         (["--mono", "data/train.de"], "--mono must be text in en, .* ends in de"),
         (["--mono", "data/few.de.txt"], "--mono must be text in en, .* ends in de"),
         (["--mono", "data/mono.txt"], "--mono must be text in en, .* read like de"),
-        (["--mono", "nowhere"], "There is no file of text nowhere"),
+        (["--mono", "nowhere"], "There is no file nowhere"),
     ],
 )
 def test_k2_what_does_not_fit_together_is_refused(words, message, place):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import run
+from commands import run, run_checked
 from small_training import write_corpus
 from small_translator import word_translator, written_run
 
@@ -71,8 +71,9 @@ def test_another_corpus_and_precision(runs, tmp_path):
 
 
 def test_what_is_there_is_refused_first(tmp_path):
+    (tmp_path / "run.json").touch()
     with pytest.raises(FileExistsError, match=f"--out must be new.*: {tmp_path}"):
-        run("distill", "nowhere", "--out", tmp_path)
+        run_checked("distill", tmp_path, "--out", tmp_path)
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import options, run
+from commands import options
+from commands import run_checked as run
 from small_translator import word_translator, written_run
 
 from keras_luong import Translation, WordTokenizer
@@ -291,7 +292,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize(
         "names, message",
-        [(["a"], "--test needs a value"), (["a", "b", "c"], "Nothing takes c")],
+        [(["a"], "--test needs 2 values"), (["a", "b", "c"], "Nothing takes c")],
     )
     def test_not_two_files(self, path, names, message, capsys):
         self.refuse(path, "2", "--test", *names, error=SystemExit)
@@ -320,7 +321,7 @@ class TestRefusals:
     def test_a_file_where_translations_should_go(self, path, tmp_path):
         file = tmp_path / "file"
         file.touch()
-        message = "--output is the directory .* Received a file: .*/file"
+        message = "--output must be a directory to write to. Received a file: .*/file"
         self.refuse(path, message, "--output", file, error=NotADirectoryError)
 
     def test_options_that_do_not_fit(self, path, capsys):
@@ -353,8 +354,8 @@ class TestRefusals:
         folder = tmp_path / "x.html"
         folder.mkdir()
         wrong = IsADirectoryError
-        self.refuse(path, "is a directory", "--report", folder, error=wrong)
-        self.refuse(path, "is a directory", "--json", tmp_path, error=wrong)
+        self.refuse(path, "Received a directory", "--report", folder, error=wrong)
+        self.refuse(path, "Received a directory", "--json", tmp_path, error=wrong)
 
     def test_systems_that_cannot_be_compared(self, path, tmp_path):
         a = written(tmp_path / "a", ["x"])

@@ -61,7 +61,7 @@ def read(capsys, *argv):
         ("translate x --length_penalty 1 --average 1", "At most one of"),
         ("train --run_dir x --seed -1", "--seed must be at least 0. Received: -1"),
         ("evaluate --test a b", "RUN_DIR is missing"),
-        ("evaluate x --test a", "--test needs a value"),
+        ("evaluate x --test a", "--test needs 2 values, and has a: see"),
         ("compare --flags a b", "RUN_DIRS is missing .it comes before"),
         ("translate x --n_best 0", "--n_best must be at least 1. Received: 0"),
         ("translate x --precision half", "--precision must be float32, .*half"),
@@ -131,15 +131,15 @@ def test_what_goes_wrong_while_importing_is_told_too(capsys):
 
     for ready, code in ((interrupted, 130), (broken, 1)):
         with pytest.raises(SystemExit) as stopped:
-            main(["average", "x"], ready=ready)
+            main(["compare", "."], ready=ready)
         assert stopped.value.code == code
     assert "no libcudart (--debug shows where.)" in capsys.readouterr().err
 
 
 def test_another_function_may_run_a_command():
     seen = []
-    main(["average", "x", "--debug"], run=seen.append)
-    assert str(seen[0].run_dir) == "x"
+    main(["compare", ".", "--debug"], run=seen.append)
+    assert str(seen[0].run_dirs[0]) == "."
 
 
 @pytest.mark.parametrize(
@@ -159,9 +159,9 @@ def test_tensorflow_computes_by_onednn_unless_users_say_otherwise(
     def run(_):
         seen.append(os.environ.get(name))
 
-    main(["average", "x"], run)
+    main(["compare", "."], run)
     monkeypatch.delitem(sys.modules, "tensorflow")
-    main(["average", "x"], run)
+    main(["compare", "."], run)
     assert seen == [given, used]  # it would not be read where TensorFlow is loaded
 
 

@@ -96,7 +96,7 @@ def test_another_precision(run):
 @pytest.mark.parametrize(
     "part, message",
     [
-        ("record", "no record of the run at .*run.json"),
+        ("record", "is no run directory, as it has no run.json"),
         ("tokenizer", "no directory of tokenizers"),
         ("best_weights", "best weights at .*model.weights.h5; weights='last'"),
     ],

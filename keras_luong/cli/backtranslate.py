@@ -25,8 +25,6 @@ _LINES = 300  # to tell their language
 
 def run(options: BacktranslateOptions) -> None:
     """Translates, and writes the directory of the corpus."""
-    if options.out.exists():
-        raise FileExistsError(f"--out must be new. Received: {options.out}")
     corpus = _corpus(options)
     check_reverse(options.run_dir, corpus)
     _check_language(options, corpus)

@@ -13,8 +13,6 @@ from keras_luong.runs.ensemble import load_ensemble
 
 def run(options: DistillOptions) -> None:
     """Translates, and writes the directory of the corpus."""
-    if options.out.exists():
-        raise FileExistsError(f"--out must be new. Received: {options.out}")
     corpus = corpus_of(options, options.run_dirs[0])
     load = partial(load_ensemble, of_workers(options).run_dirs, options.precision)
     print(f"{len(options.run_dirs)} model(s) translate {corpus.name}", flush=True)

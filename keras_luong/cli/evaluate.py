@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_luong.checks import check_file
 from keras_luong.cli.commands import EvaluateOptions
 from keras_luong.cli.translators import (
     bleu_tokenization,
@@ -84,25 +83,12 @@ def run(options: EvaluateOptions) -> None:
 
 
 def _check_places(options: EvaluateOptions) -> None:
-    """Refuses, before any work, places that cannot be written to or read from."""
-    if options.output is not None and options.output.is_file():
-        raise NotADirectoryError(
-            "--output is the directory to write the translations to. Received a file: "
-            f"{options.output}"
-        )
+    """Refuses, before any work, a report of another kind, and runs that differ."""
     report = options.report
     if report is not None and report.suffix.lower() not in (".html", ".htm"):
         raise ValueError(
             f"--report is a file whose name ends in .html. Received: {report}"
         )
-    for path in filter(None, (report, options.json)):
-        if path.is_dir():
-            raise IsADirectoryError(f"{path} is a directory, and not a file to write.")
-    for path in options.test or ():
-        if not path.exists() or path.is_dir():  # a pipe is as good as a file
-            check_file("file", path)
-    for path in options.hypotheses:
-        check_file("file of translations", path)
     runs = filter(None, (options.run_dir, options.against))
     one, *other = [_languages(path) for path in runs] or [()]
     if one and any(other) and other != [one]:

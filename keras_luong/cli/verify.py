@@ -59,9 +59,9 @@ def run(options: VerifyOptions, more: Mapping[str, Runtime] | None = None) -> No
         texts, references = read_pairs(options.source, options.reference)
     if not texts:
         raise ValueError(f"{options.source} is empty: there is nothing to compare.")
+    tokenize = bleu_tokenization(options)
     sides = {"source": texts, "target": references}
     tell_languages(options.run_dir, **{k: x for k, x in sides.items() if x})
-    tokenize = bleu_tokenization(options)
     found = list(_answers(texts, options, more or {}))
     if not compare(found, references, tokenize, options.show):
         raise SystemExit(1)

@@ -73,7 +73,7 @@ def check_run(run_dir: str | Path) -> RunDirectory:
         raise FileNotFoundError(
             f"{run.path} is no run directory, as it has no run.json. {hint}"
         )
-    raise FileNotFoundError(f"There is no run directory {run.path}. {hint}")
+    raise FileNotFoundError(f"There is no run directory at {run.path}. {hint}")
 
 
 def read_history(run_dir: str | Path) -> list[dict[str, Any]]:
