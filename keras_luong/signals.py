@@ -72,7 +72,7 @@ class Watch:
     def _answer(self, reader: int) -> None:
         """Waits for a first signal and for a second one, in a thread."""
         with contextlib.suppress(EOFError):
-            number = self.first = _next_signal(reader)
+            number = self.first = _next_signal(reader) or signal.SIGINT
             if stops := list(self.stops):
                 self._tell("Stopping after this step, to save it. Again: at once.")
             for event in stops:
@@ -93,11 +93,11 @@ class Watch:
 
     def _end(self, number: int) -> None:
         """Ends the process, whatever its main thread is at."""
-        end_children()
         self._before_the_end()
         flush = threading.Thread(target=_flush, daemon=True)  # who reads may not
         flush.start()
         flush.join(TOGETHER)
+        end_children()
         os._exit(128 + number)
 
 
@@ -187,15 +187,23 @@ def ending_at_once() -> Iterator[None]:
     if _watch is None or threading.current_thread() is not threading.main_thread():
         yield
         return
+    with handlers_kept():
+        for number in SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+        yield
+
+
+@contextlib.contextmanager
+def handlers_kept() -> Iterator[None]:
+    """Sets the signals' handlers back afterwards: Ray, for one, installs its own."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, signal.SIG_DFL)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def end_children() -> None:

@@ -33,7 +33,9 @@ def place(tmp_path, monkeypatch):
 
 
 def backtranslate(*words, data="data", mono="mono.en", out="out"):
-    run_checked("backtranslate", "run", "--data", data, "--mono", mono, "--out", out, *words)
+    run_checked(
+        "backtranslate", "run", "--data", data, "--mono", mono, "--out", out, *words
+    )
 
 
 def made(out="out"):

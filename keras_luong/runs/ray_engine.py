@@ -19,6 +19,7 @@ from typing import Any
 from keras_luong.progress import Progress
 from keras_luong.quiet import quietly
 from keras_luong.runs.shards import Shards
+from keras_luong.signals import handlers_kept
 
 #: What a worker is: it yields the lines that it makes of a shard's, and fills in what
 #: is to be told of them.
@@ -140,7 +141,7 @@ def _start(pool: Pool) -> None:
     if pool.address is None:
         here = {"num_cpus": pool.workers or _processors(), "include_dashboard": False}
         here["object_store_memory"] = _STORE
-    with quietly(), _for_this_user_alone():
+    with quietly(), _for_this_user_alone(), handlers_kept():
         ray.init(
             address=pool.address or "local",
             log_to_driver=False,
