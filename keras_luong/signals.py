@@ -203,7 +203,7 @@ def handlers_kept() -> Iterator[None]:
     finally:
         if threading.current_thread() is threading.main_thread():
             for number, handler in before.items():
-                signal.signal(number, handler)
+                signal.signal(number, handler or signal.SIG_DFL)
 
 
 def end_children() -> None:

@@ -4,6 +4,7 @@ import gc
 import gzip
 import io
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -301,6 +302,22 @@ def test_utf_16_and_utf_32_are_named(read, encoding, text, mark):
 def test_nuls_are_letters_too(read, line):
     assert read(io.BytesIO(line + b"\na\n")) == [line, b"a"]
     assert read(io.BytesIO(b"\xef\xbb\xbf" + line + b"\n")) == [line]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        random.Random(0).randbytes(5000),
+        b"PK\3\4\x14\0\0\0\x08\0" + bytes(range(256)) * 9,
+        b"\x7fELF\2\1\1" + b"\0" * 9 + b"\3\0>\0\1\0\0\0" * 99,
+        gzip.compress(random.Random(0).randbytes(5000)),
+    ],
+    ids=["random", "zip", "program", "packed"],
+)
+@every_reader
+def test_c7_what_is_no_text_is_refused(read, content):
+    with pytest.raises(ValueError, match="is no text"):
+        read(io.BytesIO(content))
 
 
 @every_reader

@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import io
 import itertools
+import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO, cast
@@ -18,6 +19,8 @@ WIDE_MARKS = {  # UTF-16's are how UTF-32's begin
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
 }
+_CONTROLS = bytes({*range(32), 127} - {*b"\t\n\v\f\r\x1b"})  # of which text has few
+_SIGHT = 8192  # bytes, to tell what is no text
 
 
 def read_lines(stream: BinaryIO) -> Iterator[bytes]:
@@ -31,9 +34,9 @@ def read_lines(stream: BinaryIO) -> Iterator[bytes]:
         text, nor is a byte order mark at the start.
 
     Raises:
-        ValueError: If it is damaged gzip, gzip within gzip, UTF-16 or UTF-32; or if its
-            lines seem to end with carriage returns alone, since it has no line feed, or
-            one at the end and several carriage returns.
+        ValueError: If it is damaged gzip, gzip within gzip, UTF-16 or UTF-32, or no
+            text at all; or if its lines seem to end with carriage returns alone, since
+            it has no line feed, or one at the end and several carriage returns.
 
     Example:
         >>> import io
@@ -53,11 +56,18 @@ def read_lines(stream: BinaryIO) -> Iterator[bytes]:
         raise ValueError(f"the input is damaged gzip: {_damage(error)}") from error
 
 
-def _checked(lines: Iterable[bytes]) -> Iterable[bytes]:
-    """Refuses UTF-16 and UTF-32, and one line with what once ended lines within."""
-    lines = iter(lines)
+def _checked(stream: io.BufferedReader | gzip.GzipFile) -> Iterable[bytes]:
+    """Refuses what is no text, UTF-16 and UTF-32, and one line of many."""
+    start = stream.peek(_SIGHT)[:_SIGHT]
+    lines = iter(stream)
     begin = list(itertools.islice(lines, 1))
-    if encoding := _wide_encoding(b"".join(begin)):
+    encoding = _wide_encoding(b"".join(begin))
+    if _is_binary(start, encoding):
+        raise ValueError(
+            f"the input is no text: its first {len(start):,} bytes have too many "
+            "control characters. Give lines in UTF-8, plain or gzip"
+        )
+    if encoding:
         raise ValueError(
             f"the input is {encoding}, and not UTF-8. Convert it first: "
             f"iconv -f {encoding} -t UTF-8 old.txt > new.txt"
@@ -72,6 +82,24 @@ def _checked(lines: Iterable[bytes]) -> Iterable[bytes]:
                 "tr '\\r' '\\n' < old.txt > new.txt"
             )
     return itertools.chain(begin, lines)
+
+
+def _is_binary(start: bytes, encoding: str | None) -> bool:
+    """Whether a file begins with more control characters than a text has.
+
+    Args:
+        start: Its first bytes.
+        encoding: What else than UTF-8 they look like; NULs are parts of letters then.
+    """
+    if encoding is None:
+        odd = len(start) - len(start.translate(None, _CONTROLS))
+    else:
+        text = start.decode(encoding, "replace").lstrip("\ufeff")
+        odd = sum(
+            unicodedata.category(x) in ("Cc", "Cn", "Co") and x not in "\t\r\n"
+            for x in text
+        )
+    return odd >= 8 and 100 * odd > len(start)
 
 
 def _wide_encoding(line: bytes) -> str | None:
@@ -124,7 +152,7 @@ def _buffered(stream: BinaryIO) -> Iterator[io.BufferedReader]:
         buffered.detach()
 
 
-def _unpacked(stream: io.BufferedReader) -> Iterable[bytes]:
+def _unpacked(stream: io.BufferedReader) -> io.BufferedReader | gzip.GzipFile:
     if not stream.peek(2).startswith(GZIP):
         return stream
     lines = gzip.GzipFile(fileobj=stream)
