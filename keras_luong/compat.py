@@ -281,3 +281,11 @@ def trackable_objects(reader: Any) -> list[TrackableObject] | None:
         )
         for node in graph.nodes
     ]
+
+
+def replicas_update_alone() -> bool:
+    """Tells, in a replica, whether it updates its variables without the others.
+
+    Keras's optimizers ask the same: under XLA no `merge_call` can join replicas.
+    """
+    return bool(tf.__internal__.distribute.strategy_supports_no_merge_call())

@@ -1,6 +1,7 @@
-"""Terms are found however a text encodes them: cases of use that once found nothing."""
+"""Terminology: cases of use in which terms were not found, or not seen to be met."""
 
 import pytest
+import tensorflow as tf
 
 import keras_luong as kl
 from keras_luong.text import Terminology
@@ -81,3 +82,87 @@ def test_w11_words_end_at_white_space_marks_and_symbols():
     assert [x for x in borders if not is_word_border(x)] == []
     assert [x for x in "aé9ßक\u093f\u0301ʼ\u200d中" if is_word_border(x)] == []
     assert words_and_marks("5€, (a)") == ["5", "€", ",", "(", "a", ")"]
+
+
+SENTENCES = [
+    "Auf dem Schild steht „Lampe“.",
+    "am 9. September kostet es 9,50 €",
+    "Lampen",
+]
+
+
+class _Says(tf.Module):
+    """Says one of the sentences, sure of each piece: which one, the source's id says."""
+
+    def __init__(self, tokenizer, vocab_size):
+        super().__init__()
+        rows = tokenizer.encode(tf.constant(SENTENCES))
+        self.rows = tf.concat([rows, [[3]] * len(SENTENCES)], 1).to_tensor(3)
+        self.target_vocab_size = vocab_size
+
+    def encode(self, source_ids):
+        return source_ids[:, :1] - 4, tf.zeros([tf.shape(source_ids)[0], 1], tf.int32)
+
+    def step(self, tokens, position, sentence):
+        row = tf.gather(self.rows, sentence[:, 0])
+        place = tf.minimum(position, tf.shape(row)[1] - 1)
+        said = tf.gather(row, place, batch_dims=1)
+        logits = 9.0 * tf.one_hot(said, self.target_vocab_size)
+        logits += 0.01 * tf.range(float(self.target_vocab_size))  # or many would end
+        weights = tf.ones([*tf.unstack(tf.shape(tokens)), 1])
+        return logits, position + 1, weights
+
+
+@pytest.fixture(scope="module")
+def translator():
+    """Translates "a", "b" and "c" as the sentences, written in pieces."""
+    text = [*SENTENCES * 3, "Lampe 9. „Lampe“"]
+    pieces = kl.SentencePieceTokenizer.train(text, 80)
+    words = kl.WordTokenizer(["a", "b", "c"])
+    model = _Says(pieces, pieces.vocab_size)
+    search = kl.BeamSearch(5, length_penalty=1.2, early_stopping="first", max_length=60)
+    return kl.Translator(model, (words, pieces), search)
+
+
+def test_w2_w3_what_the_free_translation_has_is_met(translator):
+    texts = ["a", "a", "b", "b", "b", "b"]
+    must = ["Lampe", "Schild steht", "9", "9. September", "50", "9,50 €"]
+    found = translator.translate(texts, constraints=[[x] for x in must])
+    free = translator.translate(["a", "a", "b", "b", "b", "b"])
+    assert [t.text for t in found] == [t.text for t in free]
+    assert [t.score for t in found] == [t.score for t in free]
+    assert [t.unmet for t in found] == [()] * 6
+    assert {t.text for t in free} == {*SENTENCES[:2]}
+
+
+def test_w2_a_part_of_a_word_is_not_the_word(translator):
+    (found,) = translator.translate(["c"], constraints=[["Lampe"]])
+    assert found.text != "Lampen" and "Lampe" in words_and_marks(found.text)
+
+
+def test_w2_all_hypotheses_have_the_phrase_and_the_free_one_comes_first(translator):
+    wide = translator.with_search(n_best=5)
+    (found,) = wide.translate(["a"], constraints=[["Lampe"]], n_best=True)
+    assert found[0].text == SENTENCES[0] and len(found) > 1
+    assert all("Lampe" in words_and_marks(t.text) for t in found)
+
+
+def test_w10_a_prefix_that_cannot_be_written_is_refused(translator):
+    with pytest.raises(ValueError, match="can begin with 'Auf 東京'.*letters"):
+        translator.translate(["a"], prefixes=["Auf 東京"])
+    (found,) = translator.translate(["a"], prefixes=["Auf Lampe"])
+    assert found.text.startswith("Auf Lampe")
+
+
+@pytest.mark.slow
+def test_w2_a_saved_model_says_the_same(translator, tmp_path):
+    asked = ["a", "a", "c", "c"], ["Lampe\tSchild", "", "Lampe", "東京\tLampe"]
+    kl.export_saved_model(translator, tmp_path, version=1)
+    constrain = tf.saved_model.load(str(tmp_path / "1")).signatures["constrain"]
+    said = constrain(text=tf.constant(asked[0]), phrases=tf.constant(asked[1]))
+    must = [["Lampe", "Schild"], [], ["Lampe"], ["Lampe"]]
+    found = translator.translate(asked[0], constraints=must)
+    texts = [x.decode() for x in said["translation"].numpy()]
+    assert texts == [t.text for t in found]
+    unmet = [x.decode() for x in said["unmet"].numpy()]
+    assert unmet == ["", "", "", "東京"]

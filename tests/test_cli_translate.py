@@ -23,7 +23,7 @@ from keras_luong import (
     WordTokenizer,
 )
 from keras_luong.cli import constraints, line_translator, translate
-from keras_luong.cli.line_translator import LineTranslator, columns
+from keras_luong.cli.line_translator import LineTranslator, columns, tell_tags
 from keras_luong.cli.main import main
 from keras_luong.cli.translators import load_translator
 from keras_luong.models import build
@@ -290,11 +290,11 @@ def test_a_translation_is_one_line():
 def test_no_term_is_found_in_a_tag(tmp_path, monkeypatch):
     """As "news" would be in `<news> a b`, for which "A" is not meant."""
     monkeypatch.setattr(line_translator, "check_tag", lambda *given: None)
-    monkeypatch.setattr(constraints, "check_phrases", lambda *given: None)
+    monkeypatch.setattr(constraints, "unwritable", lambda *given: [])
     (tmp_path / "terms.tsv").write_text("news\tA\nb\tE\n")
     read = []
 
-    def stream(lines, *sizes, n_best, constraints):
+    def stream(lines, *sizes, n_best, prefixes, constraints):
         for pair in zip(lines, constraints, strict=True):
             read.append(pair)
             yield []
@@ -323,8 +323,9 @@ def test_what_translations_must_contain(path, tmp_path, capfd):
     lines.write_text("A\n")
     with pytest.raises(ValueError, match="must.tsv must have a line for each.*1 .* 4"):
         run("translate", path, *words, "--constraints", lines)
-    terms.write_text("b\tZ\n")
-    with pytest.raises(ValueError, match="phrase 'Z'"):
+    terms.write_text("x\tY\n\nb\tZ\n")
+    match = "in.txt, line 1, needs 'Z'. .*terms.tsv has .*'Y' .line 1.*'Z' .line 3"
+    with pytest.raises(ValueError, match=match):
         run("translate", path, *words, "--terms", terms)
     with pytest.raises(FileNotFoundError, match="none.tsv"):
         run("translate", path, *words, "--constraints", tmp_path / "none.tsv")
@@ -338,3 +339,40 @@ def test_constraints_of_another_length_than_standard_input(
     must.write_bytes(content)
     with pytest.raises(ValueError, match="one of `constraints` for each text"):
         translated(path, capfdbinary, monkeypatch, b"a\nb\n", "--constraints", must)
+
+
+def test_c9_terms_that_no_line_has_are_told_and_no_more(path, tmp_path, capsys):
+    """All of them at once, with their lines in the glossary."""
+    given, terms = tmp_path / "in.txt", tmp_path / "terms.tsv"
+    given.write_text("a b\n")
+    terms.write_text("x\tÄ\ny\tÖ Ö\nb\tE\n")
+    run("translate", path, "--input", given, "--terms", terms)
+    said = capsys.readouterr().err
+    assert "terms.tsv has what" in said and "'Ä' (line 1), 'Ö Ö' (line 2)" in said
+    must = tmp_path / "must.tsv"
+    must.write_text("E\tÄ\n")
+    with pytest.raises(ValueError, match="must.tsv asks for .*: 'Ä' .line 1"):
+        run("translate", path, "--input", given, "--constraints", must)
+
+
+def test_translations_begin_as_a_file_says(path, tmp_path, capsys):
+    given, begin = tmp_path / "in.txt", tmp_path / "begin.txt"
+    given.write_text("a b\nb\n")
+    begin.write_text("E\n\n")
+    run("translate", path, "--input", given, "--prefixes", begin)
+    assert capsys.readouterr().out.startswith("E")
+    begin.write_text("E\n")
+    with pytest.raises(ValueError, match="begin.txt must have a line for each"):
+        run("translate", path, "--input", given, "--prefixes", begin)
+    begin.write_text("E\nÄ\n")
+    with pytest.raises(ValueError, match="begin.txt asks for .*: 'Ä' .line 2"):
+        run("translate", path, "--input", given, "--prefixes", begin)
+
+
+def test_c8_a_run_with_tags_says_so_where_none_is_given(capsys):
+    words = WordTokenizer(["a", "<ui>", "<news>", "<bt>"])
+    translator = SimpleNamespace(source_tokenizer=words)
+    tell_tags(translator, "ui")
+    assert capsys.readouterr().err == ""
+    tell_tags(translator, None)
+    assert "the tags ui, news:" in capsys.readouterr().err

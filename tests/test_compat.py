@@ -205,3 +205,11 @@ def test_a_checkpoint_of_variables_has_no_objects(tmp_path):
         prefix=path, tensor_names=["w"], shape_and_slices=[""], tensors=[tf.ones(2)]
     )
     assert compat.trackable_objects(tf.train.load_checkpoint(path)) is None
+
+
+@pytest.mark.tensorflow
+def test_replicas_update_alone():
+    found = []
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    strategy.run(lambda: found.append(compat.replicas_update_alone()))
+    assert found == [False]  # without XLA they meet

@@ -189,6 +189,7 @@ class TranslateOptions(EngineOptions, SearchOptions, RunOptions):
             strings.
         constraints: File of what each line's translation must contain: phrases with
             tabs between them, or an empty line.
+        prefixes: File of how each line's translation must begin; an empty line for any.
         terms: File of lines "source term TAB target term": where a line has the one,
             its translation must contain the other.
         tag: Name of a tag that the run was trained with, put in front of each line.
@@ -208,6 +209,7 @@ class TranslateOptions(EngineOptions, SearchOptions, RunOptions):
     output: NewFile | None = None
     column: str | None = None
     constraints: TextFile | None = None
+    prefixes: TextFile | None = None
     terms: TextFile | None = None
     tag: str | None = None
     n_best: int = 1

@@ -10,8 +10,9 @@ from typing import NamedTuple
 from keras_luong.cli.alignments import word_links
 from keras_luong.cli.commands import TranslateOptions
 from keras_luong.cli.constraints import Required
+from keras_luong.config.going_on import BACK_TRANSLATED
 from keras_luong.files import one_line
-from keras_luong.text.tags import check_tag, tagged_line
+from keras_luong.text.tags import check_tag, tagged_line, tags_of
 from keras_luong.translation.translation import Translation
 from keras_luong.translation.translator import Translator
 
@@ -51,6 +52,7 @@ class LineTranslator:
         self,
         lines: Iterable[bytes],
         constraints: Iterable[str] | None = None,
+        prefixes: Iterable[str] | None = None,
         first: int = 0,
     ) -> Iterator[Translated]:
         """Translates lines, in bounded memory.
@@ -58,17 +60,18 @@ class LineTranslator:
         Args:
             lines: The lines, however many.
             constraints: The line of constraints of each, if there are any.
+            prefixes: The beginning of each translation, if there are any.
             first: The number of lines before them.
         """
-        wanted = None
-        if constraints is not None or self.required:
-            lines, texts = itertools.tee(lines)  # as far apart as the window
-            wanted = self.required.of(texts, constraints)
+        lines, texts = itertools.tee(lines)  # as far apart as the window
+        wanted = self.required.of(texts, constraints)
         if (tag := self.options.tag) is not None:  # in which no term is looked for
             lines = (tagged_line(line, tag) for line in lines)
         lines, again = itertools.tee(lines)
         sizes = self.options.batch_size, self.options.window
-        found = self.translator.stream(lines, *sizes, n_best=True, constraints=wanted)
+        found = self.translator.stream(
+            lines, *sizes, n_best=True, prefixes=prefixes, constraints=wanted
+        )
         for number, (hypotheses, line) in enumerate(zip(found, again, strict=True)):
             output = [self._output(x, line, first + number) for x in hypotheses]
             yield Translated(line, hypotheses, output)
@@ -88,6 +91,17 @@ def columns(t: Translation, options: TranslateOptions) -> Iterator[str]:
     yield one_line(t.text)
     if options.scores or options.n_best > 1:
         yield f"{t.score:.4f}"
+
+
+def tell_tags(translator: Translator, tag: str | None) -> None:
+    """Says, to people, that a run knows tags where none is given."""
+    known = [x for x in tags_of(translator.source_tokenizer) if x != BACK_TRANSLATED]
+    if known and tag is None:
+        print(
+            f"note: this run was trained with the tags {', '.join(known)}: lines that "
+            f"are of one are translated better with it, as by --tag {known[0]}",
+            file=sys.stderr,
+        )
 
 
 def tell_damaged(lines: int) -> None:

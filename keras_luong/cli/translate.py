@@ -19,7 +19,7 @@ from keras_luong.checks import check_file
 from keras_luong.cli import translate_ray
 from keras_luong.cli.commands import TranslateOptions
 from keras_luong.cli.constraints import tell_unmet
-from keras_luong.cli.line_translator import LineTranslator, tell_damaged
+from keras_luong.cli.line_translator import LineTranslator, tell_damaged, tell_tags
 from keras_luong.cli.translators import load_translator, telling_language
 from keras_luong.evaluation.plots import check_matplotlib, save_attention
 from keras_luong.files import (
@@ -38,7 +38,7 @@ from keras_luong.translation.translator import Translator
 
 def run(options: TranslateOptions) -> None:
     """Translates what the command line says."""
-    inputs = [options.constraints, options.terms]
+    inputs = [options.constraints, options.prefixes, options.terms]
     parquet = options.input is not None and is_parquet(options.input)
     if parquet and options.engine != "ray":
         raise ValueError(f"Parquet needs --engine ray. Received: {options.input}")
@@ -55,6 +55,7 @@ def run(options: TranslateOptions) -> None:
     elif options.pieces:
         raise ValueError("--pieces is about pictures, and needs --pictures FOLDER")
     translate = LineTranslator(options, translator)
+    tell_tags(translator, options.tag)
     with opened_output(options.output) as out:
         lines = telling_language(options.run_dir, read_raw_lines(source))
         _write(translate, lines, out, options)
@@ -108,15 +109,16 @@ def _write(
     options: TranslateOptions,
 ) -> None:
     """Translates line after line."""
-    constraints = None
-    if options.constraints is not None:
-        constraints = read_lines(options.constraints)
+    must, begin = (
+        None if path is None else read_lines(path)
+        for path in (options.constraints, options.prefixes)
+    )
     total = None
     if options.input is not None and options.input.is_file():  # no pipe
         total = count_lines(options.input)
     progress = Progress(total, "line")
     damaged = 0
-    for number, done in enumerate(translate(lines, constraints), 1):
+    for number, done in enumerate(translate(lines, must, begin), 1):
         damaged += not is_utf8(done.line)
         tell_unmet(done.hypotheses[0], number)
         out.writelines(line + b"\n" for line in done.output)

@@ -14,7 +14,7 @@ from typing import Any
 from keras_luong.cli.commands import TranslateOptions
 from keras_luong.cli.constraints import check_as_many, tell_missing
 from keras_luong.cli.engines import check_runs, of_workers, parts_of, plan_of, pool_of
-from keras_luong.cli.line_translator import LineTranslator, tell_damaged
+from keras_luong.cli.line_translator import LineTranslator, tell_damaged, tell_tags
 from keras_luong.cli.translators import load_translator, tell_languages
 from keras_luong.files import (
     read_lines,
@@ -27,6 +27,9 @@ from keras_luong.runs.ray_engine import check_ray, work_on
 from keras_luong.runs.shards import Shards, shard_size
 from keras_luong.runs.survey import Survey, survey, unchanged
 from keras_luong.translation.batching import warn_of_cut
+
+#: Files with a line for each line of the input.
+_SIDES = ("constraints", "prefixes")
 
 
 def run(options: TranslateOptions) -> None:
@@ -42,7 +45,7 @@ def run(options: TranslateOptions) -> None:
         RuntimeError: A worker failed.
     """
     check_ray(pool_of(options))
-    for path in filter(None, (options.input, options.constraints)):
+    for path in filter(None, (options.input, options.constraints, options.prefixes)):
         if not path.is_file() and not path.is_dir():
             raise ValueError(
                 f"--engine ray reads a text twice, and needs a file. Received: {path}"
@@ -51,6 +54,7 @@ def run(options: TranslateOptions) -> None:
     tell_languages(options.run_dir, source=texts.lines())
     translator = load_translator(options).with_search(n_best=options.n_best)
     LineTranslator(options, translator)  # refuses before any work what cannot be
+    tell_tags(translator, options.tag)
     limits = {"texts": ("max_source_length", translator.max_source_length)}
     found, plan = _plan(options, texts)
     output = _path(options.output)
@@ -61,8 +65,9 @@ def run(options: TranslateOptions) -> None:
         remove_half_written(output)
         if not texts.is_written(output, todo):
             shards.cut(todo, **_sides(options, texts, plan))
-            # The lines of constraints come with the shard's.
-            theirs = dataclasses.replace(of_workers(options), constraints=None)
+            # The lines of these files come with the shard's.
+            nothing: dict[str, Any] = dict.fromkeys(_SIDES)
+            theirs = dataclasses.replace(of_workers(options), **nothing)
             make = functools.partial(_Work, theirs, plan["run"])
             work_on(shards, todo, make, pool_of(options))
             texts.write(shards, output, found.digest)
@@ -164,10 +169,11 @@ def _plan(
     found = survey(texts.lines())
     plan = plan_of(options, [options.run_dir, *options.ensemble])
     plan["input"] = found._asdict()
-    if options.constraints is not None:
-        required = survey(read_raw_lines(options.constraints))
-        check_as_many(options, found.lines, required.lines)
-        plan["constraints"] = required._asdict()
+    for name in _SIDES:
+        if (path := getattr(options, name)) is not None:
+            required = survey(read_raw_lines(path))
+            check_as_many(options, path, found.lines, required.lines)
+            plan[name] = required._asdict()
     return found, plan
 
 
@@ -176,10 +182,10 @@ def _sides(
 ) -> dict[str, Iterator[bytes]]:
     """The files that each shard begins with."""
     sides = {"in": unchanged(texts.lines(), plan["input"]["digest"])}
-    if options.constraints is not None:
-        lines = read_lines(options.constraints)  # names a line that is not UTF-8
-        digest = plan["constraints"]["digest"]
-        sides["with"] = unchanged((line.encode() for line in lines), digest)
+    for name in _SIDES:
+        if (path := getattr(options, name)) is not None:
+            lines = map(str.encode, read_lines(path))  # names a line that is not UTF-8
+            sides[name] = unchanged(lines, plan[name]["digest"])
     return sides
 
 
@@ -195,10 +201,12 @@ class _Work:
         self, shards: Shards, number: int, told: dict[str, Any]
     ) -> Iterator[bytes]:
         first = number * shards.size
-        required = None
-        if shards.path(number, "with").exists():
-            required = (line.decode() for line in shards.read(number, "with"))
-        lines = self.translate(shards.read(number, "in"), required, first)
+        sides = {
+            name: map(bytes.decode, shards.read(number, name))
+            for name in _SIDES
+            if shards.path(number, name).exists()
+        }
+        lines = self.translate(shards.read(number, "in"), first=first, **sides)
         told.update(truncated=0, unmet=[])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # as the driver tells it

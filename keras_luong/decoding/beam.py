@@ -244,11 +244,11 @@ class BeamSearch(SpecialTokens):
 
         def search():
             rows = tf.where(again)[:, 0]
-            some = tf.nest.map_structure(
+            some, begin, ids = tf.nest.map_structure(
                 lambda x: tf.gather(x, rows), (source, prefix_ids, constraints.ids)
             )
-            must = constraints._replace(ids=some[2])
-            found = self._search(model, *some[:2], must)
+            must = constraints._replace(ids=ids)
+            found = self._search(model, some, begin, must)
             return lexical.preferred(
                 free, has_all, _spread(found, rows, again), self.pad_id
             )
@@ -428,9 +428,9 @@ class BeamSearch(SpecialTokens):
         if self.shortlist is not None:
             best = *best[:2], tf.gather(ids, best[2])
         listed, progress = None if self.shortlist is None else ids, []
-        for follows in _followed(now.sentences, now.beams):
+        for phrases, before in _followed(now.sentences, now.beams):
             best, after = lexical.allocated(
-                best, allowed, offsets, *follows, spelling, listed
+                best, allowed, offsets, phrases, before, spelling, listed
             )
             progress.append(after)
         return best, progress

@@ -245,7 +245,7 @@ class Shards:
         """
         _write(self.path(number, "out"), self._while_ours(lines))
         write_json(self.path(number, "json"), told)
-        for suffix in ("in", "with", "tries"):
+        for suffix in ("in", "constraints", "prefixes", "tries"):
             self.path(number, suffix).unlink(missing_ok=True)
 
     def _while_ours(self, lines: Iterable[bytes]) -> Iterator[bytes]:

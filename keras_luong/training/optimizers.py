@@ -22,7 +22,11 @@ from keras_luong.checks import (
     check_rate,
     check_size,
 )
-from keras_luong.compat import learning_rate_as_given, variable_key
+from keras_luong.compat import (
+    learning_rate_as_given,
+    replicas_update_alone,
+    variable_key,
+)
 from keras_luong.types import Tensor
 
 if keras.backend.backend() == "tensorflow":
@@ -206,8 +210,7 @@ def _is_only_replica() -> bool:
 
 def _need_not_meet() -> bool:
     """Whether replicas update their variables alone: one does, and more under XLA."""
-    inner = None if tf is None else tf.__internal__.distribute
-    return _is_only_replica() or inner.strategy_supports_no_merge_call()
+    return _is_only_replica() or replicas_update_alone()
 
 
 def _one_row_a_word(gradient: Tensor) -> Tensor:
