@@ -113,6 +113,17 @@ def check_choice(name: str, value: T, choices: Collection[Any]) -> T:
     return value
 
 
+def check_ids(name: str, ids: Any) -> None:
+    """Raises TypeError unless a tensor has integers."""
+    dtype = getattr(ids.dtype, "name", ids.dtype)
+    if "int" not in dtype:
+        hint = " (a Translator takes text)" if dtype == "string" else ""
+        raise TypeError(
+            f"{name} must be ids of an integer dtype{hint}. Received: "
+            f"{name}.dtype={dtype}"
+        )
+
+
 def check_strings(name: str, value: Any) -> None:
     """Raises TypeError at one string in place of a list of them."""
     if isinstance(value, (str, bytes)):

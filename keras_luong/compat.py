@@ -78,7 +78,53 @@ def with_epochs_of_any_length(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset
 
 
-class UncastLayer(keras.layers.Layer):
+#: What to do with a layer's several outputs.
+UNPACK = "several outputs are unpacked, as in memory, *state = encoder(...)"
+
+
+class CheckedLayer(keras.layers.Layer):
+    """A layer whose call says which of its arguments is missing, or is no tensor.
+
+    An argument without a default must be given. One that `call` annotates as a `Tensor`
+    must be one and no list, and a list must hold tensors. Keras would say that `build`
+    lacks a shape, or that a list has no attribute.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the layer."""
+        parameters = self._call_signature.parameters
+        given = {**dict(zip(parameters, args, strict=False)), **kwargs}
+        for name, parameter in parameters.items():
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                continue
+            value = given.get(name)
+            if value is None and parameter.default is parameter.empty:
+                raise TypeError(
+                    f"{type(self).__name__} must be called with {name}. Received: "
+                    f"{name}=None"
+                )
+            if isinstance(value, (list, tuple)):
+                _check_list(name, value, str(parameter.annotation).startswith("Tensor"))
+        return super().__call__(*args, **kwargs)
+
+
+def _check_list(name: str, values: Any, one: bool) -> None:
+    """Raises where a list is to be `one` tensor, or has something else in it."""
+    may_lack = name.endswith("mask")  # one of several masks
+    for x in keras.tree.flatten(values):
+        if not (hasattr(x, "shape") or (x is None and may_lack)):
+            several = "" if one else ", or a list of them"
+            raise TypeError(
+                f"{name} must be a tensor or an array{several}. Received a list with "
+                f"{x!r} in it"
+            )
+    if one:
+        raise ValueError(
+            f"{name} must be one tensor. Received: a list of {len(values)} ({UNPACK})"
+        )
+
+
+class UncastLayer(CheckedLayer):
     """A layer whose call gets its arguments in the dtypes that they have.
 
     Keras casts every floating argument of a call to the layer's compute dtype. A

@@ -432,9 +432,9 @@ WRONG = {
         {"attention_mask": (2, 5, 3)},
         "attention_mask: 5",
     ),
-    "mask of rank 2": (
+    "mask of rank 1": (
         ((2, 3, 4), (2, 5, 4)),
-        {"attention_mask": (3, 5)},
+        {"attention_mask": (5,)},
         "attention_mask must have 3 axes",
     ),
 }

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from keras_luong import compat
+from keras_luong.types import Tensor
 
 
 def test_a_tensors_mask():
@@ -36,6 +37,21 @@ def test_weights_read_as_in_a_call_within_another_layers(policy):
     with compat.autocasting(outer), compat.autocasting(layer):
         dtype = keras.ops.convert_to_tensor(layer.kernel).dtype
     assert keras.backend.standardize_dtype(dtype) == layer.compute_dtype
+
+
+def test_a_call_says_what_is_missing_and_leaves_the_rest_to_keras():
+    class Doubled(compat.CheckedLayer):
+        def call(self, x: Tensor, times=2):
+            return times * x
+
+    layer, x = Doubled(), keras.Input((3,))
+    assert layer(x, training=False).shape == layer(x=x, times=3).shape == (None, 3)
+    with pytest.raises(TypeError, match="Doubled must be called with x.*x=None"):
+        layer(times=3)
+    with pytest.raises(ValueError, match="x must be one tensor.*a list of 2"):
+        layer([x, x])
+    with pytest.raises(TypeError, match="positional argument"):
+        layer(x, 2, 3)
 
 
 def test_which_layers_know_of_training():

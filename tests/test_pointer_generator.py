@@ -220,7 +220,7 @@ def test_errors_of_shapes(change, message):
 
 
 def test_errors():
-    with pytest.raises(TypeError, match="source_ids must be integers.*float32"):
+    with pytest.raises(TypeError, match="source_ids must be ids.*float32"):
         kl.PointerGenerator()(*given()[:3], IDS.astype("float32"))
     with pytest.raises(ValueError, match="num_extra_ids.*-1"):
         kl.PointerGenerator(-1)

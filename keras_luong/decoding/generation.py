@@ -28,7 +28,8 @@ def generate(
     The search is traced to a graph at the first call, and again only for another model,
     search, or kind of source. The model's weights may change between calls; if they
     are replaced, as `model.quantize` does, it is traced again. (What it sees is the
-    model's attribute `variables`, which a Keras model has.)
+    model's attribute `variables`, which a Keras model has.) Where Python can hash
+    neither a part of the search, such as a penalty, nor its fields, every call traces.
 
     Args:
         model: A `StepModel`: your own, or one of this library.
@@ -67,12 +68,22 @@ _functions: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDict
 
 def _traced(model: StepModel, search: Search) -> Callable[[Source], Hypotheses]:
     try:
-        functions = _functions.setdefault(model, {})
-        if search not in functions:
-            functions[search] = _function(weakref.ref(model), search)
-        return functions[search]
+        functions, key = _functions.setdefault(model, {}), _key(search)
+        if key not in functions:
+            functions[key] = _function(weakref.ref(model), search)
+        return functions[key]
     except TypeError:  # one of them has no hash, or the model no weak references
         return _function(lambda: model, search)
+
+
+def _key(x: Any) -> Any:
+    """What is equal for equal searches: of a plain dataclass, which has no hash, too.
+
+    Such a one may change: it is known by the fields that it has now.
+    """
+    if not dataclasses.is_dataclass(x) or isinstance(x, type):
+        return x
+    return type(x), *(_key(getattr(x, field.name)) for field in dataclasses.fields(x))
 
 
 def _function(model: Callable[[], Any], search: Search) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_luong.checks import check_flag, check_rate, check_size
+from keras_luong.checks import check_axes, check_flag, check_rate, check_size
 from keras_luong.compat import autocasting, serialize_shared
 from keras_luong.layers.attention_call import AttentionCall
 from keras_luong.layers.attention_inputs import (
@@ -92,7 +92,8 @@ class LuongAttention(Nested, Quantizable, AttentionCall):
             value_mask] or [query_mask, value_mask, key_mask].
         key_mask: Like `value_mask`, and both must be True.
         attention_mask: bool [B, Q, S] (or [B, Q, h, w]): which positions each query may
-            attend to.
+            attend to. As in `keras.layers.MultiHeadAttention`, B, Q and S may be 1, and
+            [Q, S] is the same for the whole batch.
         use_causal_mask: Whether a query attends only to source positions up to its own
             target position.
         return_logits: Whether to return the scores too, from which a normalizer makes
@@ -185,6 +186,7 @@ class LuongAttention(Nested, Quantizable, AttentionCall):
         """Builds the score for queries [B, Q, Hq] and keys [B, S, Hk]."""
         shapes = unpack_shapes(query_shape, value_shape, key_shape)
         query_shape, value_shape, key_shape = shapes
+        self.sizes = tuple(shape[-1] for shape in shapes)
         if not self.score.built:  # a user's own may be, when it was loaded
             self.score.build(query_shape, key_shape)
         if self.coverage:
@@ -248,17 +250,20 @@ class LuongAttention(Nested, Quantizable, AttentionCall):
             )
         value, mask = flattened(value, 1, 1), flattened(mask_of(value, mask), 1, 0)
         key = value if key is None else flattened(key, 1, 1)
+        _, of_value, of_key = self.sizes
+        check_axes(value=(value, None, None, of_value), key=(key, None, None, of_key))
         if mask is not None:  # its gradient would be NaN where padding is
             key = blanked(key, mask)
         try:
             with autocasting(self.score):
                 keys = self._prepare_keys(key)
         except AttributeError as error:
-            if self.score.built:
+            if self.score.built or not isinstance(error.obj, keras.layers.Layer):
                 raise
             raise ValueError(
                 f"{self.name} has no weights yet: call it once, or build(query_shape, "
-                "value_shape), before prepare."
+                f"value_shape), before prepare. {type(error.obj).__name__} has no "
+                f"{error.name!r}."
             ) from error
         return make_memory(value, keys, mask)
 

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_luong.compat import set_keras_mask
+from keras_luong.compat import CheckedLayer, set_keras_mask
 from keras_luong.layers.attention_inputs import (
     AttentionInputs,
     as_source,
@@ -30,7 +30,7 @@ from keras_luong.layers.recurrence import Mode, Noise, scan
 from keras_luong.types import Shape, Tensor
 
 
-class AttentionCall(keras.layers.Layer):
+class AttentionCall(CheckedLayer):
     """Base of attention layers: `call`, from what a subclass says of one attention.
 
     That is `prepare`, `attend`, `draw_noise`, `has_state`, `initial_state` and
@@ -39,6 +39,9 @@ class AttentionCall(keras.layers.Layer):
 
     #: How many axes of positions a source may have; None for any number.
     source_axes: int | None = None
+
+    #: Units of query, value and key, once it is built.
+    sizes: tuple[int | None, ...] = (None, None, None)
 
     prepare: Callable[..., Any]
     attend: Callable[..., Any]
@@ -67,7 +70,7 @@ class AttentionCall(keras.layers.Layer):
             positions = ops.convert_to_tensor(positions)
         tensors = (query, value, key, query_mask, value_mask, key_mask)
         inputs = AttentionInputs(*tensors, attention_mask, positions)
-        inputs = read_inputs(inputs, mask, self.source_axes)
+        inputs = read_inputs(inputs, mask, self.source_axes, self.sizes)
         inputs, memory = self._read(inputs)
         context, maps = self._attend_from(
             inputs, memory, training, use_causal_mask, return_logits
@@ -136,7 +139,7 @@ class AttentionCall(keras.layers.Layer):
         """Shapes and dtypes of what `call` returns for the same arguments."""
         given = arguments_of(self.call, args, kwargs)
         inputs = AttentionInputs(*[given[name] for name in AttentionInputs._fields])
-        inputs = read_inputs(inputs, given["mask"], self.source_axes)
+        inputs = read_inputs(inputs, given["mask"], self.source_axes, self.sizes)
         shape = self.compute_output_shape(inputs.query.shape, inputs.value.shape)
         context = keras.KerasTensor(shape, self.compute_dtype)
         if inputs.query_mask is not None:

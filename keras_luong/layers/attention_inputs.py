@@ -13,7 +13,9 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_axes
+from keras_luong.compat import UNPACK
 from keras_luong.layers.memory import Memory
+from keras_luong.layers.sources import check_count, count_of, is_several
 from keras_luong.types import Shape, Tensor
 
 FORMS = (
@@ -32,7 +34,7 @@ class AttentionInputs(NamedTuple):
         query_mask: [B, Q].
         value_mask: [B, S] or [B, h, w].
         key_mask: Likewise.
-        attention_mask: [B, Q, S] or [B, Q, h, w].
+        attention_mask: [B, Q, S] or [B, Q, h, w]; axes of 1, and no B, are spread.
         positions: int [B or 1, Q].
     """
 
@@ -47,7 +49,10 @@ class AttentionInputs(NamedTuple):
 
 
 def read_inputs(
-    inputs: AttentionInputs, mask: Any = None, source_axes: int | None = None
+    inputs: AttentionInputs,
+    mask: Any = None,
+    source_axes: int | None = None,
+    sizes: Sequence[int | None] = (None, None, None),
 ) -> AttentionInputs:
     """The tensors of a call, of either form, checked.
 
@@ -56,6 +61,7 @@ def read_inputs(
         mask: Keras's `mask` argument, a list, which replaces the three masks.
         source_axes: How many axes of positions the source must have; any number by
             default.
+        sizes: Hq, Hv and Hk, once they are known.
 
     Returns:
         The tensors, none of them in a list any more.
@@ -65,7 +71,7 @@ def read_inputs(
             do not fit together.
     """
     inputs = _with_masks(_from_lists(inputs), mask)
-    _check(inputs, source_axes)
+    _check(inputs, source_axes, sizes)
     return inputs
 
 
@@ -73,13 +79,20 @@ def unpack_shapes(query: Any, value: Any, key: Any) -> tuple[Shape, Shape, Shape
     """Shapes [B, n, H] of query, value and key, given one by one or in a list."""
     if query and isinstance(query[0], (list, tuple)):
         query, value, key = _padded("query", query)
-    if value is None:
-        raise ValueError(
-            "An attention layer needs a query and a value: "
-            f"{FORMS}. Received one tensor: query.shape={tuple(query)}"
-        )
+    _require_value(query, value)
+    check_count("value", len(value) if is_several(value) else None, None)
     value, key = tuple(value), tuple(key or value)
     return tuple(query), _in_a_row(value), _in_a_row(key)
+
+
+def _require_value(query, value):
+    """Raises ValueError where there is a query alone."""
+    if value is None:
+        shape = tuple(getattr(query, "shape", query))
+        raise ValueError(
+            "An attention layer needs a query and a value: "
+            f"{FORMS}. Received one tensor: query.shape={shape}"
+        )
 
 
 def _in_a_row(shape):
@@ -102,7 +115,8 @@ def _from_lists(inputs):
         return inputs
     if inputs.value is not None:
         raise ValueError(
-            f"Call it with a list or with several tensors: {FORMS}. Received both."
+            f"Call it with a list or with several tensors: {FORMS}. Received both: "
+            f"query is a list of {len(inputs.query)} ({UNPACK})"
         )
     query, value, key = _padded("query", inputs.query)
     inputs = inputs._replace(query=query, value=value, key=key)
@@ -131,38 +145,47 @@ def _with_masks(inputs, mask):
     )
 
 
-def _check(inputs, source_axes):
+def _check(inputs, source_axes, sizes):
     """Raises unless ranks, batch sizes and lengths fit together, and floats are floats.
 
     Integers would have been averaged by weights that are rounded to 0.
     """
+    _require_value(inputs.query, inputs.value)
+    check_count("value", count_of(inputs.value), None)
     for name in ("query", "value", "key"):
         x = getattr(inputs, name)
         dtype = None if x is None else keras.backend.standardize_dtype(x.dtype)
         if dtype and "float" not in dtype:
             raise TypeError(f"{name} must be floating. Received: {name}.dtype={dtype}")
     source = _source_names(inputs.value, source_axes)
+    of_query, of_value, of_key = sizes
     axes = {
-        "query": ("query length", None),
-        "value": (*source, None),
-        "key": (*source, None),
-        "query_mask": ("query length",),
-        "value_mask": source,
-        "key_mask": source,
-        "attention_mask": ("query length", *source),
-        "positions": ("query length",),
+        "query": ("batch size", "query length", of_query),
+        "value": ("batch size", *source, of_value),
+        "key": ("batch size", *source, of_key),
+        "query_mask": ("batch size", "query length"),
+        "value_mask": ("batch size", *source),
+        "key_mask": ("batch size", *source),
+        "attention_mask": ("batch size", "query length", *source),
+        "positions": ("batch size", "query length"),
     }
+    pairs = inputs.attention_mask
+    if pairs is not None and len(pairs.shape) == 1 + len(source):
+        axes["attention_mask"] = axes["attention_mask"][1:]
     check_axes(
         **{
-            name: (x, _batch_name(x), *axes[name])
-            for name, x in zip(inputs._fields, inputs, strict=True)
+            name: (x, *_fitting(x, axes[name], name == "attention_mask"))
+            for name, x in inputs._asdict().items()
+            if x is not None
         }
     )
 
 
-def _batch_name(x):
-    """A batch of 1 fits any other, as in `keras.layers.Attention`."""
-    return None if x is None or tuple(x.shape)[:1] == (1,) else "batch size"
+def _fitting(x, names, every):
+    """Names of axes; None where 1 fits any size: in the batch, or in `every` axis."""
+    sizes = tuple(x.shape)[: len(names) if every else 1]
+    ones = [size == 1 for size in sizes] + [False] * len(names)
+    return [None if one else name for name, one in zip(names, ones, strict=False)]
 
 
 def _source_names(value, count):
@@ -229,7 +252,13 @@ def pair_mask(
     Raises:
         ValueError: A causal mask of a source that has no order.
     """
-    mask = flattened(inputs.attention_mask, 2, 0)
+    mask = inputs.attention_mask
+    if mask is not None:  # [Q, S] is the same for the whole batch, as in Keras
+        if len(mask.shape) < len(inputs.value.shape):
+            mask = ops.expand_dims(mask, 0)
+        queries, source = ops.shape(inputs.query)[1], ops.shape(inputs.value)[1:-1]
+        mask = ops.broadcast_to(mask, (ops.shape(mask)[0], queries, *source))
+        mask = flattened(mask, 2, 0)
     if not use_causal_mask:
         return combined_masks(mask)
     if len(inputs.value.shape) > 3:

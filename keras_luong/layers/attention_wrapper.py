@@ -148,7 +148,8 @@ class AttentionWrapper(AttentionalCell):
         """One step of what is wrapped: -> its output, the nest of its new states."""
         if self._kinds is None:
             x = ops.concatenate([z, *fed], axis=-1) if fed else z
-            return wrapped_cell.call_cell(self.cell, x, recurrent, mode.training)
+            h, new = wrapped_cell.call_cell(self.cell, x, recurrent, mode.training)
+            return ops.cast(h, self.compute_dtype), new  # the cell may have its own
         cells = wrapped_cell.cells_of(self.cell)
         flat, states = iter(keras.tree.flatten(recurrent)), []
         for kind in self._kinds:

@@ -13,7 +13,7 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_axes, check_flag, check_size
-from keras_luong.compat import serialize_shared
+from keras_luong.compat import CheckedLayer, serialize_shared
 from keras_luong.layers.cell_states import CellStates
 from keras_luong.layers.decoder_cell import DecoderCell
 from keras_luong.layers.projection import Project, matmul
@@ -23,7 +23,7 @@ from keras_luong.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class AttentionalVector(Quantizable, keras.layers.Layer):
+class AttentionalVector(Quantizable, CheckedLayer):
     """`h̃_t = tanh(W_c [c_t; h_t])` (Luong et al. 2015, Eq. 5), without a bias.
 
     Weights: `kernel` [Hv + Hq, units], the context's rows first; and `bias` [units]
@@ -245,11 +245,10 @@ class AttentionalCell(DecoderCell):
         """Eq. 7 and 5 for h [..., H]: -> h̃ [..., A], weights [..., S], their state."""
         if self.attention is None:
             return h, self.no_weights(h, memory), []
-        context, weights, state = self.attend(h, memory, states, mode)
-        if self.attentional_vector is None:
-            return context, weights, state
-        h_tilde = self.attentional_vector(context, h, project=mode.project)
-        return h_tilde, weights, state
+        h_tilde, weights, state = self.attend(h, memory, states, mode)
+        if self.attentional_vector is not None:
+            h_tilde = self.attentional_vector(h_tilde, h, project=mode.project)
+        return ops.cast(h_tilde, self.compute_dtype), weights, state
 
     def finish(
         self, h: Tensor, recurrent: Any, states: CellStates, memory: Any, mode: Mode

@@ -71,6 +71,9 @@ class HasStates(keras.layers.Layer):
     ) -> CellStates:
         """What the states are: symbolic tensors of leading axes `shape`.
 
+        Each is an object of its own, also where `recurrent_spec` repeats one: Keras
+        tells a functional model's outputs apart by identity.
+
         Args:
             shape: Leading axes.
             source_length: S, or a list of the lengths of several sources; or None.
@@ -79,10 +82,13 @@ class HasStates(keras.layers.Layer):
         def spec(size, dtype=self.compute_dtype):
             return keras.KerasTensor((*shape, size), dtype)
 
+        recurrent = keras.tree.map_structure(
+            lambda like: spec(like.shape[-1], like.dtype), self.recurrent_spec(shape)
+        )
         fed = [] if self.fed_units is None else [spec(self.fed_units)]
         lengths = state_lengths(self.attention, source_length)
         attention = [spec(length, self.weights_dtype) for length in lengths]
-        return CellStates(self.recurrent_spec(shape), fed, attention, spec(1, "int32"))
+        return CellStates(recurrent, fed, attention, spec(1, "int32"))
 
     def pack(self, states: Sequence[Tensor]) -> CellStates:
         """The states of a flat list, each cast to its dtype."""

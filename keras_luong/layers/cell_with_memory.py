@@ -35,9 +35,9 @@ class CellWithMemory(Nested, UncastLayer):
     dropout; here there is none. Give `keras.layers.RNN` the states that `first_states`
     makes; `stateful=True` is refused, since no batch has the memory of the one before.
 
-    `keras.models.clone_model` copies each layer alone, so that what makes the first
-    states and `keras.layers.RNN` would get a cell each, with weights of its own. To
-    copy a model use its `get_config` and `from_config`, or save and load it.
+    To copy a model with it, save and load it. `clone_model` and `from_config` copy each
+    layer alone, so that what makes the first states and `keras.layers.RNN` would get a
+    cell each, with weights of its own: they are refused.
 
     Args:
         cell: A `DecoderCell` such as `InputFeedingDecoderCell` or `AttentionWrapper`.
@@ -127,8 +127,10 @@ class CellWithMemory(Nested, UncastLayer):
         try:
             return output_spec(self.cell.prepare, memory)
         except AttributeError as error:
-            if self.cell.built:
-                raise
+            if self.cell.built or not isinstance(error.obj, keras.layers.Layer):
+                # No AttributeError: Keras would say that `state_size` is missing.
+                name = type(self.cell).__name__
+                raise RuntimeError(f"{name}.prepare failed: {error}") from error
             raise ValueError(
                 f"{type(self.cell).__name__} needs weights of its own to prepare a "
                 "memory: call cell.build(inputs_shape, memory_shape) first."
@@ -253,3 +255,18 @@ class FirstStates(Nested, UncastLayer):
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "cell": serialize_shared(self.cell)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> FirstStates:
+        """Rebuilds the layer around the cell of a model that is loaded.
+
+        Raises:
+            ValueError: Nothing says which cell it shares, outside of saving.
+        """
+        if "shared_object_id" not in config["cell"]:
+            raise ValueError(
+                "A model with a CellWithMemory is copied by saving and loading it: "
+                "from_config and clone_model would give it two cells, each with "
+                f"weights of its own. Received: the configuration of {config['name']}"
+            )
+        return super().from_config(config)

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_luong.checks import check_not_negative
+from keras_luong.checks import check_axes, check_not_negative
 from keras_luong.compat import UncastLayer, get_keras_mask
 from keras_luong.types import Tensor
 
@@ -77,10 +77,9 @@ class CoverageLoss(UncastLayer):
         self.supports_masking = True
         self.factor = check_not_negative("factor", factor)
 
-    def call(
-        self, outputs: Tensor, weights: Tensor, mask: Tensor | None = None
-    ) -> Tensor:
+    def call(self, outputs: Any, weights: Tensor, mask: Tensor | None = None) -> Any:
         """See the class."""
+        _check(weights, mask)
         losses = coverage_loss(weights)
         if mask is None:  # Keras itself looks for masks of several tensors elsewhere
             mask = get_keras_mask(outputs)
@@ -91,16 +90,26 @@ class CoverageLoss(UncastLayer):
         self.add_loss(self.factor * ops.sum(losses * counted) / words)
         return outputs
 
-    def compute_mask(self, outputs: Tensor, previous_mask: Any = None) -> Any:
+    def compute_mask(self, outputs: Any, previous_mask: Any = None) -> Any:
         """That of `outputs`, whatever words the loss counts."""
-        return get_keras_mask(outputs)
+        return keras.tree.map_structure(get_keras_mask, outputs)
 
     def compute_output_spec(
-        self, outputs: Tensor, weights: Tensor, mask: Any = None
-    ) -> keras.KerasTensor:
+        self, outputs: Any, weights: Tensor, mask: Any = None
+    ) -> Any:
         """That of `outputs`."""
-        return keras.KerasTensor(outputs.shape, dtype=outputs.dtype)
+        _check(weights, mask)
+        return keras.tree.map_structure(
+            lambda x: keras.KerasTensor(x.shape, dtype=x.dtype), outputs
+        )
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "factor": self.factor}
+
+
+def _check(weights, mask):
+    check_axes(
+        weights=(weights, "batch size", "target length", None),
+        mask=(mask, "batch size", "target length"),
+    )

@@ -121,8 +121,8 @@ class InputFeedingDecoder(Nested, UncastLayer):
     def call(
         self,
         inputs: Tensor,
-        memory: Tensor,
-        memory_mask: Tensor | None = None,
+        memory: Any,
+        memory_mask: Any = None,
         mask: Tensor | None = None,
         initial_state: Any = None,
         return_state: bool = False,

@@ -21,6 +21,7 @@ from keras_luong.layers.projection import Project, matmul
 from keras_luong.layers.recurrence import INFERENCE, Dropping, Mode, Noise
 from keras_luong.layers.sources import (
     check_count,
+    count_of,
     is_several,
     joined_shape,
     prepared_lengths,
@@ -161,6 +162,8 @@ class DecoderCell(Nested, HasStates, Dropping, UncastLayer):
 
     def prepare(self, memory: Any, mask: Any = None) -> Any:
         """The source [B, S, Hv] as the steps want it; see `LuongAttention.prepare`."""
+        several = getattr(self.attention, "num_sources", None)
+        check_count("memory", count_of(memory), several)
         if self.attention is None:
             return make_memory(memory, memory, mask_of(memory, mask))
         return self.attention.prepare(memory, mask)
@@ -228,6 +231,7 @@ class DecoderCell(Nested, HasStates, Dropping, UncastLayer):
         context, weights, state = self.attention.attend(
             query, memory, positions, state, mode
         )
+        weights = ops.cast(weights, self.weights_dtype)
         if single:  # a slice would have a gradient as large as what it is of
             context, weights, *state = [
                 ops.squeeze(x, 1) for x in (context, weights, *state)
@@ -286,15 +290,20 @@ class DecoderCell(Nested, HasStates, Dropping, UncastLayer):
         return output, new, weights
 
     def compute_output_shape(
-        self, inputs_shape: Shape, states_shape: Sequence[Shape], memory_shape: Any
+        self, inputs_shape: Shape, states_shape: Any = None, memory_shape: Any = None
     ) -> tuple[Shape, list[Shape], Shape]:
-        """Shapes of `call`'s results; of a memory [B, S, Hv] or a prepared one."""
+        """Shapes of `call`'s results; of a memory [B, S, Hv] or a prepared one.
+
+        The states' own are not needed: a model's summary knows what `build` was given.
+        """
         shape = source_shapes(memory_shape)
         if not self.built:
             self.read_shapes(inputs_shape, shape)
         axes = tuple(inputs_shape[:-1])
+        lengths = [one[1] for one in shape] if is_several(shape) else shape[1]
+        states = keras.tree.flatten(self.state_spec(axes, lengths))
         weights = (*axes, joined_shape(shape)[1])
-        return (*axes, self.output_units), [*map(tuple, states_shape)], weights
+        return (*axes, self.output_units), [x.shape for x in states], weights
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

@@ -7,7 +7,6 @@ bidirectional).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -53,8 +52,9 @@ class RecurrentEncoder(RecurrentLayers):
             may stand anywhere: masked steps keep the state and give zeros.
         training: Whether to apply dropout.
         initial_state: List of the layers' states before the first word, as many and as
-            large as those that are returned; zeros by default. Where only the first
-            layer reads both ways, its forward direction starts from zeros.
+            large as those that are returned (one may be a tensor alone); zeros by
+            default. Where only the first layer reads both ways, its forward direction
+            starts from zeros.
 
     Returns:
         memory [B, S, N]; with `return_state` then each layer's final states, from the
@@ -90,8 +90,11 @@ class RecurrentEncoder(RecurrentLayers):
     ) -> None:
         rates = dropout, recurrent_dropout
         super().__init__(units, num_layers, cell_type, *rates, residual, **kwargs)
-        if bidirectional != "first":
-            check_flag("bidirectional", bidirectional)
+        if not (isinstance(bidirectional, bool) or bidirectional == "first"):
+            raise TypeError(
+                'bidirectional must be True, False or "first". Received: '
+                f"{bidirectional!r}"
+            )
         self.bidirectional = bidirectional
         self.go_backwards = check_flag("go_backwards", go_backwards)
         self.return_state = check_flag("return_state", return_state)
@@ -129,19 +132,19 @@ class RecurrentEncoder(RecurrentLayers):
         inputs: Tensor,
         mask: Tensor | None = None,
         training: bool | None = None,
-        initial_state: Sequence[Tensor] | None = None,
+        initial_state: Any = None,
     ) -> Any:
         """See the class."""
         if mask is None:  # Keras fills it in only where there is no other tensor
             mask = get_keras_mask(inputs)
         inputs = as_tensor(inputs)
-        self._check(inputs, mask, initial_state)
+        given = self._check(inputs, mask, initial_state)
         x = ops.swapaxes(inputs, 0, 1)
         mask = None if mask is None else ops.transpose(ops.cast(mask, "bool"))
         states: list[Tensor] = []
         for depth, level in enumerate(self._levels()):
             below, x = x, self._drop(x, training)
-            first = self._first_states(initial_state, depth, len(level))
+            first = self._first_states(given, depth, len(level))
             runs = [
                 self._run(layer, x, mask, back, training, old)
                 for (layer, back), old in zip(level, first, strict=True)
@@ -157,10 +160,13 @@ class RecurrentEncoder(RecurrentLayers):
         return (memory, *states) if self.return_state else memory
 
     def _check(self, inputs, mask, initial_state):
-        """Raises unless shapes and dtypes fit: of tensors as of symbolic ones."""
-        given = [] if initial_state is None else initial_state
+        """The initial states as a list, or None; raises unless shapes and dtypes fit.
+
+        Of tensors as of symbolic ones.
+        """
+        given = None if initial_state is None else keras.tree.flatten(initial_state)
         sizes = self.state_sizes
-        if initial_state is not None and len(given) != len(sizes):
+        if given is not None and len(given) != len(sizes):
             raise ValueError(
                 f"Expected {len(sizes)} initial states ({self.num_layers} layers of "
                 f'"{self.cell_type}"). Received: {len(given)}'
@@ -170,7 +176,7 @@ class RecurrentEncoder(RecurrentLayers):
             mask=(mask, "batch size", "source length"),
             **{
                 f"initial_state[{i}]": (x, "batch size", size)
-                for i, (x, size) in enumerate(zip(given, sizes, strict=False))
+                for i, (x, size) in enumerate(zip(given or [], sizes, strict=False))
             },
         )
         if not keras.backend.is_float_dtype(inputs.dtype):
@@ -178,6 +184,7 @@ class RecurrentEncoder(RecurrentLayers):
                 "inputs must be embedded words of a floating dtype. Received: "
                 f"{inputs.dtype}"
             )
+        return given
 
     @property
     def state_sizes(self) -> list[int]:

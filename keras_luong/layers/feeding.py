@@ -204,7 +204,8 @@ class EmbeddingOrOutput(Feeding):
         if self.embedding is None:
             return outputs
         if uniforms is None:
-            return ops.cast(ops.argmax(outputs, axis=-1)[:, None], "int32")
+            # Not argmax, for which Keras has operations on bits that LiteRT lacks.
+            return ops.cast(ops.top_k(outputs, 1)[1], "int32")
         return sample_ids(outputs, uniforms)[:, None]
 
     def own_input(self, before: Tensor, inputs: Tensor, time: Tensor) -> Tensor:

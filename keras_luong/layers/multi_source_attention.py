@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_luong.compat import serialize_shared
+from keras_luong.compat import CheckedLayer, serialize_shared
 from keras_luong.layers.memory import Memory
 from keras_luong.layers.nested import Nested
 from keras_luong.layers.recurrence import INFERENCE, Mode
@@ -33,7 +33,7 @@ class Memories(NamedTuple):
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class MultiSourceAttention(Nested, keras.layers.Layer):
+class MultiSourceAttention(Nested, CheckedLayer):
     """One attention for each of several sources; their contexts are side by side.
 
     For instance two sentences that say the same in two languages (Zoph & Knight 2016's
@@ -155,7 +155,7 @@ class MultiSourceAttention(Nested, keras.layers.Layer):
 
     def call(
         self,
-        query: Tensor,
+        query: Any,
         value: Any = None,
         query_mask: Tensor | None = None,
         value_mask: Any = None,

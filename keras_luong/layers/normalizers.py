@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import keras
 from keras import ops
 
+from keras_luong.checks import check_choice
 from keras_luong.types import Tensor
 
 #: What half precision may have overflowed to is brought back between these.
@@ -172,12 +173,11 @@ def get_normalizer(normalizer: str | Normalizer | None) -> Normalizer:
     """
     if normalizer is None:
         return masked_softmax
-    if isinstance(normalizer, str) and normalizer in NORMALIZERS:
-        return NORMALIZERS[normalizer]
+    if isinstance(normalizer, str):
+        return NORMALIZERS[check_choice("normalizer", normalizer, NORMALIZERS)]
     if callable(normalizer):
         return normalizer
-    error = ValueError if isinstance(normalizer, str) else TypeError
-    raise error(
+    raise TypeError(
         f"normalizer must be one of {list(NORMALIZERS)} or a function of scores and "
         f"mask. Received: {normalizer!r}"
     )

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_luong.checks import check_axes, check_size
+from keras_luong.checks import check_axes, check_ids, check_size
 from keras_luong.compat import UncastLayer, get_keras_mask
 from keras_luong.layers.attention_call import arguments_of
 from keras_luong.layers.normalizers import weights_dtype
@@ -137,9 +137,9 @@ class PointerGenerator(UncastLayer):
     ) -> None:
         """Makes `kernel` and `bias`."""
         several = isinstance(features_shape[0], (list, tuple))
-        each = _as_list(features_shape, several)
+        self._sizes = [shape[-1] for shape in _as_list(features_shape, several)]
         self.kernel = self.add_weight(
-            shape=(sum(shape[-1] for shape in each), 1),
+            shape=(sum(self._sizes), 1),
             name="kernel",
             initializer=self.kernel_initializer,
             regularizer=self.kernel_regularizer,
@@ -205,10 +205,12 @@ class PointerGenerator(UncastLayer):
     def _check(self, features, logits, attention_weights, source_ids):
         several = isinstance(features, (list, tuple))
         axes = ["batch size", "number of queries"][: len(logits.shape) - 1]
-        features = _as_list(features, several)
-        sizes: list[Any] = [None] * len(features)
-        if self.built and not several:
-            sizes = [self.kernel.shape[0]]
+        features, sizes = _as_list(features, several), self._sizes
+        if len(features) != len(sizes):
+            raise ValueError(
+                f"features must be {len(sizes)} tensors, as when it was built. "
+                f"Received: {len(features)}"
+            )
         names = [f"features[{i}]" if several else "features" for i in range(len(sizes))]
         check_axes(
             logits=(logits, *(axes or ["batch size"]), None),
@@ -219,10 +221,7 @@ class PointerGenerator(UncastLayer):
             attention_weights=(attention_weights, *axes, "source length"),
             source_ids=(source_ids, "batch size", "source length"),
         )
-        if "int" not in keras.backend.standardize_dtype(source_ids.dtype):
-            raise TypeError(
-                f"source_ids must be integers. Received: {source_ids.dtype}"
-            )
+        check_ids("source_ids", source_ids)
 
     def compute_mask(self, features: Any, previous_mask: Any = None) -> Any:
         """That of the (first of the) features."""

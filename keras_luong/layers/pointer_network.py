@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_luong.checks import check_axes
+from keras_luong.checks import check_axes, check_ids
 from keras_luong.compat import UncastLayer, serialize_shared
 from keras_luong.layers.attention import LuongAttention
 from keras_luong.layers.attention_call import arguments_of
@@ -22,6 +22,7 @@ from keras_luong.layers.local_attention import LocalAttention
 from keras_luong.layers.memory import Memory, mask_of
 from keras_luong.layers.nested import Nested
 from keras_luong.layers.normalizers import masked_softmax
+from keras_luong.layers.sources import check_count, count_of
 from keras_luong.types import Shape, Tensor
 
 
@@ -239,12 +240,8 @@ class PointerNetwork(Nested, UncastLayer):
 
     def _check(self, targets, memory, memory_mask, inputs):
         if targets is not None:
-            dtype = keras.backend.standardize_dtype(targets.dtype)
-            if "int" not in dtype:
-                raise TypeError(
-                    "targets must be ids of an integer dtype. Received: "
-                    f"targets.dtype={dtype}"
-                )
+            check_ids("targets", targets)
+        check_count("memory", count_of(memory), None)
         units, read = None, None
         if self.built:
             units, read = self.end.shape[-1], self.begin.shape[-1]

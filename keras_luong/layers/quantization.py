@@ -73,7 +73,9 @@ class Kernel:
             return self
         if self.name not in vars(layer):
             raise AttributeError(
-                f"{layer.name} has no {self.name} yet: it is not built"
+                f"{layer.name} has no {self.name} yet: it is not built",
+                name=self.name,
+                obj=layer,
             )
         weight = vars(layer)[self.name]
         if getattr(weight, "dtype", None) != "int8":

@@ -19,6 +19,7 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_flag, check_rate, check_size
+from keras_luong.compat import CheckedLayer
 from keras_luong.layers import cells, cudnn
 from keras_luong.layers.projection import Project, matmul
 from keras_luong.types import Tensor
@@ -182,7 +183,7 @@ def _scan_backwards(step, inputs, states, constants, mask, mode):
     return tuple(ops.flip(y, 0) for y in outputs), finals
 
 
-class Dropping(keras.layers.Layer):
+class Dropping(CheckedLayer):
     """Base of what has a dropout of its own: the rate, and its random numbers.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from keras_luong.checks import check_size
+from keras_luong.checks import check_choice, check_size
 from keras_luong.layers.scores import (
     ConcatScore,
     CosineScore,
@@ -62,12 +62,12 @@ def make_score(
     if isinstance(score_mode, Score):
         _check_takes_project(score_mode)
         return score_mode
-    if not isinstance(score_mode, str) or score_mode not in SCORES:
-        error = ValueError if isinstance(score_mode, str) else TypeError
-        raise error(
+    if not isinstance(score_mode, str):
+        raise TypeError(
             f"score_mode must be one of {list(SCORES)} or a Score layer. "
             f"Received: {score_mode!r}"
         )
+    check_choice("score_mode", score_mode, SCORES)
     options = {
         "units": check_size("units", units, optional=True),
         "max_source_length": check_size(

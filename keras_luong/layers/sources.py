@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from keras_luong.compat import UNPACK
 from keras_luong.types import Shape
 
 
@@ -73,7 +74,7 @@ def check_count(name: str, received: int | None, expected: int | None) -> None:
         ]
         raise ValueError(
             f"{name} must be {wanted}, as the attention reads it (MultiSourceAttention "
-            f"reads lists). Received: {got}"
+            f"reads lists). Received: {got} ({UNPACK})"
         )
 
 

@@ -12,13 +12,13 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_axes, check_flag, check_size
-from keras_luong.compat import serialize_shared
+from keras_luong.compat import CheckedLayer, serialize_shared
 from keras_luong.layers.sources import is_several
 from keras_luong.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class StateBridge(keras.layers.Layer):
+class StateBridge(CheckedLayer):
     """Dense layers that make a decoder's first states of an encoder's last ones.
 
     `s_i = tanh(W_i h_i + b_i)` where as many states are wanted as there are (Bahdanau
@@ -109,7 +109,7 @@ class StateBridge(keras.layers.Layer):
                 f"states must be a list of {len(self._received)} tensors. Received: "
                 f"{states}"
             )
-        axes = [f"axis {i}" for i in range(len(states[0].shape) - 1)]
+        axes = [f"axis {i}" for i in range(len(states[-1].shape) - 1)]
         check_axes(
             **{
                 f"states[{i}]": (x, *axes, size)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from keras_luong.checks import check_ids
 from keras_luong.config.seq2seq import Seq2SeqConfig
 from keras_luong.layers.attention import LuongAttention
 from keras_luong.layers.cells import CELL_TYPES
@@ -128,6 +129,7 @@ class Seq2Seq(TranslationModel):
             The memory, a nest of tensors [B, ...] that `step` takes as it is, and the
             first state, a list of tensors [B, 1, ...] with a beam axis of one.
         """
+        check_ids("source", source)
         memory, mask, states = self._read(self, source)
         cell = self.decoder.cell
         memory = cell.prepare(memory, mask)

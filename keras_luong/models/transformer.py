@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from keras_luong.checks import check_ids
 from keras_luong.config.transformer import TransformerConfig
 from keras_luong.layers.cached_attention import CachedMultiHeadAttention
 from keras_luong.layers.positions import SinusoidalPositions
@@ -91,6 +92,7 @@ class Transformer(TranslationModel):
             [B, 1, 1], then every block's keys [B, 1, N, d/N, L] and values
             [B, 1, N, L, d/N] of the target words so far (word p at place p modulo L).
         """
+        check_ids("source", source)
         encoded, mask = _encode(self, source)
         pairs = [x.cross_attention.keys_and_values(encoded) for x in self.decoder]
         keys, values = map(list, zip(*pairs, strict=True))

@@ -1,0 +1,515 @@
+"""W1: a layer says the same called eagerly, in a functional model and in a graph.
+
+The walk is over all public layers, with what changes how many outputs there are and of
+what kind. It fails where a public layer is in none of the cases.
+"""
+
+import functools
+import inspect
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from decoding_attentions import KINDS
+from keras import ops
+
+import keras_luong as kl
+from keras_luong import layers
+from keras_luong.compat import get_keras_mask, serialize_shared
+from keras_luong.layers.cells import CELL_TYPES
+from keras_luong.layers.nested import Nested
+from keras_luong.models.bahdanau import BahdanauDecoderCell
+from keras_luong.models.cho import ChoDecoderCell
+
+B, T, S, E, H, V = 2, 3, 4, 3, 4, 6
+rng = np.random.default_rng(0)
+SHAPES = {
+    "words": (B, T, E),
+    "first_word": (B, 1, E),
+    "values": (B, T, V),
+    "first_value": (B, 1, V),
+    "beam": (B, 2, E),
+    "query": (B, T, H),
+    "memory": (B, S, H),
+    "image": (B, 2, 3, H),
+    "other": (B, 3, E),
+    "weights": (B, T, S),
+    **dict.fromkeys(["h", "c", "h2", "c2"], (B, H)),
+    **dict.fromkeys(["wide", "wide2"], (B, 2 * H)),
+}
+#: What the cases' functions are called with, by the names of their arguments. Row 1 has
+#: a source of 3 and a target of 2 words.
+INPUTS = {
+    **{name: rng.normal(size=size).astype("float32") for name, size in SHAPES.items()},
+    "source_ids": np.array([[2, 7, 3, 5], [1, 2, 4, 0]], "int32"),
+    "source": np.array([[2, 1, 3, 5], [1, 2, 4, 0]], "int32"),
+    "target": np.array([[2, 4, 1], [3, 1, 0]], "int32"),
+    "memory_mask": np.arange(S) < np.array([[S], [3]]),
+    "mask": np.arange(T) < np.array([[T], [2]]),
+    "pairs": np.tril(np.ones((T, S), bool), 1),
+}
+OF_ANY_LENGTH = ("words", "values", "query", "memory", "other", "source", "target")
+
+
+@keras.saving.register_keras_serializable("walk")
+class OwnCell(layers.DecoderCell):
+    """Somebody's cell, which says its two states with one symbolic tensor."""
+
+    query_units = H
+
+    def build_recurrent(self):
+        self.kernel = self.add_weight((self.input_units + 2 * H, H), name="kernel")
+
+    def recurrent_spec(self, shape=(None,)):
+        return [keras.KerasTensor((*shape, H), self.compute_dtype)] * 2
+
+    def step(self, z, states, memory, mode=layers.INFERENCE):
+        x = ops.concatenate([z, *states.recurrent], axis=-1)
+        new = ops.tanh(mode.project(self.kernel, x))
+        context, weights, seen = self.attend(new, memory, states, mode)
+        states = states._replace(
+            recurrent=[new, states.recurrent[0]],
+            attention=seen,
+            position=states.position + 1,
+        )
+        return (new + context, weights), states
+
+
+@keras.saving.register_keras_serializable("walk")
+class Prepare(Nested, keras.layers.Layer):
+    """A search's memory and first states."""
+
+    _nested = ("cell",)
+
+    def __init__(self, cell, **kwargs):
+        super().__init__(**kwargs)
+        self.cell = cell
+
+    def call(self, memory, mask):
+        prepared = self.cell.prepare(memory, mask)
+        shape = ops.shape(memory)[0], 2
+        return prepared, self.cell.initial_states(shape, memory=prepared)
+
+    def get_config(self):
+        return {**super().get_config(), "cell": serialize_shared(self.cell)}
+
+
+@keras.saving.register_keras_serializable("walk")
+def halfway(outputs, teacher_input, time):
+    return (outputs + teacher_input) / 2
+
+
+def cell(attention=None, **options):
+    return kl.InputFeedingDecoderCell(H, attention or kl.LuongAttention(), **options)
+
+
+def wrapper(*cells, **options):
+    cells = cells if len(cells) > 1 else cells[0]
+    return kl.AttentionWrapper(cells, kl.LuongAttention(), **options)
+
+
+def several():
+    remembers = kl.LuongAttention("concat", coverage=True)
+    return kl.MultiSourceAttention([kl.LuongAttention(), remembers])
+
+
+LSTM, GRU = keras.layers.LSTMCell, keras.layers.GRUCell
+RNN = keras.layers.SimpleRNNCell
+CELLS = {
+    **{kind: lambda kind=kind: cell(cell_type=kind) for kind in CELL_TYPES},
+    "lstm 2": lambda: cell(num_layers=2),
+    "gru 2": lambda: cell(cell_type="gru", num_layers=2, residual=True),
+    "no attention": lambda: kl.InputFeedingDecoderCell(H, None, num_layers=2),
+    "attends after the loop": lambda: cell(num_layers=2, input_feeding=False),
+    "h": lambda: cell(output_attention=False, attentional_units=3),
+    "context": lambda: cell(use_attentional_vector=False),
+    "wrapped lstm": lambda: wrapper(LSTM(H)),
+    "wrapped stack": lambda: wrapper(GRU(H), LSTM(H)),
+    "called": lambda: wrapper(LSTM(H, activation="relu")),
+    "called after": lambda: wrapper(RNN(H, activation="relu"), input_feeding=False),
+    "float32": lambda: wrapper(LSTM(H, dtype="float32"), output_attention=False),
+    "own": lambda: OwnCell(kl.LuongAttention()),
+    "bahdanau": lambda: BahdanauDecoderCell(H, kl.LuongAttention("concat")),
+    "cho": lambda: ChoDecoderCell(H, cell_type="gru"),
+    **{
+        kind: lambda kind=kind: cell(KINDS[kind]())
+        for kind in ("coverage", "local-m", "chunkwise", "location-aware", "multi-head")
+    },
+}
+BOTH = {"return_state": True, "return_attention_scores": True}
+
+
+def decoder(make, returned=BOTH, **options):
+    def case():
+        decode = kl.InputFeedingDecoder(make(), **options)
+
+        def call(words, memory, memory_mask, mask):
+            return decode(words, memory, memory_mask, mask=mask, **returned)
+
+        return call
+
+    return case
+
+
+#: Feedings, and what the decoder reads with them.
+FEEDINGS = {
+    "ScheduledEmbedding": (
+        "words",
+        lambda: kl.ScheduledEmbedding(1.0, embedding(), sample=False),
+    ),
+    "ScheduledOutput": ("values", lambda: kl.ScheduledOutput(1.0)),
+    "FreeRunning": ("first_value", lambda: kl.FreeRunning(T)),
+    "FreeRunning words": ("first_word", lambda: kl.FreeRunning(T, embedding())),
+    "CustomFeeding": ("values", lambda: kl.CustomFeeding(halfway)),
+}
+
+
+def embedding(units=E, **options):
+    return keras.layers.Embedding(V, units, **options)
+
+
+def fed(inputs, feeding, training):
+    def case():
+        decode = kl.InputFeedingDecoder(
+            cell(num_layers=2),
+            feeding=feeding(),
+            output_layer=keras.layers.Dense(V),
+        )
+
+        def call(inputs, memory):
+            return decode(inputs, memory, training=training, **BOTH)
+
+        call.arguments = inputs, "memory"
+        return call
+
+    return case
+
+
+ENCODERS = {
+    "lstm": {},
+    "no states": {"return_state": False},
+    "gru 2 both": {"cell_type": "gru", "num_layers": 2, "bidirectional": True},
+    "lstm 2 first": {"num_layers": 2, "bidirectional": "first"},
+    "simple back": {"cell_type": "simple_rnn", "go_backwards": True},
+    "layer norm": {"cell_type": "layer_norm_lstm", "residual": True, "num_layers": 2},
+}
+
+
+def encoder(options):
+    def case():
+        encode = kl.RecurrentEncoder(H, **options)
+        return lambda words, mask: encode(words, mask=mask)
+
+    return case
+
+
+def attention(make, **options):
+    def case():
+        attend = make()
+
+        def call(query, memory, mask, memory_mask, pairs):
+            masks = {"query_mask": mask, "value_mask": memory_mask}
+            return attend(query, memory, attention_mask=pairs, **masks, **options)
+
+        return call
+
+    return case
+
+
+CASES = {
+    **{f"decoder {name}": decoder(make) for name, make in CELLS.items()},
+    "decoder, outputs": decoder(CELLS["lstm 2"], {}),
+    "decoder, states": decoder(CELLS["lstm 2"], {"return_state": True}),
+    "decoder, weights": decoder(CELLS["lstm 2"], {"return_attention_scores": True}),
+    "decoder, last": decoder(CELLS["lstm 2"], return_sequences=False),
+    **{
+        f"{name}, training={training}": fed(*given, training)
+        for name, given in FEEDINGS.items()
+        for training in (False, True)
+    },
+    **{f"encoder {name}": encoder(options) for name, options in ENCODERS.items()},
+    **{
+        f"attention {name}": attention(
+            make, return_attention_scores=True, return_logits=True
+        )
+        for name, make in KINDS.items()
+    },
+    "attention, logits": attention(kl.LuongAttention, return_logits=True),
+    "attention, causal": attention(kl.LuongAttention, use_causal_mask=True),
+}
+
+
+def case(make):
+    CASES[make.__name__] = make
+
+
+@case
+def encoder_with_first_states():
+    encode = kl.RecurrentEncoder(H, num_layers=2)
+    return lambda words, h, c, h2, c2: encode(words, initial_state=[h, c, h2, c2])
+
+
+@case
+def both_ways_with_first_states():
+    encode = kl.RecurrentEncoder(H, bidirectional=True)
+    return lambda words, wide, wide2: encode(words, initial_state=[wide, wide2])
+
+
+@case
+def implicit_masks_from_the_encoder_to_the_decoder():
+    embed = embedding(mask_zero=True)
+    encode = kl.RecurrentEncoder(H, bidirectional=True)
+    decode = kl.InputFeedingDecoder(cell(num_layers=2))
+    bridge = kl.StateBridge(decode.cell)
+
+    def call(source, target):
+        memory, *last = encode(embed(source))
+        first = bridge(last)
+        outputs = decode(embed(target), memory, initial_state=first, **BOTH)
+        return memory, last, first, outputs
+
+    return call
+
+
+@case
+def all_states_go_on():
+    attention = kl.LuongAttention("concat", coverage=True)
+    decode = kl.InputFeedingDecoder(cell(attention))
+
+    def call(words, memory, h, c):
+        _, *states = decode(words, memory, initial_state=[h, c], return_state=True)
+        return states, decode(words, memory, initial_state=states, return_state=True)
+
+    return call
+
+
+@case
+def bridge_of_each():
+    bridge = kl.StateBridge([2, H])
+    return lambda h, wide: bridge([h, wide])
+
+
+@case
+def bridge_of_all():
+    bridge = kl.StateBridge([H, H, H])
+    return lambda h, c: bridge([h, c])
+
+
+@case
+def attention_to_an_image():
+    attend = kl.LuongAttention()
+    return lambda query, image: attend([query, image], return_attention_scores=True)
+
+
+@case
+def attention_with_implicit_masks():
+    embed, one, other = (
+        embedding(H, mask_zero=True),
+        kl.LuongAttention(),
+        kl.LuongAttention(),
+    )
+
+    def call(target, source):
+        query, value = embed(target), embed(source)
+        return one(query, value), other([query, value], return_attention_scores=True)
+
+    return call
+
+
+@case
+def attention_to_several_sources():
+    attend = several()
+
+    def call(query, memory, other, mask, memory_mask):
+        return attend(
+            query,
+            [memory, other],
+            query_mask=mask,
+            value_mask=[memory_mask, None],
+            return_attention_scores=True,
+        )
+
+    return call
+
+
+@case
+def several_sources_with_implicit_masks():
+    embed, attend = embedding(H, mask_zero=True), several()
+
+    def call(target, source, other):
+        sources = [embed(source), other]
+        return attend(embed(target), sources, return_attention_scores=True)
+
+    return call
+
+
+@case
+def decoder_of_several_sources():
+    decode = kl.InputFeedingDecoder(cell(several()))
+
+    def call(words, memory, other, mask, memory_mask):
+        return decode(words, [memory, other], [memory_mask, None], mask=mask, **BOTH)
+
+    return call
+
+
+@case
+def attentional_vector():
+    vector = kl.AttentionalVector(3)
+    return lambda query, values: vector(values, query)
+
+
+@case
+def coverage_loss():
+    loss = kl.CoverageLoss()
+    return lambda query, h, weights, mask: loss([query, h], weights, mask)
+
+
+@case
+def pointer_generator():
+    copying = kl.PointerGenerator(num_extra_ids=2)
+
+    def call(query, words, values, weights, source_ids):
+        return copying([query, words], values, weights, source_ids)
+
+    return call
+
+
+@case
+def pointer_network():
+    point = kl.PointerNetwork(cell())
+
+    def call(target, memory, memory_mask, h, c):
+        return point(target, memory, memory_mask, initial_state=[h, c])
+
+    return call
+
+
+@case
+def cell_with_memory():
+    step = kl.CellWithMemory(cell(num_layers=2), H)
+    rnn = keras.layers.RNN(step, return_sequences=True, return_state=True)
+
+    def call(words, memory, memory_mask):
+        states = step.first_states(memory, memory_mask)
+        return states, rnn(words, initial_state=states)
+
+    return call
+
+
+@case
+def a_cell_steps():
+    step = cell(kl.LuongAttention("concat", coverage=True), num_layers=2)
+    step.build((None, None, E), (None, None, H))
+    prepare = Prepare(step)
+
+    def call(beam, memory, memory_mask):
+        memory, states = prepare(memory, memory_mask)
+        return step(beam, states, memory)
+
+    return call
+
+
+@case
+def layer_norm_lstm():
+    layer = layers.LayerNormLSTM(H, return_sequences=True, return_state=True)
+    return lambda words, h, c: layer(words, initial_state=[h, c])
+
+
+@case
+def layer_norm_lstm_cell():
+    layer = layers.LayerNormLSTMCell(H)
+    return lambda wide, h, c: layer(wide, [h, c])
+
+
+@case
+def score():
+    layer = layers.Score()
+    return lambda query, memory: layer(query, memory)
+
+
+@functools.cache
+def built(name, dtype="float32"):
+    """A case's function; its functional model; and what both are called with."""
+    call = CASES[name]()
+    names = getattr(call, "arguments", None) or inspect.signature(call).parameters
+    batch = {name: INPUTS[name] for name in names}
+    inputs = {}
+    for name, x in batch.items():
+        shape = [None] * x.ndim if name in OF_ANY_LENGTH else [None, *x.shape[1:]]
+        if x.dtype == "float32":
+            shape[-1] = x.shape[-1]
+        if name == "pairs":  # one row serves any batch
+            shape[0] = 1
+        inputs[name] = keras.Input(batch_shape=shape, dtype=x.dtype, name=name)
+    outputs = keras.tree.flatten(call(*inputs.values()))
+    return call, keras.Model(inputs, outputs), batch
+
+
+def check_same(results, expected, like, tolerance=1e-5):
+    """Numbers, dtypes and shapes."""
+    pairs = zip(keras.tree.flatten(results), expected, like, strict=True)
+    for i, (x, y, spec) in enumerate(pairs):
+        assert x.dtype == y.dtype == spec.dtype, i
+        assert tf.TensorShape(spec.shape).is_compatible_with(y.shape), i
+        x, y = [np.asarray(z, "float64") for z in (x, y)]
+        np.testing.assert_allclose(x, y, atol=tolerance, rtol=1e-4, err_msg=f"{i}")
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("name", CASES)
+def test_w1_functional_models_graphs_and_eager_calls_are_the_same(name):
+    call, model, batch = built(name)
+    # Keras tells a model's outputs apart by identity.
+    assert len({id(x) for x in model.outputs}) == len(model.outputs)
+    expected = keras.tree.flatten(call(*map(ops.convert_to_tensor, batch.values())))
+    check_same(tf.function(model)(batch), expected, model.outputs)
+    masks = [[get_keras_mask(x) is None for x in y] for y in (expected, model.outputs)]
+    assert masks[0] == masks[1]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_k1_every_layer_has_a_row_in_the_summary_of_somebodys_model(name):
+    _, model, _ = built(name)
+    for layer in model._flatten_layers(include_self=False):
+        own = keras.Model()
+        own.layer, own.built = layer, True
+        nodes, layer._inbound_nodes = layer._inbound_nodes, []
+        own.summary(print_fn=lambda *args, **kwargs: None)
+        layer._inbound_nodes = nodes
+
+
+@pytest.mark.slow
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("dtype", ["float32", "mixed_float16", "float64"])
+@pytest.mark.parametrize("name", CASES)
+def test_w1_so_are_saved_and_nested_models_in_every_dtype(name, dtype, tmp_path):
+    keras.config.set_dtype_policy(dtype)
+    call, model, batch = built(name, dtype)
+    batch = {name: ops.convert_to_tensor(x) for name, x in batch.items()}
+    expected, like = keras.tree.flatten(call(*batch.values())), model.outputs
+    near = 0.02 if dtype == "mixed_float16" else 1e-5
+    results = [model(batch), tf.function(call)(*batch.values())]
+    if name != "a_cell_steps":  # a named tuple is a list in a file
+        model.save(tmp_path / "model.keras")
+        results.append(keras.models.load_model(tmp_path / "model.keras")(batch))
+    for one in results:
+        check_same(one, expected, like, near)
+    # Within another model, whose inputs have known sizes.
+    known = {
+        k: keras.Input(batch_shape=x.shape, dtype=x.dtype) for k, x in batch.items()
+    }
+    check_same(expected, expected, keras.tree.flatten(model(known)))
+
+
+def test_w1_every_public_layer_is_walked():
+    models = [built(name)[1] for name in CASES]
+    walked = {type(layer) for model in models for layer in model._flatten_layers()}
+    for base in (layers.DecoderCell, layers.StackedDecoderCell, kl.Feeding):
+        assert any(issubclass(layer, base) for layer in walked)
+        walked.add(base)
+    classes = filter(inspect.isclass, (getattr(layers, x) for x in layers.__all__))
+    public = {x for x in classes if issubclass(x, keras.layers.Layer)}
+    assert len(public) > 20
+    assert not public - walked
