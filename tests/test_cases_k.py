@@ -48,7 +48,7 @@ def test_k1_the_summary_of_somebodys_model_has_a_row_for_a_cell(kind):
 
     model, lines = Own(), []
     model(INPUTS)
-    model.summary(print_fn=lambda line, **options: lines.append(line), line_length=200)
+    model.summary(print_fn=lambda line, **options: lines.append(line))
     assert f"((2, {STEPS}, " in "".join(lines)  # its output; its states and weights
 
 
