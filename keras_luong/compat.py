@@ -86,8 +86,8 @@ class CheckedLayer(keras.layers.Layer):
     """A layer whose call says which of its arguments is missing, or is no tensor.
 
     An argument without a default must be given. One that `call` annotates as a `Tensor`
-    must be one and no list, and a list must hold tensors. Keras would say that `build`
-    lacks a shape, or that a list has no attribute.
+    must be one and no list, and a list for other tensors, or for `Any`, must hold some.
+    Keras would say that `build` lacks a shape, or that a list has no attribute.
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -109,8 +109,9 @@ def _check_call(layer: Any, args: Any, kwargs: Any) -> None:
                 f"{type(layer).__name__} must be called with {name}. Received: "
                 f"{name}=None"
             )
-        if isinstance(value, (list, tuple)):
-            _check_list(name, value, str(parameter.annotation).startswith("Tensor"))
+        kind = str(parameter.annotation)
+        if isinstance(value, (list, tuple)) and ("Tensor" in kind or kind == "Any"):
+            _check_list(name, value, kind.startswith("Tensor"))
 
 
 def _check_list(name: str, values: Any, one: bool) -> None:

@@ -10,7 +10,6 @@ from decoding_attentions import INPUTS, KINDS, MASK, MEMORY, STEPS, UNITS, WIDTH
 from keras import ops
 
 import keras_luong as kl
-from keras_luong.layers.score_modes import SCORES
 from keras_luong.models.cho import ChoDecoderCell
 
 POSITIONS = MEMORY.shape[1]
@@ -499,7 +498,3 @@ def test_k10_a_plain_dataclass_for_a_penalty_is_traced_once_for_each_of_its_valu
     changed = kl.generate(model, source, search)
     assert set(traced) == {2.0, 1.0}
     np.testing.assert_allclose(2 * changed.scores, first.scores, rtol=1e-5)
-
-
-def test_every_score_is_among_the_kinds():
-    assert set(SCORES) <= set(KINDS)

@@ -41,11 +41,12 @@ def test_weights_read_as_in_a_call_within_another_layers(policy):
 
 def test_a_call_says_what_is_missing_and_leaves_the_rest_to_keras():
     class Doubled(compat.CheckedLayer):
-        def call(self, x: Tensor, times=2):
-            return times * x
+        def call(self, x: Tensor, times=2, more=()):
+            return times * x + sum(more)
 
     layer, x = Doubled(), keras.Input((3,))
     assert layer(x, training=False).shape == layer(x=x, times=3).shape == (None, 3)
+    assert layer(x, more=[1, 2]).shape == (None, 3)  # of somebody's, who knows why
     with pytest.raises(TypeError, match="Doubled must be called with x.*x=None"):
         layer(times=3)
     with pytest.raises(ValueError, match="x must be one tensor.*a list of 2"):

@@ -186,7 +186,7 @@ class LuongAttention(Nested, Quantizable, AttentionCall):
         """Builds the score for queries [B, Q, Hq] and keys [B, S, Hk]."""
         shapes = unpack_shapes(query_shape, value_shape, key_shape)
         query_shape, value_shape, key_shape = shapes
-        self.sizes = tuple(shape[-1] for shape in shapes)
+        self._sizes = tuple(shape[-1] for shape in shapes)
         if not self.score.built:  # a user's own may be, when it was loaded
             self.score.build(query_shape, key_shape)
         if self.coverage:
@@ -250,7 +250,7 @@ class LuongAttention(Nested, Quantizable, AttentionCall):
             )
         value, mask = flattened(value, 1, 1), flattened(mask_of(value, mask), 1, 0)
         key = value if key is None else flattened(key, 1, 1)
-        _, of_value, of_key = self.sizes
+        _, of_value, of_key = self._sizes
         check_axes(value=(value, None, None, of_value), key=(key, None, None, of_key))
         if mask is not None:  # its gradient would be NaN where padding is
             key = blanked(key, mask)

@@ -41,7 +41,7 @@ class AttentionCall(CheckedLayer):
     source_axes: int | None = None
 
     #: Units of query, value and key, once it is built.
-    sizes: tuple[int | None, ...] = (None, None, None)
+    _sizes: tuple[int | None, ...] = (None, None, None)
 
     prepare: Callable[..., Any]
     attend: Callable[..., Any]
@@ -70,7 +70,7 @@ class AttentionCall(CheckedLayer):
             positions = ops.convert_to_tensor(positions)
         tensors = (query, value, key, query_mask, value_mask, key_mask)
         inputs = AttentionInputs(*tensors, attention_mask, positions)
-        inputs = read_inputs(inputs, mask, self.source_axes, self.sizes)
+        inputs = read_inputs(inputs, mask, self.source_axes, self._sizes)
         inputs, memory = self._read(inputs)
         context, maps = self._attend_from(
             inputs, memory, training, use_causal_mask, return_logits
@@ -139,7 +139,7 @@ class AttentionCall(CheckedLayer):
         """Shapes and dtypes of what `call` returns for the same arguments."""
         given = arguments_of(self.call, args, kwargs)
         inputs = AttentionInputs(*[given[name] for name in AttentionInputs._fields])
-        inputs = read_inputs(inputs, given["mask"], self.source_axes, self.sizes)
+        inputs = read_inputs(inputs, given["mask"], self.source_axes, self._sizes)
         shape = self.compute_output_shape(inputs.query.shape, inputs.value.shape)
         context = keras.KerasTensor(shape, self.compute_dtype)
         if inputs.query_mask is not None:
