@@ -92,7 +92,7 @@ SENTENCES = [
 
 
 class _Says(tf.Module):
-    """Says one of the sentences, sure of each piece: which one, the source's id says."""
+    """Says the sentence that the source's id names, sure of each piece."""
 
     def __init__(self, tokenizer, vocab_size):
         super().__init__()
