@@ -19,6 +19,7 @@ import sacrebleu  # noqa: E402
 import tensorflow as tf  # noqa: E402
 import tensorflow_text  # noqa: E402, F401  (SentencePiece's ops)
 from serving.lines import one_line, read_pairs, say_truncated  # noqa: E402
+from serving.saved_models import find_version  # noqa: E402
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -27,7 +28,8 @@ def main(argv: list[str] | None = None) -> None:
     sources, references = read_pairs(args.source, args.reference)
     if not sources:
         sys.exit(f"{args.source} is empty: there is nothing to evaluate.")
-    serve = tf.saved_model.load(str(args.saved_model)).signatures["serving_default"]
+    version = str(find_version(args.saved_model))
+    serve = tf.saved_model.load(version).signatures["serving_default"]
     start = time.perf_counter()
     translations, truncated = translate(serve, sources, args.batch_size)
     seconds = time.perf_counter() - start

@@ -526,6 +526,24 @@ def _rename_directory(beside: Path, path: Path, overwrite: bool) -> None:
     remove(before)
 
 
+def crc32(file: str | Path | IO[bytes]) -> int:
+    """Returns the CRC-32 of a file: of a stream, from where it stands to its end.
+
+    It tells what is damaged; who wants to deceive can make another file of the same.
+    (Of what Python brings it is the fastest: half the time of SHA-256.)
+
+    Args:
+        file: A path, or a stream of bytes.
+    """
+    if isinstance(file, (str, Path)):
+        with open(file, "rb") as stream:
+            return crc32(stream)
+    total = 0
+    while block := file.read(1 << 18):
+        total = zlib.crc32(block, total)
+    return total
+
+
 def remove(path: Path) -> None:
     """Removes a file, a link or a directory with all that is in it, if it is there.
 

@@ -7,6 +7,7 @@ from keras_luong.decoding import BeamSearch
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
 from keras_luong.runs.directory import RunDirectory
 from keras_luong.runs.record import write_record
+from keras_luong.runs.saving import save_weights
 from keras_luong.text.tokenizer_pair import (
     SentencePieceTokenizer,
     TokenizerPair,
@@ -71,5 +72,5 @@ def written_run(path, translator, settings=None):
     if not isinstance(tokenizers, TokenizerPair):
         tokenizers = TokenizerPair(tokenizers, tokenizers)
     tokenizers.save(run.tokenizer)
-    model.save_weights(run.best_weights)
+    save_weights(model, run.best_weights)
     return run

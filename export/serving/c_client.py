@@ -136,11 +136,13 @@ def _package(name: str) -> Path:
 def main() -> None:
     """Translates standard input."""
     from lines import read_input  # of this folder
+    from saved_models import find_version
 
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     with tempfile.TemporaryDirectory() as directory:
-        line = command(build(directory), sys.argv[1], "--threads", str(os.cpu_count()))
+        version = find_version(sys.argv[1])
+        line = command(build(directory), version, "--threads", str(os.cpu_count()))
         with subprocess.Popen(line, stdin=subprocess.PIPE, bufsize=0) as process:
             # What the program does not read any more, it says why.
             with contextlib.suppress(BrokenPipeError), process.stdin as questions:

@@ -121,8 +121,10 @@ def backend(args: argparse.Namespace) -> Translate:
     elif args.saved_model:
         import tensorflow as tf
         import tensorflow_text  # noqa: F401  (SentencePiece's ops)
+        from saved_models import find_version
 
-        serve = tf.saved_model.load(str(args.saved_model)).signatures["serving_default"]
+        version = str(find_version(args.saved_model))
+        serve = tf.saved_model.load(version).signatures["serving_default"]
 
         def translate(texts):
             return serve(text=tf.constant(texts))["translation"].numpy().tolist()

@@ -67,6 +67,7 @@ from predict_requests import (  # noqa: E402
 from ray import serve  # noqa: E402
 from ray.exceptions import RayActorError  # noqa: E402
 from ray.serve.metrics import Counter  # noqa: E402
+from saved_models import find_version, most_rows  # noqa: E402
 from starlette.requests import Request  # noqa: E402
 from starlette.responses import JSONResponse, Response  # noqa: E402
 
@@ -97,7 +98,7 @@ class Model:
         import tensorflow as tf
         import tensorflow_text  # noqa: F401  (SentencePiece's ops)
 
-        most = min(BATCH, most_rows(Path(version_dir)) or BATCH)
+        most = min(BATCH, most_rows(find_version(version_dir)) or BATCH)
         self.batches = MicroBatches(self.answer, most, self._count)
         self.counters = {
             kind: Counter(f"translation_{kind}", description="Of what was computed.")
@@ -362,24 +363,6 @@ class Front:
         self.draining = True
         while self.under_way:
             await asyncio.sleep(0.05)
-
-
-def most_rows(version: Path) -> int | None:
-    """Returns how many sentences an export takes in a request, if it says so."""
-    about = version / "assets.extra" / "keras_luong.json"
-    if not about.exists():  # somebody else's SavedModel
-        return None
-    return json.loads(about.read_text())["max_batch_size"]
-
-
-def find_version(path: Path) -> Path:
-    """Returns a version's directory: the one that is given, or the highest in it."""
-    if (path / "saved_model.pb").exists():
-        return path.resolve()
-    versions = [x for x in path.glob("*/saved_model.pb") if x.parent.name.isdecimal()]
-    if not versions:
-        raise SystemExit(f"{path} has no saved_model.pb, and no version that has one.")
-    return max((x.parent for x in versions), key=lambda x: int(x.name)).resolve()
 
 
 def _parser() -> argparse.ArgumentParser:

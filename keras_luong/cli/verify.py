@@ -22,6 +22,7 @@ from keras_luong.cli.translators import (
 from keras_luong.evaluation.bleu import bleu
 from keras_luong.evaluation.chrf import chrf
 from keras_luong.evaluation.report_text import visible
+from keras_luong.export.saved_model import check_saved_model
 from keras_luong.files import read_lines, read_pairs
 from keras_luong.progress import Progress
 
@@ -90,6 +91,7 @@ def _answers(
 
 def _by_saved_model(path: Path, batch_size: int) -> Runtime:
     """The SavedModel in Python, in batches as they come."""
+    check_saved_model(path)
     model = tf.saved_model.load(str(path))  # kept: its signature holds no variables
 
     def translate(texts: list[str]) -> list[str]:

@@ -6,6 +6,7 @@ A loading process needs TensorFlow and, for SentencePiece, `import tensorflow_te
 1/saved_model.pb, variables/                   the graph and weights
 1/assets.extra/tf_serving_warmup_requests      requests for warming up
 1/assets.extra/keras_luong.json                the model's origin
+1/assets.extra/crc32.json                      what tells if a file is damaged
 ```
 """
 
@@ -26,10 +27,12 @@ from keras_luong.decoding.sampling import RandomSampling
 from keras_luong.export.exported import Exported, exported
 from keras_luong.export.signatures import signatures
 from keras_luong.export.warmup import replay_warmup, serving_apis, write_warmup
-from keras_luong.files import saved_directory_beside
+from keras_luong.files import crc32, saved_directory_beside, write_json
+from keras_luong.runs.directory import read_json
 from keras_luong.translation.translator import Translator
 
 METADATA = Path("assets.extra", "keras_luong.json")
+SUMS = Path("assets.extra", "crc32.json")  # of every other file of the version
 # Operations that no server has, or only some machines.
 UNSERVABLE = ("PyFunc", "PyFuncStateless", "EagerPyFunc", "Cudnn")
 
@@ -123,7 +126,31 @@ def export_saved_model(
         (beside / METADATA).write_bytes(about)
         if samples:
             _warm_up(given, samples, beside, target.parent.resolve().name)
+        files = filter(Path.is_file, sorted(beside.rglob("*")))
+        sums = {x.relative_to(beside).as_posix(): crc32(x) for x in files}
+        write_json(beside / SUMS, sums)
     return target
+
+
+def check_saved_model(version: str | os.PathLike[str]) -> None:
+    """Reads an export once, which tells if it is whole.
+
+    Args:
+        version: The version's directory, as `export_saved_model` returned it.
+
+    Raises:
+        ValueError: If a file of it is damaged or missing.
+
+    Example:
+        >>> from keras_luong.export.saved_model import check_saved_model
+        >>> path = kl.export_saved_model(kl.load("runs/mine"), "models/mine", version=3)
+        >>> check_saved_model(path)
+    """
+    sums = Path(version) / SUMS
+    for name, known in read_json(sums).items() if sums.exists() else ():
+        path = Path(version) / name
+        if not path.exists() or crc32(path) != known:
+            raise ValueError(f"{path} is damaged: it is not what was written.")
 
 
 def describe(search: Any, metadata: Mapping[str, Any] | None, **entries: Any) -> bytes:

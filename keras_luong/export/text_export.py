@@ -20,6 +20,7 @@ from keras_luong.translation.graph import BYTES_PER_TOKEN, read_ids
 from keras_luong.translation.scoring import TEXT
 from keras_luong.translation.translator import IDS, Translator
 
+MOST_TOKENS = 1 << 16  # of a source, that a `.tflite` file may say it reads
 TARGET = tf.TensorSpec([None], tf.string, name="target")
 LENGTH = tf.TensorSpec([None], tf.int32, name="length")
 PHRASES = tf.TensorSpec([None], tf.string, name="phrases")  # with tabs between them
@@ -147,7 +148,7 @@ class TextExport:
 
     def describe_file(self, source_length: int | None) -> dict[str, Any]:
         """Returns what the edge runtime must know, to be kept in a `.tflite` file."""
-        most = self.translator.max_source_length
+        most = min(self.translator.max_source_length, MOST_TOKENS)
         if source_length is not None:
             most = min(most, source_length - 1)
         return {

@@ -17,11 +17,13 @@ Shapes: S source tokens, N hypotheses, T target tokens, end tokens included.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
 import re
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,7 +42,7 @@ from keras_luong.decoding.stepping import StepModel
 from keras_luong.export.exported import exported
 from keras_luong.export.saved_model import describe
 from keras_luong.export.sequence_export import fields, packed
-from keras_luong.export.text_export import TextExport
+from keras_luong.export.text_export import MOST_TOKENS, TextExport
 from keras_luong.files import saved_beside
 from keras_luong.models.translation_model import TranslationModel
 from keras_luong.signals import ending_at_once
@@ -49,6 +51,9 @@ from keras_luong.translation.translator import Translator
 
 METADATA = "keras_luong.json"  # name in the archive
 FORMAT = 1  # runtimes refuse other numbers
+# As in keras_luong_edge, which reads no more.
+MOST_METADATA = 1 << 20  # bytes
+MOST_VOCABULARY = 16 << 20  # bytes
 QUANTIZE = (None, "float16", "int8")
 
 
@@ -117,21 +122,27 @@ def export_tflite(
     if target.is_dir():
         raise IsADirectoryError(f"path must be a file. Received the directory {target}")
     check_choice("quantize", quantize, QUANTIZE)
-    check_size("source_length", source_length, optional=True, smallest=2)
+    check_size(
+        "source_length", source_length, optional=True, smallest=2, largest=MOST_TOKENS
+    )
     search = _search(given.search)
     source = given.one_source(source_length)
-    about = _describe(given, metadata, quantize, source_length, search)
+    described = functools.partial(
+        _describe, given, metadata, quantize, source_length, search
+    )
+    described()  # refuses what cannot be, before minutes of converting
     if isinstance(given, TextExport):
         search = search.with_spares()
     model = _in_float32(given.model)
     content = _converted(_one_source(model, search, source, given.longest), quantize)
     with saved_beside(target) as beside:
         beside.write_bytes(content)
+        about = described(graph_crc32=zlib.crc32(content))
         _append(beside, about, given.tokenizers())
     return target
 
 
-def _describe(given, metadata, quantize, source_length, search):
+def _describe(given, metadata, quantize, source_length, search, **more):
     """Returns the settings, as JSON, that a runtime needs."""
     ids = {name.removesuffix("_id"): x for name, x in search.special_ids.items()}
     about = {**given.about, **given.describe_file(source_length)}
@@ -144,6 +155,7 @@ def _describe(given, metadata, quantize, source_length, search):
         source_length=source_length,
         quantize=quantize,
         n_best=search.n_best,
+        **more,
     )
 
 
@@ -346,7 +358,13 @@ def _append(path: Path, about: bytes, tokenizers: dict[str, Any]) -> None:
         zipfile.ZipFile(path, "a") as archive,
         tempfile.TemporaryDirectory() as directory,
     ):
-        archive.writestr(METADATA, about)
-        for side, tokenizer in tokenizers.items():
-            file = tokenizer.save(Path(directory, side))
+        Path(directory, METADATA).write_bytes(about)
+        saved = [x.save(Path(directory, side)) for side, x in tokenizers.items()]
+        for file in (Path(directory, METADATA), *saved):
+            most = MOST_METADATA if file.name == METADATA else MOST_VOCABULARY
+            if file.stat().st_size > most:
+                raise ValueError(
+                    f"{file.name} would have {file.stat().st_size} bytes, of which a "
+                    f".tflite file may have {most}"
+                )
             archive.write(file, file.name)

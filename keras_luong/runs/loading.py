@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import IO
 
 import h5py
 import keras
@@ -12,10 +14,14 @@ import keras
 from keras_luong.checks import check_choice, check_tensorflow
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.stepping import Hypotheses
+from keras_luong.files import crc32
 from keras_luong.runs.directory import RunDirectory
 from keras_luong.runs.record import check_exists, read_record
 from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.translation.translator import Translator
+
+NOTE_BYTES = 512  # in front of a file of weights: HDF5 has none shorter
+_HDF5 = b"\x89HDF"  # how a file of Keras's own begins, which has no note
 
 
 def load(
@@ -55,18 +61,22 @@ def load(
     check_exists(run.tokenizer, "directory of tokenizers", "the run is incomplete")
     tokenizers = TokenizerPair.load(run.tokenizer)
     changes = {} if dtype is None else {"dtype": keras.dtype_policies.get(dtype).name}
-    try:
-        cls = _model_class(record["model"]["class"])
-        model = cls.from_config({**record["model"]["config"], **changes})
-        search = search or BeamSearch(**record["search"])
-        translator = Translator(model, tokenizers, search, record["max_source_length"])
-    except (TypeError, KeyError, ValueError) as error:
-        raise ValueError(
-            f"{run.record} is damaged, or by another version "
-            f"({record.get('library')}): {error}"
-        ) from error
+    with ThreadPoolExecutor(1) as beside:
+        check = weights_path and beside.submit(_check_whole, weights_path)
+        try:  # meanwhile
+            cls = _model_class(record["model"]["class"])
+            model = cls.from_config({**record["model"]["config"], **changes})
+            search = search or BeamSearch(**record["search"])
+            longest = record["max_source_length"]
+            translator = Translator(model, tokenizers, search, longest)
+        except (TypeError, KeyError, ValueError) as error:
+            raise ValueError(
+                f"{run.record} is damaged, or by another version "
+                f"({record.get('library')}): {error}"
+            ) from error
     if weights_path is not None:
-        load_weights(model, weights_path)
+        check.result()
+        _load_weights(model, weights_path)
     return translator
 
 
@@ -89,6 +99,11 @@ def load_weights(model: keras.Model, path: str | Path) -> None:
         >>> model = kl.load("runs/mine", weights=None).model
         >>> load_weights(model, "runs/mine/last.weights.h5")
     """
+    _check_whole(path)
+    _load_weights(model, path)
+
+
+def _load_weights(model: keras.Model, path: str | Path) -> None:
     try:
         if (found := _count_weights(path)) != (expected := len(model.weights)):
             raise ValueError(f"it has {found} weights, and the model {expected}")
@@ -99,6 +114,23 @@ def load_weights(model: keras.Model, path: str | Path) -> None:
         raise ValueError(
             f"{path} is damaged, or its weights belong to another model: {error}"
         ) from error
+
+
+def note_of(file: IO[bytes]) -> bytes:
+    """What must stand in front of a file of weights that is whole.
+
+    Args:
+        file: The file, open to be read.
+    """
+    file.seek(NOTE_BYTES)
+    return (b"keras_luong crc32 %08x\n" % crc32(file)).ljust(NOTE_BYTES, b"\0")
+
+
+def _check_whole(path: str | Path) -> None:
+    with open(path, "rb") as file:
+        note = file.read(NOTE_BYTES)
+        if not note.startswith(_HDF5) and note != note_of(file):
+            raise ValueError(f"{path} is damaged: it is not what was written.")
 
 
 def _count_weights(path: str | Path) -> int:

@@ -19,6 +19,7 @@ from keras_luong.decoding.greedy import GreedySearch
 from keras_luong.decoding.special_tokens import SpecialTokens
 from keras_luong.files import name_beside, saved_beside, saved_directory_beside
 from keras_luong.runs.directory import RunDirectory
+from keras_luong.runs.loading import NOTE_BYTES, note_of
 from keras_luong.runs.record import write_record
 from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.translation.translator import Translator
@@ -97,7 +98,8 @@ def save_weights(
 
     `keras.Model.save_weights` adds the state of the optimizer, which for Adam makes the
     file three times as large. Whoever translates does not need it, and a training goes
-    on from its checkpoints.
+    on from its checkpoints. In front of it stands its CRC-32, in what HDF5 calls a user
+    block: no program that reads HDF5 minds it, and `load_weights` finds damage by it.
 
     Args:
         model: A built model.
@@ -114,10 +116,17 @@ def save_weights(
         whole = name_beside(beside)
         try:
             model.save_weights(whole)
-            with h5py.File(whole) as old, h5py.File(beside, "w") as new:
+            with (
+                h5py.File(whole) as old,
+                h5py.File(beside, "w", userblock_size=NOTE_BYTES) as new,
+            ):
                 for name in old.keys() - {"optimizer"}:
                     old.copy(name, new)
                 new.attrs[_LOGS] = json.dumps(logs or {})
+            with open(beside, "rb+") as file:
+                note = note_of(file)
+                file.seek(0)
+                file.write(note)
         finally:
             whole.unlink(missing_ok=True)
 

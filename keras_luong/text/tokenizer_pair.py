@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from operator import itemgetter
@@ -147,18 +148,19 @@ class TokenizerPair(tf.Module):
         sides = {"source": self.source}
         if self.target is not self.source:
             sides["target"] = self.target
-        manifest = {
-            side: {
-                "file": tokenizer.save(directory / side).name,
+        manifest: dict[str, Any] = {"shared": self.shared}
+        for side, tokenizer in sides.items():
+            path = tokenizer.save(directory / side)
+            manifest[side] = {
+                "file": path.name,
                 "vocab_size": tokenizer.vocab_size,
+                "crc32": zlib.crc32(path.read_bytes()),
             }
-            for side, tokenizer in sides.items()
-        }
-        write_json(directory / self.manifest, {"shared": self.shared, **manifest})
+        write_json(directory / self.manifest, manifest)
 
     @classmethod
     def load(cls, directory: str | Path) -> TokenizerPair:
-        """Reads a directory that `save` wrote.
+        """Reads a directory that `save` wrote, and no file outside of it.
 
         Args:
             directory: The directory.
@@ -176,12 +178,13 @@ class TokenizerPair(tf.Module):
             manifest = json.loads(content)
             only_one = manifest["shared"] and "target" not in manifest
             sides = ["source"] if only_one else ["source", "target"]
-            entries = [
-                (manifest[s]["file"], int(manifest[s]["vocab_size"])) for s in sides
-            ]
-        except (ValueError, KeyError, TypeError) as error:
+            about = [manifest[side] for side in sides]
+            entries = [(x["file"], int(x["vocab_size"]), x.get("crc32")) for x in about]
+            for name, *_ in entries:
+                _check_name(path.parent, name)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} is damaged: {error!r}.") from error
-        return cls(*(_load_checked(path.parent / name, size) for name, size in entries))
+        return cls(*(_load_checked(path.parent / x, *known) for x, *known in entries))
 
 
 def _train_each(
@@ -221,14 +224,22 @@ def _checked(side: str, tokenizer: Tokenizer) -> Tokenizer:
     return tokenizer
 
 
-def _load_checked(path: Path, vocab_size: int) -> Tokenizer:
-    """Loads a tokenizer that must have `vocab_size` tokens."""
+def _check_name(directory: Path, name: Any) -> None:
+    """Refuses a file of another directory: its content would become a model's part."""
+    if (directory / name).resolve().parent != directory.resolve():
+        raise ValueError(f"{name!r} is no name of a file in {directory}")
+
+
+def _load_checked(path: Path, vocab_size: int, crc32: int | None) -> Tokenizer:
+    """Loads a tokenizer, if it is the one that the manifest describes."""
     tokenizer = load(path)
     if tokenizer.vocab_size != vocab_size:
         raise ValueError(
             f"{path} is damaged: it has {tokenizer.vocab_size} tokens, and the "
             f"manifest beside it says {vocab_size}."
         )
+    if crc32 is not None and zlib.crc32(path.read_bytes()) != crc32:
+        raise ValueError(f"{path} is damaged: it is not what was written.")
     return tokenizer
 
 

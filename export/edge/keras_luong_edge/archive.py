@@ -17,6 +17,7 @@ tokenizers           {"source": {"kind": "word", "file": "source.txt"}, "target"
 special_ids          default: {"pad": 0, "unk": 1, "bos": 2, "eos": 3}
 bytes_per_token      default: 64; the bytes that are read of a text for each token
 n_best               default: all; how many of the graph's hypotheses an answer has
+graph_crc32          default: not checked; of all that stands before the archive
 ```
 
 Other keys are for people. Runtimes of before know the defaults alone: files with other
@@ -29,14 +30,21 @@ import contextlib
 import json
 import os
 import zipfile
+import zlib
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from keras_luong_edge.tokenizers import TOKENIZERS, SpecialIds, Tokenizer
 
 METADATA = "keras_luong.json"
 FORMAT = 1
 BYTES_PER_TOKEN = 64  # SentencePiece makes none longer: 16 characters of 4 bytes
+# What no file needs, and what exports refuse to write: numbers and sizes beyond are
+# damage, or malice, that would take all memory.
+MOST_BYTES_PER_TOKEN = 1 << 10
+MOST_TOKENS = 1 << 16  # of a source
+MOST_METADATA = 1 << 20  # bytes
+MOST_VOCABULARY = 16 << 20  # bytes of a tokenizer: a million words
 
 
 class Contents(NamedTuple):
@@ -86,7 +94,7 @@ def read_archive(path: str | os.PathLike[str]) -> Contents:
     with open(path, "rb") as file:
         with _naming(path):
             archive = zipfile.ZipFile(file)
-            metadata = json.loads(archive.read(METADATA))
+            metadata = json.loads(_unpacked(archive, METADATA, MOST_METADATA))
             its_format = metadata["format"]
         if its_format != FORMAT:
             raise ValueError(
@@ -94,6 +102,10 @@ def read_archive(path: str | os.PathLike[str]) -> Contents:
                 f"{metadata.get('library')}; this keras-luong-edge reads {FORMAT}."
             )
         with _naming(path):
+            if "graph_crc32" in metadata:
+                begin = min(x.header_offset for x in archive.infolist())
+                if _crc32(file, begin) != metadata["graph_crc32"]:
+                    raise ValueError("its graph is not what was written")
             return _contents(archive, metadata)
 
 
@@ -116,11 +128,12 @@ def _contents(archive: zipfile.ZipFile, metadata: dict[str, Any]) -> Contents:
     needed = {"max_source_length", "source_length", "quantize", "tokenizers"}
     if missing := needed - metadata.keys():
         raise ValueError(f"it does not say {', '.join(sorted(missing))}")
-    most = _whole(metadata, "max_source_length", 1)
+    most = _whole(metadata, "max_source_length", 1, MOST_TOKENS)
     length = None
     if metadata["source_length"] is not None:
-        length = _whole(metadata, "source_length", most + 1)
+        length = _whole(metadata, "source_length", most + 1, MOST_TOKENS + 1)
     special = _special_ids(metadata)
+    about = {"bytes_per_token": BYTES_PER_TOKEN, **metadata}
     return Contents(
         metadata=metadata,
         source=_tokenizer(archive, metadata["tokenizers"]["source"], special),
@@ -128,19 +141,40 @@ def _contents(archive: zipfile.ZipFile, metadata: dict[str, Any]) -> Contents:
         special=special,
         max_source_length=most,
         source_length=length,
-        bytes_per_token=_whole(metadata, "bytes_per_token", 1, BYTES_PER_TOKEN),
+        bytes_per_token=_whole(about, "bytes_per_token", 1, MOST_BYTES_PER_TOKEN),
         n_best=_whole(metadata, "n_best", 1) if "n_best" in metadata else None,
     )
 
 
 def _whole(
-    about: dict[str, Any], name: str, smallest: int, default: int | None = None
+    about: dict[str, Any], name: str, smallest: int, largest: int | None = None
 ) -> int:
     """A number that the metadata give."""
-    value = about.get(name, default)
-    if not isinstance(value, int) or value < smallest:
+    value = about.get(name)
+    if type(value) is not int or value < smallest or value > (largest or value):
         raise ValueError(f"its {name} is {value!r}")
     return value
+
+
+def _crc32(file: BinaryIO, size: int) -> int:
+    """The CRC-32 of a file's first bytes."""
+    file.seek(0)
+    total = 0
+    while block := file.read(min(size, 1 << 18)):
+        total, size = zlib.crc32(block, total), size - len(block)
+    return total
+
+
+def _unpacked(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
+    """A file of the archive, of which no more is unpacked than it may have."""
+    method = archive.getinfo(name).compress_type
+    if method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"{name} is compressed by method {method}")
+    with archive.open(name) as member:
+        content = member.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"{name} unpacks to more than {most} bytes")
+    return content
 
 
 def _special_ids(metadata: dict[str, Any]) -> SpecialIds:
@@ -153,4 +187,5 @@ def _tokenizer(
 ) -> Tokenizer:
     if about["kind"] not in TOKENIZERS:
         raise ValueError(f"it has a tokenizer of the kind {about['kind']!r}")
-    return TOKENIZERS[about["kind"]](archive.read(about["file"]), special)
+    vocabulary = _unpacked(archive, about["file"], MOST_VOCABULARY)
+    return TOKENIZERS[about["kind"]](vocabulary, special)

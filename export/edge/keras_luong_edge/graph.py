@@ -25,6 +25,7 @@ class Graph:
 
     Attributes:
         n_best: int, `N`.
+        source_length: int, `S`, or None if it takes any.
 
     Raises:
         ModuleNotFoundError: If ai-edge-litert is not installed.
@@ -38,6 +39,7 @@ class Graph:
     """
 
     n_best: int
+    source_length: int | None
 
     def __init__(self, path: str | os.PathLike[str], num_threads: int | None = None):
         try:
@@ -65,7 +67,8 @@ class Graph:
         if inputs.keys() != {"source"} or OUTPUTS - outputs.keys():
             raise ValueError(f"It maps {[*inputs]} to {[*outputs]}.")
         self._source = inputs["source"]["index"]
-        self._any_length = -1 in inputs["source"]["shape_signature"]
+        length = int(inputs["source"]["shape_signature"][1])
+        self.source_length = None if length == -1 else length
         self._outputs = {name: outputs[name]["index"] for name in OUTPUTS}
         self.n_best = int(outputs["lengths"]["shape"][1])
 
@@ -85,7 +88,7 @@ class Graph:
 
     def _run(self, source: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
         interpreter = self._interpreter
-        if self._any_length:
+        if self.source_length is None:
             # XNNPACK may answer a second source of the same length with nonsense, from
             # memory that is no longer its own. Another length between them, which is
             # never computed, makes LiteRT allocate anew, as for any other length.

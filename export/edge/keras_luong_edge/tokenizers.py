@@ -55,7 +55,7 @@ class SentencePieceTokenizer:
 
     Raises:
         ModuleNotFoundError: If sentencepiece is not installed.
-        ValueError: If the model is empty.
+        ValueError: If the model is empty, or has not even the special tokens.
         RuntimeError: If it is no SentencePiece model.
 
     Example:
@@ -77,6 +77,8 @@ class SentencePieceTokenizer:
         if not model:  # with which SentencePiece would crash later
             raise ValueError("its SentencePiece model is empty")
         self._model = sentencepiece.SentencePieceProcessor(model_proto=model)
+        if self._model.get_piece_size() <= max(special):
+            raise ValueError("its vocabulary lacks special tokens")
         self._special = special
 
     def encode(self, text: str) -> list[int]:

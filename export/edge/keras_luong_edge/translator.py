@@ -63,6 +63,13 @@ class EdgeTranslator:
         self._graph = Graph(path, num_threads)
         self.metadata = self._contents.metadata
         self.n_best = self._contents.n_best or self._graph.n_best
+        says, takes = self._contents.source_length, self._graph.source_length
+        if says != takes or self.n_best > self._graph.n_best:
+            raise ValueError(
+                f"{os.fspath(path)!r} is damaged: it says source_length {says} and "
+                f"n_best {self.n_best}, and its graph has {takes} and "
+                f"{self._graph.n_best}."
+            )
 
     @overload
     def translate(
