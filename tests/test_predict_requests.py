@@ -149,23 +149,24 @@ def test_the_outputs_that_are_asked_for():
 
 
 class Arriving:
-    """A request whose body comes in parts, or does not come to an end."""
+    """A request that says how long it is, and comes after some seconds."""
 
-    def __init__(self, *parts, then=0.0):
-        self.parts, self.then = parts, then
+    def __init__(self, length, then=0.0):
+        self.headers = {"content-length": length} if length else {}
+        self.then = then
 
-    async def stream(self):
-        for part in self.parts:
-            yield part
+    async def body(self):
         await asyncio.sleep(self.then)
+        return b"ab"
 
 
 def test_a_body_comes_whole_and_soon(monkeypatch):
-    assert asyncio.run(requests.read_body(Arriving(b"a", b"b"))) == b"ab"
-    with pytest.raises(Refused, match="more than 1048576 bytes") as found:
-        asyncio.run(requests.read_body(Arriving(b"a" * (1 << 20), b"b")))
-    assert found.value.status == 413
+    assert asyncio.run(requests.read_body(Arriving("2"))) == b"ab"
+    for length, status in (("1048577", 413), ("", 411), ("-1", 411)):
+        with pytest.raises(Refused) as found:
+            asyncio.run(requests.read_body(Arriving(length)))
+        assert found.value.status == status
     monkeypatch.setattr(requests, "ARRIVAL", 0.05)
     with pytest.raises(Refused, match="did not come whole") as found:
-        asyncio.run(requests.read_body(Arriving(b"a", then=60)))
+        asyncio.run(requests.read_body(Arriving("2", then=60)))
     assert found.value.status == 408

@@ -3,39 +3,65 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 WAIT = 0.002  # seconds that the first one waits for others where nothing is computed
+FEW = 4  # rows of a request that is computed in one piece, before parts of larger ones
+LATELY = 1.0  # seconds since a request of few rows, in which more may come
 
 
 class Sized(Protocol):
-    """A question of some rows."""
+    """A question of some rows, which can be asked in parts."""
 
     @property
     def rows(self) -> int:
         """Their number."""
+
+    def part(self: _Question, start: int, stop: int) -> _Question:
+        """The question for some of its rows."""
 
 
 _Question = TypeVar("_Question", bound=Sized)
 _Answer = TypeVar("_Answer")
 
 
-class _Waiting(NamedTuple, Generic[_Question, _Answer]):
-    question: _Question
-    answer: asyncio.Future[_Answer]
+class _Waiting(Generic[_Question, _Answer]):
+    """A question, and what was answered of it so far."""
+
+    def __init__(self, question: _Question):
+        self.question, self.asked, self.said = question, 0, list[_Answer]()
+        self.whole: asyncio.Future[list[_Answer]]
+        self.whole = asyncio.get_running_loop().create_future()
+
+    def next_part(self, most: int) -> _Question:
+        """The next rows, at most so many."""
+        start = self.asked
+        self.asked = min(start + most, self.question.rows)
+        return self.question.part(start, self.asked)
+
+    @property
+    def rows(self) -> int:
+        """How many are still to be asked; it costs something to be asked for none."""
+        return max(self.question.rows, 1) - self.asked
 
 
 class MicroBatches(Generic[_Question, _Answer]):
     """Answers one batch at a time, in a thread, so that more can come meanwhile.
+
+    A question of many rows is asked in parts, and those of few rows come between them.
+    While there are any, a part is so small that it takes no longer than two batches of
+    those, so that none of them waits for all that others want.
 
     (Ray's own `serve.batch` makes a batch every few milliseconds whether the last one
     is computed or not, so that under load most batches have one request.)
 
     Args:
         answer: Answers several questions.
-        most: Rows of a batch. A question of more is a batch of its own.
+        most: Rows of a batch.
+        join: Makes one answer of a question's parts'.
         tell: Is told the number of each batch's rows.
     """
 
@@ -43,11 +69,16 @@ class MicroBatches(Generic[_Question, _Answer]):
         self,
         answer: Callable[[list[_Question]], Sequence[_Answer]],
         most: int,
+        join: Callable[[list[_Answer]], _Answer],
         tell: Callable[[int], None] = lambda rows: None,
     ):
-        self.most = most
-        self._answer, self._tell = answer, tell
-        self._waiting: deque[_Waiting[_Question, _Answer]] = deque()
+        self.most, self.few = most, min(FEW, most)
+        self._answer, self._join, self._tell = answer, join, tell
+        self._small: deque[_Waiting[_Question, _Answer]] = deque()
+        self._large: deque[_Waiting[_Question, _Answer]] = deque()
+        self._part = self.few  # rows of a part while there are small ones
+        self._small_seconds = 0.0  # that a batch of small ones takes
+        self._small_until = 0.0  # when there will have been none lately
         self._work: asyncio.Task[None] | None = None
 
     async def ask(self, question: _Question) -> _Answer:
@@ -58,37 +89,70 @@ class MicroBatches(Generic[_Question, _Answer]):
         Args:
             question: The question.
         """
-        answer: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(question, answer))
+        asked: _Waiting[_Question, _Answer] = _Waiting(question)
+        (self._large if question.rows > self.few else self._small).append(asked)
         if self._work is None or self._work.done():
             self._work = asyncio.create_task(self._answer_all())
-        return await answer
+        said = await asked.whole
+        return said[0] if len(said) == 1 else self._join(said)
 
     async def _answer_all(self) -> None:
         await asyncio.sleep(WAIT)
-        while batch := self._next():
-            questions = [x.question for x in batch]
-            self._tell(sum(x.rows for x in questions))
+        is_small = False
+        while self._small or self._large:
+            is_small = bool(self._small) and not (is_small and self._large)
+            batch = self._next_small() if is_small else self._next_parts()
+            if not batch:  # all were cancelled
+                continue
+            parts = [part for _, part in batch]
+            self._tell(sum(x.rows for x in parts))
+            start = time.monotonic()
             try:
-                said = await asyncio.to_thread(self._answer, questions)
+                said = await asyncio.to_thread(self._answer, parts)
             except Exception as error:  # a fault of `answer`: nobody waits for ever
-                for x in batch:
-                    if not x.answer.done():
-                        x.answer.set_exception(error)
-            else:
-                for x, answer in zip(batch, said, strict=True):
-                    if not x.answer.done():  # cancelled
-                        x.answer.set_result(answer)
+                for x, _ in batch:
+                    if not x.whole.done():
+                        x.whole.set_exception(error)
+                continue
+            self._learn(is_small, time.monotonic() - start)
+            for (x, _), answer in zip(batch, said, strict=True):
+                x.said.append(answer)
+                if x.asked >= x.question.rows and not x.whole.done():  # or cancelled
+                    x.whole.set_result(x.said)
 
-    def _next(self) -> list[_Waiting[_Question, _Answer]]:
-        """Takes the first ones, as many as fit."""
-        batch, rows = [], 0
-        while self._waiting:
-            first = self._waiting[0]
-            if not first.answer.done():
-                rows += max(first.question.rows, 1)
-                if batch and rows > self.most:
-                    break
-                batch.append(first)
-            self._waiting.popleft()
+    def _next_small(self) -> list[tuple[_Waiting[_Question, _Answer], _Question]]:
+        """Takes the first ones of few rows, as many as fit."""
+        self._small_until = time.monotonic() + LATELY
+        batch, left = [], self.most
+        while self._small and self._small[0].rows <= left:
+            first = self._small.popleft()
+            if not first.whole.done():  # cancelled
+                left -= first.rows
+                batch.append((first, first.next_part(self.most)))
         return batch
+
+    def _next_parts(self) -> list[tuple[_Waiting[_Question, _Answer], _Question]]:
+        """Takes parts of those of many rows, one after the other in turn."""
+        is_alone = time.monotonic() > self._small_until
+        batch, left = [], self.most if is_alone else self._part
+        for _ in range(len(self._large)):
+            first = self._large.popleft() if left else None
+            if first is None or first.whole.done():  # cancelled
+                continue
+            part = first.next_part(left)
+            left -= part.rows
+            batch.append((first, part))
+            if first.rows:
+                self._large.append(first)
+        return batch
+
+    def _learn(self, is_small: bool, seconds: float) -> None:
+        """Makes parts smaller that take too long for small ones, or larger."""
+        if is_small:
+            mean = self._small_seconds or seconds
+            self._small_seconds = 0.9 * mean + 0.1 * seconds
+        elif time.monotonic() <= self._small_until and self._small_seconds:
+            if seconds > 2 * self._small_seconds:
+                self._part = max(1, self._part // 2)
+            elif seconds < 1.2 * self._small_seconds:
+                self._part = min(self.most, 2 * self._part)

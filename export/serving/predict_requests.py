@@ -10,7 +10,7 @@ import asyncio
 import base64
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import grpc
@@ -70,22 +70,20 @@ async def read_body(request: Request) -> bytes:
     """Receives what a client sends by REST.
 
     Raises:
-        Refused: If it is too long, or takes too long.
+        Refused: If it is too long, does not say how long it is, or takes too long.
     """
+    length = request.headers.get("content-length", "")
+    if not length.isdecimal():  # pieces of a byte would keep the server busy
+        raise Refused(
+            411, grpc.StatusCode.INVALID_ARGUMENT, "There is no Content-Length"
+        )
+    if int(length) > MOST_BYTES:
+        raise _too_long()
     try:
-        return await asyncio.wait_for(_received(request), ARRIVAL)
+        return await asyncio.wait_for(request.body(), ARRIVAL)
     except asyncio.TimeoutError as error:
         why = f"The request did not come whole in {ARRIVAL} seconds"
         raise Refused(408, grpc.StatusCode.DEADLINE_EXCEEDED, why) from error
-
-
-async def _received(request: Request) -> bytes:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MOST_BYTES:
-            raise _too_long()
-    return bytes(body)
 
 
 def read_json(body: bytes) -> dict[str, Any]:
@@ -119,7 +117,7 @@ def columns(question: dict[str, Any]) -> dict[str, Any]:
     if isinstance(question.get("inputs"), dict):
         return {key: _bytes(x) for key, x in question["inputs"].items()}
     rows = question.get("instances")
-    if isinstance(rows, list) and all(_is_row(row) for row in rows):
+    if rows and isinstance(rows, list) and all(_is_row(row) for row in rows):
         keys = {key: None for row in rows for key in row}
         if any(row.keys() != keys.keys() for row in rows):
             raise wrong("The instances have different inputs")
@@ -148,12 +146,23 @@ def _bytes(value: Any, depth: int = 0) -> Any:
 
 def as_json(question: dict[str, Any], said: Arrays) -> bytes:
     """Writes an answer by REST, in rows if the question was in rows."""
-    columns = {key: x.tolist() for key, x in said.items()}
-    answer: dict[str, Any] = {"outputs": columns}
+    write = json.JSONEncoder(default=bytes.decode, ensure_ascii=False).encode
+    # Row by row: meanwhile no other thread has a turn.
+    columns = {key: [write(x) for x in y.tolist()] for key, y in said.items()}
     if "instances" in question:
         rows = zip(*columns.values(), strict=True)
-        answer = {"predictions": [dict(zip(columns, row, strict=True)) for row in rows]}
-    return json.dumps(answer, default=bytes.decode, ensure_ascii=False).encode()
+        answer = _list(_object(dict(zip(columns, row, strict=True))) for row in rows)
+        return _object({"predictions": answer}).encode()
+    answer = _object({key: _list(rows) for key, rows in columns.items()})
+    return _object({"outputs": answer}).encode()
+
+
+def _list(written: Iterable[str]) -> str:
+    return f"[{', '.join(written)}]"
+
+
+def _object(written: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f"{json.dumps(k)}: {x}" for k, x in written.items()) + "}"
 
 
 def read_message(request: bytes) -> Any:

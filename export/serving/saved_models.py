@@ -1,7 +1,7 @@
 """SavedModels on disk: which version there is, what it says of itself, if it is whole.
 
-The scripts of this folder load them without keras_luong, so they read by themselves what
-its export wrote beside the graph:
+The scripts of this folder load them without keras_luong, so they read by themselves
+what its export wrote beside the graph:
 
 ```
 assets.extra/keras_luong.json   the search, the limits, and the run

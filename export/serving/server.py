@@ -1,12 +1,16 @@
 r"""Serves a SavedModel on Ray Serve, as TensorFlow Serving does: REST and gRPC.
 
-Needs tensorflow, tensorflow-text, tensorflow-serving-api and ray[serve].
+Needs tensorflow, tensorflow-text, tensorflow-serving-api, grpcio-health-checking and
+ray[serve].
 
 python export/serving/server.py models/m30k/1 --rest 8501 --grpc 8500 --metrics 8502
 
-A client is answered by this chain, of which each part is a process of its own:
+A client is answered by this chain:
 
-    Ray's proxy (REST, gRPC) -> Front (limits, retries) -> Model (a replica, or several)
+    Front (REST, gRPC, limits, retries) -> Model (replicas, each a process of Ray's)
+
+Ray's own proxies are not used: they have no limit on a request's headers, nor on those
+that are still being read, and gRPC's would listen on all networks.
 
 It says "ready" when every replica has loaded the model and warmed it up. At SIGTERM it
 answers what it has accepted, refuses what is new, and ends; at a second one it ends at
@@ -17,36 +21,36 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
-import json
+import logging
 import os
 import re
+import resource
 import signal
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 # Before Ray is imported: nothing is sent to its makers.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# Seconds until a proxy that is starting counts as dead: 5 are few on a busy machine.
-os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
-# Bytes of a message by gRPC: one size for requests, of which 2 GiB would be read before
-# this file sees one, and for answers, of which alignments are the largest.
-os.environ.setdefault("RAY_SERVE_GRPC_MAX_MESSAGE_SIZE", str(64 << 20))
 # Ray's own ports run what they are sent. So they are on 127.0.0.1, as it has them on
 # Windows and macOS; on Linux it would take the machine's address on the network. The
 # replicas' are on all networks even so, and want the token in ~/.ray.
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 os.environ.setdefault("RAY_AUTH_MODE", "token")
 
-import grpc  # noqa: E402
+import grpc.aio  # noqa: E402
 import numpy as np  # noqa: E402
 import ray  # noqa: E402
+from connections import SETTLE, http_server  # noqa: E402
+from grpc_health.v1 import health_pb2_grpc  # noqa: E402
+from grpc_health.v1.health import aio  # noqa: E402
+from grpc_health.v1.health_pb2 import HealthCheckResponse  # noqa: E402
 from micro_batches import MicroBatches  # noqa: E402
 from predict_requests import (  # noqa: E402
+    MOST_BYTES,
     ONLY,
     Arrays,
     Refused,
@@ -66,7 +70,8 @@ from predict_requests import (  # noqa: E402
 )
 from ray import serve  # noqa: E402
 from ray.exceptions import RayActorError  # noqa: E402
-from ray.serve.metrics import Counter  # noqa: E402
+from ray.serve.schema import LoggingConfig  # noqa: E402
+from ray.util.metrics import Counter  # noqa: E402
 from saved_models import find_version, most_rows  # noqa: E402
 from starlette.requests import Request  # noqa: E402
 from starlette.responses import JSONResponse, Response  # noqa: E402
@@ -74,7 +79,13 @@ from starlette.responses import JSONResponse, Response  # noqa: E402
 BATCH = 32  # sentences that are computed at once, unless the export takes fewer
 TRIES = 3  # of a request whose replica dies: it may be what killed it
 ALIVE = 5.0  # seconds in which a replica says that it is there
-SETTLE = 1.0  # seconds in which the proxy sends the last answers
+SERVICE = "tensorflow.serving.PredictionService"
+GRPC = [  # options of its server
+    ("grpc.max_receive_message_length", MOST_BYTES),
+    ("grpc.max_concurrent_streams", 1024),
+    ("grpc.so_reuseport", 0),
+]
+LOG = logging.getLogger("server")
 
 
 class Question(NamedTuple):
@@ -83,6 +94,33 @@ class Question(NamedTuple):
     signature: str
     inputs: Arrays
     rows: int
+
+    def part(self, start: int, stop: int) -> Question:
+        """The question for some of its rows."""
+        inputs = {key: x[start:stop] for key, x in self.inputs.items()}
+        return Question(self.signature, inputs, stop - start)
+
+
+def join(parts: list[Arrays | Refused]) -> Arrays | Refused:
+    """Makes one answer of those for parts of the rows.
+
+    Axes of other lengths, as of tokens, are filled up.
+    """
+    for said in parts:
+        if isinstance(said, Refused):
+            return said
+    return {key: _joined([said[key] for said in parts]) for key in parts[0]}
+
+
+def _joined(arrays: list[np.ndarray]) -> np.ndarray:
+    shape = np.max([x.shape for x in arrays], axis=0)
+    shape[0] = sum(map(len, arrays))
+    joined = np.full(shape, b"" if arrays[0].dtype == object else 0, arrays[0].dtype)
+    start = 0
+    for x in arrays:
+        joined[(slice(start, start + len(x)), *map(slice, x.shape[1:]))] = x
+        start += len(x)
+    return joined
 
 
 @serve.deployment(
@@ -99,7 +137,7 @@ class Model:
         import tensorflow_text  # noqa: F401  (SentencePiece's ops)
 
         most = min(BATCH, most_rows(find_version(version_dir)) or BATCH)
-        self.batches = MicroBatches(self.answer, most, self._count)
+        self.batches = MicroBatches(self.answer, most, join, self._count)
         self.counters = {
             kind: Counter(f"translation_{kind}", description="Of what was computed.")
             for kind in ("batches", "sentences")
@@ -116,7 +154,9 @@ class Model:
                 made_up = {key: _made_up(x, rows) for key, x in specs.items()}
                 self.answer([Question(name, made_up, rows)])
 
-    async def predict(self, signature: str, given: Mapping[str, Any]) -> Arrays:
+    async def predict(
+        self, signature: str, given: Mapping[str, Any]
+    ) -> Arrays | Refused:
         """Answers one request, together with others that come at the same time.
 
         Args:
@@ -124,16 +164,14 @@ class Model:
             given: Input → values, as lists or arrays.
 
         Returns:
-            Output → array.
-
-        Raises:
-            Refused: If the model does not take them.
+            Output → array; or why the model does not take them. (Of what is raised Ray
+            logs a traceback.)
         """
-        question = self.read(signature or "serving_default", given)
-        said = await self.batches.ask(question)
-        if isinstance(said, Refused):
-            raise said
-        return said
+        try:
+            question = self.read(signature or "serving_default", given)
+        except Refused as no:
+            return no
+        return await self.batches.ask(question)
 
     def _count(self, rows: int) -> None:
         self.counters["batches"].inc()
@@ -204,15 +242,17 @@ def _made_up(spec: Any, rows: int) -> np.ndarray:
     return np.full(shape, b"a" if kind is object else 1, kind)
 
 
-@serve.deployment(
-    num_replicas=1,  # which counts what is under way
-    ray_actor_options={"num_cpus": 0},
-    max_ongoing_requests=100_000,  # which it refuses itself, beyond `most_waiting`
-    health_check_period_s=1,
-    graceful_shutdown_timeout_s=2,
-)
 class Front:
-    """Reads requests, refuses what is too much, asks the model, again if one dies."""
+    """Reads requests, refuses what is too much, asks the model, again if one dies.
+
+    Args:
+        model: Ray's handle of the replicas.
+        name: The model's name.
+        version: Its version.
+        most_rows: Sentences that a request may have.
+        most_waiting: Sentences that may wait or be computed.
+        timeout: Seconds in which there must be an answer.
+    """
 
     def __init__(
         self,
@@ -223,8 +263,6 @@ class Front:
         most_waiting: int,
         timeout: float,
     ):
-        import tensorflow_serving.apis  # noqa: F401  (now, not at the first request)
-
         self.model, self.name, self.version = model, name, version
         self.most_rows, self.most_waiting = most_rows, most_waiting
         self.timeout = timeout
@@ -235,45 +273,50 @@ class Front:
             for kind in ("answered", "refused", "asked_again")
         }
 
-    async def __call__(self, request: Request) -> Response:
-        """REST: predictions, and the model's state."""
-        path = f"/v1/models/{self.name}"
-        paths = [path, f"{path}/versions/{self.version}"]
-        try:
-            if request.method == "GET" and request.url.path in paths:
-                return await self._state()
-            if request.method != "POST" or request.url.path not in [
-                f"{x}:predict" for x in paths
-            ]:
-                raise not_found(f"Not found: {request.url.path!r}")
-            return await self.limited(self._by_rest, request)
-        except Refused as no:
-            headers = {"Retry-After": "1"} if no.status == 503 else None
-            return JSONResponse({"error": no.why}, no.status, headers)
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """REST, as ASGI has it."""
+        request = Request(scope, receive)
+        said = await self._counted(self._by_rest(request))
+        if isinstance(said, Refused):
+            headers = {"Retry-After": "1"} if said.status == 503 else {}
+            if said.status in (408, 411):  # the rest of it is not waited for
+                headers["Connection"] = "close"
+            said = JSONResponse({"error": said.why}, said.status, headers)
+        await said(scope, receive, send)
 
     async def _by_rest(self, request: Request) -> Response:
+        """Predictions, and the model's state."""
+        model = f"/v1/models/{self.name}"
+        paths = [model, f"{model}/versions/{self.version}"]
+        if request.method == "GET" and request.url.path in paths:
+            return await self._state()
+        if request.method != "POST" or request.url.path not in [
+            f"{x}:predict" for x in paths
+        ]:
+            raise not_found(f"Not found: {request.url.path!r}")
         question = read_json(await read_body(request))
-        signature = question.get("signature_name", "")
-        said = await self.ask(signature, columns(question))
-        return Response(as_json(question, said), media_type="application/json")
+        asked = self.ask(question.get("signature_name", ""), columns(question))
+        said = await _unless_gone(request, asked)
+        content = await asyncio.to_thread(as_json, question, said)
+        return Response(content, media_type="application/json")
 
-    async def Predict(self, request: bytes, grpc_context: Any) -> Any:  # noqa: N802
-        """The method of TensorFlow Serving's PredictionService; see servicer.py."""
+    async def predict(self, request: bytes, context: Any) -> Any:
+        """gRPC: the method `Predict` of TensorFlow Serving's PredictionService."""
         from tensorflow_serving.apis import predict_pb2
 
-        try:
-            return await self.limited(self._by_grpc, request)
-        except Refused as no:
-            grpc_context.set_code(no.code)
-            grpc_context.set_details(no.why)
+        said = await self._counted(self._by_grpc(request))
+        if isinstance(said, Refused):
+            context.set_code(said.code)
+            context.set_details(said.why)
             return predict_pb2.PredictResponse()
+        return said
 
     async def _by_grpc(self, request: bytes) -> Any:
         question = read_message(request)
         self._check_spec(question.model_spec)
         given = {key: ndarray(key, x) for key, x in question.inputs.items()}
         said = await self.ask(question.model_spec.signature_name, given)
-        return as_message(question, said)
+        return await asyncio.to_thread(as_message, question, said)
 
     def _check_spec(self, spec: Any) -> None:
         if spec.version_label:
@@ -282,76 +325,70 @@ class Front:
         if (spec.name, version) != (self.name, self.version):
             raise not_found(f"There is no model {spec.name!r} of version {version}")
 
-    async def limited(
-        self, answer: Callable[[Any], Awaitable[Any]], request: Any
-    ) -> Any:
-        """Answers a request, unless there is too much to do or it takes too long.
+    async def _counted(self, answer: Awaitable[Any]) -> Any:
+        """Answers, or says why not: to the client, and in a line of the log."""
+        try:
+            said, kind = await answer, "answered"
+        except Refused as no:
+            said, kind = no, "refused"
+            LOG.warning("refused (%s): %s", no.status, " ".join(no.why.split()))
+        self.counters[kind].inc(tags={"model": self.name})
+        return said
+
+    async def ask(self, signature: str, given: Mapping[str, Any]) -> Arrays:
+        """Has a replica answer, unless there is too much to do or it takes too long.
 
         Args:
-            answer: Reads the request and asks the model.
-            request: What came. It counts before it is read.
+            signature: Its name.
+            given: Input → values.
 
         Raises:
-            Refused: If it is not answered.
+            Refused: If there is no answer.
         """
-        tags = {"model": self.name}
-        try:
-            if self.draining:
-                raise unavailable("The server is shutting down")
-            with self._counted(1):
-                said = await asyncio.wait_for(answer(request), self.timeout)
-            self.counters["answered"].inc(tags=tags)
-            return said
-        except (Refused, asyncio.TimeoutError) as no:
-            self.counters["refused"].inc(tags=tags)
-            if isinstance(no, Refused):
-                raise
-            why = f"There was no answer in {self.timeout} seconds"
-            raise Refused(504, grpc.StatusCode.DEADLINE_EXCEEDED, why) from no
-
-    @contextlib.contextmanager
-    def _counted(self, rows: int) -> Iterator[None]:
-        """Sentences are work that is under way, if there is not too much of it."""
+        rows = count_rows(given)
+        if rows > self.most_rows:
+            raise wrong(f"{rows} are too many sentences: at most {self.most_rows}")
+        if self.draining:
+            raise unavailable("The server is shutting down")
         if self.under_way + rows > self.most_waiting:
             why = f"The server is busy: {self.under_way} sentences are waiting"
             raise unavailable(why)
         self.under_way += rows
         try:
-            yield
+            said = await asyncio.wait_for(self._tried(signature, given), self.timeout)
+        except asyncio.TimeoutError as error:
+            why = f"There was no answer in {self.timeout} seconds"
+            raise Refused(504, grpc.StatusCode.DEADLINE_EXCEEDED, why) from error
         finally:
             self.under_way -= rows
+        if isinstance(said, Refused):
+            raise said
+        return said
 
-    async def ask(self, signature: str, given: Mapping[str, Any]) -> Arrays:
-        """Has a replica answer; another one, if it dies meanwhile."""
-        rows = count_rows(given)
-        if rows > self.most_rows:
-            raise wrong(f"{rows} are too many sentences: at most {self.most_rows}")
-        with self._counted(rows - 1):  # one is counted since the request came
-            for _ in range(TRIES):
-                try:
-                    return await self._asked(signature, given)
-                except RayActorError:  # it does no harm to translate something twice
-                    self.counters["asked_again"].inc(tags={"model": self.name})
+    async def _tried(self, signature: str, given: Mapping[str, Any]) -> Any:
+        """Asks a replica, and another one if it dies meanwhile."""
+        for _ in range(TRIES):
+            answer = self.model.predict.remote(signature, given)
+            try:
+                return await answer
+            except asyncio.CancelledError:  # nobody waits for it any more
+                answer.cancel()
+                raise
+            except RayActorError:  # it does no harm to translate something twice
+                self.counters["asked_again"].inc(tags={"model": self.name})
         # Not 503: a client shall not send it again and again.
         raise failed(f"{TRIES} replicas died while they had this request")
 
-    async def _asked(self, signature: str, given: Mapping[str, Any]) -> Arrays:
-        answer = self.model.predict.remote(signature, given)
-        try:
-            return await answer
-        except asyncio.CancelledError:  # nobody waits for it any more
-            answer.cancel()
-            raise
-
     async def _state(self) -> JSONResponse:
-        state = "UNLOADING" if self.draining else await self._state_of_model()
+        state = "UNLOADING" if self.draining else await self.state_of_model()
         status = {"error_code": "OK", "error_message": ""}
         found = {"version": self.version, "state": state, "status": status}
         return JSONResponse(
             {"model_version_status": [found]}, 200 if state == "AVAILABLE" else 503
         )
 
-    async def _state_of_model(self) -> str:
+    async def state_of_model(self) -> str:
+        """Says AVAILABLE if a replica answers, else LOADING."""
         try:
             await asyncio.wait_for(self.model.alive.remote(), ALIVE)
         except (asyncio.TimeoutError, RayActorError):  # they are being started again
@@ -365,6 +402,73 @@ class Front:
             await asyncio.sleep(0.05)
 
 
+async def _unless_gone(request: Request, answer: Coroutine[Any, Any, Any]) -> Any:
+    """Awaits an answer, unless the client of a request that was read leaves before."""
+    asked = asyncio.create_task(answer)
+    left = asyncio.create_task(request.receive())
+    try:
+        await asyncio.wait({asked, left}, return_when=asyncio.FIRST_COMPLETED)
+        if asked.done():
+            return asked.result()
+        raise Refused(499, grpc.StatusCode.CANCELLED, "The client did not wait")
+    finally:
+        asked.cancel()
+        left.cancel()
+
+
+async def serve_until(stop: threading.Event, front: Front, given: Any) -> None:
+    """Answers by REST and gRPC until it shall stop, then what it has accepted.
+
+    Args:
+        stop: Says so.
+        front: What answers.
+        given: The command line.
+    """
+    rest = http_server(front, given.host, given.rest, given.timeout + SETTLE)
+    by_rest = asyncio.create_task(rest.serve())
+    host = f"[{given.host}]" if ":" in given.host else given.host
+    by_grpc = grpc.aio.server(options=GRPC)
+    by_grpc.add_insecure_port(f"{host}:{given.grpc}")
+    method = grpc.unary_unary_rpc_method_handler(
+        front.predict, response_serializer=lambda said: said.SerializeToString()
+    )
+    handler = grpc.method_handlers_generic_handler(SERVICE, {"Predict": method})
+    by_grpc.add_generic_rpc_handlers((handler,))
+    health = aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(health, by_grpc)
+    await by_grpc.start()
+    watch = asyncio.create_task(_watch(front, health))
+    while not rest.started:
+        await asyncio.sleep(0.01)
+    print(
+        f"ready: {front.name} {front.version}, REST {given.rest}, gRPC {given.grpc}, "
+        f"on {given.host}",
+        flush=True,
+    )
+    await asyncio.to_thread(stop.wait)
+    print("shutting down", flush=True)
+    watch.cancel()
+    await health.enter_graceful_shutdown()
+    try:
+        await asyncio.wait_for(front.drain(), given.grace)
+    except asyncio.TimeoutError:
+        print(f"not all was answered in {given.grace} seconds", flush=True)
+    rest.should_exit = True
+    await asyncio.gather(by_rest, by_grpc.stop(SETTLE))
+
+
+async def _watch(front: Front, health: aio.HealthServicer) -> None:
+    """Tells those who ask by grpc.health.v1 whether the model answers."""
+    while True:
+        state = await front.state_of_model()
+        status = HealthCheckResponse.ServingStatus.Value(
+            "SERVING" if state == "AVAILABLE" else "NOT_SERVING"
+        )
+        for service in ("", SERVICE):
+            await health.set(service, status)
+        await asyncio.sleep(1)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -372,9 +476,9 @@ def _parser() -> argparse.ArgumentParser:
     option = parser.add_argument
     option("path", type=Path, help="models/m30k/1, or models/m30k")
     option("--model", help="its name; by default the directory's")
-    option("--host", default="127.0.0.1", help="of REST; 0.0.0.0 for all networks")
+    option("--host", default="127.0.0.1", help="0.0.0.0 for all networks")
     option("--rest", type=int, default=8501, metavar="PORT")
-    option("--grpc", type=int, default=8500, metavar="PORT", help="on all networks")
+    option("--grpc", type=int, default=8500, metavar="PORT")
     option("--metrics", type=int, default=8502, metavar="PORT", help="on 127.0.0.1")
     option("--replicas", type=int, default=2, help="of the model")
     option("--most_waiting", type=int, default=1024, help="sentences; more are refused")
@@ -394,38 +498,28 @@ def main(args: list[str] | None = None) -> None:
         parser.error(f"--most_waiting must be at least {most}, as a request may have")
 
     check_ports(given, parser.error)
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a connection is a file
     os.umask(0o077)  # Ray's token, which it writes in ~/.ray, is nobody else's
     ray.init("local", include_dashboard=False, _metrics_export_port=given.metrics)
     stop = _until_signalled()  # now, as Ray has set handlers of its own
-    serve.start(
-        http_options={"host": given.host, "port": given.rest},
-        grpc_options={
-            "port": given.grpc,
-            "grpc_servicer_functions": ["servicer.add_predict"],
-            "enable_reflection": False,
-        },
+    serve.start(proxy_location="Disabled")
+    model = serve.run(
+        Model.options(num_replicas=given.replicas).bind(str(version)),
+        route_prefix=None,
+        logging_config=LoggingConfig(log_level="WARNING", enable_access_log=False),
     )
-    model = Model.options(num_replicas=given.replicas).bind(str(version))
     limits = most, given.most_waiting, given.timeout
-    front = serve.run(Front.bind(model, name, version.name, *limits))
-    print(
-        f"ready: {name} {version.name}, REST {given.rest}, gRPC {given.grpc}",
-        flush=True,
-    )
-    stop.wait()
-    print("shutting down", flush=True)
-    try:
-        front.drain.remote().result(timeout_s=given.grace)
-    except (TimeoutError, RayActorError) as error:
-        print(f"not all was answered: {error!r}", flush=True)
-    threading.Event().wait(SETTLE)
+    asyncio.run(serve_until(stop, Front(model, name, version.name, *limits), given))
     serve.shutdown()
     ray.shutdown()
 
 
 def check_ports(given: argparse.Namespace, refuse: Callable[[str], Any]) -> None:
     """Refuses ports that are in use: Ray would share them with who has them."""
-    for name, host in (("rest", given.host), ("grpc", ""), ("metrics", "127.0.0.1")):
+    hosts = {"rest": given.host, "grpc": given.host, "metrics": "127.0.0.1"}
+    for name, host in hosts.items():
         port = getattr(given, name)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:

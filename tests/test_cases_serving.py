@@ -1,0 +1,206 @@
+"""What operators meet: strangers' requests and files, and what listens where."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socket
+import threading
+import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import psutil
+import pytest
+from commands import run
+from export_scripts import EXPORT, export_script
+from small_translator import word_translator, written_run
+
+from keras_luong import TokenizerPair, export_saved_model, load
+from keras_luong.decoding import BeamSearch
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*max_source_length")
+BEGIN = b"POST /v1/models/dogs:predict HTTP/1.1\r\nHost"
+SOON = 1.0  # seconds that a neighbour may wait
+
+
+@pytest.fixture(scope="module")
+def version(tmp_path_factory):
+    translator = word_translator(BeamSearch(2, max_length=6))
+    return export_saved_model(translator, tmp_path_factory.mktemp("models") / "dogs")
+
+
+@pytest.fixture(scope="module")
+def server(version, tmp_path_factory):
+    test_server = pytest.importorskip("test_server")
+    with test_server.running(version, tmp_path_factory.mktemp("server")) as found:
+        yield found
+
+
+def connected(server):
+    return socket.create_connection(("127.0.0.1", int(server.rest.split(":")[2])))
+
+
+def predicted(server, body=b'{"inputs": ["the dog"]}'):
+    address = f"{server.rest}/v1/models/dogs:predict"
+    with urllib.request.urlopen(address, body, timeout=60) as response:
+        return json.load(response)
+
+
+@contextlib.contextmanager
+def neighbour(server):
+    """Somebody who asks all the time; yields how long each answer took."""
+    seconds, stop = [], threading.Event()
+
+    def ask():
+        while not stop.is_set():
+            start = time.monotonic()
+            predicted(server)
+            seconds.append(time.monotonic() - start)
+
+    predicted(server)
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(ask)
+        try:
+            yield seconds
+        finally:
+            stop.set()
+            asking.result()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attackers", [1, 8])
+def test_s1_a_header_without_an_end_is_cut_off(server, attackers):
+    def endless(_):
+        with connected(server) as client, contextlib.suppress(OSError):
+            client.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nX-A: ")
+            for _ in range(1 << 12):
+                client.sendall(b"a" * (1 << 12))
+                time.sleep(0)
+            return "never"
+        return "cut off"
+
+    with neighbour(server) as seconds, ThreadPoolExecutor(attackers) as pool:
+        assert {*pool.map(endless, range(attackers))} == {"cut off"}
+        time.sleep(1)
+    assert max(seconds) < SOON
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "begin",
+    [
+        BEGIN + b": a\r\nContent-Length: 99\r\n\r\n{",
+        BEGIN,
+        b"",
+    ],
+    ids=["body", "header", "nothing"],
+)
+def test_s2_those_who_send_slowly_take_one_anothers_places(server, begin):
+    with neighbour(server) as seconds, contextlib.ExitStack() as stack:
+        for _ in range(900):  # a test may have so many files, as most processes
+            stack.enter_context(connected(server)).sendall(begin)
+        time.sleep(2)
+        assert len(seconds) > 5
+    assert max(seconds) < SOON
+
+
+@pytest.mark.slow
+def test_s2_a_slow_body_ends_and_pieces_of_a_byte_are_refused(server):
+    for length, status in ((b"Content-Length: 9", b"408"), (b"A: b", b"411")):
+        with connected(server) as client:
+            client.settimeout(30)
+            start = BEGIN + b": a\r\n"
+            chunked = b"" if status == b"408" else b"\r\nTransfer-Encoding: chunked"
+            client.sendall(start + length + chunked + b"\r\n\r\n")
+            assert client.recv(99).startswith(b"HTTP/1.1 " + status)
+            while client.recv(999):  # until it is closed
+                pass
+
+
+@pytest.mark.slow
+def test_s4_a_refused_request_is_a_line_of_the_log(server):
+    before = len(server.log.read_text().splitlines())
+    for body in (b"{", b'{"inputs": [1]}', b'{"inputs": [["a\\nb"]]}'):
+        with pytest.raises(urllib.error.HTTPError, match="400"):
+            predicted(server, body)
+    lines = server.log.read_text().splitlines()[before:]
+    assert len(lines) == 3 and all("refused (400): " in x for x in lines)
+
+
+@pytest.mark.slow
+def test_s5_rest_and_grpc_listen_at_home(server):
+    ports = {int(x.rsplit(":", 1)[1]) for x in (server.rest, server.grpc)}
+    listening = {
+        (x.laddr.ip.removeprefix("::ffff:"), x.laddr.port)
+        for x in psutil.Process(server.process.pid).net_connections("inet")
+        if x.status == psutil.CONN_LISTEN and x.laddr.port in ports
+    }
+    assert listening == {("127.0.0.1", port) for port in ports}
+
+
+def test_s5_the_compose_file_publishes_at_home_what_was_chosen():
+    text = (EXPORT / "serving" / "docker-compose.yml").read_text()
+    ports = re.findall(r'- "(.*)" #', text)
+    assert len(ports) == 2 and all(x.startswith("127.0.0.1:") for x in ports)
+    (tag,) = re.findall(r"image: tensorflow/serving:\$\{SERVING_VERSION:-(.*)\}", text)
+    assert re.fullmatch(r"\d+\.\d+\.\d+", tag)
+
+
+@pytest.fixture
+def stranger(tmp_path):
+    """A run whose tokenizer can be led elsewhere, and a file beside the run."""
+    run_dir = written_run(tmp_path / "run", word_translator()).path
+    words = (run_dir / "tokenizer" / "source.txt").read_text()
+    secret = tmp_path / "secret.txt"
+    secret.write_text(words.replace("cat", "password"))
+    return run_dir, secret
+
+
+def named(run_dir, name):
+    """Has the manifest name another file for the source."""
+    path = run_dir / "tokenizer" / "tokenizer.json"
+    about = json.loads(path.read_text())
+    about["source"] = {"file": name, "vocab_size": about["source"]["vocab_size"]}
+    path.write_text(json.dumps(about))
+
+
+@pytest.mark.parametrize("name", ["../../secret.txt", "/etc/x.txt", "a/b.txt", "", 3])
+def test_s6_a_runs_tokenizer_is_a_file_of_its_own(stranger, name):
+    run_dir, _ = stranger
+    named(run_dir, name)
+    with pytest.raises(ValueError, match=r"tokenizer\.json is damaged"):
+        load(run_dir)
+
+
+def test_s6_nor_does_an_absolute_name_or_a_link_lead_out(stranger, tmp_path):
+    run_dir, secret = stranger
+    named(run_dir, str(secret))
+    with pytest.raises(ValueError, match=r"is no name of a file in"):
+        run("export", run_dir, tmp_path / "models", "--check", "the dog")
+    named(run_dir, "source.txt")
+    (run_dir / "tokenizer" / "source.txt").unlink()
+    (run_dir / "tokenizer" / "source.txt").symlink_to(secret)
+    with pytest.raises(ValueError, match=r"'source.txt' is no name of a file in"):
+        load(run_dir)
+    (run_dir / "tokenizer").rename(tmp_path / "elsewhere")  # but this is nobody else's
+    (run_dir / "tokenizer").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "source.txt").unlink()
+    secret.rename(tmp_path / "elsewhere" / "source.txt")
+    assert "password" in TokenizerPair.load(run_dir / "tokenizer").source.words
+
+
+def test_s9_no_instances_are_no_inputs(version):
+    requests = export_script("predict_requests")
+    none = {"instances": []}
+    assert requests.columns(none) == requests.columns({"inputs": []})
+    said = {"translation": np.array([], object), "score": np.array([], "float32")}
+    assert json.loads(requests.as_json(none, said)) == {"predictions": []}
+
+
+@pytest.mark.slow
+def test_s9_by_rest(server):
+    assert predicted(server, b'{"instances": []}') == {"predictions": []}
+    assert predicted(server, b'{"inputs": []}')["outputs"]["translation"] == []
