@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import psutil
 import pytest
+import tensorflow as tf
 from commands import run
 from export_scripts import EXPORT, export_script
 from small_translator import word_translator, written_run
@@ -204,3 +205,58 @@ def test_s9_no_instances_are_no_inputs(version):
 def test_s9_by_rest(server):
     assert predicted(server, b'{"instances": []}') == {"predictions": []}
     assert predicted(server, b'{"inputs": []}')["outputs"]["translation"] == []
+
+
+def batching_config():
+    """What the file sets: its names, with the values that Serving reads."""
+    text = (EXPORT / "serving" / "batching.config").read_text()
+    lines = [x for x in text.splitlines() if not x.startswith("#")]
+    rows = [re.fullmatch(r"(\w+) \{ value: (\d+) \}", x) for x in lines]
+    return {row[1]: int(row[2]) for row in rows}
+
+
+def joined_by_serving(signature, requests, limit):
+    """Answers as TensorFlow Serving 2.20 does that joins requests.
+
+    `Queue::ValidateBatchTaskQueueCapacity` refuses what is larger than a batch,
+    `BatchingSession::MergeInputTensors` what differs in shape, and the answers are cut
+    along the first axis.
+    """
+    names, sizes = [*requests[0]], [len(x[[*x][0]]) for x in requests]
+    assert max(sizes) <= limit, "Task size is larger than maximum input batch size"
+    assert sum(sizes) <= limit  # else it is another batch
+    for name in names:
+        shapes = {np.shape(x[name])[1:] for x in requests}
+        assert len(shapes) == 1, "different shapes and padding is turned off"
+    merged = {k: np.concatenate([np.array(x[k]) for x in requests]) for k in names}
+    said = signature(**{k: tf.constant(x) for k, x in merged.items()})
+    cuts = np.cumsum(sizes)[:-1]
+    parts = {k: np.split(x.numpy(), cuts) for k, x in said.items()}
+    return [{k: x[i] for k, x in parts.items()} for i in range(len(requests))]
+
+
+@pytest.mark.slow
+def test_s10_serving_takes_what_the_export_takes(version):
+    config = batching_config()
+    about = json.loads((version / "assets.extra" / "keras_luong.json").read_text())
+    assert config.keys() == {
+        "max_batch_size",
+        "batch_timeout_micros",
+        "num_batch_threads",
+        "max_enqueued_batches",
+    }
+    assert config["max_batch_size"] == about["max_batch_size"] == 256
+    signatures = tf.saved_model.load(str(version)).signatures
+    width = about["max_source_length"]
+    many = {"ids": np.full([200, width], 4, "int32"), "length": [2] * 200}
+    few = {"ids": np.full([3, width], 5, "int32"), "length": [1, width, 0]}
+    many["length"] = np.array(many["length"], "int32")
+    few["length"] = np.array(few["length"], "int32")
+    found = joined_by_serving(signatures["ids"], [many, few], config["max_batch_size"])
+    for request, said in zip([many, few], found, strict=True):
+        alone = signatures["ids"](**{k: tf.constant(x) for k, x in request.items()})
+        assert said["length"].tolist() == alone["length"].numpy().tolist()
+        np.testing.assert_allclose(said["score"], alone["score"], rtol=1e-4)
+    text = {"text": ["the dog"] * 256}
+    (said,) = joined_by_serving(signatures["serving_default"], [text], 256)
+    assert len(said["translation"]) == 256
