@@ -1,13 +1,17 @@
 """What a file says of itself, and files that say it badly."""
 
 import sys
+import tracemalloc
 import zipfile
+import zlib
 
 import pytest
 from edge_files import LEFT_OUT, with_archive, with_metadata
 
 from keras_luong_edge.archive import read_archive
 from keras_luong_edge.tokenizers import SpecialIds
+
+IDS = {"pad": 0, "unk": 1, "bos": 2, "eos": 3}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -47,6 +51,13 @@ def test_a_newer_file_says_them_itself(model, tmp_path):
         ({"bytes_per_token": None}, "its bytes_per_token is None"),
         ({"special_ids": {"pad": 0, "unk": 1, "bos": 2}}, "its eos is None"),
         ({"special_ids": [0, 1, 2, 3]}, "list"),
+        ({"max_source_length": True}, "its max_source_length is True"),
+        ({"special_ids": {**IDS, "pad": 2_000_000_000}}, "lacks special tokens"),
+        # S7: no file needs so much.
+        ({"max_source_length": 2_000_000_000}, "its max_source_length is 2000000000"),
+        ({"source_length": 2_000_000_000}, "its source_length is 2000000000"),
+        ({"bytes_per_token": 2_000_000_000}, "its bytes_per_token is 2000000000"),
+        ({"graph_crc32": 1}, "its graph is not what was written"),
         ({"tokenizers": {"source": {"kind": "x"}}}, "a tokenizer of the kind 'x'"),
     ],
 )
@@ -123,3 +134,62 @@ def test_without_sentencepiece(model, monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     with pytest.raises(ModuleNotFoundError, match="pip install sentencepiece"):
         read_archive(model)
+
+
+def test_w8_a_graph_that_is_whole(model, tmp_path):
+    with zipfile.ZipFile(model) as archive:
+        end = min(x.header_offset for x in archive.infolist())
+    crc = zlib.crc32(model.read_bytes()[:end])
+    path = with_metadata(model, tmp_path / "x.tflite", graph_crc32=crc)
+    assert read_archive(path).metadata["graph_crc32"] == crc
+
+
+@pytest.mark.parametrize("name", ["keras_luong.json", "source.spm", "target.txt"])
+def test_s7_an_archive_that_unpacks_to_gigabytes(model, tmp_path, name):
+    with zipfile.ZipFile(model) as archive:
+        members = {x: archive.read(x) for x in archive.namelist()}
+    path = with_archive(model, tmp_path / "x.tflite", members)
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            writer = archive.open(name, "w", force_zip64=True)
+        with writer:
+            for _ in range(200):
+                writer.write(bytes(1 << 20))
+    assert path.stat().st_size < 1 << 20
+    tracemalloc.start()
+    with pytest.raises(
+        ValueError, match=f"x.tflite' is damaged.*{name} unpacks to more"
+    ):
+        read_archive(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100 << 20
+
+
+def test_s7_a_size_that_is_not_true_unpacks_no_further(model, tmp_path):
+    with zipfile.ZipFile(model) as archive:
+        members = {x: archive.read(x) for x in archive.namelist()}
+    members["source.spm"] = bytes(100 << 20)
+    path = tmp_path / "x.tflite"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    size = (100 << 20).to_bytes(4, "little")
+    path.write_bytes(path.read_bytes().replace(size, (99).to_bytes(4, "little")))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="x.tflite' is damaged"):
+        read_archive(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100 << 20
+
+
+def test_s7_only_what_every_runtime_unpacks(model, tmp_path):
+    with zipfile.ZipFile(model) as archive:
+        members = {x: archive.read(x) for x in archive.namelist()}
+    path = tmp_path / "x.tflite"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    with pytest.raises(ValueError, match="is damaged.*compressed by method 14"):
+        read_archive(path)

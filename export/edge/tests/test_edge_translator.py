@@ -212,3 +212,10 @@ def test_the_readmes_python_runs(model, tmp_path, monkeypatch):
     assert examples
     for example in examples:
         exec(compile(example, str(README), "exec"), {})
+
+
+@pytest.mark.parametrize("changes", [{"source_length": 64}, {"n_best": 4}])
+def test_s7_what_the_graph_does_not_say(model, tmp_path, changes):
+    path = with_metadata(model, tmp_path / "x.tflite", **changes)
+    with pytest.raises(ValueError, match="is damaged: it says .* its graph has"):
+        EdgeTranslator(path)
