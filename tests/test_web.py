@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,7 @@ from edge_files import LEFT_OUT, with_archive, with_metadata  # noqa: E402
 from keras_luong_edge.source import read_text  # noqa: E402
 from keras_luong_edge.tokenizers import TOKENIZERS, SpecialIds  # noqa: E402
 
+IDS = {"pad": 0, "unk": 1, "bos": 2, "eos": 3}
 FORMAT_1 = WEB.parent / "edge" / "tests" / "format1" / "model.tflite"
 PROSE = [
     "Der Fluß fließt über die Brücke, und zwei Hunde spielen im Gras.",
@@ -244,6 +246,27 @@ class TestArchives:
         with zipfile.ZipFile(known) as archive:
             assert found == {"metadata": json.loads(archive.read("keras_luong.json"))}
 
+    def test_w8_a_graph_that_is_whole(self, known, tmp_path):
+        with zipfile.ZipFile(known) as archive:
+            end = min(x.header_offset for x in archive.infolist())
+        crc = zlib.crc32(known.read_bytes()[:end])
+        path = with_metadata(known, tmp_path / "x.tflite", graph_crc32=crc)
+        (found,) = ask("archive", [str(path)])
+        assert found["metadata"]["graph_crc32"] == crc
+
+    def test_s7_what_unpacks_to_gigabytes(self, known, tmp_path):
+        with zipfile.ZipFile(known) as archive:
+            members = {name: archive.read(name) for name in archive.namelist()}
+        for name in ("keras_luong.json", "target.txt"):
+            path = tmp_path / "large.tflite"
+            with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+                for other, content in members.items():
+                    archive.writestr(
+                        other, bytes(99 << 20) if other == name else content
+                    )
+            (found,) = ask("archive", [str(path)])
+            assert_matches(found["error"], f"is damaged.*{name} unpacks to more than")
+
     def test_one_that_was_packed_again(self, known, tmp_path):
         target = tmp_path / "again.tflite"
         target.write_bytes(b"something in front")
@@ -274,6 +297,15 @@ class TestArchives:
             ({"special_ids": [0, 1, 2, 3]}, "damaged.*its pad is"),
             ({"tokenizers": {"source": {"kind": "x"}}}, 'damaged.*of the kind "x"'),
             ({"tokenizers": {"source": {"kind": "toString"}}}, "damaged.*of the kind"),
+            # S7, W8
+            (
+                {"max_source_length": 2_000_000_000},
+                "its max_source_length is 2000000000",
+            ),
+            ({"source_length": 2_000_000_000}, "its source_length is 2000000000"),
+            ({"bytes_per_token": 2_000_000_000}, "its bytes_per_token is 2000000000"),
+            ({"special_ids": {**IDS, "pad": 99}}, "its vocabulary lacks special"),
+            ({"graph_crc32": 1}, "damaged.*its graph is not what was written"),
         ],
     )
     def test_metadata_that_cannot_be(self, known, tmp_path, changes, reason):

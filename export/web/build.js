@@ -1,12 +1,12 @@
 /** Makes a folder that any file server serves: `node build.js [FOLDER]`, by default dist. */
 
-import { createHash } from "node:crypto";
 import * as fs from "node:fs";
 import path from "node:path";
 
 import { build } from "esbuild";
 
 import { HEADERS, META_POLICY } from "./headers.js";
+import { crc32 } from "./src/zip.js";
 
 const HERE = import.meta.dirname;
 const OUT = path.resolve(process.argv[2] ?? path.join(HERE, "dist"));
@@ -20,9 +20,8 @@ const KINDS = ["", "_compat", "_threaded"];
 /**
  * @param {string} name A module of src/, which becomes a script of its own.
  * @param {Record<string, unknown>} [define] Names that it finds defined.
- * @param {Record<string, string>} [banner] What stands in front of it.
  */
-function bundle(name, define = {}, banner = {}) {
+function bundle(name, define = {}) {
   const known = { LITERT_VERSION: version, ...define };
   return build({
     entryPoints: [path.join(HERE, name)],
@@ -32,7 +31,6 @@ function bundle(name, define = {}, banner = {}) {
     format: "iife",
     target: "es2022",
     charset: "utf8",
-    banner,
     define: Object.fromEntries(
       Object.entries(known).map(([key, value]) => [key, JSON.stringify(value)]),
     ),
@@ -67,11 +65,10 @@ function writeHeaders() {
   fs.writeFileSync(path.join(OUT, "_headers"), `/*\n${lines.join("")}`);
 }
 
-/** @param {string[]} names @returns {string} Another one for other files. */
-function digest(names) {
-  const hash = createHash("sha256");
-  for (const name of names) hash.update(fs.readFileSync(path.join(OUT, name)));
-  return hash.digest("hex").slice(0, 16);
+/** @param {string[]} names @returns {Record<string, number>} What each must be. */
+function sums(names) {
+  const sum = (/** @type {string} */ name) => crc32(fs.readFileSync(path.join(OUT, name)));
+  return Object.fromEntries(names.map((name) => [name, sum(name)]));
 }
 
 fs.rmSync(OUT, { recursive: true, force: true });
@@ -80,10 +77,13 @@ await Promise.all(["src/page.js", "src/worker.js", "style.css"].map((x) => bundl
 copyPage();
 copyLiteRt();
 writeHeaders();
-const files = ["index.html", "style.css", "page.js", "worker.js", "icon.svg"];
+const litert = fs.readdirSync(path.join(OUT, `litert-${version}`));
+const { "index.html": page, ...others } = sums([
+  ...["index.html", "style.css", "page.js", "worker.js", "icon.svg"],
+  ...litert.map((name) => `litert-${version}/${name}`),
+]);
 // Browsers install a service worker anew if a byte of it has changed.
-await bundle(
-  "src/service_worker.js",
-  { PAGE_FILES: files, PAGE_HEADERS: HEADERS },
-  { js: `/* of the page ${digest(files)} */` },
-);
+await bundle("src/service_worker.js", {
+  PAGE_SUMS: { "": page, "index.html": page, ...others },
+  PAGE_HEADERS: HEADERS,
+});

@@ -3,18 +3,19 @@
  * says what the keys mean.
  */
 
+import { member, readModelFile } from "./model_file.js";
 import { SentencePieceTokenizer } from "./sentencepiece_tokenizer.js";
 import { SPECIAL_IDS } from "./special_ids.js";
-import { toText } from "./utf8.js";
 import { WordTokenizer } from "./word_tokenizer.js";
-import { unzip } from "./zip.js";
 
 /** @typedef {import("./special_ids.js").SpecialIds} SpecialIds */
+/** @typedef {import("./zip.js").Archive} Archive */
 /** @typedef {SentencePieceTokenizer | WordTokenizer} Tokenizer */
 
-const METADATA = "keras_luong.json";
 const FORMAT = 1;
 const BYTES_PER_TOKEN = 64;
+const MOST_BYTES_PER_TOKEN = 1 << 10;
+const MOST_TOKENS = 1 << 16;
 const NEEDED = ["max_source_length", "source_length", "quantize", "tokenizers"];
 
 /** @type {Record<string, new (content: Uint8Array, special: SpecialIds) => Tokenizer>} */
@@ -43,11 +44,9 @@ export async function readArchive(bytes, name) {
     new Error(
       `“${name}” is damaged, or no file of keras-luong export: ${error.message ?? error}.`,
     );
-  let files, metadata;
+  let archive, metadata;
   try {
-    files = await unzip(bytes);
-    metadata = JSON.parse(toText(member(files, METADATA)));
-    if (metadata?.format === undefined) throw new Error("it does not say format");
+    ({ archive, metadata } = await readModelFile(bytes));
   } catch (error) {
     throw damaged(error);
   }
@@ -64,7 +63,7 @@ export async function readArchive(bytes, name) {
   }
   if (metadata.source_length === null) throw new Error(lengthNeeded(name));
   try {
-    return contents(files, metadata);
+    return await contents(archive, metadata);
   } catch (error) {
     throw damaged(error);
   }
@@ -82,26 +81,31 @@ function lengthNeeded(name) {
 function check(metadata) {
   const missing = NEEDED.filter((key) => !(key in metadata)).sort();
   if (missing.length) throw new Error(`it does not say ${missing.join(", ")}`);
-  const most = whole(metadata, "max_source_length", 1);
-  if (metadata.source_length !== null) whole(metadata, "source_length", most + 1);
+  const most = whole(metadata, "max_source_length", 1, MOST_TOKENS);
+  if (metadata.source_length !== null) {
+    whole(metadata, "source_length", most + 1, MOST_TOKENS + 1);
+  }
 }
 
 /**
- * @param {Map<string, Uint8Array>} files
+ * @param {Archive} archive
  * @param {any} metadata
- * @returns {Contents}
+ * @returns {Promise<Contents>}
  */
-function contents(files, metadata) {
+async function contents(archive, metadata) {
   const special = specialIds("special_ids" in metadata ? metadata.special_ids : SPECIAL_IDS);
   const { source, target } = metadata.tokenizers;
   return {
     metadata,
-    source: tokenizer(files, source, special),
-    target: tokenizer(files, target, special),
+    source: await tokenizer(archive, source, special),
+    target: await tokenizer(archive, target, special),
     special,
     maxSourceLength: metadata.max_source_length,
     sourceLength: metadata.source_length,
-    bytesPerToken: whole(metadata, "bytes_per_token", 1, BYTES_PER_TOKEN),
+    bytesPerToken:
+      "bytes_per_token" in metadata
+        ? whole(metadata, "bytes_per_token", 1, MOST_BYTES_PER_TOKEN)
+        : BYTES_PER_TOKEN,
     nBest: "n_best" in metadata ? whole(metadata, "n_best", 1) : Infinity,
   };
 }
@@ -124,37 +128,27 @@ function specialIds(about) {
  * @param {any} about
  * @param {string} key
  * @param {number} smallest
- * @param {number} [fallback]
+ * @param {number} [largest]
  * @returns {number} A number that the metadata give.
  */
-function whole(about, key, smallest, fallback) {
-  const value = key in about ? about[key] : fallback;
-  if (!Number.isInteger(value) || value < smallest) {
+function whole(about, key, smallest, largest = Infinity) {
+  const value = about[key];
+  if (!Number.isInteger(value) || value < smallest || value > largest) {
     throw new Error(`its ${key} is ${JSON.stringify(value)}`);
   }
   return value;
 }
 
 /**
- * @param {Map<string, Uint8Array>} files
+ * @param {Archive} archive
  * @param {{kind: string, file: string}} about
  * @param {SpecialIds} special
- * @returns {Tokenizer}
+ * @returns {Promise<Tokenizer>}
  */
-function tokenizer(files, about, special) {
+async function tokenizer(archive, about, special) {
   if (!Object.hasOwn(TOKENIZERS, about.kind)) {
     throw new Error(`it has a tokenizer of the kind ${JSON.stringify(about.kind)}`);
   }
-  return new TOKENIZERS[about.kind](member(files, about.file), special);
-}
-
-/**
- * @param {Map<string, Uint8Array>} files
- * @param {string} name
- * @returns {Uint8Array}
- */
-function member(files, name) {
-  const content = files.get(name);
-  if (!content) throw new Error(`it has no ${name}`);
-  return content;
+  const vocabulary = await member(archive, about.file);
+  return new TOKENIZERS[about.kind](vocabulary, special);
 }

@@ -1,4 +1,4 @@
 /** What the build writes in the place of these names. */
 declare const LITERT_VERSION: string;
-declare const PAGE_FILES: string[];
+declare const PAGE_SUMS: Record<string, number>;
 declare const PAGE_HEADERS: Record<string, string>;

@@ -24,6 +24,9 @@ export class SentencePieceTokenizer {
     this.special = special;
     this.unknown = this.model.kinds.indexOf(UNKNOWN);
     const { scores, kinds } = this.model;
+    if (kinds.length <= Math.max(...Object.values(special))) {
+      throw new Error("its vocabulary lacks special tokens");
+    }
     const lowest = scores.reduce(
       (least, score, id) => (kinds[id] === NORMAL && score < least ? score : least),
       Infinity,

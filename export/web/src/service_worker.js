@@ -3,11 +3,14 @@
  * the headers that a plain file server does not: see headers.js.
  */
 
+import { isWholeModel } from "./model_file.js";
+import { crc32 } from "./zip.js";
+
 const FOLDER = new URL("./", location.href);
 // Other folders of the same server may have pages and caches of their own. It is one cache
 // for every release of the page, so that a new one finds the model that another has kept.
 const CACHE = `keras-luong-web ${FOLDER.pathname}`;
-const LITERT = `${FOLDER.href}litert-${LITERT_VERSION}/`;
+const LITERT = `litert-${LITERT_VERSION}/`;
 const worker = /** @type {any} */ (self);
 
 worker.addEventListener("install", (/** @type {any} */ event) => {
@@ -24,25 +27,33 @@ worker.addEventListener("fetch", (/** @type {any} */ event) => {
   event.respondWith(answer(event.request, (x) => event.waitUntil(x)));
 });
 
+/** Keeps this release of the page, all of it or nothing. */
 async function install() {
   const cache = await caches.open(CACHE);
-  const fresh = ["./", ...PAGE_FILES].map((x) => new Request(x, { cache: "no-cache" }));
-  await cache.addAll(fresh);
+  const names = Object.keys(PAGE_SUMS).filter((name) => !name.startsWith(LITERT));
+  const files = names.map(async (name) => {
+    const request = new Request(FOLDER.href + name, { cache: "no-cache" });
+    const copy = await wholeCopy(name, await fetch(request));
+    if (!copy) throw new Error(`${request.url} is damaged`);
+    return () => cache.put(request, copy);
+  });
+  for (const keep of await Promise.all(files)) await keep();
   await worker.skipWaiting();
 }
 
 async function activate() {
   const cache = await caches.open(CACHE);
   const isOld = (/** @type {Request} */ { url }) =>
-    url.startsWith(`${FOLDER.href}litert-`) && !url.startsWith(LITERT);
+    nameOf(url).startsWith("litert-") && !nameOf(url).startsWith(LITERT);
   const old = (await cache.keys()).filter(isOld);
   await Promise.all(old.map((request) => cache.delete(request)));
   await worker.clients.claim();
 }
 
 /**
- * What the server says, which is kept; without a network what was kept. LiteRT's files
- * have its version in their names, and are asked for once.
+ * What the server says; without a network what was kept. LiteRT's files and models are kept
+ * as they come, if they are whole, LiteRT's for good: its version is in their names. The
+ * page's other files are kept when a release is installed.
  *
  * @param {Request} request
  * @param {(done: Promise<unknown>) => void} wait Lets the answer be sent before that.
@@ -50,18 +61,42 @@ async function activate() {
 async function answer(request, wait) {
   const cache = await caches.open(CACHE);
   const kept = () => cache.match(request, { ignoreSearch: request.mode === "navigate" });
-  const old = request.url.startsWith(LITERT) && (await kept());
+  const name = nameOf(request.url);
+  const isLiteRt = name.startsWith(LITERT);
+  const old = isLiteRt && (await kept());
   if (old) return withHeaders(old);
   try {
     const response = await fetch(request.url, { cache: "no-cache" });
-    // A model may be too large to be kept.
-    if (response.ok) wait(cache.put(request, response.clone()).catch(() => {}));
+    if (isLiteRt || !Object.hasOwn(PAGE_SUMS, name)) {
+      const copy = wholeCopy(name, response.clone());
+      // A model may be too large to be kept.
+      wait(copy.then((x) => x && cache.put(request, x)).catch(() => {}));
+    }
     return withHeaders(response);
   } catch (error) {
     const found = await kept();
     if (found) return withHeaders(found);
     throw error;
   }
+}
+
+/** @param {string} url @returns {string} What it is called in the page's folder. */
+function nameOf(url) {
+  return url.split(/[?#]/)[0].replace(FOLDER.href, "");
+}
+
+/**
+ * @param {string} name
+ * @param {Response} response
+ * @returns {Promise<Response | undefined>} The same, if it has all bytes of what the page
+ *   was built with, or of a model.
+ */
+async function wholeCopy(name, response) {
+  const bytes = new Uint8Array(await response.arrayBuffer());
+  const isWhole = Object.hasOwn(PAGE_SUMS, name)
+    ? crc32(bytes) === PAGE_SUMS[name]
+    : await isWholeModel(bytes);
+  return response.ok && isWhole ? new Response(bytes, response) : undefined;
 }
 
 /** @param {Response} response */

@@ -6,6 +6,8 @@ import { appendFileSync, readFileSync, writeFileSync } from "node:fs";
 
 import { chromium } from "playwright-core";
 
+import { crc32 } from "../src/zip.js";
+
 const PATIENCE = 60_000;
 const [name] = process.argv.slice(2);
 const question = JSON.parse(readFileSync(0, "utf-8"));
@@ -352,10 +354,13 @@ const SCENARIOS = {
       });
     const before = await kept();
     // Another release, as far as the browser can tell.
-    appendFileSync(`${question.folder}/style.css`, "\n");
+    const style = `${question.folder}/style.css`;
+    const old = crc32(readFileSync(style));
+    appendFileSync(style, "\n");
     const worker = `${question.folder}/service_worker.js`;
     const written = readFileSync(worker, "utf-8");
-    writeFileSync(worker, written.replace(/[0-9a-f]{16}/, "0123456789abcdef"));
+    const fresh = crc32(readFileSync(style));
+    writeFileSync(worker, written.replace(`${old}`, `${fresh}`));
     const next = await context.newPage();
     await next.goto(`${question.url}?model=words.tflite`); // which does not load the other
     await ready(next);
