@@ -106,6 +106,7 @@ def test_s2_those_who_send_slowly_take_one_anothers_places(server, begin):
         time.sleep(2)
         assert len(seconds) > 5
     assert max(seconds) < SOON
+    assert "Traceback" not in server.log.read_text()
 
 
 @pytest.mark.slow

@@ -57,14 +57,15 @@ ELSEWHERE = {
     "export/serving/load.py": "test_serving_clients.py",
     "export/serving/rest_client.py": "test_serving_clients.py",
     "export/serving/server.py": "test_server.py",
-    "export/serving/servicer.py": "by server.py",
+    "export/serving/connections.py": "by server.py",
     "export/serving/micro_batches.py": "test_micro_batches.py",
     "export/serving/predict_requests.py": "test_predict_requests.py",
+    "export/serving/saved_models.py": "test_digests.py",
     "export/serving/versions.py": "test_versions.py",
 }
 NEEDS = {
     "tensorflow_serving": ["export/serving/grpc_client.py"],
-    "grpc": ["export/serving/servicer.py"],
+    "uvicorn": ["export/serving/connections.py"],
     "starlette": ["export/serving/predict_requests.py"],
     "ray.serve": ["export/serving/server.py"],
 }

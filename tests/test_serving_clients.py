@@ -145,6 +145,16 @@ def test_the_load_generators_table(translator, exported, server, which, tmp_path
         assert failed == changed == 0
 
 
+@pytest.mark.slow
+def test_s3_the_load_generator_beside_others(server, tmp_path):
+    texts = tmp_path / "in.txt"
+    texts.write_text("the red dog\ncat\n")
+    flags = ["--requests", 20, "--beside", 2, "--beside_size", 8]
+    done = run("load.py", texts, "--rest", server[0], *flags)
+    assert done.returncode == 0, done.stderr
+    assert "beside 2 of 8 texts: " in done.stdout.decode()
+
+
 def test_load_counts_what_fails_and_what_changes():
     said = iter(range(-load.WARM, 1000))
 

@@ -5,6 +5,8 @@ Example:
         --threads 1 16 --batch_size 1 32
     python export/serving/load.py in.txt --saved_model models/m30k/1 --requests 20000
     python export/serving/load.py in.txt --tflite m30k.tflite
+    python export/serving/load.py in.txt --rest http://localhost:8501 --model m30k \
+        --threads 2 --beside 2  # while two others send 256 sentences each
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import itertools
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -97,6 +99,42 @@ def send(
     return Load(answered, seconds, len(failed), len(changed), (early, megabytes()))
 
 
+@contextlib.contextmanager
+def others(
+    translate: Translate, texts: list[bytes], count: int, size: int
+) -> Iterator[None]:
+    """Sends large requests meanwhile, one after the other from each of some threads.
+
+    Args:
+        translate: texts → translations.
+        texts: taken in turn.
+        count: how many threads.
+        size: texts in a request.
+    """
+    batch = list(itertools.islice(itertools.cycle(texts), size))
+    stop, sent = threading.Event(), itertools.count()
+
+    def ask() -> None:
+        while not stop.is_set():
+            translate(batch)
+            next(sent)
+
+    workers = [threading.Thread(target=ask) for _ in range(count)]
+    for worker in workers:
+        worker.start()
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds = time.perf_counter() - start
+        if count:
+            rate = size * next(sent) / seconds
+            print(f"beside {count} of {size} texts: {rate:.1f} texts/s", flush=True)
+        stop.set()
+        for worker in workers:
+            worker.join()
+
+
 def megabytes() -> float:
     """What this process holds in memory."""
     return psutil.Process().memory_info().rss / 1e6
@@ -155,6 +193,8 @@ def parse_args(args: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--requests", type=int, default=1000, help="of each row")
     parser.add_argument("--batch_size", type=int, nargs="+", default=[1])
     parser.add_argument("--threads", type=int, nargs="+", default=[1])
+    parser.add_argument("--beside", type=int, default=0, help="that send meanwhile")
+    parser.add_argument("--beside_size", type=int, default=256, help="texts of those")
     args = parser.parse_args(args)
     if min(args.requests, *args.batch_size, *args.threads) < 1:
         parser.error("--requests, --batch_size and --threads must be at least 1")
@@ -172,7 +212,8 @@ def main() -> None:
     )
     wrong = 0
     for threads, batch_size in itertools.product(args.threads, args.batch_size):
-        load = send(translate, texts, args.requests, batch_size, threads)
+        with others(translate, texts, args.beside, args.beside_size):
+            load = send(translate, texts, args.requests, batch_size, threads)
         times = load.milliseconds if load.milliseconds.size else np.array([np.nan])
         p50, p95, p99 = np.percentile(times, [50, 95, 99])
         rate = load.milliseconds.size * batch_size / load.seconds

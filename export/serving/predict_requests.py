@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 import numpy as np
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 MOST_BYTES = 1 << 20  # of a request
 MOST_TOLD = 300  # characters of what is refused and why
@@ -61,6 +61,11 @@ def failed(why: str) -> Refused:
     return Refused(500, grpc.StatusCode.INTERNAL, why)
 
 
+def gone() -> Refused:
+    """A request whose client has left, or was made to."""
+    return Refused(499, grpc.StatusCode.CANCELLED, "The client has gone")
+
+
 def _too_long() -> Refused:
     why = f"The request has more than {MOST_BYTES} bytes"
     return Refused(413, grpc.StatusCode.INVALID_ARGUMENT, why)
@@ -84,6 +89,8 @@ async def read_body(request: Request) -> bytes:
     except asyncio.TimeoutError as error:
         why = f"The request did not come whole in {ARRIVAL} seconds"
         raise Refused(408, grpc.StatusCode.DEADLINE_EXCEEDED, why) from error
+    except ClientDisconnect as error:
+        raise gone() from error
 
 
 def read_json(body: bytes) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import os
 import re
@@ -60,6 +61,7 @@ from predict_requests import (  # noqa: E402
     columns,
     count_rows,
     failed,
+    gone,
     ndarray,
     not_found,
     read_body,
@@ -78,6 +80,7 @@ from starlette.responses import JSONResponse, Response  # noqa: E402
 
 BATCH = 32  # sentences that are computed at once, unless the export takes fewer
 TRIES = 3  # of a request whose replica dies: it may be what killed it
+FILES = 4096  # that may be open, if the system allows it
 ALIVE = 5.0  # seconds in which a replica says that it is there
 SERVICE = "tensorflow.serving.PredictionService"
 GRPC = [  # options of its server
@@ -294,8 +297,10 @@ class Front:
             f"{x}:predict" for x in paths
         ]:
             raise not_found(f"Not found: {request.url.path!r}")
-        question = read_json(await read_body(request))
-        asked = self.ask(question.get("signature_name", ""), columns(question))
+        # In a thread, so that others go on meanwhile.
+        question = await asyncio.to_thread(read_json, await read_body(request))
+        given = await asyncio.to_thread(columns, question)
+        asked = self.ask(question.get("signature_name", ""), given)
         said = await _unless_gone(request, asked)
         content = await asyncio.to_thread(as_json, question, said)
         return Response(content, media_type="application/json")
@@ -410,7 +415,7 @@ async def _unless_gone(request: Request, answer: Coroutine[Any, Any, Any]) -> An
         await asyncio.wait({asked, left}, return_when=asyncio.FIRST_COMPLETED)
         if asked.done():
             return asked.result()
-        raise Refused(499, grpc.StatusCode.CANCELLED, "The client did not wait")
+        raise gone()
     finally:
         asked.cancel()
         left.cancel()
@@ -499,8 +504,10 @@ def main(args: list[str] | None = None) -> None:
 
     check_ports(given, parser.error)
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a connection is a file
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 < soft < FILES:  # as a connection is one
+        with contextlib.suppress(ValueError):  # no more are allowed
+            resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, hard))
     os.umask(0o077)  # Ray's token, which it writes in ~/.ray, is nobody else's
     ray.init("local", include_dashboard=False, _metrics_export_port=given.metrics)
     stop = _until_signalled()  # now, as Ray has set handlers of its own

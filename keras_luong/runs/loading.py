@@ -62,7 +62,7 @@ def load(
     tokenizers = TokenizerPair.load(run.tokenizer)
     changes = {} if dtype is None else {"dtype": keras.dtype_policies.get(dtype).name}
     with ThreadPoolExecutor(1) as beside:
-        check = weights_path and beside.submit(_check_whole, weights_path)
+        whole = None if weights_path is None else beside.submit(_whole, weights_path)
         try:  # meanwhile
             cls = _model_class(record["model"]["class"])
             model = cls.from_config({**record["model"]["config"], **changes})
@@ -74,9 +74,8 @@ def load(
                 f"{run.record} is damaged, or by another version "
                 f"({record.get('library')}): {error}"
             ) from error
-    if weights_path is not None:
-        check.result()
-        _load_weights(model, weights_path)
+    if whole is not None:
+        _load_weights(model, whole.result())
     return translator
 
 
@@ -99,8 +98,7 @@ def load_weights(model: keras.Model, path: str | Path) -> None:
         >>> model = kl.load("runs/mine", weights=None).model
         >>> load_weights(model, "runs/mine/last.weights.h5")
     """
-    _check_whole(path)
-    _load_weights(model, path)
+    _load_weights(model, _whole(path))
 
 
 def _load_weights(model: keras.Model, path: str | Path) -> None:
@@ -126,11 +124,13 @@ def note_of(file: IO[bytes]) -> bytes:
     return (b"keras_luong crc32 %08x\n" % crc32(file)).ljust(NOTE_BYTES, b"\0")
 
 
-def _check_whole(path: str | Path) -> None:
+def _whole(path: str | Path) -> str | Path:
+    """Returns the path of a file of weights, if nothing of it has changed."""
     with open(path, "rb") as file:
         note = file.read(NOTE_BYTES)
         if not note.startswith(_HDF5) and note != note_of(file):
             raise ValueError(f"{path} is damaged: it is not what was written.")
+    return path
 
 
 def _count_weights(path: str | Path) -> int:
