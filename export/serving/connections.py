@@ -76,7 +76,9 @@ class Connection(H11Protocol):
             if is_reading:
                 self.reading[self] = None
         if len(self.reading) > MOST_READ:
-            next(iter(self.reading)).transport.abort()
+            oldest = next(iter(self.reading))
+            del self.reading[oldest]
+            oldest.transport.abort()
 
 
 def http_server(app: Any, host: str, port: int, longest: float) -> uvicorn.Server:

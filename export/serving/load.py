@@ -128,8 +128,8 @@ def others(
     finally:
         seconds = time.perf_counter() - start
         if count:
-            rate = size * next(sent) / seconds
-            print(f"beside {count} of {size} texts: {rate:.1f} texts/s", flush=True)
+            done = size * next(sent)
+            print(f"beside {count} of {size} texts: {done} in {seconds:.0f} s")
         stop.set()
         for worker in workers:
             worker.join()

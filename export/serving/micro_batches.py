@@ -10,7 +10,8 @@ from typing import Generic, Protocol, TypeVar
 
 WAIT = 0.002  # seconds that the first one waits for others where nothing is computed
 FEW = 4  # rows of a request that is computed in one piece, before parts of larger ones
-LATELY = 1.0  # seconds since a request of few rows, in which more may come
+LATELY = 10.0  # seconds since a request of few rows, in which more may come
+LONGEST = 1.75  # how long a part may take meanwhile, in batches of those
 
 
 class Sized(Protocol):
@@ -52,7 +53,7 @@ class MicroBatches(Generic[_Question, _Answer]):
     """Answers one batch at a time, in a thread, so that more can come meanwhile.
 
     A question of many rows is asked in parts, and those of few rows come between them.
-    While there are any, a part is so small that it takes no longer than two batches of
+    While there are any, a part is so small that it takes hardly longer than a batch of
     those, so that none of them waits for all that others want.
 
     (Ray's own `serve.batch` makes a batch every few milliseconds whether the last one
@@ -152,7 +153,7 @@ class MicroBatches(Generic[_Question, _Answer]):
             mean = self._small_seconds or seconds
             self._small_seconds = 0.9 * mean + 0.1 * seconds
         elif time.monotonic() <= self._small_until and self._small_seconds:
-            if seconds > 2 * self._small_seconds:
+            if seconds > LONGEST * self._small_seconds:
                 self._part = max(1, self._part // 2)
             elif seconds < 1.2 * self._small_seconds:
                 self._part = min(self.most, 2 * self._part)
