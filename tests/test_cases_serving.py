@@ -40,8 +40,9 @@ def server(version, tmp_path_factory):
         yield found
 
 
-def connected(server):
-    return socket.create_connection(("127.0.0.1", int(server.rest.split(":")[2])))
+def connected(server, address=None):
+    port = (address or server.rest).rsplit(":", 1)[1]
+    return socket.create_connection(("127.0.0.1", int(port)))
 
 
 def predicted(server, body=b'{"inputs": ["the dog"]}'):
@@ -107,6 +108,22 @@ def test_s2_those_who_send_slowly_take_one_anothers_places(server, begin):
         assert len(seconds) > 5
     assert max(seconds) < SOON
     assert "Traceback" not in server.log.read_text()
+
+
+@pytest.mark.slow
+def test_s2_by_grpc_too(server):
+    client = export_script("grpc_client").Client(server.grpc, "dogs")
+    client.predict({"text": ["the dog"]})
+    with contextlib.ExitStack() as stack:
+        for _ in range(900):
+            stack.enter_context(connected(server, server.grpc)).sendall(b"PRI * HTT")
+        seconds = []
+        for _ in range(5):
+            start = time.monotonic()
+            client.predict({"text": ["the dog"]})
+            predicted(server)
+            seconds.append(time.monotonic() - start)
+    assert max(seconds) < SOON
 
 
 @pytest.mark.slow

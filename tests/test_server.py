@@ -31,8 +31,6 @@ RayActorError = pytest.importorskip("ray.exceptions").RayActorError
 pytest.importorskip("ray.serve")
 grpc = pytest.importorskip("grpc")
 predict_pb2 = pytest.importorskip("tensorflow_serving.apis.predict_pb2")
-health_pb2 = pytest.importorskip("grpc_health.v1.health_pb2")
-health_pb2_grpc = pytest.importorskip("grpc_health.v1.health_pb2_grpc")
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*max_source_length")
 rest_client = export_script("rest_client")
@@ -200,10 +198,17 @@ def test_health_and_metrics(server):
     (state,) = json.loads(server.get("/v1/models/dogs"))["model_version_status"]
     assert (state["version"], state["state"]) == ("1", "AVAILABLE")
     with grpc.insecure_channel(server.grpc) as channel:
-        for service in ("", "tensorflow.serving.PredictionService"):
-            asked = health_pb2.HealthCheckRequest(service=service)
-            said = health_pb2_grpc.HealthStub(channel).Check(asked, timeout=60)
-            assert said.status == said.SERVING
+        check = channel.unary_unary("/grpc.health.v1.Health/Check")
+        assert check(b"", timeout=60) == b"\x08\x01"  # {status: SERVING}
+        service = b"tensorflow.serving.PredictionService"
+        asked = b"\x0a%c%s" % (len(service), service)  # {service: "..."}
+        assert check(asked, timeout=60) == b"\x08\x01"
+        watch = channel.unary_stream("/grpc.health.v1.Health/Watch")
+        states = watch(asked)
+        assert next(states) == b"\x08\x01"
+        states.cancel()
+        with pytest.raises(grpc.RpcError, match="NOT_FOUND"):
+            check(b"\x0a\x01a", timeout=60)
     rest_client.predict(server.rest, "dogs", {"text": ["cat"]})
     assert wait_for(lambda: metric(server, "ray_translation_requests_answered") > 0)
 
@@ -406,6 +411,9 @@ def test_it_is_not_healthy_while_no_replica_answers(server):
         with pytest.raises(urllib.error.HTTPError, match="503") as found:
             server.get("/v1/models/dogs")
         assert b"LOADING" in found.value.read()
+        with grpc.insecure_channel(server.grpc) as channel:
+            check = channel.unary_unary("/grpc.health.v1.Health/Check")
+            assert check(b"", timeout=60) == b"\x08\x02"  # NOT_SERVING
     assert wait_for(lambda: "AVAILABLE" in server.get("/v1/models/dogs"))
 
 

@@ -1,7 +1,6 @@
 r"""Serves a SavedModel on Ray Serve, as TensorFlow Serving does: REST and gRPC.
 
-Needs tensorflow, tensorflow-text, tensorflow-serving-api, grpcio-health-checking and
-ray[serve].
+Needs tensorflow, tensorflow-text, tensorflow-serving-api and ray[serve].
 
 python export/serving/server.py models/m30k/1 --rest 8501 --grpc 8500 --metrics 8502
 
@@ -21,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import logging
 import os
 import re
@@ -29,7 +27,7 @@ import resource
 import signal
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,9 +44,6 @@ import grpc.aio  # noqa: E402
 import numpy as np  # noqa: E402
 import ray  # noqa: E402
 from connections import SETTLE, http_server  # noqa: E402
-from grpc_health.v1 import health_pb2_grpc  # noqa: E402
-from grpc_health.v1.health import aio  # noqa: E402
-from grpc_health.v1.health_pb2 import HealthCheckResponse  # noqa: E402
 from micro_batches import MicroBatches  # noqa: E402
 from predict_requests import (  # noqa: E402
     MOST_BYTES,
@@ -80,14 +75,21 @@ from starlette.responses import JSONResponse, Response  # noqa: E402
 
 BATCH = 32  # sentences that are computed at once, unless the export takes fewer
 TRIES = 3  # of a request whose replica dies: it may be what killed it
-FILES = 4096  # that may be open, if the system allows it
+FILES = 1 << 16  # that may be open, as far as the system allows it
 ALIVE = 5.0  # seconds in which a replica says that it is there
 SERVICE = "tensorflow.serving.PredictionService"
 GRPC = [  # options of its server
     ("grpc.max_receive_message_length", MOST_BYTES),
     ("grpc.max_concurrent_streams", 1024),
+    ("grpc.max_connection_idle_ms", 65_000),
+    ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.so_reuseport", 0),
 ]
+# The messages of grpc.health.v1, which are as short as this: a request has the name of
+# a service (field 1), or none for the whole server; an answer a number (field 1).
+HEALTH = "grpc.health.v1.Health"
+ASKED_FOR = (b"", b"\x0a%c%s" % (len(SERVICE), SERVICE.encode()))
+SERVING, NOT_SERVING, SERVICE_UNKNOWN = b"\x08\x01", b"\x08\x02", b"\x08\x03"
 LOG = logging.getLogger("server")
 
 
@@ -400,6 +402,27 @@ class Front:
             return "LOADING"
         return "AVAILABLE"
 
+    async def check(self, request: bytes, context: Any) -> bytes:
+        """gRPC: the method `Check` of grpc.health.v1, whether the model answers."""
+        if request not in ASKED_FOR:
+            context.set_code(grpc.StatusCode.NOT_FOUND)
+            return SERVICE_UNKNOWN
+        if self.draining or await self.state_of_model() != "AVAILABLE":
+            return NOT_SERVING
+        return SERVING
+
+    async def watch(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
+        """gRPC: its method `Watch`, the same each time that it changes."""
+        said = b""
+        while True:
+            now = SERVICE_UNKNOWN
+            if request in ASKED_FOR:
+                now = await self.check(request, context)
+            if now != said:
+                yield now
+            said = now
+            await asyncio.sleep(1)
+
     async def drain(self) -> None:
         """Takes no more requests, and returns when all are answered."""
         self.draining = True
@@ -434,15 +457,19 @@ async def serve_until(stop: threading.Event, front: Front, given: Any) -> None:
     host = f"[{given.host}]" if ":" in given.host else given.host
     by_grpc = grpc.aio.server(options=GRPC)
     by_grpc.add_insecure_port(f"{host}:{given.grpc}")
-    method = grpc.unary_unary_rpc_method_handler(
+    predict = grpc.unary_unary_rpc_method_handler(
         front.predict, response_serializer=lambda said: said.SerializeToString()
     )
-    handler = grpc.method_handlers_generic_handler(SERVICE, {"Predict": method})
-    by_grpc.add_generic_rpc_handlers((handler,))
-    health = aio.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(health, by_grpc)
+    check = grpc.unary_unary_rpc_method_handler(front.check)
+    watch = grpc.unary_stream_rpc_method_handler(front.watch)
+    services = {
+        SERVICE: {"Predict": predict},
+        HEALTH: {"Check": check, "Watch": watch},
+    }
+    for service, methods in services.items():
+        handler = grpc.method_handlers_generic_handler(service, methods)
+        by_grpc.add_generic_rpc_handlers((handler,))
     await by_grpc.start()
-    watch = asyncio.create_task(_watch(front, health))
     while not rest.started:
         await asyncio.sleep(0.01)
     print(
@@ -452,26 +479,12 @@ async def serve_until(stop: threading.Event, front: Front, given: Any) -> None:
     )
     await asyncio.to_thread(stop.wait)
     print("shutting down", flush=True)
-    watch.cancel()
-    await health.enter_graceful_shutdown()
     try:
         await asyncio.wait_for(front.drain(), given.grace)
     except asyncio.TimeoutError:
         print(f"not all was answered in {given.grace} seconds", flush=True)
     rest.should_exit = True
     await asyncio.gather(by_rest, by_grpc.stop(SETTLE))
-
-
-async def _watch(front: Front, health: aio.HealthServicer) -> None:
-    """Tells those who ask by grpc.health.v1 whether the model answers."""
-    while True:
-        state = await front.state_of_model()
-        status = HealthCheckResponse.ServingStatus.Value(
-            "SERVING" if state == "AVAILABLE" else "NOT_SERVING"
-        )
-        for service in ("", SERVICE):
-            await health.set(service, status)
-        await asyncio.sleep(1)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -505,9 +518,9 @@ def main(args: list[str] | None = None) -> None:
     check_ports(given, parser.error)
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if 0 < soft < FILES:  # as a connection is one
-        with contextlib.suppress(ValueError):  # no more are allowed
-            resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, hard))
+    most = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:  # a connection is a file
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     os.umask(0o077)  # Ray's token, which it writes in ~/.ray, is nobody else's
     ray.init("local", include_dashboard=False, _metrics_export_port=given.metrics)
     stop = _until_signalled()  # now, as Ray has set handlers of its own
