@@ -281,7 +281,13 @@ class Front:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """REST, as ASGI has it."""
         request = Request(scope, receive)
-        said = await self._counted(self._by_rest(request))
+        model = f"/v1/models/{self.name}"
+        paths = [model, f"{model}/versions/{self.version}"]
+        said: Any
+        if request.method == "GET" and request.url.path in paths:
+            said = await self._state()
+        else:
+            said = await self._counted(self._by_rest(request, paths))
         if isinstance(said, Refused):
             headers = {"Retry-After": "1"} if said.status == 503 else {}
             if said.status in (408, 411):  # the rest of it is not waited for
@@ -289,12 +295,7 @@ class Front:
             said = JSONResponse({"error": said.why}, said.status, headers)
         await said(scope, receive, send)
 
-    async def _by_rest(self, request: Request) -> Response:
-        """Predictions, and the model's state."""
-        model = f"/v1/models/{self.name}"
-        paths = [model, f"{model}/versions/{self.version}"]
-        if request.method == "GET" and request.url.path in paths:
-            return await self._state()
+    async def _by_rest(self, request: Request, paths: list[str]) -> Response:
         if request.method != "POST" or request.url.path not in [
             f"{x}:predict" for x in paths
         ]:
@@ -518,9 +519,9 @@ def main(args: list[str] | None = None) -> None:
     check_ports(given, parser.error)
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < most:  # a connection is a file
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    files = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < files:  # a connection is a file
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
     os.umask(0o077)  # Ray's token, which it writes in ~/.ray, is nobody else's
     ray.init("local", include_dashboard=False, _metrics_export_port=given.metrics)
     stop = _until_signalled()  # now, as Ray has set handlers of its own

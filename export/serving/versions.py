@@ -17,6 +17,8 @@ import venv
 from pathlib import Path
 from typing import Any
 
+from saved_models import find_version
+
 VERSIONS = ("2.17", "2.18", "2.19", "2.20", "2.21")
 BROKEN = "!=2.21.0"  # of tensorflow-text: it cannot be imported
 TOLERANCE = 1e-4
@@ -165,7 +167,10 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--work", type=Path, help="where environments are made")
     parser.add_argument("--answer", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(args)
-    given.version_dir, given.lines = given.version_dir.resolve(), given.lines.resolve()
+    given.version_dir, given.lines = (
+        find_version(given.version_dir),
+        given.lines.resolve(),
+    )
     if given.answer:
         print(json.dumps(answer(str(given.version_dir), given.lines)))
         return
