@@ -538,9 +538,10 @@ def crc32(file: str | Path | IO[bytes]) -> int:
     if isinstance(file, (str, Path)):
         with open(file, "rb") as stream:
             return crc32(stream)
-    total = 0
-    while block := file.read(1 << 18):
-        total = zlib.crc32(block, total)
+    # Large blocks: between them a thread waits for its turn.
+    total, block = 0, memoryview(bytearray(1 << 24))
+    while size := file.readinto(block):  # type: ignore[attr-defined]
+        total = zlib.crc32(block[:size], total)
     return total
 
 
