@@ -11,6 +11,7 @@ import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
+import h5py
 import numpy as np
 import psutil
 import pytest
@@ -209,6 +210,29 @@ def test_s6_nor_does_an_absolute_name_or_a_link_lead_out(stranger, tmp_path):
     (tmp_path / "elsewhere" / "source.txt").unlink()
     secret.rename(tmp_path / "elsewhere" / "source.txt")
     assert "password" in TokenizerPair.load(run_dir / "tokenizer").source.words
+
+
+@pytest.mark.parametrize("kind", ["external", "link", "virtual"])
+def test_s6_weights_are_in_the_file_itself(stranger, kind, tmp_path):
+    run_dir, secret = stranger
+    path = run_dir / "model.weights.h5"
+    with h5py.File(path) as old, h5py.File(tmp_path / "x.h5", "w") as new:
+        for name in old:
+            old.copy(name, new)
+        group = new["layers/dense/vars"]
+        shape = group["0"].shape
+        del group["0"]
+        if kind == "external":
+            group.create_dataset("0", shape, "f4", external=[(str(secret), 0, 9999)])
+        elif kind == "link":
+            group["0"] = h5py.ExternalLink(str(path), "layers/dense/vars/0")
+        else:
+            layout = h5py.VirtualLayout(shape, "f4")
+            layout[...] = h5py.VirtualSource(str(path), "layers/dense/vars/0", shape)
+            group.create_virtual_dataset("0", layout)
+    (tmp_path / "x.h5").rename(path)
+    with pytest.raises(ValueError, match=r"model\.weights\.h5 .* it has \d+ weights"):
+        load(run_dir)
 
 
 def test_s9_no_instances_are_no_inputs(version):

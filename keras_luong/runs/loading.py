@@ -134,14 +134,15 @@ def _whole(path: str | Path) -> str | Path:
 
 
 def _count_weights(path: str | Path) -> int:
-    """The arrays in a file, without those of an optimizer."""
+    """The arrays in a file, without those of an optimizer, or of another file."""
     names: list[str] = []
+
+    def note(name: str, item: h5py.Group | h5py.Dataset) -> None:
+        if isinstance(item, h5py.Dataset) and not (item.external or item.is_virtual):
+            names.append(name)
+
     with h5py.File(path, "r") as file:
-        file.visititems(
-            lambda name, item: (
-                names.append(name) if isinstance(item, h5py.Dataset) else None
-            )
-        )
+        file.visititems(note)  # which follows no links
     return sum(not name.startswith("optimizer/") for name in names)
 
 
