@@ -15,6 +15,7 @@ import keras
 import pytest
 import tensorflow as tf
 from commands import options, run
+from export_scripts import EXPORT
 from small_training import small_data, small_model, train_words, write_corpus
 from small_translator import word_translator, written_run
 
@@ -275,17 +276,15 @@ def test_c6_an_export_is_tried_out_with_text_of_the_run(trained, data):
     assert check_text(asked) == (data / "val.xx").read_text().splitlines()[0]
 
 
-def test_c8_an_operation_that_litert_does_not_know(on_edge, tmp_path):
+def test_c8_an_operation_that_litert_does_not_know(on_edge, tmp_path, monkeypatch):
     """Before: the file was said to be damaged."""
     edge = pytest.importorskip("keras_luong_edge")
-    flatbuffer = pytest.importorskip("tensorflow.lite.tools.flatbuffer_utils")
-    model = flatbuffer.read_model(str(on_edge[0]))
-    model.operatorCodes[0].version = 99
-    graph = bytes(flatbuffer.convert_object_to_bytearray(model))
-    content = on_edge[0].read_bytes()
-    (tmp_path / "new.tflite").write_bytes(graph + content[content.index(b"PK\3\4") :])
+    monkeypatch.syspath_prepend(EXPORT / "edge" / "tests")
+    from edge_files import too_new, with_graph
+
+    path = with_graph(on_edge[0], tmp_path / "new.tflite", too_new)
     with pytest.raises(ValueError, match="cannot run the graph.*version '99'") as said:
-        edge.EdgeTranslator(tmp_path / "new.tflite")
+        edge.EdgeTranslator(path)
     assert "damaged" not in str(said.value)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+import zlib
 
 LEFT_OUT = object()
 FULLY_CONNECTED = 9
@@ -38,10 +39,17 @@ def with_graph(path, target, change):
     change(graph)
     builder = flatbuffers.Builder(0)
     builder.Finish(graph.Pack(builder), b"TFL3")
-    target.write_bytes(bytes(builder.Output()))
-    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(target, "a") as other:
-        for name in archive.namelist():
-            other.writestr(name, archive.read(name))
+    changed = bytes(builder.Output())
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    about = json.loads(members["keras_luong.json"])
+    if "graph_crc32" in about:
+        about["graph_crc32"] = zlib.crc32(changed)
+        members["keras_luong.json"] = json.dumps(about).encode()
+    target.write_bytes(changed)
+    with zipfile.ZipFile(target, "a") as other:
+        for name, content in members.items():
+            other.writestr(name, content)
     return target
 
 
