@@ -414,6 +414,19 @@ def test_without_a_network_after_an_update(page, site, on_edge, tmp_path):
     assert found["lines"] == [x.text for x in on_edge.translate([SAID])]
 
 
+def test_s8_half_of_a_model_does_not_take_the_place_of_a_whole_one(
+    page, site, on_edge, tmp_path
+):
+    folder = tmp_path / "site"
+    shutil.copytree(site, folder)
+    with served(folder) as server:
+        found = drive(
+            page, "replaced", server, server.close, text=SAID, folder=str(folder)
+        )
+    assert "“model.tflite” is damaged" in found["error"]
+    assert found["lines"] == [x.text for x in on_edge.translate([SAID])]
+
+
 def test_files_that_are_dropped(page, server, site, on_edge, tmp_path):
     content = (site / "model.tflite").read_bytes()
     newer = with_graph(site / "model.tflite", tmp_path / "newer.tflite", too_new)

@@ -385,6 +385,29 @@ const SCENARIOS = {
     return { before, after, lines: await lines(last) };
   },
 
+  /** The server has half of the model at the second visit, and at the third it is gone. */
+  async replaced() {
+    const { page, context } = await visit();
+    await ready(page);
+    const model = `${question.folder}/model.tflite`;
+    const whole = readFileSync(model);
+    writeFileSync(model, whole.subarray(0, whole.length / 2));
+    const next = await context.newPage();
+    await next.goto(question.url);
+    await next.locator("#error").waitFor();
+    const error = await next.locator("#error").textContent();
+    await page.close();
+    await next.close();
+    process.stdout.write("ready\n");
+    while (await isServed()) await new Promise((resolve) => setTimeout(resolve, 100));
+    const last = await context.newPage();
+    last.setDefaultTimeout(PATIENCE);
+    await last.goto(question.url);
+    await ready(last);
+    await fill(last, question.text);
+    return { error, lines: await lines(last) };
+  },
+
   /** What axe-core finds, in each state of the page. */
   async axe() {
     const axe = readFileSync(new URL("../node_modules/axe-core/axe.min.js", import.meta.url));
