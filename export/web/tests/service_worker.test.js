@@ -1,14 +1,35 @@
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
 import { crc32 } from "../src/zip.js";
 
 const FOLDER = "https://example.org/site/";
-const MODEL = readFileSync(
-  new URL("../../edge/tests/format1/model.tflite", import.meta.url),
-);
 const bytes = (/** @type {string} */ text) => new TextEncoder().encode(text);
+
+/** A graph with an archive of one stored file behind it, as Python's `zipfile` writes it. */
+function model(graph, metadata) {
+  const name = bytes("keras_luong.json");
+  const content = bytes(JSON.stringify(metadata));
+  const sizes = new Uint32Array([crc32(content), content.length, content.length]);
+  const local = Buffer.alloc(30);
+  local.writeUInt32LE(0x04034b50, 0);
+  Buffer.from(sizes.buffer).copy(local, 14);
+  local.writeUInt16LE(name.length, 26);
+  const entry = Buffer.alloc(46);
+  entry.writeUInt32LE(0x02014b50, 0);
+  Buffer.from(sizes.buffer).copy(entry, 16);
+  entry.writeUInt16LE(name.length, 28);
+  entry.writeUInt32LE(graph.length, 42);
+  const end = Buffer.alloc(22);
+  end.writeUInt32LE(0x06054b50, 0);
+  end.writeUInt16LE(1, 10);
+  end.writeUInt32LE(entry.length + name.length, 12);
+  end.writeUInt32LE(graph.length + local.length + name.length + content.length, 16);
+  return Buffer.concat([graph, local, name, content, entry, name, end]);
+}
+
+const GRAPH = Buffer.alloc(1000, "graph");
+const MODEL = model(GRAPH, { format: 1, graph_crc32: crc32(GRAPH) });
 
 /** What the server has, and the one cache; `null` is a server that cannot be reached. */
 const served = new Map();
@@ -86,9 +107,13 @@ test("what a server has of another release is shown and not kept", async () => {
 test("s8: half of a model does not take the place of a whole one", async () => {
   have({ "model.tflite": MODEL });
   await asked("model.tflite");
-  const spoilt = Buffer.from(MODEL);
-  spoilt[MODEL.indexOf("source.spm") + 200] ^= 1; // within the archive
-  for (const other of [MODEL.subarray(0, MODEL.length / 2), spoilt, bytes("<html>")]) {
+  const spoilt = [500, MODEL.indexOf("format")].map((place) => {
+    const other = Buffer.from(MODEL);
+    other[place] ^= 1;
+    return other;
+  });
+  const half = MODEL.subarray(0, MODEL.length / 2);
+  for (const other of [half, ...spoilt, bytes("<html>")]) {
     have({ "model.tflite": other });
     assert.equal((await asked("model.tflite")).content.compare(other), 0);
     have({ "model.tflite": null });
