@@ -119,6 +119,17 @@ def test_w4_a_history_that_goes_on_or_has_other_line_ends_is_none_of_these(copy)
     check_history(copy.path)
 
 
+def test_w4_an_epoch_that_is_trained_again_may_end_otherwise(copy):
+    """The newest checkpoint is damaged: the one before knows no later epochs."""
+    newest = max(copy.checkpoints.glob("*.data-*"))
+    content = bytearray(newest.read_bytes())
+    content[-200] ^= 0xFF  # not where its position is
+    newest.write_bytes(content)
+    with pytest.warns(UserWarning, match="cannot be read"):
+        train(copy.path, epochs=EPOCHS + 1)
+    assert [x["epoch"] for x in read_history(copy.path)] == [1, 2, 3, 4]
+
+
 def test_w4_weights_without_checkpoints_are_no_new_training(copy):
     shutil.rmtree(copy.checkpoints)
     copy.history.unlink()
@@ -244,7 +255,7 @@ def test_c4_a_directory_that_is_gone_ends_the_training(
 
 
 def test_c4_a_history_that_is_lost_meanwhile_ends_the_training(copy):
-    with pytest.raises(ValueError, match="has 0 of the 2 epochs that"):
+    with pytest.raises(ValueError, match="has 0 of the 3 epochs that"):
         train(copy.path, [Once(copy.history.unlink)], epochs=EPOCHS + 1)
     assert not copy.history.exists()
 

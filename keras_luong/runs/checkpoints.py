@@ -98,7 +98,8 @@ class Checkpoints(keras.callbacks.Callback):
         with model.distribute_strategy.scope():
             if not model.optimizer.built:
                 model.optimizer.build(model.trainable_variables)
-            self._saved_position = tf.Variable([0, 0, 0], dtype=tf.int64)
+            beginning = [0, 0, _digest([], 0)]
+            self._saved_position = tf.Variable(beginning, dtype=tf.int64)
         self._state = tf.train.Checkpoint(
             position=self._saved_position,
             model=[v.value for v in (*model.weights, *seeds_of(model))],
@@ -177,7 +178,8 @@ class Checkpoints(keras.callbacks.Callback):
                 f"{self.run.path} was removed, moved or replaced while it was trained "
                 "in, so the training ends: what it had saved went with the directory"
             )
-        check_history(self.run.path)
+        epoch, _, digest = self._saved_position.numpy().tolist()
+        _compare(self.run, epoch, digest)
 
     def _save(self, epoch: int, step: int) -> None:
         self.check_place()
@@ -229,6 +231,17 @@ def check_history(run_dir: str | Path) -> None:
             of, or has other values.
     """
     run = RunDirectory(run_dir)
+    for path in _paths_in(run):
+        try:
+            reader = tf.train.load_checkpoint(path)
+            epoch, _, digest = reader.get_tensor(_POSITION).tolist()
+        except (tf.errors.OpError, ValueError):
+            continue  # a damaged one, which is passed over
+        _compare(run, epoch, digest)
+
+
+def _compare(run: RunDirectory, epoch: int, digest: int) -> None:
+    """Raises ValueError unless a run's history of so many epochs has a digest."""
     advice = (
         "Put the file back as it was; or start another run from the best weights of "
         f"this one, with init_from={str(run.path)!r}"
@@ -237,20 +250,13 @@ def check_history(run_dir: str | Path) -> None:
         history = read_history(run.path)
     except ValueError as error:
         raise ValueError(f"{error}. {advice}") from error
-    for path in _paths_in(run):
-        try:
-            reader = tf.train.load_checkpoint(path)
-            epoch, _, digest = reader.get_tensor(_POSITION).tolist()
-        except (tf.errors.OpError, ValueError):
-            continue  # a damaged one, which is passed over
-        if digest != _digest(history, epoch):
-            done = sum(x["epoch"] <= epoch for x in history)
-            lacks = f"has {done} of the {epoch} epochs"
-            changed = f"has other values of the {epoch} epochs than"
-            raise ValueError(
-                f"{run.history} {lacks if done < epoch else changed} that "
-                f"{path} was saved after. {advice}"
-            )
+    if digest != _digest(history, epoch):
+        done = sum(x["epoch"] <= epoch for x in history)
+        has = f"{done} of" if done < epoch else "other values of"
+        raise ValueError(
+            f"{run.history} has {has} the {epoch} epochs that the checkpoints beside "
+            f"it know. {advice}"
+        )
 
 
 def _paths_in(run: RunDirectory) -> list[str]:
