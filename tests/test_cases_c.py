@@ -309,7 +309,7 @@ def test_c10_exporting_says_how_to_warm_up(tmp_path, capsys, monkeypatch):
     run("export", path, tmp_path / "model", "--check", "the red dog")
     said = " ".join(capsys.readouterr().out.split())
     assert "No warm-up requests are written, so TensorFlow Serving compiles" in said
-    assert "first request to each of the five signatures compiles it" in said
+    assert "first request to each signature compiles it" in said
     signatures = tf.saved_model.load(str(tmp_path / "model" / "1")).signatures
     pasted = said.split("done before: ")[1]
     names = {"serve": signatures["serving_default"], "tf": tf}

@@ -22,7 +22,7 @@ from keras_luong.text.corpus import first_source
 from keras_luong.translation.translator import Translator
 
 FIRST_REQUEST = """
-In a process that has just loaded it, the first request to each of the five signatures
+In a process that has just loaded it, the first request to each signature
 compiles it, which takes seconds. A short request is enough to have that done before:
   serve(text=tf.constant(["a"]))"""
 OF_SAVED_MODELS = ("version", "max_batch_size", "warmup", "precision")
