@@ -35,8 +35,9 @@ MODELS = {
 }
 LAYERS = (
     "attention attention_call attention_properties attention_wrapper "
-    "attentional_output cell_with_memory cells chunkwise_attention coverage_loss "
-    "decoder docstrings encoder feeding input_feeding_cell "
+    "attentional_output cases_k cell_with_memory cells chunkwise_attention "
+    "coverage_loss decoder docstrings encoder feeding functional_equals_eager "
+    "input_feeding_cell "
     "local_attention location_attention losses metrics monotonic_attention "
     "multi_head_attention multi_source_attention normalizers pointer_generator "
     "pointer_network quantization scores shifted state_bridge"
