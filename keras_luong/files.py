@@ -116,15 +116,15 @@ def read_raw_lines(file: str | Path | IO[bytes]) -> Iterator[bytes]:
 def _checked(file: str | Path | IO[bytes], stream: IO[bytes]) -> Iterable[bytes]:
     """Refuses what is no text, UTF-16 and UTF-32, and one line of many."""
     start: bytes = stream.peek(_SIGHT)[:_SIGHT]  # type: ignore[attr-defined]
-    lines = iter(stream)
-    begin = list(itertools.islice(lines, 1))
-    encoding = _wide_encoding(b"".join(begin))
-    if _is_binary(start, encoding):
+    line = start[: start.find(b"\n") + 1 or None]
+    if _is_binary(start, _wide_encoding(line)):
         raise ValueError(
             f"{_name(file)} is no text: its first {len(start):,} bytes have too many "
             "control characters. Give a file of lines in UTF-8, plain or gzip."
         )
-    if encoding:
+    lines = iter(stream)
+    begin = list(itertools.islice(lines, 1))
+    if encoding := _wide_encoding(b"".join(begin)):
         raise ValueError(
             f"{_name(file)} is {encoding}, and not UTF-8. Convert it first: "
             f"iconv -f {encoding} -t UTF-8 old.txt > new.txt"

@@ -311,8 +311,9 @@ def test_nuls_are_letters_too(read, line):
         b"PK\3\4\x14\0\0\0\x08\0" + bytes(range(256)) * 9,
         b"\x7fELF\2\1\1" + b"\0" * 9 + b"\3\0>\0\1\0\0\0" * 99,
         gzip.compress(random.Random(0).randbytes(5000)),
+        b"\0" * 9999,  # in one line, which is not read
     ],
-    ids=["random", "zip", "program", "packed"],
+    ids=["random", "zip", "program", "packed", "nothing"],
 )
 @every_reader
 def test_c7_what_is_no_text_is_refused(read, content):

@@ -59,15 +59,15 @@ def read_lines(stream: BinaryIO) -> Iterator[bytes]:
 def _checked(stream: io.BufferedReader | gzip.GzipFile) -> Iterable[bytes]:
     """Refuses what is no text, UTF-16 and UTF-32, and one line of many."""
     start = stream.peek(_SIGHT)[:_SIGHT]
-    lines = iter(stream)
-    begin = list(itertools.islice(lines, 1))
-    encoding = _wide_encoding(b"".join(begin))
-    if _is_binary(start, encoding):
+    line = start[: start.find(b"\n") + 1 or None]
+    if _is_binary(start, _wide_encoding(line)):
         raise ValueError(
             f"the input is no text: its first {len(start):,} bytes have too many "
             "control characters. Give lines in UTF-8, plain or gzip"
         )
-    if encoding:
+    lines = iter(stream)
+    begin = list(itertools.islice(lines, 1))
+    if encoding := _wide_encoding(b"".join(begin)):
         raise ValueError(
             f"the input is {encoding}, and not UTF-8. Convert it first: "
             f"iconv -f {encoding} -t UTF-8 old.txt > new.txt"
