@@ -74,14 +74,17 @@ class Watch:
         with contextlib.suppress(EOFError):
             number = self.first = _next_signal(reader) or signal.SIGINT
             if stops := list(self.stops):
-                self._tell("Stopping after this step, to save it. Again: at once.")
+                self._tell(
+                    "Stopping after this step, or the validation at hand, to save it. "
+                    "A second signal stops at once."
+                )
             for event in stops:
                 event.set()
             _next_signal(reader, TOGETHER)
             again = None if stops else _next_signal(reader, PATIENCE)
             if again is None and (stops or self._noticed.is_set()):
                 if not stops:
-                    self._tell("Stopping. Again: at once.")
+                    self._tell("Stopping. A second signal stops at once.")
                 again = _next_signal(reader)
             self._end(again or number)
 
