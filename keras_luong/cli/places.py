@@ -47,7 +47,7 @@ def _check_run(name: str, path: Path) -> None:
 
 def _check_there(name: str, path: Path) -> None:
     if not path.exists():
-        raise FileNotFoundError(f"There is no {path}.")
+        check_run(path)
 
 
 def _check_folder(name: str, path: Path) -> None:
