@@ -23,13 +23,13 @@ import numpy as np
 import tensorflow as tf
 
 from keras_luong.checks import check_size
+from keras_luong.files import write_json
 from keras_luong.moved import moved_names
-from keras_luong.runs.directory import RunDirectory, read_history
+from keras_luong.runs.directory import RunDirectory, read_history, read_json
 from keras_luong.training.strategies import gather_rows
 from keras_luong.types import Logs
 
 _STEPS_PER_EPOCH = 1 << 40  # for a position as one number
-_POSITION = "position/.ATTRIBUTES/VARIABLE_VALUE"  # its name in a checkpoint
 
 
 class Checkpoints(keras.callbacks.Callback):
@@ -98,8 +98,7 @@ class Checkpoints(keras.callbacks.Callback):
         with model.distribute_strategy.scope():
             if not model.optimizer.built:
                 model.optimizer.build(model.trainable_variables)
-            beginning = [0, 0, _digest([], 0)]
-            self._saved_position = tf.Variable(beginning, dtype=tf.int64)
+            self._saved_position = tf.Variable([0, 0], dtype=tf.int64)
         self._state = tf.train.Checkpoint(
             position=self._saved_position,
             model=[v.value for v in (*model.weights, *seeds_of(model))],
@@ -109,6 +108,7 @@ class Checkpoints(keras.callbacks.Callback):
         self._restore_newest(functools.partial(gather_rows, model.distribute_strategy))
         _check_room(self.run, model, self.keep)
         self._place = _place_of(self.run)
+        self._known = _known_of(self.run, self._restored_position()[0])
         if not self._paths():
             self._save(0, 0)  # now, rather than after hours, if it cannot be done
         self.position = self._restored_position()
@@ -140,7 +140,13 @@ class Checkpoints(keras.callbacks.Callback):
             )
 
     def _paths(self) -> list[str]:
-        return _paths_in(self.run)
+        """The checkpoints that are there, the oldest first.
+
+        TensorFlow's own list of them may be lost in a power cut, when they are not.
+        """
+        paths = self.run.checkpoints.glob("ckpt-*.index")
+        names = [str(path.with_suffix("")) for path in paths]
+        return sorted(names, key=lambda name: int(name.rsplit("-", 1)[1]))
 
     def _readable(self) -> dict[int, str]:
         """The checkpoints without damage: position as one number → path."""
@@ -160,7 +166,7 @@ class Checkpoints(keras.callbacks.Callback):
         return paths
 
     def _restored_position(self) -> tuple[int, int]:
-        epoch, step, _ = self._saved_position.numpy().tolist()
+        epoch, step = self._saved_position.numpy().tolist()
         return epoch, step
 
     def check_place(self, logs: Logs = None) -> None:
@@ -178,8 +184,7 @@ class Checkpoints(keras.callbacks.Callback):
                 f"{self.run.path} was removed, moved or replaced while it was trained "
                 "in, so the training ends: what it had saved went with the directory"
             )
-        epoch, _, digest = self._saved_position.numpy().tolist()
-        _compare(self.run, epoch, digest)
+        _compare(self.run, *self._known)
 
     def _save(self, epoch: int, step: int) -> None:
         self.check_place()
@@ -190,9 +195,10 @@ class Checkpoints(keras.callbacks.Callback):
                     f"{epoch + 1}. The checkpoint before it is kept. A lower learning "
                     "rate or clip_norm usually helps"
                 )
-        history = _digest(read_history(self.run.path), epoch)
-        self._saved_position.assign([epoch, step, history])
-        self._state.save(str(self.run.checkpoints / "ckpt"))
+        self._known = _known_of(self.run, epoch)
+        self._saved_position.assign([epoch, step])
+        path = self._state.save(str(self.run.checkpoints / "ckpt"))
+        write_json(Path(f"{path}.history"), self._known)
         for old in map(Path, self._paths()[: -self.keep]):
             for part in sorted(old.parent.glob(f"{old.name}.*")):  # the index last
                 part.unlink()
@@ -231,16 +237,11 @@ def check_history(run_dir: str | Path) -> None:
             of, or has other values.
     """
     run = RunDirectory(run_dir)
-    for path in _paths_in(run):
-        try:
-            reader = tf.train.load_checkpoint(path)
-            epoch, _, digest = reader.get_tensor(_POSITION).tolist()
-        except (tf.errors.OpError, ValueError):
-            continue  # a damaged one, which is passed over
-        _compare(run, epoch, digest)
+    for path in run.checkpoints.glob("ckpt-*.history"):
+        _compare(run, *read_json(path))
 
 
-def _compare(run: RunDirectory, epoch: int, digest: int) -> None:
+def _compare(run: RunDirectory, epoch: int, digest: str) -> None:
     """Raises ValueError unless a run's history of so many epochs has a digest."""
     advice = (
         "Put the file back as it was; or start another run from the best weights of "
@@ -259,21 +260,15 @@ def _compare(run: RunDirectory, epoch: int, digest: int) -> None:
         )
 
 
-def _paths_in(run: RunDirectory) -> list[str]:
-    """The checkpoints that are there, the oldest first.
-
-    TensorFlow's own list of them may be lost in a power cut, when they are not.
-    """
-    paths = run.checkpoints.glob("ckpt-*.index")
-    names = [str(path.with_suffix("")) for path in paths]
-    return sorted(names, key=lambda name: int(name.rsplit("-", 1)[1]))
-
-
-def _digest(history: Iterable[Mapping[str, Any]], epochs: int) -> int:
-    """A number that is another one for another history of so many epochs."""
+def _digest(history: Iterable[Mapping[str, Any]], epochs: int) -> str:
+    """Digits that are others for another history of so many epochs."""
     lines = [json.dumps(line) for line in history if line["epoch"] <= epochs]
-    digest = hashlib.blake2b("\n".join(lines).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
+    return hashlib.blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()
+
+
+def _known_of(run: RunDirectory, epochs: int) -> tuple[int, str]:
+    """What a checkpoint knows of the history: a number of epochs, and their digest."""
+    return epochs, _digest(read_history(run.path), epochs)
 
 
 def _place_of(run: RunDirectory) -> tuple[object, ...]:
