@@ -32,6 +32,8 @@ from keras_luong.cli import main as command
 from keras_luong.cli import tune
 from keras_luong.cli.main import parse, run_carefully
 from keras_luong.cli.places import check_corpus
+from keras_luong.cli.translate import opened_output
+from keras_luong.cli.translators import tell_languages, telling_language
 from keras_luong.export import sequence_export
 from keras_luong.files import read_lines, read_raw_lines, saved_beside, write_json
 from keras_luong.runs.checkpoints import Checkpoints
@@ -306,6 +308,24 @@ def disk_of(size):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+@pytest.mark.parametrize("name", ["new/out.de", "new/out.de.gz"])
+def test_c3_what_is_written_line_by_line_is_replaced_when_whole(name, tmp_path, capsys):
+    out = tmp_path / name
+
+    def write(size):
+        with disk_of(size), opened_output(out) as file:
+            file.write(random.Random(0).randbytes(200))
+
+    for existed in (False, True):
+        text = said(capsys, lambda: write(100))
+        assert f"{out} cannot be written: File too large." in text
+        assert out.parent.exists() == existed
+        write(300)
+        before = out.read_bytes()
+    assert out.read_bytes() == before and [*out.parent.iterdir()] == [out]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["out.de", "out.de.gz"])
 def test_c3_a_translation_is_replaced_when_it_is_whole(name, trained, tmp_path, capsys):
     source, out = tmp_path / "in.fr", tmp_path / "new" / name
@@ -325,6 +345,7 @@ def test_c3_a_translation_is_replaced_when_it_is_whole(name, trained, tmp_path, 
     assert out.read_bytes() == before and [*out.parent.iterdir()] == [out]
 
 
+@pytest.mark.slow
 def test_c3_devices_and_links_are_written_through(trained, tmp_path):
     source, link = tmp_path / "in.fr", tmp_path / "link"
     source.write_text("the red dog\n")
@@ -639,6 +660,23 @@ def texts(tmp_path):
     return tmp_path / "t.fr", tmp_path / "t.en"
 
 
+def test_w5_says_which_side_is_in_another_language(trained, texts, capsys):
+    french, english = ([path.read_bytes()] * 9 for path in texts)
+    tell_languages(trained, source=english, target=french)
+    assert "the sides look swapped: the source should be fr" in capsys.readouterr().err
+    tell_languages(trained, source=french, target=french)
+    expected = "note: the target should be en, and reads like fr.\n"
+    assert capsys.readouterr().err == expected
+    assert [*telling_language(trained, english)] == english
+    expected = "note: the source should be fr, and reads like en.\n"
+    assert capsys.readouterr().err == expected
+    tell_languages(trained, source=french, target=english)
+    few = [ENGLISH.encode()] * 9
+    assert [*telling_language(trained, few)] == few
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.slow
 def test_w5_text_in_another_language_is_told(trained, texts, tmp_path, capsys):
     french, english = texts
     swapped = "note: the sides look swapped: the source should be fr and reads like en"
@@ -693,6 +731,7 @@ def with_text(tmp_path):
     ).path, folder
 
 
+@pytest.mark.slow
 def test_w7_tuning_never_makes_it_worse(with_text, capsys):
     path, folder = with_text
     sources = (folder / "val.xx").read_text().splitlines()
@@ -706,15 +745,40 @@ def test_w7_tuning_never_makes_it_worse(with_text, capsys):
     assert out[-1] == f"{path} goes on translating with beam 2, 0.4: none is better"
 
 
-def test_w7_tells_the_gain(with_text, monkeypatch, capsys):
+class Searched:
+    """Translates every source as its search is called."""
+
+    def __init__(self, beam_width=2, length_penalty=0.4, n_best=1):
+        self.search = kl.BeamSearch(beam_width, length_penalty=length_penalty)
+
+    def with_search(self, **changes):
+        return Searched(**changes)
+
+    def translate(self, sources, progress):
+        text = f"{self.search.beam_width} {self.search.length_penalty:g}"
+        return [SimpleNamespace(text=text) for _ in sources]
+
+
+@pytest.mark.parametrize(
+    ("after", "kept", "told"),
+    [
+        (31.25, 5, "{} translates with beam 5, length penalty 1.4 (before: beam 2, 0.4;"
+         " +1.2 BLEU)"),
+        (30.0, 2, "{} goes on translating with beam 2, 0.4: none is better"),
+        (29.0, 2, "{} goes on translating with beam 2, 0.4: none is better"),
+    ],
+)  # fmt: skip
+def test_w7_replaces_a_search_only_by_a_better_one(
+    after, kept, told, with_text, monkeypatch, capsys
+):
     path, _ = with_text
-    scores = iter([30.0, 31.25])
-    monkeypatch.setattr(
-        tune, "bleu", lambda *_: SimpleNamespace(score=next(scores), signature="s")
-    )
+    figures = {"2 0.4": 30.0, "5 1.4": after}
+
+    def bleu(texts, *_):
+        return SimpleNamespace(score=figures[texts[0]], signature="s")
+
+    monkeypatch.setattr(tune, "load", lambda _: Searched())
+    monkeypatch.setattr(tune, "bleu", bleu)
     run("tune", path, "--beam_widths", "5", "--length_penalties", "1.4")
-    assert capsys.readouterr().out.splitlines()[-1] == (
-        f"{path} translates with beam 5, length penalty 1.4 (before: beam 2, 0.4; "
-        "+1.2 BLEU)"
-    )
-    assert load(path).search.beam_width == 5
+    assert capsys.readouterr().out.splitlines()[-1] == told.format(path)
+    assert read_record(path)["search"]["beam_width"] == kept
