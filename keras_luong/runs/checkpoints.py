@@ -23,7 +23,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_luong.checks import check_size
-from keras_luong.files import write_json
 from keras_luong.moved import moved_names
 from keras_luong.runs.directory import RunDirectory, read_history, read_json
 from keras_luong.training.strategies import gather_rows
@@ -198,7 +197,7 @@ class Checkpoints(keras.callbacks.Callback):
         self._known = _known_of(self.run, epoch)
         self._saved_position.assign([epoch, step])
         path = self._state.save(str(self.run.checkpoints / "ckpt"))
-        write_json(Path(f"{path}.history"), self._known)
+        Path(f"{path}.history").write_text(json.dumps(self._known))
         for old in map(Path, self._paths()[: -self.keep]):
             for part in sorted(old.parent.glob(f"{old.name}.*")):  # the index last
                 part.unlink()
@@ -238,7 +237,11 @@ def check_history(run_dir: str | Path) -> None:
     """
     run = RunDirectory(run_dir)
     for path in run.checkpoints.glob("ckpt-*.history"):
-        _compare(run, *read_json(path))
+        try:
+            epoch, digest = read_json(path)
+        except ValueError:
+            continue  # it was killed while it wrote this
+        _compare(run, epoch, digest)
 
 
 def _compare(run: RunDirectory, epoch: int, digest: str) -> None:
