@@ -4,8 +4,10 @@ import pytest
 import tensorflow as tf
 
 import keras_luong as kl
+from keras_luong.decoding.lexical import unmet_by
 from keras_luong.text import Terminology
-from keras_luong.text.terminology import is_word_border, words_and_marks
+from keras_luong.text.terminology import is_word_border, phrases_of, words_and_marks
+from keras_luong.translation.constraints import read_phrases
 
 TERMS = {
     "café": "Kaffee",
@@ -166,3 +168,55 @@ def test_w2_a_saved_model_says_the_same(translator, tmp_path):
     assert texts == [t.text for t in found]
     unmet = [x.decode() for x in said["unmet"].numpy()]
     assert unmet == ["", "", "", "東京"]
+
+
+def test_w2_a_model_may_have_more_tokens_than_its_tokenizer(translator):
+    pieces = translator.target_tokenizer
+    wide = kl.Translator(
+        _Says(pieces, pieces.vocab_size + 8), translator.tokenizers, translator.search
+    )
+    found = wide.translate(["a", "c"], constraints=[["Lampe"], ["Lampe"]])
+    assert found[0].text == SENTENCES[0]
+    assert "Lampe" in words_and_marks(found[1].text)
+
+
+def test_w2_phrases_are_limited_and_lone_surrogates_refused(translator):
+    with pytest.raises(ValueError, match="too many phrases.* 64. Received: 65"):
+        translator.translate(["a"], constraints=[["Lampe"] * 65])
+    with pytest.raises(ValueError, match="can contain"):
+        translator.translate(["a"], constraints=[["\ud800"]])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="too many phrases"):
+        translator.explain_constrained(
+            tf.constant(["a"]), tf.constant(["Lampe\t" * 65]), tf.constant([""])
+        )
+
+
+@pytest.mark.parametrize(
+    ("phrase", "text", "there"),
+    [
+        ("犬", "犬が好き", True),
+        ("日本", "日本人", True),
+        ("ก", "กิน", False),
+        ("กิ", "กิน", True),
+        ("cafe", "cafe\u0301", False),
+        ("9", "(9)", True),
+        ("9", "19", False),
+        ("a b", "x a b.", True),
+        ("a b", "x a bc", False),
+    ],
+)
+def test_w2_where_words_end_in_text_and_glossary(phrase, text, there):
+    pieces = kl.SentencePieceTokenizer.train([f"{phrase} {text}"] * 2, 60)
+    _, must = read_phrases(tf.constant([phrase]), pieces)
+    ids = pieces.encode(tf.constant([text])).to_tensor()[:, None]
+    assert bool(unmet_by(must, ids, 0)[0, 0, 0]) != there
+    assert (Terminology({phrase: "x"}).find(text) == ["x"]) == there
+
+
+def test_w11_a_tag_is_left_out_of_texts_alone():
+    assert Terminology({"<b> dog": "X"}).find("a dog") == []
+    assert Terminology({"dog": "X"}).find("<b> dog") == ["X"]
+
+
+def test_one_phrase_of_both_files_is_required_once():
+    assert phrases_of("rote  Jacke\t \tHund ") == ["rote Jacke", "Hund"]

@@ -98,6 +98,7 @@ def _check_terms(
         return
     unknown = {*unwritable([*terms.terms.values()], translator.target_tokenizer)}
     if source is not None and source.is_file() and not is_parquet(source):
+        # Before any work; without a file, where the line comes.
         for number, line in enumerate(read_raw_lines(source), 1):
             if needed := sorted(unknown.intersection(terms.find(line))):
                 raise ValueError(

@@ -7,18 +7,21 @@ shares its beam among hypotheses that have met more and fewer of them, which is 
 beam allocation (Post & Vilar 2018, arXiv:1804.06609): without it, those that take up a
 phrase would at once lose their place to more probable ones.
 
-The text of a hypothesis is followed as codes, one for each character: twice its code
-point, plus one if it is a letter or digit, of which words are made. 0 is no character.
+The text of a hypothesis is followed as codes, one for each character: four times its
+code point, plus 1 if it is a letter or digit, of which words are made, plus 2 if it is
+an accent or vowel sign of the character before. 0 is no character.
+
+All phrases are followed at a time, by the shift-and method: for each beginning of each
+phrase a hypothesis has a bit that says whether its text ends with it.
 
 Shapes: B sentences, A of them undecided, K beams, M candidates to be one, C phrases of
-a sentence, P tokens of the longest of them and L its characters, W remembered
-characters, R characters of the longest token, V vocabulary, N hypotheses, T their
-length.
+a sentence, P tokens of the longest of them and L its characters, R characters of the
+longest token, V vocabulary, N hypotheses, T their length.
 """
 
 from __future__ import annotations
 
-import itertools
+import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -31,25 +34,24 @@ from keras_luong.decoding.sources import Source, known_count_of
 from keras_luong.decoding.stepping import follow
 
 _LAST = 2**30  # behind all others
-_SPACE = 2 * ord(" ")
+_SPACE = 4 * ord(" ")
 
 
 class Spelling(NamedTuple):
     """What each token writes, by which hypotheses are read as text.
+
+    The last token stands for all ids behind it, which a model may have too.
 
     Attributes:
         codes: int32, the codes of all tokens' characters, token after token.
         starts: int32 [V + 1], where those of each token begin; the last one is the end.
         bare: int32 [V], the token that writes the same without the space in front; the
             token itself if there is none.
-        stops: int32 [V, E], after how many of its characters a word or mark ends within
-            the token, such as 2 for " 9."; padded with 0.
     """
 
     codes: np.ndarray
     starts: np.ndarray
     bare: np.ndarray
-    stops: np.ndarray
 
     @classmethod
     def of(cls, texts: Sequence[str], is_of_word: Callable[[str], bool]) -> Spelling:
@@ -60,31 +62,31 @@ class Spelling(NamedTuple):
             is_of_word: Tells whether words are made of a character, so that a phrase
                 that ends there has not ended if another such character follows.
         """
-        code = {x: 2 * ord(x) + is_of_word(x) for x in set().union(*texts)}
-
-        def ends_between(before, after):
-            return before != " " and not code[before] & code[after] & 1
+        code = {
+            x: 4 * ord(x) + is_of_word(x) + 2 * unicodedata.category(x).startswith("M")
+            for x in set().union(*texts)
+        }
 
         def bare(i, text):
             return ids.get(text[1:], i) if text.startswith(" ") else i
 
-        stops = [
-            [i for i in range(1, len(x)) if ends_between(x[i - 1], x[i])] for x in texts
-        ]
         ids = {text: i for i, text in enumerate(texts) if text}
         starts = np.cumsum([0, *map(len, texts)])
         return cls(
             np.array([code[x] for text in texts for x in text], "int32"),
             starts.astype("int32"),
             np.array([bare(i, x) for i, x in enumerate(texts)], "int32"),
-            _padded(stops),
         )
 
+    def rows(self, tokens: tf.Tensor) -> tf.Tensor:
+        """Returns the rows of tokens in the tables."""
+        return tf.minimum(tokens, len(self.bare) - 1)
+
     @property
-    def inner(self) -> np.ndarray:
-        """Which tokens begin with a letter or digit, so go on with a word, bool [V]."""
+    def first(self) -> np.ndarray:
+        """The code of each token's first character, int32 [V]; 0 if it has none."""
         first = np.append(self.codes, 0)[self.starts[:-1]]
-        return (first % 2 == 1) & (np.diff(self.starts) > 0)
+        return np.where(np.diff(self.starts) > 0, first, 0)
 
 
 class Constraints(NamedTuple):
@@ -112,20 +114,15 @@ class Constraints(NamedTuple):
     spelling: Spelling | None = None
 
 
-def _padded(rows: list[list[int]]) -> np.ndarray:
-    """Returns lists of numbers as the rows of a matrix, padded with 0."""
-    columns = itertools.zip_longest(*rows, fillvalue=0)
-    return np.array([*columns], "int32").reshape(-1, len(rows)).T
-
-
 def _read(tokens: tf.Tensor, spelling: Spelling | None) -> tf.Tensor:
     """Returns the codes of tokens [...], padded on the right: int32 [..., R].
 
     Without a spelling each token is a character of its own, which makes no words.
     """
     if spelling is None:
-        return 2 * (tokens + 1)[..., None]
+        return 4 * (tokens + 1)[..., None]
     codes, starts = spelling.codes, spelling.starts
+    tokens = spelling.rows(tokens)
     begin, end = (tf.gather(x, tokens)[..., None] for x in (starts[:-1], starts[1:]))
     places = begin + tf.range(int(np.max(np.diff(starts))))
     found = tf.gather(codes, tf.minimum(places, len(codes) - 1))
@@ -136,7 +133,8 @@ def _goes_on(tokens: tf.Tensor, progress: Progress, spelling: Spelling | None) -
     """Tells whether tokens [A, K, C] go on with the last word of the text so far."""
     if spelling is None:
         return tf.zeros_like(tokens, tf.bool)
-    return _in_word(progress) & tf.gather(spelling.inner, tokens)
+    first = tf.gather(spelling.first, spelling.rows(tokens))
+    return _joined(progress.last[..., None], first)
 
 
 class Phrases(NamedTuple):
@@ -147,16 +145,16 @@ class Phrases(NamedTuple):
     lengths: tf.Tensor  # [A, C] in tokens
     earlier: tf.Tensor  # [A, C] how many equal ones come before; -1 if it is no phrase
     codes: tf.Tensor  # [A, C, L] what they write, a space in front included
-    ends: tf.Tensor  # [A, C, P] how many characters are written up to each token
+    written: tf.Tensor  # [A, C, L] how many tokens end with each character; 0 if within
     begin: tf.Tensor  # [A, C] 1 if they write a space in front, else 0
 
 
 class Progress(NamedTuple):
     """How far hypotheses have come with each phrase."""
 
-    text: tf.Tensor  # int32 [A, K, W] the codes of its last characters, the last first
-    counts: tf.Tensor  # int32 [A, K, C] how often it has occurred before the last token
-    reached: tf.Tensor  # bool [A, K, C, P] the text ends with its first j + 1 tokens
+    last: tf.Tensor  # int32 [A, K] the code of the last character
+    counts: tf.Tensor  # int32 [A, K, C] how often it has occurred before the end
+    matching: tf.Tensor  # bool [A, K, C, L] the text ends with its first characters
 
 
 def phrases_of(constraints: Constraints, source: Source, pad_id: int) -> Phrases:
@@ -177,7 +175,7 @@ def phrases_of(constraints: Constraints, source: Source, pad_id: int) -> Phrases
     if ids.shape.rank is None or not like.is_compatible_with(ids.shape):
         raise ValueError(
             "The constraints must have a row of phrases for each of the sentences, "
-            f"[B, C, L] in all. Received: {ids.shape} for B={count}"
+            f"[B, C, P] in all. Received: {ids.shape} for B={count}"
         )
     ids = tf.pad(ids, [[0, 0], [0, 0], [0, 1]], constant_values=pad_id)  # at least one
     is_token = ids != pad_id
@@ -185,19 +183,27 @@ def phrases_of(constraints: Constraints, source: Source, pad_id: int) -> Phrases
     same = tf.reduce_all(ids[:, :, None] == ids[:, None], axis=3)
     earlier = tf.where(lengths == 0, -1, _count_before(same))
     codes = tf.where(is_token[..., None], _read(ids, spelling), 0)  # [B, C, P, R]
-    written = tf.math.count_nonzero(codes, axis=3, dtype=tf.int32)
-    ends = tf.cumsum(written, axis=2)
-    codes = tf.reshape(codes, [*tf.unstack(tf.shape(ids)[:2]), -1])
+    counts = tf.math.count_nonzero(codes, axis=3, keepdims=True, dtype=tf.int32)
+    P, R = tf.shape(ids)[2], tf.shape(codes)[3]
+    is_last = tf.range(R) == counts - 1
+    written = tf.where(is_last, 1 + tf.range(P)[:, None], 0)
+    # One after another, without what is between.
+    flat = [*tf.unstack(tf.shape(ids)[:2]), P * R]
+    codes, written = tf.reshape(codes, flat), tf.reshape(written, flat)
     order = tf.argsort(tf.cast(codes == 0, tf.int32), axis=2, stable=True)
-    longest = tf.maximum(1, tf.reduce_max(ends))
-    codes = tf.gather(codes, order, batch_dims=2)[:, :, :longest]
+    order = order[:, :, : tf.maximum(1, tf.reduce_max(tf.reduce_sum(counts, [2, 3])))]
+    codes, written = (tf.gather(x, order, batch_dims=2) for x in (codes, written))
     # Where tokens are no text, none of them is a space.
     has_space = codes[..., 0] == _SPACE if spelling is not None else lengths < 0
-    begin = tf.cast(has_space, tf.int32)
-    only_space = (begin == 1) & (written[..., 0] == 1)
-    bare = ids[..., 0] if spelling is None else tf.gather(spelling.bare, ids[..., 0])
+    only_space = has_space & (written[..., 0] == 1)  # as of "▁" and ","
+    bare = (
+        ids[..., 0]
+        if spelling is None
+        else tf.gather(spelling.bare, spelling.rows(ids[..., 0]))
+    )
     bare = tf.where(only_space, ids[..., :2][..., -1], bare)
-    return Phrases(ids, bare, lengths, earlier, codes, ends, begin)
+    begin = tf.cast(has_space, tf.int32)
+    return Phrases(ids, bare, lengths, earlier, codes, written, begin)
 
 
 def tokens_of(phrases: Phrases) -> tf.Tensor:
@@ -214,11 +220,9 @@ def _count_before(same):
 
 def start(phrases: Phrases, width: int | tf.Tensor) -> Progress:
     """Returns the progress of hypotheses without tokens, `width` of a sentence."""
-    B, C, P = tf.unstack(tf.shape(phrases.ids))
-    text = tf.zeros([B, width, tf.shape(phrases.codes)[2] + 1], tf.int32)
-    return Progress(
-        text, tf.zeros([B, width, C], tf.int32), tf.fill([B, width, C, P], False)
-    )
+    B, C, L = tf.unstack(tf.shape(phrases.codes))
+    last, counts = tf.zeros([B, width], tf.int32), tf.zeros([B, width, C], tf.int32)
+    return Progress(last, counts, tf.fill([B, width, C, L], False))
 
 
 def advance(
@@ -226,70 +230,55 @@ def advance(
 ) -> Progress:
     """Returns the progress after one more token of each hypothesis.
 
-    A phrase that ends with the text so far has occurred once the next character does
-    not go on with its last word.
-
     Args:
         phrases: The phrases.
         progress: The progress before.
         tokens: int32 [A, K].
         spelling: What tokens write.
     """
-    new = _read(tokens, spelling)  # [A, K, R]
-    written = tf.math.count_nonzero(new, axis=2, keepdims=True, dtype=tf.int32)
-    text = tf.concat([tf.reverse(new, [2]), progress.text], axis=2)
-    # 1. What stood at the end has occurred, if its last word has ended.
-    over = progress.reached[..., -1]
-    over &= (written > 0) & ~_joined(progress.text[:, :, :1], new[:, :, :1])
-    counts = progress.counts + tf.cast(over, tf.int32)
-    # 2. What ends within the token.
-    X, R = tf.shape(text)[2], new.shape[2]
-    kept = tf.minimum(tf.range(X) + R - written, X - 1)  # what is behind is not read
-    text = tf.gather(text, kept, batch_dims=2)
-    if spelling is not None and spelling.stops.shape[1]:
-        stops = tf.gather(spelling.stops, tokens)  # [A, K, E]
-        there = _occurs(phrases, text, written - stops, phrases.ends[..., -1:])
-        there &= (stops > 0)[:, :, None]
-        counts += tf.math.count_nonzero(there, axis=3, dtype=tf.int32)
-    # 3. What stands at the end now.
-    reached = _occurs(phrases, text, tf.zeros_like(written), phrases.ends)
-    text = text[:, :, : tf.shape(progress.text)[2]]
-    # Or TensorFlow's optimizer would infer new shapes for a search's loop without end.
-    like = tf.nest.map_structure(tf.shape, progress)
-    return tf.nest.map_structure(tf.reshape, Progress(text, counts, reached), like)
+    codes = _read(tokens, spelling)  # [A, K, R]
+    longest = tf.reduce_max(tf.math.count_nonzero(codes, axis=2, dtype=tf.int32))
+    is_first = tf.range(tf.shape(phrases.codes)[2]) == phrases.begin[..., None]
+
+    def read(place, now):
+        code = codes[:, :, place]  # [A, K]
+        joined = _joined(now.last, code)
+        # What stood at the end has occurred, unless this goes on with its last word.
+        over = _at_end(phrases, now) & ~joined[..., None]
+        counts = now.counts + tf.cast(over, tf.int32)
+        # Each beginning is one longer; the first character begins a word.
+        before = tf.pad(
+            now.matching[..., :-1], [[0, 0]] * 3 + [[1, 0]], constant_values=True
+        )
+        before = tf.where(is_first[:, None], ~joined[..., None, None], before)
+        matching = before & (phrases.codes[:, None] == code[..., None, None])
+        after = Progress(code, counts, matching)
+        return place + 1, tf.nest.map_structure(
+            lambda x, y: _where(code != 0, x, y), after, now
+        )
+
+    shapes = tf.TensorShape([]), tf.nest.map_structure(lambda x: x.shape, progress)
+    _, after = tf.while_loop(
+        lambda place, _: place < longest, read, (0, progress), shapes
+    )
+    return after
 
 
-def _occurs(phrases, text, places, lengths):
-    """Tells whether beginnings of phrases end at places in texts, bool [A, K, C, E].
-
-    Args:
-        phrases: The phrases.
-        text: int32 [A, K, X] codes, the last one first.
-        places: int32 [A, K, E] or [A, K, 1], of the beginnings' last characters.
-        lengths: int32 [A, C, E] or [A, C, 1], how many of a phrase's characters.
-    """
-    begin = phrases.begin[..., None]
-    begin = tf.where(lengths == begin, 0, begin)  # the space in front, and no more
-    steps = tf.range(tf.shape(phrases.codes)[2])
-    needed = (steps >= begin[..., None]) & (steps < lengths[..., None])
-    back = tf.where(needed, lengths[..., None] - 1 - steps, 0)  # [A, C, E, L]
-    places = places[:, :, None]  # [A, K, 1, E]
-    shown = tf.gather(text, places[..., None] + back[:, None], batch_dims=2)
-    same = (shown == phrases.codes[:, None, :, None]) | ~needed[:, None]
-    first = tf.gather(phrases.codes, begin, batch_dims=2)
-    before = tf.gather(text, places + (lengths - begin)[:, None], batch_dims=2)
-    whole = ~_joined(before, first[:, None]) & (lengths > 0)[:, None]  # [A, K, C, E]
-    return tf.reduce_all(same, axis=4) & whole
+def _at_end(phrases, progress):
+    """Tells whether each phrase stands at the end of the text, bool [A, K, C]."""
+    lengths = tf.maximum(phrases.lengths, 1)[..., None]
+    return tf.reduce_any(progress.matching & (phrases.written == lengths)[:, None], 3)
 
 
 def _joined(before, after):
     """Tells whether two neighbouring characters belong to one word."""
-    return (before % 2 == 1) & (after % 2 == 1)
+    is_sign = (after // 2 % 2 == 1) & (before != 0)
+    return (before % 2 == 1) & (after % 2 == 1) | is_sign
 
 
 def unmet(phrases: Phrases, progress: Progress) -> tf.Tensor:
     """Returns which phrases a hypothesis would lack if it ended now, bool [A, K, C]."""
-    at_end = tf.cast(progress.reached[..., -1], tf.int32)
+    at_end = tf.cast(_at_end(phrases, progress), tf.int32)
     return progress.counts + at_end <= phrases.earlier[:, None]
 
 
@@ -323,20 +312,16 @@ def _plans(phrases, progress, spelling):
         met. A step with the best next token always leads to a higher one, until all
         are met.
     """
-    lacks, places = unmet(phrases, progress), tf.range(tf.shape(phrases.ids)[2])
-    begun = progress.reached & (places < phrases.lengths[..., None] - 1)[:, None]
-    written = tf.reduce_max(tf.where(begun, places + 1, 0), axis=3)
+    lacks = unmet(phrases, progress)
+    begun = tf.where(phrases.written < phrases.lengths[..., None], phrases.written, 0)
+    written = tf.where(progress.matching, begun[:, None], 0)
+    written = tf.reduce_max(written, axis=3)
     met = _lengths_of(phrases, ~lacks)
     sure = _lengths_of(phrases, progress.counts > phrases.earlier[:, None])
     inside = _goes_on(_token_at(phrases.ids, written), progress, spelling)
     going_on = tf.where(inside, sure, met) + written
     banks = tf.concat([met, tf.where(lacks, going_on, 0)], axis=2)
     return tf.where(going_on < met, 0, written), tf.reduce_max(banks, axis=2)
-
-
-def _in_word(progress):
-    """Tells whether a letter or digit stands at the end of the text, [A, K, 1]."""
-    return progress.text[:, :, :1] % 2 == 1
 
 
 def _token_at(ids, places):
@@ -438,8 +423,10 @@ def _own_best(logits, lacks, phrases, progress, spelling, ids):
     if spelling is not None:
         sure = progress.counts > phrases.earlier[:, None]
         at_risk = tf.reduce_any(~lacks & ~sure, axis=2, keepdims=True)
-        inner = spelling.inner if ids is None else tf.gather(spelling.inner, ids)
-        logits = tf.where(at_risk & _in_word(progress) & inner, IMPOSSIBLE, logits)
+        ids = tf.range(tf.shape(logits)[2]) if ids is None else ids
+        first = tf.gather(spelling.first, spelling.rows(ids))
+        inside = _joined(progress.last[..., None], first)
+        logits = tf.where(at_risk & inside, IMPOSSIBLE, logits)
     return tf.argmax(logits, axis=2, output_type=tf.int32)
 
 

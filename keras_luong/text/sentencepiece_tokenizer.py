@@ -38,6 +38,7 @@ from keras_luong.text.tokenizer import (
 )
 
 _UNKNOWN = "\u2047"
+_PART = "\ua66e"  # a letter that no text has: for one byte of another
 LONGEST_LINE = 2**14  # characters; of longer ones SentencePiece learns very slowly
 
 _SEED_LOCK = threading.Lock()  # SentencePiece has one global seed
@@ -165,8 +166,12 @@ class SentencePieceTokenizer(VocabularyTokenizer):
     @property
     def texts(self) -> list[str]:
         """What each piece writes [V]: "▁" is a space, and padding nothing."""
-        pieces = self.vocabulary[len(SPECIAL_PIECES) :]
-        written = [piece.replace(WORD_START, " ") for piece in pieces]
+        begin = len(SPECIAL_PIECES)
+        is_byte = self._processor.is_byte
+        written = [
+            _PART if is_byte(i) else piece.replace(WORD_START, " ")
+            for i, piece in enumerate(self.vocabulary[begin:], begin)
+        ]
         return ["", _UNKNOWN, "", "", *written]
 
     @property

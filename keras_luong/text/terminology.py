@@ -11,6 +11,7 @@ from keras_luong.files import read_lines
 from keras_luong.text.normalization import normalizer
 from keras_luong.text.tags import without_tag
 from keras_luong.text.tokenizer import Tokenizer, as_str
+from keras_luong.text.unspaced import is_unspaced
 
 #: Marks that are typed for one another, though no rule of Unicode makes them one.
 _ALIKE = str.maketrans(
@@ -42,6 +43,8 @@ def is_word_border(character: str) -> bool:
 def words_and_marks(text: str) -> list[str]:
     """Splits a text into words, and each mark between them.
 
+    In scripts without spaces each letter, with its signs, is a word.
+
     Args:
         text: The text.
 
@@ -50,7 +53,20 @@ def words_and_marks(text: str) -> list[str]:
         >>> words_and_marks("a T-shirt.")
         ['a', 'T', '-', 'shirt', '.']
     """
-    return "".join(f" {x} " if is_word_border(x) else x for x in text).split()
+    words, before = list[str](), " "
+    for x in text:
+        alone = is_word_border(x) or is_unspaced(x)
+        is_sign = unicodedata.category(x)[0] == "M"
+        if is_sign and not before.isspace():
+            words[-1] += x
+            continue  # what follows depends on the letter
+        if not x.isspace():
+            if alone or is_word_border(before) or is_unspaced(before):
+                words.append(x)
+            else:
+                words[-1] += x
+        before = x
+    return words
 
 
 class Terminology:
@@ -158,7 +174,7 @@ class Terminology:
             Each of them once, in the order of the text.
         """
         found: dict[str, None] = {}
-        for words in self._readings(as_str(text)):
+        for words in self._readings(without_tag(as_str(text).lstrip("\ufeff"))):
             place = 0
             while place < len(words):
                 place += self._take(words, place, found)
@@ -171,7 +187,7 @@ class Terminology:
         """
         texts = dict.fromkeys((_seen(text), text))
         normal = (self._as_read(_nfkc()(x.translate(_ALIKE))) for x in texts)
-        words = (tuple(words_and_marks(without_tag(x))) for x in normal)
+        words = (tuple(words_and_marks(x)) for x in normal)
         return [x for x in dict.fromkeys(words) if x]
 
     def _take(self, words: tuple[str, ...], place: int, found: dict[str, None]) -> int:
@@ -226,4 +242,4 @@ def phrases_of(line: str) -> list[str]:
     Args:
         line: A line of a file of constraints.
     """
-    return [phrase for phrase in line.split("\t") if phrase.strip()]
+    return [" ".join(phrase.split()) for phrase in line.split("\t") if phrase.strip()]

@@ -26,7 +26,9 @@ class Tokenizer(Protocol):
 
     Your own object with these members can be used in a `TokenizerPair`. It must be a
     `tf.Module` to be exported. Add its class to `TOKENIZERS` to train and load it by
-    name.
+    name. With a further member `texts`, a list of what each token writes [V] (its space
+    in front included, "" for nothing), phrases that translations must contain are met
+    as whole words of the text; without it, where their tokens follow one another.
 
     Example:
         >>> class Characters(tf.Module):

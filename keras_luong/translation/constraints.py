@@ -18,6 +18,9 @@ from keras_luong.text.unspaced import is_unspaced
 
 PhraseLists: TypeAlias = Iterable[Iterable[str]]  # those of each text
 SEPARATOR = "\t"
+#: Of a text: each is followed in each hypothesis, and may go on with each other.
+MOST_PHRASES = 64
+TOO_MANY = "There are too many phrases for a text: the most are"
 
 
 def phrase_lines(constraints: PhraseLists) -> Iterator[str]:
@@ -28,7 +31,7 @@ def phrase_lines(constraints: PhraseLists) -> Iterator[str]:
 
     Raises:
         TypeError: If something else than lists of strings is given.
-        ValueError: If a phrase is blank.
+        ValueError: If a phrase is blank, or a text has too many.
     """
     if isinstance(constraints, (str, bytes)) or not isinstance(constraints, Iterable):
         raise TypeError(
@@ -41,12 +44,22 @@ def phrase_lines(constraints: PhraseLists) -> Iterator[str]:
                 "`constraints` must hold a list of phrases for each text. Received: "
                 f"{phrases!r:.60} at place {place}; write [phrase]."
             )
-        yield SEPARATOR.join(map(_clean, phrases))
+        cleaned = [*map(_clean, phrases)]
+        if len(cleaned) > MOST_PHRASES:
+            raise ValueError(
+                f"{TOO_MANY} {MOST_PHRASES}. Received: {len(cleaned)} at place {place}"
+            )
+        yield SEPARATOR.join(cleaned)
 
 
 def check_lines(lines: Iterable[bytes], tokenizer: Tokenizer) -> None:
     """Raises the errors of `check_phrases` for lines of `phrase_lines`."""
-    phrases = {x for line in lines if line for x in line.decode().split(SEPARATOR)}
+    phrases = {
+        x
+        for line in lines
+        if line
+        for x in line.decode("utf-8", "replace").split(SEPARATOR)
+    }
     check_phrases(sorted(phrases), tokenizer)
 
 
@@ -125,6 +138,12 @@ def read_phrases(
         which the tokenizer does not know all is none of them.
     """
     phrases = tf.strings.split(lines, SEPARATOR)
+    most = tf.reduce_max(tf.concat([phrases.row_lengths(), [0]], 0))
+    few = tf.debugging.assert_less_equal(
+        most, tf.constant(MOST_PHRASES, tf.int64), f"{TOO_MANY} {MOST_PHRASES}"
+    )
+    with tf.control_dependencies([few] if few is not None else []):
+        phrases = phrases.with_flat_values(tf.strings.strip(phrases.flat_values))
     ids = phrases.with_flat_values(tokenizer.encode(phrases.flat_values))
     ids = ids.to_tensor(PAD_ID)
     is_known = tf.reduce_all(ids != UNK_ID, axis=2, keepdims=True)
@@ -134,8 +153,9 @@ def read_phrases(
 
 def _spelling_of(tokenizer: Tokenizer) -> Spelling | None:
     """Returns what tokens write; None for a tokenizer that does not say it."""
-    texts = getattr(tokenizer, "texts", None)
-    return None if texts is None else Spelling.of(texts, _is_of_word)
+    if (texts := getattr(tokenizer, "texts", None)) is None:
+        return None
+    return Spelling.of([*texts, texts[UNK_ID]], _is_of_word)
 
 
 def _is_of_word(character: str) -> bool:

@@ -298,7 +298,11 @@ class Translator(Scorer):
             lines: tf.string [B], the phrases of each, with tabs between them.
             prefix: tf.string [B], the beginning of each translation.
         """
-        source = self._read(text)
+        as_many = tf.debugging.assert_equal(
+            tf.size(text), tf.size(lines), "There must be one line of phrases a text"
+        )
+        with tf.control_dependencies([as_many] if as_many is not None else []):
+            source = self._read(tf.identity(text))
         prefix = self.target_tokenizer.encode(prefix).to_tensor(PAD_ID)
         phrases, constraints = read_phrases(lines, self.target_tokenizer)
         search: Any = self._generator.search
