@@ -13,8 +13,8 @@ from keras_luong.runs.directory import RunDirectory
 from keras_luong.runs.record import write_record
 
 EPOCHS = [
-    {"seconds": 90.0, "val_perplexity": 5.0, "val_bleu": 31.0},
-    {"seconds": 30.0, "val_perplexity": 6.0, "val_bleu": 33.25},
+    {"epoch": 1, "seconds": 90.0, "val_perplexity": 5.0, "val_bleu": 31.0},
+    {"epoch": 2, "seconds": 30.0, "val_perplexity": 6.0, "val_bleu": 33.25},
 ]
 
 

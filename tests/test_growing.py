@@ -83,7 +83,7 @@ def test_k2_words_too_and_other_tokenizers_are_refused():
 
     class Own(kl.WordTokenizer.__base__):
         vocab_size, vocabulary, encode = 9, [], None
-        decode = _joined = _looked_up = _to_bytes = _from_bytes = None
+        decode = texts = _joined = _looked_up = _to_bytes = _from_bytes = None
 
     with pytest.raises(TypeError, match="can get more tokens. Received: Own"):
         grown(kl.TokenizerPair(Own()), NEW, 3)
