@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import keras
-import numpy as np
 import tensorflow as tf
 from keras import ops
 from keras.src import backend
@@ -78,74 +77,17 @@ def with_epochs_of_any_length(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset
 
 
-#: What to do with a layer's several outputs.
-UNPACK = "several outputs are unpacked, as in memory, *state = encoder(...)"
+def keep_dtypes(layer: keras.layers.Layer) -> None:
+    """Makes a layer's call get its arguments in the dtypes that they have.
 
-
-class CheckedLayer(keras.layers.Layer):
-    """A layer whose call says which of its arguments is missing, or is no tensor.
-
-    An argument without a default must be given. One that `call` annotates as a `Tensor`
-    must be one and no list, and a list for other tensors, or for `Any`, must hold some.
-    Keras would say that `build` lacks a shape, or that a list has no attribute.
+    Keras casts every floating argument to the layer's compute dtype.
     """
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the layer."""
-        _check_call(self, args, kwargs)
-        return super().__call__(*args, **kwargs)
+    layer._convert_input_args = False
 
 
-# Apart from `__call__`, where AutoGraph finds no `super()` beside a loop.
-def _check_call(layer: Any, args: Any, kwargs: Any) -> None:
-    parameters = layer._call_signature.parameters
-    given = {**dict(zip(parameters, args, strict=False)), **kwargs}
-    for name, parameter in parameters.items():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            continue
-        value = given.get(name)
-        if value is None and parameter.default is parameter.empty:
-            raise TypeError(
-                f"{type(layer).__name__} must be called with {name}. Received: "
-                f"{name}=None"
-            )
-        kind = str(parameter.annotation)
-        if isinstance(value, (list, tuple)) and ("Tensor" in kind or kind == "Any"):
-            _check_list(name, value, kind.startswith("Tensor"))
-
-
-def _check_list(name: str, values: Any, one: bool) -> None:
-    """Raises where a list is to be `one` tensor, or has something else in it."""
-    may_lack = name.endswith("mask")  # one of several masks
-    for x in keras.tree.flatten(values):
-        if not (hasattr(x, "shape") or (x is None and may_lack)):
-            several = "" if one else ", or a list of them"
-            raise TypeError(
-                f"{name} must be a tensor or an array{several}. Received a list with "
-                f"{x!r} in it"
-            )
-    if one:
-        raise ValueError(
-            f"{name} must be one tensor. Received: a list of {len(values)} ({UNPACK})"
-        )
-
-
-class UncastLayer(CheckedLayer):
-    """A layer whose call gets its arguments in the dtypes that they have.
-
-    Keras casts every floating argument of a call to the layer's compute dtype. A
-    decoder gets the sum of its past alignments among its states, which is float32
-    under any policy: in bfloat16 it would soon stop growing.
-    """
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self._convert_input_args = False
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the layer; arrays become tensors of their own dtypes."""
-        args, kwargs = keras.tree.map_structure(_tensor, (args, kwargs))
-        return super().__call__(*args, **kwargs)
+def outputs_of_calls(layer: keras.layers.Layer) -> list[list[Any]]:
+    """A layer's symbolic outputs, of each call; `layer.output` has the first's."""
+    return [node.output_tensors for node in layer._inbound_nodes]
 
 
 def takes_training(layer: Any) -> bool:
@@ -171,11 +113,6 @@ def serialize_shared(layer: Any) -> Any:
     if layer is not None and saving is not None:
         config["shared_object_id"] = id(layer)
     return config
-
-
-def _tensor(x):
-    is_array = isinstance(x, np.ndarray) or hasattr(x, "assign")  # or a variable
-    return as_tensor(x) if is_array else x
 
 
 def as_tensor(x: Any) -> Any:

@@ -7,6 +7,9 @@ from typing import Any, TypeAlias
 #: A tensor of the backend, symbolic or not. Keras's backends have no type in common.
 Tensor: TypeAlias = Any
 
+#: A tensor, or a list of tensors.
+Tensors: TypeAlias = Any
+
 #: Sizes of a tensor's axes, None where one is not known.
 Shape: TypeAlias = tuple[int | None, ...]
 

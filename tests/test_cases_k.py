@@ -498,3 +498,221 @@ def test_k10_a_plain_dataclass_for_a_penalty_is_traced_once_for_each_of_its_valu
     changed = kl.generate(model, source, search)
     assert set(traced) == {2.0, 1.0}
     np.testing.assert_allclose(2 * changed.scores, first.scores, rtol=1e-5)
+
+
+STATE = rng.normal(size=(2, UNITS)).astype("float32")
+DICTS = {
+    "initial_state": lambda: kl.RecurrentEncoder(UNITS)(
+        MEMORY, initial_state={"h": STATE, "c": -STATE}
+    ),
+    "initial_state ": lambda: decoder()(
+        INPUTS, MEMORY, initial_state={"h": STATE, "c": -STATE}
+    ),
+    "initial_state  ": lambda: cell().initial_states((2,), {"h": STATE, "c": STATE}),
+    "initial_state   ": lambda: kl.PointerNetwork(cell()).encode(
+        MEMORY, initial_state=[{"h": STATE, "c": STATE}]
+    ),
+    "recurrent": lambda: kl.CellWithMemory(cell(), UNITS).first_states(
+        MEMORY, recurrent={"h": STATE, "c": STATE}
+    ),
+    "states": lambda: kl.StateBridge(cell())({"h": STATE, "c": STATE}),
+    "query": lambda: kl.LuongAttention()({"query": QUERY, "value": MEMORY}),
+    "value": lambda: kl.LuongAttention()(QUERY, {"value": MEMORY}),
+    "value_mask": lambda: kl.LuongAttention()(QUERY, MEMORY, value_mask={"mask": MASK}),
+    "value ": lambda: several()(QUERY, {"one": MEMORY, "other": MEMORY}),
+    "inputs": lambda: decoder()({"x": INPUTS}, MEMORY),
+    "memory": lambda: decoder()(INPUTS, {"memory": MEMORY}),
+    "features": lambda: kl.PointerGenerator()({"h": QUERY}, QUERY, WEIGHTS, SOURCE_IDS),
+}
+
+
+@pytest.mark.parametrize("name", DICTS)
+def test_k6_a_dict_whose_order_would_be_lost_is_refused(name):
+    with pytest.raises(TypeError, match=f"{name.strip()} must be a .*a dict of"):
+        DICTS[name]()
+
+
+def test_k10_what_a_call_of_somebodys_own_takes_is_theirs():
+    class Bridge(kl.StateBridge):
+        def call(self, states: "Tensor | list[Tensor]"):  # noqa: F821
+            return super().call(states)
+
+    class Encoder(kl.RecurrentEncoder):
+        def call(self, inputs, lengths: "Any" = None, mask=None):  # noqa: F821
+            return super().call(inputs, mask)
+
+        def compute_output_spec(self, inputs, **kwargs):
+            return super().compute_output_spec(inputs)
+
+    class Decoder(kl.InputFeedingDecoder):
+        def call(self, inputs, memory, memory_mask):
+            return super().call(inputs, memory, memory_mask)
+
+    class Renamed(kl.InputFeedingDecoder):
+        def call(self, *args, **kwargs):
+            return super().call(*args, **kwargs)
+
+    assert len(Bridge([UNITS, UNITS])([STATE, STATE])) == 2
+    assert Encoder(UNITS)(MEMORY, lengths=[5, 3])[0].shape == (2, POSITIONS, UNITS)
+    for decode in (Decoder(cell()), Renamed(cell())):
+        assert decode(INPUTS, MEMORY, memory_mask=None).shape == (2, STEPS, UNITS)
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("kind", ["general", "local-m", "coverage"])
+def test_k10_positions_may_be_a_python_list(kind, symbolic):
+    attention, places = KINDS[kind](), np.arange(STEPS)[None] % 3
+    expected = attention(QUERY, MEMORY, positions=places)
+    given = [QUERY, MEMORY]
+    if symbolic:
+        inputs = [keras.Input(x.shape[1:]) for x in given]
+        made = attention(*inputs, positions=places.tolist())
+        found = keras.Model(inputs, made)(given)
+    else:
+        found = attention(*given, positions=places.tolist())
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_k10_the_key_in_a_list_may_be_none():
+    attention = kl.LuongAttention()
+    np.testing.assert_allclose(
+        attention([QUERY, MEMORY, None]), attention(QUERY, MEMORY), atol=1e-6
+    )
+    with pytest.raises(ValueError, match="needs a query and a value"):
+        attention([QUERY, None])
+    with pytest.raises(TypeError, match="value must be .*list with None in it"):
+        several()(QUERY, [MEMORY, None])
+
+
+class Pairs(kl.LuongAttention):
+    """Somebody's, whose memory has something that may lack."""
+
+    def prepare(self, value, mask=None, key=None):
+        return super().prepare(value, mask, key), None
+
+    def attend(self, query, memory, *args, **kwargs):
+        return super().attend(query, memory[0], *args, **kwargs)
+
+
+def test_k10_a_memory_of_somebodys_own_attention_may_hold_none():
+    step = kl.InputFeedingDecoderCell(UNITS, Pairs())
+    step.build((2, 1, WIDTH), MEMORY.shape)
+    states, memory = step.initial_states((2, 1)), step.prepare(ops.array(MEMORY))
+    output, _, weights = step(INPUTS[:, :1], states, memory=memory)
+    assert output.shape == (2, 1, UNITS)
+    np.testing.assert_allclose(ops.sum(weights, -1), np.ones((2, 1)), atol=1e-5)
+
+
+class Matrix(kl.layers.DecoderCell):
+    """Somebody's, whose state is a matrix."""
+
+    query_units = UNITS
+
+    def recurrent_spec(self, shape=(None,)):
+        return [keras.KerasTensor((*shape, 3, UNITS), self.compute_dtype)]
+
+    def step(self, z, states, memory, mode=kl.layers.INFERENCE):
+        (matrix,) = states.recurrent
+        matrix = matrix + ops.mean(z, -1)[..., None, None] + 1
+        h = matrix[..., 0, :]
+        context, weights, seen = self.attend(h, memory, states, mode)
+        new = states._replace(
+            recurrent=[matrix], attention=seen, position=states.position + 1
+        )
+        return (h + context, weights), new
+
+
+def test_w1_a_state_of_several_axes_keeps_them():
+    decode = kl.InputFeedingDecoder(Matrix(kl.LuongAttention()))
+    inputs = [keras.Input((None, n)) for n in (WIDTH, UNITS)]
+    spec = decode(*inputs, return_state=True)
+    outputs = decode(INPUTS, MEMORY, return_state=True)
+    assert spec[1].shape == (None, 3, UNITS)
+    assert outputs[1].shape == (2, 3, UNITS)
+    again = decode(INPUTS, MEMORY, initial_state=outputs[1])
+    np.testing.assert_allclose(
+        keras.Model(inputs, list(spec))([INPUTS, MEMORY])[0], outputs[0], atol=1e-6
+    )
+    assert np.abs(again - outputs[0]).max() > 1
+    with pytest.raises(ValueError, match=r"Axis 1 of initial_state\[0\] must be 3"):
+        decode(INPUTS, MEMORY, initial_state=np.ones((2, 2, UNITS), "float32"))
+
+
+def test_k5_a_pointer_generator_whose_build_is_somebodys_own():
+    class Own(kl.PointerGenerator):
+        def build(self, features, *others):
+            self.kernel = self.add_weight((features[-1], 1), name="kernel")
+            self.bias = self.add_weight((1,), name="bias")
+
+    own = Own()(QUERY, QUERY, WEIGHTS, SOURCE_IDS)
+    assert own.shape == (2, STEPS, UNITS)
+
+
+def encoded():
+    return kl.RecurrentEncoder(UNITS)(MEMORY)
+
+
+def one_step(memory):
+    step = built(decoder(), INPUTS, MEMORY).cell
+    return step(INPUTS[:, :1], step.initial_states((2, 1)), memory)
+
+
+def decoder_of_several():
+    attention = several()
+    return kl.InputFeedingDecoder(kl.InputFeedingDecoderCell(UNITS, attention))
+
+
+HINT = r"memory, \*state = encoder"
+REFUSED = {
+    rf"query\[0\]|query must be one tensor.*a list of 3.*{HINT}": (
+        lambda: kl.LuongAttention()([encoded(), MEMORY])
+    ),
+    rf"query_mask must be one tensor.*{HINT}": (
+        lambda: kl.LuongAttention()(QUERY, MEMORY, query_mask=encoded())
+    ),
+    rf"memory\[0\] must be one tensor.*{HINT}": (
+        lambda: decoder_of_several()(INPUTS, [encoded(), MEMORY])
+    ),
+    r"mask must be a tensor or an array. Received: True": (
+        lambda: decoder()(INPUTS, MEMORY, mask=True)
+    ),
+    r"memory must be what .*prepare.*EagerTensor|Tensor|Array": (
+        lambda: one_step(ops.array(MEMORY))
+    ),
+    r"memory must be what .*prepare.*Received: tuple": lambda: one_step(encoded()),
+    rf"Expected 2 initial states.*Received: 3.*{HINT}": (
+        lambda: kl.RecurrentEncoder(UNITS)(MEMORY, initial_state=encoded())
+    ),
+    rf"Expected 2 initial states.*all 4 .*Received: 3.*{HINT}": (
+        lambda: decoder()(INPUTS, MEMORY, initial_state=encoded())
+    ),
+    rf"states must be a list of 2.*\(2, 6, 4\), \(2, 4\).*{HINT}": (
+        lambda: built(kl.StateBridge([UNITS] * 2), encoded()[1:])(encoded())
+    ),
+    rf"2 or 3 elements.*{HINT}": lambda: kl.LuongAttention()(encoded()),
+    rf"2 or 3 elements.*list of 3.*{HINT}": (
+        lambda: built(kl.LuongAttention(), QUERY, MEMORY)(encoded())
+    ),
+    "inputs must be one tensor.*list of 2 .pass them one by one": (
+        lambda: decoder()([INPUTS, MEMORY])
+    ),
+    "value must be one tensor.*list of 1 .pass them one by one": (
+        lambda: kl.LuongAttention()(QUERY, value=[MEMORY])
+    ),
+    "compute_output_shape.*memory_shape=None": (
+        lambda: cell().compute_output_shape((2, 1, WIDTH))
+    ),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_k10_what_does_not_fit_is_said_in_a_sentence(message):
+    with pytest.raises((TypeError, ValueError), match=message) as caught:
+        REFUSED[message]()
+    assert "numpy=" not in str(caught.value).split("Arguments received")[0]
+
+
+def test_k4_states_in_a_list_within_a_list_are_flat_to_a_bridge_too():
+    bridge, (_, *states) = kl.StateBridge([UNITS, UNITS]), encoded()
+    for x, y in zip(bridge([states]), bridge(states), strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-6)

@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 from keras_luong import compat
-from keras_luong.types import Tensor
 
 
 def test_a_tensors_mask():
@@ -39,20 +38,21 @@ def test_weights_read_as_in_a_call_within_another_layers(policy):
     assert keras.backend.standardize_dtype(dtype) == layer.compute_dtype
 
 
-def test_a_call_says_what_is_missing_and_leaves_the_rest_to_keras():
-    class Doubled(compat.CheckedLayer):
-        def call(self, x: Tensor, times=2, more=()):
-            return times * x + sum(more)
+def test_a_call_gets_arguments_in_their_own_dtypes():
+    layer = keras.layers.Lambda(lambda x: x, dtype="float16")
+    x = keras.ops.ones([1], "float32")
+    assert keras.backend.standardize_dtype(layer(x).dtype) == "float16"
+    compat.keep_dtypes(layer)
+    assert keras.backend.standardize_dtype(layer(x).dtype) == "float32"
 
-    layer, x = Doubled(), keras.Input((3,))
-    assert layer(x, training=False).shape == layer(x=x, times=3).shape == (None, 3)
-    assert layer(x, more=[1, 2]).shape == (None, 3)  # of somebody's, who knows why
-    with pytest.raises(TypeError, match="Doubled must be called with x.*x=None"):
-        layer(times=3)
-    with pytest.raises(ValueError, match="x must be one tensor.*a list of 2"):
-        layer([x, x])
-    with pytest.raises(TypeError, match="unexpected keyword"):
-        layer(x, of_another_name=3)
+
+def test_the_symbolic_outputs_of_every_call():
+    layer = keras.layers.Dense(2)
+    assert compat.outputs_of_calls(layer) == []
+    first, second = layer(keras.Input((3,))), layer(keras.Input((3,)))
+    (one,), (other,) = compat.outputs_of_calls(layer)
+    assert one is first
+    assert other is second
 
 
 def test_which_layers_know_of_training():

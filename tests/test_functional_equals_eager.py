@@ -473,6 +473,43 @@ def test_w1_functional_models_graphs_and_eager_calls_are_the_same(name):
     assert masks[0] == masks[1]
 
 
+MANY = {"return_attention_scores": True}
+SHARED = {
+    "decoder": lambda: (kl.InputFeedingDecoder(cell(num_layers=2)), BOTH),
+    "attention": lambda: (kl.LuongAttention(), {**MANY, "return_logits": True}),
+    "several": lambda: (several(), MANY),
+}
+
+
+@pytest.mark.parametrize("few_first", [True, False])
+@pytest.mark.parametrize("name", SHARED)
+def test_w1_models_share_a_layer_of_which_they_want_more_or_less(
+    name, few_first, tmp_path
+):
+    layer, options = SHARED[name]()
+    inputs = [keras.Input((None, H)) for _ in "12"]
+
+    def call(query, memory, **options):
+        return layer(
+            query, [memory, memory] if name == "several" else memory, **options
+        )
+
+    models = {}
+    for few in (few_first, not few_first):
+        outputs = call(*inputs, **({} if few else options))
+        models[few] = keras.Model(inputs, keras.tree.flatten(outputs))
+    together = [models[True].outputs[0], *models[False].outputs]
+    models["both"] = keras.Model(inputs, together)
+    batch = [ops.convert_to_tensor(INPUTS[name]) for name in ("query", "memory")]
+    expected = keras.tree.flatten(call(*batch, **options))
+    wanted = {True: expected[:1], False: expected, "both": [expected[0], *expected]}
+    for which, model in models.items():
+        check_same(model(batch), wanted[which], model.outputs)
+        model.save(tmp_path / "model.keras")
+        loaded = keras.models.load_model(tmp_path / "model.keras")
+        check_same(loaded(batch), wanted[which], model.outputs)
+
+
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("name", ["attention general", "bridge_of_each"])
 def test_w1_a_layer_in_somebodys_function_which_autograph_reads(name):

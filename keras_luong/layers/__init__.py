@@ -1,13 +1,13 @@
 """The layers.
 
-Reading order: projection, scores, score_modes, cells, recurrence, memory, attention,
-local_attention, cell_states, decoder_cell, stacked_cell, attentional_output,
-input_feeding_cell, decoder, encoder; then what is built on these: normalizers,
-quantization, nested, shifted, attention_call, monotonic_attention, chunkwise_attention,
-location_attention, head_scores, multi_head_attention, coverage_loss, state_bridge,
-multi_source_attention, attention_wrapper, cell_with_memory, pointer_generator,
-pointer_network, feeding, feeding_loop, scheduled_rate, scheduled_sampling,
-free_running.
+Reading order: checked_layer, projection, scores, score_modes, cells, recurrence,
+memory, attention, local_attention, cell_states, decoder_cell, stacked_cell,
+attentional_output, input_feeding_cell, decoder, encoder; then what is built on these:
+normalizers, quantization, nested, shifted, attention_call, monotonic_attention,
+chunkwise_attention, location_attention, head_scores, multi_head_attention,
+coverage_loss, state_bridge, multi_source_attention, attention_wrapper,
+cell_with_memory, pointer_generator, pointer_network, feeding, feeding_loop,
+scheduled_rate, scheduled_sampling, free_running.
 """
 
 from keras_luong.layers.attention import LuongAttention

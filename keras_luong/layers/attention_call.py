@@ -12,7 +12,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_luong.compat import CheckedLayer, set_keras_mask
+from keras_luong.compat import set_keras_mask
 from keras_luong.layers.attention_inputs import (
     AttentionInputs,
     as_source,
@@ -24,10 +24,11 @@ from keras_luong.layers.attention_inputs import (
     spread_memory,
     unpack_shapes,
 )
+from keras_luong.layers.checked_layer import CheckedLayer
 from keras_luong.layers.memory import blanked
 from keras_luong.layers.normalizers import masked_logits
 from keras_luong.layers.recurrence import Mode, Noise, scan
-from keras_luong.types import Shape, Tensor
+from keras_luong.types import Shape, Tensor, Tensors
 
 
 class AttentionCall(CheckedLayer):
@@ -51,23 +52,21 @@ class AttentionCall(CheckedLayer):
 
     def call(
         self,
-        query: Any,
+        query: Tensors,
         value: Tensor | None = None,
         key: Tensor | None = None,
-        query_mask: Any = None,
+        query_mask: Tensors | None = None,
         value_mask: Tensor | None = None,
         return_attention_scores: bool = False,
-        positions: Tensor | None = None,
+        positions: Any = None,
         training: bool | None = None,
-        mask: Any = None,
+        mask: Tensors | None = None,
         key_mask: Tensor | None = None,
         attention_mask: Tensor | None = None,
         use_causal_mask: bool = False,
         return_logits: bool = False,
     ) -> Any:
         """See the class."""
-        if positions is not None:
-            positions = ops.convert_to_tensor(positions)
         tensors = (query, value, key, query_mask, value_mask, key_mask)
         inputs = AttentionInputs(*tensors, attention_mask, positions)
         inputs = read_inputs(inputs, mask, self.source_axes, self._sizes)
@@ -99,6 +98,7 @@ class AttentionCall(CheckedLayer):
         shape = (*ops.shape(query)[:2], ops.shape(memory.mask)[1])
         if positions is None:
             positions = ops.expand_dims(ops.arange(shape[1], dtype="int32"), 0)
+        positions = ops.convert_to_tensor(positions)
         options: dict[str, Any] = {"return_logits": True} if return_logits else {}
         pairs = pair_mask(inputs, positions, use_causal_mask)
         if pairs is not None:  # a subclass's `attend` may not know of it

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_luong.checks import check_axes
-from keras_luong.compat import UNPACK
+from keras_luong.layers.checked_layer import PASS, check_tensors, unpacking_hint
 from keras_luong.layers.memory import Memory
-from keras_luong.layers.sources import check_count, count_of, is_several
+from keras_luong.layers.sources import check_count
 from keras_luong.types import Shape, Tensor
 
 FORMS = (
@@ -70,6 +71,8 @@ def read_inputs(
         ValueError, TypeError: There is one tensor only, or their ranks, sizes or dtypes
             do not fit together.
     """
+    if isinstance(inputs.positions, (list, tuple)):
+        inputs = inputs._replace(positions=np.asarray(inputs.positions))
     inputs = _with_masks(_from_lists(inputs), mask)
     _check(inputs, source_axes, sizes)
     return inputs
@@ -80,8 +83,10 @@ def unpack_shapes(query: Any, value: Any, key: Any) -> tuple[Shape, Shape, Shape
     if query and isinstance(query[0], (list, tuple)):
         query, value, key = _padded("query", query)
     _require_value(query, value)
-    check_count("value", len(value) if is_several(value) else None, None)
-    value, key = tuple(value), tuple(key or value)
+    key = key or value
+    for name, shape in (("query", query), ("value", value), ("key", key)):
+        check_count(name, shape, None)
+    value, key = tuple(value), tuple(key)
     return tuple(query), _in_a_row(value), _in_a_row(key)
 
 
@@ -101,10 +106,11 @@ def _in_a_row(shape):
 
 
 def _padded(name: str, items: Sequence[Any]) -> list[Any]:
-    if len(items) not in (2, 3):
+    hint = unpacking_hint(items)
+    if hint or len(items) not in (2, 3):
         raise ValueError(
             f"{name} must have 2 or 3 elements, for query, value and perhaps key. "
-            f"Received: {len(items)}"
+            f"Received: a list of {len(items)}{hint}"
         )
     return [*items, None][:3]
 
@@ -114,9 +120,10 @@ def _from_lists(inputs):
     if not isinstance(inputs.query, (list, tuple)):
         return inputs
     if inputs.value is not None:
+        hint = unpacking_hint(inputs.query, PASS)
         raise ValueError(
             f"Call it with a list or with several tensors: {FORMS}. Received both: "
-            f"query is a list of {len(inputs.query)} ({UNPACK})"
+            f"query is a list of {len(inputs.query)}{hint}"
         )
     query, value, key = _padded("query", inputs.query)
     inputs = inputs._replace(query=query, value=value, key=key)
@@ -151,7 +158,9 @@ def _check(inputs, source_axes, sizes):
     Integers would have been averaged by weights that are rounded to 0.
     """
     _require_value(inputs.query, inputs.value)
-    check_count("value", count_of(inputs.value), None)
+    for name, x in inputs._asdict().items():
+        if x is not None:
+            check_tensors(name, x, one=True)
     for name in ("query", "value", "key"):
         x = getattr(inputs, name)
         dtype = None if x is None else keras.backend.standardize_dtype(x.dtype)

@@ -13,8 +13,9 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_axes, check_flag, check_size
-from keras_luong.compat import CheckedLayer, serialize_shared
+from keras_luong.compat import serialize_shared
 from keras_luong.layers.cell_states import CellStates
+from keras_luong.layers.checked_layer import CheckedLayer
 from keras_luong.layers.decoder_cell import DecoderCell
 from keras_luong.layers.projection import Project, matmul
 from keras_luong.layers.quantization import Kernel, Quantizable, weight_config

@@ -13,6 +13,7 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_axes
+from keras_luong.layers.checked_layer import check_tensors, unpacking_hint
 from keras_luong.layers.normalizers import weights_dtype
 from keras_luong.layers.sources import state_lengths
 from keras_luong.types import Shape, Tensor
@@ -83,7 +84,8 @@ class HasStates(keras.layers.Layer):
             return keras.KerasTensor((*shape, size), dtype)
 
         recurrent = keras.tree.map_structure(
-            lambda like: spec(like.shape[-1], like.dtype), self.recurrent_spec(shape)
+            lambda like: keras.KerasTensor(like.shape, like.dtype),
+            self.recurrent_spec(shape),
         )
         fed = [] if self.fed_units is None else [spec(self.fed_units)]
         lengths = state_lengths(self.attention, source_length)
@@ -108,18 +110,19 @@ class HasStates(keras.layers.Layer):
         Raises:
             ValueError: The number of states, or their shapes, do not fit.
         """
-        given = [] if given is None else keras.tree.flatten(given)
+        given = [] if given is None else check_tensors("initial_state", given)
         spec = self.state_spec()
         complete, recurrent = keras.tree.flatten(spec), self.state_sizes
         if len(given) not in (0, len(recurrent), len(complete)):
             raise ValueError(
                 f"Expected {len(recurrent)} initial states ({self._what_recurs()}), or "
                 f"all {len(complete)} that return_state gives. Received: {len(given)}"
+                f"{unpacking_hint(given)}"
             )
         axes = [size if isinstance(size, int) else None for size in shape]
         check_axes(
             **{
-                f"initial_state[{i}]": (x, *axes, like.shape[-1])
+                f"initial_state[{i}]": (x, *axes, *like.shape[1:])
                 for i, (x, like) in enumerate(zip(given, complete, strict=False))
             }
         )
@@ -166,6 +169,6 @@ class HasStates(keras.layers.Layer):
     def first_recurrent(self, shape: Any) -> Any:
         """The recurrent states where none are given: zeros [*shape, n]."""
         return keras.tree.map_structure(
-            lambda like: ops.zeros((*shape, like.shape[-1]), dtype=like.dtype),
+            lambda like: ops.zeros((*shape, *like.shape[1:]), dtype=like.dtype),
             self.recurrent_spec(),
         )

@@ -8,23 +8,19 @@ carried along as its last states, each [B, n], which no step changes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
 from keras_luong.checks import check_size
-from keras_luong.compat import (
-    UncastLayer,
-    output_spec,
-    serialize_shared,
-)
+from keras_luong.compat import output_spec, serialize_shared
+from keras_luong.layers.checked_layer import UncastLayer
 from keras_luong.layers.decoder_cell import DecoderCell
 from keras_luong.layers.memory import mask_of
 from keras_luong.layers.nested import Nested
 from keras_luong.layers.recurrence import Mode
-from keras_luong.types import Shape, Tensor
+from keras_luong.types import Shape, Tensor, Tensors
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -167,7 +163,7 @@ class CellWithMemory(Nested, UncastLayer):
         )
 
     def call(
-        self, inputs: Tensor, states: Any, training: bool = False
+        self, inputs: Tensor, states: Tensors, training: bool = False
     ) -> tuple[Tensor, list[Tensor]]:
         """See the class."""
         flat = keras.tree.flatten(states)
@@ -238,7 +234,10 @@ class FirstStates(Nested, UncastLayer):
         self.cell.build_attention()
 
     def call(
-        self, memory: Any, mask: Any = None, recurrent: Sequence[Tensor] | None = None
+        self,
+        memory: Tensors,
+        mask: Tensors | None = None,
+        recurrent: Tensors | None = None,
     ) -> list[Tensor]:
         """See `CellWithMemory.first_states`."""
         cell = self.cell.cell
@@ -266,7 +265,8 @@ class FirstStates(Nested, UncastLayer):
         if "shared_object_id" not in config["cell"]:
             raise ValueError(
                 "A model with a CellWithMemory is copied by saving and loading it: "
-                "from_config and clone_model would give it two cells, each with "
-                f"weights of its own. Received: the configuration of {config['name']}"
+                "copies by configuration (from_config, clone_model, to_json) would "
+                "have two cells, each with weights of its own. Received: the "
+                f"configuration of {config['name']}"
             )
         return super().from_config(config)

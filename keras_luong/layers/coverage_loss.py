@@ -11,7 +11,8 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_axes, check_not_negative
-from keras_luong.compat import UncastLayer, get_keras_mask
+from keras_luong.compat import get_keras_mask
+from keras_luong.layers.checked_layer import UncastLayer
 from keras_luong.types import Tensor
 
 

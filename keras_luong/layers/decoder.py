@@ -12,9 +12,10 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_axes, check_flag
-from keras_luong.compat import UncastLayer, get_keras_mask, serialize_shared
+from keras_luong.compat import get_keras_mask, serialize_shared
 from keras_luong.layers.attention_call import arguments_of
 from keras_luong.layers.cells import dropped
+from keras_luong.layers.checked_layer import UncastLayer
 from keras_luong.layers.decoder_cell import DecoderCell
 from keras_luong.layers.feeding import as_feeding, build_layer
 from keras_luong.layers.feeding_loop import (
@@ -33,7 +34,7 @@ from keras_luong.layers.sources import (
     source_axes,
     source_shapes,
 )
-from keras_luong.types import Shape, Tensor
+from keras_luong.types import Shape, Tensor, Tensors
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -121,10 +122,10 @@ class InputFeedingDecoder(Nested, UncastLayer):
     def call(
         self,
         inputs: Tensor,
-        memory: Any,
-        memory_mask: Any = None,
+        memory: Tensors,
+        memory_mask: Tensors | None = None,
         mask: Tensor | None = None,
-        initial_state: Any = None,
+        initial_state: Tensors | None = None,
         return_state: bool = False,
         return_attention_scores: bool = False,
         training: bool | None = None,

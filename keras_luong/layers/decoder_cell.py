@@ -13,22 +13,23 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_rate
-from keras_luong.compat import UncastLayer, serialize_shared
+from keras_luong.compat import serialize_shared
 from keras_luong.layers.cell_states import CellStates, HasStates
+from keras_luong.layers.checked_layer import UncastLayer
 from keras_luong.layers.memory import make_memory, mask_of
 from keras_luong.layers.nested import Nested
 from keras_luong.layers.projection import Project, matmul
 from keras_luong.layers.recurrence import INFERENCE, Dropping, Mode, Noise
 from keras_luong.layers.sources import (
     check_count,
-    count_of,
     is_several,
     joined_shape,
     prepared_lengths,
+    shapes_of,
     source_shapes,
     source_sizes,
 )
-from keras_luong.types import Shape, Tensor
+from keras_luong.types import Shape, Tensor, Tensors
 
 
 class DecoderCell(Nested, HasStates, Dropping, UncastLayer):
@@ -126,8 +127,8 @@ class DecoderCell(Nested, HasStates, Dropping, UncastLayer):
 
     def read_shapes(self, inputs_shape: Shape, memory_shape: Any) -> None:
         """Takes the sizes E and Hv from shapes, without making weights."""
-        count = len(memory_shape) if is_several(memory_shape) else None
-        check_count("memory", count, getattr(self.attention, "num_sources", None))
+        several = getattr(self.attention, "num_sources", None)
+        check_count("memory", memory_shape, several)
         self.input_units: Any = inputs_shape[-1]
         self.source_units = source_sizes(memory_shape)
         self.memory_units: Any = joined_shape(memory_shape)[-1]
@@ -163,7 +164,7 @@ class DecoderCell(Nested, HasStates, Dropping, UncastLayer):
     def prepare(self, memory: Any, mask: Any = None) -> Any:
         """The source [B, S, Hv] as the steps want it; see `LuongAttention.prepare`."""
         several = getattr(self.attention, "num_sources", None)
-        check_count("memory", count_of(memory), several)
+        check_count("memory", shapes_of(memory), several)
         if self.attention is None:
             return make_memory(memory, memory, mask_of(memory, mask))
         return self.attention.prepare(memory, mask)
@@ -261,7 +262,7 @@ class DecoderCell(Nested, HasStates, Dropping, UncastLayer):
         raise TypeError(f"{type(self).__name__} must say what a step is: def step")
 
     def call(
-        self, inputs: Tensor, states: Sequence[Tensor], memory: Any
+        self, inputs: Tensor, states: Tensors, memory: Any
     ) -> tuple[Tensor, list[Tensor], Tensor]:
         """One step of a search.
 
@@ -275,14 +276,26 @@ class DecoderCell(Nested, HasStates, Dropping, UncastLayer):
             The output [B, K, output_units], the list of new states, and the alignment
             weights [B, K, S] in `weights_dtype` (zeros without attention).
         """
+        self._check_prepared(memory)
         z = self.project_inputs(ops.cast(inputs, self.compute_dtype))
         (outputs, weights), new = self.step(z, self.pack(states), memory)
         return outputs, keras.tree.flatten(new), weights
+
+    def _check_prepared(self, memory):
+        """Raises where a source was not prepared; somebody's own may be anything."""
+        prepare = type(self if self.attention is None else self.attention).prepare
+        own = {f.__module__.split(".")[0] for f in (prepare, type(self).prepare)}
+        if own == {"keras_luong"} and not hasattr(memory, "mask"):
+            raise TypeError(
+                "memory must be what the cell's prepare(memory, mask) returned. "
+                f"Received: {type(memory).__name__}"
+            )
 
     def compute_output_spec(
         self, inputs: Tensor, states: Sequence[Tensor], memory: Any
     ) -> tuple[Any, list[Any], Any]:
         """Shapes and dtypes of `call`'s results."""
+        self._check_prepared(memory)
         shape, lengths = inputs.shape[:-1], prepared_lengths(memory)
         weights = keras.KerasTensor((*shape, memory.mask.shape[1]), self.weights_dtype)
         new = keras.tree.flatten(self.state_spec(shape, lengths))
@@ -296,6 +309,11 @@ class DecoderCell(Nested, HasStates, Dropping, UncastLayer):
 
         The states' own are not needed: a model's summary knows what `build` was given.
         """
+        if memory_shape is None:
+            raise ValueError(
+                "A step's shapes depend on the memory's: compute_output_shape("
+                "inputs_shape, states_shape, memory_shape). Received: memory_shape=None"
+            )
         shape = source_shapes(memory_shape)
         if not self.built:
             self.read_shapes(inputs_shape, shape)

@@ -15,8 +15,9 @@ from keras import ops
 from keras_luong.checks import check_axes, check_flag
 from keras_luong.compat import as_tensor, get_keras_mask
 from keras_luong.layers.cells import dropped
+from keras_luong.layers.checked_layer import check_tensors, unpacking_hint
 from keras_luong.layers.recurrence import RecurrentLayers
-from keras_luong.types import Shape, Tensor
+from keras_luong.types import Shape, Tensor, Tensors
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -132,7 +133,7 @@ class RecurrentEncoder(RecurrentLayers):
         inputs: Tensor,
         mask: Tensor | None = None,
         training: bool | None = None,
-        initial_state: Any = None,
+        initial_state: Tensors | None = None,
     ) -> Any:
         """See the class."""
         if mask is None:  # Keras fills it in only where there is no other tensor
@@ -164,12 +165,15 @@ class RecurrentEncoder(RecurrentLayers):
 
         Of tensors as of symbolic ones.
         """
-        given = None if initial_state is None else keras.tree.flatten(initial_state)
+        given = None
+        if initial_state is not None:
+            given = check_tensors("initial_state", initial_state)
         sizes = self.state_sizes
         if given is not None and len(given) != len(sizes):
             raise ValueError(
                 f"Expected {len(sizes)} initial states ({self.num_layers} layers of "
                 f'"{self.cell_type}"). Received: {len(given)}'
+                f"{unpacking_hint(given)}"
             )
         check_axes(
             inputs=(inputs, "batch size", "source length", self.input_units),

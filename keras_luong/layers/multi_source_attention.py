@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_luong.compat import CheckedLayer, serialize_shared
+from keras_luong.compat import serialize_shared
+from keras_luong.layers.checked_layer import CheckedLayer
 from keras_luong.layers.memory import Memory
 from keras_luong.layers.nested import Nested
 from keras_luong.layers.recurrence import INFERENCE, Mode
-from keras_luong.layers.sources import check_count, count_of, is_several, state_lengths
-from keras_luong.types import Shape, Tensor
+from keras_luong.layers.sources import check_count, shapes_of, state_lengths
+from keras_luong.types import Shape, Tensor, Tensors
 
 
 class Memories(NamedTuple):
@@ -102,15 +103,14 @@ class MultiSourceAttention(Nested, CheckedLayer):
     def build(self, query_shape: Shape, value_shape: Any = None) -> None:
         """Builds each attention."""
         _check_given(value_shape)
-        count = len(value_shape) if is_several(value_shape) else None
-        check_count("value", count, self.num_sources)
+        check_count("value", value_shape, self.num_sources)
         for one, shape in zip(self.attentions, value_shape, strict=True):
             if not one.built:
                 one.build(query_shape, tuple(shape))
 
     def prepare(self, value: Sequence[Tensor], mask: Any = None) -> Memories:
         """Projects each source once; see `LuongAttention.prepare`."""
-        check_count("memory", count_of(value), self.num_sources)
+        check_count("memory", shapes_of(value), self.num_sources)
         masks = [None] * self.num_sources if mask is None else mask
         each = tuple(
             one.prepare(*source)
@@ -155,18 +155,18 @@ class MultiSourceAttention(Nested, CheckedLayer):
 
     def call(
         self,
-        query: Any,
-        value: Any = None,
+        query: Tensor,
+        value: Tensors | None = None,
         query_mask: Tensor | None = None,
-        value_mask: Any = None,
+        value_mask: Tensors | None = None,
         return_attention_scores: bool = False,
         training: bool | None = None,
     ) -> Any:
         """See the class."""
-        _check_given(value)
-        check_count("value", count_of(value), self.num_sources)
+        value = _check_given(value)
+        check_count("value", shapes_of(value), self.num_sources)
         masks = [None] * self.num_sources if value_mask is None else value_mask
-        check_count("value_mask", count_of(masks), self.num_sources)
+        check_count("value_mask", shapes_of(masks), self.num_sources)
         made = [
             one(
                 query,
@@ -200,3 +200,4 @@ def _check_given(value):
             "MultiSourceAttention is called on a query and the list of sources, "
             "attention(query, [source_1, source_2]). Received: value=None"
         )
+    return value

@@ -12,12 +12,13 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_axes, check_ids, check_size
-from keras_luong.compat import UncastLayer, get_keras_mask
+from keras_luong.compat import get_keras_mask
 from keras_luong.layers.attention_call import arguments_of
+from keras_luong.layers.checked_layer import UncastLayer
 from keras_luong.layers.normalizers import weights_dtype
 from keras_luong.layers.projection import matmul
 from keras_luong.layers.quantization import weight_config
-from keras_luong.types import Shape, Tensor
+from keras_luong.types import Shape, Tensor, Tensors
 
 #: A probability that stands for 0, so that logarithms and gradients are finite.
 NOTHING = 1e-30
@@ -107,6 +108,8 @@ class PointerGenerator(UncastLayer):
         (1, 2, 11)
     """
 
+    _sizes: list[Any] | None = None  # H of each of the features, once built
+
     def __init__(
         self,
         num_extra_ids: int = 0,
@@ -155,7 +158,7 @@ class PointerGenerator(UncastLayer):
 
     def call(
         self,
-        features: Any,
+        features: Tensors,
         logits: Tensor,
         attention_weights: Tensor,
         source_ids: Tensor,
@@ -205,7 +208,8 @@ class PointerGenerator(UncastLayer):
     def _check(self, features, logits, attention_weights, source_ids):
         several = isinstance(features, (list, tuple))
         axes = ["batch size", "number of queries"][: len(logits.shape) - 1]
-        features, sizes = _as_list(features, several), self._sizes
+        features = _as_list(features, several)
+        sizes = self._sizes or [None] * len(features)
         if len(features) != len(sizes):
             raise ValueError(
                 f"features must be {len(sizes)} tensors, as when it was built. "

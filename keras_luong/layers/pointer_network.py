@@ -13,17 +13,18 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_axes, check_ids
-from keras_luong.compat import UncastLayer, serialize_shared
+from keras_luong.compat import serialize_shared
 from keras_luong.layers.attention import LuongAttention
 from keras_luong.layers.attention_call import arguments_of
+from keras_luong.layers.checked_layer import UncastLayer, check_tensors
 from keras_luong.layers.decoder import InputFeedingDecoder
 from keras_luong.layers.decoder_cell import DecoderCell
 from keras_luong.layers.local_attention import LocalAttention
 from keras_luong.layers.memory import Memory, mask_of
 from keras_luong.layers.nested import Nested
 from keras_luong.layers.normalizers import masked_softmax
-from keras_luong.layers.sources import check_count, count_of
-from keras_luong.types import Shape, Tensor
+from keras_luong.layers.sources import check_count, shapes_of
+from keras_luong.types import Shape, Tensor, Tensors
 
 
 class PointerMemory(NamedTuple):
@@ -150,7 +151,7 @@ class PointerNetwork(Nested, UncastLayer):
         memory: Tensor,
         memory_mask: Tensor | None = None,
         inputs: Tensor | None = None,
-        initial_state: Any = None,
+        initial_state: Tensors | None = None,
         training: bool | None = None,
     ) -> Tensor:
         """See the class."""
@@ -190,7 +191,9 @@ class PointerNetwork(Nested, UncastLayer):
             shape = None if inputs is None else inputs.shape
             self.build((None, None), memory.shape, shape)
         source = self.cell.prepare(self._cast(memory), memory_mask)
-        states = keras.tree.flatten([] if initial_state is None else initial_state)
+        states = check_tensors(
+            "initial_state", () if initial_state is None else initial_state
+        )
         states = [ops.expand_dims(state, 1) for state in states]
         states = self.cell.initial_states((ops.shape(memory)[0], 1), states, source)
         read = self._with(self.begin, memory if inputs is None else inputs)
@@ -241,7 +244,7 @@ class PointerNetwork(Nested, UncastLayer):
     def _check(self, targets, memory, memory_mask, inputs):
         if targets is not None:
             check_ids("targets", targets)
-        check_count("memory", count_of(memory), None)
+        check_count("memory", shapes_of(memory), None)
         units, read = None, None
         if self.built:
             units, read = self.end.shape[-1], self.begin.shape[-1]

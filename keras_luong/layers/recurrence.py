@@ -19,8 +19,8 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_flag, check_rate, check_size
-from keras_luong.compat import CheckedLayer
 from keras_luong.layers import cells, cudnn
+from keras_luong.layers.checked_layer import CheckedLayer
 from keras_luong.layers.projection import Project, matmul
 from keras_luong.types import Tensor
 

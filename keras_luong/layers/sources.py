@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from keras_luong.compat import UNPACK
+from keras_luong.layers.checked_layer import PASS, unpacking_hint
 from keras_luong.types import Shape
 
 
@@ -60,22 +60,34 @@ def source_sizes(shape: Any) -> Any:
     return tuple(one[-1] for one in shape) if is_several(shape) else shape[-1]
 
 
-def count_of(sources: Any) -> int | None:
-    """How many tensors there are in a list; None where there is one and no list."""
-    return len(sources) if isinstance(sources, (list, tuple)) else None
+def shapes_of(sources: Any) -> Any:
+    """The shape of one tensor, or a list of those of several; () for None."""
+    if isinstance(sources, (list, tuple)):
+        return [shapes_of(x) for x in sources]
+    return tuple(getattr(sources, "shape", ()))
 
 
-def check_count(name: str, received: int | None, expected: int | None) -> None:
-    """Raises ValueError unless two `count_of` are equal."""
+def check_count(name: str, shape: Any, expected: int | None) -> None:
+    """Raises ValueError unless there are as many sources as an attention reads.
+
+    Args:
+        name: What they are.
+        shape: The shape of one, or a list of shapes.
+        expected: How many there must be in a list; None for one source and no list.
+    """
+    received = len(shape) if is_several(shape) else None
     if received != expected:
         wanted, got = [
             "one tensor" if count is None else f"a list of {count}"
             for count in (expected, received)
         ]
+        hint = unpacking_hint(shape, PASS if expected is None else "")
         raise ValueError(
             f"{name} must be {wanted}, as the attention reads it (MultiSourceAttention "
-            f"reads lists). Received: {got} ({UNPACK})"
+            f"reads lists). Received: {got}{hint if received else ''}"
         )
+    for i in range(received or 0):
+        check_count(f"{name}[{i}]", shape[i], None)
 
 
 def source_axes(memory: Any, mask: Any, sizes: Any) -> dict[str, Any]:
@@ -89,10 +101,10 @@ def source_axes(memory: Any, mask: Any, sizes: Any) -> dict[str, Any]:
     Raises:
         ValueError: There are more or fewer sources, or masks, than there must be.
     """
-    count = count_of(sizes)
-    check_count("memory", count_of(memory), count)
+    count = len(sizes) if isinstance(sizes, tuple) else None
+    check_count("memory", shapes_of(memory), count)
     if mask is not None:
-        check_count("memory_mask", count_of(mask), count)
+        check_count("memory_mask", shapes_of(mask), count)
     if count is None:
         return {
             "memory": (memory, "batch size", "source length", sizes),

@@ -12,9 +12,10 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_axes, check_flag, check_size
-from keras_luong.compat import CheckedLayer, serialize_shared
-from keras_luong.layers.sources import is_several
-from keras_luong.types import Shape, Tensor
+from keras_luong.compat import serialize_shared
+from keras_luong.layers.checked_layer import CheckedLayer, check_tensors, unpacking_hint
+from keras_luong.layers.sources import is_several, shapes_of
+from keras_luong.types import Shape, Tensor, Tensors
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -81,7 +82,9 @@ class StateBridge(CheckedLayer):
 
     def build(self, states_shape: Sequence[Shape]) -> None:
         """Makes the kernels."""
-        if not states_shape or not is_several(states_shape):
+        if is_several(states_shape or ()):
+            states_shape = _flat(states_shape)
+        else:
             raise ValueError(
                 "states must be a list of tensors [B, n], one at least. Received the "
                 f"shape {states_shape}"
@@ -96,18 +99,20 @@ class StateBridge(CheckedLayer):
             if not layer.built:  # it may be, when it was loaded
                 layer.build((None, size))
 
-    def call(self, states: Sequence[Tensor]) -> list[Tensor]:
+    def call(self, states: Tensors) -> list[Tensor]:
         """See the class."""
-        self._check(states)
+        states = self._check(states)
         if len(states) != len(self.layers):
             states = [ops.concatenate(list(states), axis=-1)] * len(self.layers)
         return [layer(x) for layer, x in zip(self.layers, states, strict=True)]
 
-    def _check(self, states):
-        if not isinstance(states, (list, tuple)) or len(states) != len(self._received):
+    def _check(self, given):
+        """The states as a flat list."""
+        states = check_tensors("states", given)
+        if not isinstance(given, (list, tuple)) or len(states) != len(self._received):
             raise ValueError(
-                f"states must be a list of {len(self._received)} tensors. Received: "
-                f"{states}"
+                f"states must be a list of {len(self._received)} tensors. Received "
+                f"the shapes {shapes_of(given)}{unpacking_hint(states)}"
             )
         axes = [f"axis {i}" for i in range(len(states[-1].shape) - 1)]
         check_axes(
@@ -116,16 +121,17 @@ class StateBridge(CheckedLayer):
                 for i, (x, size) in enumerate(zip(states, self._received, strict=True))
             }
         )
+        return states
 
-    def compute_output_spec(self, states: Sequence[Tensor]) -> list[keras.KerasTensor]:
+    def compute_output_spec(self, states: Tensors) -> list[keras.KerasTensor]:
         """Shapes and dtypes of the states wanted."""
-        self._check(states)
+        states = self._check(states)
         shapes = self.compute_output_shape([x.shape for x in states])
         return [keras.KerasTensor(shape, self.compute_dtype) for shape in shapes]
 
     def compute_output_shape(self, states_shape: Sequence[Shape]) -> list[Shape]:
         """[B, n] of each."""
-        return [(*states_shape[0][:-1], n) for n in self.units]
+        return [(*_flat(states_shape)[0][:-1], n) for n in self.units]
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
@@ -148,6 +154,12 @@ class StateBridge(CheckedLayer):
         if layers is not None:
             bridge.layers = [keras.saving.deserialize_keras_object(x) for x in layers]
         return bridge
+
+
+def _flat(shapes):
+    """The shapes of lists within a list too."""
+    nested = [_flat(one) if is_several(one) else [one] for one in shapes]
+    return [shape for shapes in nested for shape in shapes]
 
 
 def _sizes(units):
