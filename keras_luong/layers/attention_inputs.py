@@ -6,6 +6,7 @@ Hv], or several that are one to the attention: [B, h, w, Hv] has S = h w positio
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -72,7 +73,8 @@ def read_inputs(
             do not fit together.
     """
     if isinstance(inputs.positions, (list, tuple)):
-        inputs = inputs._replace(positions=np.asarray(inputs.positions))
+        with contextlib.suppress(ValueError):  # of tensors of several shapes
+            inputs = inputs._replace(positions=np.asarray(inputs.positions))
     inputs = _with_masks(_from_lists(inputs), mask)
     _check(inputs, source_axes, sizes)
     return inputs

@@ -103,8 +103,9 @@ def check_tensors(name: str, values: Any, one: bool = False) -> list[Any]:
     for x in tensors:
         if not (hasattr(x, "shape") or (x is None and may_lack)):
             what = f"a dict of {list(x)}" if isinstance(x, dict) else repr(x)
+            several = "" if one else ", or a list of them"
             raise TypeError(
-                f"{name} must be a tensor or an array{'' if one else ', or a list'}. "
+                f"{name} must be a tensor or an array{several}. "
                 f"Received{f' a list with {what} in it' if is_list else f': {what}'}"
             )
     if one and is_list:

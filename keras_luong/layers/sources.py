@@ -81,10 +81,12 @@ def check_count(name: str, shape: Any, expected: int | None) -> None:
             "one tensor" if count is None else f"a list of {count}"
             for count in (expected, received)
         ]
-        hint = unpacking_hint(shape, PASS if expected is None else "")
+        hint = ""
+        if received is not None:
+            hint = unpacking_hint(shape, PASS if expected is None else "")
         raise ValueError(
             f"{name} must be {wanted}, as the attention reads it (MultiSourceAttention "
-            f"reads lists). Received: {got}{hint if received else ''}"
+            f"reads lists). Received: {got}{hint}"
         )
     for i in range(received or 0):
         check_count(f"{name}[{i}]", shape[i], None)
