@@ -465,9 +465,9 @@ def test_l12_one_tensor_is_not_enough(symbolic):
     one = keras.Input((3, 4)) if symbolic else QUERY
     with pytest.raises(ValueError, match="needs a query and a value.*3, 4"):
         LuongAttention()(one)
-    with pytest.raises(ValueError, match="2 or 3.*Received: 1"):
+    with pytest.raises(ValueError, match="2 or 3.*Received: a list of 1"):
         LuongAttention()([one])
-    with pytest.raises(ValueError, match="Received: 4"):
+    with pytest.raises(ValueError, match="Received: a list of 4"):
         LuongAttention()([one] * 4)
     with pytest.raises(ValueError, match="list or with several tensors"):
         LuongAttention()([one, one], one)

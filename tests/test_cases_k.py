@@ -69,11 +69,13 @@ def test_k2_a_copy_of_a_cell_with_memory_has_as_many_weights(with_memory, tmp_pa
     np.testing.assert_allclose(copied(batch), with_memory(batch), atol=1e-6)
 
 
-@pytest.mark.parametrize("way", ["from_config", "clone_model"])
+@pytest.mark.parametrize("way", ["from_config", "clone_model", "to_json"])
 def test_k2_ways_that_would_double_its_weights_are_refused(with_memory, way):
-    with pytest.raises(ValueError, match="copied by saving and loading it"):
+    with pytest.raises(ValueError, match=f"copied by saving and loading it.*{way}"):
         if way == "clone_model":
             keras.models.clone_model(with_memory)
+        elif way == "to_json":
+            keras.models.model_from_json(with_memory.to_json())
         else:
             keras.Model.from_config(with_memory.get_config())
 

@@ -112,7 +112,8 @@ def _padded(name: str, items: Sequence[Any]) -> list[Any]:
     if hint or len(items) not in (2, 3):
         raise ValueError(
             f"{name} must have 2 or 3 elements, for query, value and perhaps key. "
-            f"Received: a list of {len(items)}{hint}"
+            f"Received{' what an encoder returns' if hint else ''}: a list of "
+            f"{len(items)}{hint}"
         )
     return [*items, None][:3]
 

@@ -155,7 +155,7 @@ class MultiSourceAttention(Nested, CheckedLayer):
 
     def call(
         self,
-        query: Tensor,
+        query: Tensors,
         value: Tensors | None = None,
         query_mask: Tensor | None = None,
         value_mask: Tensors | None = None,

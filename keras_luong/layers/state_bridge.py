@@ -82,13 +82,12 @@ class StateBridge(CheckedLayer):
 
     def build(self, states_shape: Sequence[Shape]) -> None:
         """Makes the kernels."""
-        if is_several(states_shape or ()):
-            states_shape = _flat(states_shape)
-        else:
+        if not is_several(states_shape or ()):
             raise ValueError(
                 "states must be a list of tensors [B, n], one at least. Received the "
                 f"shape {states_shape}"
             )
+        states_shape = _flat(states_shape)
         self._received: list[Any] = [shape[-1] for shape in states_shape]
         together = len(states_shape) != len(self.layers)
         for layer, size in zip(
