@@ -12,7 +12,7 @@ import tensorflow as tf
 from export_scripts import export_script
 
 pytest.importorskip("grpc")
-pytest.importorskip("starlette")
+Request = pytest.importorskip("starlette.requests").Request
 pytest.importorskip("tensorflow_serving.apis")
 
 from tensorflow_serving.apis import predict_pb2  # noqa: E402
@@ -148,25 +148,39 @@ def test_the_outputs_that_are_asked_for():
         requests.as_message(question, said)
 
 
-class Arriving:
+def arriving(length, parts=(b"a", b"b"), then=0.0, **more):
     """A request that says how long it is, and comes after some seconds."""
+    headers = {"content-length": length, **more}
+    messages = [{"type": "http.request", "body": x, "more_body": True} for x in parts]
+    coming = iter([*messages, {"type": "http.request"}])
 
-    def __init__(self, length, then=0.0):
-        self.headers = {"content-length": length} if length else {}
-        self.then = then
+    async def receive():
+        await asyncio.sleep(then)
+        return next(coming)
 
-    async def body(self):
-        await asyncio.sleep(self.then)
-        return b"ab"
+    named = [(k.encode(), v.encode()) for k, v in headers.items() if v]
+    return Request({"type": "http", "headers": named}, receive)
 
 
 def test_a_body_comes_whole_and_soon(monkeypatch):
-    assert asyncio.run(requests.read_body(Arriving("2"))) == b"ab"
+    assert asyncio.run(requests.read_body(arriving("2"))) == b"ab"
     for length, status in (("1048577", 413), ("", 411), ("-1", 411)):
         with pytest.raises(Refused) as found:
-            asyncio.run(requests.read_body(Arriving(length)))
+            asyncio.run(requests.read_body(arriving(length)))
         assert found.value.status == status
     monkeypatch.setattr(requests, "ARRIVAL", 0.05)
     with pytest.raises(Refused, match="did not come whole") as found:
-        asyncio.run(requests.read_body(Arriving("2", then=60)))
+        asyncio.run(requests.read_body(arriving("2", then=60)))
     assert found.value.status == 408
+
+
+def test_s2_a_body_is_counted_whatever_length_it_says():
+    chunked = {"transfer-encoding": "chunked"}
+    for request, status in (
+        (arriving("5", **chunked), 411),
+        (arriving("", **chunked), 411),
+        (arriving("5", [b"a" * (1 << 19)] * 3), 413),
+    ):
+        with pytest.raises(Refused) as found:
+            asyncio.run(requests.read_body(request))
+        assert found.value.status == status

@@ -78,19 +78,28 @@ async def read_body(request: Request) -> bytes:
         Refused: If it is too long, does not say how long it is, or takes too long.
     """
     length = request.headers.get("content-length", "")
-    if not length.isdecimal():  # pieces of a byte would keep the server busy
-        raise Refused(
-            411, grpc.StatusCode.INVALID_ARGUMENT, "There is no Content-Length"
-        )
+    if "transfer-encoding" in request.headers or not length.isdecimal():
+        # Pieces of a byte would keep the server busy.
+        why = "A request must have a Content-Length and no Transfer-Encoding"
+        raise Refused(411, grpc.StatusCode.INVALID_ARGUMENT, why)
     if int(length) > MOST_BYTES:
         raise _too_long()
     try:
-        return await asyncio.wait_for(request.body(), ARRIVAL)
+        return await asyncio.wait_for(_received(request), ARRIVAL)
     except asyncio.TimeoutError as error:
         why = f"The request did not come whole in {ARRIVAL} seconds"
         raise Refused(408, grpc.StatusCode.DEADLINE_EXCEEDED, why) from error
     except ClientDisconnect as error:
         raise gone() from error
+
+
+async def _received(request: Request) -> bytes:
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MOST_BYTES:
+            raise _too_long()
+    return bytes(body)
 
 
 def read_json(body: bytes) -> dict[str, Any]:
