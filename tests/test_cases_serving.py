@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import re
@@ -138,6 +139,42 @@ def test_s2_a_slow_body_ends_and_pieces_of_a_byte_are_refused(server):
             assert client.recv(99).startswith(b"HTTP/1.1 " + status)
             while client.recv(999):  # until it is closed
                 pass
+
+
+LENGTHS = [b"Transfer-Encoding: chunked", b"Content-Length: 99999999"]
+
+
+@pytest.mark.parametrize("length", LENGTHS, ids=["chunked", "long"])
+def test_s2_who_is_answered_before_the_body_has_come_is_closed(length, monkeypatch):
+    pytest.importorskip("uvicorn")
+    connections = export_script("connections")
+    monkeypatch.setattr(connections, "SETTLE", 0.2)
+
+    async def refuses(scope, receive, send):
+        await send({"type": "http.response.start", "status": 404})
+        await send({"type": "http.response.body", "body": b"no"})
+
+    async def flood(port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(BEGIN + b": a\r\n" + length + b"\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 404")
+        while True:
+            writer.write(b"1\r\n \r\n" * 999)
+            await writer.drain()
+
+    async def served():
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        server = connections.http_server(refuses, "127.0.0.1", port, 60)
+        serving = asyncio.create_task(server.serve())
+        while not server.started:
+            await asyncio.sleep(0.01)
+        with pytest.raises(ConnectionError):
+            await asyncio.wait_for(flood(port), 5)
+        server.should_exit = True
+        await serving
+
+    asyncio.run(served())
 
 
 @pytest.mark.slow

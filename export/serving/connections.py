@@ -3,7 +3,7 @@
 A connection whose request has not come whole is one of few: where there are more, the
 one that has waited longest is closed. So clients that send slowly, or nothing, take one
 another's places. One that has sent its request is no longer among them, however long
-the answer takes.
+the answer takes. One that is answered before its request has come whole is closed.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """A client has sent something."""
+        if self._is_over():
+            return
         super().data_received(data)
         if not self._is_reading():
             self._wait(self.longest, is_reading=False)
@@ -56,12 +58,21 @@ class Connection(H11Protocol):
     def on_response_complete(self) -> None:
         """An answer is sent, and the next request may have been read already."""
         super().on_response_complete()
-        self._wait(KEEP_ALIVE, self._is_reading())
+        if self._is_over():
+            self.transport.write_eof()
+            self._wait(SETTLE)  # in which the client can read the answer
+        else:
+            self._wait(KEEP_ALIVE, self._is_reading())
 
     def connection_lost(self, exc: Exception | None) -> None:
         """A client has gone."""
         super().connection_lost(exc)
         self._wait(None, is_reading=False)
+
+    def _is_over(self) -> bool:
+        """Whether all is said before all is read, so that the rest is of no use."""
+        is_answered = self.conn.our_state in (h11.DONE, h11.MUST_CLOSE, h11.CLOSED)
+        return is_answered and self.conn.their_state is h11.SEND_BODY
 
     def _is_reading(self) -> bool:
         return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)

@@ -290,8 +290,6 @@ class Front:
             said = await self._counted(self._by_rest(request, paths))
         if isinstance(said, Refused):
             headers = {"Retry-After": "1"} if said.status == 503 else {}
-            if said.status in (408, 411):  # the rest of it is not waited for
-                headers["Connection"] = "close"
             said = JSONResponse({"error": said.why}, said.status, headers)
         await said(scope, receive, send)
 
