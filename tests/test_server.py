@@ -610,3 +610,25 @@ def test_without_a_replica_it_is_not_healthy(answer, monkeypatch):
     response = asyncio.run(front_of(Replicas(answer))._state())
     (state,) = json.loads(response.body)["model_version_status"]
     assert (response.status_code, state["state"]) == (503, "LOADING")
+
+
+def test_s2_who_watches_costs_one_question_a_second(monkeypatch):
+    async def alive():
+        return None
+
+    async def states(front):
+        async def first():
+            async for state in front.watch(b"", None):
+                return state
+
+        asked = [first() for _ in range(500)]
+        return await asyncio.gather(*asked, front.check(b"", None))
+
+    replicas = Replicas(alive)
+    front = front_of(replicas)
+    assert {*asyncio.run(states(front))} == {server_script.SERVING}
+    assert replicas.asked == 1
+    monkeypatch.setattr(server_script, "STATE", 0.0)
+    front.state_until = 0.0  # a second later
+    replicas.answer = dies
+    assert asyncio.run(front.check(b"", None)) == server_script.NOT_SERVING

@@ -27,6 +27,7 @@ import resource
 import signal
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -76,6 +77,7 @@ from starlette.responses import JSONResponse, Response  # noqa: E402
 BATCH = 32  # sentences that are computed at once, unless the export takes fewer
 TRIES = 3  # of a request whose replica dies: it may be what killed it
 FILES = 1 << 16  # that may be open, as far as the system allows it
+STATE = 1.0  # seconds that what is known of the replicas is told again
 ALIVE = 5.0  # seconds in which a replica says that it is there
 SERVICE = "tensorflow.serving.PredictionService"
 GRPC = [  # options of its server
@@ -272,6 +274,8 @@ class Front:
         self.most_rows, self.most_waiting = most_rows, most_waiting
         self.timeout = timeout
         self.under_way, self.draining = 0, False
+        self.state: asyncio.Task[str]
+        self.state_until = 0.0
         tags = {"description": "Requests.", "tag_keys": ("model",)}
         self.counters = {
             kind: Counter(f"translation_requests_{kind}", **tags)
@@ -394,7 +398,16 @@ class Front:
         )
 
     async def state_of_model(self) -> str:
-        """Says AVAILABLE if a replica answers, else LOADING."""
+        """Says AVAILABLE if a replica answers, else LOADING.
+
+        Whoever asks within a second gets the same answer.
+        """
+        if time.monotonic() >= self.state_until:
+            self.state_until = time.monotonic() + STATE
+            self.state = asyncio.create_task(self._asked_state())
+        return await asyncio.shield(self.state)
+
+    async def _asked_state(self) -> str:
         try:
             await asyncio.wait_for(self.model.alive.remote(), ALIVE)
         except (asyncio.TimeoutError, RayActorError):  # they are being started again
@@ -420,7 +433,7 @@ class Front:
             if now != said:
                 yield now
             said = now
-            await asyncio.sleep(1)
+            await asyncio.sleep(STATE)
 
     async def drain(self) -> None:
         """Takes no more requests, and returns when all are answered."""
