@@ -276,7 +276,8 @@ def test_s9_no_instances_are_no_inputs():
     pytest.importorskip("starlette")
     requests = export_script("predict_requests")
     none = {"instances": []}
-    assert requests.columns(none) == requests.columns({"inputs": []})
+    takes = requests.Takes()
+    assert requests.columns(none, takes) == requests.columns({"inputs": []}, takes)
     said = {"translation": np.array([], object), "score": np.array([], "float32")}
     assert json.loads(requests.as_json(none, said)) == {"predictions": []}
 
@@ -285,6 +286,16 @@ def test_s9_no_instances_are_no_inputs():
 def test_s9_by_rest(server):
     assert predicted(server, b'{"instances": []}') == {"predictions": []}
     assert predicted(server, b'{"inputs": []}')["outputs"]["translation"] == []
+    for name, inputs in (
+        ("score", ["text", "target"]),
+        ("constrain", ["text", "phrases"]),
+        ("ids", ["ids", "length"]),
+    ):
+        for given in ({"instances": []}, {"inputs": {key: [] for key in inputs}}):
+            said = predicted(
+                server, json.dumps({"signature_name": name, **given}).encode()
+            )
+            assert not any(said.get("outputs", said).values())
 
 
 def batching_config():

@@ -26,7 +26,7 @@ def test_a_small_message_is_no_large_tensor():
         proto = tf.make_tensor_proto("a" * 1000)
         for size in shape:
             proto.tensor_shape.dim.add().size = size
-        with pytest.raises(Refused, match="text do not fill its shape"):
+        with pytest.raises(Refused, match="'text' do not fill its shape"):
             requests.ndarray("text", proto)
 
 
@@ -34,7 +34,7 @@ def test_a_small_message_is_no_large_tensor():
 def test_what_is_no_array_is_refused(kind):
     proto = tf.make_tensor_proto(b"a")
     proto.dtype = kind.as_datatype_enum
-    with pytest.raises(Refused, match="x is no array"):
+    with pytest.raises(Refused, match="'x' is no array"):
         requests.ndarray("x", proto)
 
 
@@ -59,7 +59,7 @@ def test_what_fills_its_shape_is_read(values):
 )
 def test_odd_json_is_the_clients_mistake(body, message):
     with pytest.raises(Refused, match=message) as found:
-        requests.columns(requests.read_json(body))
+        requests.columns(requests.read_json(body), requests.Takes())
     assert found.value.status == 400
 
 
@@ -82,7 +82,7 @@ def test_odd_json_is_the_clients_mistake(body, message):
     ],
 )
 def test_values_of_another_kind_are_not_read_as_if_they_fitted(values, dtype):
-    with pytest.raises(Refused, match="^.400.*x: ") as found:
+    with pytest.raises(Refused, match="^.400.*'x': ") as found:
         requests.array_like("x", values, tf.TensorSpec(None, dtype))
     assert found.value.status == 400
 
@@ -116,7 +116,7 @@ def test_values_that_their_type_cannot_hold(proto):
     proto = {**proto, "dtype": proto["dtype"].as_datatype_enum}
     proto = tf.make_tensor_proto([1]).__class__(**proto)
     proto.tensor_shape.dim.add().size = 1
-    with pytest.raises(Refused, match="x is no array"):
+    with pytest.raises(Refused, match="'x' is no array"):
         requests.ndarray("x", proto)
 
 
@@ -131,9 +131,9 @@ def test_arrays_of_too_many_axes(rank, axes):
         requests.array_like("x", requests.ndarray("x", proto), spec)
     with pytest.raises(Refused, match="nested too deeply"):
         nested = json.loads("[" * axes + "1" + "]" * axes)
-        requests.columns({"inputs": {"x": nested}})
+        requests.columns({"inputs": {"x": nested}}, requests.Takes())
     nested = json.loads("[" * 32 + "1" + "]" * 32)
-    found = requests.columns({"inputs": {"x": nested}})["x"]
+    found = requests.columns({"inputs": {"x": nested}}, requests.Takes())["x"]
     if rank is None:
         assert requests.array_like("x", found, spec).shape == (1,) * 32
 
@@ -184,3 +184,46 @@ def test_s2_a_body_is_counted_whatever_length_it_says():
         with pytest.raises(Refused) as found:
             asyncio.run(requests.read_body(request))
         assert found.value.status == status
+
+
+EMPTIES = b",".join([b"[]"] * 300_000)
+NAMES = b",".join(b'"%d": 1' % i for i in range(90_000))
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'{"inputs": [[%s]]}' % EMPTIES, "nested too deeply"),
+        (b'{"inputs": {"text": [[%s]]}}' % EMPTIES, "nested too deeply"),
+        (b'{"instances": [{"text": [%s]}]}' % EMPTIES, "nested too deeply"),
+        (b'{"inputs": {%s}}' % NAMES, "90000 are too many inputs: at most 2"),
+        (b'{"instances": [{%s}]}' % NAMES, "90000 are too many inputs: at most 2"),
+    ],
+    ids=["only", "named", "row", "names", "names of rows"],
+)
+def test_s3_more_than_any_signature_takes_is_not_passed_on(body, message):
+    with pytest.raises(Refused, match=message):
+        requests.columns(requests.read_json(body), requests.Takes(2, 2))
+
+
+def test_s9_nothing_has_the_axes_that_are_wanted():
+    for axes in ([None], [None, None], [None, 3]):
+        spec = tf.TensorSpec(axes, "int32")
+        found = requests.array_like("ids", [], spec)
+        assert len(found) == 0 and spec.shape.is_compatible_with(found.shape)
+    with pytest.raises(Refused, match=r"has the shape \(1,\)"):
+        requests.array_like("ids", [1], spec)
+
+
+def test_s4_a_name_does_not_write_to_a_terminal():
+    name, spec = "\x1b[31m\0", tf.TensorSpec([None], "int32")
+    proto = tf.make_tensor_proto([b"a"])
+    proto.tensor_shape.dim[0].size = 2
+    for refused in (
+        lambda: requests.array_like(name, [b"a"], spec),
+        lambda: requests.ndarray(name, proto),
+        lambda: requests.columns({"inputs": {"b64x": {name: 1}}}, requests.Takes()),
+    ):
+        with pytest.raises(Refused) as found:
+            refused()
+        assert found.value.why.isprintable()

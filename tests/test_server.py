@@ -562,7 +562,7 @@ async def dies():
 
 
 def front_of(replicas, most_rows=256, most_waiting=1024, timeout=60):
-    limits = most_rows, most_waiting, timeout
+    limits = most_rows, most_waiting, timeout, server_script.Takes()
     return server_script.Front(replicas, "dogs", "1", *limits)
 
 

@@ -11,7 +11,7 @@ import base64
 import json
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import numpy as np
@@ -20,6 +20,7 @@ from starlette.requests import ClientDisconnect, Request
 MOST_BYTES = 1 << 20  # of a request
 MOST_TOLD = 300  # characters of what is refused and why
 MOST_AXES = 32  # of an array, as many as NumPy goes through
+MOST_INPUTS = 1000  # of a request
 ARRIVAL = 10.0  # seconds in which a request must have come whole
 
 # NumPy's kind of a signature's input → what its values must be; no float is cut to an
@@ -29,6 +30,18 @@ TAKES: dict[str, set[type]] = {"O": {bytes, str}, "b": {bool}, "i": {int}, "u": 
 ONLY = ""  # a signature's only input, which needs no name
 
 Arrays = dict[str, np.ndarray]
+
+
+class Takes(NamedTuple):
+    """What no signature of a model has more of."""
+
+    axes: int = MOST_AXES
+    inputs: int = MOST_INPUTS
+
+    def check_inputs(self, count: int) -> None:
+        """Refuses a request of more inputs."""
+        if count > self.inputs:
+            raise wrong(f"{count} are too many inputs: at most {self.inputs}")
 
 
 class Refused(ValueError):
@@ -121,36 +134,41 @@ def read_json(body: bytes) -> dict[str, Any]:
     return question
 
 
-def columns(question: dict[str, Any]) -> dict[str, Any]:
+def columns(question: dict[str, Any], takes: Takes) -> dict[str, Any]:
     """Returns input → values, of columns ("inputs") or of rows ("instances").
 
     Args:
         question: What `read_json` returned.
+        takes: What the model takes at most.
 
     Raises:
-        Refused: If they are neither.
+        Refused: If they are neither, or more than that.
     """
     if isinstance(question.get("inputs"), dict):
-        return {key: _bytes(x) for key, x in question["inputs"].items()}
+        takes.check_inputs(len(question["inputs"]))
+        return {key: _bytes(x, takes.axes) for key, x in question["inputs"].items()}
     rows = question.get("instances")
     if rows and isinstance(rows, list) and all(_is_row(row) for row in rows):
         keys = {key: None for row in rows for key in row}
+        takes.check_inputs(len(keys))
         if any(row.keys() != keys.keys() for row in rows):
             raise wrong("The instances have different inputs")
-        return {key: [_bytes(row[key]) for row in rows] for key in keys}
-    return {ONLY: _bytes(rows if "instances" in question else question["inputs"])}
+        axes = takes.axes - 1
+        return {key: [_bytes(row[key], axes) for row in rows] for key in keys}
+    values = rows if "instances" in question else question["inputs"]
+    return {ONLY: _bytes(values, takes.axes)}
 
 
 def _is_row(row: Any) -> bool:
     return isinstance(row, dict) and row.keys() != {"b64"}
 
 
-def _bytes(value: Any, depth: int = 0) -> Any:
+def _bytes(value: Any, axes: int) -> Any:
     """JSON's strings as bytes; what is of any bytes comes in base64."""
     if isinstance(value, list):
-        if depth == MOST_AXES:
+        if axes == 0:
             raise wrong("The values are nested too deeply")
-        return [_bytes(x, depth + 1) for x in value]
+        return [_bytes(x, axes - 1) for x in value]
     if isinstance(value, dict):
         try:
             return base64.b64decode(value["b64"], validate=True)
@@ -211,11 +229,11 @@ def ndarray(name: str, proto: Any) -> np.ndarray:
     shape = [dim.size for dim in proto.tensor_shape.dim]
     values = [x for field, x in proto.ListFields() if field.name.endswith("_val")]
     if not proto.tensor_content and math.prod(shape) != sum(map(len, values)):
-        raise wrong(f"The values of {name} do not fill its shape {shape}")
+        raise wrong(f"The values of {name!r} do not fill its shape {shape}")
     try:
         return tf.make_ndarray(proto)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise wrong(f"{name} is no array: {error}") from error
+        raise wrong(f"{name!r} is no array: {error}") from error
 
 
 def as_message(question: Any, said: Arrays) -> Any:
@@ -261,10 +279,12 @@ def array_like(name: str, values: Any, spec: Any) -> np.ndarray:
     takes = TAKES.get(wanted.kind, {int, float})
     try:
         array = np.asarray(values, object)
+        if array.shape == (0,) and spec.shape.rank:  # JSON's [] has no other axes
+            array = array.reshape([0, *(axis or 1 for axis in spec.shape[1:])])
         if not spec.shape.is_compatible_with(array.shape):
             raise ValueError(f"has the shape {array.shape}, and not {spec.shape}")
         for kind in {type(x) for x in array.flat} - takes:
             raise TypeError(f"takes {spec.dtype.name}, and not {kind.__name__}")
         return array.astype(wanted)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
-        raise wrong(f"{name}: {error}") from error
+        raise wrong(f"{name!r}: {error}") from error

@@ -47,10 +47,12 @@ import ray  # noqa: E402
 from connections import SETTLE, http_server  # noqa: E402
 from micro_batches import MicroBatches  # noqa: E402
 from predict_requests import (  # noqa: E402
+    MOST_AXES,
     MOST_BYTES,
     ONLY,
     Arrays,
     Refused,
+    Takes,
     array_like,
     as_json,
     as_message,
@@ -143,7 +145,7 @@ class Model:
         import tensorflow as tf
         import tensorflow_text  # noqa: F401  (SentencePiece's ops)
 
-        most = min(BATCH, most_rows(find_version(version_dir)) or BATCH)
+        most = min(BATCH, most_rows(Path(version_dir)) or BATCH)
         self.batches = MicroBatches(self.answer, most, join, self._count)
         self.counters = {
             kind: Counter(f"translation_{kind}", description="Of what was computed.")
@@ -185,6 +187,13 @@ class Model:
         if rows:  # Ray counts no 0
             self.counters["sentences"].inc(rows)
 
+    async def takes(self) -> Takes:
+        """Returns what none of the signatures has more of."""
+        found = [x.structured_input_signature[1] for x in self.signatures.values()]
+        shapes = [spec.shape for specs in found for spec in specs.values()]
+        axes = [MOST_AXES if x.rank is None else x.rank for x in shapes]
+        return Takes(max(axes), max(map(len, found)))
+
     async def alive(self) -> None:
         """Returns, which shows that there is a replica that answers."""
 
@@ -193,8 +202,8 @@ class Model:
         if signature not in self.signatures:
             raise wrong(f"There is no signature {signature!r}: {[*self.signatures]}")
         _, specs = self.signatures[signature].structured_input_signature
-        if given.keys() == {ONLY} and len(specs) == 1:
-            given = dict(zip(specs, given.values(), strict=True))
+        if given.keys() == {ONLY} and (len(specs) == 1 or given[ONLY] == []):
+            given = dict.fromkeys(specs, given[ONLY])
         if given.keys() != specs.keys():
             raise wrong(f"{signature} takes {[*specs]}, and not {[*given]}")
         inputs = {key: array_like(key, x, specs[key]) for key, x in given.items()}
@@ -259,6 +268,7 @@ class Front:
         most_rows: Sentences that a request may have.
         most_waiting: Sentences that may wait or be computed.
         timeout: Seconds in which there must be an answer.
+        takes: What the model takes at most.
     """
 
     def __init__(
@@ -269,10 +279,11 @@ class Front:
         most_rows: int,
         most_waiting: int,
         timeout: float,
+        takes: Takes,
     ):
         self.model, self.name, self.version = model, name, version
         self.most_rows, self.most_waiting = most_rows, most_waiting
-        self.timeout = timeout
+        self.timeout, self.takes = timeout, takes
         self.under_way, self.draining = 0, False
         self.state: asyncio.Task[str]
         self.state_until = 0.0
@@ -304,7 +315,7 @@ class Front:
             raise not_found(f"Not found: {request.url.path!r}")
         # In a thread, so that others go on meanwhile.
         question = await asyncio.to_thread(read_json, await read_body(request))
-        given = await asyncio.to_thread(columns, question)
+        given = await asyncio.to_thread(columns, question, self.takes)
         asked = self.ask(question.get("signature_name", ""), given)
         said = await _unless_gone(request, asked)
         content = await asyncio.to_thread(as_json, question, said)
@@ -324,6 +335,7 @@ class Front:
     async def _by_grpc(self, request: bytes) -> Any:
         question = read_message(request)
         self._check_spec(question.model_spec)
+        self.takes.check_inputs(len(question.inputs))
         given = {key: ndarray(key, x) for key, x in question.inputs.items()}
         said = await self.ask(question.model_spec.signature_name, given)
         return await asyncio.to_thread(as_message, question, said)
@@ -542,7 +554,7 @@ def main(args: list[str] | None = None) -> None:
         route_prefix=None,
         logging_config=LoggingConfig(log_level="WARNING", enable_access_log=False),
     )
-    limits = most, given.most_waiting, given.timeout
+    limits = most, given.most_waiting, given.timeout, model.takes.remote().result()
     asyncio.run(serve_until(stop, Front(model, name, version.name, *limits), given))
     serve.shutdown()
     ray.shutdown()
