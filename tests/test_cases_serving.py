@@ -240,13 +240,26 @@ def test_s6_nor_does_an_absolute_name_or_a_link_lead_out(stranger, tmp_path):
     named(run_dir, "source.txt")
     (run_dir / "tokenizer" / "source.txt").unlink()
     (run_dir / "tokenizer" / "source.txt").symlink_to(secret)
-    with pytest.raises(ValueError, match=r"'source.txt' is no name of a file in"):
+    with pytest.raises(
+        ValueError, match=r"source\.txt is a link that leads out of"
+    ) as no:
         load(run_dir)
+    assert "damaged" not in str(no.value)
     (run_dir / "tokenizer").rename(tmp_path / "elsewhere")  # but this is nobody else's
     (run_dir / "tokenizer").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "source.txt").unlink()
     secret.rename(tmp_path / "elsewhere" / "source.txt")
     assert "password" in TokenizerPair.load(run_dir / "tokenizer").source.words
+
+
+def test_s6_but_links_within_the_run_are_followed(stranger):
+    run_dir, _ = stranger
+    (run_dir / "blobs").mkdir()
+    (run_dir / "tokenizer" / "source.txt").rename(run_dir / "blobs" / "1.txt")
+    (run_dir / "tokenizer" / "source.txt").symlink_to("../blobs/1.txt")
+    assert "cat" in load(run_dir).tokenizers.source.words
+    with pytest.raises(ValueError, match="leads out of .*tokenizer: put a copy"):
+        TokenizerPair.load(run_dir / "tokenizer")
 
 
 @pytest.mark.parametrize("kind", ["external", "link", "virtual"])

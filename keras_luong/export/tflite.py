@@ -23,7 +23,6 @@ import os
 import re
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -43,7 +42,7 @@ from keras_luong.export.exported import exported
 from keras_luong.export.saved_model import describe
 from keras_luong.export.sequence_export import fields, packed
 from keras_luong.export.text_export import MOST_TOKENS, TextExport
-from keras_luong.files import saved_beside
+from keras_luong.files import crc32, saved_beside
 from keras_luong.models.translation_model import TranslationModel
 from keras_luong.signals import ending_at_once
 from keras_luong.translation.graph import attention_to
@@ -137,7 +136,7 @@ def export_tflite(
     content = _converted(_one_source(model, search, source, given.longest), quantize)
     with saved_beside(target) as beside:
         beside.write_bytes(content)
-        about = described(graph_crc32=zlib.crc32(content))
+        about = described(graph_crc32=crc32(beside))
         _append(beside, about, given.tokenizers())
     return target
 

@@ -59,7 +59,7 @@ def load(
     run, record = RunDirectory(run_dir), read_record(run_dir)
     weights_path = None if weights is None else _weights_path(run, weights)
     check_exists(run.tokenizer, "directory of tokenizers", "the run is incomplete")
-    tokenizers = TokenizerPair.load(run.tokenizer)
+    tokenizers = TokenizerPair.load(run.tokenizer, run.path)
     changes = {} if dtype is None else {"dtype": keras.dtype_policies.get(dtype).name}
     with ThreadPoolExecutor(1) as beside:
         whole = None if weights_path is None else beside.submit(_whole, weights_path)

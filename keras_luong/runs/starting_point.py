@@ -156,7 +156,8 @@ def taken_tokenizers(config: TrainingConfig, text: tf.data.Dataset) -> Tokenizer
     Raises:
         OSError, ValueError: If they are missing or damaged, or cannot grow.
     """
-    tokenizers = TokenizerPair.load(RunDirectory(str(config.init_from)).tokenizer)
+    run = RunDirectory(str(config.init_from))
+    tokenizers = TokenizerPair.load(run.tokenizer, run.path)
     if config.grow_vocab:
         number, coverage = config.grow_vocab, config.character_coverage
         tokenizers = grown(tokenizers, text, number, coverage)

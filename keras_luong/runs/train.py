@@ -129,7 +129,7 @@ def get_tokenizers(run: Run) -> TokenizerPair:
     """Loads the run's tokenizers, or trains and saves them."""
     config, directory = run.config, RunDirectory(run.path).tokenizer
     if run.resuming:
-        return TokenizerPair.load(directory)
+        return TokenizerPair.load(directory, run.path)
     pairs = text_of(config, run.training_pairs)
     tags = tags_in(pairs)
     text = untagged(pairs, tags)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import json
 import random
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from operator import itemgetter
@@ -21,7 +20,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_luong.checks import check_choice, check_file, check_size
-from keras_luong.files import write_json
+from keras_luong.files import crc32, write_json
 from keras_luong.text.normalization import normalizer
 from keras_luong.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_luong.text.tokenizer import Tokenizer, nonblank
@@ -154,23 +153,26 @@ class TokenizerPair(tf.Module):
             manifest[side] = {
                 "file": path.name,
                 "vocab_size": tokenizer.vocab_size,
-                "crc32": zlib.crc32(path.read_bytes()),
+                "crc32": crc32(path),
             }
         write_json(directory / self.manifest, manifest)
 
     @classmethod
-    def load(cls, directory: str | Path) -> TokenizerPair:
+    def load(
+        cls, directory: str | Path, within: str | Path | None = None
+    ) -> TokenizerPair:
         """Reads a directory that `save` wrote, and no file outside of it.
 
         Args:
             directory: The directory.
+            within: Where its files may lie if they are links; by default in itself.
 
         Returns:
             The pair, shared or not as it was.
 
         Raises:
             FileNotFoundError: If the manifest or a tokenizer's file is missing.
-            ValueError: If one of them is damaged.
+            ValueError: If one of them is damaged, or a link that leads out.
         """
         path = check_file("tokenizer file", Path(directory) / cls.manifest)
         content = path.read_bytes()
@@ -181,9 +183,12 @@ class TokenizerPair(tf.Module):
             about = [manifest[side] for side in sides]
             entries = [(x["file"], int(x["vocab_size"]), x.get("crc32")) for x in about]
             for name, *_ in entries:
-                _check_name(path.parent, name)
+                if (path.parent / name).parent != path.parent:
+                    raise ValueError(f"{name!r} is no name of a file in {path.parent}")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} is damaged: {error!r}.") from error
+        for name, *_ in entries:
+            _check_within(path.parent / name, Path(within or path.parent))
         return cls(*(_load_checked(path.parent / x, *known) for x, *known in entries))
 
 
@@ -224,13 +229,16 @@ def _checked(side: str, tokenizer: Tokenizer) -> Tokenizer:
     return tokenizer
 
 
-def _check_name(directory: Path, name: Any) -> None:
-    """Refuses a file of another directory: its content would become a model's part."""
-    if (directory / name).resolve().parent != directory.resolve():
-        raise ValueError(f"{name!r} is no name of a file in {directory}")
+def _check_within(path: Path, directory: Path) -> None:
+    """Refuses a file of elsewhere: its content would become a model's part."""
+    homes = {directory.resolve(), path.parent.resolve()}
+    if not homes & {*path.resolve().parents}:
+        raise ValueError(
+            f"{path} is a link that leads out of {directory}: put a copy in its place."
+        )
 
 
-def _load_checked(path: Path, vocab_size: int, crc32: int | None) -> Tokenizer:
+def _load_checked(path: Path, vocab_size: int, known: int | None) -> Tokenizer:
     """Loads a tokenizer, if it is the one that the manifest describes."""
     tokenizer = load(path)
     if tokenizer.vocab_size != vocab_size:
@@ -238,7 +246,7 @@ def _load_checked(path: Path, vocab_size: int, crc32: int | None) -> Tokenizer:
             f"{path} is damaged: it has {tokenizer.vocab_size} tokens, and the "
             f"manifest beside it says {vocab_size}."
         )
-    if crc32 is not None and zlib.crc32(path.read_bytes()) != crc32:
+    if known is not None and crc32(path) != known:
         raise ValueError(f"{path} is damaged: it is not what was written.")
     return tokenizer
 
