@@ -166,3 +166,20 @@ def test_a_failure_is_told_to_those_of_the_batch_alone():
         assert await batches.ask(Question(5)) == [5]  # and it goes on
 
     asyncio.run(run())
+
+
+def test_s3_what_is_refused_in_part_is_not_computed_further():
+    asked = []
+
+    def answer(parts):
+        asked.extend((x.name, x.start) for x in parts)
+        return [ValueError("no") if x.start == 8 else rows_of(x) for x in parts]
+
+    async def run():
+        batches = MicroBatches(answer, 8, lambda parts: parts[-1])
+        no = await batches.ask(Question(0, 40))
+        assert str(no) == "no"
+        assert await batches.ask(Question(1)) == [(1, 0)]
+
+    asyncio.run(run())
+    assert asked == [(0, 0), (0, 8), (1, 0)]

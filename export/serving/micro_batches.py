@@ -44,8 +44,8 @@ class _Waiting(Generic[_Question, _Answer]):
         return self.question.part(start, self.asked)
 
     @property
-    def rows(self) -> int:
-        """How many are still to be asked; it costs something to be asked for none."""
+    def left(self) -> int:
+        """The rows still to be asked; a question of no rows counts as one row."""
         return max(self.question.rows, 1) - self.asked
 
 
@@ -60,7 +60,8 @@ class MicroBatches(Generic[_Question, _Answer]):
     is computed or not, so that under load most batches have one request.)
 
     Args:
-        answer: Answers several questions.
+        answer: Answers several questions. If it answers a part by an exception, the
+            others are not asked.
         most: Rows of a batch.
         join: Makes one answer of a question's parts'.
         tell: Is told the number of each batch's rows.
@@ -118,17 +119,18 @@ class MicroBatches(Generic[_Question, _Answer]):
             self._learn(is_small, time.monotonic() - start)
             for (x, _), answer in zip(batch, said, strict=True):
                 x.said.append(answer)
-                if x.asked >= x.question.rows and not x.whole.done():  # or cancelled
+                is_last = x.asked >= x.question.rows or isinstance(answer, Exception)
+                if is_last and not x.whole.done():  # or cancelled
                     x.whole.set_result(x.said)
 
     def _next_small(self) -> list[tuple[_Waiting[_Question, _Answer], _Question]]:
         """Takes the first ones of few rows, as many as fit."""
         self._small_until = time.monotonic() + LATELY
         batch, left = [], self.most
-        while self._small and self._small[0].rows <= left:
+        while self._small and self._small[0].left <= left:
             first = self._small.popleft()
             if not first.whole.done():  # cancelled
-                left -= first.rows
+                left -= first.left
                 batch.append((first, first.next_part(self.most)))
         return batch
 
@@ -143,7 +145,7 @@ class MicroBatches(Generic[_Question, _Answer]):
             part = first.next_part(left)
             left -= part.rows
             batch.append((first, part))
-            if first.rows:
+            if first.left:
                 self._large.append(first)
         return batch
 

@@ -84,7 +84,8 @@ ALIVE = 5.0  # seconds in which a replica says that it is there
 SERVICE = "tensorflow.serving.PredictionService"
 GRPC = [  # options of its server
     ("grpc.max_receive_message_length", MOST_BYTES),
-    ("grpc.max_concurrent_streams", 1024),
+    ("grpc.max_concurrent_streams", 128),  # of a connection
+    ("grpc.max_connection_age_ms", 300_000),  # what never ends, ends with it
     ("grpc.max_connection_idle_ms", 65_000),
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.so_reuseport", 0),
@@ -479,7 +480,8 @@ async def serve_until(stop: threading.Event, front: Front, given: Any) -> None:
     rest = http_server(front, given.host, given.rest, given.timeout + SETTLE)
     by_rest = asyncio.create_task(rest.serve())
     host = f"[{given.host}]" if ":" in given.host else given.host
-    by_grpc = grpc.aio.server(options=GRPC)
+    grace = "grpc.max_connection_age_grace_ms", int(1000 * (given.timeout + SETTLE))
+    by_grpc = grpc.aio.server(options=[*GRPC, grace])
     by_grpc.add_insecure_port(f"{host}:{given.grpc}")
     predict = grpc.unary_unary_rpc_method_handler(
         front.predict, response_serializer=lambda said: said.SerializeToString()
