@@ -91,6 +91,25 @@ def test_weights_that_keras_saved_have_no_note(translator, tmp_path):
     load_weights(translator.model, path)
 
 
+def test_weights_of_keras_may_have_a_block_of_somebody_elses(translator, tmp_path):
+    old, new = tmp_path / "k.weights.h5", tmp_path / "other.weights.h5"
+    translator.model.save_weights(old)
+    with h5py.File(old) as a, h5py.File(new, "w", userblock_size=1024) as b:
+        for name in a:
+            a.copy(name, b)
+    with new.open("rb+") as file:
+        file.write(b"the notes of another program")
+    load_weights(translator.model, new)
+
+
+def test_w8_weights_whose_note_is_damaged_too(run, translator, tmp_path):
+    path = shutil.copy(run / "model.weights.h5", tmp_path / "1.weights.h5")
+    flip(path, 0, begin=0, end=18)
+    flip(path, 0, begin=4096, bits=300)
+    with pytest.raises(ValueError, match="is damaged: it is not what was written"):
+        load_weights(translator.model, path)
+
+
 @pytest.mark.parametrize("make", [sentencepiece_translator, word_translator])
 def test_w8_a_tokenizer(make, tmp_path):
     run = save_run(make(), tmp_path / "run")
@@ -132,6 +151,29 @@ def test_w8_a_saved_model(version, tmp_path, monkeypatch):
         (copy / name).unlink()
         with pytest.raises(ValueError, match=damaged):
             check_saved_model(copy)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["[]", "3", "null", '"a"', "[" * 100_000, '{"saved_model.pb": null}', "{"],
+)
+def test_w8_the_sums_of_a_saved_model(version, tmp_path, content):
+    copy = shutil.copytree(version, tmp_path / "1")
+    (copy / "assets.extra" / "crc32.json").write_text(content)
+    with pytest.raises(ValueError, match="is damaged"):
+        check_saved_model(copy)
+    with pytest.raises(SystemExit, match="is damaged"):
+        export_script("saved_models").find_version(copy)
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, "infinite"])
+def test_w8_the_manifest_of_tokenizers(translator, tmp_path, content):
+    run = save_run(translator, tmp_path / "run")
+    path = run / "tokenizer" / "tokenizer.json"
+    about = re.sub(r'"vocab_size": \d+', '"vocab_size": 1e999', path.read_text())
+    path.write_text(about if content == "infinite" else content)
+    with pytest.raises(ValueError, match=r"tokenizer\.json is damaged"):
+        keras_luong.load(run)
 
 
 @pytest.mark.slow

@@ -43,7 +43,7 @@ def find_version(path: str | Path) -> Path:
         path = max(numbered, key=lambda x: int(x.name))
     path = path.resolve()
     for name, known in _read(path / SUMS).items():
-        if not (path / name).exists() or crc32(path / name) != known:
+        if not (path / name).is_file() or crc32(path / name) != known:
             sys.exit(f"{path / name} is damaged: it is not what was written.")
     return path
 
@@ -56,8 +56,11 @@ def most_rows(version: Path) -> int | None:
 def _read(path: Path) -> dict[str, Any]:
     """What is said of a version; nothing of somebody else's."""
     try:
-        return json.loads(path.read_bytes()) if path.exists() else {}
-    except ValueError as error:
+        said = json.loads(path.read_bytes()) if path.exists() else {}
+        if not isinstance(said, dict):
+            raise ValueError(f"it holds no names, but {said!r:.60}")
+        return said
+    except (ValueError, RecursionError) as error:
         sys.exit(f"{path} is damaged: {error}")
 
 

@@ -146,10 +146,13 @@ def check_saved_model(version: str | os.PathLike[str]) -> None:
         >>> path = kl.export_saved_model(kl.load("runs/mine"), "models/mine", version=3)
         >>> check_saved_model(path)
     """
-    sums = Path(version) / SUMS
-    for name, known in read_json(sums).items() if sums.exists() else ():
+    path = Path(version) / SUMS
+    sums = read_json(path) if path.exists() else {}
+    if not isinstance(sums, dict):
+        raise ValueError(f"{path} is damaged: it holds no names, but {sums!r:.60}")
+    for name, known in sums.items():
         path = Path(version) / name
-        if not path.exists() or crc32(path) != known:
+        if not path.is_file() or crc32(path) != known:
             raise ValueError(f"{path} is damaged: it is not what was written.")
 
 

@@ -51,6 +51,9 @@ def load(path: str | Path) -> Tokenizer:
     raise ValueError(f"No tokenizer file has the suffix of {path}; known: {suffixes}.")
 
 
+_EXTREMES = (OverflowError, RecursionError)  # of numbers and of nesting
+
+
 class TokenizerPair(tf.Module):
     """The tokenizers of the source and of the target language.
 
@@ -185,7 +188,7 @@ class TokenizerPair(tf.Module):
             for name, *_ in entries:
                 if (path.parent / name).parent != path.parent:
                     raise ValueError(f"{name!r} is no name of a file in {path.parent}")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, *_EXTREMES) as error:
             raise ValueError(f"{path} is damaged: {error!r}.") from error
         for name, *_ in entries:
             _check_within(path.parent / name, Path(within or path.parent))
