@@ -141,6 +141,16 @@ def test_s2_a_slow_body_ends_and_pieces_of_a_byte_are_refused(server):
                 pass
 
 
+@pytest.mark.slow
+def test_s2_a_request_of_two_lengths_is_closed(server):
+    lengths = b": a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with connected(server) as client:
+        client.settimeout(30)
+        client.sendall(BEGIN + lengths + b"2\r\n{}\r\n0\r\n\r\n")
+        with client.makefile("rb") as said:
+            assert said.read().startswith(b"HTTP/1.1 411")  # and its end
+
+
 LENGTHS = [b"Transfer-Encoding: chunked", b"Content-Length: 99999999"]
 
 

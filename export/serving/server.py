@@ -306,6 +306,8 @@ class Front:
             said = await self._counted(self._by_rest(request, paths))
         if isinstance(said, Refused):
             headers = {"Retry-After": "1"} if said.status == 503 else {}
+            if said.status == 411:  # a proxy may see another end of it
+                headers["Connection"] = "close"
             said = JSONResponse({"error": said.why}, said.status, headers)
         await said(scope, receive, send)
 
@@ -337,7 +339,11 @@ class Front:
         question = read_message(request)
         self._check_spec(question.model_spec)
         self.takes.check_inputs(len(question.inputs))
-        given = {key: ndarray(key, x) for key, x in question.inputs.items()}
+        arrays = {
+            key: asyncio.to_thread(ndarray, key, x)
+            for key, x in question.inputs.items()
+        }
+        given = dict(zip(arrays, await asyncio.gather(*arrays.values()), strict=True))
         said = await self.ask(question.model_spec.signature_name, given)
         return await asyncio.to_thread(as_message, question, said)
 
