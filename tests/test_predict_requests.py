@@ -50,7 +50,7 @@ def test_what_fills_its_shape_is_read(values):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b'{"inputs": ' + b"[" * 100_000, "not JSON"),
+        (b'{"inputs": ' + b"[" * 60_000, "not JSON"),
         (b'{"inputs": ' + b"[" * 40 + b"]" * 40 + b"}", "nested too deeply"),
         (b'{"inputs": {"b64": ' + b"[" * 500 + b"]" * 500 + b"}}", "too deeply"),
         (b'{"inputs": [{"b64": ' + b"[" * 500 + b"]" * 500 + b"}]}", "nor base64"),
@@ -187,15 +187,16 @@ def test_s2_a_body_is_counted_whatever_length_it_says():
 
 
 EMPTIES = b",".join([b"[]"] * 300_000)
+SOME = EMPTIES[:99_998]
 NAMES = b",".join(b'"%d": 1' % i for i in range(90_000))
 
 
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b'{"inputs": [[%s]]}' % EMPTIES, "nested too deeply"),
-        (b'{"inputs": {"text": [[%s]]}}' % EMPTIES, "nested too deeply"),
-        (b'{"instances": [{"text": [%s]}]}' % EMPTIES, "nested too deeply"),
+        (b'{"inputs": [[%s]]}' % SOME, "nested too deeply"),
+        (b'{"inputs": {"text": [[%s]]}}' % SOME, "nested too deeply"),
+        (b'{"instances": [{"text": [%s]}]}' % SOME, "nested too deeply"),
         (b'{"inputs": {%s}}' % NAMES, "90000 are too many inputs: at most 2"),
         (b'{"instances": [{%s}]}' % NAMES, "90000 are too many inputs: at most 2"),
     ],
@@ -204,6 +205,19 @@ NAMES = b",".join(b'"%d": 1' % i for i in range(90_000))
 def test_s3_more_than_any_signature_takes_is_not_passed_on(body, message):
     with pytest.raises(Refused, match=message):
         requests.columns(requests.read_json(body), requests.Takes(2, 2))
+
+
+@pytest.mark.parametrize("of", [b"[%s]" % EMPTIES, b",".join([b"{}"] * 70_000)])
+def test_s3_lists_are_counted_before_they_are_made(of, monkeypatch):
+    monkeypatch.setattr(json, "loads", lambda body: pytest.fail("read"))
+    with pytest.raises(Refused, match="has more than 65536 lists and objects"):
+        requests.read_json(b'{"instances": [%s]}' % of)
+
+
+@pytest.mark.parametrize("text", ["[{" * 60_000, '\\"[' * 60_000, '\\\\"[' * 66_000])
+def test_those_of_a_text_are_not_counted(text):
+    body = json.dumps({"inputs": [text, "\\"]}).encode()
+    assert requests.read_json(body)["inputs"][0] == text
 
 
 def test_s9_nothing_has_the_axes_that_are_wanted():

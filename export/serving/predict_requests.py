@@ -21,6 +21,7 @@ MOST_BYTES = 1 << 20  # of a request
 MOST_TOLD = 300  # characters of what is refused and why
 MOST_AXES = 32  # of an array, as many as NumPy goes through
 MOST_INPUTS = 1000  # of a request
+MOST_LISTS = 1 << 16  # and objects, of a request by REST: to read them takes time
 ARRIVAL = 10.0  # seconds in which a request must have come whole
 
 # NumPy's kind of a signature's input → what its values must be; no float is cut to an
@@ -121,6 +122,10 @@ def read_json(body: bytes) -> dict[str, Any]:
     Raises:
         Refused: If it is none.
     """
+    if body.count(b"[") + body.count(b"{") > MOST_LISTS:  # or those are in its texts
+        outside = body.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2]
+        if sum(x.count(b"[") + x.count(b"{") for x in outside) > MOST_LISTS:
+            raise wrong(f"The request has more than {MOST_LISTS} lists and objects")
     try:
         question = json.loads(body)
     except (ValueError, RecursionError) as error:
