@@ -35,12 +35,19 @@ from keras_luong.cli.places import check_corpus
 from keras_luong.cli.translate import opened_output
 from keras_luong.cli.translators import tell_languages, telling_language
 from keras_luong.export import sequence_export
-from keras_luong.files import read_lines, read_raw_lines, saved_beside, write_json
+from keras_luong.files import (
+    DiskError,
+    read_lines,
+    read_raw_lines,
+    saved_beside,
+    write_json,
+)
 from keras_luong.runs.checkpoints import Checkpoints
 from keras_luong.runs.directory import RunDirectory
 from keras_luong.runs.loading import load
 from keras_luong.runs.lock import owned
 from keras_luong.runs.record import read_record
+from keras_luong.runs.saving import save_weights
 
 ROOT = Path(__file__).parents[1]
 
@@ -408,6 +415,26 @@ def test_c3_a_little_room_is_not_0_mb(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
     with pytest.raises(OSError, match="need about 1 MB"):
         Checkpoints(tmp_path / "run").restore(model)
+
+
+def test_c3_weights_on_a_full_disk(tmp_path):
+    """HDF5 ends the process if it finds the disk full."""
+    model = keras.Sequential([keras.Input([60]), keras.layers.Dense(90)])
+    model.compile("adam", "mse")
+    model.optimizer.build(model.trainable_variables)
+    out = tmp_path / "new" / "m.weights.h5"
+    save_weights(model, out)
+    size, before = out.stat().st_size, out.read_bytes()
+    shutil.rmtree(out.parent)
+    for existed in (False, True):
+        for percent in range(10, 100, 10):
+            with disk_of(size * percent // 100):
+                with pytest.raises(DiskError, match=re.escape(f"{out} cannot be")):
+                    save_weights(model, out)
+            assert out.exists() == out.parent.exists() == existed
+        with disk_of(size):
+            save_weights(model, out)
+    assert out.read_bytes() == before and [*out.parent.iterdir()] == [out]
 
 
 @pytest.mark.slow

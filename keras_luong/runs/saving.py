@@ -5,6 +5,7 @@ The counterpart of loading.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ from keras_luong.checks import check_path
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.greedy import GreedySearch
 from keras_luong.decoding.special_tokens import SpecialTokens
-from keras_luong.files import name_beside, saved_beside, saved_directory_beside
+from keras_luong.files import saved_beside, saved_directory_beside
 from keras_luong.runs.directory import RunDirectory
 from keras_luong.runs.loading import NOTE_BYTES, note_of
 from keras_luong.runs.record import write_record
@@ -100,6 +101,7 @@ def save_weights(
     file three times as large. Whoever translates does not need it, and a training goes
     on from its checkpoints. In front of it stands its CRC-32, in what HDF5 calls a user
     block: no program that reads HDF5 minds it, and `load_weights` finds damage by it.
+    While it is made, memory holds the weights two times more.
 
     Args:
         model: A built model.
@@ -112,23 +114,33 @@ def save_weights(
         >>> save_weights(model, "notes/mine.weights.h5")
         >>> model.load_weights("notes/mine.weights.h5")
     """
+    # In memory, as HDF5 ends the whole process where it finds the disk full.
+    whole, file = _Named(Path(path).name), io.BytesIO()
+    optimizer = getattr(model, "optimizer", None)
+    keras.saving.save_weights(model, whole, objects_to_skip=[optimizer])
+    with (
+        h5py.File(whole) as old,
+        h5py.File(file, "w", userblock_size=NOTE_BYTES) as new,
+    ):
+        for name in old:
+            old.copy(name, new)
+        new.attrs[_LOGS] = json.dumps(logs or {})
+    note = note_of(file)
+    file.seek(0)
+    file.write(note)
     with saved_beside(path) as beside:
-        whole = name_beside(beside)
-        try:
-            model.save_weights(whole)
-            with (
-                h5py.File(whole) as old,
-                h5py.File(beside, "w", userblock_size=NOTE_BYTES) as new,
-            ):
-                for name in old.keys() - {"optimizer"}:
-                    old.copy(name, new)
-                new.attrs[_LOGS] = json.dumps(logs or {})
-            with open(beside, "rb+") as file:
-                note = note_of(file)
-                file.seek(0)
-                file.write(note)
-        finally:
-            whole.unlink(missing_ok=True)
+        beside.write_bytes(file.getbuffer())
+
+
+class _Named(io.BytesIO):
+    """A file in memory with a name, which Keras asks for."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def __str__(self) -> str:
+        return self.name
 
 
 def read_logs(path: str | Path) -> dict[str, Any]:
