@@ -165,14 +165,32 @@ def test_w4_the_best_weights_are_replaced_by_better_ones_alone(copy, history):
 
 def test_w4_weights_of_unknown_worth_are_not_replaced(copy):
     save_weights(small_model("adam"), copy.best_weights)
-    with pytest.raises(ValueError, match="does not say its val_perplexity.*move this"):
+    with pytest.raises(ValueError, match="does not say its val_perplexity.*own file back"):
         train(copy.path, epochs=EPOCHS + 1)
     copy.best_weights.write_bytes(b"")
     with pytest.raises(OSError, match=r"model\.weights\.h5 is damaged"):
         train(copy.path, epochs=EPOCHS + 1)
+
+
+@pytest.mark.parametrize("kept", ["epochs/epoch-%04d.weights.h5", "last.weights.h5", ""])
+def test_w4_best_weights_that_are_missing_are_not_replaced(copy, kept):
+    best = read_logs(copy.best_weights)
+    place = copy.path / (kept % best["epoch"] if "%" in kept else kept)
     copy.best_weights.unlink()
-    train(copy.path, epochs=EPOCHS + 1)
-    assert read_logs(copy.best_weights)["epoch"] == EPOCHS + 1
+    if not kept:
+        copy.last_weights.unlink()
+    elif not place.exists():
+        place.parent.mkdir()
+        shutil.copy(copy.last_weights, place)
+    what = f"epoch {best['epoch']}, val_perplexity {best['val_perplexity']:.4g}"
+    hint = f"put it back, or copy {place} to that name" if kept else "put it back"
+    said = re.escape(f"{copy.best_weights}, the best weights ({what}), is missing: ")
+    with pytest.raises(FileNotFoundError, match=f"{said}{re.escape(hint)}$"):
+        train(copy.path, epochs=EPOCHS + 1)
+    assert not copy.best_weights.exists()
+    if kept:
+        shutil.copy(place, copy.best_weights)
+        train(copy.path, epochs=EPOCHS + 1)
 
 
 @pytest.fixture(scope="module")

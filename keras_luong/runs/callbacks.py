@@ -167,13 +167,26 @@ class SaveWeights(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Logs = None) -> None:
         """Refuses to replace weights of which nobody knows how good they are."""
-        best = self.run.best_weights
-        if best.exists() and self.monitor not in read_logs(best):
-            raise ValueError(
-                f"{best} does not say its {self.monitor}, so that no epoch can be said "
-                "to be better: this training did not write it. Put the run's own file "
-                "back, or move this one away"
-            )
+        best, monitor = self.run.best_weights, self.monitor
+        if best.exists():
+            if monitor not in read_logs(best):
+                raise ValueError(
+                    f"{best} does not say its {monitor}, so that no epoch can be said "
+                    "to be better: this training did not write it. Put the run's own "
+                    "file back"
+                )
+            return
+        history = read_history(self.run.path)
+        if (value := best_so_far(history, monitor)) is None:
+            return
+        epoch = next(x["epoch"] for x in history if x.get(monitor) == value)
+        kept = self.run.path / EPOCH_WEIGHTS.format(epoch=epoch)
+        copy = next((x for x in (kept, self.run.last_weights) if x.exists()), None)
+        raise FileNotFoundError(
+            f"{best}, the best weights (epoch {epoch}, {monitor} {value:.4g}), is "
+            "missing: put it back"
+            + (f", or copy {copy} to that name" if copy else "")
+        )
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Saves the weights, and removes those of epochs that are no longer kept."""
