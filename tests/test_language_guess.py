@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keras_luong.text import load_corpus
-from keras_luong.text.language_guess import alike, look_of
+from keras_luong.text.language_guess import alike, language_doubts, look_of, reads_like
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +36,39 @@ def test_tells_languages(sides, lines, declared, look):
 
 def test_says_nothing_of_little_text():
     assert look_of([b"a dog"] * 9, "en") is look_of([b"a dog"] * 9, "de") is None
+
+
+FEW_WORDS = {
+    "greetings": ("en", "Hello!"),
+    "names": ("en", "Maria Garcia\nJames Ivanov\nWei Chen\nJan Kowalski\nLuigi Rossi"),
+    "addresses": ("en", "https://www.example.com/kim/7\nhttps://www.example.com/silva"),
+    "e-mails": ("en", "jansen@firma.de\nnovak@firma.de\nokafor@firma.de"),
+    "medicines": ("en", "paracetamol ibuprofen amoxicillin metformin omeprazole"),
+    "menus": ("en", "OK Cancel Save File Edit View Help Open Close Print"),
+    "kanji": ("ja", "東京都渋谷区神南一丁目"),
+    "units": ("de", "5 kg 10 km 7 m/s 20 °C"),
+}
+
+
+@pytest.mark.parametrize("declared, text", FEW_WORDS.values(), ids=FEW_WORDS)
+def test_w5_says_nothing_of_what_is_no_sentences(declared, text):
+    lines = text.encode().splitlines() * 400
+    assert list(language_doubts({"source": lines}, {"source": declared})) == []
+
+
+@pytest.mark.parametrize(
+    "declared, text",
+    [
+        ("es", "Il ragazzo gioca con la palla sulla spiaggia oggi."),
+        ("et", "Poika leikkii pallolla rannalla tänään."),
+        ("az", "Çocuk bugün sahilde topla oynuyor."),
+    ],
+)
+def test_w5_says_it_of_neighbours(declared, text):
+    lines = [text.encode()] * 40
+    (doubt,) = language_doubts({"source": lines}, {"source": declared})
+    assert f"should be {declared}, and reads like" in doubt
+    assert not reads_like(lines, declared)
 
 
 @pytest.mark.parametrize(
