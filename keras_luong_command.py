@@ -1,14 +1,13 @@
 """The command `keras-luong`, which answers `--help` before TensorFlow is imported.
 
 To import anything of `keras_luong` runs the package's `__init__`, which imports all of
-it, and with it TensorFlow: several seconds. So the package is known here before it is
-run; what `keras_luong.cli` needs to read a command line is imported then, and the rest
-when a command runs.
+it, and with it TensorFlow: several seconds; so does that of `keras_luong.text`. Both are
+known here before they are run; what `keras_luong.cli` needs to read a command line, and
+to look for the files that it names, is imported then, and the rest when a command runs.
 """
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import sys
 from collections.abc import Callable
@@ -25,11 +24,19 @@ def main() -> None:
 
 
 def _known() -> Callable[[], object]:
-    """Makes the package known: -> what runs it."""
-    spec = importlib.util.find_spec("keras_luong")
-    package = importlib.util.module_from_spec(spec)
-    sys.modules["keras_luong"] = package
-    return functools.partial(spec.loader.exec_module, package)
+    """Makes the packages known: -> what runs them."""
+    packages = []
+    for name in ("keras_luong", "keras_luong.text"):
+        package = importlib.util.module_from_spec(importlib.util.find_spec(name))
+        sys.modules[name] = package
+        packages.append(package)
+    packages[0].text = packages[1]
+
+    def run() -> None:
+        for package in packages:
+            package.__spec__.loader.exec_module(package)
+
+    return run
 
 
 if __name__ == "__main__":

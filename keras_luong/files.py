@@ -421,6 +421,8 @@ def _beside(path: Path) -> Iterator[Path]:
             yield beside
     except BaseException as error:
         _remove_begun(beside, made)
+        if isinstance(error, OSError) and error.filename == str(beside):
+            error.filename = str(path)
         if isinstance(error, DiskError):  # of a file in a directory with a new name
             raise DiskError(str(error).replace(str(beside), str(path))) from error
         raise

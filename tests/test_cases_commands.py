@@ -409,6 +409,11 @@ def test_c3_a_run_names_itself_and_keeps_its_record(trained, tmp_path, capsys):
     assert f"{trained} cannot be written: No space left" in said(capsys, in_training)
 
 
+def test_c3_the_file_that_was_asked_for_is_named():
+    with pytest.raises(FileNotFoundError, match="directory: '/proc/x'"):
+        write_json("/proc/x", {})
+
+
 def test_c3_a_little_room_is_not_0_mb(tmp_path, monkeypatch):
     model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
     model.compile("adam", "mse")
@@ -512,28 +517,46 @@ WRONG = [
     "train no-corpus --source a --target b",
     "train phrases --run_dir FILE",
     "train --init_from no/run",
+    "train DIR --source a --target b",
+    "train DIR/train.xx --source a --target b",
+    "translate RUN --input DIR",
+    "translate RUN --input text.parquet",
+    "translate RUN --engine ray --input FILE --output DIR",
+    "evaluate RUN --test DIR DIR",
 ]
 
 
 @pytest.mark.parametrize("argv", WRONG)
 def test_c6_a_wrong_path_is_told_before_anything_is_imported(argv, trained, tmp_path):
     (tmp_path / "file").write_text("a\n")
-    places = {"RUN": str(trained), "FILE": str(tmp_path / "file")}
-    words = [places.get(word, word) for word in argv.split()]
+    (tmp_path / "dir" / "deep").mkdir(parents=True)
+    for name in ("train.xx", "train.yy", "deep/x.parquet"):
+        (tmp_path / "dir" / name).write_text("a\n")
+    places = {"RUN": trained, "FILE": tmp_path / "file", "DIR": tmp_path / "dir"}
+    for name, place in places.items():
+        argv = argv.replace(name, str(place))
+    words = argv.split()
     ready = []  # is called before TensorFlow is imported
     with pytest.raises(SystemExit) as stopped:
         command.main(words, ready=lambda: ready.append(1))
     assert stopped.value.code == 2 and not ready
 
 
-def test_c6_at_once():
-    words = [sys.executable, "-m", "keras_luong_command", "translate", "no/run"]
+@pytest.mark.parametrize(
+    "argv, message",
+    [
+        ("translate no/run", "There is no run directory at no/run. "),
+        ("train docs --source a --target b", "docs has no train, val, "),
+    ],
+)
+def test_c6_at_once(argv, message):
+    words = [sys.executable, "-m", "keras_luong_command", *argv.split()]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(words, capture_output=True, text=True, env=env)
+    done = subprocess.run(words, capture_output=True, text=True, env=env, cwd=ROOT)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     (line,) = done.stderr.splitlines()
-    assert line.startswith("keras-luong: There is no run directory at no/run. ")
+    assert line.startswith(f"keras-luong: {message}")
     assert after.ru_utime - usage.ru_utime < 1.5  # importing TensorFlow takes 5
 
 

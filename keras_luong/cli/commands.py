@@ -12,6 +12,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from keras_luong.cli.places import (
     AnyFile,
+    AnyPath,
     CorpusName,
     NewFile,
     NewFolder,
@@ -20,7 +21,9 @@ from keras_luong.cli.places import (
     OldPlace,
     RunDir,
     TextFile,
+    check_new_file,
     check_places,
+    check_text_file,
     check_writable,
 )
 from keras_luong.config.fields import (
@@ -38,6 +41,8 @@ from keras_luong.config.training import (
     OptimizationConfig,
     Precision,
 )
+
+_PARQUET = ".parquet"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -205,8 +210,8 @@ class TranslateOptions(EngineOptions, SearchOptions, RunOptions):
 
     stray = "--input"
 
-    input: TextFile | None = None
-    output: NewFile | None = None
+    input: AnyPath | None = None
+    output: AnyPath | None = None
     column: str | None = None
     constraints: TextFile | None = None
     prefixes: TextFile | None = None
@@ -226,6 +231,8 @@ class TranslateOptions(EngineOptions, SearchOptions, RunOptions):
         if self.engine != "ray":
             if self.column is not None:
                 raise ValueError("column needs --engine ray, which is missing.")
+            if self.input is not None and self.input.suffix == _PARQUET:
+                raise ValueError(f"Parquet needs --engine ray. Received: {self.input}")
             return
         if self.input is None or self.output is None:
             raise ValueError(
@@ -235,6 +242,17 @@ class TranslateOptions(EngineOptions, SearchOptions, RunOptions):
             raise ValueError(
                 "pictures are drawn by --engine local only: leave out one of both."
             )
+
+    def check_places(self) -> None:
+        """Checks the paths; only --engine ray takes Parquet, and folders of it."""
+        super().check_places()
+        text, out = self.input, self.output
+        if self.engine == "ray" and text and (text.is_dir() or text.suffix == _PARQUET):
+            return
+        if text is not None:
+            check_text_file("input", text)
+        if out is not None:
+            check_new_file("output", out)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -60,17 +60,16 @@ def _check_file(name: str, path: Path) -> None:
         check_file("file", path)
 
 
-def _check_text(name: str, path: Path) -> None:
+def check_text_file(name: str, path: Path) -> None:
     """Refuses what is no text by its beginning; a pipe can be read but once."""
-    if path.is_dir() and any(path.rglob("*.parquet")):
-        return
     _check_file(name, path)
-    if path.is_file() and path.suffix != ".parquet":
+    if path.is_file():
         next(read_raw_lines(path), None)
 
 
-def _check_new_file(name: str, path: Path) -> None:
-    if path.is_dir() and not any(path.rglob("*.parquet")):
+def check_new_file(name: str, path: Path) -> None:
+    """Refuses a directory, and what cannot be written to."""
+    if path.is_dir():
         raise IsADirectoryError(
             f"--{name} must be a file to write. Received a directory: {path}"
         )
@@ -142,11 +141,12 @@ def check_corpus(name: str, data: str) -> None:
 
 
 RunDir = Annotated[Path, check_path, _check_run]
+AnyPath = Annotated[Path, check_path]
 AnyFile = Annotated[Path, check_path, _check_file]
 OldFolder = Annotated[Path, check_path, _check_folder]
 OldPlace = Annotated[Path, check_path, _check_there]
-TextFile = Annotated[Path, check_path, _check_text]
-NewFile = Annotated[Path, check_path, _check_new_file]
+TextFile = Annotated[Path, check_path, check_text_file]
+NewFile = Annotated[Path, check_path, check_new_file]
 NewFolder = Annotated[Path, check_path, _check_new_folder]
 NewPlace = Annotated[Path, check_path, _check_new]
 CorpusName = Annotated[str, check_text, check_corpus]

@@ -19,8 +19,10 @@ from keras_luong.cli.places import check_corpus, check_writable
 from keras_luong.cli.wording import suggestion, with_dashes
 from keras_luong.config.auto import CHOSEN, AutoTraining
 from keras_luong.config.going_on import fields_of_run
+from keras_luong.config.named_paths import EMBEDDED
 from keras_luong.config.presets import PRESETS
 from keras_luong.config.training import TrainingConfig, defaults, model_config_class
+from keras_luong.text.find_files import find_files, find_table
 
 #: What help says of what a corpus decides.
 _CHOSEN_BY_AUTO = {
@@ -63,6 +65,10 @@ class Training(NamedTuple):
     def check_places(self) -> None:
         """Checks the paths, before TensorFlow is imported."""
         check_corpus("data", self.config.data)
+        data = Path(self.config.data)
+        if self.config.data != EMBEDDED and data.exists():
+            find = find_files if data.is_dir() else find_table
+            find(data, self.config.source, self.config.target)
         if self.run_dir.is_file():
             raise NotADirectoryError(
                 f"--run_dir must be a directory. Received a file: {self.run_dir}"

@@ -39,11 +39,9 @@ from keras_luong.translation.translator import Translator
 def run(options: TranslateOptions) -> None:
     """Translates what the command line says."""
     inputs = [options.constraints, options.prefixes, options.terms]
-    parquet = options.input is not None and is_parquet(options.input)
-    if parquet and options.engine != "ray":
-        raise ValueError(f"Parquet needs --engine ray. Received: {options.input}")
-    if not parquet or (options.input and options.input.is_file()):  # and no folder
-        inputs.append(options.input)
+    text = options.input
+    if not (options.engine == "ray" and text and text.is_dir() and is_parquet(text)):
+        inputs.append(text)
     check_output(options.output, *inputs)
     if options.engine == "ray":
         translate_ray.run(options)

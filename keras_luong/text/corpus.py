@@ -236,9 +236,3 @@ def new_digest() -> hashlib.blake2b:
 def joint_digest(parts: Iterable[bytes]) -> str:
     """Returns the digest of several ones."""
     return hashlib.blake2b(b"".join(parts), digest_size=16).hexdigest()
-
-
-def ordered(splits: Iterable[str]) -> tuple[str, ...]:
-    """Returns the names with train first, then validation, then the others."""
-    rank = {"train": 0, "validation": 1}
-    return tuple(sorted(splits, key=lambda split: (rank.get(split, 2), split)))

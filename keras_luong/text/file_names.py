@@ -183,6 +183,12 @@ def _side_by_side(
     return [x for many in by_stem.values() if len({*many}) > 1 for x in many]
 
 
+def ordered(splits: Iterable[str]) -> tuple[str, ...]:
+    """Returns the names with train first, then validation, then the others."""
+    rank = {"train": 0, "validation": 1}
+    return tuple(sorted(splits, key=lambda split: (rank.get(split, 2), split)))
+
+
 def _is_code(parts: re.Match[str]) -> bool:
     return looks_like_code(parts["language"])
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from keras_luong.text.corpus import ordered
-from keras_luong.text.file_names import File, files_of, languages_in
+from keras_luong.text.file_names import File, files_of, languages_in, ordered
 from keras_luong.text.languages import settled
 from keras_luong.text.missing_files import (
     nothing_found,

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_luong.text.corpus import Corpus, check_split, chosen, ordered
+from keras_luong.text.corpus import Corpus, check_split, chosen
+from keras_luong.text.file_names import ordered
 from keras_luong.text.text_hashes import TextHashes, text_hashes
 
 _MOST, _SHARE = 1000, 20  # pairs, and one of so many

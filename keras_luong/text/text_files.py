@@ -16,8 +16,8 @@ from keras_luong.text.corpus import (
     check_split,
     joint_digest,
     new_digest,
-    ordered,
 )
+from keras_luong.text.file_names import ordered
 from keras_luong.text.find_files import find_files, find_table
 from keras_luong.text.pair_files import PairFiles, Table, TwoFiles
 

@@ -12,8 +12,8 @@ from keras_luong.text.corpus import (
     check_split,
     count,
     joint_digest,
-    ordered,
 )
+from keras_luong.text.file_names import ordered
 
 _STANDARD_SPLITS = ("train", "validation", "test")
 
