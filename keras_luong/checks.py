@@ -160,13 +160,18 @@ def check_tensorflow() -> None:
     """
     if (keras := sys.modules.get("keras")) is not None:
         name = keras.backend.backend()
-    elif not (name := os.environ.get("KERAS_BACKEND")):
-        home = Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser()
+    else:
+        path = Path(os.environ.get("KERAS_HOME", "~/.keras"), "keras.json").expanduser()
         try:
-            settings = json.loads((home / "keras.json").read_text())
-            name = settings.get("backend", "tensorflow")
+            settings = json.loads(path.read_text())
         except (OSError, ValueError):
-            name = "tensorflow"
+            settings = {}
+        if not isinstance(settings, dict):
+            raise ValueError(
+                f"{path} is damaged: Keras's settings must be an object. "
+                f"Received: {settings!r:.60}"
+            )
+        name = os.environ.get("KERAS_BACKEND") or settings.get("backend", "tensorflow")
     if name != "tensorflow":
         raise ValueError(
             "Searches, translators, their training by keras-luong, and exports need "

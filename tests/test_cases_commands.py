@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
+import json
 import math
 import os
 import random
@@ -634,6 +635,45 @@ def test_c10_whose_fault_an_error_is(capsys, monkeypatch):
         command.main(["average", "x"])
     assert stopped.value.code == 1
     assert "fault of keras-luong" in capsys.readouterr().err
+
+
+DAMAGE = {
+    ("history.jsonl", '{"epoch": "4"}'): "history.jsonl, line 1 is damaged",
+    ("history.jsonl", '{"epoch": true, "val_bleu": "x"}'): "line 1 is damaged",
+    ("history.jsonl", "5"): "history.jsonl, line 1 is damaged",
+    ("results.json", "[1]"): "results.json is damaged: it must have an object for",
+    ("results.json", "[]"): "results.json is damaged",
+    ("results.json", '{"validation": 3}'): "results.json is damaged",
+    ("run.json", "settings"): "run.json is damaged: settings must be an object",
+    ("run.json", "search"): "run.json is damaged: search must be an object",
+    ("run.json", "model"): "run.json is damaged: model must be an object",
+    ("run.json", "paths"): "run.json is damaged: paths must be an object",
+}
+
+
+@pytest.mark.parametrize("damage, message", DAMAGE.items(), ids=map(str, DAMAGE))
+def test_c10_damaged_files_are_no_fault(damage, message, trained, tmp_path, capsys):
+    path = shutil.copytree(trained, tmp_path / "run")
+    name, content = damage
+    if name == "run.json":
+        content = json.dumps({**json.loads((path / name).read_text()), content: 5})
+    (path / name).write_text(content)
+    assert message in said(capsys, lambda: run("compare", path))
+
+
+def test_c10_what_a_history_lacks_is_blank(trained, tmp_path, capsys):
+    path = shutil.copytree(trained, tmp_path / "run")
+    (path / "history.jsonl").write_text('{"epoch": 1}\n{"epoch": 2, "val_bleu": 7}\n')
+    assert "7.00" in run("compare", path)
+
+
+def test_c10_damaged_settings_of_a_run_to_start_from(trained, tmp_path, capsys):
+    path = shutil.copytree(trained, tmp_path / "run")
+    record = json.loads((path / "run.json").read_text())
+    (path / "run.json").write_text(json.dumps({**record, "settings": 5}))
+    with pytest.raises(SystemExit):
+        parse(["train", "phrases", "--init_from", str(path)])
+    assert "run.json is damaged" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), AssertionError("x"), IndexError()])

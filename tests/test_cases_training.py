@@ -119,6 +119,16 @@ def test_w4_a_history_that_goes_on_or_has_other_line_ends_is_none_of_these(copy)
     check_history(copy.path)
 
 
+@pytest.mark.parametrize("content", ["5", '["a", "b"]', '{"a": 1}', "[[], 1]", "~"])
+def test_w4_damaged_notes_and_strange_files_are_passed_over(copy, content):
+    newest = max(copy.checkpoints.glob("ckpt-*.history"))
+    newest.write_text(content)
+    (copy.checkpoints / "ckpt-old.index").touch()
+    (copy.checkpoints / "ckpt-.index").mkdir()
+    check_history(copy.path)
+    assert Checkpoints(copy.path).exist()
+
+
 def test_w4_an_epoch_that_is_trained_again_may_end_otherwise(copy):
     """The newest checkpoint is damaged: the one before knows no later epochs."""
     newest = max(copy.checkpoints.glob("*.data-*"))

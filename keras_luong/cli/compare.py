@@ -90,14 +90,15 @@ def read(path: Path) -> Run:
     """Reads a run directory."""
     record, history = read_record(path), read_history(path)
     found = read_results(path) or {}
-    perplexities = [x for epoch in history if (x := epoch["val_perplexity"])]
+    perplexities = [x for epoch in history if (x := epoch.get("val_perplexity"))]
+    bleus = [x for epoch in history if (x := epoch.get("val_bleu")) is not None]
     return Run(
         path.resolve().name,
         record["settings"],
         len(history),
-        sum(epoch["seconds"] for epoch in history) / 60,
+        sum(epoch.get("seconds") or 0 for epoch in history) / 60,
         min(perplexities, default=math.inf) if history else None,
-        max((epoch["val_bleu"] for epoch in history), default=None),
+        max(bleus, default=None),
         *(found.get("validation", {}).get(name) for name in ("bleu", "chrf")),
     )
 

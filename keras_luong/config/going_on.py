@@ -200,9 +200,9 @@ def _record(run_dir: str | Path) -> dict[str, Any]:
     try:
         record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         settings, _ = record["settings"], record["model"]["config"]["config"]
-    except (ValueError, KeyError, TypeError) as error:
+        found = with_found_paths(run_dir, settings, record.get("paths", {}))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is damaged: {error!r}") from error
-    found = with_found_paths(run_dir, settings, record.get("paths", {}))
     return {**record, "settings": found}
 
 

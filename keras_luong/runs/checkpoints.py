@@ -144,7 +144,7 @@ class Checkpoints(keras.callbacks.Callback):
         TensorFlow's own list of them may be lost in a power cut, when they are not.
         """
         paths = self.run.checkpoints.glob("ckpt-*.index")
-        names = [str(path.with_suffix("")) for path in paths]
+        names = [str(x.with_suffix("")) for x in paths if x.stem[5:].isdecimal()]
         return sorted(names, key=lambda name: int(name.rsplit("-", 1)[1]))
 
     def _readable(self) -> dict[int, str]:
@@ -239,7 +239,8 @@ def check_history(run_dir: str | Path) -> None:
     for path in run.checkpoints.glob("ckpt-*.history"):
         try:
             epoch, digest = read_json(path)
-        except ValueError:
+            epoch = int(epoch)
+        except (ValueError, TypeError):
             continue  # it was killed while it wrote this
         _compare(run, epoch, digest)
 

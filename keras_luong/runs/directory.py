@@ -95,7 +95,9 @@ def read_history(run_dir: str | Path) -> list[dict[str, Any]]:
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
             epochs.append(json.loads(line))
-            int(epochs[-1]["epoch"])
+            if not isinstance(epochs[-1]["epoch"], int):
+                raise TypeError
+            float(sum(x or 0 for x in epochs[-1].values()))  # numbers and null
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"{path}, line {number} is damaged: it must be an epoch as JSON. "
@@ -117,7 +119,11 @@ def read_results(run_dir: str | Path) -> dict[str, Any] | None:
         ValueError: If the file is damaged.
     """
     path = RunDirectory(run_dir).results
-    return read_json(path) if path.exists() else None
+    found = read_json(path) if path.exists() else None
+    splits = found.values() if isinstance(found, dict) else [found]
+    if found is not None and not all(isinstance(x, dict) for x in splits):
+        raise ValueError(f"{path} is damaged: it must have an object for each split")
+    return found
 
 
 def read_json(path: Path) -> Any:
