@@ -1,9 +1,9 @@
 """The command `keras-luong`, which answers `--help` before TensorFlow is imported.
 
 To import anything of `keras_luong` runs the package's `__init__`, which imports all of
-it, and with it TensorFlow: several seconds; so does that of `keras_luong.text`. Both are
-known here before they are run; what `keras_luong.cli` needs to read a command line, and
-to look for the files that it names, is imported then, and the rest when a command runs.
+it, and with it TensorFlow: several seconds; so does that of `keras_luong.text`. So both
+are known here before they are run; what `keras_luong.cli` needs to read a command line
+and to look for its files is imported then, and the rest when a command runs.
 """
 
 from __future__ import annotations

@@ -465,6 +465,7 @@ def test_c3_a_training_on_a_full_disk(data, tmp_path, capsys):
         ("train d --gpus 2", "CUDA_VISIBLE_DEVICES=0,1 before the command"),
         ("train d --vocab_size 3", "--vocab_size must be above 4, .*1000 is right"),
         ("train d --preset small --vocab_size 4", "--vocab_size must be above 4"),
+        ("train d --preset small --mix_old 0.5", "--mix_old needs --init_from.*--mix"),
     ],
 )
 def test_c5_says_what_to_type(argv, message, capsys):
@@ -730,13 +731,17 @@ def test_k3_one_sentence_for_the_library(trained, tmp_path, monkeypatch):
     assert not out.exists()
 
 
-def test_k3_before_keras_is_imported(tmp_path):
+@pytest.mark.parametrize(
+    "settings, told",
+    [('{"backend": "torch"}', "Received: 'torch'"), ("[1]", "keras.json is damaged: ")],
+)
+def test_k3_before_keras_is_imported(settings, told, tmp_path):
     env = {**os.environ, "PYTHONPATH": str(ROOT), "KERAS_HOME": str(tmp_path)}
     env.pop("KERAS_BACKEND", None)
-    (tmp_path / "keras.json").write_text('{"backend": "torch"}')
+    (tmp_path / "keras.json").write_text(settings)
     words = [sys.executable, "-m", "keras_luong_command", "translate", "x"]
     done = subprocess.run(words, capture_output=True, text=True, env=env)
-    assert done.returncode == 2 and NEEDS in done.stderr and "'torch'" in done.stderr
+    assert done.returncode == 2 and told in done.stderr
 
 
 FRENCH = "Un homme en chemise bleue se tient sur une échelle et nettoie une fenêtre."

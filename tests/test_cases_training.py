@@ -107,7 +107,9 @@ def test_w4_a_history_that_is_not_the_checkpoints_is_refused(copy, change):
         lines = change(copy.history.read_text().splitlines())
         text = "".join(f"{line}\n" for line in lines)
         copy.history.write_text(text, errors="surrogateescape")
-    with pytest.raises(ValueError, match=r"history\.jsonl.*Put the file back .* init_"):
+    with pytest.raises(
+        ValueError, match=r"history\.jsonl.*Put the file back .* --init_"
+    ):
         check_history(copy.path)
 
 
@@ -175,14 +177,18 @@ def test_w4_the_best_weights_are_replaced_by_better_ones_alone(copy, history):
 
 def test_w4_weights_of_unknown_worth_are_not_replaced(copy):
     save_weights(small_model("adam"), copy.best_weights)
-    with pytest.raises(ValueError, match="does not say its val_perplexity.*own file back"):
+    with pytest.raises(
+        ValueError, match="does not say its val_perplexity.*own file back"
+    ):
         train(copy.path, epochs=EPOCHS + 1)
     copy.best_weights.write_bytes(b"")
     with pytest.raises(OSError, match=r"model\.weights\.h5 is damaged"):
         train(copy.path, epochs=EPOCHS + 1)
 
 
-@pytest.mark.parametrize("kept", ["epochs/epoch-%04d.weights.h5", "last.weights.h5", ""])
+@pytest.mark.parametrize(
+    "kept", ["epochs/epoch-%04d.weights.h5", "last.weights.h5", ""]
+)
 def test_w4_best_weights_that_are_missing_are_not_replaced(copy, kept):
     best = read_logs(copy.best_weights)
     place = copy.path / (kept % best["epoch"] if "%" in kept else kept)

@@ -76,7 +76,7 @@ def test_k2_on_the_command_line_too(run, capsys):
         assert f"{more[0]} is taken from {run}" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         options(*words, "--distill")
-    assert "distill trains models from nothing" in capsys.readouterr().err
+    assert "--distill trains models from nothing, and --init" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         options("train", "--run_dir", "new", "--init_from", "nowhere")
     assert "--init_from must be a run directory" in capsys.readouterr().err

@@ -84,8 +84,8 @@ def training_options(given: Mapping[str, Any]) -> Training:
     if (start := changes.pop("init_from", None)) is not None:
         if distill:
             raise ValueError(
-                "distill trains models from nothing, and init_from starts from a run: "
-                f"give one of them. Received: both, init_from={start}"
+                "--distill trains models from nothing, and --init_from starts from a "
+                f"run: give one of them. Received: both, --init_from {start}"
             )
         return Training(TrainingConfig.from_run(start, **changes), run_dir)
     preset = changes.pop("preset", TrainOptions.preset)

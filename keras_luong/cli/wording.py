@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 
 
@@ -58,12 +59,16 @@ def no_option(option: str, command: str, known: Iterable[str]) -> str:
 
 
 def with_dashes(message: str, argv: Sequence[str]) -> str:
-    """A message that names a field, with the option's name in its place.
+    """A message that names fields, with the options' names in their place.
 
     Args:
-        message: What is wrong.
+        message: What is wrong. A name of one word is taken for an option only where the
+            message begins with it.
         argv: The command line, of which the options' names are known.
     """
-    field = message.split(" ", 1)[0]
-    names = {word.partition("=")[0] for word in argv}
-    return f"--{message}" if f"--{field}" in names else message
+    names = {"--init_from", *(word.partition("=")[0] for word in argv)}
+    return re.sub(
+        r"^\w+|(?<![-\w./])[a-z]+_\w+",
+        lambda word: f"--{word[0]}" if f"--{word[0]}" in names else word[0],
+        message,
+    )

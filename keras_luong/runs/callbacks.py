@@ -184,8 +184,7 @@ class SaveWeights(keras.callbacks.Callback):
         copy = next((x for x in (kept, self.run.last_weights) if x.exists()), None)
         raise FileNotFoundError(
             f"{best}, the best weights (epoch {epoch}, {monitor} {value:.4g}), is "
-            "missing: put it back"
-            + (f", or copy {copy} to that name" if copy else "")
+            "missing: put it back" + (f", or copy {copy} to that name" if copy else "")
         )
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:

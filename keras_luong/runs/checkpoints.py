@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import shlex
 import shutil
 import threading
 import warnings
@@ -249,7 +250,7 @@ def _compare(run: RunDirectory, epoch: int, digest: str) -> None:
     """Raises ValueError unless a run's history of so many epochs has a digest."""
     advice = (
         "Put the file back as it was; or start another run from the best weights of "
-        f"this one, with init_from={str(run.path)!r}"
+        f"this one: keras-luong train --init_from {shlex.quote(str(run.path))}"
     )
     try:
         history = read_history(run.path)

@@ -124,7 +124,10 @@ def read_record(run_dir: str | Path) -> dict[str, Any]:
     if missing:
         raise ValueError(f"{run.record} is damaged: it lacks {', '.join(missing)}")
     settings, paths = record["settings"], record.get("paths", {})
-    objects = {"paths": paths, **{x: record[x] for x in ("model", "search", "settings")}}
+    objects = {
+        "paths": paths,
+        **{x: record[x] for x in ("model", "search", "settings")},
+    }
     for name, value in objects.items():
         if not isinstance(value, dict):
             raise ValueError(

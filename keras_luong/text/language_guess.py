@@ -8,8 +8,8 @@ from keras_luong.config.training import language_code
 from keras_luong.text.languages import shortest
 
 _LEAST_LETTERS = 1000  # of less text the language is guessed
-#: By how much a letter the guess must score above the language that it should be. Names,
-#: addresses and lists of words have up to 0.13, sentences in another language from 0.16.
+#: By how much a letter a guess must score above the language that it should be. Names,
+#: addresses and lists have up to 0.13, sentences in another language from 0.16.
 _LEAST_LEAD = 0.14
 
 #: Languages that are often written alike, and taken for each other.
