@@ -71,6 +71,11 @@ def test_w5_says_it_of_neighbours(declared, text):
     assert not reads_like(lines, declared)
 
 
+def test_w5_says_it_of_much_text_too(sides):
+    """The more text, the less a letter counts."""
+    assert look_of(sides["en"] * 100, "de") == "en"
+
+
 @pytest.mark.parametrize(
     "one, other, same",
     [("zh", "zh_Hans", True), ("no", "nb", True), ("fr", "en", False)],

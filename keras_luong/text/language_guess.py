@@ -11,6 +11,7 @@ _LEAST_LETTERS = 1000  # of less text the language is guessed
 #: By how much a letter a guess must score above the language that it should be. Names,
 #: addresses and lists have up to 0.13, sentences in another language from 0.16.
 _LEAST_LEAD = 0.14
+_SAMPLE = 3000  # characters that it is guessed by
 
 #: Languages that are often written alike, and taken for each other.
 _ALIKE = tuple(
@@ -49,11 +50,14 @@ def look_of(lines: Iterable[bytes], declared: str) -> str | None:
         ('en', 'en')
     """
     text = b"\n".join(lines).decode(errors="replace")
-    letters = sum(map(str.isalpha, text))
-    if letters < _LEAST_LETTERS:
+    if sum(map(str.isalpha, text)) < _LEAST_LETTERS:
         return None
     from py3langid import rank  # which brings a model of 5 MB
 
+    # Of some lines: a lead grows by the logarithm of the text.
+    some = text.split("\n")[:: 1 + len(text) // _SAMPLE]
+    text = "\n".join(some)[:_SAMPLE]
+    letters = sum(map(str.isalpha, text))
     scores = dict(rank(text))  # the first guess first
     look, code = next(iter(scores)), _code(declared)
     if code not in scores:
