@@ -162,7 +162,9 @@ def _model_class(name: str) -> type[keras.Model]:
 def _weights_path(run: RunDirectory, weights: str) -> Path:
     paths = {"best": run.best_weights, "last": run.last_weights}
     check_choice("weights", weights, paths)
-    others = [f"weights={w!r}" for w, path in paths.items() if path.exists()]
-    hint = f"{others[0]} can be had" if others else "no epoch was finished yet"
+    others = [path for path in paths.values() if path.exists()]
+    hint = (
+        f"put it back; there is {others[0]}" if others else "no epoch was finished yet"
+    )
     check_exists(paths[weights], f"file of the {weights} weights", hint)
     return paths[weights]
