@@ -720,3 +720,10 @@ def test_k4_states_in_a_list_within_a_list_are_flat_to_a_bridge_too():
     bridge, (_, *states) = kl.StateBridge([UNITS, UNITS]), encoded()
     for x, y in zip(bridge([states]), bridge(states), strict=True):
         np.testing.assert_allclose(x, y, atol=1e-6)
+
+
+def test_k10_outputs_of_a_coverage_loss_are_tensors():
+    outputs, weights = np.zeros((2, 3, 4)), np.zeros((2, 3, 5))
+    with pytest.raises(TypeError, match="outputs must be .* None among them"):
+        kl.layers.CoverageLoss()([outputs, None], weights)
+    assert len(kl.layers.CoverageLoss()([outputs, outputs], weights)) == 2

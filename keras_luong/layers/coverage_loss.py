@@ -80,7 +80,7 @@ class CoverageLoss(UncastLayer):
 
     def call(self, outputs: Any, weights: Tensor, mask: Tensor | None = None) -> Any:
         """See the class."""
-        _check(weights, mask)
+        _check(outputs, weights, mask)
         losses = coverage_loss(weights)
         if mask is None:  # Keras itself looks for masks of several tensors elsewhere
             mask = get_keras_mask(outputs)
@@ -99,7 +99,7 @@ class CoverageLoss(UncastLayer):
         self, outputs: Any, weights: Tensor, mask: Any = None
     ) -> Any:
         """That of `outputs`."""
-        _check(weights, mask)
+        _check(outputs, weights, mask)
         return keras.tree.map_structure(
             lambda x: keras.KerasTensor(x.shape, dtype=x.dtype), outputs
         )
@@ -109,7 +109,13 @@ class CoverageLoss(UncastLayer):
         return {**super().get_config(), "factor": self.factor}
 
 
-def _check(weights, mask):
+def _check(outputs, weights, mask):
+    for x in keras.tree.flatten(outputs):
+        if not hasattr(x, "shape"):
+            raise TypeError(
+                "outputs must be a tensor or an array, or a list or dict of them. "
+                f"Received: {x!r} among them"
+            )
     check_axes(
         weights=(weights, "batch size", "target length", None),
         mask=(mask, "batch size", "target length"),
