@@ -312,3 +312,21 @@ def test_a_phrase_is_met_by_any_tokens_that_write_it():
     ids = tf.ragged.constant([rows]).to_tensor(PAD_ID)
     lacks = unmet_by(must, ids, PAD_ID)[0, :, 0].numpy().tolist()
     assert lacks == [False, False, False, False, True, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("count", "n_best"),
+    [(1, 1), *(pytest.param(*x, marks=pytest.mark.slow) for x in [(3, 1), (3, 3)])],
+)
+def test_a_graph_of_known_shape_and_phrases(count, n_best):
+    """TensorFlow once inferred the shapes of such a loop without an end."""
+    model, texts = TableModel(0, vocabulary=9), AMBIGUOUS
+    must = padded([[(4, 5), (6,)], [(4, 5, 6)], [(8,)]][:count])
+    must = Constraints(must, spelling(texts))
+    search, sources = BeamSearch(4, n_best, 7, 0.6), SOURCES[:count]
+    find = tf.function(
+        lambda ids: search(model, ids, constraints=must), autograph=False
+    )
+    found = search(model, sources, constraints=must)
+    for x, y in zip(find(tf.constant(sources)), found, strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-5)

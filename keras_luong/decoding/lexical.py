@@ -238,7 +238,8 @@ def advance(
     """
     codes = _read(tokens, spelling)  # [A, K, R]
     longest = tf.reduce_max(tf.math.count_nonzero(codes, axis=2, dtype=tf.int32))
-    is_first = tf.range(tf.shape(phrases.codes)[2]) == phrases.begin[..., None]
+    places = tf.range(tf.shape(phrases.codes)[2])
+    is_first = tf.equal(places, phrases.begin[..., None])
 
     def read(place, now):
         code = codes[:, :, place]  # [A, K]
@@ -251,11 +252,13 @@ def advance(
             now.matching[..., :-1], [[0, 0]] * 3 + [[1, 0]], constant_values=True
         )
         before = tf.where(is_first[:, None], ~joined[..., None, None], before)
-        matching = before & (phrases.codes[:, None] == code[..., None, None])
+        matching = before & tf.equal(phrases.codes[:, None], code[..., None, None])
         after = Progress(code, counts, matching)
-        return place + 1, tf.nest.map_structure(
-            lambda x, y: _where(code != 0, x, y), after, now
-        )
+
+        def kept(x, before):  # whose shape a loop keeps
+            return tf.reshape(_where(code != 0, x, before), tf.shape(before))
+
+        return place + 1, tf.nest.map_structure(kept, after, now)
 
     shapes = tf.TensorShape([]), tf.nest.map_structure(lambda x: x.shape, progress)
     _, after = tf.while_loop(
@@ -267,7 +270,8 @@ def advance(
 def _at_end(phrases, progress):
     """Tells whether each phrase stands at the end of the text, bool [A, K, C]."""
     lengths = tf.maximum(phrases.lengths, 1)[..., None]
-    return tf.reduce_any(progress.matching & (phrases.written == lengths)[:, None], 3)
+    is_last = tf.equal(phrases.written, lengths)  # `==` would forget the known axes
+    return tf.reduce_any(progress.matching & is_last[:, None], axis=3)
 
 
 def _joined(before, after):
@@ -326,7 +330,7 @@ def _plans(phrases, progress, spelling):
 
 def _token_at(ids, places):
     """Returns the tokens of phrases [A, C, P] at places [A, K, C]."""
-    here = tf.range(tf.shape(ids)[2]) == places[..., None]
+    here = tf.equal(tf.range(tf.shape(ids)[2]), places[..., None])
     return tf.reduce_sum(tf.where(here, ids[:, None], 0), axis=3)
 
 
