@@ -98,7 +98,7 @@ def test_another_precision(run):
     [
         ("record", "is no run directory, as it has no run.json"),
         ("tokenizer", "no directory of tokenizers"),
-        ("best_weights", "best weights at .*model.weights.h5; weights='last'"),
+        ("best_weights", "best weights at .*model.weights.h5; put it back; .*last"),
     ],
 )
 def test_names_the_missing_part(run, part, message):

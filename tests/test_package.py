@@ -70,6 +70,7 @@ NEED_NOT_BE_OPENED = {
     "layers/monotonic_attention": "an option, off by default: made, not built upon",
     "layers/attention_call": "the call as Keras has it; decoders call attend instead",
     "layers/attention_inputs": "likewise: what a layer is called with",
+    "layers/checked_layer": "likewise: sentences for what is no tensor",
     "layers/memory": "four tensors by name",
     "layers/normalizers": "functions such as masked_softmax, which say what they do",
     "layers/nested": "how from_config rebuilds what a layer was given",
