@@ -384,6 +384,8 @@ def test_the_command(options, search, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(translators, "load_ensemble", load_ensemble)
     monkeypatch.setattr(command, "origin", origin)
     monkeypatch.setattr(command, "export_saved_model", export)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text("{}")  # which makes it a run
     run, out = str(tmp_path / "run"), str(tmp_path / "out")
     argv = ["export", run, out, "--version", "2", "--check", "the cat", *options]
     main([*argv, "--precision", "float32"])
