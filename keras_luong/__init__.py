@@ -1,6 +1,6 @@
 """Luong attention for Keras 3: layers, translation models, beam search and export."""
 
-from keras_luong import migration, moved
+from keras_luong import migration
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.ensemble import Ensemble
 from keras_luong.decoding.generation import SequenceGenerator, generate
@@ -52,8 +52,6 @@ from keras_luong.translation.translation import Translation
 from keras_luong.translation.translator import Translator
 
 __version__ = "0.1.0"
-
-moved.install()
 
 __all__ = [
     "AttentionWrapper",

@@ -26,7 +26,6 @@ import numpy as np
 from keras_luong.checks import check_file, check_path, check_size
 from keras_luong.config.named_paths import paths_from
 from keras_luong.files import saved_directory_beside, write_json
-from keras_luong.moved import gone_names
 from keras_luong.runs.directory import RunDirectory
 from keras_luong.runs.loading import load, load_weights
 from keras_luong.runs.record import read_record
@@ -174,12 +173,3 @@ def _check_not_quantised(model: keras.Model) -> None:
                 f"{weight.path} is quantised ({weight.dtype}), which has no mean; "
                 "average the weights before they are quantised"
             )
-
-
-__getattr__ = gone_names(
-    __name__,
-    {
-        "average_weights": "load_average(model, paths) and model.save_weights(out)",
-        "weight_names": "h5py",
-    },
-)

@@ -24,7 +24,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_luong.checks import check_size
-from keras_luong.moved import moved_names
 from keras_luong.runs.directory import RunDirectory, read_history, read_json
 from keras_luong.training.strategies import gather_rows
 from keras_luong.types import Logs
@@ -335,8 +334,3 @@ def _check_room(run: RunDirectory, model: keras.Model, keep: int) -> None:
             f"Checkpoints of this training need about {max(1, needed / 1e6):,.0f} MB. "
             f"Received: {directory} with {free / 1e6:,.0f} MB free"
         )
-
-
-__getattr__ = moved_names(
-    __name__, dict.fromkeys(("FollowEpoch", "fit"), "keras_luong.runs.epochs")
-)

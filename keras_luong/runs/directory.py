@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from keras_luong.checks import check_path
-from keras_luong.moved import moved_names
 
 
 class RunDirectory:
@@ -136,11 +135,3 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: it is not JSON ({error})") from error
-
-
-_RECORD = ("FORMAT", "check_config", "check_settings", "read_record", "write_record")
-__getattr__ = moved_names(
-    __name__,
-    {"load": "keras_luong.runs.loading"}
-    | dict.fromkeys(_RECORD, "keras_luong.runs.record"),
-)
