@@ -42,8 +42,7 @@ from compare_train import QUIET, run
 from train_step import batch_of, compiled, timed
 
 import keras_luong as kl
-from keras_luong.runs.directory import read_history
-from keras_luong.runs.record import read_record
+from keras_luong.runs.run import read_history, read_record
 from keras_luong.training.strategies import make_strategy
 
 WORKERS = 1, 2, 4, 8, 16, 32, 64

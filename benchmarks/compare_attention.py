@@ -34,17 +34,15 @@ from keras_luong.evaluation.alignment import (
     merge_links,
     replace_unknowns,
 )
-from keras_luong.evaluation.bleu import bleu
-from keras_luong.evaluation.by_length import by_length
-from keras_luong.evaluation.curves import (
+from keras_luong.evaluation.plots import (
     COLORS,
     MARKERS,
     bleu_by_length_figure,
     learning_curves_figure,
 )
-from keras_luong.runs.directory import read_history, read_results
-from keras_luong.runs.loading import load
-from keras_luong.runs.record import check_settings
+from keras_luong.evaluation.scores import bleu, by_length
+from keras_luong.runs.load_save import load
+from keras_luong.runs.run import check_settings, read_history, read_results
 from keras_luong.text import load_corpus
 from keras_luong.text.corpus import Corpus, sentences
 

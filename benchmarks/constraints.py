@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import keras_luong as kl
-from keras_luong.evaluation.bleu import bleu
+from keras_luong.evaluation.scores import bleu
 from keras_luong.files import read_pairs
 from keras_luong.translation.constraints import unwritable
 

@@ -21,8 +21,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from keras_luong.evaluation.curves import COLORS, MARKERS
-from keras_luong.runs.directory import RunDirectory, read_history
+from keras_luong.evaluation.plots import COLORS, MARKERS
+from keras_luong.runs.run import RunDirectory, read_history
 
 TRAIN = (sys.executable, "-m", "keras_luong_command", "train")
 

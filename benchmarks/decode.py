@@ -174,7 +174,7 @@ def share_of_products(args, keras: Worker, sentences: int, found: dict) -> None:
 
 def judge(args, workers: dict[str, Worker], sentences: int, found: dict) -> None:
     """Adds and prints the BLEU of every runtime that translates."""
-    from keras_luong.evaluation.bleu import bleu
+    from keras_luong.evaluation.scores import bleu
 
     references = Path(args.references).read_text().splitlines()[:sentences]
     question = {"what": "translate", "sentences": sentences, "batch_size": 32}

@@ -12,7 +12,7 @@ import argparse
 
 from keras_luong.text.corpus import sentences
 from keras_luong.text.find_corpus import load_corpus
-from keras_luong.text.normalization import normalizer
+from keras_luong.text.sentencepiece import normalizer
 from keras_luong.text.tokenizer_pair import TokenizerPair
 
 RULES = ("identity", "nmt_nfkc")

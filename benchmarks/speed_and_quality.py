@@ -15,7 +15,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from keras_luong.evaluation.curves import COLORS, MARKERS
+from keras_luong.evaluation.plots import COLORS, MARKERS
 
 
 def main() -> None:

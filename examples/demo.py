@@ -20,7 +20,7 @@ from keras_luong.cli.main import main as keras_luong
 from keras_luong.evaluation.plots import save_attention
 from keras_luong.export.saved_model import export_saved_model
 from keras_luong.files import write_text
-from keras_luong.runs.loading import load
+from keras_luong.runs.load_save import load
 from keras_luong.text import load_corpus
 from keras_luong.text.corpus import sentences
 

@@ -21,7 +21,7 @@ from keras_luong.cli.main import main as run_command
 from keras_luong.config.training import TrainingConfig
 from keras_luong.runs import train
 from keras_luong.runs.description import describe
-from keras_luong.runs.opening import opened, own_directory
+from keras_luong.runs.start import opened, own_directory
 from keras_luong.training.strategies import make_strategy, together
 
 

@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from serving import c_client  # noqa: E402
 
 from keras_luong.cli import verify  # noqa: E402
-from keras_luong.cli.commands import VerifyOptions  # noqa: E402
 from keras_luong.cli.main import main  # noqa: E402
+from keras_luong.cli.options import VerifyOptions  # noqa: E402
 
 
 def by_c(version: Path, texts: list[str]) -> list[str]:

@@ -1,14 +1,12 @@
 """Luong attention for Keras 3: layers, translation models, beam search and export."""
 
 from keras_luong import migration
-from keras_luong.decoding.beam import BeamSearch
+from keras_luong.decoding.beam import BeamSearch, GreedySearch
 from keras_luong.decoding.ensemble import Ensemble
-from keras_luong.decoding.generation import SequenceGenerator, generate
-from keras_luong.decoding.greedy import GreedySearch
+from keras_luong.decoding.generate import SequenceGenerator, generate
 from keras_luong.decoding.sampling import RandomSampling
 from keras_luong.decoding.shortlist import Shortlist
-from keras_luong.decoding.special_tokens import SpecialTokens
-from keras_luong.decoding.stepping import Hypotheses, StepModel
+from keras_luong.decoding.step_model import Hypotheses, SpecialTokens, StepModel
 from keras_luong.export.saved_model import export_saved_model
 from keras_luong.export.tflite import export_tflite
 from keras_luong.layers import (
@@ -41,14 +39,13 @@ from keras_luong.layers import (
     sparsemax,
 )
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
-from keras_luong.runs.loading import load
-from keras_luong.runs.saving import save_run
-from keras_luong.text.sentencepiece_tokenizer import SentencePieceTokenizer
+from keras_luong.runs.load_save import load, save_run
+from keras_luong.text.sentencepiece import SentencePieceTokenizer
 from keras_luong.text.tokenizer_pair import TokenizerPair
-from keras_luong.text.word_tokenizer import WordTokenizer
+from keras_luong.text.words import WordTokenizer
 from keras_luong.training.losses import SequenceCrossentropy
 from keras_luong.training.metrics import Perplexity, TokenAccuracy
-from keras_luong.translation.translation import Translation
+from keras_luong.translation.batching import Translation
 from keras_luong.translation.translator import Translator
 
 __version__ = "0.1.0"

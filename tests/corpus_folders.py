@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 
-from keras_luong.text.text_files import TextFiles
+from keras_luong.text.corpus_files import TextFiles
 
 
 def fill(folder, names, lines=("1", "2")):

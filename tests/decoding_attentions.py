@@ -10,7 +10,7 @@ from finite_differences import check_gradients
 from own_models import IDS, VOCABULARY, dense, exhaustive, features
 
 import keras_luong as kl
-from keras_luong.layers.score_modes import SCORES
+from keras_luong.layers.scores import SCORES
 
 UNITS, WIDTH, STEPS, POSITIONS = 4, 3, 5, 6
 rng = np.random.default_rng(0)

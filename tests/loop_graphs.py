@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_luong.decoding.stepping import repeated, take_step
+from keras_luong.decoding.step_model import repeated, take_step
 
 #: Not operations: they compute nothing.
 NOTHING = ("Const", "Identity", "Placeholder", "NoOp")

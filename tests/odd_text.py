@@ -23,10 +23,10 @@ import keras_luong
 from keras_luong import Translator, export_saved_model, export_tflite
 from keras_luong.cli import distill, evaluate, score, translate, tune, verify
 from keras_luong.decoding import BeamSearch
-from keras_luong.evaluation.bleu import bleu
+from keras_luong.evaluation.scores import bleu
 from keras_luong.files import read_lines, read_raw_lines
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
-from keras_luong.text.text_files import TextFiles
+from keras_luong.text.corpus_files import TextFiles
 from keras_luong.text.tokenizer_pair import (
     SentencePieceTokenizer,
     TokenizerPair,

@@ -5,9 +5,8 @@ from opinionated import opinionated
 from keras_luong import Translator
 from keras_luong.decoding import BeamSearch
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
-from keras_luong.runs.directory import RunDirectory
-from keras_luong.runs.record import write_record
-from keras_luong.runs.saving import save_weights
+from keras_luong.runs.load_save import save_weights
+from keras_luong.runs.run import RunDirectory, write_record
 from keras_luong.text.tokenizer_pair import (
     SentencePieceTokenizer,
     TokenizerPair,

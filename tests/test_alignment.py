@@ -329,7 +329,7 @@ def test_words_of_a_trained_tokenizer():
     """What the tokenizer takes apart comes back as what white space separates."""
     import tensorflow as tf
 
-    from keras_luong.text.sentencepiece_tokenizer import SentencePieceTokenizer
+    from keras_luong.text.sentencepiece import SentencePieceTokenizer
 
     texts = [f"{a} {b} runs ." for a in ("a dog", "the cat") for b in "abcdefgh"]
     tokenizer = SentencePieceTokenizer.train(texts, vocab_size=24)

@@ -15,7 +15,7 @@ from keras_luong.layers import (
 )
 from keras_luong.layers.normalizers import masked_softmax
 from keras_luong.layers.projection import matmul
-from keras_luong.layers.score_modes import SCORES
+from keras_luong.layers.scores import SCORES
 
 MODES = list(SCORES)
 

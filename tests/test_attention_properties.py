@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from leave_slow import slow_but
 
 from keras_luong.layers import LocalAttention, LuongAttention
-from keras_luong.layers.score_modes import SCORES
+from keras_luong.layers.scores import SCORES
 
 #: How far a result may be from float64: half precision has 11 bits or 8.
 TOLERANCE = {

@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 import keras_luong
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
-from keras_luong.runs.averaging import (
+from keras_luong.runs.average import (
     EPOCH_WEIGHTS,
     average_run,
     epoch_weights,
     load_average,
 )
-from keras_luong.runs.directory import RunDirectory
-from keras_luong.runs.record import check_settings, write_record
+from keras_luong.runs.run import RunDirectory, check_settings, write_record
 from keras_luong.text.tokenizer_pair import TokenizerPair, WordTokenizer
 
 

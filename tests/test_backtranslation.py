@@ -12,9 +12,8 @@ from small_translator import word_translator
 import keras_luong as kl
 from keras_luong.decoding import BeamSearch
 from keras_luong.files import write_lines
-from keras_luong.runs import backtranslation
-from keras_luong.runs.backtranslation import evenly, write_backtranslated
-from keras_luong.runs.monolingual import read_monolingual
+from keras_luong.runs import synthetic as backtranslation
+from keras_luong.runs.synthetic import evenly, read_monolingual, write_backtranslated
 from keras_luong.text import TokenizerPair, WordTokenizer, load_corpus
 from keras_luong.text.growing import with_tokens
 from keras_luong.text.tags import tags_in, tags_of, untagged

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_luong.config.seq2seq import Seq2SeqConfig
+from keras_luong.config.models import Seq2SeqConfig
 from keras_luong.models.seq2seq import Seq2Seq
 from keras_luong.training import batch_size
 from keras_luong.training.batch_size import largest_batch_tokens

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from keras_luong.evaluation.bleu import bleu
+from keras_luong.evaluation.scores import bleu
 
 
 def test_by_hand():

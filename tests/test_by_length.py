@@ -2,9 +2,13 @@
 
 import pytest
 
-from keras_luong.evaluation.bleu import bleu
-from keras_luong.evaluation.by_length import by_length, length_groups, length_unit
-from keras_luong.evaluation.chrf import chrf
+from keras_luong.evaluation.scores import (
+    bleu,
+    by_length,
+    chrf,
+    length_groups,
+    length_unit,
+)
 
 
 def test_sentences_are_grouped_by_source_words():

@@ -8,14 +8,14 @@ import pytest
 from small_training import small_data, small_model
 
 from keras_luong.runs import callbacks
-from keras_luong.runs.averaging import epoch_weights
+from keras_luong.runs.average import epoch_weights
 from keras_luong.runs.callbacks import (
     EpochLog,
     SaveWeights,
     StopOnNaN,
     training_callbacks,
 )
-from keras_luong.runs.directory import RunDirectory, read_history
+from keras_luong.runs.run import RunDirectory, read_history
 from keras_luong.training.metrics import Perplexity
 from keras_luong.training.optimizers import innermost, make_optimizer
 

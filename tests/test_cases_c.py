@@ -27,18 +27,21 @@ from keras_luong.decoding import BeamSearch
 from keras_luong.export import saved_model
 from keras_luong.export.warmup import replay_warmup
 from keras_luong.files import read_lines, write_json, write_lines
+from keras_luong.runs.callbacks import EpochBar, StepCurves
 from keras_luong.runs.description import count_texts
-from keras_luong.runs.directory import RunDirectory
-from keras_luong.runs.opening import opened
-from keras_luong.runs.record import read_record
-from keras_luong.runs.same_corpus import check_corpus, describe_corpus
-from keras_luong.runs.step_callbacks import EpochBar, StepCurves
+from keras_luong.runs.run import (
+    RunDirectory,
+    check_corpus,
+    describe_corpus,
+    read_record,
+)
+from keras_luong.runs.start import opened
 from keras_luong.text.batches import training_batches
 from keras_luong.text.corpus import fingerprint
+from keras_luong.text.corpus_files import TextFiles
 from keras_luong.text.find_corpus import load_corpus
 from keras_luong.text.held_out import with_validation
-from keras_luong.text.pair_counts import count_pairs
-from keras_luong.text.text_files import TextFiles
+from keras_luong.text.survey import count_pairs
 from keras_luong.text.tokenizer_pair import TokenizerPair, WordTokenizer
 
 LONG = " ".join("abcdefg" * 3)  # 21 tokens

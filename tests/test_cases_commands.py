@@ -32,10 +32,10 @@ import keras_luong as kl
 from keras_luong.cli import main as command
 from keras_luong.cli import tune
 from keras_luong.cli.main import parse, run_carefully
-from keras_luong.cli.places import check_corpus
+from keras_luong.cli.options import check_corpus
 from keras_luong.cli.translate import opened_output
 from keras_luong.cli.translators import tell_languages, telling_language
-from keras_luong.export import sequence_export
+from keras_luong.export import signatures as sequence_export
 from keras_luong.files import (
     DiskError,
     read_lines,
@@ -44,11 +44,8 @@ from keras_luong.files import (
     write_json,
 )
 from keras_luong.runs.checkpoints import Checkpoints
-from keras_luong.runs.directory import RunDirectory
-from keras_luong.runs.loading import load
-from keras_luong.runs.lock import owned
-from keras_luong.runs.record import read_record
-from keras_luong.runs.saving import save_weights
+from keras_luong.runs.load_save import load, save_weights
+from keras_luong.runs.run import RunDirectory, owned, read_record
 
 ROOT = Path(__file__).parents[1]
 
@@ -124,7 +121,7 @@ def between(self, batch, logs=None, then=None):
 
 
 PLACES = {
-    "reading": ("keras_luong.runs.opening:describe_corpus", hold),
+    "reading": ("keras_luong.runs.start:describe_corpus", hold),
     "vocabulary": ("sentencepiece:SentencePieceTrainer.train", hold_lock),
     "tracing": ("keras_luong.models.seq2seq:Seq2Seq.compute_loss", hold),
     "step": ("keras_luong.runs.epochs:FollowEpoch.on_train_batch_end", hold_operation),
@@ -620,9 +617,7 @@ def test_c10_whose_fault_an_error_is(capsys, monkeypatch):
         return sequence_export.fields(None)
 
     text = said(capsys, by_python, code=1)
-    assert (
-        "This is a fault of keras-luong, in keras_luong.export.sequence_export" in text
-    )
+    assert "This is a fault of keras-luong, in keras_luong.export.signatures" in text
     assert "Error" in text and "--debug" in text
 
     def by_a_library():

@@ -25,13 +25,11 @@ from keras_luong.config.training import TrainingConfig
 from keras_luong.files import write_json
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
 from keras_luong.runs import description
-from keras_luong.runs.callbacks import SaveWeights, training_callbacks
+from keras_luong.runs.callbacks import SaveWeights, StepCurves, training_callbacks
 from keras_luong.runs.checkpoints import Checkpoints, check_history
-from keras_luong.runs.directory import RunDirectory, read_history
-from keras_luong.runs.doubts import _of_passes, _of_time
-from keras_luong.runs.lock import owned
-from keras_luong.runs.saving import read_logs, save_weights
-from keras_luong.runs.step_callbacks import StepCurves
+from keras_luong.runs.description import _of_passes, _of_time
+from keras_luong.runs.load_save import read_logs, save_weights
+from keras_luong.runs.run import RunDirectory, owned, read_history
 from keras_luong.text.batches import dataset_options, training_batches
 from keras_luong.text.tokenizer_pair import TokenizerPair, WordTokenizer
 from keras_luong.training.losses import SequenceCrossentropy

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from keras_luong import BeamSearch
 from keras_luong.decoding import Ensemble, RandomSampling, force
-from keras_luong.decoding.cast_once import cast_once
+from keras_luong.decoding.hoisting import cast_once
 from keras_luong.models import build
 
 SOURCE = tf.constant([[5, 7, 9, 3], [8, 3, 0, 0]])

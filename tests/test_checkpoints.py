@@ -17,8 +17,8 @@ from small_training import small_model, write_corpus
 
 from keras_luong.runs import checkpoints
 from keras_luong.runs.checkpoints import Checkpoints, newest_common
-from keras_luong.runs.directory import RunDirectory
 from keras_luong.runs.epochs import FollowEpoch, fit
+from keras_luong.runs.run import RunDirectory
 from keras_luong.training.optimizers import make_optimizer
 
 BATCHES = 5

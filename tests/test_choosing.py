@@ -7,8 +7,7 @@ from small_training import write_corpus
 
 from keras_luong.config.auto import AutoTraining
 from keras_luong.config.training import TrainingConfig
-from keras_luong.runs.directory import read_history
-from keras_luong.runs.record import read_record
+from keras_luong.runs.run import read_history, read_record
 from keras_luong.runs.train import train
 
 TINY = {"units": 8, "tokenizer": "word", "steps_per_epoch": 6, "batch_tokens": 60}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_luong.evaluation.chrf import chrf
+from keras_luong.evaluation.scores import chrf
 
 
 def test_by_hand():

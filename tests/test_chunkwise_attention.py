@@ -17,8 +17,8 @@ from keras_luong.layers import (
     MonotonicChunkwiseAttention,
     Score,
 )
-from keras_luong.layers.chunkwise_attention import chunkwise_weights
-from keras_luong.layers.score_modes import SCORES
+from keras_luong.layers.monotonic_attention import chunkwise_weights
+from keras_luong.layers.scores import SCORES
 
 TOLERANCE = {
     "float32": 2e-5,

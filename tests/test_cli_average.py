@@ -9,9 +9,9 @@ from commands import run
 from small_translator import word_translator, written_run
 
 from keras_luong.decoding import BeamSearch
-from keras_luong.runs.averaging import EPOCH_WEIGHTS
-from keras_luong.runs.loading import load
-from keras_luong.runs.record import read_record
+from keras_luong.runs.average import EPOCH_WEIGHTS
+from keras_luong.runs.load_save import load
+from keras_luong.runs.run import read_record
 
 
 @pytest.fixture(params=[6], ids="{} epochs".format)

@@ -11,8 +11,8 @@ from keras_luong.cli import backtranslate as command
 from keras_luong.decoding import BeamSearch
 from keras_luong.files import write_json, write_lines
 from keras_luong.runs import train
-from keras_luong.runs.backtranslation import BackTranslated, check_reverse
-from keras_luong.runs.record import read_record
+from keras_luong.runs.run import read_record
+from keras_luong.runs.synthetic import BackTranslated, check_reverse
 from keras_luong.text import TokenizerPair, load_corpus
 from keras_luong.text.tags import tags_of
 

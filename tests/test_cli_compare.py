@@ -9,8 +9,7 @@ from commands import run
 from keras_luong import BeamSearch, Seq2Seq, Seq2SeqConfig
 from keras_luong.cli.compare import HEADER
 from keras_luong.files import write_json
-from keras_luong.runs.directory import RunDirectory
-from keras_luong.runs.record import write_record
+from keras_luong.runs.run import RunDirectory, write_record
 
 EPOCHS = [
     {"epoch": 1, "seconds": 90.0, "val_perplexity": 5.0, "val_bleu": 31.0},

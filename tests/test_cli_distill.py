@@ -15,9 +15,8 @@ from small_translator import word_translator, written_run
 
 from keras_luong.cli import distill
 from keras_luong.decoding import BeamSearch
-from keras_luong.runs.directory import RunDirectory, read_history
-from keras_luong.runs.ensemble import load_ensemble
-from keras_luong.runs.record import read_record
+from keras_luong.runs.load_save import load_ensemble
+from keras_luong.runs.run import RunDirectory, read_history, read_record
 
 ROOT = Path(__file__).parents[1]
 

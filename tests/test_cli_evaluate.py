@@ -17,14 +17,14 @@ from small_translator import word_translator, written_run
 
 from keras_luong import Translation, WordTokenizer
 from keras_luong.cli import evaluate
-from keras_luong.cli.commands import EvaluateOptions
+from keras_luong.cli.options import EvaluateOptions
 from keras_luong.cli.translators import load_translator
 from keras_luong.decoding import BeamSearch
-from keras_luong.evaluation.bleu import bleu
 from keras_luong.evaluation.judgement import judge
-from keras_luong.evaluation.report_text import text_report
+from keras_luong.evaluation.report import text_report
+from keras_luong.evaluation.scores import bleu
 from keras_luong.files import write_json
-from keras_luong.runs.record import read_record
+from keras_luong.runs.run import read_record
 
 SOURCES = ["the red dog", "the cat is the dog", "", "is is the red cat", "x"]
 

@@ -12,8 +12,7 @@ from small_translator import word_translator, written_run
 from keras_luong.cli import export
 from keras_luong.decoding import BeamSearch
 from keras_luong.files import write_json
-from keras_luong.runs.directory import RunDirectory
-from keras_luong.runs.record import read_record
+from keras_luong.runs.run import RunDirectory, read_record
 
 FIRST = "the red dog"  # of the validation data
 

@@ -15,8 +15,8 @@ from commands import help_of
 import keras_luong
 import keras_luong_command
 from keras_luong.checks import check_size
-from keras_luong.cli.commands import COMMANDS
 from keras_luong.cli.main import main, parse, run_carefully, warnings_as_notes
+from keras_luong.cli.options import COMMANDS
 
 
 @pytest.mark.parametrize("name", [None, *COMMANDS])

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from commands import help_of
 
-from keras_luong.cli.commands import TRAINING
 from keras_luong.cli.main import parse
-from keras_luong.cli.training_options import default_run_dir
+from keras_luong.cli.options import TRAINING, default_run_dir
+from keras_luong.config.models import Seq2SeqConfig
 from keras_luong.config.presets import PAPERS, PRESETS
-from keras_luong.config.seq2seq import Seq2SeqConfig
 from keras_luong.config.training import TrainingConfig
 
 

@@ -22,10 +22,16 @@ from keras_luong import (
     Translator,
     WordTokenizer,
 )
-from keras_luong.cli import constraints, line_translator, translate
-from keras_luong.cli.line_translator import LineTranslator, columns, tell_tags
+from keras_luong.cli import translate
+from keras_luong.cli import translators as constraints
+from keras_luong.cli import translators as line_translator
 from keras_luong.cli.main import main
-from keras_luong.cli.translators import load_translator
+from keras_luong.cli.translators import (
+    LineTranslator,
+    columns,
+    load_translator,
+    tell_tags,
+)
 from keras_luong.models import build
 
 LINES = [b"a b", b"", b"  ", b"c \xff d", b"b\r", b"a" * 5000, b"d d d d d d d d d d d"]

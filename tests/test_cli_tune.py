@@ -9,9 +9,9 @@ from small_translator import written_run
 
 from keras_luong import Seq2Seq, Seq2SeqConfig, TokenizerPair, Translator, WordTokenizer
 from keras_luong.decoding import BeamSearch
-from keras_luong.evaluation.bleu import bleu
-from keras_luong.runs.loading import load
-from keras_luong.runs.record import read_record
+from keras_luong.evaluation.scores import bleu
+from keras_luong.runs.load_save import load
+from keras_luong.runs.run import read_record
 
 WORDS = list("abcdefgh")
 

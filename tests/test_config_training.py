@@ -6,13 +6,13 @@ import typing
 
 import pytest
 
-from keras_luong.config.presets import PRESETS
-from keras_luong.config.seq2seq import (
+from keras_luong.config.models import (
     CellType,
     MonotonicMode,
     ScoreMode,
     Seq2SeqConfig,
 )
+from keras_luong.config.presets import PRESETS
 from keras_luong.config.training import (
     OF_PIECES,
     UNRECORDED,
@@ -22,7 +22,7 @@ from keras_luong.config.training import (
 )
 from keras_luong.layers.cells import CELL_TYPES
 from keras_luong.layers.monotonic_attention import SOFT_MODES
-from keras_luong.layers.score_modes import SCORES
+from keras_luong.layers.scores import SCORES
 from keras_luong.models.translation_model import model_class
 from keras_luong.runs.description import _better_tokenisation
 from keras_luong.text.tokenizer_pair import TOKENIZERS

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from keras_luong.text import load_corpus
-from keras_luong.text.corpus_facts import corpus_facts
+from keras_luong.text.survey import corpus_facts
 
 
 @pytest.fixture

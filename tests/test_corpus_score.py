@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from keras_luong.evaluation.bleu import bleu
-from keras_luong.evaluation.chrf import chrf
-from keras_luong.evaluation.corpus_score import CorpusScore
-from keras_luong.evaluation.ter import ter
+from keras_luong.evaluation.scores import CorpusScore, bleu, chrf, ter
 
 
 @pytest.mark.parametrize("name, metric", [("BLEU", bleu), ("chrF", chrf), ("TER", ter)])

@@ -12,7 +12,7 @@ from keras_luong import (
     SequenceCrossentropy,
 )
 from keras_luong.compat import get_keras_mask
-from keras_luong.layers.coverage_loss import coverage_loss
+from keras_luong.layers.pointer_generator import coverage_loss
 from keras_luong.models import build
 
 WEIGHTS = np.array([[[0.5, 0.5, 0.0], [0.5, 0.0, 0.5], [0.25, 0.75, 0.0]]], "float32")

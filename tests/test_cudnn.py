@@ -7,7 +7,7 @@ import tensorflow as tf
 from leave_slow import slow_but
 
 from keras_luong import InputFeedingDecoder, InputFeedingDecoderCell, LuongAttention
-from keras_luong.layers import RecurrentEncoder, cudnn
+from keras_luong.layers import RecurrentEncoder, recurrence
 from keras_luong.layers.recurrence import RecurrentLayers
 from keras_luong.models import build
 
@@ -39,8 +39,8 @@ def both_ways(monkeypatch, compute):
 
             monkeypatch.setattr(layer, "inner_loop", counted)
         monkeypatch.setattr(
-            cudnn,
-            "runs",
+            recurrence,
+            "runs_on_cudnn",
             lambda layer, has_gpu=has_gpu: has_gpu and hasattr(layer, "use_cudnn"),
         )
         results.append(tf.function(compute, autograph=False)())
@@ -119,9 +119,9 @@ def test_a_model_without_input_feeding_is_all_kerass(changes, monkeypatch):
 def test_who_may_not(monkeypatch):
     """Inference, which is exported; recurrent dropout; simple RNNs."""
     (base, lstm), (_, simple) = make("lstm"), make("simple_rnn")
-    assert not cudnn.runs(lstm)  # no test has a GPU
+    assert not recurrence.runs_on_cudnn(lstm)  # no test has a GPU
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [kind])
-    assert cudnn.runs(lstm) and not cudnn.runs(simple)
+    assert recurrence.runs_on_cudnn(lstm) and not recurrence.runs_on_cudnn(simple)
     ran = []
     inner = keras.layers.LSTM.inner_loop
     monkeypatch.setattr(
@@ -147,9 +147,9 @@ def test_xla_is_taken_where_one_says_so(input_feeding, monkeypatch):
     model = build("small", 9, 9, units=6, input_feeding=input_feeding)
     held = model.encoder.forward_layers[0]
     model.compile("sgd")
-    assert not model.jit_compile and cudnn.runs(held)
+    assert not model.jit_compile and recurrence.runs_on_cudnn(held)
     model.compile("sgd", jit_compile=True)
-    assert model.jit_compile and not cudnn.runs(held)
+    assert model.jit_compile and not recurrence.runs_on_cudnn(held)
 
 
 def test_l2_cudnn_refuses_second_derivatives():

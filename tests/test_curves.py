@@ -1,6 +1,6 @@
 import pytest
 
-from keras_luong.evaluation.curves import bleu_by_length_figure, learning_curves_figure
+from keras_luong.evaluation.plots import bleu_by_length_figure, learning_curves_figure
 
 pytest.importorskip("matplotlib")
 

@@ -14,7 +14,7 @@ from keras_luong.layers import (
     RecurrentEncoder,
 )
 from keras_luong.layers.cells import CELL_TYPES
-from keras_luong.layers.score_modes import SCORES
+from keras_luong.layers.scores import SCORES
 
 UNITS, WIDTH, POSITIONS, STEPS = 4, 3, 5, 6
 SOURCE_MASK = np.arange(POSITIONS) < np.array([[5], [3]])

@@ -19,8 +19,8 @@ import keras_luong
 from keras_luong import export_saved_model, export_tflite, save_run
 from keras_luong.decoding import BeamSearch
 from keras_luong.export.saved_model import check_saved_model
-from keras_luong.runs.averaging import load_average
-from keras_luong.runs.loading import load_weights
+from keras_luong.runs.average import load_average
+from keras_luong.runs.load_save import load_weights
 
 edge = pytest.importorskip("keras_luong_edge")
 TRIES = 15

@@ -2,26 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from keras_luong.runs import directory
-from keras_luong.runs.directory import RunDirectory, read_history, read_results
+from keras_luong.runs.run import RunDirectory, read_history, read_results
 
 
 def test_takes_paths_and_strings(tmp_path):
     assert RunDirectory(str(tmp_path)).record == tmp_path / "run.json"
     with pytest.raises(TypeError, match="run_dir must be a path. Received: 3"):
         RunDirectory(3)
-
-
-def test_what_has_moved_is_still_found():
-    from keras_luong.runs import loading, record
-
-    with pytest.warns(DeprecationWarning, match="directory.load is .*loading.load now"):
-        assert directory.load is loading.load
-    with pytest.warns(DeprecationWarning):
-        from keras_luong.training.run_directory import read_record
-    assert read_record is record.read_record
-    with pytest.raises(AttributeError, match="no attribute 'magic'"):
-        directory.magic  # noqa: B018
 
 
 def test_history(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from small_corpus import PAIRS, Backwards, Corpus, lines
 
 from keras_luong import progress
-from keras_luong.runs import distillation
+from keras_luong.runs import synthetic as distillation
 from keras_luong.text import load_corpus
 
 

@@ -10,13 +10,16 @@ import keras_luong as kl
 from keras_luong.config.auto import AutoTraining
 from keras_luong.config.training import TrainingConfig
 from keras_luong.files import count_lines, read_lines, write_json
-from keras_luong.runs import distilled_training
-from keras_luong.runs.directory import RunDirectory
-from keras_luong.runs.distilled_training import train_distilled
-from keras_luong.runs.loading import load
-from keras_luong.runs.record import read_record, write_record
-from keras_luong.runs.same_corpus import describe_corpus
-from keras_luong.runs.starting_point import training_corpus
+from keras_luong.runs import synthetic as distilled_training
+from keras_luong.runs.load_save import load
+from keras_luong.runs.run import (
+    RunDirectory,
+    describe_corpus,
+    read_record,
+    write_record,
+)
+from keras_luong.runs.start import training_corpus
+from keras_luong.runs.synthetic import train_distilled
 
 TINY = {"units": 8, "tokenizer": "word", "batch_tokens": 200, "epochs": 1}
 

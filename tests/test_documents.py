@@ -30,8 +30,8 @@ from sybil.parsers.markdown import CodeBlockParser
 from test_docstrings import PUBLIC
 from workplace import all_settings, make_workplace
 
-from keras_luong.cli.commands import COMMANDS
 from keras_luong.cli.main import parse
+from keras_luong.cli.options import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 EDGE = ROOT / "export" / "edge" / "README.md"

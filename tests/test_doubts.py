@@ -10,8 +10,8 @@ from small_translator import word_translator
 
 import keras_luong as kl
 from keras_luong.config.training import TrainingConfig
-from keras_luong.runs.doubts import doubts
-from keras_luong.runs.opening import Run
+from keras_luong.runs.description import doubts
+from keras_luong.runs.start import Run
 from keras_luong.text import load_corpus
 
 FINE = {

@@ -7,8 +7,8 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_luong.text.epoch_shape import A_PASS, EpochShape, epoch_shape
-from keras_luong.text.mixing import mixed
+from keras_luong.text.batches import A_PASS, EpochShape, epoch_shape
+from keras_luong.text.corpus import mixed
 
 sizes = st.integers(1, 100_000)
 passes = st.floats(0.01, 100_000)  # in full batches

@@ -9,7 +9,7 @@ from ai_edge_litert.interpreter import Interpreter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_luong.decoding.extensions import GROUP, LONG, best_extensions
+from keras_luong.decoding.constraints import GROUP, LONG, best_extensions
 
 INF = float("inf")
 

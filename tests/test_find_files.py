@@ -5,8 +5,8 @@ from corpus_folders import fill, found
 
 from keras_luong.files import write_lines
 from keras_luong.text.corpus import notes, sentences
+from keras_luong.text.corpus_files import TextFiles
 from keras_luong.text.find_corpus import load_corpus
-from keras_luong.text.text_files import TextFiles
 
 
 @pytest.mark.parametrize(

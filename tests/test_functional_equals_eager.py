@@ -17,8 +17,8 @@ from keras import ops
 import keras_luong as kl
 from keras_luong import layers
 from keras_luong.compat import get_keras_mask, serialize_shared
-from keras_luong.layers.nested import Nested
-from keras_luong.layers.score_modes import SCORES
+from keras_luong.layers.projection import Nested
+from keras_luong.layers.scores import SCORES
 from keras_luong.models.bahdanau import BahdanauDecoderCell
 from keras_luong.models.cho import ChoDecoderCell
 

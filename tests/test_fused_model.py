@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from keras_luong.models import Seq2Seq, Seq2SeqConfig, build
-from keras_luong.training.linear_crossentropy import linear_crossentropy
+from keras_luong.training.fused_model import linear_crossentropy
 from keras_luong.training.losses import SequenceCrossentropy, token_nll
 from keras_luong.training.metrics import Perplexity, TokenAccuracy
 from keras_luong.training.optimizers import make_optimizer

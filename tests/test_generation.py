@@ -139,7 +139,7 @@ class TestEverySource:
 
 
 def generation_key(source, search):
-    from keras_luong.decoding.sources import check_source, fingerprints
+    from keras_luong.decoding.step_model import check_source, fingerprints
 
     return int(fingerprints(check_source(source), search.pad_id)[0])
 

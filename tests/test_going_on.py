@@ -9,8 +9,7 @@ from commands import options
 from small_translator import word_translator, written_run
 
 import keras_luong as kl
-from keras_luong.config.going_on import RATE_TO_GO_ON, fields_of_run
-from keras_luong.config.training import TrainingConfig
+from keras_luong.config.training import RATE_TO_GO_ON, TrainingConfig, fields_of_run
 from keras_luong.models.transformer import Transformer
 from keras_luong.text.tokenizer_pair import TokenizerPair
 

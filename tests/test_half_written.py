@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from keras_luong.files import saved_beside, saved_directory_beside
-from keras_luong.runs.half_written import remove_half_written
+from keras_luong.runs.run import remove_half_written
 
 
 def test_what_was_begun_for_a_name_is_removed(tmp_path):

@@ -7,13 +7,12 @@ from commands import run
 from small_training import train_words, write_corpus
 
 from keras_luong.files import write_lines
-from keras_luong.runs.record import read_record
+from keras_luong.runs.run import read_record
 from keras_luong.text.corpus import fingerprint, notes, sentences
+from keras_luong.text.corpus_files import TextFiles
 from keras_luong.text.find_corpus import load_corpus
 from keras_luong.text.held_out import HeldOut, part, with_validation
-from keras_luong.text.overlap import Overlap, overlaps
-from keras_luong.text.text_files import TextFiles
-from keras_luong.text.text_hashes import TextHashes, text_hashes
+from keras_luong.text.survey import Overlap, TextHashes, overlaps, text_hashes
 
 #: Which of the 40 pairs of `lines`; a run that goes on relies on it.
 HELD_OUT = [0, 5, 17, 19, 22, 25, 32, 33]

@@ -7,11 +7,8 @@ import pytest
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.significance import PairedTest
 
-from keras_luong.evaluation.bleu import bleu
-from keras_luong.evaluation.by_length import by_length
-from keras_luong.evaluation.chrf import chrf
 from keras_luong.evaluation.judgement import judge, score_systems, sentence_chrf
-from keras_luong.evaluation.ter import ter
+from keras_luong.evaluation.scores import bleu, by_length, chrf, ter
 
 RANDOM = random.Random(0)
 REFERENCES = [" ".join(RANDOM.choices("abcdefgh", k=9)) for _ in range(40)]

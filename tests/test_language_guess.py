@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keras_luong.text import load_corpus
-from keras_luong.text.language_guess import alike, language_doubts, look_of, reads_like
+from keras_luong.text.survey import alike, language_doubts, look_of, reads_like
 
 
 @pytest.fixture(scope="module")

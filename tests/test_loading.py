@@ -7,13 +7,11 @@ import keras
 import numpy as np
 import pytest
 
-from keras_luong.config.seq2seq import Seq2SeqConfig
-from keras_luong.decoding.beam import BeamSearch
-from keras_luong.decoding.greedy import GreedySearch
+from keras_luong.config.models import Seq2SeqConfig
+from keras_luong.decoding.beam import BeamSearch, GreedySearch
 from keras_luong.models.seq2seq import Seq2Seq
-from keras_luong.runs.directory import RunDirectory
-from keras_luong.runs.loading import load
-from keras_luong.runs.record import FORMAT, write_record
+from keras_luong.runs.load_save import load
+from keras_luong.runs.run import FORMAT, RunDirectory, write_record
 from keras_luong.text.tokenizer_pair import TokenizerPair, WordTokenizer
 
 SETTINGS = {"units": 8, "epochs": 3, "data": "phrases"}

@@ -15,7 +15,7 @@ from keras_luong.layers import (
     LuongAttention,
 )
 from keras_luong.layers.local_attention import scatter
-from keras_luong.layers.score_modes import SCORES
+from keras_luong.layers.scores import SCORES
 
 MODES = [mode for mode in SCORES if mode != "location"]
 UNITS = 4

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from leave_slow import slow_but
 
 from keras_luong.layers import LocationAwareAttention, Score
-from keras_luong.layers.score_modes import SCORES
+from keras_luong.layers.scores import SCORES
 
 TOLERANCE = {
     "float32": 2e-5,

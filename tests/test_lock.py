@@ -4,12 +4,12 @@ import sys
 
 import pytest
 
-from keras_luong.runs import lock
-from keras_luong.runs.lock import owned
+from keras_luong.runs import run as lock
+from keras_luong.runs.run import owned
 
 HOLD = """
 import sys, time
-from keras_luong.runs.lock import owned
+from keras_luong.runs.run import owned
 with owned(sys.argv[1]):
     print("owned", flush=True)
     time.sleep(60)

@@ -3,9 +3,8 @@
 import pytest
 from corpus_folders import fill
 
+from keras_luong.text.corpus_files import TextFiles, shortened
 from keras_luong.text.find_corpus import load_corpus
-from keras_luong.text.missing_files import shortened
-from keras_luong.text.text_files import TextFiles
 
 
 def test_many_names_are_shortened():

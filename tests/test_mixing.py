@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import tensorflow as tf
 
-from keras_luong.text.mixing import mixed, sampled
+from keras_luong.text.corpus import mixed, sampled
 
 
 def numbers(dataset):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from keras_luong.training.monitors import (
+from keras_luong.training.metrics import (
     best_so_far,
     direction,
     epochs_without_progress,

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 from small_training import small_data, small_model
 
-from keras_luong.training.moving_average import MovingAverage
-from keras_luong.training.optimizers import make_optimizer
+from keras_luong.training.optimizers import MovingAverage, make_optimizer
 
 # What it does to the weights is in test_callbacks.py, among the callbacks it is for.
 

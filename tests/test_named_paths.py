@@ -6,12 +6,11 @@ import shutil
 
 import pytest
 
-from keras_luong.config.going_on import fields_of_run
-from keras_luong.config.named_paths import paths_from, with_found_paths
-from keras_luong.config.seq2seq import Seq2SeqConfig
+from keras_luong.config.models import Seq2SeqConfig
+from keras_luong.config.training import fields_of_run, paths_from, with_found_paths
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.models.seq2seq import Seq2Seq
-from keras_luong.runs.record import read_record, write_record
+from keras_luong.runs.run import read_record, write_record
 
 
 @pytest.fixture

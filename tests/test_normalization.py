@@ -9,12 +9,12 @@ import tensorflow as tf
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from keras_luong.text.normalization import (
+from keras_luong.text.sentencepiece import (
     NORMALIZATIONS,
+    SentencePieceTokenizer,
     normalizer,
     with_normalization,
 )
-from keras_luong.text.sentencepiece_tokenizer import SentencePieceTokenizer
 
 LETTERS = "abcdefgh，！？：；（）…½²™１２\u200c\u200d«»é\u0301あ你好،؟।ไทย⁇"
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from keras_luong.files import read_lines
-from keras_luong.text.other_formats import ADVICE, advice
+from keras_luong.text.corpus_files import ADVICE, advice
 
 PAGE = Path(__file__).parents[1] / "docs" / "corpus.md"
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 from small_translator import word_translator
 
 import keras_luong as kl
-from keras_luong.training.linear_crossentropy import linear_crossentropy
+from keras_luong.training.fused_model import linear_crossentropy
 
 V = 7
 SOURCE = np.array([[4, 5, 6, 3], [7, 3, 0, 0]])

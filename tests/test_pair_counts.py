@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_luong.text.batches import bucket_lengths
-from keras_luong.text.epoch_shape import EpochShape, epoch_shape
-from keras_luong.text.pair_counts import PairCounts
+from keras_luong.text.batches import EpochShape, bucket_lengths, epoch_shape
+from keras_luong.text.survey import PairCounts
 
 MOST = 60
 BUCKETS = len(bucket_lengths(MOST))

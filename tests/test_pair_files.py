@@ -1,8 +1,7 @@
 import pytest
 
 from keras_luong.files import write_lines
-from keras_luong.text.pair_files import Table
-from keras_luong.text.text_files import TextFiles
+from keras_luong.text.corpus_files import Table, TextFiles
 
 
 def corpus(path, *lines, **fields):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from keras_luong.runs.parquet import ParquetTexts, is_parquet
+from keras_luong.runs.shards import ParquetTexts, is_parquet
 from keras_luong.runs.survey import survey
 
 pa = pytest.importorskip("pyarrow")

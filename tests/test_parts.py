@@ -10,9 +10,9 @@ from leave_slow import slow_but
 
 import keras_luong as kl
 from keras_luong.compat import flat_layers
-from keras_luong.config.going_on import Part
 from keras_luong.config.presets import PRESETS
-from keras_luong.models.parts import PARTS, freeze
+from keras_luong.config.training import Part
+from keras_luong.models.growing import PARTS, freeze
 from keras_luong.models.translation_model import model_class
 from keras_luong.training.optimizers import make_optimizer
 

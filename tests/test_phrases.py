@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from keras_luong.text import phrase_frames, phrases
+from keras_luong.text import phrases
+from keras_luong.text import phrases as phrase_frames
 from keras_luong.text.phrases import Example, PhraseCorpus
 
 SMALL = {"train": 1500, "validation": 100, "test": 100}
@@ -342,7 +343,7 @@ def test_missing_package_says_how_to_install_it(monkeypatch, package):
 
 ZIPPED = """
 import keras_luong
-from keras_luong.text import phrase_frames
+from keras_luong.text import phrases as phrase_frames
 from keras_luong.text.phrases import PhraseCorpus
 assert ".zip" in keras_luong.__file__
 print(phrase_frames._file.cache_info().currsize)

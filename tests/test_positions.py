@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_luong.layers.positions import SinusoidalPositions
+from keras_luong.models.transformer import SinusoidalPositions
 
 
 @pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-5), ("float64", 1e-12)])

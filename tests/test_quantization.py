@@ -23,7 +23,7 @@ from keras_luong.layers import (
     StateBridge,
 )
 from keras_luong.layers.quantization import Kernel, Quantizable
-from keras_luong.layers.score_modes import SCORES
+from keras_luong.layers.scores import SCORES
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
 
 RNG = np.random.default_rng(0)

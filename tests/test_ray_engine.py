@@ -24,10 +24,11 @@ from small_translator import sentencepiece_translator, written_run
 from keras_luong import progress
 from keras_luong.cli import translate, translate_ray
 from keras_luong.files import write_lines
-from keras_luong.runs import pooled_translator, ray_engine
+from keras_luong.runs import ray_engine
+from keras_luong.runs import synthetic as pooled_translator
 from keras_luong.runs.ray_engine import Pool, check_ray
 from keras_luong.runs.shards import Shards
-from keras_luong.runs.translated_corpus import Again
+from keras_luong.runs.synthetic import Again
 
 ROOT = Path(__file__).parents[1]
 ODD = (

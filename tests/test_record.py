@@ -5,11 +5,11 @@ import json
 import keras
 import pytest
 
-from keras_luong.config.seq2seq import Seq2SeqConfig
+from keras_luong.config.models import Seq2SeqConfig
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.files import write_json
 from keras_luong.models.seq2seq import Seq2Seq
-from keras_luong.runs.record import (
+from keras_luong.runs.run import (
     FORMAT,
     check_config,
     check_settings,

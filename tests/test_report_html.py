@@ -9,7 +9,7 @@ import pytest
 from web_page import browser
 
 from keras_luong.evaluation.judgement import judge
-from keras_luong.evaluation.report_html import html_report
+from keras_luong.evaluation.report import html_report
 
 HOSTILE = [
     "<script>document.title = 'owned'</script>",

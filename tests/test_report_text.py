@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 from keras_luong.evaluation.judgement import judge
-from keras_luong.evaluation.report_text import text_report, visible
+from keras_luong.evaluation.report import text_report, visible
 from keras_luong.runs.validation import written_out
 
 HOSTILE = "a \x1b]0;title\x07 dog\x9b31m \x7f\r\t"

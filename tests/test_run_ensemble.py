@@ -10,8 +10,8 @@ import pytest
 from small_translator import sentencepiece_translator, word_translator, written_run
 
 from keras_luong import BeamSearch, Ensemble, Translator
-from keras_luong.runs.directory import RunDirectory
-from keras_luong.runs.ensemble import load_ensemble
+from keras_luong.runs.load_save import load_ensemble
+from keras_luong.runs.run import RunDirectory
 from keras_luong.text.tokenizer_pair import TokenizerPair, WordTokenizer
 
 TEXTS = ["the red dog", "the cat is red", ""]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from keras_luong import Translator, export_saved_model
 from keras_luong.decoding import sampling
-from keras_luong.decoding.greedy import GreedySearch
+from keras_luong.decoding.beam import GreedySearch
 from keras_luong.decoding.sampling import RandomSampling, draw
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID

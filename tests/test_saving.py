@@ -13,9 +13,8 @@ from small_training import small_data, small_model
 from small_translator import sentencepiece_translator, word_translator
 
 import keras_luong as kl
-from keras_luong.runs.loading import load_weights
-from keras_luong.runs.record import read_record
-from keras_luong.runs.saving import save_weights
+from keras_luong.runs.load_save import load_weights, save_weights
+from keras_luong.runs.run import read_record
 
 TEXTS = ["the red dog", "", "the cat is"]
 

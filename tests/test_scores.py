@@ -18,8 +18,7 @@ from keras_luong.layers import (
     MonotonicAttention,
 )
 from keras_luong.layers.projection import dot, matmul
-from keras_luong.layers.score_modes import SCORES, make_score
-from keras_luong.layers.scores import Score
+from keras_luong.layers.scores import SCORES, Score, make_score
 
 # One sentence, two queries, three source positions; numbers to check by hand.
 QUERY = np.array([[[1.0, 0.0], [1.0, 2.0]]], "float32")

@@ -18,7 +18,7 @@ from keras_luong.layers import (
 from keras_luong.layers.cells import CELL_TYPES
 from keras_luong.layers.fast_recurrence import fast_scan
 from keras_luong.layers.recurrence import plain_scan
-from keras_luong.training.linear_crossentropy import linear_crossentropy
+from keras_luong.training.fused_model import linear_crossentropy
 from keras_luong.training.losses import token_nll
 
 pytestmark = pytest.mark.tensorflow  # whose loop it is

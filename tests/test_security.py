@@ -16,7 +16,7 @@ from small_translator import word_translator, written_run
 
 import keras_luong as kl
 from keras_luong.files import write_json
-from keras_luong.runs.directory import read_json
+from keras_luong.runs.run import read_json
 
 ADDONS = Path(__file__).parent / "fixtures" / "tfa" / "luong_tanh"
 

@@ -8,7 +8,7 @@ from finite_differences import check_gradients
 from leave_slow import slow_but
 
 from keras_luong import BeamSearch, Seq2Seq, Seq2SeqConfig, SequenceCrossentropy
-from keras_luong.layers.score_modes import SCORES
+from keras_luong.layers.scores import SCORES
 
 VOCABULARY, UNITS = 11, 6
 OPTIONS = {

@@ -19,7 +19,7 @@ import pytest
 import tensorflow as tf
 from small_training import write_corpus
 
-from keras_luong.runs.directory import RunDirectory, read_history
+from keras_luong.runs.run import RunDirectory, read_history
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "several_machines.md").read_text("utf-8")

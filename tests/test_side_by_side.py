@@ -4,9 +4,13 @@ import pytest
 from corpus_folders import fill, found
 
 from keras_luong.text.corpus import notes
-from keras_luong.text.file_names import files_of
-from keras_luong.text.side_by_side import OF_A_TABLE, tables_of, text_files
-from keras_luong.text.text_files import TextFiles
+from keras_luong.text.corpus_files import (
+    OF_A_TABLE,
+    TextFiles,
+    files_of,
+    tables_of,
+    text_files,
+)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from own_models import VOCABULARY, Captioner, exhaustive, images
 
 import keras_luong as kl
 from keras_luong.decoding import force
-from keras_luong.runs.record import read_record, write_record
+from keras_luong.runs.run import read_record, write_record
 
 CASES = {
     "tfa's": {"bos_id": 1, "eos_id": 2, "pad_id": 0},

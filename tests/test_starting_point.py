@@ -14,10 +14,13 @@ from small_training import train_words, write_corpus
 import keras_luong as kl
 from keras_luong.files import write_json, write_lines
 from keras_luong.runs import train
-from keras_luong.runs.directory import RunDirectory, read_history
-from keras_luong.runs.record import read_record
-from keras_luong.runs.same_corpus import describe_corpus
-from keras_luong.runs.starting_point import (
+from keras_luong.runs.run import (
+    RunDirectory,
+    describe_corpus,
+    read_history,
+    read_record,
+)
+from keras_luong.runs.start import (
     _check_direction,
     describe_start,
     give_weights,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from keras_luong.training import step_time
-from keras_luong.training.step_time import estimated_seconds, in_words
+from keras_luong.training import batch_size as step_time
+from keras_luong.training.batch_size import estimated_seconds, in_words
 
 
 def test_time_goes_with_the_products(monkeypatch):

@@ -4,9 +4,8 @@ import pytest
 
 from keras_luong.files import write_lines
 from keras_luong.text.corpus import fingerprint, notes, sentences
+from keras_luong.text.corpus_files import TextFiles, read_as
 from keras_luong.text.find_corpus import load_corpus
-from keras_luong.text.table_columns import read_as
-from keras_luong.text.text_files import TextFiles
 
 ANKI = "CC-BY 2.0 (France) Attribution: tatoeba.org #2877272"
 

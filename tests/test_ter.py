@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_luong.evaluation.ter import ter
+from keras_luong.evaluation.scores import ter
 
 
 def test_by_hand():

@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from keras_luong.files import read_lines
-from keras_luong.text.text_files import TextFiles
+from keras_luong.text.corpus_files import TextFiles
 
 
 def write(path, content):

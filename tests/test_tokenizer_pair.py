@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_luong.text import sentencepiece_tokenizer
+from keras_luong.text import sentencepiece as sentencepiece_tokenizer
 from keras_luong.text import tokenizer_pair as tokenizers
-from keras_luong.text.sentencepiece_tokenizer import _parts
+from keras_luong.text.sentencepiece import _parts
 from keras_luong.text.tokenizer_pair import (
     SentencePieceTokenizer,
     TokenizerPair,

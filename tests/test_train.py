@@ -14,9 +14,10 @@ from commands import options, run
 from small_training import train_words, write_corpus
 
 from keras_luong.cli.export import check_text
-from keras_luong.runs import opening, train
-from keras_luong.runs.directory import RunDirectory, read_history
-from keras_luong.runs.loading import load
+from keras_luong.runs import start as opening
+from keras_luong.runs import train
+from keras_luong.runs.load_save import load
+from keras_luong.runs.run import RunDirectory, read_history
 from keras_luong.text.corpus import first_source
 from keras_luong.text.find_corpus import load_corpus
 

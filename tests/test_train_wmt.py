@@ -10,8 +10,7 @@ import tensorflow as tf
 from commands import run
 from small_training import train_words, write_corpus
 
-from keras_luong.runs.directory import read_results
-from keras_luong.runs.record import read_record
+from keras_luong.runs.run import read_record, read_results
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "train_wmt.py"
 

@@ -6,8 +6,8 @@ import pytest
 from small_corpus import Backwards
 from small_training import write_corpus
 
-from keras_luong.runs.translated_corpus import with_translations
-from keras_luong.runs.translated_corpus import write_corpus as write_translated
+from keras_luong.runs.synthetic import with_translations
+from keras_luong.runs.synthetic import write_corpus as write_translated
 from keras_luong.text.find_corpus import load_corpus
 
 

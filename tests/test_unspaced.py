@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_luong.text.unspaced import is_unspaced
+from keras_luong.text.words import is_unspaced
 
 
 @pytest.mark.parametrize("letter", "中々あアｱไລខမབ")

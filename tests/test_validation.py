@@ -9,7 +9,7 @@ from small_training import small_data, small_model
 
 from keras_luong.runs import validation
 from keras_luong.runs.validation import TranslationEvaluation
-from keras_luong.translation.translation import Translation
+from keras_luong.translation.batching import Translation
 
 SOURCES = ["a b c d e", "f g h i j"]
 REFERENCES = ["A B C D E", "F G H I J"]

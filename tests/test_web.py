@@ -18,11 +18,10 @@ from small_translator import SENTENCES, sentencepiece_translator, to_bytes
 from test_hostile import hostile
 from web_page import WEB, ask, node, packed
 
-from keras_luong.evaluation.alignment.words import CONTROLS, merge_weights, words_of
+from keras_luong.evaluation.alignment import CONTROLS, merge_weights, words_of
 from keras_luong.export import web
-from keras_luong.text.normalization import NORMALIZATIONS
-from keras_luong.text.sentencepiece_tokenizer import SentencePieceTokenizer
-from keras_luong.text.word_tokenizer import WordTokenizer
+from keras_luong.text.sentencepiece import NORMALIZATIONS, SentencePieceTokenizer
+from keras_luong.text.words import WordTokenizer
 
 edge = pytest.importorskip("keras_luong_edge")
 sys.path.append(str(WEB.parent / "edge" / "tests"))

@@ -33,7 +33,7 @@ from web_page import WEB, Quiet, address, built_page, drive, packed, served
 
 import keras_luong
 from keras_luong import BeamSearch, export_tflite
-from keras_luong.evaluation.alignment.words import merge_weights
+from keras_luong.evaluation.alignment import merge_weights
 from keras_luong.files import read_lines
 
 pytestmark = [

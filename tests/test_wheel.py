@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_luong.cli.commands import COMMANDS
+from keras_luong.cli.options import COMMANDS
 
 pytestmark = pytest.mark.slow
 

@@ -1,10 +1,10 @@
-"""`keras-luong average`: see `keras_luong.runs.averaging`."""
+"""`keras-luong average`: see `keras_luong.runs.average`."""
 
 from __future__ import annotations
 
-from keras_luong.cli.commands import AverageOptions
-from keras_luong.runs.averaging import average_run, epoch_weights
-from keras_luong.runs.record import read_record
+from keras_luong.cli.options import AverageOptions
+from keras_luong.runs.average import average_run, epoch_weights
+from keras_luong.runs.run import read_record
 
 MOST = 5  # epochs, where nothing is said
 

@@ -1,4 +1,4 @@
-"""`keras-luong backtranslate`: see `keras_luong.runs.backtranslation`."""
+"""`keras-luong backtranslate`: see `keras_luong.runs.synthetic`."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import itertools
 from functools import partial
 
 from keras_luong.checks import check_file
-from keras_luong.cli.commands import BacktranslateOptions
-from keras_luong.cli.engines import engine, of_workers
-from keras_luong.cli.translators import load_translator
+from keras_luong.cli.options import BacktranslateOptions
+from keras_luong.cli.translators import engine, load_translator, of_workers
 from keras_luong.decoding.sampling import RandomSampling
 from keras_luong.files import read_raw_lines
-from keras_luong.runs.backtranslation import check_reverse, write_backtranslated
-from keras_luong.runs.record import read_record
+from keras_luong.runs.run import read_record
+from keras_luong.runs.synthetic import check_reverse, write_backtranslated
 from keras_luong.text.corpus import Corpus
-from keras_luong.text.file_names import language_of
+from keras_luong.text.corpus_files import language_of
 from keras_luong.text.find_corpus import load_corpus
-from keras_luong.text.language_guess import reads_like
 from keras_luong.text.languages import means
+from keras_luong.text.survey import reads_like
 from keras_luong.translation.translator import Translator
 
 _LINES = 300  # to tell their language

@@ -16,12 +16,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from keras_luong.cli.commands import CompareOptions
+from keras_luong.cli.options import CompareOptions
 from keras_luong.config.presets import PRESETS
 from keras_luong.config.training import model_config_class
-from keras_luong.evaluation.report_text import table
-from keras_luong.runs.directory import RunDirectory, read_history, read_results
-from keras_luong.runs.record import read_record
+from keras_luong.evaluation.report import table
+from keras_luong.runs.run import RunDirectory, read_history, read_record, read_results
 
 #: Settings that do not affect the model, or that have a column of their own.
 HIDDEN = set(

@@ -1,14 +1,13 @@
-"""`keras-luong distill`: see `keras_luong.runs.distillation`."""
+"""`keras-luong distill`: see `keras_luong.runs.synthetic`."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from keras_luong.cli.commands import DistillOptions
-from keras_luong.cli.engines import engine, of_workers
-from keras_luong.cli.translators import corpus_of
-from keras_luong.runs.distillation import write_distilled
-from keras_luong.runs.ensemble import load_ensemble
+from keras_luong.cli.options import DistillOptions
+from keras_luong.cli.translators import corpus_of, engine, of_workers
+from keras_luong.runs.load_save import load_ensemble
+from keras_luong.runs.synthetic import write_distilled
 
 
 def run(options: DistillOptions) -> None:

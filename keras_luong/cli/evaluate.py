@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_luong.cli.commands import EvaluateOptions
+from keras_luong.cli.options import EvaluateOptions
 from keras_luong.cli.translators import (
     bleu_tokenization,
     corpus_of,
@@ -24,8 +24,7 @@ from keras_luong.cli.translators import (
 )
 from keras_luong.evaluation.judgement import Judgement, judge
 from keras_luong.evaluation.plots import attention_figure, check_matplotlib
-from keras_luong.evaluation.report_html import Pictures, html_report
-from keras_luong.evaluation.report_text import text_report, visible
+from keras_luong.evaluation.report import Pictures, html_report, text_report, visible
 from keras_luong.files import (
     check_as_many_lines,
     one_line,
@@ -35,11 +34,11 @@ from keras_luong.files import (
     write_lines,
     write_text,
 )
-from keras_luong.runs.record import read_record
+from keras_luong.runs.run import read_record
 from keras_luong.text.corpus import sentences
 from keras_luong.text.languages import fold
 from keras_luong.text.tags import check_tag, tagged_line, tags_of, token
-from keras_luong.translation.translation import Translation
+from keras_luong.translation.batching import Translation
 from keras_luong.translation.translator import Translator
 
 DPI = 100  # of the report's pictures

@@ -10,14 +10,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_luong.cli.commands import CorpusOptions, ExportOptions
+from keras_luong.cli.options import CorpusOptions, ExportOptions
 from keras_luong.cli.translators import corpus_of, load_translator
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.export.saved_model import export_saved_model
 from keras_luong.export.tflite import export_tflite
 from keras_luong.export.web import MODEL, SOURCE_LENGTH, export_web
-from keras_luong.runs.directory import read_results
-from keras_luong.runs.record import read_record
+from keras_luong.runs.run import read_record, read_results
 from keras_luong.text.corpus import first_source
 from keras_luong.translation.translator import Translator
 

@@ -7,11 +7,14 @@ import sys
 from pathlib import Path
 
 from keras_luong.checks import check_file
-from keras_luong.cli.alignments import word_links
-from keras_luong.cli.commands import ScoreOptions
-from keras_luong.cli.line_translator import tell_damaged
+from keras_luong.cli.options import ScoreOptions
 from keras_luong.cli.translate import check_output, opened_output
-from keras_luong.cli.translators import load_translator, tell_languages
+from keras_luong.cli.translators import (
+    load_translator,
+    tell_damaged,
+    tell_languages,
+    word_links,
+)
 from keras_luong.files import check_as_many_lines, count_lines, is_utf8, read_raw_lines
 from keras_luong.progress import Progress
 

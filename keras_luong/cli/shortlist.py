@@ -7,10 +7,10 @@ faster and changes some translations: compare BLEU on validation data.
 
 from __future__ import annotations
 
-from keras_luong.cli.commands import ShortlistOptions
+from keras_luong.cli.options import ShortlistOptions
 from keras_luong.cli.translators import corpus_of
 from keras_luong.decoding.shortlist import Shortlist
-from keras_luong.runs.loading import load
+from keras_luong.runs.load_save import load
 from keras_luong.text.batches import evaluation_batches
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from keras_luong.config.auto import AutoTraining
 from keras_luong.config.training import TrainingConfig
-from keras_luong.runs.distilled_training import train_distilled
-from keras_luong.runs.record import read_record
+from keras_luong.runs.run import read_record
+from keras_luong.runs.synthetic import train_distilled
 from keras_luong.runs.train import train
 
 NEXT = """

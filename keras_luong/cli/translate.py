@@ -17,10 +17,15 @@ import numpy as np
 
 from keras_luong.checks import check_file
 from keras_luong.cli import translate_ray
-from keras_luong.cli.commands import TranslateOptions
-from keras_luong.cli.constraints import tell_unmet
-from keras_luong.cli.line_translator import LineTranslator, tell_damaged, tell_tags
-from keras_luong.cli.translators import load_translator, telling_language
+from keras_luong.cli.options import TranslateOptions
+from keras_luong.cli.translators import (
+    LineTranslator,
+    load_translator,
+    tell_damaged,
+    tell_tags,
+    tell_unmet,
+    telling_language,
+)
 from keras_luong.evaluation.plots import check_matplotlib, save_attention
 from keras_luong.files import (
     count_lines,
@@ -31,8 +36,8 @@ from keras_luong.files import (
     saved_stream,
 )
 from keras_luong.progress import Progress
-from keras_luong.runs.parquet import is_parquet
-from keras_luong.translation.translation import Translation
+from keras_luong.runs.shards import is_parquet
+from keras_luong.translation.batching import Translation
 from keras_luong.translation.translator import Translator
 
 

@@ -11,20 +11,29 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from keras_luong.cli.commands import TranslateOptions
-from keras_luong.cli.constraints import check_as_many, tell_missing
-from keras_luong.cli.engines import check_runs, of_workers, parts_of, plan_of, pool_of
-from keras_luong.cli.line_translator import LineTranslator, tell_damaged, tell_tags
-from keras_luong.cli.translators import load_translator, tell_languages
+from keras_luong.cli.options import TranslateOptions
+from keras_luong.cli.translators import (
+    LineTranslator,
+    check_as_many,
+    check_runs,
+    load_translator,
+    of_workers,
+    parts_of,
+    plan_of,
+    pool_of,
+    tell_damaged,
+    tell_languages,
+    tell_missing,
+    tell_tags,
+)
 from keras_luong.files import (
     read_lines,
     read_raw_lines,
     saved_stream,
 )
-from keras_luong.runs.half_written import remove_half_written
-from keras_luong.runs.parquet import ParquetTexts, is_parquet
 from keras_luong.runs.ray_engine import check_ray, work_on
-from keras_luong.runs.shards import Shards, shard_size
+from keras_luong.runs.run import remove_half_written
+from keras_luong.runs.shards import ParquetTexts, Shards, is_parquet, shard_size
 from keras_luong.runs.survey import Survey, survey, unchanged
 from keras_luong.translation.batching import warn_of_cut
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 import itertools
 from typing import Any, NamedTuple
 
-from keras_luong.cli.commands import TuneOptions
+from keras_luong.cli.options import TuneOptions
 from keras_luong.cli.translators import bleu_tokenization, corpus_of
-from keras_luong.evaluation.bleu import bleu
-from keras_luong.evaluation.chrf import chrf
+from keras_luong.evaluation.scores import bleu, chrf
 from keras_luong.files import write_json
-from keras_luong.runs.directory import RunDirectory
-from keras_luong.runs.loading import load
-from keras_luong.runs.record import read_record
+from keras_luong.runs.load_save import load
+from keras_luong.runs.run import RunDirectory, read_record
 from keras_luong.text.corpus import sentences
 
 

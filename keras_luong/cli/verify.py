@@ -13,15 +13,14 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_luong.cli.commands import VerifyOptions
+from keras_luong.cli.options import VerifyOptions
 from keras_luong.cli.translators import (
     bleu_tokenization,
     load_translator,
     tell_languages,
 )
-from keras_luong.evaluation.bleu import bleu
-from keras_luong.evaluation.chrf import chrf
-from keras_luong.evaluation.report_text import visible
+from keras_luong.evaluation.report import visible
+from keras_luong.evaluation.scores import bleu, chrf
 from keras_luong.export.saved_model import check_saved_model
 from keras_luong.files import read_lines, read_pairs
 from keras_luong.progress import Progress

@@ -64,7 +64,7 @@ Coverage = Annotated[float, check_coverage]  # in [0.98, 1]
 NotNegative = Annotated[float, check_not_negative]
 Positive = Annotated[float, _check_positive]
 
-#: SentencePiece's rules; see `keras_luong.text.normalization`.
+#: SentencePiece's rules; see `keras_luong.text.sentencepiece`.
 Normalization = Literal["identity", "nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf"]
 
 _CHECKS = {bool: check_flag, int: check_size, str: check_text, Path: check_path}

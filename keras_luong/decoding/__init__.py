@@ -1,11 +1,9 @@
 """Searches for target sequences that need nothing of a model but its `step`."""
 
-from keras_luong.decoding.beam import BeamSearch
+from keras_luong.decoding.beam import BeamSearch, GreedySearch
 from keras_luong.decoding.ensemble import Ensemble
 from keras_luong.decoding.forced import force
-from keras_luong.decoding.generation import SequenceGenerator, generate
-from keras_luong.decoding.greedy import GreedySearch
-from keras_luong.decoding.hypotheses import Hypotheses
+from keras_luong.decoding.generate import SequenceGenerator, generate
 from keras_luong.decoding.lexical import Constraints
 from keras_luong.decoding.penalties import (
     AverageLengthPenalty,
@@ -18,8 +16,7 @@ from keras_luong.decoding.penalties import (
 )
 from keras_luong.decoding.sampling import RandomSampling
 from keras_luong.decoding.shortlist import Shortlist
-from keras_luong.decoding.special_tokens import SpecialTokens
-from keras_luong.decoding.stepping import Search, StepModel
+from keras_luong.decoding.step_model import Hypotheses, Search, SpecialTokens, StepModel
 
 __all__ = [
     "AverageLengthPenalty",

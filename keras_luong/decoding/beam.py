@@ -3,6 +3,8 @@
 Shapes: B sentences, A of them undecided, S source length, K beam width,
 N hypotheses kept per sentence, V vocabulary, T longest hypothesis, P longest
 prefix.
+
+Greedy search: at every step the most probable token.
 """
 
 from __future__ import annotations
@@ -16,34 +18,7 @@ import tensorflow as tf
 
 from keras_luong.config.fields import NotNegative
 from keras_luong.decoding import lexical
-from keras_luong.decoding.cast_once import cast_once
 from keras_luong.decoding.constraints import (
-    constrained,
-    forced_tokens,
-    repeats,
-    words_of,
-)
-from keras_luong.decoding.extensions import best_extensions
-from keras_luong.decoding.history import History, record, trace_back
-from keras_luong.decoding.hoisting import hoisted
-from keras_luong.decoding.hypotheses import IMPOSSIBLE, Hypotheses, Written
-from keras_luong.decoding.limits import longest, shortest
-from keras_luong.decoding.penalties import (
-    CoveragePenalty,
-    coverage_penalty_of,
-    length_penalty_of,
-)
-from keras_luong.decoding.pool import Pool, fill, offer
-from keras_luong.decoding.search_state import (
-    Beams,
-    Ended,
-    SearchState,
-    Sentences,
-    all_ended,
-    compacted,
-    loop_shapes,
-)
-from keras_luong.decoding.settings import (
     CoveragePenaltyOf,
     EarlyStopping,
     Forbidden,
@@ -52,22 +27,51 @@ from keras_luong.decoding.settings import (
     Size,
     SizeOrNone,
     SizeOrZero,
+    best_extensions,
+    constrained,
+    forced_tokens,
+    longest,
+    repeats,
+    shortest,
+    words_of,
 )
-from keras_luong.decoding.sources import (
+from keras_luong.decoding.hoisting import cast_once, hoisted
+from keras_luong.decoding.penalties import (
+    CoveragePenalty,
+    coverage_penalty_of,
+    length_penalty_of,
+)
+from keras_luong.decoding.search_state import (
+    Beams,
+    Ended,
+    History,
+    Pool,
+    SearchState,
+    Sentences,
+    all_ended,
+    compacted,
+    fill,
+    loop_shapes,
+    offer,
+    record,
+    trace_back,
+)
+from keras_luong.decoding.step_model import (
+    IMPOSSIBLE,
+    Hypotheses,
     Source,
+    SpecialTokens,
+    StepModel,
+    Written,
     check_source,
     check_target_ids,
     count_of,
-    known_count_of,
-    source_mask,
-)
-from keras_luong.decoding.special_tokens import SpecialTokens
-from keras_luong.decoding.stepping import (
-    StepModel,
     flat_positions,
     follow,
     keep_shapes,
+    known_count_of,
     repeated,
+    source_mask,
     split_log_softmax,
     take_step,
     vocab_size_of,
@@ -537,3 +541,45 @@ def _spread(found, rows, chosen):
         return tf.scatter_nd(rows[:, None], x, tf.cast(shape, rows.dtype))
 
     return tf.nest.map_structure(spread, found)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class GreedySearch(SpecialTokens):
+    """A search that takes the most probable token at every step.
+
+    At a tie it takes the lower id. It is a `BeamSearch(beam_width=1)` with no other
+    options. A hypothesis ends with the end token, or is cut off at the maximum length.
+
+    Args:
+        max_length: Longest hypothesis, the end token included; None for twice the
+            sentence's source length plus 10, if the source is ids.
+        bos_id: The token that the model reads first; see `SpecialTokens`.
+        eos_id: The token that ends a hypothesis.
+        pad_id: The id of padding, in sources of ids and results.
+
+    Raises:
+        TypeError: If `max_length` or an id is not an integer.
+        ValueError: If `max_length` is below 1, or an id negative.
+
+    Example:
+        >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
+        >>> hypotheses = kl.GreedySearch(max_length=4)(model, np.array([[4, 5, 3]]))
+        >>> tuple(hypotheses.lengths.shape)
+        (1, 1)
+    """
+
+    max_length: SizeOrNone = 100
+
+    def as_beam_search(self) -> BeamSearch:
+        """Returns the equivalent beam search."""
+        return BeamSearch(1, max_length=self.max_length, **self.special_ids)
+
+    def __call__(self, model: StepModel, source: Source) -> Hypotheses:
+        """Finds one hypothesis per sentence, scored by its log-probability.
+
+        Args:
+            model: A `StepModel`.
+            source: What the model's `encode` reads: int32 [B, S] ids, right-padded with
+                `pad_id`; or tensors [B, ...] of any dtype, or a tuple or dict of them.
+        """
+        return self.as_beam_search()(model, source)

@@ -14,9 +14,9 @@ import keras
 import tensorflow as tf
 
 from keras_luong.checks import check_choice, check_same
-from keras_luong.decoding.cast_once import cast_weights
-from keras_luong.decoding.sources import Source
-from keras_luong.decoding.stepping import (
+from keras_luong.decoding.hoisting import cast_weights
+from keras_luong.decoding.step_model import (
+    Source,
     StepModel,
     check_step_model,
     copies,
@@ -121,7 +121,7 @@ class Ensemble:
         return any(map(copies, self.models))
 
     def cast_weights(self) -> list[tuple[keras.Variable, tf.Tensor]]:
-        """Returns the models' cast weights, see `keras_luong.decoding.cast_once`."""
+        """Returns the models' cast weights, see `keras_luong.decoding.hoisting`."""
         return [pair for model in self.models for pair in cast_weights(model)]
 
     def restricted(self, ids: tf.Tensor, allowed: tf.Tensor) -> Ensemble:

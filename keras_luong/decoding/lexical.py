@@ -28,10 +28,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_luong.decoding.extensions import summed
-from keras_luong.decoding.hypotheses import IMPOSSIBLE, Hypotheses
-from keras_luong.decoding.sources import Source, known_count_of
-from keras_luong.decoding.stepping import follow
+from keras_luong.decoding.constraints import summed
+from keras_luong.decoding.step_model import (
+    IMPOSSIBLE,
+    Hypotheses,
+    Source,
+    follow,
+    known_count_of,
+)
 
 _LAST = 2**30  # behind all others
 _SPACE = 4 * ord(" ")

@@ -17,24 +17,24 @@ from typing import Annotated, Any, NamedTuple
 import tensorflow as tf
 
 from keras_luong.checks import check_size
-from keras_luong.decoding.cast_once import cast_once
-from keras_luong.decoding.hoisting import hoisted
-from keras_luong.decoding.hypotheses import IMPOSSIBLE, Hypotheses, Written, collect
-from keras_luong.decoding.settings import SizeOrNone
-from keras_luong.decoding.sources import (
+from keras_luong.decoding.constraints import SizeOrNone
+from keras_luong.decoding.hoisting import cast_once, hoisted
+from keras_luong.decoding.step_model import (
+    IMPOSSIBLE,
     SEEDS,
+    Hypotheses,
     Source,
+    SpecialTokens,
+    StepModel,
+    Written,
     check_source,
+    collect,
     count_of,
     fingerprints,
-    known_count_of,
-    length_limits,
-)
-from keras_luong.decoding.special_tokens import SpecialTokens
-from keras_luong.decoding.stepping import (
-    StepModel,
     follow,
     keep_shapes,
+    known_count_of,
+    length_limits,
     repeated,
     split_log_softmax,
     take_step,

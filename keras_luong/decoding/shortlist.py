@@ -17,8 +17,13 @@ import tensorflow as tf
 
 from keras_luong.checks import check_same, check_size
 from keras_luong.decoding.forced import force
-from keras_luong.decoding.sources import is_ids
-from keras_luong.decoding.stepping import StepModel, copies, restricted, vocab_size_of
+from keras_luong.decoding.step_model import (
+    StepModel,
+    copies,
+    is_ids,
+    restricted,
+    vocab_size_of,
+)
 from keras_luong.files import saved_beside
 from keras_luong.progress import Progress
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from keras_luong.evaluation.bleu import bleu_metric
-from keras_luong.evaluation.by_length import LengthGroup, by_length, length_unit
-from keras_luong.evaluation.corpus_score import check_parallel
-from keras_luong.evaluation.ter import ter_metric
+from keras_luong.evaluation.scores import (
+    LengthGroup,
+    bleu_metric,
+    by_length,
+    check_parallel,
+    length_unit,
+    ter_metric,
+)
 
 #: Resamples of the paired bootstrap.
 SAMPLES = 1000

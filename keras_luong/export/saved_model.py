@@ -22,13 +22,12 @@ import tensorflow as tf
 
 import keras_luong
 from keras_luong.checks import check_path, check_size
-from keras_luong.decoding.generation import SequenceGenerator
+from keras_luong.decoding.generate import SequenceGenerator
 from keras_luong.decoding.sampling import RandomSampling
-from keras_luong.export.exported import Exported, exported
-from keras_luong.export.signatures import signatures
+from keras_luong.export.signatures import Exported, exported, signatures
 from keras_luong.export.warmup import replay_warmup, serving_apis, write_warmup
 from keras_luong.files import crc32, saved_directory_beside, write_json
-from keras_luong.runs.directory import read_json
+from keras_luong.runs.run import read_json
 from keras_luong.translation.translator import Translator
 
 METADATA = Path("assets.extra", "keras_luong.json")

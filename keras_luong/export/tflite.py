@@ -31,21 +31,23 @@ import tensorflow as tf
 
 from keras_luong.checks import check_choice, check_path, check_size
 from keras_luong.compat import frozen
-from keras_luong.decoding.beam import BeamSearch
-from keras_luong.decoding.cast_once import cast_weights
+from keras_luong.decoding.beam import BeamSearch, GreedySearch
 from keras_luong.decoding.ensemble import Ensemble
-from keras_luong.decoding.generation import SequenceGenerator
-from keras_luong.decoding.greedy import GreedySearch
-from keras_luong.decoding.hypotheses import Hypotheses
-from keras_luong.decoding.stepping import StepModel
-from keras_luong.export.exported import exported
+from keras_luong.decoding.generate import SequenceGenerator
+from keras_luong.decoding.hoisting import cast_weights
+from keras_luong.decoding.step_model import Hypotheses, StepModel
 from keras_luong.export.saved_model import describe
-from keras_luong.export.sequence_export import fields, packed
-from keras_luong.export.text_export import MOST_TOKENS, TextExport
+from keras_luong.export.signatures import (
+    MOST_TOKENS,
+    TextExport,
+    exported,
+    fields,
+    packed,
+)
 from keras_luong.files import crc32, saved_beside
 from keras_luong.models.translation_model import TranslationModel
 from keras_luong.signals import ending_at_once
-from keras_luong.translation.graph import attention_to
+from keras_luong.translation.batching import attention_to
 from keras_luong.translation.translator import Translator
 
 METADATA = "keras_luong.json"  # name in the archive

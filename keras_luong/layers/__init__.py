@@ -11,34 +11,38 @@ scheduled_rate, scheduled_sampling, free_running.
 """
 
 from keras_luong.layers.attention import LuongAttention
-from keras_luong.layers.attention_wrapper import AttentionWrapper
-from keras_luong.layers.attentional_output import AttentionalVector
-from keras_luong.layers.cell_states import CellStates
-from keras_luong.layers.cell_with_memory import CellWithMemory
+from keras_luong.layers.attention_wrapper import AttentionWrapper, CellWithMemory
 from keras_luong.layers.cells import CellInput, LayerNormLSTM, LayerNormLSTMCell
-from keras_luong.layers.chunkwise_attention import MonotonicChunkwiseAttention
-from keras_luong.layers.coverage_loss import CoverageLoss
 from keras_luong.layers.decoder import InputFeedingDecoder
-from keras_luong.layers.decoder_cell import DecoderCell
+from keras_luong.layers.decoder_cell import CellStates, DecoderCell
 from keras_luong.layers.encoder import RecurrentEncoder
-from keras_luong.layers.feeding import CustomFeeding, Feeding
-from keras_luong.layers.free_running import FreeRunning
-from keras_luong.layers.input_feeding_cell import InputFeedingDecoderCell
+from keras_luong.layers.feeding import (
+    CustomFeeding,
+    Feeding,
+    FreeRunning,
+    ScheduledEmbedding,
+    ScheduledOutput,
+)
+from keras_luong.layers.input_feeding_cell import (
+    AttentionalVector,
+    InputFeedingDecoderCell,
+    StackedDecoderCell,
+)
 from keras_luong.layers.local_attention import LocalAttention
 from keras_luong.layers.location_attention import LocationAwareAttention
-from keras_luong.layers.memory import Memory
-from keras_luong.layers.monotonic_attention import MonotonicAttention
+from keras_luong.layers.monotonic_attention import (
+    MonotonicAttention,
+    MonotonicChunkwiseAttention,
+)
 from keras_luong.layers.multi_head_attention import MultiHeadLuongAttention
 from keras_luong.layers.multi_source_attention import MultiSourceAttention
-from keras_luong.layers.normalizers import entmax15, masked_softmax, sparsemax
-from keras_luong.layers.pointer_generator import PointerGenerator
+from keras_luong.layers.normalizers import Memory, entmax15, masked_softmax, sparsemax
+from keras_luong.layers.pointer_generator import CoverageLoss, PointerGenerator
 from keras_luong.layers.pointer_network import PointerNetwork
 from keras_luong.layers.projection import Project, dot, matmul
 from keras_luong.layers.quantization import Kernel, Quantizable
 from keras_luong.layers.recurrence import INFERENCE, Mode
-from keras_luong.layers.scheduled_sampling import ScheduledEmbedding, ScheduledOutput
 from keras_luong.layers.scores import Score
-from keras_luong.layers.stacked_cell import StackedDecoderCell
 from keras_luong.layers.state_bridge import StateBridge
 
 __all__ = [

@@ -1,23 +1,225 @@
 """A decoder step around any cell: Keras's own, a stack of them, or a user's.
 
 Shapes: B batch, K beam, T target positions, E embedding, H units, A attentional units.
+
+A cell of Keras's kind inside a decoder: called, or, where known, by its equations.
+
+Shapes: B batch, K beam, n inputs, H units; states are [..., H].
+
+A decoder cell as a cell of Keras's kind, for `keras.layers.RNN`.
+
+Shapes: B batch, E inputs, S source positions, Hv memory units.
+
+`keras.layers.RNN` gives a cell nothing but inputs and states: the prepared memory is
+carried along as its last states, each [B, n], which no step changes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
-from keras_luong.compat import serialize_shared
-from keras_luong.layers import wrapped_cell
-from keras_luong.layers.attentional_output import AttentionalCell
-from keras_luong.layers.cell_states import CellStates
-from keras_luong.layers.cells import CellInput
-from keras_luong.layers.projection import Project, matmul
+from keras_luong.checks import check_size
+from keras_luong.compat import output_spec, serialize_shared, takes_training
+from keras_luong.layers.cells import (
+    CELL_TYPES,
+    CellInput,
+    CellType,
+    LayerNormLSTMCell,
+    States,
+)
+from keras_luong.layers.decoder_cell import CellStates, DecoderCell
+from keras_luong.layers.input_feeding_cell import AttentionalCell
+from keras_luong.layers.inputs import UncastLayer
+from keras_luong.layers.normalizers import mask_of
+from keras_luong.layers.projection import Nested, Project, matmul
 from keras_luong.layers.recurrence import INFERENCE, Mode, Noise, scan
-from keras_luong.types import Shape, Tensor
+from keras_luong.types import Shape, Tensor, Tensors
+
+#: Cells whose equations `keras_luong.layers.cells` has too.
+KINDS = {
+    keras.layers.LSTMCell: CELL_TYPES["lstm"],
+    keras.layers.GRUCell: CELL_TYPES["gru"],
+    keras.layers.SimpleRNNCell: CELL_TYPES["simple_rnn"],
+    LayerNormLSTMCell: CELL_TYPES["layer_norm_lstm"],
+}
+
+#: What a cell of these must be like for that, where it has a choice at all.
+AS_THERE = {
+    "activation": keras.activations.tanh,
+    "recurrent_activation": keras.activations.sigmoid,
+    "use_bias": True,
+    "reset_after": True,
+    "dropout": 0.0,
+    "recurrent_dropout": 0.0,
+}
+
+
+def check_cell(cell: Any) -> Any:
+    """Returns a cell, or the `StackedRNNCells` of a list, that a decoder can have.
+
+    Raises:
+        TypeError: It has no `call` or no `state_size`, or states without a size; or it
+            is a layer that runs a cell.
+    """
+    for one in cell if isinstance(cell, (list, tuple)) else [cell]:
+        _refuse_layer(one)
+    if isinstance(cell, (list, tuple)):
+        cell = keras.layers.StackedRNNCells(list(cell))
+    if not callable(getattr(cell, "call", None)) or not hasattr(cell, "state_size"):
+        raise TypeError(
+            "cell must be a Keras cell such as keras.layers.LSTMCell: a layer with "
+            f"call(inputs, states) and state_size. Received: {cell!r}"
+        )
+    sizes = keras.tree.flatten(cell.state_size)
+    if not sizes or not all(isinstance(size, int) for size in sizes):
+        raise TypeError(
+            "The state_size of cell must be an integer, or a nest of them. Received: "
+            f"cell.state_size={cell.state_size!r}"
+        )
+    return cell
+
+
+def _refuse_layer(cell):
+    if isinstance(cell, keras.layers.RNN):
+        raise TypeError(
+            "cell must be a Keras cell, which makes one step, and not a layer that "
+            "makes all of them: keras.layers.LSTMCell, say, in the place of "
+            f"keras.layers.LSTM. Received: {cell!r}"
+        )
+
+
+def cells_of(cell: Any) -> list[Any]:
+    """The cells of a stack, from below; or the one cell."""
+    stacked = isinstance(cell, keras.layers.StackedRNNCells)
+    return [each for one in cell.cells for each in cells_of(one)] if stacked else [cell]
+
+
+def kinds_of(cell: Any, compute_dtype: str) -> list[CellType] | None:
+    """The `CellType` of each of `cells_of(cell)`; None if any is of no known one."""
+    if not _is_known(cell, compute_dtype):
+        return None
+    return [KINDS[type(one)] for one in cells_of(cell)]
+
+
+def _is_known(cell, compute_dtype):
+    # A subclass may compute something else.
+    if type(cell) is keras.layers.StackedRNNCells:
+        return all(_is_known(one, compute_dtype) for one in cell.cells)
+    if type(cell) not in KINDS or cell.compute_dtype != compute_dtype:
+        return False
+    return all(getattr(cell, name, x) == x for name, x in AS_THERE.items())
+
+
+def output_size(cell: Any) -> int:
+    """The size H of a cell's output."""
+    size = getattr(cell, "output_size", None)
+    return keras.tree.flatten(cell.state_size)[0] if size is None else size
+
+
+def state_nest(cell: Any) -> Any:
+    """`state_size` as a list, as `keras.layers.RNN` gives the states to a cell."""
+    sizes = cell.state_size
+    return list(sizes) if isinstance(sizes, (list, tuple)) else [sizes]
+
+
+def initial_state(cell: Any, shape: Any) -> list[Tensor]:
+    """A cell's own first states, each [*shape, H], flat."""
+    if not hasattr(cell, "get_initial_state"):
+        sizes, dtype = keras.tree.flatten(cell.state_size), cell.compute_dtype
+        return [ops.zeros((*shape, size), dtype=dtype) for size in sizes]
+    first = keras.tree.flatten(cell.get_initial_state(batch_size=shape[0]))
+    if len(shape) == 1:
+        return first
+    return [ops.broadcast_to(x[:, None], (*shape, x.shape[-1])) for x in first]
+
+
+def call_cell(
+    cell: Any, inputs: Tensor, states: Any, training: bool
+) -> tuple[Tensor, Any]:
+    """One step of a cell as `keras.layers.RNN` calls it.
+
+    Args:
+        cell: The cell.
+        inputs: [..., n]; a cell sees all leading axes as one.
+        states: Nest [..., H], as `state_nest`.
+        training: Whether to drop.
+
+    Returns:
+        The output [..., H]; the nest of new states.
+    """
+    leading = ops.shape(inputs)[:-1]
+
+    def flat(x):
+        return x if len(leading) == 1 else ops.reshape(x, (-1, x.shape[-1]))
+
+    def back(x):
+        return x if len(leading) == 1 else ops.reshape(x, (*leading, x.shape[-1]))
+
+    given = keras.tree.map_structure(flat, states)
+    options = {"training": training} if takes_training(cell) else {}
+    call = cell if callable(cell) else cell.call
+    output, new = call(flat(inputs), given, **options)
+    new = keras.tree.flatten(new)
+    return back(output), keras.tree.pack_sequence_as(states, [back(x) for x in new])
+
+
+def step_kinds(
+    cells: Sequence[Any],
+    kinds: Sequence[CellType],
+    first: CellInput,
+    states: Sequence[States],
+    project: Project,
+) -> tuple[Tensor, list[States]]:
+    """One step of known cells, the one above the other.
+
+    Args:
+        cells: As `cells_of`.
+        kinds: As `kinds_of`.
+        first: What the lowest reads.
+        states: Of each, [h, ...].
+        project: How to multiply by weights.
+
+    Returns:
+        The top one's h, and the new states of each.
+    """
+    inputs = first
+    new: list[States] = []
+    for i, (cell, kind) in enumerate(zip(cells, kinds, strict=True)):
+        if i:
+            bias = kind.input_bias(cell)
+            inputs = CellInput(None, (cell.kernel,), (new[-1][0],), bias)
+        new.append(kind.equations(cell, inputs, states[i], project))
+    return new[-1][0], new
+
+
+def build_cell(cell: Any, shape: Shape) -> None:
+    """Makes a cell's weights for inputs of a shape."""
+    if isinstance(cell, keras.layers.Layer) and not cell.built:
+        cell.build(shape)
+        cell.built = True
+
+
+def draw_masks(cell: Any, batch_size: Any, width: int) -> None:
+    """Lets Keras's cells draw their dropout masks, which they keep for a sequence.
+
+    Args:
+        cell: The cell or stack.
+        batch_size: B.
+        width: Size n of the lowest cell's inputs.
+    """
+    for one in cells_of(cell):
+        if hasattr(one, "get_dropout_mask"):
+            one.reset_dropout_mask()
+            one.reset_recurrent_dropout_mask()
+            dtype = one.compute_dtype
+            one.get_dropout_mask(ops.zeros((batch_size, width), dtype=dtype))
+            state = keras.tree.flatten(one.state_size)[0]
+            one.get_recurrent_dropout_mask(ops.zeros((batch_size, state), dtype=dtype))
+        width = output_size(one)
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -70,11 +272,11 @@ class AttentionWrapper(AttentionalCell):
         kernel_initializer: Any = "glorot_uniform",
         **kwargs: Any,
     ) -> None:
-        cell = wrapped_cell.check_cell(cell)
+        cell = check_cell(cell)
         if kwargs.get("dtype") is None:
             kwargs["dtype"] = getattr(cell, "dtype_policy", None)
         # Before the other layers are made, which are named and sized after these.
-        self._query_units = wrapped_cell.output_size(cell)
+        self._query_units = output_size(cell)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         super().__init__(
             attention,
@@ -91,29 +293,29 @@ class AttentionWrapper(AttentionalCell):
 
     @property
     def _kinds(self):
-        return wrapped_cell.kinds_of(self.cell, self.compute_dtype)
+        return kinds_of(self.cell, self.compute_dtype)
 
     def build_recurrent(self) -> None:
         """Makes the cell's weights."""
         width = self.input_units + (self.fed_units or 0)
-        wrapped_cell.build_cell(self.cell, (None, width))
+        build_cell(self.cell, (None, width))
 
     def recurrent_spec(self, shape: Shape = (None,)) -> Any:
         """As the cell's `state_size`, in a list."""
         dtype = getattr(self.cell, "compute_dtype", self.compute_dtype)
         return keras.tree.map_structure(
             lambda size: keras.KerasTensor((*shape, size), dtype),
-            wrapped_cell.state_nest(self.cell),
+            state_nest(self.cell),
         )
 
     def first_recurrent(self, shape: Any) -> Any:
         """The cell's own first states."""
-        return wrapped_cell.initial_state(self.cell, shape)
+        return initial_state(self.cell, shape)
 
     def recurrent_noise(self, batch_size: Any, training: Any) -> Noise:
         """None of its own; Keras's cells draw theirs, once for the whole sequence."""
         width = self.input_units + (self.fed_units or 0)
-        wrapped_cell.draw_masks(self.cell, batch_size, width)
+        draw_masks(self.cell, batch_size, width)
         return Noise()
 
     def project_inputs(self, inputs: Tensor, project: Project = matmul) -> Tensor:
@@ -124,7 +326,7 @@ class AttentionWrapper(AttentionalCell):
         """The lowest cell's `x W + b` of all steps, where a step does not need x."""
         if not self._is_projected(mode):
             return inputs
-        lowest = wrapped_cell.cells_of(self.cell)[0]
+        lowest = cells_of(self.cell)[0]
         kernel, bias = lowest.kernel, self._kinds[0].input_bias(lowest)
         if self.input_feeding:
             kernel = kernel[: self.input_units]
@@ -148,16 +350,14 @@ class AttentionWrapper(AttentionalCell):
         """One step of what is wrapped: -> its output, the nest of its new states."""
         if self._kinds is None:
             x = ops.concatenate([z, *fed], axis=-1) if fed else z
-            h, new = wrapped_cell.call_cell(self.cell, x, recurrent, mode.training)
+            h, new = call_cell(self.cell, x, recurrent, mode.training)
             return ops.cast(h, self.compute_dtype), new  # the cell may have its own
-        cells = wrapped_cell.cells_of(self.cell)
+        cells = cells_of(self.cell)
         flat, states = iter(keras.tree.flatten(recurrent)), []
         for kind in self._kinds:
             states.append([next(flat) for _ in range(kind.num_states)])
         inputs = self._first_input(cells[0], z, fed, mode)
-        h, new = wrapped_cell.step_kinds(
-            cells, self._kinds, inputs, states, mode.project
-        )
+        h, new = step_kinds(cells, self._kinds, inputs, states, mode.project)
         new = keras.tree.pack_sequence_as(recurrent, keras.tree.flatten(new))
         return h, new
 
@@ -191,3 +391,252 @@ class AttentionWrapper(AttentionalCell):
             "cell": serialize_shared(self.cell),
             "kernel_initializer": initializer,
         }
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class CellWithMemory(Nested, UncastLayer):
+    """A `DecoderCell` for `keras.layers.RNN`, where attention is one part of a model.
+
+    `InputFeedingDecoder` is faster, returns alignment weights and applies the cell's
+    dropout; here there is none. Give `keras.layers.RNN` the states that `first_states`
+    makes; `stateful=True` is refused, since no batch has the memory of the one before.
+
+    To copy a model with it, save and load it. `clone_model` and `from_config` copy each
+    layer alone, so that what makes the first states and `keras.layers.RNN` would get a
+    cell each, with weights of its own: they are refused.
+
+    Args:
+        cell: A `DecoderCell` such as `InputFeedingDecoderCell` or `AttentionWrapper`.
+        memory_units: Size Hv of the memory; a list of sizes for several sources.
+        **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: [B, E].
+        states: List of the cell's states, then the prepared memory, from
+            `first_states` or an earlier call.
+
+    Returns:
+        The output [B, A], and the list of new states.
+
+    Raises:
+        TypeError, ValueError: `cell` is no `DecoderCell`; there are no states.
+
+    Example:
+        >>> words, memory = np.random.rand(2, 4, 3), np.random.rand(2, 5, 6)
+        >>> cell = kl.InputFeedingDecoderCell(8, kl.LuongAttention())
+        >>> cell = kl.CellWithMemory(cell, memory_units=6)
+        >>> states = cell.first_states(memory)
+        >>> last = keras.layers.RNN(cell)(words, initial_state=states)
+        >>> tuple(last.shape)
+        (2, 8)
+    """
+
+    _nested: tuple[str, ...] = ("cell",)
+
+    def __init__(self, cell: DecoderCell, memory_units: Any, **kwargs: Any) -> None:
+        if not isinstance(cell, DecoderCell):
+            raise TypeError(
+                "cell must be a DecoderCell such as InputFeedingDecoderCell. "
+                f"Received: {cell!r}"
+            )
+        if kwargs.get("dtype") is None:
+            # `RNN` casts all states to this dtype. Positions count in them.
+            half = cell.compute_dtype in ("float16", "bfloat16")
+            kwargs["dtype"] = "float32" if half else cell.dtype_policy
+        super().__init__(**kwargs)
+        self.cell = cell
+        for i, size in enumerate(keras.tree.flatten(memory_units)):
+            check_size(f"memory_units[{i}]", size)
+        self.memory_units = memory_units
+        self._spec: Any = None
+
+    @property
+    def output_size(self) -> int:
+        """Size of the output."""
+        return self.cell.output_units
+
+    @property
+    def state_size(self) -> list[Any]:
+        """Size of each state; (None,) where it depends on the source's length."""
+        self.build_attention()
+        own = keras.tree.flatten(self.cell.state_spec())
+        sizes = [like.shape[-1] for like in own]
+        carried = [None] * len(keras.tree.flatten(self._prepared_spec()))
+        return [(None,) if size is None else size for size in [*sizes, *carried]]
+
+    def build_attention(self) -> None:
+        """Makes the attention's weights, which preparing a memory needs."""
+        cell = self.cell
+        if not cell.built:
+            cell.read_shapes((None, None), self._memory_shape())
+        if cell.attention is not None and not cell.attention.built:
+            query_shape = (None, None, cell.query_units)
+            cell.attention.build(query_shape, self._memory_shape())
+
+    def _memory_shape(self):
+        if isinstance(self.memory_units, (list, tuple)):
+            return [(None, None, size) for size in self.memory_units]
+        return (None, None, self.memory_units)
+
+    def _prepared_spec(self):
+        """What a prepared memory is like: a nest of symbolic tensors."""
+        if self._spec is None:
+            self._spec = self._make_spec()
+        return self._spec
+
+    def _make_spec(self):
+        shapes, dtype = self._memory_shape(), self.cell.compute_dtype
+        if isinstance(shapes, list):
+            memory = [keras.KerasTensor(shape, dtype) for shape in shapes]
+        else:
+            memory = keras.KerasTensor(shapes, dtype)
+        try:
+            return output_spec(self.cell.prepare, memory)
+        except AttributeError as error:
+            if self.cell.built or not isinstance(error.obj, keras.layers.Layer):
+                # No AttributeError: Keras would say that `state_size` is missing.
+                name = type(self.cell).__name__
+                raise RuntimeError(f"{name}.prepare failed: {error}") from error
+            raise ValueError(
+                f"{type(self.cell).__name__} needs weights of its own to prepare a "
+                "memory: call cell.build(inputs_shape, memory_shape) first."
+            ) from error
+
+    def build(self, inputs_shape: Shape) -> None:
+        """Makes the cell's weights for inputs [B, E]."""
+        self.build_attention()
+        if not self.cell.built:
+            self.cell.build(inputs_shape, self._memory_shape())
+            self.cell.built = True
+
+    def first_states(
+        self, memory: Any, mask: Any = None, recurrent: Any = None
+    ) -> list[Tensor]:
+        """The states before the first step, for `keras.layers.RNN`'s `initial_state`.
+
+        Args:
+            memory: Source [B, S, Hv], or several.
+            mask: bool [B, S], True at words; likewise.
+            recurrent: The cell's recurrent states, such as an encoder's; zeros by
+                default.
+
+        Returns:
+            List of tensors [B, n], of tensors as of symbolic ones.
+        """
+        return FirstStates(self)(memory, mask=mask, recurrent=recurrent)
+
+    def get_initial_state(self, batch_size: Any = None) -> list[Tensor]:
+        """Refuses: a first state has a memory in it."""
+        raise ValueError(
+            "CellWithMemory needs its memory: call keras.layers.RNN with initial_state="
+            "cell.first_states(memory, mask), and not with stateful=True."
+        )
+
+    def call(
+        self, inputs: Tensor, states: Tensors, training: bool = False
+    ) -> tuple[Tensor, list[Tensor]]:
+        """See the class."""
+        flat = keras.tree.flatten(states)
+        count = len(keras.tree.flatten(self.cell.state_spec()))
+        memory = self._unpack(flat[count:])
+        mode = Mode(bool(training))
+        z = self.cell.project_sequence(ops.cast(inputs, self.cell.compute_dtype), mode)
+        packed = self.cell.pack(flat[:count])
+        (output, _), after = self.cell.step(z, packed, memory, mode)
+        new = [ops.cast(x, self.compute_dtype) for x in keras.tree.flatten(after)]
+        return ops.cast(output, self.compute_dtype), [*new, *flat[count:]]
+
+    def pack_memory(self, memory: Any) -> list[Tensor]:
+        """A prepared memory as states, each [B, n] in this layer's dtype."""
+        dtype = self.compute_dtype
+        return [
+            ops.reshape(ops.cast(x, dtype), (ops.shape(x)[0], -1))
+            for x in keras.tree.flatten(memory)
+        ]
+
+    def _unpack(self, states):
+        """The prepared memory that `pack_memory` got."""
+        spec = self._prepared_spec()
+        likes = keras.tree.flatten(spec)
+        tensors = [_like(x, like) for x, like in zip(states, likes, strict=True)]
+        return keras.tree.pack_sequence_as(spec, tensors)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "cell": serialize_shared(self.cell),
+            "memory_units": self.memory_units,
+        }
+
+
+def _like(x, like):
+    """A state [B, n] in the rank and dtype of what it was made of."""
+    # The one size that is not known is the length S, if it has that axis.
+    sizes = [-1 if size is None else size for size in like.shape[1:]]
+    x = ops.reshape(x, (ops.shape(x)[0], *sizes))
+    return x > 0.5 if like.dtype == "bool" else ops.cast(x, like.dtype)
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class FirstStates(Nested, UncastLayer):
+    """The states of a `CellWithMemory`, made of a memory; see its `first_states`.
+
+    Args:
+        cell: A `CellWithMemory`.
+        **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
+    """
+
+    _nested: tuple[str, ...] = ("cell",)
+
+    def __init__(self, cell: CellWithMemory, **kwargs: Any) -> None:
+        if kwargs.get("dtype") is None:
+            kwargs["dtype"] = cell.dtype_policy
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.cell = cell
+
+    def compute_mask(self, memory: Any, previous_mask: Any = None) -> None:
+        """States have no mask: it is one of them."""
+
+    def build(self, memory_shape: Any) -> None:
+        """Makes what preparing a memory needs."""
+        self.cell.build_attention()
+
+    def call(
+        self,
+        memory: Tensors,
+        mask: Tensors | None = None,
+        recurrent: Tensors | None = None,
+    ) -> list[Tensor]:
+        """See `CellWithMemory.first_states`."""
+        cell = self.cell.cell
+        mask = mask_of(memory, mask)  # which a cast leaves behind
+        memory = keras.tree.map_structure(
+            lambda x: ops.cast(x, cell.compute_dtype), memory
+        )
+        prepared = cell.prepare(memory, mask)
+        batch_size = ops.shape(keras.tree.flatten(memory)[0])[:1]
+        states = cell.initial_states(batch_size, recurrent, prepared)
+        states = [ops.cast(x, self.compute_dtype) for x in states]
+        return [*states, *self.cell.pack_memory(prepared)]
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {**super().get_config(), "cell": serialize_shared(self.cell)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> FirstStates:
+        """Rebuilds the layer around the cell of a model that is loaded.
+
+        Raises:
+            ValueError: Nothing says which cell it shares, outside of saving.
+        """
+        if "shared_object_id" not in config["cell"]:
+            raise ValueError(
+                "A model with a CellWithMemory is copied by saving and loading it: "
+                "copies by configuration (from_config, clone_model, to_json) would "
+                "have two cells, each with weights of its own. Received: the "
+                f"configuration of {config['name']}"
+            )
+        return super().from_config(config)

@@ -13,27 +13,28 @@ from keras import ops
 
 from keras_luong.checks import check_axes, check_flag
 from keras_luong.compat import get_keras_mask, serialize_shared
-from keras_luong.layers.attention_call import arguments_of
+from keras_luong.layers.attention import arguments_of
 from keras_luong.layers.cells import dropped
-from keras_luong.layers.checked_layer import UncastLayer
 from keras_luong.layers.decoder_cell import DecoderCell
-from keras_luong.layers.feeding import as_feeding, build_layer
-from keras_luong.layers.feeding_loop import (
+from keras_luong.layers.feeding import (
     Loop,
     apply_in_loop,
+    as_feeding,
+    build_layer,
     check_output_layer,
     lengthened,
     lengthened_mask,
 )
-from keras_luong.layers.memory import blanked
-from keras_luong.layers.nested import Nested
-from keras_luong.layers.recurrence import scan
-from keras_luong.layers.sources import (
+from keras_luong.layers.inputs import (
+    UncastLayer,
     is_several,
     joined_shape,
     source_axes,
     source_shapes,
 )
+from keras_luong.layers.normalizers import blanked
+from keras_luong.layers.projection import Nested
+from keras_luong.layers.recurrence import scan
 from keras_luong.types import Shape, Tensor, Tensors
 
 

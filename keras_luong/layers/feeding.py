@@ -5,19 +5,38 @@ with some probability the decoder's own output (`scheduled_sampling`), always it
 (`free_running`), or, here, what somebody's function makes of both.
 
 Shapes: B batch, T steps, E inputs, V outputs (scores of words, or values).
+
+A rate that changes in training: by a variable, or by a schedule.
+
+The loop of a decoder whose outputs are fed back, and its output layer.
+
+Shapes: B batch, T steps, E inputs, A outputs of the cell, V outputs, S source
+positions. Sequences are time-major.
+
+Scheduled sampling: with some probability, a decoder's input is its own output.
+
+Shapes: B batch, T steps, E inputs, V outputs (scores of words, or values).
+
+Free running: a decoder reads what it said itself, for a given number of steps.
+
+Shapes: B batch, T steps, E inputs, V outputs (scores of words, or values).
 """
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import keras
 from keras import ops
 
 from keras_luong.checks import check_flag, check_size
-from keras_luong.compat import output_spec, serialize_shared
-from keras_luong.layers.nested import Nested
+from keras_luong.compat import autocasting, output_spec, serialize_shared
+from keras_luong.layers.cells import dropped
+from keras_luong.layers.decoder_cell import CellStates, DecoderCell
+from keras_luong.layers.projection import Nested, Project, matmul
+from keras_luong.layers.recurrence import Mode, scan
 from keras_luong.types import Shape, Tensor
 
 
@@ -319,3 +338,403 @@ def build_layer(layer: Any, shape: Shape) -> None:
     if isinstance(layer, keras.layers.Layer) and not layer.built:
         layer.build(shape)
         layer.built = True
+
+
+class ScheduledRate(keras.layers.Layer):
+    """A probability, given as a Keras optimizer's `learning_rate` is given.
+
+    Its variable, or the number of calls, is a weight: saved, and restored, with others.
+
+    Args:
+        rate: A number in [0, 1], which becomes a variable; a `keras.Variable` that is
+            not trainable; or a schedule, from the number of calls to the rate.
+        **kwargs: `name` and other arguments of `keras.layers.Layer`.
+
+    Raises:
+        TypeError, ValueError: It is none of these.
+    """
+
+    def __init__(self, rate: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.function = None
+        if isinstance(rate, keras.Variable):
+            if rate.trainable:
+                raise ValueError(
+                    "rate must be a variable with trainable=False: no gradient reaches "
+                    f"it. Received: {rate!r}"
+                )
+            self.variable = rate
+        elif callable(rate):
+            self.function = rate
+            self.variable = self._weight("iterations", 0, "int32")
+        else:
+            self.variable = self._weight("rate", _checked(rate), "float32")
+        self.built = True  # or a model that has it could not be quantized
+
+    def _weight(self, name, value, dtype):
+        return self.add_weight(
+            shape=(),
+            initializer=keras.initializers.Constant(value),
+            dtype=dtype,
+            trainable=False,
+            autocast=False,
+            aggregation="only_first_replica",
+            name=name,
+        )
+
+    @property
+    def rate(self) -> Any:
+        """The variable; where there is a schedule, its value."""
+        return self.variable if self.function is None else self.function(self.variable)
+
+    def next_rate(self) -> Tensor:
+        """The rate of this call, float32; counts the call."""
+        rate = ops.cast(self.rate, "float32")
+        if self.function is not None:
+            self.variable.assign_add(1)
+        return rate
+
+    def serialized(self) -> Any:
+        """The argument `rate` for a configuration."""
+        if self.function is None:
+            return float(ops.convert_to_numpy(self.variable))
+        return keras.saving.serialize_keras_object(self.function)
+
+
+def _checked(rate):
+    """Returns the rate if it is a number in [0, 1]."""
+    if isinstance(rate, bool) or not isinstance(rate, numbers.Real):
+        raise TypeError(
+            "rate must be a number in [0, 1], a keras.Variable or a schedule. "
+            f"Received: {rate!r}"
+        )
+    if not 0 <= float(rate) <= 1:
+        raise ValueError(f"rate must be in [0, 1]. Received: {rate!r}")
+    return float(rate)
+
+
+class Loop(NamedTuple):
+    """A decoder's loop over inputs that are its own outputs, or the teacher's.
+
+    Attributes:
+        cell: The cell.
+        feeding: Which inputs.
+        finish: `(the cell's output, project) -> the decoder's`: [B, A] -> [B, V].
+        mode: How to compute the steps.
+        noise: Dropout multipliers of the inputs [B, E], or None.
+        keep_weights: Whether to return the alignment weights.
+    """
+
+    cell: DecoderCell
+    feeding: Feeding
+    finish: Callable[[Tensor, Project], Tensor]
+    mode: Mode
+    noise: Tensor | None
+    keep_weights: bool
+
+    def run(
+        self, inputs: Tensor, states: CellStates, memory: Any, mask: Tensor | None
+    ) -> tuple[tuple[Tensor, ...], CellStates]:
+        """Runs it; all that is random is drawn before.
+
+        Args:
+            inputs: The teacher's [T, B, E].
+            states: Those before.
+            memory: What the cell's `prepare` returned.
+            mask: bool [T, B], or None.
+
+        Returns:
+            The outputs [T, B, V] and maybe weights [T, B, S], and the final states.
+        """
+        start, units, dtype = states.position, inputs.shape[-1], inputs.dtype
+
+        def step(packed, carried, memory, mode):
+            states, before = carried
+            teacher = ops.cast(packed[:, :units], dtype)
+            fed = self.feeding.next_input(before, teacher, states.position)
+            own = (packed[:, units : units + 1] > 0.5) & (states.position > start)
+            x = dropped(ops.where(own, fed, teacher), self.noise)
+            z = self.cell.project_sequence(x, mode)
+            (y, weights), states = self.cell.step(z, states, memory, mode)
+            y = self.finish(y, mode.project)
+            outputs = (y, weights) if self.keep_weights else (y,)
+            return outputs, (states, self._remember(y, packed, units))
+
+        packed = _pack(self.feeding, inputs)
+        before = self._remember(self._no_outputs(inputs), packed[0], units)
+        mode = self.mode._replace(own_inputs=True)
+        outputs, (states, _) = scan(step, packed, (states, before), memory, mask, mode)
+        return outputs, states
+
+    def _remember(self, outputs, packed, units):
+        drawn = packed.shape[-1] > units + 1
+        return self.feeding.remember(outputs, packed[:, units + 1] if drawn else None)
+
+    def _no_outputs(self, inputs):
+        """Zeros in the shape and dtype of a step's outputs."""
+        shape = ops.shape(inputs)[1], self.cell.output_units
+        return ops.zeros_like(self.finish(ops.zeros(shape, dtype=inputs.dtype), matmul))
+
+
+def lengthened(inputs: Tensor, steps: int) -> Tensor:
+    """Inputs [B, T, E] for that many steps, zeros where there were none."""
+    batch_size, _, units = ops.shape(inputs)
+    zeros = ops.zeros((batch_size, steps, units), dtype=inputs.dtype)
+    return ops.concatenate([inputs, zeros], axis=1)[:, :steps]
+
+
+def lengthened_mask(mask: Tensor, steps: int) -> Tensor:
+    """A mask [B, T] for that many steps, True where there were none."""
+    more = ops.ones((ops.shape(mask)[0], steps), dtype="bool")
+    return ops.concatenate([ops.cast(mask, "bool"), more], axis=1)[:, :steps]
+
+
+def _pack(feeding, inputs):
+    """What a step reads: [T, B, E + 1 or 2], its input and numbers in float32."""
+    length, batch_size, _ = ops.shape(inputs)
+    wide = keras.backend.result_type(inputs.dtype, "float32")
+    columns = [feeding.is_own(length, batch_size), feeding.draw(length, batch_size)]
+    parts = [inputs, *(x[..., None] for x in columns if x is not None)]
+    return ops.concatenate([ops.cast(x, wide) for x in parts], axis=-1)
+
+
+def apply_in_loop(layer: Any, x: Tensor, project: Project) -> Tensor:
+    """A layer's outputs [B, V], within a loop.
+
+    The weights of a plain `keras.layers.Dense` have their gradients taken out of it.
+    """
+    if type(layer) is not keras.layers.Dense or layer.quantization_mode is not None:
+        return layer(x)
+    if layer.lora_enabled:
+        return layer(x)
+    x = ops.cast(x, layer.compute_dtype)
+    with autocasting(layer):
+        y = project(layer.kernel, x, bias=layer.bias)
+    return y if layer.activation is None else layer.activation(y)
+
+
+def check_output_layer(layer: Any) -> Any:
+    """Returns it if it is a layer or None; raises TypeError if not."""
+    if layer is None or isinstance(layer, keras.layers.Layer):
+        return layer
+    raise TypeError(
+        "output_layer must be a layer such as keras.layers.Dense, or None. Received: "
+        f"{layer!r}"
+    )
+
+
+class Scheduled(EmbeddingOrOutput):
+    """Base of what feeds back with some probability, and in training only.
+
+    Args:
+        rate: See `ScheduledEmbedding`.
+        **kwargs: As in `EmbeddingOrOutput`.
+    """
+
+    only_in_training = True
+
+    def __init__(self, rate: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.schedule = ScheduledRate(rate, name="schedule")
+
+    @property
+    def rate(self) -> Any:
+        """The probability as it is now; a variable unless there is a schedule."""
+        return self.schedule.rate
+
+    def is_own(self, length: Any, batch_size: Any) -> Tensor:
+        """Drawn with the rate for every word; counts the call."""
+        return self.uniform(length, batch_size) < self.schedule.next_rate()
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments; of a variable, the value that it has."""
+        return {**super().get_config(), "rate": self.schedule.serialized()}
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class ScheduledEmbedding(Scheduled):
+    """Scheduled sampling of words (Bengio et al. 2015, arXiv:1506.03099).
+
+    In training each input is, with the probability `rate`, the embedding of a word
+    that the decoder itself says at the step before, which is drawn from the softmax of
+    its logits. As `tfa.seq2seq.ScheduledEmbeddingTrainingSampler`. At inference the
+    decoder is teacher forced.
+
+    Args:
+        rate: The probability. As of a Keras optimizer's `learning_rate`: a number in
+            [0, 1], which `feeding.rate.assign(...)` changes, also while it trains; a
+            `keras.Variable` with `trainable=False`; or a schedule from the number of
+            training calls to it, such as a
+            `keras.optimizers.schedules.LearningRateSchedule`.
+        embedding: The layer that embeds the teacher's words too, from ids [B] to
+            [B, E]. It is trained through its use here as through its other uses.
+            `keras.models.clone_model` and `from_config` copy each layer alone, and so
+            this one twice: to copy a model, save and load it.
+        sample: Whether words are drawn; if not, they are the most probable ones.
+        seed: Seed of the random numbers.
+        **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
+
+    Raises:
+        TypeError, ValueError: An argument that is none of the above.
+
+    Example:
+        >>> embedding = keras.layers.Embedding(100, 16)
+        >>> slowly = keras.optimizers.schedules.PolynomialDecay(0.0, 10_000, 0.5)
+        >>> decoder = kl.InputFeedingDecoder(
+        ...     kl.InputFeedingDecoderCell(32, kl.LuongAttention()),
+        ...     feeding=kl.ScheduledEmbedding(slowly, embedding),
+        ...     output_layer=keras.layers.Dense(100),
+        ... )
+        >>> words, memory = np.ones((2, 5), "int32"), np.ones((2, 7, 32), "float32")
+        >>> tuple(decoder(embedding(words), memory, training=True).shape)
+        (2, 5, 100)
+    """
+
+    def __init__(
+        self,
+        rate: Any,
+        embedding: keras.layers.Layer,
+        sample: bool = True,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if embedding is None:
+            raise TypeError("embedding must be a layer. Received: None")
+        super().__init__(rate, embedding=embedding, sample=sample, seed=seed, **kwargs)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        embedding = serialize_shared(self.embedding)
+        return {**super().get_config(), "embedding": embedding, "sample": self.sample}
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class ScheduledOutput(Scheduled):
+    """Scheduled sampling of values: with some probability, the output is the input.
+
+    As `tfa.seq2seq.ScheduledOutputTrainingSampler`. Gradients flow through what is fed
+    back. At inference the decoder is teacher forced.
+
+    Args:
+        rate: As in `ScheduledEmbedding`.
+        function: What makes the next input [B, n] of the outputs [B, V]: a layer, or a
+            registered function (tfa's `next_inputs_fn`); the outputs themselves by
+            default. Where n is below the size of the inputs, the last columns of these
+            are auxiliary inputs (tfa's `auxiliary_inputs`).
+        seed: Seed of the random numbers.
+        **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
+
+    Raises:
+        TypeError, ValueError: An argument that is none of the above.
+
+    Example:
+        >>> decoder = kl.InputFeedingDecoder(
+        ...     kl.InputFeedingDecoderCell(32, kl.LuongAttention()),
+        ...     feeding=kl.ScheduledOutput(0.25),
+        ...     output_layer=keras.layers.Dense(1),
+        ... )
+        >>> values, memory = np.ones((2, 5, 1)), np.ones((2, 7, 32))
+        >>> tuple(decoder(values, memory, training=True).shape)
+        (2, 5, 1)
+    """
+
+    def __init__(
+        self,
+        rate: Any,
+        function: Callable[[Tensor], Tensor] | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(rate, function=function, seed=seed, **kwargs)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {**super().get_config(), "function": serialize_shared(self.function)}
+
+
+@keras.saving.register_keras_serializable(package="keras_luong")
+class FreeRunning(EmbeddingOrOutput):
+    """The decoder reads its own outputs, for a given number of steps.
+
+    In training as at inference. As `tfa.seq2seq.InferenceSampler`, or with an
+    embedding as `GreedyEmbeddingSampler` and `SampleEmbeddingSampler`; but it does not
+    stop at an end token, which a search such as `keras_luong.GreedySearch` does.
+
+    The decoder's inputs are [B, `given`, E], most often one start symbol or value. To
+    go on later, give the final states, and the next input: `decoder(outputs[:, -1:],
+    memory, initial_state=states)`, or the embedding of the last word.
+
+    Args:
+        steps: Number of steps T.
+        embedding: The layer that embeds words, from ids [B] to [B, E]; None to feed
+            back the outputs themselves, with gradients.
+        sample: Whether the word is drawn from the softmax of the logits; if not, it is
+            the most probable one.
+        function: Without an embedding: what makes the next input of the outputs, as in
+            `ScheduledOutput`.
+        given: How many of the first inputs are read as they are. With a mask, rows may
+            have fewer, and go on from where theirs end. Where there are auxiliary
+            inputs, as in `ScheduledOutput`, the decoder's inputs are [B, T, E], and
+            only these are read of the later ones. Where the length of the inputs is
+            not known when a graph is made it cannot be checked: of fewer than `given`,
+            those that lack are read as zeros.
+        seed: Seed of the random numbers.
+        **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
+
+    Raises:
+        TypeError, ValueError: An argument that is none of the above.
+
+    Example:
+        >>> forecaster = kl.InputFeedingDecoder(
+        ...     kl.InputFeedingDecoderCell(32, kl.LuongAttention()),
+        ...     feeding=kl.FreeRunning(12),
+        ...     output_layer=keras.layers.Dense(1),
+        ... )
+        >>> last_value, memory = np.ones((2, 1, 1)), np.ones((2, 7, 32))
+        >>> tuple(forecaster(last_value, memory).shape)
+        (2, 12, 1)
+    """
+
+    steps: int
+
+    def __init__(
+        self,
+        steps: int,
+        embedding: keras.layers.Layer | None = None,
+        sample: bool = False,
+        function: Callable[[Tensor], Tensor] | None = None,
+        given: int = 1,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(embedding, sample, function, seed=seed, **kwargs)
+        self.steps = check_size("steps", steps)
+        self.given = check_size("given", given, largest=steps)
+
+    def is_own(self, length: Any, batch_size: Any) -> Tensor:
+        """After those that are given."""
+        own = ops.arange(self.steps) >= self.given
+        return ops.broadcast_to(own[:, None], (self.steps, batch_size))
+
+    def check_inputs(self, shape: Shape) -> None:
+        """Raises ValueError unless inputs of the shape [B, T, E] will do."""
+        auxiliary = self.own_units < shape[-1]
+        lengths = {self.steps} if auxiliary else {self.given, self.steps}
+        if shape[1] is not None and shape[1] not in lengths:
+            raise ValueError(
+                f"The length of inputs must be {' or '.join(map(str, sorted(lengths)))}"
+                f" with FreeRunning(steps={self.steps}, given={self.given})"
+                f"{' and auxiliary inputs' * auxiliary}. "
+                f"Received: inputs.shape={tuple(shape)}"
+            )
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "steps": self.steps,
+            "embedding": serialize_shared(self.embedding),
+            "sample": self.sample,
+            "function": serialize_shared(self.function),
+            "given": self.given,
+        }

@@ -15,8 +15,7 @@ from keras import ops
 from keras_luong.checks import check_choice, check_flag, check_size
 from keras_luong.layers.attention import LuongAttention
 from keras_luong.layers.cells import dropped
-from keras_luong.layers.memory import Memory
-from keras_luong.layers.normalizers import LOWEST, masked_logits, weights_dtype
+from keras_luong.layers.normalizers import LOWEST, Memory, masked_logits, weights_dtype
 from keras_luong.layers.quantization import Kernel
 from keras_luong.layers.recurrence import INFERENCE, Mode
 from keras_luong.layers.scores import Score

@@ -13,11 +13,15 @@ import keras
 from keras import ops
 
 from keras_luong.compat import serialize_shared
-from keras_luong.layers.checked_layer import CheckedLayer
-from keras_luong.layers.memory import Memory
-from keras_luong.layers.nested import Nested
+from keras_luong.layers.inputs import (
+    CheckedLayer,
+    check_count,
+    shapes_of,
+    state_lengths,
+)
+from keras_luong.layers.normalizers import Memory
+from keras_luong.layers.projection import Nested
 from keras_luong.layers.recurrence import INFERENCE, Mode
-from keras_luong.layers.sources import check_count, shapes_of, state_lengths
 from keras_luong.types import Shape, Tensor, Tensors
 
 

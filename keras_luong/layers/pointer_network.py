@@ -14,16 +14,13 @@ from keras import ops
 
 from keras_luong.checks import check_axes, check_ids
 from keras_luong.compat import serialize_shared
-from keras_luong.layers.attention import LuongAttention
-from keras_luong.layers.attention_call import arguments_of
-from keras_luong.layers.checked_layer import UncastLayer, check_tensors
+from keras_luong.layers.attention import LuongAttention, arguments_of
 from keras_luong.layers.decoder import InputFeedingDecoder
 from keras_luong.layers.decoder_cell import DecoderCell
+from keras_luong.layers.inputs import UncastLayer, check_count, check_tensors, shapes_of
 from keras_luong.layers.local_attention import LocalAttention
-from keras_luong.layers.memory import Memory, mask_of
-from keras_luong.layers.nested import Nested
-from keras_luong.layers.normalizers import masked_softmax
-from keras_luong.layers.sources import check_count, shapes_of
+from keras_luong.layers.normalizers import Memory, mask_of, masked_softmax
+from keras_luong.layers.projection import Nested
 from keras_luong.types import Shape, Tensor, Tensors
 
 

@@ -13,8 +13,13 @@ from keras import ops
 
 from keras_luong.checks import check_axes, check_flag, check_size
 from keras_luong.compat import serialize_shared
-from keras_luong.layers.checked_layer import CheckedLayer, check_tensors, unpacking_hint
-from keras_luong.layers.sources import is_several, shapes_of
+from keras_luong.layers.inputs import (
+    CheckedLayer,
+    check_tensors,
+    is_several,
+    shapes_of,
+    unpacking_hint,
+)
 from keras_luong.types import Shape, Tensor, Tensors
 
 

@@ -4,7 +4,6 @@ Reading order: object_graph, pieces, placings, decoder_weights, matching, report
 addons.
 """
 
-from keras_luong.migration.addons import load_addons_checkpoint
-from keras_luong.migration.report import LoadedCheckpoint
+from keras_luong.migration.addons import LoadedCheckpoint, load_addons_checkpoint
 
 __all__ = ["LoadedCheckpoint", "load_addons_checkpoint"]

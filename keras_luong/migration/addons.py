@@ -1,34 +1,484 @@
-"""Checkpoints of models that were made with TensorFlow Addons' `tfa.seq2seq`."""
+"""Checkpoints of models that were made with TensorFlow Addons' `tfa.seq2seq`.
+
+What became of a checkpoint's weights, and of a model's.
+
+Which weights of a checkpoint go to which weights of a model, before they do.
+
+What goes where by itself: what fits in one place only.
+
+Nothing is guessed from names or from order: two embeddings of one shape may be of the
+source and of the target.
+
+From the weights of `tfa.seq2seq.AttentionWrapper` to those of a decoder's cell.
+
+* The first cell's `kernel` has the rows of x and then those of h̃, `[E + A, .]`. In an
+  `AttentionWrapper` it is the same; in an `InputFeedingDecoderCell` it is `kernel`
+  `[:E]` and `feeding_kernel` `[E:]`.
+* `LuongAttention`: the kernel W of `memory_layer` is `score.kernel`, transposed.
+* `BahdanauAttention`: the kernels of `memory_layer` and `query_layer` are
+  `score.value_kernel` and `score.query_kernel`, `attention_v` is `score.scale`.
+* Of both: `attention_g` is `score.gain`, `attention_b` `score.bias`, and
+  `attention_score_bias` that of the `MonotonicAttention`.
+* The attention layer has the rows of h first, and we those of the context.
+
+Shapes: E inputs, A attentional units, H units of h.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import warnings
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_luong.compat import flat_layers
+from keras_luong.layers.attention_wrapper import AttentionWrapper, cells_of
 from keras_luong.layers.encoder import RecurrentEncoder
-from keras_luong.migration.decoder_weights import (
-    CELLS,
-    has_wrapper,
-    is_wrapper,
-    place_wrapper,
+from keras_luong.layers.input_feeding_cell import (
+    AttentionalVector,
+    InputFeedingDecoderCell,
 )
-from keras_luong.migration.matching import ambiguities, match
-from keras_luong.migration.object_graph import read_checkpoint
-from keras_luong.migration.pieces import (
+from keras_luong.layers.monotonic_attention import MonotonicAttention
+from keras_luong.layers.scores import SCORES
+from keras_luong.migration.object_graph import (
+    Node,
     Piece,
     levels_of_layer,
     levels_of_node,
+    nodes_of_cell,
+    own_weights,
     pieces_of_checkpoint,
     pieces_of_model,
+    read_checkpoint,
     weights_of,
 )
-from keras_luong.migration.placings import Placings, place_layer, place_piece
-from keras_luong.migration.report import LoadedCheckpoint
+from keras_luong.types import Shape
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadedCheckpoint:
+    """What was loaded from a checkpoint; `print` shows it.
+
+    Attributes:
+        placed: The weights of the model that have new values: of each weight of the
+            checkpoint, by its path, the path of ours that has it.
+        not_placed: The shapes of those weights of the checkpoint that fit nowhere, or
+            in more than one place.
+        not_loaded: The shapes of those weights of the model that keep their values.
+        hints: Sentences about what could go to several places.
+
+    Example:
+        >>> loaded = kl.migration.LoadedCheckpoint(
+        ...     {"words/embeddings": "embedding/embeddings"}, {"step": ()}, {}
+        ... )
+        >>> loaded.complete
+        False
+        >>> print(loaded)
+        1 weight of the checkpoint is placed.
+        No place in the model for 1 weight of the checkpoint: step ().
+    """
+
+    placed: dict[str, str]
+    not_placed: dict[str, Shape]
+    not_loaded: dict[str, Shape]
+    hints: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether all weights of both sides have found each other."""
+        return not self.not_placed and not self.not_loaded
+
+    def __str__(self) -> str:
+        """Sentences."""
+        verb = "is" if len(self.placed) == 1 else "are"
+        lines = [f"{_count(self.placed)} of the checkpoint {verb} placed."]
+        if self.not_placed:
+            lines.append(
+                f"No place in the model for {_count(self.not_placed)} of the "
+                f"checkpoint: {_listed(self.not_placed)}."
+            )
+        if self.not_loaded:
+            lines.append(
+                f"Not loaded, so as before: {_count(self.not_loaded)} of the model: "
+                f"{_listed(self.not_loaded)}."
+            )
+        return "\n".join([*lines, *self.hints])
+
+
+def _count(weights):
+    return f"{len(weights)} weight{'s' * (len(weights) != 1)}"
+
+
+def _listed(shapes):
+    return ", ".join(f"{path} {shape}" for path, shape in shapes.items())
+
+
+#: The node that a weight is loaded from, the weight, and what it is to be.
+Placing = tuple[Node, Any, Any]
+
+
+class Placings:
+    """All placings of a checkpoint, and what is left out on purpose."""
+
+    def __init__(self) -> None:
+        self._placings: list[Placing] = []
+        self._nodes: set[Node] = set()  # variables
+        self._weights: set[int] = set()
+
+    def add(self, placings: Iterable[Placing]) -> None:
+        """Adds some.
+
+        Raises:
+            ValueError: A weight of the model has got another value already.
+        """
+        placings = list(placings)
+        for node, weight, _ in placings:
+            if self.has_weight(weight):
+                raise ValueError(
+                    f"{weight.path} of the model has more than one place in the "
+                    f"checkpoint: {self._source(weight)} and {node.path}."
+                )
+        self._placings += placings
+        self._nodes.update(node for node, _, _ in placings)
+        self._weights.update(id(weight) for _, weight, _ in placings)
+
+    def _source(self, weight):
+        return next(node.path for node, x, _ in self._placings if x is weight)
+
+    def leave_out(self, nodes: Iterable[Node]) -> None:
+        """Notes variables that nobody wants."""
+        self._nodes.update(nodes)
+
+    def has(self, part: Any) -> bool:
+        """Whether any weight of a node or of a layer, or in it, has been placed."""
+        if isinstance(part, Node):
+            return not self._nodes.isdisjoint(part.walk())
+        return any(map(self.has_weight, part.weights))
+
+    def has_weight(self, weight: Any) -> bool:
+        """Whether a weight of the model is to be loaded."""
+        return id(weight) in self._weights
+
+    def paths(self) -> dict[str, str]:
+        """Where everything goes: paths of ours by paths of the checkpoint."""
+        found: dict[str, list[str]] = {}
+        for node, weight, _ in self._placings:
+            found.setdefault(node.path, []).append(weight.path)
+        return {path: ", ".join(ours) for path, ours in found.items()}
+
+    def assign(self) -> None:
+        """Gives the model its weights."""
+        for _, weight, value in self._placings:
+            weight.assign(value)
+
+
+def place_piece(theirs: Piece, ours: Piece) -> list[Placing]:
+    """Every weight of a piece, by its name.
+
+    Raises:
+        ValueError: They do not fit each other.
+    """
+    if [len(level) for level in theirs.levels] != [len(x) for x in ours.levels]:
+        raise ValueError(
+            f"{theirs.path} of the checkpoint does not fit {ours.path}: it has "
+            f"{_described(theirs)}, and the model {_described(ours)}."
+        )
+    pairs = zip(theirs.leaves, ours.leaves, strict=True)
+    return [placing for pair in pairs for placing in place_layer(*pair)]
+
+
+def _described_shapes(piece):
+    levels = [" and ".join(str(_shapes(leaf)) for leaf in x) for x in piece.levels]
+    return f"{len(levels)} level{'s' * (len(levels) != 1)} ({'; '.join(levels)})"
+
+
+def _shapes(leaf):
+    return {name: tuple(x.shape) for name, x in weights_of(leaf).items()}
+
+
+def place_layer(node: Node, layer: Any) -> list[Placing]:
+    """Every weight of a layer, by its name.
+
+    Raises:
+        ValueError: The two have other weights.
+    """
+    ours = same_names(node, layer)
+    return [place(node.weights[name], ours[name]) for name in ours]
+
+
+def same_names(node: Node, layer: Any) -> dict[str, Any]:
+    """The weights of a layer, by name, where the node has the same names.
+
+    Raises:
+        ValueError: The two have other weights.
+    """
+    ours = own_weights(layer)
+    if node.weights.keys() != ours.keys():
+        raise ValueError(
+            f"{node.path} of the checkpoint has {_shapes(node)}, and {layer.path} of "
+            f"the model {_shapes(layer)}."
+        )
+    return ours
+
+
+def place(node: Node, weight: Any, value: Any = None) -> Placing:
+    """One weight of the checkpoint, as it is or as `value`, as one of ours.
+
+    Raises:
+        ValueError: They have other shapes.
+    """
+    value = node.read() if value is None else value
+    if tuple(value.shape) != tuple(weight.shape):
+        raise ValueError(
+            f"{node.path} of the checkpoint has the shape {node.shape}, and "
+            f"{weight.path} of the model would need it to be "
+            f"{_as_theirs(node, value, weight)}."
+        )
+    return node, weight, value
+
+
+def _as_theirs(node, value, weight):
+    shape = tuple(weight.shape)
+    turned = node.shape != value.shape and node.shape == value.shape[::-1]
+    return shape[::-1] if turned else shape
+
+
+def match(theirs: Sequence[Piece], ours: Sequence[Piece], placings: Placings) -> None:
+    """Places every piece that fits one piece of ours, where no other does.
+
+    The largest come first: a stack as a whole rather than its layers one by one.
+
+    Args:
+        theirs: Pieces of the checkpoint.
+        ours: Pieces of the model.
+        placings: What has been placed, to which it is added.
+    """
+    for size in sorted({len(piece.leaves) for piece in ours}, reverse=True):
+        for one, other in _alike(theirs, ours, placings, size):
+            if len(one) == len(other) == 1:
+                placings.add(place_piece(one[0], other[0]))
+
+
+def _alike(theirs, ours, placings, size):
+    """Lists of pieces of a size and of one signature, not placed yet: of both sides."""
+    groups: Any = defaultdict(lambda: ([], []))
+    for side, pieces in enumerate((theirs, ours)):
+        for piece in pieces:
+            if len(piece.leaves) == size and not any(map(placings.has, piece.leaves)):
+                groups[piece.signature][side].append(piece)
+    return list(groups.values())
+
+
+def ambiguities(
+    theirs: Sequence[Piece], ours: Sequence[Piece], placings: Placings
+) -> Iterator[str]:
+    """Sentences about layers that fit several places, or places that several fit."""
+    for group in _alike(theirs, ours, placings, 1):
+        names = [", ".join(piece.path for piece in side) for side in group]
+        if all(names):
+            yield (
+                f"{names[0]} of the checkpoint could be {names[1]} of the model: "
+                "say which with places={path: layer}."
+            )
+
+
+#: Cells that a wrapper of Addons can become.
+CELLS = AttentionWrapper, InputFeedingDecoderCell
+
+
+def is_wrapper(node: Node) -> bool:
+    """Whether a node is a `tfa.seq2seq.AttentionWrapper`."""
+    return {"_cell", "_attention_mechanisms"} <= node.children.keys()
+
+
+def has_wrapper(node: Node) -> bool:
+    """Whether a node is a decoder of Addons around such a wrapper."""
+    cell = node.children.get("cell") or node.children.get("_cell")
+    return cell is not None and is_wrapper(cell)
+
+
+def place_wrapper(wrapper: Node, cell: Any) -> list[Placing]:
+    """Every weight of a wrapper.
+
+    Args:
+        wrapper: The node of a wrapper.
+        cell: An `AttentionWrapper` or `InputFeedingDecoderCell` that is built.
+
+    Raises:
+        ValueError: The cell has other parts, or other sizes.
+    """
+    mechanism = _mechanism(wrapper)
+    _check_attention(mechanism, cell.attention)  # the kind first, then sizes
+    return [
+        *_place_cells(wrapper.children["_cell"], cell),
+        *_place_mechanism(mechanism, cell.attention),
+        *_place_attention_layer(wrapper, cell),
+    ]
+
+
+def _place_cells(node, cell):
+    theirs, is_wrapper = nodes_of_cell(node), isinstance(cell, AttentionWrapper)
+    ours = cells_of(cell.cell) if is_wrapper else [x.cell for x in cell.layers]
+    if len(theirs) != len(ours):
+        raise ValueError(
+            f"{node.path} of the checkpoint has {len(theirs)} recurrent layers, and "
+            f"the model's decoder {len(ours)}."
+        )
+    pairs, placings = list(zip(theirs, ours, strict=True)), []
+    if not is_wrapper:
+        first, *pairs = pairs
+        placings = _place_first(*first, cell)
+    return placings + [x for pair in pairs for x in place_layer(*pair)]
+
+
+def _place_first(node, layer, cell):
+    """The rows of x and of h̃ are one kernel there, and two here."""
+    kernel, split = _weight(node, "kernel"), cell.input_units
+    feeding = cell.feeding_kernel
+    fed = 0 if feeding is None else cell.attentional_units
+    if kernel.shape != (split + fed, cell.columns):
+        raise ValueError(
+            f"{kernel.path} of the checkpoint has the shape {kernel.shape}, and the "
+            f"model would need ({split} + {fed}, {cell.columns}): rows for the inputs, "
+            "and for the attentional vector that is fed back."
+        )
+    ours, value = same_names(node, layer), kernel.read()
+    placings = [place(kernel, ours.pop("kernel"), value[:split])]
+    if feeding is not None:
+        placings.append(place(kernel, feeding, value[split:]))
+    return placings + [place(node.weights[name], ours[name]) for name in ours]
+
+
+def _mechanism(wrapper):
+    mechanisms = wrapper.children["_attention_mechanisms"].items
+    if len(mechanisms) != 1:
+        raise ValueError(
+            f"{wrapper.path} of the checkpoint has {len(mechanisms)} attention "
+            "mechanisms, and a decoder's cell has one."
+        )
+    return mechanisms[0]
+
+
+def _place_mechanism(node, attention):
+    score, gain = attention.score, _gain_of(node)
+    more = {
+        "attention_b": getattr(score, "bias", None),
+        "attention_score_bias": getattr(attention, "score_bias", None),
+        **({gain: score.gain} if gain else {}),
+    }
+    return _place_matrices(node, score) + [
+        place(_weight(node, name), weight)
+        for name, weight in more.items()
+        if weight is not None
+    ]
+
+
+def _place_matrices(node, score):
+    memory = _weight(node, "memory_layer", "kernel")
+    if not _is_bahdanau(node):
+        return [place(memory, score.kernel, memory.read().T)]
+    return [
+        place(memory, score.value_kernel),
+        place(_weight(node, "query_layer", "kernel"), score.query_kernel),
+        place(_weight(node, "attention_v"), score.scale),
+    ]
+
+
+def _is_bahdanau(node):
+    return "attention_v" in node.children
+
+
+def _is_monotonic(node):
+    return "attention_score_bias" in node.children
+
+
+def _gain_of(node):
+    """What g is called there: in `LuongAttention` otherwise than in the others."""
+    names = "scale_weight", "attention_g"
+    return next((name for name in names if name in node.children), None)
+
+
+#: Our score, by Addons' name and whether it has g.
+_SCORE_MODES = {
+    ("Luong", False): "general",
+    ("Luong", True): "scaled_general",
+    ("Bahdanau", False): "concat",
+    ("Bahdanau", True): "normed_concat",
+}
+
+
+def _check_attention(node, attention):
+    """Raises unless a mechanism's kind is an attention's."""
+    name = "Bahdanau" if _is_bahdanau(node) else "Luong"
+    scaled, monotonic = _gain_of(node) is not None, _is_monotonic(node)
+    wanted = _SCORE_MODES[name, scaled]
+    same_kind = isinstance(attention, MonotonicAttention) == monotonic
+    if same_kind and type(getattr(attention, "score", None)) is SCORES[wanted]:
+        return
+    option = "normalize" if _is_bahdanau(node) else "scale"
+    theirs = f"{name}{'Monotonic' * monotonic}Attention"
+    theirs += f"(units{f', {option}=True' * scaled})"
+    kind = "MonotonicAttention" if monotonic else "LuongAttention"
+    raise ValueError(
+        f"{node.path} of the checkpoint is a {theirs}, which is "
+        f'{kind}("{wanted}") here. Received: {_described(attention)}'
+    )
+
+
+def _described(attention):
+    if attention is None:
+        return "no attention"
+    mode = getattr(attention, "score_mode", None)
+    mode = repr(mode) if mode is not None else ""
+    return f"{type(attention).__name__}({mode})"
+
+
+def _place_attention_layer(wrapper, cell):
+    vector, layers = cell.attentional_vector, wrapper.children.get("_attention_layers")
+    if (layers is None) != (vector is None):
+        theirs = "no attention layer" if layers is None else "an attention layer"
+        raise ValueError(
+            f"{wrapper.path} of the checkpoint has {theirs}, which is "
+            f"use_attentional_vector={layers is not None} here. Received: "
+            f"use_attentional_vector={vector is not None}"
+        )
+    if layers is None or not isinstance(vector, AttentionalVector):
+        return []
+    (node,) = layers.items
+    kernel, h = _weight(node, "kernel"), cell.query_units
+    value = kernel.read()
+    placings = [place(kernel, vector.kernel, np.concatenate([value[h:], value[:h]]))]
+    if ("bias" in node.children) != vector.use_bias:
+        raise ValueError(
+            f"{node.path} of the checkpoint has "
+            f"{'a' if not vector.use_bias else 'no'} bias, which is attentional_bias="
+            f"{not vector.use_bias} here. Received: attentional_bias={vector.use_bias}"
+        )
+    if vector.use_bias:
+        placings.append(place(_weight(node, "bias"), vector.bias))
+    return placings
+
+
+def _weight(node, *names):
+    """The variable that is reached by names.
+
+    Raises:
+        ValueError: There is none.
+    """
+    for name in names:
+        if name not in node.children:
+            raise ValueError(
+                f"{node.path} of the checkpoint has no {name}. It has "
+                f"{', '.join(node.children)}."
+            )
+        node = node.children[name]
+    return node
+
 
 #: Layers that cannot be loaded before they are built.
 WITH_WEIGHTS = (

@@ -1,8 +1,7 @@
 """The models, one paper a file, and their configurations."""
 
+from keras_luong.config.models import Seq2SeqConfig, TransformerConfig
 from keras_luong.config.presets import PRESETS
-from keras_luong.config.seq2seq import Seq2SeqConfig
-from keras_luong.config.transformer import TransformerConfig
 from keras_luong.models.bahdanau import Bahdanau2015
 from keras_luong.models.cho import Cho2014
 from keras_luong.models.gnmt import GNMT

@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_luong.layers.cell_states import CellStates
 from keras_luong.layers.cells import CellInput
-from keras_luong.layers.decoder_cell import DecoderCell
-from keras_luong.layers.maxout_cell import MaxoutCell, maxout
-from keras_luong.layers.memory import make_memory, mask_of
+from keras_luong.layers.decoder_cell import CellStates, DecoderCell
+from keras_luong.layers.normalizers import make_memory, mask_of
 from keras_luong.layers.projection import matmul
 from keras_luong.layers.recurrence import INFERENCE, Mode
+from keras_luong.models.bahdanau import MaxoutCell, maxout
 from keras_luong.models.seq2seq import NO_ATTENTIONAL_VECTOR, Seq2Seq, cell_options
 from keras_luong.types import Tensor
 

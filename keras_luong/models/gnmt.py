@@ -12,12 +12,11 @@ from typing import Any
 
 import keras
 
-from keras_luong.layers.cell_states import CellStates
 from keras_luong.layers.cells import CellInput
-from keras_luong.layers.decoder_cell import DecoderCell
+from keras_luong.layers.decoder_cell import CellStates, DecoderCell
 from keras_luong.layers.encoder import RecurrentEncoder
+from keras_luong.layers.input_feeding_cell import StackedDecoderCell
 from keras_luong.layers.recurrence import INFERENCE, Mode
-from keras_luong.layers.stacked_cell import StackedDecoderCell
 from keras_luong.models.seq2seq import (
     NO_ATTENTIONAL_VECTOR,
     Seq2Seq,

@@ -12,17 +12,16 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_ids
-from keras_luong.config.seq2seq import Seq2SeqConfig
+from keras_luong.config.models import Seq2SeqConfig
 from keras_luong.layers.attention import LuongAttention
 from keras_luong.layers.cells import CELL_TYPES
-from keras_luong.layers.coverage_loss import CoverageLoss
 from keras_luong.layers.decoder import InputFeedingDecoder
 from keras_luong.layers.decoder_cell import DecoderCell
 from keras_luong.layers.encoder import RecurrentEncoder
 from keras_luong.layers.input_feeding_cell import InputFeedingDecoderCell
 from keras_luong.layers.local_attention import LocalAttention
 from keras_luong.layers.monotonic_attention import MonotonicAttention
-from keras_luong.layers.pointer_generator import PointerGenerator
+from keras_luong.layers.pointer_generator import CoverageLoss, PointerGenerator
 from keras_luong.models.translation_model import TranslationModel, logits
 from keras_luong.types import Tensor
 

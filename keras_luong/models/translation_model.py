@@ -1,6 +1,12 @@
 """What all models have in common: configuration, words and their scores, saving.
 
 Shapes: B batch, S source length, T target length, K beam, V target vocabulary, H units.
+
+The weights of a model in mixed precision, cast once for a whole search.
+
+A model that scores a part of its vocabulary only, and computes no more than that.
+
+Shapes: B batch, K beam, V target vocabulary, M words of it, H units.
 """
 
 from __future__ import annotations
@@ -13,13 +19,105 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_choice
-from keras_luong.compat import flat_layers
+from keras_luong.compat import autocasting, flat_layers
 from keras_luong.config.presets import PRESETS
-from keras_luong.layers.projection import leading_axes, rows
-from keras_luong.models.cast_weights import cast_weights
-from keras_luong.models.restricted import Restricted
+from keras_luong.layers.projection import leading_axes, matmul, rows
 from keras_luong.training.fused_model import FusedModel
 from keras_luong.types import Tensor
+
+
+def cast_weights(model: keras.Model) -> list[tuple[keras.Variable, Tensor]]:
+    """Pairs of a weight and what to read in its place.
+
+    Matrices are cast to the dtype in which their layer reads them. Vectors are small,
+    and stay as they are.
+
+    Args:
+        model: The model, whose weights are float32.
+
+    Returns:
+        The pairs; none where nothing is to be cast.
+    """
+    dtypes = {
+        id(weight): _read_as(layer, weight)
+        for layer in flat_layers(model)  # a layer comes after what it is a part of
+        for weight in layer.weights
+    }
+    weights = [weight for weight in model.weights if "float" in weight.dtype]
+    if all(weight.dtype == dtypes[id(weight)] for weight in weights):
+        return []
+    return [(weight, ops.cast(weight, dtypes[id(weight)])) for weight in weights]
+
+
+def _read_as(layer, weight):
+    """The dtype in which a layer reads a weight."""
+    if len(weight.shape) < 2:
+        return weight.dtype
+    if isinstance(layer, keras.layers.Embedding):  # it casts the rows it has looked up
+        return layer.compute_dtype
+    with autocasting(layer):  # some weights, as a layer normalisation's, stay float32
+        return weight.dtype
+
+
+class Restricted:
+    """A model that scores a part of its target vocabulary, for one batch.
+
+    Args:
+        model: A `TranslationModel`.
+        ids: int [M], the words that are scored, in the order of the logits.
+        allowed: bool [B, M], which of them each sentence may use; the logits of others
+            are -inf.
+
+    Example:
+        >>> from keras_luong.models.translation_model import Restricted
+        >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
+        >>> few = Restricted(model, np.array([3, 6, 8]), np.ones([1, 3], bool))
+        >>> memory, state = few.encode(np.array([[4, 5, 3]]))
+        >>> logits, state, weights = few.step(np.array([[2]]), state, memory)
+        >>> logits.shape[-1]
+        3
+    """
+
+    def __init__(self, model: Any, ids: Tensor, allowed: Tensor) -> None:
+        self.model, self.ids, self.allowed = model, ids, allowed
+        # Gathered here and not in `step`, which runs in a loop.
+        matrix, is_embedding = model.output_weights()
+        kernel = ops.take(matrix, ids, axis=0 if is_embedding else 1)
+        kernel = ops.transpose(kernel) if is_embedding else kernel
+        layer = model.target_embedding if is_embedding else model.output_layer
+        self.kernel = ops.cast(kernel, layer.compute_dtype)
+        bias = model.output_bias()
+        self.bias = None if bias is None else ops.take(bias, ids, axis=0)
+
+    def encode(self, source: Tensor) -> tuple[Any, Any]:
+        """As the model; a sentence's words are part of its memory."""
+        memory, state = self.model.encode(source)
+        places = [_places(source, self.ids)] if self.model.copies else []
+        return (memory, self.allowed, *places), state
+
+    def step(
+        self, tokens: Tensor, state: Any, memory: Any
+    ) -> tuple[Tensor, Any, Tensor]:
+        """As the model, with logits [B, K, M]. The tokens are ids of all words."""
+        memory, allowed, *places = memory
+        features, state, weights = self.model.step_features(tokens, state, memory)
+        features = ops.cast(features, self.kernel.dtype)
+        scores = matmul(self.kernel, features, bias=self.bias)
+        scores = _only(allowed, ops.cast(scores, "float32"))
+        if self.model.copies:
+            scores = self.model.with_copies(scores, features, tokens, weights, *places)
+            scores = _only(allowed, scores)  # a copy too
+        return scores, state, weights
+
+
+def _only(allowed, scores):
+    return ops.where(ops.expand_dims(allowed, 1), scores, float("-inf"))
+
+
+def _places(source, ids):
+    """Where among some ids [M] each source word [B, S] is: int [B, S], or -1."""
+    same = ops.equal(ops.expand_dims(source, -1), ids)
+    return ops.where(ops.any(same, -1), ops.argmax(same, -1), -1)
 
 
 def model_class(name: str) -> Any:
@@ -247,7 +345,7 @@ class TranslationModel(FusedModel):
     def cast_weights(self) -> list[tuple[keras.Variable, Tensor]]:
         """Pairs of a weight and what to read in its place, under mixed precision.
 
-        See `keras_luong.decoding.cast_once`.
+        See `keras_luong.decoding.hoisting`.
         """
         return cast_weights(self)
 

@@ -24,7 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_luong.checks import check_size
-from keras_luong.runs.directory import RunDirectory, read_history, read_json
+from keras_luong.runs.run import RunDirectory, read_history, read_json
 from keras_luong.training.strategies import gather_rows
 from keras_luong.types import Logs
 

@@ -15,44 +15,46 @@ import tensorflow as tf
 
 from keras_luong.config.auto import AutoTraining
 from keras_luong.config.training import UNRECORDED, TrainingConfig
-from keras_luong.decoding.beam import BeamSearch
-from keras_luong.decoding.greedy import GreedySearch
-from keras_luong.evaluation.bleu import bleu, check_tokenize
-from keras_luong.evaluation.chrf import chrf
+from keras_luong.decoding.beam import BeamSearch, GreedySearch
+from keras_luong.evaluation.scores import bleu, check_tokenize, chrf
 from keras_luong.files import json_number, write_json
-from keras_luong.models.parts import freeze
+from keras_luong.models.growing import freeze
 from keras_luong.models.translation_model import TranslationModel, model_class
 from keras_luong.progress import telling
-from keras_luong.runs.callbacks import training_callbacks
+from keras_luong.runs.callbacks import EpochBar, training_callbacks
 from keras_luong.runs.checkpoints import Checkpoints, check_history
-from keras_luong.runs.choosing import chosen_for
-from keras_luong.runs.description import count_texts, describe
-from keras_luong.runs.directory import RunDirectory, read_history
+from keras_luong.runs.description import chosen_for, count_texts, describe
 from keras_luong.runs.epochs import FollowEpoch, fit
-from keras_luong.runs.loading import load
-from keras_luong.runs.opening import Run, opened, own_directory
-from keras_luong.runs.record import (
+from keras_luong.runs.load_save import load
+from keras_luong.runs.run import (
+    RunDirectory,
     check_config,
+    read_history,
     write_record,
 )
-from keras_luong.runs.starting_point import (
+from keras_luong.runs.start import (
+    Run,
     describe_start,
     give_weights,
+    opened,
+    own_directory,
     taken_tokenizers,
     text_of,
     with_tags,
 )
-from keras_luong.runs.step_callbacks import EpochBar
 from keras_luong.runs.validation import TranslationEvaluation, written_out
-from keras_luong.text.batches import evaluation_batches, training_batches
+from keras_luong.text.batches import EpochShape, evaluation_batches, training_batches
 from keras_luong.text.corpus import first_source, sentences
-from keras_luong.text.epoch_shape import EpochShape
 from keras_luong.text.tags import tags_in, untagged
 from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.training.batch_size import largest_batch_tokens
 from keras_luong.training.losses import SequenceCrossentropy
-from keras_luong.training.metrics import Perplexity, TokenAccuracy
-from keras_luong.training.monitors import best_so_far, epochs_without_progress
+from keras_luong.training.metrics import (
+    Perplexity,
+    TokenAccuracy,
+    best_so_far,
+    epochs_without_progress,
+)
 from keras_luong.training.optimizers import make_optimizer
 from keras_luong.training.schedules import Schedule, make_schedule
 from keras_luong.training.strategies import make_strategy, together

@@ -9,11 +9,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_luong.evaluation.bleu import bleu
-from keras_luong.evaluation.chrf import chrf
 from keras_luong.evaluation.plots import save_attention
-from keras_luong.evaluation.report_text import visible
-from keras_luong.translation.translation import Translation
+from keras_luong.evaluation.report import visible
+from keras_luong.evaluation.scores import bleu, chrf
+from keras_luong.translation.batching import Translation
 from keras_luong.translation.translator import Translator
 from keras_luong.types import Logs
 

@@ -12,11 +12,10 @@ import tensorflow as tf
 from keras_luong.checks import check_size
 from keras_luong.config.training import DataConfig
 from keras_luong.special_ids import EOS_ID, UNK_ID
-from keras_luong.text.normalization import normalizer, parsed
-from keras_luong.text.sentencepiece_tokenizer import SentencePieceTokenizer
+from keras_luong.text.sentencepiece import SentencePieceTokenizer, normalizer, parsed
 from keras_luong.text.tokenizer import Tokenizer, nonblank
 from keras_luong.text.tokenizer_pair import TokenizerPair, sample_sides
-from keras_luong.text.word_tokenizer import WordTokenizer
+from keras_luong.text.words import WordTokenizer
 
 Texts: TypeAlias = Iterable[str | bytes]
 

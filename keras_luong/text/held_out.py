@@ -16,8 +16,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_luong.text.corpus import Corpus, check_split, chosen
-from keras_luong.text.file_names import ordered
-from keras_luong.text.text_hashes import TextHashes, text_hashes
+from keras_luong.text.corpus_files import ordered
+from keras_luong.text.survey import TextHashes, text_hashes
 
 _MOST, _SHARE = 1000, 20  # pairs, and one of so many
 _FEW = 10  # pairs, if that is no more than a fifth of a small corpus

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from keras_luong.config.going_on import BACK_TRANSLATED
+from keras_luong.config.training import BACK_TRANSLATED
 from keras_luong.text.tokenizer import SPECIAL_PIECES, Tokenizer
 
 _NAME = "[a-z0-9][a-z0-9_-]*"

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from keras_luong.files import read_lines
-from keras_luong.text.normalization import normalizer
+from keras_luong.text.sentencepiece import normalizer
 from keras_luong.text.tags import without_tag
 from keras_luong.text.tokenizer import Tokenizer, as_str
-from keras_luong.text.unspaced import is_unspaced
+from keras_luong.text.words import is_unspaced
 
 #: Marks that are typed for one another, though no rule of Unicode makes them one.
 _ALIKE = str.maketrans(

@@ -21,10 +21,9 @@ import tensorflow as tf
 
 from keras_luong.checks import check_choice, check_file, check_size
 from keras_luong.files import crc32, write_json
-from keras_luong.text.normalization import normalizer
-from keras_luong.text.sentencepiece_tokenizer import SentencePieceTokenizer
+from keras_luong.text.sentencepiece import SentencePieceTokenizer, normalizer
 from keras_luong.text.tokenizer import Tokenizer, nonblank
-from keras_luong.text.word_tokenizer import WordTokenizer
+from keras_luong.text.words import WordTokenizer
 
 TOKENIZERS: dict[str, Any] = {
     cls.kind: cls for cls in (SentencePieceTokenizer, WordTokenizer)

@@ -58,7 +58,7 @@ class SequenceCrossentropy(keras.losses.Loss):
 
     The library's models, trained on TensorFlow, compute it together with their output
     layer, about `chunk` logits at a time, so that its memory does not grow with the
-    batch (`keras_luong.training.linear_crossentropy`).
+    batch (`keras_luong.training.fused_model`).
 
     With R-Drop each batch is computed twice, with different dropout, and the two
     predictions are drawn together: `½ (nll_1 + nll_2) + α/4 (KL(p_1‖p_2) +

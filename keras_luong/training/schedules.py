@@ -15,7 +15,7 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_above, check_choice, check_size
-from keras_luong.training.monitors import is_better
+from keras_luong.training.metrics import is_better
 from keras_luong.types import Tensor
 
 History: TypeAlias = Sequence[Mapping[str, Any]]  # the logs of each epoch so far

@@ -1,6 +1,13 @@
 """Texts in batches of similar length, in bounded memory, in the order that they had.
 
 Shapes: B sentences, S source tokens, T target tokens, end tokens included.
+
+The result of translating a sentence.
+
+The parts of a translator's and its exports' graph before and after a search.
+
+Shapes: B sentences, N hypotheses of each, S source tokens, T target tokens,
+end tokens included.
 """
 
 from __future__ import annotations
@@ -15,10 +22,188 @@ import numpy as np
 import tensorflow as tf
 
 from keras_luong.checks import check_size
+from keras_luong.decoding.lexical import Constraints, unmet_by
+from keras_luong.decoding.step_model import IMPOSSIBLE, Hypotheses, follow, token_counts
 from keras_luong.progress import Progress
-from keras_luong.text.tokenizer import Tokenizer
+from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID
+from keras_luong.text.batches import ended_rows
+from keras_luong.text.tokenizer import Tokenizer, known
 from keras_luong.translation.constraints import check_lines, check_prefixes
-from keras_luong.translation.translation import Translation
+
+
+class Translation(NamedTuple):
+    """A translated sentence, with its score and alignment.
+
+    Attributes:
+        text: The translation; empty if the source is empty or white space.
+        score: The score by which the search ranked it; 0.0 for an empty source.
+        tokens: The target's pieces, the end token included.
+        source_tokens: The source's pieces as the model read them, the end token
+            included.
+        alignment: float32 [len(tokens), len(source_tokens)], the attention.
+        truncated: Whether the source, or the target of `score`, was too long and only
+            its beginning was read.
+        log_probs: float32 [len(tokens)], the model's log-probability of each token.
+        unmet: The phrases that it should contain and does not, as no translation with
+            all of them was found within the maximum length.
+
+    Example:
+        >>> [translation] = kl.load("runs/mine").translate(["the dog"])
+        >>> translation.source_tokens
+        ['the', 'dog', '</s>']
+        >>> translation.alignment.shape == (len(translation.tokens), 3)
+        True
+    """
+
+    text: str
+    score: float
+    tokens: list[str]
+    source_tokens: list[str]
+    alignment: np.ndarray
+    truncated: bool
+    log_probs: np.ndarray
+    unmet: tuple[str, ...] = ()
+
+
+# SentencePiece's longest piece: 16 characters of 4 bytes. Texts are cut to the length
+# that the tokens can have, as tokenizing alone could take minutes for one request.
+BYTES_PER_TOKEN = 64
+WHITE_SPACE = r"[\s\x0b\x1c-\x1f\x{85}\p{Z}]*"  # what Python's strip() removes
+
+
+class Source(NamedTuple):
+    """A batch of sentences, ready for a search."""
+
+    ids: tf.Tensor  # int32 [B, S]
+    truncated: tf.Tensor  # bool [B]
+    empty: tf.Tensor  # bool [B]
+
+
+def read_text(text: tf.Tensor, tokenizer: Tokenizer, most: int) -> Source:
+    """Tokenizes texts; even for an empty one the row has the end token.
+
+    Args:
+        text: tf.string [B], any bytes.
+        tokenizer: The tokenizer of their language.
+        most: Most tokens to read of a text, without the end token.
+    """
+    text = tf.strings.strip(text)
+    cut = tf.strings.length(text) > BYTES_PER_TOKEN * most
+    text = tf.strings.substr(text, 0, BYTES_PER_TOKEN * most)
+    text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
+    source = _source(tokenizer.encode(text), most)
+    empty = source.empty | tf.strings.regex_full_match(text, WHITE_SPACE)
+    return Source(source.ids, cut | (source.truncated & ~empty), empty)
+
+
+def read_ids(ids: tf.Tensor, lengths: tf.Tensor, vocab_size: int, most: int) -> Source:
+    """Makes a `Source` of ids that were tokenized elsewhere.
+
+    Padding, begin and end ids are removed, an end id is added to each row, and ids
+    outside the vocabulary become the unknown id.
+
+    Args:
+        ids: int32 [B, S].
+        lengths: int32 [B], the number of valid ids in each row.
+        vocab_size: The size of the source's vocabulary.
+        most: Most tokens to read of a row, without the end token.
+    """
+    inside = tf.range(tf.shape(ids)[1]) < lengths[:, tf.newaxis]
+    words = (ids != PAD_ID) & (ids != BOS_ID) & (ids != EOS_ID)
+    rows = tf.ragged.boolean_mask(known(ids, vocab_size), inside & words)
+    return _source(rows, most)
+
+
+def _source(ids: tf.RaggedTensor, most: int) -> Source:
+    rows, truncated = ended_rows(ids, most)
+    # At least one column, as an encoder's loop must run to have known shapes.
+    width = tf.maximum(1, tf.cast(rows.bounding_shape(axis=1), tf.int32))
+    return Source(
+        ids=rows.to_tensor(PAD_ID, shape=tf.stack([-1, width])),
+        truncated=truncated,
+        empty=rows.row_lengths() == 1,  # the end token alone
+    )
+
+
+def answers(
+    source: Source,
+    hypotheses: Hypotheses,
+    source_tokenizer: Tokenizer,
+    target_tokenizer: Tokenizer,
+    n_best: int | None = None,
+    constraints: Constraints | None = None,
+) -> dict[str, tf.Tensor]:
+    """Returns the fields of a batch's `Translation`s as padded tensors.
+
+    Args:
+        source: The sentences that were read.
+        hypotheses: The results of a search for them.
+        source_tokenizer: The tokenizer that read them.
+        target_tokenizer: The tokenizer of the hypotheses.
+        n_best: How many of a sentence's hypotheses are kept, no two of them with the
+            same text. None keeps all of them as they are.
+        constraints: The phrases that they were to contain: "unmet" says which they do
+            not. None for none.
+
+    Returns:
+        Name → tensor [B, N, ...], or [B, ...] for fields that all hypotheses share. An
+        empty sentence has one hypothesis, "" with score 0. Places without a hypothesis
+        have the text "", the length 0 and the score -inf.
+    """
+    empty = source.empty[:, None]
+    text = target_tokenizer.decode(hypotheses.ids)
+    if n_best is not None:
+        hypotheses, text = _distinct(hypotheses, text, n_best)
+    first = tf.range(tf.shape(text)[1]) == 0
+    unmet = {}
+    if constraints is not None:
+        ids = tf.where(source.empty[:, None, None], PAD_ID, hypotheses.ids)
+        unmet["unmet"] = unmet_by(constraints, ids, PAD_ID)
+    return {
+        **unmet,
+        "text": tf.where(empty, "", text),
+        "score": tf.where(empty, tf.where(first, 0.0, IMPOSSIBLE), hypotheses.scores),
+        "tokens": target_tokenizer.pieces(hypotheses.ids),
+        "length": tf.where(empty, 0, hypotheses.lengths),
+        "source_tokens": source_tokenizer.pieces(source.ids),
+        "source_length": tf.where(source.empty, 0, token_counts(source.ids)),
+        "alignment": attention_to(source.ids, hypotheses),
+        "truncated": source.truncated,
+        "log_probs": hypotheses.token_log_probs,
+    }
+
+
+def attention_to(source_ids: tf.Tensor, hypotheses: Hypotheses) -> tf.Tensor:
+    """Returns the attention [B, N, T, S]; zeros for a model that has none."""
+    weights = hypotheses.weights
+    if weights.shape[-1] != 0:
+        return weights
+    size = tf.shape(source_ids)[1]
+    return tf.zeros([*tf.unstack(tf.shape(hypotheses.ids)), size])
+
+
+def _distinct(
+    hypotheses: Hypotheses, text: tf.Tensor, n_best: int
+) -> tuple[Hypotheses, tf.Tensor]:
+    """Keeps the best hypothesis of each text: one text may be segmented in two ways."""
+    there = hypotheses.lengths > 0
+    same = (text[:, :, None] == text[:, None, :]) & there[:, None, :]
+    places = tf.range(tf.shape(text)[1])
+    kept = there & ~tf.reduce_any(same & (places[:, None] > places), axis=2)
+    # A stable sort: the kept ones come first, in their order.
+    places = tf.argsort(tf.cast(~kept, tf.int32), axis=1, stable=True)[:, :n_best]
+    hypotheses, text, kept = follow((hypotheses, text, kept), places)
+    return _emptied(hypotheses, kept), tf.where(kept, text, "")
+
+
+def _emptied(hypotheses: Hypotheses, kept: tf.Tensor) -> Hypotheses:
+    """Makes empty places of the hypotheses that are not kept."""
+    return hypotheses._replace(
+        ids=tf.where(kept[:, :, None], hypotheses.ids, PAD_ID),
+        lengths=tf.where(kept, hypotheses.lengths, 0),
+        scores=tf.where(kept, hypotheses.scores, IMPOSSIBLE),
+    )
+
 
 Texts: TypeAlias = Iterable[str | bytes]
 #: Name → texts, the same number for each name; of "constraints", lines of phrases.
@@ -33,7 +218,7 @@ class Work(NamedTuple):
 
     Attributes:
         answer: Maps a batch of each side, tf.string [B], to
-            `keras_luong.translation.graph.answers`.
+            `keras_luong.translation.batching.answers`.
         limits: Side → the name of its limit, and the most tokens that are read of it.
         target_tokenizer: The tokenizer of phrases that must occur.
     """

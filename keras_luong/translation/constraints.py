@@ -14,7 +14,7 @@ from keras_luong.decoding.lexical import Constraints, Spelling
 from keras_luong.special_ids import PAD_ID, UNK_ID
 from keras_luong.text.terminology import is_word_border
 from keras_luong.text.tokenizer import Tokenizer
-from keras_luong.text.unspaced import is_unspaced
+from keras_luong.text.words import is_unspaced
 
 PhraseLists: TypeAlias = Iterable[Iterable[str]]  # those of each text
 SEPARATOR = "\t"

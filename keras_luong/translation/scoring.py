@@ -9,13 +9,19 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from keras_luong.decoding.forced import force
-from keras_luong.decoding.retraced import retraced
-from keras_luong.decoding.stepping import StepModel
+from keras_luong.decoding.forced import force, retraced
+from keras_luong.decoding.step_model import StepModel
 from keras_luong.text.tokenizer import Tokenizer
-from keras_luong.translation.batching import Texts, Work, in_batches, in_windows
-from keras_luong.translation.graph import Source, answers, read_text
-from keras_luong.translation.translation import Translation
+from keras_luong.translation.batching import (
+    Source,
+    Texts,
+    Translation,
+    Work,
+    answers,
+    in_batches,
+    in_windows,
+    read_text,
+)
 
 TEXT = tf.TensorSpec([None], tf.string, name="text")
 

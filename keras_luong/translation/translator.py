@@ -13,12 +13,12 @@ import tensorflow as tf
 
 from keras_luong.checks import check_size
 from keras_luong.decoding.beam import BeamSearch
-from keras_luong.decoding.generation import SequenceGenerator
-from keras_luong.decoding.hypotheses import Hypotheses
-from keras_luong.decoding.retraced import retraced
-from keras_luong.decoding.special_tokens import SpecialTokens
-from keras_luong.decoding.stepping import (
+from keras_luong.decoding.forced import retraced
+from keras_luong.decoding.generate import SequenceGenerator
+from keras_luong.decoding.step_model import (
+    Hypotheses,
     Search,
+    SpecialTokens,
     StepModel,
     copies,
     vocab_size_of,
@@ -268,7 +268,7 @@ class Translator(Scorer):
 
     @retraced(TEXT)
     def explain(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Translates a batch in the graph; see `keras_luong.translation.graph.answers`.
+        """Translates a batch in the graph; see `batching.answers`.
 
         Args:
             text: tf.string [B].

@@ -1,5 +1,5 @@
 /**
- * From pieces to words, as `keras_luong.evaluation.alignment.words` does it.
+ * From pieces to words, as `keras_luong.evaluation.alignment` does it.
  *
  * Shapes: `S` source pieces, `T` target pieces.
  */

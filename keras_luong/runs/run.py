@@ -1,0 +1,586 @@
+"""A run is of one text, wherever that lies: what a run's record knows of its corpus.
+
+The run directory: the names of all that a training leaves.
+
+```
+run.json           what was trained and how: model, search, settings, versions
+tokenizer/         the tokenizers
+model.weights.h5   the best weights so far
+last.weights.h5    those of the last epoch
+checkpoints/       the last state, to go on from
+epochs/            the weights of the last epochs, to average
+history.jsonl      one line per epoch
+results.json       the final evaluation
+logs/              for TensorBoard
+pictures/          attention after each epoch
+```
+
+What killed processes had begun to write, and nobody will finish.
+
+The record of a run, `run.json`: what was trained, and how.
+
+A run directory has one process at a time, and no litter of those before it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import fnmatch
+import json
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import filelock
+import keras
+
+from keras_luong.checks import check_path
+from keras_luong.config.training import paths_from, with_found_paths
+from keras_luong.decoding.beam import BeamSearch
+from keras_luong.decoding.step_model import SpecialTokens
+from keras_luong.files import TEMPORARY, naming, remove, write_json
+from keras_luong.progress import telling
+from keras_luong.text.corpus import Corpus, fingerprint
+from keras_luong.text.held_out import HeldOut
+
+
+class RunDirectory:
+    """The names in a run directory; touches no file.
+
+    Args:
+        path: The directory, which need not exist yet.
+
+    Raises:
+        TypeError: If `path` is no path.
+
+    Example:
+        >>> from keras_luong.runs.run import RunDirectory
+        >>> RunDirectory("runs/mine").best_weights
+        PosixPath('runs/mine/model.weights.h5')
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = check_path("run_dir", path)
+        self.record = self.path / "run.json"
+        self.tokenizer = self.path / "tokenizer"
+        self.best_weights = self.path / "model.weights.h5"
+        self.last_weights = self.path / "last.weights.h5"
+        self.checkpoints = self.path / "checkpoints"
+        self.epochs = self.path / "epochs"
+        self.history = self.path / "history.jsonl"
+        self.results = self.path / "results.json"
+        self.logs = self.path / "logs"
+        self.pictures = self.path / "pictures"
+        self.workers = self.path / "workers"  # run directories of further machines
+        self.lock = self.path / ".lock"  # see `keras_luong.runs.run`
+        self.owner = self.path / ".lock.owner"
+
+
+def check_run(run_dir: str | Path) -> RunDirectory:
+    """Returns a run's directory if there is one, with the record of a run.
+
+    Raises:
+        FileNotFoundError: If there is none; it names one that may have been meant.
+    """
+    run = RunDirectory(run_dir)
+    if run.record.is_file():
+        return run
+    beside = [str(x.parent) for x in run.path.parent.glob("*/run.json")]
+    close = difflib.get_close_matches(str(run.path), beside, 1)
+    hint = f"Did you mean {close[0]}?" if close else "keras-luong train makes one."
+    if run.path.exists():
+        raise FileNotFoundError(
+            f"{run.path} is no run directory, as it has no run.json. {hint}"
+        )
+    raise FileNotFoundError(f"There is no run directory at {run.path}. {hint}")
+
+
+def read_history(run_dir: str | Path) -> list[dict[str, Any]]:
+    """Reads `history.jsonl`.
+
+    Args:
+        run_dir: The run directory.
+
+    Returns:
+        One dict per finished epoch; none if no epoch was finished.
+
+    Raises:
+        ValueError: If a line is damaged; it names the line.
+    """
+    path = RunDirectory(run_dir).history
+    if not path.exists():
+        return []
+    epochs = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        try:
+            epochs.append(json.loads(line))
+            if not isinstance(epochs[-1]["epoch"], int):
+                raise TypeError
+            float(sum(x or 0 for x in epochs[-1].values()))  # numbers and null
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path}, line {number} is damaged: it must be an epoch as JSON. "
+                f"Received: {line!r:.60}"
+            ) from error
+    return epochs
+
+
+def read_results(run_dir: str | Path) -> dict[str, Any] | None:
+    """Reads `results.json`.
+
+    Args:
+        run_dir: The run directory.
+
+    Returns:
+        Split → what the final evaluation found; None if there was none yet.
+
+    Raises:
+        ValueError: If the file is damaged.
+    """
+    path = RunDirectory(run_dir).results
+    found = read_json(path) if path.exists() else None
+    splits = found.values() if isinstance(found, dict) else [found]
+    if found is not None and not all(isinstance(x, dict) for x in splits):
+        raise ValueError(f"{path} is damaged: it must have an object for each split")
+    return found
+
+
+def read_json(path: Path) -> Any:
+    """Reads a file of JSON.
+
+    Raises:
+        ValueError: If it holds something else.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: it is not JSON ({error})") from error
+
+
+def remove_half_written(path: str | Path) -> None:
+    """Removes what was begun for a file or directory, by processes that were killed.
+
+    What others write meanwhile beside it, under other names, stays.
+
+    Args:
+        path: The file or directory, which no process may be writing now.
+
+    Example:
+        >>> from keras_luong.runs.run import remove_half_written
+        >>> remove_half_written("out.de")
+    """
+    path = Path(path)
+    # As `keras_luong.files` names it; "*" would also match other names' ends.
+    begun = re.compile(rf"\.\d+-[0-9a-f]{{8}}\.{re.escape(path.name)}")
+    for beside in list(path.parent.iterdir()) if path.parent.is_dir() else []:
+        if begun.fullmatch(beside.name):
+            remove(beside)
+
+
+@contextlib.contextmanager
+def written_alone(path: str | Path) -> Iterator[None]:
+    """Keeps other processes from writing a file or directory at the same time.
+
+    What killed ones had begun is removed.
+
+    Args:
+        path: The file or directory.
+
+    Raises:
+        OSError: If another process writes it.
+
+    Example:
+        >>> from keras_luong.runs.run import written_alone
+        >>> with written_alone("out.de"):
+        ...     print("Nobody else writes out.de now.")
+        Nobody else writes out.de now.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.with_name(f".{path.name}.lock")
+    try:
+        held = filelock.FileLock(lock).acquire(blocking=False)
+    except filelock.Timeout:
+        raise OSError(
+            f"Another process writes {path}: wait for its end, or give another name"
+        ) from None
+    with held:
+        remove_half_written(path)
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+FORMAT = 1
+_PARTS = ("format", "model", "search", "max_source_length", "settings")
+
+
+def write_record(
+    run_dir: str | Path,
+    model: keras.Model,
+    search: BeamSearch,
+    max_source_length: int,
+    settings: Mapping[str, Any],
+    sample: str | None = None,
+    corpus: Mapping[str, Any] | None = None,
+    came_from: Mapping[str, Any] | None = None,
+) -> None:
+    """Writes `run.json`: with the tokenizers and weights, all that `load` needs.
+
+    Args:
+        run_dir: The run directory; made if there is none.
+        model: The model. Its class must be registered with Keras
+            (`keras.saving.register_keras_serializable`).
+        search: How the run translates; a shortlist has a file of its own.
+        max_source_length: Longer source sentences are cut there.
+        settings: Name → value, for `check_settings` and for people.
+        sample: A sentence of the run's language, for whoever tries an export out.
+        corpus: Split → what is known of its text, see `keras_luong.runs.run`.
+        came_from: What is known of the run that it starts from, see
+            `keras_luong.runs.start`.
+
+    Raises:
+        TypeError: If JSON cannot write a setting or a part of the search.
+        ValueError: If the model's class is not registered.
+
+    Example:
+        >>> from keras_luong.runs.run import read_record, write_record
+        >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
+        >>> write_record("runs/new", model, kl.BeamSearch(5), 100, {"epochs": 20})
+        >>> read_record("runs/new")["search"]["beam_width"]
+        5
+    """
+    class_name = keras.saving.get_registered_name(type(model))
+    if keras.saving.get_registered_object(class_name) is None:
+        raise ValueError(
+            f"{type(model).__name__} can't be reloaded: decorate it with "
+            "@keras.saving.register_keras_serializable(package=...)"
+        )
+    run = RunDirectory(run_dir)
+    run.path.mkdir(parents=True, exist_ok=True)
+    write_json(
+        run.record,
+        {
+            "format": FORMAT,
+            "library": f"keras_luong {metadata.version('keras_luong')}",
+            "keras": keras.__version__,
+            "model": {"class": class_name, "config": model.get_config()},
+            "search": _search_fields(search),
+            "max_source_length": max_source_length,
+            "settings": dict(settings),
+            "paths": paths_from(run_dir, settings),
+            "sample": sample,
+            **({} if corpus is None else {"corpus": dict(corpus)}),
+            **({} if came_from is None else {"came_from": dict(came_from)}),
+        },
+    )
+
+
+def _search_fields(search: BeamSearch) -> dict[str, Any]:
+    """Returns the fields; special ids only where they are not the library's.
+
+    Versions that know no others can read the file then.
+    """
+    fields = dataclasses.asdict(search)
+    usual = dataclasses.asdict(SpecialTokens()).items()
+    return {name: x for name, x in fields.items() if (name, x) not in usual}
+
+
+def read_record(run_dir: str | Path) -> dict[str, Any]:
+    """Reads and checks `run.json`.
+
+    Args:
+        run_dir: The run directory.
+
+    Returns:
+        What `write_record` wrote; paths among the settings lead to where they did then,
+        also from another working directory.
+
+    Raises:
+        FileNotFoundError: If there is no such directory, or no `run.json` in it.
+        ValueError: If the file is damaged, or of a version that this one can't read.
+    """
+    run = check_run(run_dir)
+    record = read_json(run.record)
+    version = record.get("format") if isinstance(record, dict) else None
+    if version is None:
+        raise ValueError(f"{run.record} is damaged: it has no format version")
+    if version != FORMAT:
+        raise ValueError(
+            f"{run.record} has format {version!r}, written by "
+            f"{record.get('library', 'an unknown version')}. keras_luong "
+            f"{metadata.version('keras_luong')} reads format {FORMAT}; load the run "
+            "with the version that wrote it"
+        )
+    missing = [part for part in _PARTS if part not in record]
+    if missing:
+        raise ValueError(f"{run.record} is damaged: it lacks {', '.join(missing)}")
+    settings, paths = record["settings"], record.get("paths", {})
+    objects = {
+        "paths": paths,
+        **{x: record[x] for x in ("model", "search", "settings")},
+    }
+    for name, value in objects.items():
+        if not isinstance(value, dict):
+            raise ValueError(
+                f"{run.record} is damaged: {name} must be an object. Received: {value}"
+            )
+    return {**record, "settings": with_found_paths(run.path, settings, paths)}
+
+
+def check_settings(
+    run_dir: str | Path,
+    settings: Mapping[str, Any],
+    free: Collection[str] = (),
+    implied: Mapping[str, Any] = MappingProxyType({}),
+) -> bool:
+    """Tells whether there is a run to go on with, and refuses one of other settings.
+
+    Args:
+        run_dir: The run directory, which need not exist.
+        settings: Name → value of everything that shapes the run.
+        free: The names that may change when a run goes on, such as `"epochs"`.
+        implied: Name → value of settings that need not be named.
+
+    Returns:
+        True if the directory holds a run of these settings, False if it holds none.
+
+    Raises:
+        ValueError: If it holds a run of other settings, is not empty and no run, or
+            was written by a version that this one can't read.
+
+    Example:
+        >>> from keras_luong.runs.run import check_settings
+        >>> check_settings("runs/mine", {"epochs": 20}, free=["epochs"])
+        True
+        >>> check_settings("runs/new", {"epochs": 20})
+        False
+    """
+    run = RunDirectory(run_dir)
+    if not run.record.exists():
+        _check_vacant(run)
+        return False
+    before = {**implied, **read_record(run_dir)["settings"]}
+    now = {**implied, **settings}
+    _check_same(run, "settings", before, now, {*before, *now} - set(free))
+    return True
+
+
+def check_config(run_dir: str | Path, config: Any) -> None:
+    """Refuses to go on with a model of another configuration than the run's.
+
+    Even with the same settings the model may differ, where its preset has changed.
+
+    Args:
+        run_dir: A run directory.
+        config: The dataclass that says what the model is, such as `Seq2SeqConfig`.
+
+    Raises:
+        ValueError: If a field that both have differs; it says which.
+
+    Example:
+        >>> from keras_luong.runs.run import check_config
+        >>> check_config("runs/mine", kl.load("runs/mine").model.config)
+    """
+    before = read_record(run_dir)["model"]["config"]["config"]
+    now = dataclasses.asdict(config)
+    names = before.keys() & now.keys()
+    _check_same(RunDirectory(run_dir), "options of the model", before, now, names)
+
+
+def check_exists(path: Path, what: str, hint: str) -> None:
+    """Raises FileNotFoundError if there is no such file or directory.
+
+    Args:
+        path: Where it should be.
+        what: What it is.
+        hint: What to do about it, or why it is missing.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"There is no {what} at {path}; {hint}")
+
+
+def _check_same(
+    run: RunDirectory,
+    what: str,
+    before: Mapping[str, Any],
+    now: Mapping[str, Any],
+    names: Collection[str],
+) -> None:
+    now = json.loads(json.dumps(now))  # tuples become lists, as in the file
+    changes = [
+        f"{name}: {before.get(name)!r} there, {now.get(name)!r} now"
+        for name in sorted(names)
+        if before.get(name) != now.get(name)
+    ]
+    if changes:
+        raise ValueError(
+            f"{run.path} holds a run with other {what}; give another run directory, "
+            f"or the same {what} to go on with it. They differ in {'; '.join(changes)}"
+        )
+
+
+def _check_vacant(run: RunDirectory) -> None:
+    """Allows what a run that never began has left there, and nothing else."""
+    if run.path.is_dir():
+        names = {path.name for path in run.path.iterdir()}
+        own = {p.name for p in (run.tokenizer, run.workers, run.lock, run.owner)}
+        strangers = names - own - set(fnmatch.filter(names, TEMPORARY))
+        if strangers:
+            raise ValueError(
+                f"{run.path} is no run directory (it has no run.json) and is not "
+                f"empty: {sorted(strangers)[:5]}. Give a new or empty directory"
+            )
+    elif run.path.exists():
+        raise ValueError(f"{run.path} is a file. Give a new or empty directory")
+
+
+@contextlib.contextmanager
+def owned(run_dir: str | Path) -> Iterator[None]:
+    """Makes the directory if there is none, and keeps other processes out of it.
+
+    Files and directories that a killed process had begun to write there are removed.
+    However the owner ends, the directory is free again.
+
+    Args:
+        run_dir: The run directory.
+
+    Raises:
+        OSError: If it cannot be written to, or another process owns it; or the disk is
+            full meanwhile.
+
+    Example:
+        >>> from keras_luong.runs.run import owned
+        >>> with owned("runs/mine"):
+        ...     print("No other process writes there now.")
+        No other process writes there now.
+    """
+    run = RunDirectory(run_dir)
+    with _locked(run), naming(run.path):
+        try:
+            run.owner.write_text(str(os.getpid()))
+            for leftover in [*run.path.glob(TEMPORARY), *run.epochs.glob(TEMPORARY)]:
+                remove(leftover)
+            yield
+        finally:
+            run.owner.unlink(missing_ok=True)
+
+
+def _locked(run: RunDirectory) -> contextlib.AbstractContextManager[object]:
+    """Takes the lock, which the operating system frees when the process ends."""
+    try:
+        run.path.mkdir(parents=True, exist_ok=True)
+        return filelock.FileLock(run.lock).acquire(blocking=False)
+    except filelock.Timeout:
+        owner = run.owner.read_text() if run.owner.exists() else "that has just begun"
+        raise OSError(
+            f"Another process, {owner}, trains in {run.path}: wait for its end, or "
+            "give another directory"
+        ) from None
+    except OSError as error:
+        raise OSError(
+            "run_dir must be a directory that can be written to. "
+            f"Received: {run.path} ({error.strerror})"
+        ) from error
+
+
+#: The splits that shape a run; others are only evaluated on.
+SPLITS = ("train", "validation")
+
+
+@telling("Reading the corpus")
+def describe_corpus(corpus: Corpus, limit: int | None) -> dict[str, dict[str, Any]]:
+    """Returns what a record knows of a corpus.
+
+    Args:
+        corpus: The corpus.
+        limit: Number of pairs to train on, the first ones; None for all.
+
+    Returns:
+        Split → the number of its pairs, and a digest of their text; with "train" the
+        same of the "whole" text, where the validation split is held out of it.
+    """
+    limits = {"train": limit}
+    known: dict[str, dict[str, Any]] = {
+        split: fingerprint(corpus, split, limits.get(split))._asdict()
+        for split in SPLITS
+    }
+    if isinstance(corpus, HeldOut):
+        known["train"]["whole"] = fingerprint(corpus.whole, "train")._asdict()
+    return known
+
+
+def check_corpus(
+    run_dir: str | Path,
+    data: str,
+    texts: Mapping[str, Mapping[str, Any]],
+    corpus: Corpus,
+) -> None:
+    """Refuses to go on with another text than the run's.
+
+    Of a run that was begun before there were digests, only the name is compared, and
+    that is said; from then on its text is known.
+
+    Args:
+        run_dir: A run directory.
+        data: The corpus's name or folder; the same text may have another one.
+        texts: What `describe_corpus` returned.
+        corpus: The corpus.
+
+    Raises:
+        ValueError: If the text is another one; it says what differs and what to do.
+    """
+    record = read_record(run_dir)
+    before, known = record["settings"].get("data"), record.get("corpus")
+    if known is None:
+        if before is not None and not _same_place(before, data):
+            raise ValueError(
+                f"{run_dir} holds a run with other data, {before!r}. Give another run "
+                f"directory, or the same data to go on with it. Received: {data!r}"
+            )
+        print(
+            f"{run_dir} was begun before a run knew its text: whether that of {data!r} "
+            "has changed since is not known. From here on it must not."
+        )
+        return
+    for split, now in texts.items():
+        if now["digest"] != known[split]["digest"]:
+            of_before = f" of {before!r}" * (before != data)
+            raise ValueError(
+                f"{run_dir} holds a run on another text: its {split} split had "
+                f"{known[split]['pairs']:,} pairs{of_before}, and that of {data!r} has "
+                f"{now['pairs']:,}{_changes(corpus, split, known[split], now)}. Give "
+                "another run directory to train on this text, where --init_from "
+                f"{run_dir} starts from what this run has learned; or the former text "
+                "to go on"
+            )
+
+
+def _changes(
+    corpus: Corpus, split: str, before: Mapping[str, Any], now: Mapping[str, Any]
+) -> str:
+    """What has become of a text, besides the number of its pairs."""
+    if ("whole" in before) != ("whole" in now) and split == "train":
+        was, held = ("no longer", "was") if "whole" in before else ("now", "was not")
+        return f": validation text {was} held out of it"
+    if isinstance(corpus, HeldOut) and "whole" in before:
+        # Of a text that has grown, other pairs are held out than before.
+        corpus, before, now = corpus.whole, before["whole"], now["whole"]
+    if before["pairs"] == now["pairs"]:
+        return ", of which some differ"
+    if before["pairs"] > now["pairs"]:
+        return ""
+    same = fingerprint(corpus, split, before["pairs"]).digest == before["digest"]
+    return ": pairs were added at its end" if same else ""
+
+
+def _same_place(one: str, other: str) -> bool:
+    """Whether two names are of one corpus; a folder's can be written variously."""
+    return one == other or Path(one).resolve() == Path(other).resolve()

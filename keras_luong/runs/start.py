@@ -1,0 +1,432 @@
+"""A run directory is opened by one training at a time, for one text and one setting.
+
+A run that starts from another one: its corpus, its tokenizers and its weights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from keras_luong.config.training import TrainingConfig
+from keras_luong.models.growing import grow_into
+from keras_luong.models.translation_model import TranslationModel
+from keras_luong.runs.load_save import load, read_logs
+from keras_luong.runs.run import (
+    RunDirectory,
+    check_corpus,
+    check_exists,
+    check_settings,
+    describe_corpus,
+    owned,
+    read_history,
+    read_record,
+)
+from keras_luong.text.corpus import (
+    ChangedCorpus,
+    Corpus,
+    check_split,
+    fingerprint,
+    with_share,
+)
+from keras_luong.text.find_corpus import load_corpus
+from keras_luong.text.growing import grown, with_tokens
+from keras_luong.text.languages import fold
+from keras_luong.text.survey import alike
+from keras_luong.text.tags import tagged, token
+from keras_luong.text.tokenizer_pair import TokenizerPair
+from keras_luong.training.strategies import worker_index
+
+
+def training_corpus(
+    settings: Mapping[str, Any], corpus: Corpus | None = None
+) -> Corpus:
+    """Returns what a run is trained and validated on.
+
+    Args:
+        settings: The run's, as in its record.
+        corpus: Its own corpus, if that is loaded already.
+
+    Raises:
+        ValueError, OSError: If the corpus, or the one that it is mixed with, cannot be
+            read, or that is of other languages.
+    """
+    if corpus is None:
+        languages = settings["source"], settings["target"]
+        corpus = load_corpus(settings["data"], *languages)
+    if tag := settings.get("tag"):
+        corpus = _with_tag(corpus, tag)
+    if share := settings.get("mix_old"):
+        start = settings["init_from"]
+        _check_direction(settings, start)
+        old, limit = old_corpus(start, settings.get("old_tag")), _limit_of(start)
+        pairs = old.pairs("train").take(limit)
+        corpus = with_share(corpus, pairs, share, old.name, settings["seed"])
+    return corpus
+
+
+def _check_direction(settings: Mapping[str, Any], start: str) -> None:
+    """Refuses to mix other languages among a text, unless a tag tells them apart."""
+    before = read_record(start)["settings"]
+    old, new = _languages(before), _languages(settings)
+    tags = settings.get("tag"), settings.get("old_tag"), before.get("tag")
+    if _same(old, new) or None in old or any(tags):
+        return
+    raise ValueError(
+        f"mix_old would mix {old[0]} into {old[1]}, as {start} translates, with "
+        f"{new[0]} into {new[1]}. Leave it out; or give tag or old_tag, by which a "
+        "model tells what it is asked for"
+    )
+
+
+def _languages(settings: Mapping[str, Any]) -> list[str | None]:
+    return [settings.get(side) for side in ("source", "target")]
+
+
+def _same(languages: Sequence[str | None], others: Sequence[str | None]) -> bool:
+    return all(alike(str(x), str(y)) for x, y in zip(languages, others, strict=True))
+
+
+def _with_tag(corpus: Corpus, tag: str) -> Corpus:
+    return ChangedCorpus(
+        corpus, lambda split, pairs: tagged(pairs, tag), f"{token(tag)} {corpus.name}"
+    )
+
+
+def old_corpus(run_dir: str | Path, tag: str | None = None) -> Corpus:
+    """Returns what a run was trained on, for one that mixes its own text with it.
+
+    Args:
+        run_dir: The run.
+        tag: A tag for its sources, if they have none.
+
+    Raises:
+        ValueError: If its corpus is not where it was, or is another text now.
+    """
+    record = read_record(run_dir)
+    settings, known = record["settings"], record.get("corpus")
+    if not settings.get("data"):
+        raise ValueError(
+            f"mix_old needs a run that names its data. Received: {run_dir}"
+        )
+    try:
+        corpus = training_corpus(settings)
+    except (ValueError, OSError) as error:
+        raise ValueError(
+            f"mix_old needs the corpus of {run_dir} where it was, "
+            f"{settings['data']!r}. {error}"
+        ) from error
+    limit = settings.get("limit_examples")
+    if known and fingerprint(corpus, "train", limit).digest != known["train"]["digest"]:
+        raise ValueError(
+            f"mix_old needs the corpus of {run_dir} as it was, but the text of "
+            f"{settings['data']!r} has changed since. Give the former text back, or "
+            "leave mix_old out"
+        )
+    if tag is None:
+        return corpus
+    if settings.get("tag"):
+        raise ValueError(
+            f"old_tag is for sources without a tag, and those of {run_dir} have "
+            f"{token(settings['tag'])}. Received: old_tag={tag!r}"
+        )
+    return _with_tag(corpus, tag)
+
+
+def learned_before(config: TrainingConfig) -> list[tf.data.Dataset]:
+    """Returns the pairs that the run to start from was trained on, in a dataset.
+
+    The list is empty if there is no such run, or it names no text.
+
+    Args:
+        config: The settings of the new run. Pairs of other languages are none of its.
+
+    Raises:
+        ValueError: If they are not where they were, or are others now.
+    """
+    if config.init_from is None:
+        return []
+    before = read_record(config.init_from)["settings"]
+    same = _same(_languages(before), _languages(vars(config)))
+    if not (before.get("data") and same):
+        return []
+    pairs = old_corpus(config.init_from).pairs("train")
+    return [pairs.take(_limit_of(config.init_from))]
+
+
+def _limit_of(run_dir: str | Path) -> int:
+    """The number of pairs that a run was trained on; -1 for all."""
+    return read_record(run_dir)["settings"].get("limit_examples") or -1
+
+
+def taken_tokenizers(config: TrainingConfig, text: tf.data.Dataset) -> TokenizerPair:
+    """Returns the tokenizers of the run to start from, grown as the settings say.
+
+    Args:
+        config: The settings of the new run.
+        text: The pairs to learn more tokens from.
+
+    Raises:
+        OSError, ValueError: If they are missing or damaged, or cannot grow.
+    """
+    run = RunDirectory(str(config.init_from))
+    tokenizers = TokenizerPair.load(run.tokenizer, run.path)
+    if config.grow_vocab:
+        number, coverage = config.grow_vocab, config.character_coverage
+        tokenizers = grown(tokenizers, text, number, coverage)
+    return tokenizers
+
+
+def text_of(config: TrainingConfig, training_pairs: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the pairs of a run's own corpus, as they are, to learn tokens from.
+
+    Args:
+        config: The settings of the run.
+        training_pairs: What it is trained on: with its tag, and mixed with other pairs.
+    """
+    if not (config.tag or config.mix_old):
+        return training_pairs
+    corpus = load_corpus(config.data, config.source, config.target)
+    return corpus.pairs("train").take(config.limit_examples or -1)
+
+
+def with_tags(
+    tokenizers: TokenizerPair, config: TrainingConfig, in_text: Sequence[str]
+) -> TokenizerPair:
+    """Returns tokenizers that know the tags of a run's sources.
+
+    Args:
+        tokenizers: What may know none.
+        config: The settings of the run.
+        in_text: The names of the tags that its text has already.
+    """
+    tags = dict.fromkeys([*in_text, config.tag, config.old_tag])
+    tokens = [token(tag) for tag in tags if tag is not None]
+    return with_tokens(tokenizers, tokens, ["source"]) if tokens else tokenizers
+
+
+def describe_start(run_dir: str | Path) -> dict[str, Any]:
+    """Returns what a run's record says of the run that it starts from.
+
+    Args:
+        run_dir: The run to start from.
+
+    Returns:
+        Its path (`run`), the file of its weights and its digest, after how many epochs
+        they were saved (None if nothing says so), its languages, and what it knows of
+        its text (see `keras_luong.runs.run`).
+
+    Raises:
+        FileNotFoundError: If it has no weights yet.
+    """
+    run, record = RunDirectory(run_dir), read_record(run_dir)
+    settings = record["settings"]
+    check_exists(run.best_weights, "file of weights", "no epoch was finished yet")
+    return {
+        "run": str(run_dir),
+        "weights": run.best_weights.name,
+        "digest": _digest(run.best_weights),
+        "epochs": read_logs(run.best_weights).get("epoch")
+        or len(read_history(run_dir))
+        or None,
+        "data": settings.get("data"),
+        "languages": [settings.get("source"), settings.get("target")],
+        "corpus": record.get("corpus"),
+    }
+
+
+def check_other_start(run_dir: str | Path, init_from: str | None) -> None:
+    """Refuses a run that starts from itself.
+
+    Args:
+        run_dir: The run directory.
+        init_from: The run to start from, if any.
+
+    Raises:
+        ValueError: If they are one directory.
+    """
+    if init_from and Path(init_from).resolve() == Path(run_dir).resolve():
+        raise ValueError(
+            f"run_dir must be another directory than init_from, which does not change. "
+            f"Received: {run_dir} for both"
+        )
+
+
+def check_same_start(run_dir: str | Path, init_from: str | None) -> None:
+    """Refuses to go on with a run as if it had started from elsewhere.
+
+    A run to start from is its weights, wherever they lie.
+
+    Args:
+        run_dir: A run directory with a record.
+        init_from: Where the run is now said to have started from.
+
+    Raises:
+        ValueError: If it started from other weights.
+    """
+    record = read_record(run_dir)
+    before = record["settings"].get("init_from")
+    if before == init_from:
+        return
+    now = RunDirectory(init_from).best_weights if init_from and before else None
+    known = record.get("came_from", {}).get("digest")
+    if now is None or not now.exists() or _digest(now) != known:
+        raise ValueError(
+            f"{run_dir} holds a run with another start; give another run directory, or "
+            f"the same init_from to go on with it. It had {before!r}. "
+            f"Received: {init_from!r}"
+        )
+
+
+def give_weights(
+    model: TranslationModel,
+    tokenizers: TokenizerPair,
+    run_dir: str | Path,
+    start: Mapping[str, Any],
+) -> None:
+    """Gives a new model the best weights of the run that it starts from.
+
+    Args:
+        model: A model of that run's configuration, maybe with a larger vocabulary.
+        tokenizers: Its tokenizers.
+        run_dir: Where that run is now.
+        start: What `describe_start` returned.
+
+    Raises:
+        FileNotFoundError: If that run is no longer there.
+        ValueError: If its weights are others now.
+    """
+    path = RunDirectory(run_dir).best_weights
+    if path.exists() and _digest(path) != start["digest"]:
+        raise ValueError(
+            f"{path} has changed since this run began, which had not trained yet. "
+            "Give another run directory to start from these weights"
+        )
+    old = load(run_dir, dtype=model.dtype_policy)
+    grow_into(model, old.model, old.tokenizers, tokenizers)
+
+
+def _digest(path: Path) -> str:
+    """Hexadecimal digits that are others for another file."""
+    digest = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+class Run(NamedTuple):
+    """A training that has its directory to itself.
+
+    Attributes:
+        config: What is trained, and how.
+        path: The run directory.
+        corpus: What it is trained on.
+        texts: What its record knows of the corpus's text.
+        resuming: Whether there was a run to go on with.
+    """
+
+    config: TrainingConfig
+    path: Path
+    corpus: Corpus
+    texts: dict[str, dict[str, Any]]
+    resuming: bool
+
+    @property
+    def training_pairs(self) -> tf.data.Dataset:
+        """The pairs to learn from."""
+        return self.corpus.pairs("train").take(self.config.limit_examples or -1)
+
+    def read_record(self) -> dict[str, Any]:
+        """What its `run.json` says, once it is written."""
+        return read_record(self.path)
+
+
+def own_directory(run_dir: str | Path, strategy: tf.distribute.Strategy) -> Path:
+    """The directory that this machine writes to: of several, each has its own."""
+    worker = worker_index(strategy)
+    return Path(run_dir) / "workers" / str(worker) if worker else Path(run_dir)
+
+
+@contextlib.contextmanager
+def opened(
+    config: TrainingConfig, path: Path, corpus: Corpus | None = None
+) -> Iterator[Run]:
+    """Loads the corpus, and keeps other processes out of the run directory.
+
+    Args:
+        config: What is trained.
+        path: The run directory.
+        corpus: The corpus, if it is loaded already.
+
+    Yields:
+        The `Run`.
+
+    Raises:
+        ValueError: The directory holds another run, or the corpus cannot be read or has
+            nothing to validate by.
+        OSError: Another process trains there, it cannot be written to, or the corpus
+            changes meanwhile.
+    """
+    check_other_start(path, config.init_from)
+    corpus = training_corpus(config.settings(), corpus)
+    check_split(corpus, "train")  # one to validate by is held out where there is none
+    with owned(path):
+        if RunDirectory(path).record.exists():
+            before = read_record(path)["settings"]
+            config = _as_spelled(before, config).as_begun(before)
+        # A corpus is its text, and a run to start from its weights, wherever they are.
+        free = config.free | {"data", "init_from"}
+        resuming = check_settings(path, config.settings(), free, config.implied)
+        texts = describe_corpus(corpus, config.limit_examples)
+        if resuming:
+            check_same_start(path, config.init_from)
+            check_corpus(path, config.data, texts, corpus)
+            _tell_changes(config, path)
+        elif config.batch_tokens == "auto" and config.strategy == "multiworker":
+            raise ValueError(
+                "Several machines must have batches of one size, which each would "
+                "choose for itself; give a number. Received: batch_tokens='auto'"
+            )
+        try:
+            yield Run(config, path, corpus, texts, resuming)
+        except KeyboardInterrupt:
+            print("\nStopped. The same command again goes on from here.")
+            raise
+        except tf.errors.OpError as error:
+            # What a corpus says of its files, which tf.data hands on within its own; or
+            # what TensorFlow says of its files in the run directory.
+            own = rf"(?<![\w./-])({re.escape(str(path))}/.+?)(?: \[Op:|$)"
+            for words in (r"(?:OS|FileNotFound|Value)Error: (.+)", own):
+                if told := re.search(words, str(error), re.MULTILINE):
+                    raise OSError(told[1]) from error
+            raise
+
+
+def _as_spelled(before: Mapping[str, Any], config: TrainingConfig) -> TrainingConfig:
+    """The configuration with the languages as the run spells them: EN is its en."""
+    spelled = {
+        name: before[name]
+        for name in ("source", "target")
+        if fold(getattr(config, name)) == fold(before.get(name, ""))
+    }
+    return dataclasses.replace(config, **spelled)
+
+
+def _tell_changes(config: TrainingConfig, path: Path) -> None:
+    """Prints what will be trained or translated otherwise than before."""
+    record = read_record(path)
+    before = {**record["settings"], **record["search"]}  # which may have been tuned
+    names = ["learning_rate", "clip_norm", "beam_width", "length_penalty"]
+    if config.schedule == "cosine":  # which ends where they do
+        names.append("epochs")
+    for name in names:
+        if before.get(name) != (now := getattr(config, name)):
+            print(f"{name} was {before.get(name)}, and is {now} from here on.")
