@@ -12,7 +12,6 @@ from keras_luong.export.tflite import export_tflite
 from keras_luong.layers import (
     AttentionalVector,
     AttentionWrapper,
-    CellWithMemory,
     CoverageLoss,
     CustomFeeding,
     Feeding,
@@ -54,7 +53,6 @@ __all__ = [
     "AttentionWrapper",
     "AttentionalVector",
     "BeamSearch",
-    "CellWithMemory",
     "CoverageLoss",
     "CustomFeeding",
     "Ensemble",

@@ -35,7 +35,7 @@ MODELS = {
 }
 LAYERS = (
     "attention attention_call attention_properties attention_wrapper "
-    "attentional_output cases_k cell_with_memory cells chunkwise_attention "
+    "attentional_output cases_k  cells chunkwise_attention "
     "coverage_loss decoder docstrings encoder feeding functional_equals_eager "
     "input_feeding_cell "
     "local_attention location_attention losses metrics monotonic_attention "

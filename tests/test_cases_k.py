@@ -10,7 +10,6 @@ from decoding_attentions import INPUTS, KINDS, MASK, MEMORY, STEPS, UNITS, WIDTH
 from keras import ops
 
 import keras_luong as kl
-from keras_luong.models.cho import ChoDecoderCell
 
 POSITIONS = MEMORY.shape[1]
 rng = np.random.default_rng(0)
@@ -51,35 +50,6 @@ def test_k1_the_summary_of_somebodys_model_has_a_row_for_a_cell(kind):
     assert f"((2, {STEPS}, " in "".join(lines)  # its output; its states and weights
 
 
-@pytest.fixture
-def with_memory():
-    inputs, memory = keras.Input((None, WIDTH)), keras.Input((None, UNITS))
-    step = kl.CellWithMemory(cell(), UNITS)
-    rnn = keras.layers.RNN(step)
-    return keras.Model(
-        [inputs, memory], rnn(inputs, initial_state=step.first_states(memory))
-    )
-
-
-def test_k2_a_copy_of_a_cell_with_memory_has_as_many_weights(with_memory, tmp_path):
-    with_memory.save(tmp_path / "model.keras")
-    copied = keras.models.load_model(tmp_path / "model.keras")
-    copied.set_weights(with_memory.get_weights())
-    batch = [INPUTS, MEMORY]
-    np.testing.assert_allclose(copied(batch), with_memory(batch), atol=1e-6)
-
-
-@pytest.mark.parametrize("way", ["from_config", "clone_model", "to_json"])
-def test_k2_ways_that_would_double_its_weights_are_refused(with_memory, way):
-    with pytest.raises(ValueError, match=f"copied by saving and loading it.*{way}"):
-        if way == "clone_model":
-            keras.models.clone_model(with_memory)
-        elif way == "to_json":
-            keras.models.model_from_json(with_memory.to_json())
-        else:
-            keras.Model.from_config(with_memory.get_config())
-
-
 UNPACKED = {
     "attention": lambda made: kl.LuongAttention()(QUERY, made),
     "built attention": lambda made: built(kl.LuongAttention(), QUERY, MEMORY)(
@@ -94,7 +64,6 @@ UNPACKED = {
     "encoder": lambda made: kl.RecurrentEncoder(UNITS)(made),
     "vector": lambda made: kl.AttentionalVector(3)(made, QUERY),
     "pointer": lambda made: kl.PointerNetwork(cell())(IDS, made),
-    "memory": lambda made: kl.CellWithMemory(cell(), UNITS).first_states(made),
     "prepare": lambda made: cell().prepare(made),
 }
 
@@ -453,18 +422,6 @@ def built_without_call(score):
     return attention
 
 
-def test_k10_a_mistake_in_somebodys_cell_is_theirs():
-    class Wrong(kl.InputFeedingDecoderCell):
-        def prepare(self, memory, mask=None):
-            return memory.of_a_name_that_is_not_there
-
-    wrapped = kl.CellWithMemory(Wrong(UNITS, kl.LuongAttention()), UNITS)
-    with pytest.raises(RuntimeError, match="Wrong.prepare failed.*of_a_name"):
-        keras.layers.RNN(wrapped)
-    with pytest.raises(ValueError, match="ChoDecoderCell needs.*cell.build"):
-        keras.layers.RNN(kl.CellWithMemory(ChoDecoderCell(UNITS), UNITS))
-
-
 @pytest.mark.tensorflow
 def test_k10_a_plain_dataclass_for_a_penalty_is_traced_once_for_each_of_its_values():
     traced = []
@@ -513,9 +470,6 @@ DICTS = {
     "initial_state  ": lambda: cell().initial_states((2,), {"h": STATE, "c": STATE}),
     "initial_state   ": lambda: kl.PointerNetwork(cell()).encode(
         MEMORY, initial_state=[{"h": STATE, "c": STATE}]
-    ),
-    "recurrent": lambda: kl.CellWithMemory(cell(), UNITS).first_states(
-        MEMORY, recurrent={"h": STATE, "c": STATE}
     ),
     "states": lambda: kl.StateBridge(cell())({"h": STATE, "c": STATE}),
     "query": lambda: kl.LuongAttention()({"query": QUERY, "value": MEMORY}),

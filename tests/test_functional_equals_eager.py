@@ -391,18 +391,6 @@ def pointer_network():
 
 
 @case
-def cell_with_memory():
-    step = kl.CellWithMemory(cell(num_layers=2), H)
-    rnn = keras.layers.RNN(step, return_sequences=True, return_state=True)
-
-    def call(words, memory, memory_mask):
-        states = step.first_states(memory, memory_mask)
-        return states, rnn(words, initial_state=states)
-
-    return call
-
-
-@case
 def a_cell_steps():
     step = cell(kl.LuongAttention("concat", coverage=True), num_layers=2)
     step.build((None, None, E), (None, None, H))

@@ -10,7 +10,6 @@ from keras import ops
 
 from keras_luong.layers import (
     AttentionWrapper,
-    CellWithMemory,
     InputFeedingDecoder,
     InputFeedingDecoderCell,
     LocalAttention,
@@ -162,15 +161,6 @@ def test_saved_models_compute_the_same(tmp_path):
     attention = make()
     again = MultiSourceAttention.from_config(attention.get_config())
     assert again.get_config() == attention.get_config()
-
-
-def test_it_is_a_cell_of_kerass_rnn_too():
-    decoder = decoders()[0]
-    expected = decoder(INPUTS, SOURCES, MASKS)
-    cell = CellWithMemory(decoder.cell, [UNITS, 2])
-    states = cell.first_states(SOURCES, MASKS)
-    rnn = keras.layers.RNN(cell, return_sequences=True)
-    np.testing.assert_allclose(rnn(INPUTS, initial_state=states), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(

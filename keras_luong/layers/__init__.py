@@ -6,12 +6,12 @@ attentional_output, input_feeding_cell, decoder, encoder; then what is built on 
 normalizers, quantization, nested, shifted, attention_call, monotonic_attention,
 chunkwise_attention, location_attention, head_scores, multi_head_attention,
 coverage_loss, state_bridge, multi_source_attention, attention_wrapper,
-cell_with_memory, pointer_generator, pointer_network, feeding, feeding_loop,
+pointer_generator, pointer_network, feeding, feeding_loop,
 scheduled_rate, scheduled_sampling, free_running.
 """
 
 from keras_luong.layers.attention import LuongAttention
-from keras_luong.layers.attention_wrapper import AttentionWrapper, CellWithMemory
+from keras_luong.layers.attention_wrapper import AttentionWrapper
 from keras_luong.layers.cells import CellInput, LayerNormLSTM, LayerNormLSTMCell
 from keras_luong.layers.decoder import InputFeedingDecoder
 from keras_luong.layers.decoder_cell import CellStates, DecoderCell
@@ -50,7 +50,6 @@ __all__ = [
     "AttentionalVector",
     "CellInput",
     "CellStates",
-    "CellWithMemory",
     "CoverageLoss",
     "CustomFeeding",
     "DecoderCell",
