@@ -17,7 +17,7 @@ from keras import ops
 import keras_luong as kl
 from keras_luong import layers
 from keras_luong.compat import get_keras_mask, serialize_shared
-from keras_luong.layers.projection import Nested
+from keras_luong.layers.base import BaseLayer
 from keras_luong.layers.scores import SCORES
 from keras_luong.models.bahdanau import BahdanauDecoderCell
 from keras_luong.models.cho import ChoDecoderCell
@@ -77,7 +77,7 @@ class OwnCell(layers.DecoderCell):
 
 
 @keras.saving.register_keras_serializable("walk")
-class Prepare(Nested, keras.layers.Layer):
+class Prepare(BaseLayer):
     """A search's memory and first states."""
 
     _nested = ("cell",)

@@ -11,8 +11,10 @@ from leave_slow import slow_but
 from keras_luong.layers import (
     AttentionalVector,
     AttentionWrapper,
+    BaseLayer,
     InputFeedingDecoder,
     InputFeedingDecoderCell,
+    Kernel,
     LocalAttention,
     LuongAttention,
     MonotonicAttention,
@@ -22,7 +24,6 @@ from keras_luong.layers import (
     Score,
     StateBridge,
 )
-from keras_luong.layers.quantization import Kernel, Quantizable
 from keras_luong.layers.scores import SCORES
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
 
@@ -196,10 +197,8 @@ def test_a_score_whose_weights_are_no_kernels_stays_as_it_is():
 
 @pytest.mark.slow
 def test_the_example_of_a_layer_of_ones_own():
-    class Projection(Quantizable, keras.layers.Layer):
+    class Projection(BaseLayer):
         kernel = Kernel()
-        kernel_initializer = keras.initializers.GlorotUniform()
-        kernel_regularizer = kernel_constraint = None
 
         def build(self, shape):
             self.kernel = self.add_kernel("kernel", shape[-1], 8)

@@ -312,7 +312,7 @@ def test_a_score_says_how_wide_its_keys_are(name):
     assert Score.key_units(score, (None, None, 4), (None, None, 4)) == width
 
 
-@pytest.mark.parametrize("name", [n for n in SCORES if SCORES[n]._options])
+@pytest.mark.parametrize("name", SCORES)
 def test_config_round_trip(name):
     options = {"kernel_regularizer": "l2", "kernel_constraint": "non_neg"}
     score = make_score(name, units=3, max_source_length=6, **options)

@@ -12,6 +12,7 @@ scheduled_rate, scheduled_sampling, free_running.
 
 from keras_luong.layers.attention import LuongAttention
 from keras_luong.layers.attention_wrapper import AttentionWrapper
+from keras_luong.layers.base import BaseLayer, Kernel
 from keras_luong.layers.cells import CellInput, LayerNormLSTM, LayerNormLSTMCell
 from keras_luong.layers.decoder import InputFeedingDecoder
 from keras_luong.layers.decoder_cell import CellStates, DecoderCell
@@ -40,7 +41,6 @@ from keras_luong.layers.normalizers import Memory, entmax15, masked_softmax, spa
 from keras_luong.layers.pointer_generator import CoverageLoss, PointerGenerator
 from keras_luong.layers.pointer_network import PointerNetwork
 from keras_luong.layers.projection import Project, dot, matmul
-from keras_luong.layers.quantization import Kernel, Quantizable
 from keras_luong.layers.recurrence import INFERENCE, Mode
 from keras_luong.layers.scores import Score
 from keras_luong.layers.state_bridge import StateBridge
@@ -48,6 +48,7 @@ from keras_luong.layers.state_bridge import StateBridge
 __all__ = [
     "AttentionWrapper",
     "AttentionalVector",
+    "BaseLayer",
     "CellInput",
     "CellStates",
     "CoverageLoss",
@@ -73,7 +74,6 @@ __all__ = [
     "PointerGenerator",
     "PointerNetwork",
     "Project",
-    "Quantizable",
     "RecurrentEncoder",
     "ScheduledEmbedding",
     "ScheduledOutput",

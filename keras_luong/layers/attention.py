@@ -11,7 +11,6 @@ Shapes: B batch, Q queries, S source positions, Hq/Hv query/value units.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,10 +19,15 @@ from keras import ops
 
 from keras_luong.checks import check_axes, check_flag, check_rate, check_size
 from keras_luong.compat import autocasting, serialize_shared, set_keras_mask
+from keras_luong.layers.base import (
+    BaseLayer,
+    Kernel,
+    arguments_of,
+    kernel_config,
+)
 from keras_luong.layers.cells import draw_noise, dropped
 from keras_luong.layers.inputs import (
     AttentionInputs,
-    CheckedLayer,
     as_source,
     combined_masks,
     flattened,
@@ -45,19 +49,13 @@ from keras_luong.layers.normalizers import (
     masked_logits,
     weights_dtype,
 )
-from keras_luong.layers.projection import Nested, Project
-from keras_luong.layers.quantization import (
-    Kernel,
-    Quantizable,
-    kernel_config,
-    quantize_parts,
-)
+from keras_luong.layers.projection import Project
 from keras_luong.layers.recurrence import INFERENCE, Mode, Noise, scan
 from keras_luong.layers.scores import Score, make_score
 from keras_luong.types import Shape, Tensor, Tensors
 
 
-class AttentionCall(CheckedLayer):
+class AttentionCall(BaseLayer):
     """Base of attention layers: `call`, from what a subclass says of one attention.
 
     That is `prepare`, `attend`, `draw_noise`, `has_state`, `initial_state` and
@@ -176,13 +174,6 @@ class AttentionCall(CheckedLayer):
         return (context, *maps) if maps else context
 
 
-def arguments_of(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """A call's arguments by name, defaults included."""
-    bound = inspect.signature(function).bind(*args, **kwargs)
-    bound.apply_defaults()
-    return bound.arguments
-
-
 def _tensor(x):
     """A variable's value: Keras takes one of TensorFlow for a tensor."""
     return x.read_value() if hasattr(x, "read_value") else x
@@ -253,7 +244,7 @@ def _step_of(attention, options):
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class LuongAttention(Nested, Quantizable, AttentionCall):
+class LuongAttention(AttentionCall):
     """Global attention of Luong, Pham & Manning 2015 (arXiv:1508.04025), Eq. 7 and 8.
 
     `a_t(s) = softmax_s score(h_t, h̄_s)` and `c_t = Σ_s a_t(s) h̄_s`.
@@ -375,15 +366,16 @@ class LuongAttention(Nested, Quantizable, AttentionCall):
 
     def _make_score(self, score_mode):
         """The score of that name, with the layer's options; or somebody's own."""
-        return make_score(
-            score_mode,
-            self.units,
-            self.max_source_length,
-            self.kernel_initializer,
-            self.kernel_regularizer,
-            self.kernel_constraint,
-            self.dtype_policy,
-        )
+        units, length = self.units, self.max_source_length
+        return make_score(score_mode, units, length, **self._score_options())
+
+    def _score_options(self):
+        return {
+            "kernel_initializer": self.kernel_initializer,
+            "kernel_regularizer": self.kernel_regularizer,
+            "kernel_constraint": self.kernel_constraint,
+            "dtype": self.dtype_policy,
+        }
 
     def build(
         self,
@@ -578,7 +570,10 @@ class LuongAttention(Nested, Quantizable, AttentionCall):
         self, mode: str | None = None, type_check: bool = True, config: Any = None
     ) -> None:
         """Stores the matrices of its scores in int8, and the layer's own."""
-        if not quantize_parts(self._scores, mode):
+        for score in self._scores:
+            if score.quantization_mode is None:
+                score.quantize(mode)  # which may take this layer along
+        if self.quantization_mode is None:
             super().quantize(mode, type_check, config)
 
     @property

@@ -13,7 +13,7 @@ from keras import ops
 
 from keras_luong.checks import check_axes, check_flag
 from keras_luong.compat import get_keras_mask, serialize_shared
-from keras_luong.layers.attention import arguments_of
+from keras_luong.layers.base import BaseLayer, arguments_of
 from keras_luong.layers.cells import dropped
 from keras_luong.layers.decoder_cell import DecoderCell
 from keras_luong.layers.feeding import (
@@ -26,20 +26,18 @@ from keras_luong.layers.feeding import (
     lengthened_mask,
 )
 from keras_luong.layers.inputs import (
-    UncastLayer,
     is_several,
     joined_shape,
     source_axes,
     source_shapes,
 )
 from keras_luong.layers.normalizers import blanked
-from keras_luong.layers.projection import Nested
 from keras_luong.layers.recurrence import scan
 from keras_luong.types import Shape, Tensor, Tensors
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class InputFeedingDecoder(Nested, UncastLayer):
+class InputFeedingDecoder(BaseLayer):
     """Runs an `InputFeedingDecoderCell`, or another `DecoderCell`, over a target.
 
     With input feeding, attention is a part of the recurrence. Without it nothing recurs
@@ -90,6 +88,7 @@ class InputFeedingDecoder(Nested, UncastLayer):
     """
 
     _nested: tuple[str, ...] = ("cell", "feeding", "output_layer")
+    _keeps_dtypes = True
 
     def __init__(
         self,

@@ -19,10 +19,9 @@ from keras import ops
 
 from keras_luong.checks import check_axes, check_rate
 from keras_luong.compat import serialize_shared
+from keras_luong.layers.base import check_tensors, unpacking_hint
 from keras_luong.layers.inputs import (
-    UncastLayer,
     check_count,
-    check_tensors,
     is_several,
     joined_shape,
     prepared_lengths,
@@ -30,10 +29,9 @@ from keras_luong.layers.inputs import (
     source_shapes,
     source_sizes,
     state_lengths,
-    unpacking_hint,
 )
 from keras_luong.layers.normalizers import make_memory, mask_of, weights_dtype
-from keras_luong.layers.projection import Nested, Project, matmul
+from keras_luong.layers.projection import Project, matmul
 from keras_luong.layers.recurrence import INFERENCE, Dropping, Mode, Noise
 from keras_luong.types import Shape, Tensor, Tensors
 
@@ -193,7 +191,7 @@ class HasStates(keras.layers.Layer):
         )
 
 
-class DecoderCell(Nested, HasStates, Dropping, UncastLayer):
+class DecoderCell(HasStates, Dropping):
     """A step of a decoder: an attention, and something recurrent around it.
 
     `StackedDecoderCell` is one whose recurrent part are this library's own layers,
@@ -244,6 +242,7 @@ class DecoderCell(Nested, HasStates, Dropping, UncastLayer):
     """
 
     _nested: tuple[str, ...] = ("attention",)
+    _keeps_dtypes = True
 
     #: Whether attention is a part of the recurrence. If not, the decoder runs what
     #: recurs over the whole target, then attends once for all steps.

@@ -14,8 +14,8 @@ from keras import ops
 
 from keras_luong.checks import check_axes, check_flag
 from keras_luong.compat import as_tensor, get_keras_mask
+from keras_luong.layers.base import check_tensors, unpacking_hint
 from keras_luong.layers.cells import dropped
-from keras_luong.layers.inputs import check_tensors, unpacking_hint
 from keras_luong.layers.recurrence import RecurrentLayers
 from keras_luong.types import Shape, Tensor, Tensors
 

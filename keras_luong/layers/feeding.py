@@ -33,14 +33,15 @@ from keras import ops
 
 from keras_luong.checks import check_flag, check_size
 from keras_luong.compat import autocasting, output_spec, serialize_shared
+from keras_luong.layers.base import BaseLayer
 from keras_luong.layers.cells import dropped
 from keras_luong.layers.decoder_cell import CellStates, DecoderCell
-from keras_luong.layers.projection import Nested, Project, matmul
+from keras_luong.layers.projection import Project, matmul
 from keras_luong.layers.recurrence import Mode, scan
 from keras_luong.types import Shape, Tensor
 
 
-class Feeding(Nested, keras.layers.Layer):
+class Feeding(BaseLayer):
     """Base of what says where a decoder's next input comes from.
 
     At each step the decoder reads either the teacher's input or its own, which is made

@@ -22,11 +22,10 @@ from keras import ops
 
 from keras_luong.checks import check_axes, check_flag, check_size
 from keras_luong.compat import serialize_shared
+from keras_luong.layers.base import BaseLayer, Kernel, weight_config
 from keras_luong.layers.cells import CellInput, States, dropped
 from keras_luong.layers.decoder_cell import CellStates, DecoderCell
-from keras_luong.layers.inputs import CheckedLayer
 from keras_luong.layers.projection import Project, matmul
-from keras_luong.layers.quantization import Kernel, Quantizable, weight_config
 from keras_luong.layers.recurrence import INFERENCE, Mode, Noise, RecurrentLayers
 from keras_luong.types import Shape, Tensor
 
@@ -82,11 +81,6 @@ class StackedDecoderCell(RecurrentLayers, DecoderCell):
         for layer in self.layers:
             layer.build((None, None, width))
             width = self.units
-
-    def add_kernel(self, name: str, rows: int, columns: int) -> keras.Variable:
-        """A weight matrix [rows, columns]."""
-        initializer = self.kernel_initializer.clone()
-        return self.add_weight((rows, columns), initializer, name=name)
 
     def recurrent_spec(self, shape: Shape = (None,)) -> list[list[Any]]:
         """Of each layer, [h, c] or [h]."""
@@ -181,7 +175,7 @@ class StackedDecoderCell(RecurrentLayers, DecoderCell):
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class AttentionalVector(Quantizable, CheckedLayer):
+class AttentionalVector(BaseLayer):
     """`h̃_t = tanh(W_c [c_t; h_t])` (Luong et al. 2015, Eq. 5), without a bias.
 
     Weights: `kernel` [Hv + Hq, units], the context's rows first; and `bias` [units]

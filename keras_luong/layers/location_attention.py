@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_luong.checks import check_flag, check_size
 from keras_luong.layers.attention import LuongAttention
-from keras_luong.layers.quantization import Kernel
+from keras_luong.layers.base import Kernel
 from keras_luong.layers.scores import Score
 
 

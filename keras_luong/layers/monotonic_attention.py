@@ -19,7 +19,7 @@ from keras_luong.compat import serialize_shared
 from keras_luong.layers.attention import LuongAttention
 from keras_luong.layers.normalizers import Memory, masked_logits, masked_softmax
 from keras_luong.layers.projection import Project, shifted
-from keras_luong.layers.scores import Score, another
+from keras_luong.layers.scores import Score, another_score
 from keras_luong.types import Tensor
 
 SOFT_MODES = ("recursive", "parallel")
@@ -296,7 +296,7 @@ class MonotonicChunkwiseAttention(MonotonicAttention):
         self.chunk_size = check_size("chunk_size", chunk_size)
         self.chunk_score_mode = chunk_score_mode
         if chunk_score_mode is None:
-            chunk_score_mode = another(score_mode, 1)
+            chunk_score_mode = another_score(score_mode, 1)
         self.chunk_score = self._make_score(chunk_score_mode)
         self.chunk_score.owners.add(self)
 

@@ -19,13 +19,13 @@ from keras import ops
 
 from keras_luong.checks import check_size
 from keras_luong.layers.attention import LuongAttention
+from keras_luong.layers.base import Kernel
 from keras_luong.layers.cells import dropped
 from keras_luong.layers.inputs import combined_masks
 from keras_luong.layers.normalizers import Memory, masked_logits
 from keras_luong.layers.projection import Project, matmul
-from keras_luong.layers.quantization import Kernel, quantize_parts
 from keras_luong.layers.recurrence import INFERENCE, Mode
-from keras_luong.layers.scores import Score, another
+from keras_luong.layers.scores import Score, another_score
 from keras_luong.types import Shape, Tensor
 
 
@@ -66,8 +66,7 @@ class HeadScores(Score):
     Args:
         scores: A `Score` for each head, of one kind.
         key_dim: d.
-        kernel_initializer, kernel_regularizer, kernel_constraint: Of the two kernels.
-        **kwargs: As in `Score`.
+        **kwargs: As in `Score`; the kernel options are those of the two kernels.
     """
 
     query_kernel = Kernel()
@@ -77,16 +76,10 @@ class HeadScores(Score):
         self,
         scores: list[Score],
         key_dim: int | None,
-        kernel_initializer: Any,
-        kernel_regularizer: Any,
-        kernel_constraint: Any,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.scores, self.key_dim = scores, key_dim
-        self.kernel_initializer = kernel_initializer
-        self.kernel_regularizer = kernel_regularizer
-        self.kernel_constraint = kernel_constraint
         for score in scores:
             score.owners.add(self)
 
@@ -132,7 +125,10 @@ class HeadScores(Score):
         self, mode: str | None = None, type_check: bool = True, config: Any = None
     ) -> None:
         """See `Score.quantize`; with each head's score."""
-        if not quantize_parts(self.scores, mode):
+        for score in self.scores:
+            if score.quantization_mode is None:
+                score.quantize(mode)  # which may take this layer along
+        if self.quantization_mode is None:
             super().quantize(mode, type_check, config)
 
 
@@ -201,14 +197,11 @@ class MultiHeadLuongAttention(LuongAttention):
         """All heads' scores: of the same kind, with weights of their own."""
         make = super()._make_score
         first = make(score_mode)
-        others = [make(another(score_mode, n)) for n in range(1, self.num_heads)]
+        others = [make(another_score(score_mode, n)) for n in range(1, self.num_heads)]
         return HeadScores(
             [first, *others],
             self.key_dim,
-            self.kernel_initializer,
-            self.kernel_regularizer,
-            self.kernel_constraint,
-            dtype=self.dtype_policy,
+            **self._score_options(),
         )
 
     def _build_more(self, query_shape, value_shape, key_shape):

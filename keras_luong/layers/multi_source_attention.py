@@ -13,14 +13,13 @@ import keras
 from keras import ops
 
 from keras_luong.compat import serialize_shared
+from keras_luong.layers.base import BaseLayer
 from keras_luong.layers.inputs import (
-    CheckedLayer,
     check_count,
     shapes_of,
     state_lengths,
 )
 from keras_luong.layers.normalizers import Memory
-from keras_luong.layers.projection import Nested
 from keras_luong.layers.recurrence import INFERENCE, Mode
 from keras_luong.types import Shape, Tensor, Tensors
 
@@ -38,7 +37,7 @@ class Memories(NamedTuple):
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class MultiSourceAttention(Nested, CheckedLayer):
+class MultiSourceAttention(BaseLayer):
     """One attention for each of several sources; their contexts are side by side.
 
     For instance two sentences that say the same in two languages (Zoph & Knight 2016's

@@ -17,11 +17,9 @@ from keras import ops
 
 from keras_luong.checks import check_axes, check_ids, check_not_negative, check_size
 from keras_luong.compat import get_keras_mask
-from keras_luong.layers.attention import arguments_of
-from keras_luong.layers.inputs import UncastLayer
+from keras_luong.layers.base import BaseLayer, arguments_of, weight_config
 from keras_luong.layers.normalizers import weights_dtype
 from keras_luong.layers.projection import matmul
-from keras_luong.layers.quantization import weight_config
 from keras_luong.types import Shape, Tensor, Tensors
 
 
@@ -48,7 +46,7 @@ def coverage_loss(weights: Tensor) -> Tensor:
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class CoverageLoss(UncastLayer):
+class CoverageLoss(BaseLayer):
     """Adds the coverage loss of some attention weights to a model's loss.
 
     What goes through it comes out as it was. The loss that is added is `factor` times
@@ -166,7 +164,7 @@ def copied_weights(weights: Tensor, source_ids: Tensor, size: int) -> Tensor:
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class PointerGenerator(UncastLayer):
+class PointerGenerator(BaseLayer):
     """An output that generates words or copies them (See, Liu & Manning 2017).
 
     `P(w) = p_gen P_vocab(w) + (1 - p_gen) Σ_{i: w_i = w} a_i` (arXiv:1704.04368, Eq. 9)

@@ -14,13 +14,13 @@ from keras import ops
 
 from keras_luong.checks import check_axes, check_ids
 from keras_luong.compat import serialize_shared
-from keras_luong.layers.attention import LuongAttention, arguments_of
+from keras_luong.layers.attention import LuongAttention
+from keras_luong.layers.base import BaseLayer, arguments_of, check_tensors
 from keras_luong.layers.decoder import InputFeedingDecoder
 from keras_luong.layers.decoder_cell import DecoderCell
-from keras_luong.layers.inputs import UncastLayer, check_count, check_tensors, shapes_of
+from keras_luong.layers.inputs import check_count, shapes_of
 from keras_luong.layers.local_attention import LocalAttention
 from keras_luong.layers.normalizers import Memory, mask_of, masked_softmax
-from keras_luong.layers.projection import Nested
 from keras_luong.types import Shape, Tensor, Tensors
 
 
@@ -39,7 +39,7 @@ class PointerMemory(NamedTuple):
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class PointerNetwork(Nested, UncastLayer):
+class PointerNetwork(BaseLayer):
     """A decoder that points at its source (Vinyals, Fortunato & Jaitly 2015).
 
     `u_t(s) = vᵀ tanh(W_1 e_s + W_2 d_t)`, `p(C_t) = softmax_s u_t` (arXiv:1506.03134,
@@ -109,6 +109,7 @@ class PointerNetwork(Nested, UncastLayer):
     """
 
     _nested: tuple[str, ...] = ("cell", "attention")
+    _keeps_dtypes = True
 
     def __init__(
         self, cell: DecoderCell, attention: LuongAttention | None = None, **kwargs: Any

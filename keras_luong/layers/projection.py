@@ -5,10 +5,6 @@ Shapes: B batch, Q queries, S source positions, W window, H units.
 Whoever multiplies by such matrices does it only through the `project(weights, inputs)`
 that it is handed, so that a recurrence can take their gradients out of its loop
 (`keras_luong.layers.recurrence`). Outside of loops that is `matmul`.
-
-What stands some places away.
-
-Layers that are made of others, in their configuration.
 """
 
 from __future__ import annotations
@@ -18,7 +14,6 @@ import operator
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import keras
 from keras import ops
 
 from keras_luong.types import Tensor
@@ -136,24 +131,3 @@ def shifted(x: Tensor, places: Any) -> Tensor:
     if places > 0:
         return ops.pad(x, [*nothing, (places, 0)])[..., :-places]
     return ops.pad(x, [*nothing, (0, -places)])[..., -places:]
-
-
-class Nested:
-    """A mixin, before `keras.layers.Layer`, for layers that are given others.
-
-    `from_config` rebuilds the constructor's arguments that `_nested` names. What stands
-    there in the configuration is from `compat.serialize_shared`.
-    """
-
-    #: The constructor's arguments that may be objects, or lists of them.
-    _nested: tuple[str, ...] = ()
-
-    @classmethod
-    def from_config(cls: Any, config: dict[str, Any]) -> Any:
-        """Rebuilds the layer, and what it was given."""
-        objects = {
-            name: keras.saving.deserialize_keras_object(config[name])
-            for name in cls._nested
-            if isinstance(config.get(name), (dict, list))  # and no name, such as "dot"
-        }
-        return cls(**{**config, **objects})

@@ -24,7 +24,7 @@ from keras import ops
 
 from keras_luong.checks import check_flag, check_rate, check_size
 from keras_luong.layers import cells
-from keras_luong.layers.inputs import CheckedLayer
+from keras_luong.layers.base import BaseLayer
 from keras_luong.layers.projection import Project, matmul
 from keras_luong.types import Tensor
 
@@ -260,7 +260,7 @@ def _scan_backwards(step, inputs, states, constants, mask, mode):
     return tuple(ops.flip(y, 0) for y in outputs), finals
 
 
-class Dropping(CheckedLayer):
+class Dropping(BaseLayer):
     """Base of what has a dropout of its own: the rate, and its random numbers.
 
     Args:

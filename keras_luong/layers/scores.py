@@ -1,13 +1,11 @@
-"""Scores: how well a decoder state matches each source position (paper, Eq. 8).
-
-Shapes: B batch, Q queries, S source positions, W window, Hq/Hv query/value units.
-Keys are shared by all queries, [B, S, Hk], or, where local attention gathered a
-window around each query, the query's own: [B, Q, W, Hk].
+"""Scores: how well a decoder state matches each source position (Eq. 8).
 
 A score multiplies by weight matrices, and by keys, only through the
 `project(weights, inputs)` that it is handed, see `keras_luong.layers.projection`.
 
-The scores by name, and how an attention gets its own.
+Shapes: B batch, Q queries, S source positions, W window, Hq/Hv/Hk query/value/key
+units. Keys are shared by all queries, [B, S, Hk], or, where local attention gathered a
+window around each query, the query's own: [B, Q, W, Hk].
 """
 
 from __future__ import annotations
@@ -21,19 +19,14 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_choice, check_size
+from keras_luong.layers.base import BaseLayer, Kernel, kernel_config
 from keras_luong.layers.normalizers import weights_dtype
 from keras_luong.layers.projection import Project, dot, matmul
-from keras_luong.layers.quantization import (
-    KERNEL_OPTIONS,
-    Kernel,
-    Quantizable,
-    kernel_config,
-)
 from keras_luong.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class Score(Quantizable, keras.layers.Layer):
+class Score(BaseLayer):
     """A score function: dot product of query and key unless a subclass says otherwise.
 
     To write your own, subclass it: make weights in `build`, do what depends on the
@@ -48,12 +41,16 @@ class Score(Quantizable, keras.layers.Layer):
     several attention layers of a model; `keras.models.clone_model` gives each its own.
 
     Args:
+        units: Width of the scores that have one.
+        kernel_initializer: Initializer of the weights that `add_kernel` makes.
+        kernel_regularizer: Regularizer of the same.
+        kernel_constraint: Constraint on the same.
         **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
 
     Call arguments:
         query: [B, Q, Hq].
         key: Prepared keys: [B, S, Hk] or [B, Q, W, Hk].
-        project: How to multiply by matrices, see `matmul`.
+        project: How to multiply by weights and keys, see `matmul`.
 
     Returns:
         Scores [B, Q, S] or [B, Q, W].
@@ -78,13 +75,23 @@ class Score(Quantizable, keras.layers.Layer):
         (2, 4, 7)
     """
 
-    #: Which of `make_score`'s arguments the constructor takes.
-    _options: tuple[str, ...] = ()
-
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        units: int | None = None,
+        kernel_initializer: Any = "glorot_uniform",
+        kernel_regularizer: Any = None,
+        kernel_constraint: Any = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True  # the attention takes care of masks
-        #: The attention layers that have it: `LuongAttention` adds itself.
+        self.units = check_size("units", units, optional=True)
+        self.kernel_initializer = keras.initializers.get(
+            kernel_initializer or "glorot_uniform"
+        )
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.kernel_constraint = keras.constraints.get(kernel_constraint)
+        #: The layers that have it, such as a `LuongAttention`, which adds itself.
         self.owners: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
@@ -110,20 +117,19 @@ class Score(Quantizable, keras.layers.Layer):
     def quantize(
         self, mode: str | None = None, type_check: bool = True, config: Any = None
     ) -> None:
-        """See `Quantizable`; what attention layers have beside it goes along.
+        """See `BaseLayer`; the attention layers that have the score go along.
 
-        A model quantizes only layers that have no others in them, which an attention
-        layer has: its score.
+        A model quantizes only layers that have no others in them, and an attention has
+        its score.
         """
-        if self.weights and not self._kernel_names():
-            raise NotImplementedError(
-                f"{type(self).__name__} cannot be quantized: none of its weights is a "
-                "keras_luong.layers.quantization.Kernel."
-            )
         super().quantize(mode, type_check, config)
-        for attention in self.owners:
-            if attention.built and attention.quantization_mode is None:
-                attention.quantize(mode)
+        for layer in self.owners:
+            if layer.built and layer.quantization_mode is None:
+                layer.quantize(mode)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {**super().get_config(), "units": self.units, **kernel_config(self)}
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -175,32 +181,8 @@ def _unit_length(x):
     return x * ops.cast(ops.rsqrt(ops.maximum(square, 1e-12)), x.dtype)
 
 
-class _WeightedScore(Score):
-    """Base of scores with weights: how they are made, and their width."""
-
-    _options: tuple[str, ...] = KERNEL_OPTIONS
-
-    def __init__(
-        self,
-        units: int | None = None,
-        kernel_initializer: Any = "glorot_uniform",
-        kernel_regularizer: Any = None,
-        kernel_constraint: Any = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.units = units
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
-        self.kernel_constraint = keras.constraints.get(kernel_constraint)
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {**super().get_config(), "units": self.units, **kernel_config(self)}
-
-
 @keras.saving.register_keras_serializable(package="keras_luong")
-class GeneralScore(_WeightedScore):
+class GeneralScore(Score):
     """`h_tᵀ W_a h̄_s` (Eq. 8, general). Weight: `kernel` [Hq, Hv]."""
 
     kernel = Kernel()
@@ -208,10 +190,6 @@ class GeneralScore(_WeightedScore):
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
         """Makes `kernel` [Hq, Hv]."""
         self.kernel = self.add_kernel("kernel", query_shape[-1], key_shape[-1])
-
-    def key_units(self, query_shape: Shape, key_shape: Shape) -> Any:
-        """The query's size."""
-        return query_shape[-1]
 
     def prepare(self, key: Tensor) -> Tensor:
         """`W_a h̄_s` for every source position."""
@@ -236,40 +214,55 @@ class ScaledGeneralScore(GeneralScore):
         return keys * ops.cast(self.gain, keys.dtype)
 
 
-class _TwoKernelScore(_WeightedScore):
-    """Base of scores that map query and key to one space of `key_units`."""
+@keras.saving.register_keras_serializable(package="keras_luong")
+class ReducedRankScore(Score):
+    """`(U h_t)ᵀ (V h̄_s)`: a general score of rank `units`.
 
-    _options = ("units", *KERNEL_OPTIONS)
+    Weights: `query_kernel` [Hq, units], `value_kernel` [Hv, units]. `units` defaults to
+    half of the smaller of Hq and Hv.
+    """
+
     query_kernel = Kernel()
     value_kernel = Kernel()
 
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
         """Makes `query_kernel` and `value_kernel`."""
-        units = self.key_units(query_shape, key_shape)
+        smaller = min(query_shape[-1] or 0, key_shape[-1] or 0)
+        units = self.units or max(1, smaller // 2)
         self.query_kernel = self.add_kernel("query_kernel", query_shape[-1], units)
         self.value_kernel = self.add_kernel("value_kernel", key_shape[-1], units)
 
     def prepare(self, key: Tensor) -> Tensor:
-        """The source's half."""
+        """`V h̄_s` for every source position."""
         return matmul(self.value_kernel, key)
+
+    def call(self, query: Tensor, key: Tensor, project: Project = matmul) -> Tensor:
+        """Dot product in the reduced space."""
+        return dot(project(self.query_kernel, query), key, project)
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class ConcatScore(_TwoKernelScore):
+class ConcatScore(Score):
     """`v_aᵀ tanh(W_a [h_t; h̄_s])` (Eq. 8, concat; additive in Bahdanau et al. 2015).
 
     Weights: `query_kernel` [Hq, units], `value_kernel` [Hv, units], `scale` [units].
     `units` defaults to the query's.
     """
 
+    query_kernel = Kernel()
+    value_kernel = Kernel()
+    scale = Kernel()
+
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
         """Makes `query_kernel`, `value_kernel` and `scale`."""
-        super().build(query_shape, key_shape)
-        self.scale = self.add_kernel("scale", self.key_units(query_shape, key_shape))
+        units = self.units or query_shape[-1]
+        self.query_kernel = self.add_kernel("query_kernel", query_shape[-1], units)
+        self.value_kernel = self.add_kernel("value_kernel", key_shape[-1], units)
+        self.scale = self.add_kernel("scale", units)
 
-    def key_units(self, query_shape: Shape, key_shape: Shape) -> Any:
-        """The width in which query and key are added."""
-        return self.units or query_shape[-1]
+    def prepare(self, key: Tensor) -> Tensor:
+        """The source's half of `W_a [h_t; h̄_s]`."""
+        return matmul(self.value_kernel, key)
 
     def call(self, query: Tensor, key: Tensor, project: Project = matmul) -> Tensor:
         """Adds the query's half to every key: [B, Q, S or W, units] in between."""
@@ -296,7 +289,7 @@ class NormedConcatScore(ConcatScore):
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
         """Makes the weights of "concat", `gain` and `bias`."""
         super().build(query_shape, key_shape)
-        units = self.key_units(query_shape, key_shape)
+        units = self.units or query_shape[-1] or 0
         gain = keras.initializers.Constant(1 / math.sqrt(units))
         self.gain = self.add_weight(shape=(), name="gain", initializer=gain)
         self.bias = self.add_weight(shape=(units,), name="bias", initializer="zeros")
@@ -312,25 +305,7 @@ class NormedConcatScore(ConcatScore):
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class ReducedRankScore(_TwoKernelScore):
-    """`(U h_t)ᵀ (V h̄_s)`: a general score of rank `units`.
-
-    Weights: `query_kernel` [Hq, units], `value_kernel` [Hv, units]. `units` defaults to
-    half of the smaller of Hq and Hv.
-    """
-
-    def key_units(self, query_shape: Shape, key_shape: Shape) -> Any:
-        """The rank."""
-        smaller = min(query_shape[-1] or 0, key_shape[-1] or 0)
-        return self.units or max(1, smaller // 2)
-
-    def call(self, query: Tensor, key: Tensor, project: Project = matmul) -> Tensor:
-        """Dot product in the reduced space."""
-        return dot(project(self.query_kernel, query), key, project)
-
-
-@keras.saving.register_keras_serializable(package="keras_luong")
-class LocationScore(_WeightedScore):
+class LocationScore(Score):
     """`a_t = softmax(W_a h_t)`: from the query alone (Eq. 8, location).
 
     As in the paper, a short sentence uses the first rows of `W_a` only, and words
@@ -338,17 +313,16 @@ class LocationScore(_WeightedScore):
     [Hq, max_source_length].
     """
 
-    _options = ("max_source_length", *KERNEL_OPTIONS)
     kernel = Kernel()
 
-    def __init__(self, max_source_length: int, **kwargs: Any) -> None:
+    def __init__(self, max_source_length: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if max_source_length is None:
             raise ValueError(
                 'score_mode="location" needs max_source_length, the number of source '
                 "positions that it knows. Received: max_source_length=None"
             )
-        self.max_source_length = max_source_length
+        self.max_source_length = check_size("max_source_length", max_source_length)
 
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
         """Makes `kernel` [Hq, max_source_length]."""
@@ -390,10 +364,7 @@ def make_score(
     score_mode: str | Score,
     units: int | None = None,
     max_source_length: int | None = None,
-    kernel_initializer: Any = None,
-    kernel_regularizer: Any = None,
-    kernel_constraint: Any = None,
-    dtype: Any = None,
+    **options: Any,
 ) -> Score:
     """Returns the Score named by `score_mode`, or `score_mode` itself if it is one.
 
@@ -403,10 +374,7 @@ def make_score(
             none.
         max_source_length: Number of positions of "location", which needs it; the
             others don't.
-        kernel_initializer: Initializer of the weights; Glorot uniform by default.
-        kernel_regularizer: Regularizer of the matrices, and of v_a.
-        kernel_constraint: Constraint on them.
-        dtype: Dtype policy of the score.
+        **options: Other arguments of `Score`: `kernel_initializer`, `dtype` and so on.
 
     Raises:
         ValueError: An unknown name, or a size that is missing or not positive.
@@ -414,7 +382,13 @@ def make_score(
             take `project`.
     """
     if isinstance(score_mode, Score):
-        _check_takes_project(score_mode)
+        parameters = inspect.signature(score_mode.call).parameters.values()
+        if not any(p.name == "project" or p.kind == p.VAR_KEYWORD for p in parameters):
+            raise TypeError(
+                f"{type(score_mode).__name__}.call must take project, and multiply by "
+                "matrices with it: def call(self, query, key, project=matmul). "
+                f"Received: def call{inspect.signature(score_mode.call)}"
+            )
         return score_mode
     if not isinstance(score_mode, str):
         raise TypeError(
@@ -422,20 +396,12 @@ def make_score(
             f"Received: {score_mode!r}"
         )
     check_choice("score_mode", score_mode, SCORES)
-    options = {
-        "units": check_size("units", units, optional=True),
-        "max_source_length": check_size(
-            "max_source_length", max_source_length, optional=True
-        ),
-        "kernel_initializer": kernel_initializer or "glorot_uniform",
-        "kernel_regularizer": kernel_regularizer,
-        "kernel_constraint": kernel_constraint,
-    }
-    score = SCORES[score_mode]
-    return score(dtype=dtype, **{name: options[name] for name in score._options})
+    if score_mode == "location":
+        options["max_source_length"] = max_source_length
+    return SCORES[score_mode](units=units, **options)
 
 
-def another(score_mode: Any, number: int) -> Any:
+def another_score(score_mode: Any, number: int) -> Any:
     """What `make_score` takes for one more score of a kind, with weights of its own.
 
     That is the same name, or a numbered copy of a user's own score.
@@ -444,13 +410,3 @@ def another(score_mode: Any, number: int) -> Any:
         return score_mode
     config = {**score_mode.get_config(), "name": f"{score_mode.name}_{number}"}
     return type(score_mode).from_config(config)
-
-
-def _check_takes_project(score):
-    parameters = inspect.signature(score.call).parameters.values()
-    if not any(p.name == "project" or p.kind == p.VAR_KEYWORD for p in parameters):
-        raise TypeError(
-            f"{type(score).__name__}.call must take project, and multiply by matrices "
-            "with it: def call(self, query, key, project=matmul). Received: "
-            f"def call{inspect.signature(score.call)}"
-        )

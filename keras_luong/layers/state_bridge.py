@@ -13,18 +13,13 @@ from keras import ops
 
 from keras_luong.checks import check_axes, check_flag, check_size
 from keras_luong.compat import serialize_shared
-from keras_luong.layers.inputs import (
-    CheckedLayer,
-    check_tensors,
-    is_several,
-    shapes_of,
-    unpacking_hint,
-)
+from keras_luong.layers.base import BaseLayer, check_tensors, unpacking_hint
+from keras_luong.layers.inputs import is_several, shapes_of
 from keras_luong.types import Shape, Tensor, Tensors
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class StateBridge(CheckedLayer):
+class StateBridge(BaseLayer):
     """Dense layers that make a decoder's first states of an encoder's last ones.
 
     `s_i = tanh(W_i h_i + b_i)` where as many states are wanted as there are (Bahdanau
