@@ -319,6 +319,6 @@ def _check_call(layer, args, kwargs):
 @functools.cache
 def _parameters(call: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """Of a `call` of this library, all but `self`; of somebody's own, none."""
-    if not call.__module__.startswith("keras_luong."):
+    if not (call.__module__ or "").startswith("keras_luong."):
         return {}
     return dict(list(inspect.signature(call).parameters.items())[1:])
