@@ -26,7 +26,7 @@ import tensorflow as tf
 
 from keras_luong import files
 from keras_luong.checks import check_choice
-from keras_luong.cli.main import parse
+from keras_luong.cli.command_line import parse
 from keras_luong.config.presets import PRESETS
 from keras_luong.evaluation.alignment import (
     aer,
@@ -116,7 +116,7 @@ def train(name: str, run: Path, flags: list[str]) -> None:
         (run / outdated).unlink(missing_ok=True)
     run.parent.mkdir(parents=True, exist_ok=True)
     files.write_json(flags_file(run), flags)
-    command = [sys.executable, "-m", "keras_luong_command", "train"]
+    command = [sys.executable, "-m", "keras_luong.cli", "train"]
     subprocess.run([*command, "--run_dir", str(run), *flags], check=True)
 
 

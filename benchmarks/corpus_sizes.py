@@ -24,7 +24,7 @@ from typing import NamedTuple
 from keras_luong.evaluation.plots import COLORS, MARKERS
 from keras_luong.runs.run import RunDirectory, read_history
 
-TRAIN = (sys.executable, "-m", "keras_luong_command", "train")
+TRAIN = (sys.executable, "-m", "keras_luong.cli", "train")
 
 
 class Case(NamedTuple):

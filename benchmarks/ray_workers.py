@@ -80,7 +80,7 @@ def measured(args: argparse.Namespace, workers: int, lines: int) -> Row:
         sizes = ["--window", args.window, "--beam_width", args.beam_width]
         files = ["--input", args.input, "--output", out]
         words = ["translate", args.run, *files, *sizes, *ray]
-        program = "import keras_luong_command as c; c.main()"
+        program = "from keras_luong.cli.main import main; main()"
         begin = time.perf_counter()
         process = subprocess.Popen(
             [sys.executable, "-c", program, *map(str, words)],

@@ -12,8 +12,6 @@ import time
 from collections.abc import Iterator
 from typing import TextIO
 
-import keras
-
 SECONDS = 60.0  # between two lines
 PATIENCE = 10.0  # seconds without a word
 
@@ -39,7 +37,11 @@ class Progress:
         self.total, self.unit, self.done = total, unit, 0
         self.stream = sys.stderr if stream is None else stream
         can_be_seen = _is_terminal(self.stream) or "ipykernel" in sys.modules
-        self._bar = keras.utils.Progbar(total, unit_name=unit) if can_be_seen else None
+        self._bar = None
+        if can_be_seen:
+            import keras  # here, as a command line is read without it
+
+            self._bar = keras.utils.Progbar(total, unit_name=unit)
         self._start = self._told = time.monotonic()
 
     def add(self, count: int = 1) -> None:

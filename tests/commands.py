@@ -4,7 +4,7 @@ import importlib
 import subprocess
 import sys
 
-from keras_luong.cli.main import parse
+from keras_luong.cli.command_line import parse
 
 
 def options(*words):
@@ -26,10 +26,10 @@ def run_checked(name, *words):
 
 HEAVY = """
 import sys
-import keras_luong_command
+from keras_luong.cli.main import main
 sys.argv = ["keras-luong", *{argv}]
 try:
-    keras_luong_command.main()
+    main()
 finally:
     heavy = {{"tensorflow", "keras", "numpy", "sacrebleu"}} & sys.modules.keys()
     print("heavy:", sorted(heavy))

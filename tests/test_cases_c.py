@@ -98,7 +98,7 @@ def test_c1_a_mistyped_folder(tmp_path):
     """Before: 512 lines on standard error, and no guess at what was meant."""
     (tmp_path / "corpus").mkdir()
     said = subprocess.run(
-        [sys.executable, "-m", "keras_luong_command", "train"]
+        [sys.executable, "-m", "keras_luong.cli", "train"]
         + ["--run_dir", "run", "--data", "corpse"],
         capture_output=True,
         text=True,

@@ -29,9 +29,10 @@ from small_training import train_words, write_corpus
 from small_translator import sentencepiece_translator, word_translator, written_run
 
 import keras_luong as kl
+from keras_luong.cli import command_line, tune
 from keras_luong.cli import main as command
-from keras_luong.cli import tune
-from keras_luong.cli.main import parse, run_carefully
+from keras_luong.cli.command_line import parse
+from keras_luong.cli.errors import run_carefully
 from keras_luong.cli.options import check_corpus
 from keras_luong.cli.translate import opened_output
 from keras_luong.cli.translators import tell_languages, telling_language
@@ -84,10 +85,9 @@ class Importing:
 
 
 def patched():
-    """Imports the package, and replaces what is held."""
+    """Replaces what is held."""
     import importlib
 
-    ready()
     place, function = PLACES[moment]
     module, _, path = place.partition(":")
     owner, (*names, last) = importlib.import_module(module), path.split(".")
@@ -136,16 +136,13 @@ PLACES = {
     "converting": ("tensorflow:lite.TFLiteConverter.convert", hold_lock),
 }
 
-import keras_luong_command
+from keras_luong.cli.main import main
 
 if moment == "importing":
     sys.meta_path.insert(0, Importing())
 elif moment in PLACES:
-    ready = keras_luong_command._known()
-    from keras_luong.cli.main import main
-
-    main(ready=patched)
-keras_luong_command.main()
+    patched()
+main()
 '''
 
 
@@ -535,10 +532,10 @@ def test_c6_a_wrong_path_is_told_before_anything_is_imported(argv, trained, tmp_
     for name, place in places.items():
         argv = argv.replace(name, str(place))
     words = argv.split()
-    ready = []  # is called before TensorFlow is imported
+    begun = []
     with pytest.raises(SystemExit) as stopped:
-        command.main(words, ready=lambda: ready.append(1))
-    assert stopped.value.code == 2 and not ready
+        command.main(words, run=begun.append)
+    assert stopped.value.code == 2 and not begun
 
 
 @pytest.mark.parametrize(
@@ -549,7 +546,7 @@ def test_c6_a_wrong_path_is_told_before_anything_is_imported(argv, trained, tmp_
     ],
 )
 def test_c6_at_once(argv, message):
-    words = [sys.executable, "-m", "keras_luong_command", *argv.split()]
+    words = [sys.executable, "-m", "keras_luong.cli", *argv.split()]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(words, capture_output=True, text=True, env=env, cwd=ROOT)
@@ -626,7 +623,7 @@ def test_c10_whose_fault_an_error_is(capsys, monkeypatch):
 
     text = said(capsys, by_a_library, code=1)
     assert "This is a fault of keras-luong or of pathlib" in text
-    monkeypatch.setattr(command, "signature", lambda *_, **__: len(None))
+    monkeypatch.setattr(command_line, "signature", lambda *_, **__: len(None))
     with pytest.raises(SystemExit) as stopped:
         command.main(["average", "x"])
     assert stopped.value.code == 1
@@ -734,7 +731,7 @@ def test_k3_before_keras_is_imported(settings, told, tmp_path):
     env = {**os.environ, "PYTHONPATH": str(ROOT), "KERAS_HOME": str(tmp_path)}
     env.pop("KERAS_BACKEND", None)
     (tmp_path / "keras.json").write_text(settings)
-    words = [sys.executable, "-m", "keras_luong_command", "translate", "x"]
+    words = [sys.executable, "-m", "keras_luong.cli", "translate", "x"]
     done = subprocess.run(words, capture_output=True, text=True, env=env)
     assert done.returncode == 2 and told in done.stderr
 

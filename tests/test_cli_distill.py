@@ -79,7 +79,7 @@ def test_what_is_there_is_refused_first(tmp_path):
 def keras_luong(tmp_path):
     """The command, of this code."""
     path = tmp_path / "keras-luong"
-    command = f'PYTHONPATH="{ROOT}" exec "{sys.executable}" -m keras_luong_command "$@"'
+    command = f'PYTHONPATH="{ROOT}" exec "{sys.executable}" -m keras_luong.cli "$@"'
     path.write_text(f"#!/bin/sh\n{command}\n")
     path.chmod(0o755)
     return path

@@ -8,14 +8,17 @@ import re
 import subprocess
 import sys
 import warnings
+from types import SimpleNamespace
 
 import pytest
 from commands import help_of
 
 import keras_luong
-import keras_luong_command
 from keras_luong.checks import check_size
-from keras_luong.cli.main import main, parse, run_carefully, warnings_as_notes
+from keras_luong.cli import main as command
+from keras_luong.cli.command_line import parse
+from keras_luong.cli.errors import run_carefully
+from keras_luong.cli.main import main, warnings_as_notes
 from keras_luong.cli.options import COMMANDS
 
 
@@ -122,16 +125,15 @@ def test_what_the_library_refuses_is_a_mistake(capsys):
     assert said == "keras-luong: units must be at least 1. Received: 0\n"
 
 
-def test_what_goes_wrong_while_importing_is_told_too(capsys):
-    def interrupted():
-        raise KeyboardInterrupt
+def test_what_goes_wrong_while_importing_is_told_too(monkeypatch, capsys):
+    for error, code in ((KeyboardInterrupt(), 130), (ImportError("no libcudart"), 1)):
 
-    def broken():
-        raise ImportError("no libcudart")
+        def fail(name, error=error):
+            raise error
 
-    for ready, code in ((interrupted, 130), (broken, 1)):
+        monkeypatch.setattr(command, "importlib", SimpleNamespace(import_module=fail))
         with pytest.raises(SystemExit) as stopped:
-            main(["compare", "."], ready=ready)
+            main(["compare", "."])
         assert stopped.value.code == code
     assert "no libcudart (--debug shows where.)" in capsys.readouterr().err
 
@@ -172,20 +174,13 @@ def test_version(capsys):
 
 @pytest.mark.slow
 def test_debug_shows_the_traceback():
-    command = [sys.executable, "-m", "keras_luong_command", "average", "no/such/run"]
+    command = [sys.executable, "-m", "keras_luong.cli", "average", "no/such/run"]
     plain = subprocess.run(command, capture_output=True, text=True)
     assert plain.returncode == 2 and "Traceback" not in plain.stderr
     (said,) = plain.stderr.splitlines()  # and TensorFlow says nothing
     assert said.startswith("keras-luong: There is no run")
     full = subprocess.run([*command, "--debug"], capture_output=True, text=True)
     assert "Traceback" in full.stderr and full.returncode == 1
-
-
-def test_a_package_that_is_imported_already_stays(monkeypatch):
-    before = sys.modules["keras_luong"]
-    monkeypatch.setattr(sys, "argv", ["keras-luong", "--help"])
-    keras_luong_command.main()
-    assert sys.modules["keras_luong"] is before
 
 
 def test_text_options_must_be_utf8(capsys):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from commands import help_of
 
-from keras_luong.cli.main import parse
+from keras_luong.cli.command_line import parse
 from keras_luong.cli.options import TRAINING, default_run_dir
 from keras_luong.config.models import Seq2SeqConfig
 from keras_luong.config.presets import PAPERS, PRESETS

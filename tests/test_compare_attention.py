@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from keras_luong import Translation, files
-from keras_luong.cli.main import parse
+from keras_luong.cli.command_line import parse
 from keras_luong.config.presets import PRESETS
 
 pytest.importorskip("matplotlib")

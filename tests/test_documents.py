@@ -30,7 +30,7 @@ from sybil.parsers.markdown import CodeBlockParser
 from test_docstrings import PUBLIC
 from workplace import all_settings, make_workplace
 
-from keras_luong.cli.main import parse
+from keras_luong.cli.command_line import parse
 from keras_luong.cli.options import COMMANDS
 
 ROOT = Path(__file__).parents[1]

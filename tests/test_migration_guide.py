@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_luong.cli.main import parse
+from keras_luong.cli.command_line import parse
 
 ROOT = Path(__file__).parents[1]
 FIXTURES = ROOT / "tests" / "fixtures" / "tfa"

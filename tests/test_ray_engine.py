@@ -64,7 +64,7 @@ def locally(path, source, *words):
 
 def command(path, source, out, *words):
     """The command in a process of its own, which can be killed."""
-    code = "import keras_luong_command as c; c.main()"
+    code = "from keras_luong.cli.main import main; main()"
     argv = ["translate", path, "--input", source, "--output", out, *WORDS, *words]
     python_path = os.pathsep.join([str(ROOT), str(ROOT / "export" / "edge")])
     return subprocess.Popen(

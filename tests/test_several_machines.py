@@ -43,7 +43,7 @@ def place(tmp_path_factory):
     command = place / "bin" / "keras-luong"
     command.parent.mkdir()
     command.write_text(
-        f'#!/bin/sh\nexec {sys.executable} -m keras_luong_command "$@" {TINY}\n'
+        f'#!/bin/sh\nexec {sys.executable} -m keras_luong.cli "$@" {TINY}\n'
     )
     command.chmod(0o755)
     return place

@@ -183,7 +183,7 @@ def test_the_demo(page, tmp_path):
     for name in ("pyproject.toml", "export/edge/pyproject.toml"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    programs = {"python": "", "keras-luong": "-m keras_luong_command"}
+    programs = {"python": "", "keras-luong": "-m keras_luong.cli"}
     for name, module in programs.items():
         program = tmp_path / ".venv" / "bin" / name
         program.parent.mkdir(parents=True, exist_ok=True)

@@ -141,11 +141,10 @@ SOURCE = "\n".join(source for source, _ in PAIRS).encode() + b"\n\n"
 
 
 def test_what_the_wheels_hold(wheels):
-    for wheel, folder, package, command in zip(
+    for wheel, folder, package in zip(
         wheels,
         (ROOT, ROOT / "export" / "edge"),
         ("keras_luong", "keras_luong_edge"),
-        ("keras_luong_command.py", None),
         strict=True,
     ):
         with zipfile.ZipFile(wheel) as archive:
@@ -155,9 +154,10 @@ def test_what_the_wheels_hold(wheels):
         assert info.startswith(f"{package}-") and info.endswith(".dist-info")
         assert f"{info}/licenses/LICENSE" in names
         top = {name.split("/")[0] for name in names} - {info}
-        assert top == {package, command} - {None}
+        assert top == {package}
         assert not [name for name in names if "test" in name]
-        modules = {x.relative_to(folder) for x in folder.glob(f"{package}/**/*.py")}
+        files = [f for x in ("py", "pyi") for f in folder.glob(f"{package}/**/*.{x}")]
+        modules = {x.relative_to(folder) for x in files}
         assert modules and {x.as_posix() for x in modules} <= set(names)
 
 
@@ -196,7 +196,7 @@ def test_help_is_quick(command, installed, work):
 
 
 def test_help_does_not_import_tensorflow(installed, work):
-    code = "import sys, keras_luong_command as c; sys.argv[1:] = ['--help']; c.main()"
+    code = "import sys; from keras_luong.cli.main import main; main(['--help'])"
     code += "; print('heavy:', *{'tensorflow', 'keras', 'numpy'} & sys.modules.keys())"
     said = call(installed / "python", "-c", code, cwd=work)
     assert all(command in said for command in COMMANDS)

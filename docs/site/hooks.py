@@ -62,7 +62,7 @@ def outside(found: re.Match[str], here: str, repo_url: str | None) -> str:
 def command_help(command: str) -> str:
     """What `keras-luong COMMAND --help` prints."""
     sys.path.insert(0, str(ROOT))
-    from keras_luong.cli.main import parse
+    from keras_luong.cli.command_line import parse
 
     with contextlib.redirect_stdout(io.StringIO()) as said:
         parse([command, "--help"] if command != "all" else ["--help"])

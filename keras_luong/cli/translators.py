@@ -23,7 +23,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 
-import keras_luong
 from keras_luong.cli.options import (
     CorpusOptions,
     EngineOptions,
@@ -64,6 +63,7 @@ from keras_luong.text.words import WordTokenizer
 from keras_luong.translation.batching import BYTES_PER_TOKEN, Translation
 from keras_luong.translation.constraints import unwritable
 from keras_luong.translation.translator import Translator
+from keras_luong.version import __version__
 
 
 def word_links(
@@ -276,7 +276,7 @@ def plan_of(options: EngineOptions, run_dirs: Sequence[Path]) -> dict[str, Any]:
     return {
         **{name: x for name, x in plan.items() if name not in _NOT_OF_THE_WORK},
         "run": [run_digest(run_dir) for run_dir in run_dirs],
-        "keras_luong": keras_luong.__version__,
+        "keras_luong": __version__,
         "tensorflow": tf.__version__,
     }
 

@@ -1,0 +1,1 @@
+"""How good translations and alignments are, in figures and pictures."""

@@ -20,7 +20,6 @@ from typing import Any
 
 import tensorflow as tf
 
-import keras_luong
 from keras_luong.checks import check_path, check_size
 from keras_luong.decoding.generate import SequenceGenerator
 from keras_luong.decoding.sampling import RandomSampling
@@ -29,6 +28,7 @@ from keras_luong.export.warmup import replay_warmup, serving_apis, write_warmup
 from keras_luong.files import crc32, saved_directory_beside, write_json
 from keras_luong.runs.run import read_json
 from keras_luong.translation.translator import Translator
+from keras_luong.version import __version__
 
 METADATA = Path("assets.extra", "keras_luong.json")
 SUMS = Path("assets.extra", "crc32.json")  # of every other file of the version
@@ -174,7 +174,7 @@ def describe(search: Any, metadata: Mapping[str, Any] | None, **entries: Any) ->
         raise TypeError(f"metadata must be a dict or None. Received: {metadata!r:.60}")
     about = {
         **(metadata or {}),
-        "library": f"keras_luong {keras_luong.__version__}",
+        "library": f"keras_luong {__version__}",
         "tensorflow": tf.__version__,
         "search": repr(search),
         **entries,

@@ -35,19 +35,20 @@ from collections.abc import Collection, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import filelock
-import keras
 
 from keras_luong.checks import check_path
 from keras_luong.config.training import paths_from, with_found_paths
-from keras_luong.decoding.beam import BeamSearch
-from keras_luong.decoding.step_model import SpecialTokens
 from keras_luong.files import TEMPORARY, naming, remove, write_json
 from keras_luong.progress import telling
-from keras_luong.text.corpus import Corpus, fingerprint
-from keras_luong.text.held_out import HeldOut
+
+if TYPE_CHECKING:  # a command line is read without TensorFlow
+    import keras
+
+    from keras_luong.decoding.beam import BeamSearch
+    from keras_luong.text.corpus import Corpus
 
 
 class RunDirectory:
@@ -257,6 +258,8 @@ def write_record(
         >>> read_record("runs/new")["search"]["beam_width"]
         5
     """
+    import keras
+
     class_name = keras.saving.get_registered_name(type(model))
     if keras.saving.get_registered_object(class_name) is None:
         raise ValueError(
@@ -288,6 +291,8 @@ def _search_fields(search: BeamSearch) -> dict[str, Any]:
 
     Versions that know no others can read the file then.
     """
+    from keras_luong.decoding.step_model import SpecialTokens
+
     fields = dataclasses.asdict(search)
     usual = dataclasses.asdict(SpecialTokens()).items()
     return {name: x for name, x in fields.items() if (name, x) not in usual}
@@ -507,6 +512,9 @@ def describe_corpus(corpus: Corpus, limit: int | None) -> dict[str, dict[str, An
         Split → the number of its pairs, and a digest of their text; with "train" the
         same of the "whole" text, where the validation split is held out of it.
     """
+    from keras_luong.text.corpus import fingerprint
+    from keras_luong.text.held_out import HeldOut
+
     limits = {"train": limit}
     known: dict[str, dict[str, Any]] = {
         split: fingerprint(corpus, split, limits.get(split))._asdict()
@@ -567,6 +575,9 @@ def _changes(
     corpus: Corpus, split: str, before: Mapping[str, Any], now: Mapping[str, Any]
 ) -> str:
     """What has become of a text, besides the number of its pairs."""
+    from keras_luong.text.corpus import fingerprint
+    from keras_luong.text.held_out import HeldOut
+
     if ("whole" in before) != ("whole" in now) and split == "train":
         was, held = ("no longer", "was") if "whole" in before else ("now", "was not")
         return f": validation text {was} held out of it"

@@ -1,27 +1,5 @@
-"""Tokenizers, corpora and batches."""
+"""Tokenizers, corpora and batches. The names are in `__init__.pyi`."""
 
-from keras_luong.text.batches import evaluation_batches, training_batches
-from keras_luong.text.corpus import Corpus
-from keras_luong.text.corpus_files import TextFiles
-from keras_luong.text.find_corpus import TfdsCorpus, load_corpus
-from keras_luong.text.phrases import PhraseCorpus
-from keras_luong.text.sentencepiece import SentencePieceTokenizer
-from keras_luong.text.terminology import Terminology
-from keras_luong.text.tokenizer import Tokenizer
-from keras_luong.text.tokenizer_pair import TokenizerPair
-from keras_luong.text.words import WordTokenizer
+from keras_luong.lazy import lazy_names
 
-__all__ = [
-    "Corpus",
-    "PhraseCorpus",
-    "SentencePieceTokenizer",
-    "Terminology",
-    "TextFiles",
-    "TfdsCorpus",
-    "Tokenizer",
-    "TokenizerPair",
-    "WordTokenizer",
-    "evaluation_batches",
-    "load_corpus",
-    "training_batches",
-]
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -25,18 +25,10 @@ import itertools
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
-
-import tensorflow as tf
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from keras_luong.checks import check_file, check_path
 from keras_luong.files import check_as_many_lines, read_lines, read_raw_lines
-from keras_luong.text.corpus import (
-    Fingerprint,
-    check_split,
-    joint_digest,
-    new_digest,
-)
 from keras_luong.text.languages import (
     both_ways,
     fold,
@@ -45,7 +37,11 @@ from keras_luong.text.languages import (
     means,
     settled,
 )
-from keras_luong.text.survey import reads_like
+
+if TYPE_CHECKING:  # a command line looks for files without TensorFlow
+    import tensorflow as tf
+
+    from keras_luong.text.corpus import Fingerprint
 
 _VALIDATION = ("val", "valid", "validation", "dev")
 _TEST = r"(?:dev)?test(?:s|set|ing)?(?:[^a-z].*)?"  # a testament is no test
@@ -433,6 +429,8 @@ def _by_text(
     columns: Sequence[Sequence[str]], source: str, target: str
 ) -> tuple[int, int] | None:
     """The first places of the two languages, if no column may be of both."""
+    from keras_luong.text.survey import reads_like
+
     texts = [(i, [x.encode() for x in columns[i]]) for i in _with_words(columns)]
     found = [
         [place for place, cells in texts if reads_like(cells, language)]
@@ -1085,6 +1083,8 @@ class TextFiles:
             OSError: If the text is another one than when it was read first. A dataset
                 that is read again raises it too, as an error of TensorFlow's.
         """
+        import tensorflow as tf
+
         self._read_once(split)
         side = tf.TensorSpec([None], tf.string)
 
@@ -1111,6 +1111,8 @@ class TextFiles:
         Raises:
             ValueError, OSError: As `pairs` does.
         """
+        from keras_luong.text.corpus import Fingerprint, joint_digest
+
         read = self._read_once(split)
         return Fingerprint(read.pairs, joint_digest(read.digests))
 
@@ -1119,6 +1121,8 @@ class TextFiles:
 
         And once its files are others by their size or time, as copies are.
         """
+        from keras_luong.text.corpus import check_split
+
         files = self.files[check_split(self, split)]
         before, states = self._read.get(split), _states(files)
         if before is None or before.states != states:
@@ -1184,6 +1188,8 @@ class _Side:
     """What is counted of the lines of one side."""
 
     def __init__(self, name: str):
+        from keras_luong.text.corpus import new_digest
+
         self.name = name
         self.lines = self.blank = 0
         self.digest = new_digest()

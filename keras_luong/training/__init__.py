@@ -1,0 +1,1 @@
+"""Losses, metrics, optimizers, schedules and devices for `fit`."""
