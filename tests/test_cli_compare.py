@@ -24,7 +24,7 @@ def runs(tmp_path_factory):
     model = Seq2Seq(Seq2SeqConfig(9, 9, units=4))
     for name, epochs, settings in (
         ("a", EPOCHS, {"seed": 1, "dropout": 0.1, "data": "x"}),
-        ("b", EPOCHS[:1], {"seed": 1, "attention": None, "data": "x", "r_drop": None}),
+        ("b", EPOCHS[:1], {"seed": 1, "attention": None, "data": "x", "beta_2": None}),
         ("c", [], {"seed": 1, "data": "x"}),
     ):
         run = RunDirectory(parent / name)

@@ -186,7 +186,7 @@ def test_words_have_no_settings_of_pieces(name):
         make("small", tokenizer="word", **{name: value})
 
 
-@pytest.mark.parametrize("name", ["r_drop", "weight_decay", "subword_sampling"])
+@pytest.mark.parametrize("name", ["weight_decay", "subword_sampling"])
 def test_zero_is_what_is_not_given(name):
     assert make("small").settings() == make("small", **{name: 0}).settings()
 
@@ -204,10 +204,7 @@ def test_what_the_best_weights_are_judged_by_stays():
     "changes, error, message",
     [
         ({"preset": "gpt"}, ValueError, "preset must be one of.*'gpt'"),
-        ({"r_drop": -1}, ValueError, "r_drop.*-1"),
         ({"weight_decay": -3}, ValueError, "weight_decay.*-3"),
-        ({"r_drop": 5, "jit_compile": True}, ValueError, "r_drop needs.*5"),
-        ({"preset": "cho2014", "r_drop": 1}, ValueError, "needs some.*1.0.*cho"),
         ({"label_smoothing": 2}, ValueError, "label_smoothing.*2"),
         ({"ema_momentum": 1}, ValueError, "ema_momentum.*1"),
         ({"learning_rate": 0}, ValueError, "learning_rate.*0"),

@@ -276,8 +276,6 @@ def test_configurations_that_cannot_be():
         kl.Seq2SeqConfig(9, 9, copy=True, attention=None)
     with pytest.raises(ValueError, match="copy=True.*shared=True"):
         TrainingConfig.from_preset("small", copy=True)
-    with pytest.raises(ValueError, match="r_drop.*copy=True"):
-        TrainingConfig.from_preset("small", copy=True, shared=True, r_drop=1.0)
     with pytest.raises(ValueError, match="no copy|A setting"):
         TrainingConfig.from_preset("vaswani2017-base", copy=True, shared=True)
 

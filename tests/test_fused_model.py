@@ -88,7 +88,7 @@ def test_a_saved_model_is_compiled_as_it_was(tmp_path):
     model = build("small", 11, V, dropout=0.0, **SMALL)
     optimizer = make_optimizer("adam", 0.01, 0.5, weight_decay=0.1, beta_2=0.9)
     metrics = [Perplexity(), TokenAccuracy()]
-    model.compile(optimizer, SequenceCrossentropy(0.1, r_drop=2.0), metrics=metrics)
+    model.compile(optimizer, SequenceCrossentropy(0.1), metrics=metrics)
     model.fit(batches(), verbose=0, steps_per_epoch=3)
     model.save(tmp_path / "m.keras")
     again = keras.models.load_model(tmp_path / "m.keras")
@@ -236,13 +236,6 @@ def test_l3_the_librarys_models_are_fused():
         assert model._fused
 
 
-@pytest.mark.parametrize("cls", [Doubled, Penalized, Squashed])
-def test_l3_r_drop_is_refused_in_such_a_subclass(cls):
-    model = cls(Seq2SeqConfig(11, V, **SMALL))
-    with pytest.raises(ValueError, match="r_drop needs.*override.*'r_drop': 1.0"):
-        model.compile("sgd", SequenceCrossentropy(r_drop=1.0))
-
-
 @pytest.mark.parametrize("rows, chunk", [(7, 24), (7, 1), (1, 10**6), (0, 24), (8, 48)])
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.3])
@@ -284,142 +277,6 @@ def test_large_logits_lose_nothing():
     top = logits.max(-1, keepdims=True)
     nll = np.log(np.exp(logits - top).sum(-1)) + top[:, 0] - logits[[0, 1], labels]
     np.testing.assert_allclose(scores.nll, nll, rtol=1e-6)
-
-
-def symmetric_divergence(p, q):
-    """½ (KL(p‖q) + KL(q‖p)) of rows of logits, as Keras has it."""
-    p, q = tf.nn.softmax(p), tf.nn.softmax(q)
-    kl = keras.losses.kl_divergence
-    return (kl(p, q) + kl(q, p)) / 2
-
-
-@pytest.mark.parametrize("chunk", [1, 70, 10**6])
-@pytest.mark.parametrize("transposed", [False, True])
-def test_r_drop_draws_pairs_of_rows_together(chunk, transposed):
-    rng = np.random.default_rng(1)
-    x = tf.constant(rng.normal(size=(14, 3)), tf.float32)
-    w = rng.normal(size=(3, V)).astype("float32")
-    labels = tf.repeat(tf.constant(rng.integers(0, V, 7), tf.int32), 2)
-    weights = tf.repeat(tf.constant(rng.random(7), tf.float32), 2)
-    kernel = tf.constant(w.T if transposed else w)
-    with tf.GradientTape() as tape:
-        tape.watch([x, kernel])
-        total, scores = linear_crossentropy(
-            x, kernel, labels, weights, 0.1, transposed, chunk=chunk, r_drop=3.0
-        )
-    gradients = tape.gradient(total, [x, kernel])
-    with tf.GradientTape() as tape:
-        tape.watch([x, kernel])
-        logits = tf.matmul(x, kernel, transpose_b=transposed)
-        losses = token_nll(labels[None], logits[None], 0.1)[0]
-        apart = symmetric_divergence(logits[::2], logits[1::2])
-        expected = tf.reduce_sum(losses * weights)
-        expected += 3 / 2 * 2 * tf.reduce_sum(apart * weights[::2])
-    np.testing.assert_allclose(total, expected, rtol=1e-5)
-    nll = token_nll(labels[None], logits[None])[0]
-    np.testing.assert_allclose(scores.nll, nll, atol=1e-5)
-    for one, other in zip(gradients, tape.gradient(expected, [x, kernel]), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
-
-
-def test_r_drop_computes_every_sentence_twice():
-    """½ (nll_1 + nll_2) + α/4 (KL + KL), of features that tell the pass apart."""
-    ((x, y, w),) = batches(count=1)
-    model = build("small", 11, V, **SMALL)
-    model.compile("sgd", SequenceCrossentropy(0.1, r_drop=3.0))
-    rng = np.random.default_rng(3)
-    table = rng.normal(size=(V, SMALL["units"])).astype("float32")
-    passes = rng.normal(size=(2, 1, SMALL["units"])).astype("float32")
-
-    def features(inputs, training):
-        assert training
-        tokens = np.asarray(inputs["source"])[:, :1] + np.asarray(inputs["target"])
-        return tf.constant(table[tokens % V] + np.tile(passes, (B, 1, 1)))
-
-    model._compute_features = features
-    loss, scores = model._loss_of_two(x, y, w)
-    tokens = x["source"][:, :1] + x["target"]
-    kernel, transposed = model.output_weights()
-    one, two = (
-        tf.matmul(table[tokens % V] + added, kernel, transpose_b=transposed)
-        for added in passes
-    )
-    expected = (token_nll(y, one, 0.1) + token_nll(y, two, 0.1)) / 2
-    expected += 3 / 2 * symmetric_divergence(one, two)
-    np.testing.assert_allclose(loss, np.sum(expected * w), rtol=1e-5)
-    nll = np.reshape(token_nll(y, one), -1)  # metrics count each word once
-    np.testing.assert_allclose(scores.nll, nll, rtol=1e-4)
-
-
-def r_drop_trained(alpha, dropout, dtype="float32", **options):
-    keras.utils.set_random_seed(2)
-    model = build("small", 11, V, dtype, dropout=dropout, init_scale=1.0, **SMALL)
-    optimizer = make_optimizer("sgd", 0.1, **options)
-    metrics = [Perplexity(), TokenAccuracy()]
-    model.compile(optimizer, SequenceCrossentropy(0.1, r_drop=alpha), metrics=metrics)
-    logs = model.fit(batches(), verbose=0, steps_per_epoch=3).history
-    return model, logs
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "dtype, options, tolerance",
-    [
-        ("float32", {"gradient_accumulation_steps": 2}, 1e-5),
-        ("mixed_float16", {"loss_scaling": True}, 1e-2),
-    ],
-)
-def test_r_drop_without_dropout_changes_nothing(dtype, options, tolerance):
-    """The two passes are one then; and words are counted once."""
-    (one, logs), (other, expected) = (
-        r_drop_trained(alpha, 0.0, dtype, **options) for alpha in (0.0, 5.0)
-    )
-    for w, x in zip(one.weights, other.weights, strict=True):
-        np.testing.assert_allclose(w, x, atol=tolerance, err_msg=w.path)
-    for key, value in logs.items():
-        np.testing.assert_allclose(value, expected[key], rtol=tolerance, err_msg=key)
-    assert one.metrics[1].metrics[0].count == other.metrics[1].metrics[0].count
-
-
-@pytest.mark.slow
-def test_r_drop_sees_two_masks_and_makes_no_part_of_the_evaluation():
-    (_, plain), (model, logs) = (r_drop_trained(a, 0.5) for a in (1e-9, 50.0))
-    assert logs["loss"][0] > plain["loss"][0] + 0.01
-    ((x, y, w),) = batches(1, 1)
-    tested = model.evaluate(x, y, sample_weight=w, verbose=0, return_dict=True)
-    model.compile("sgd", SequenceCrossentropy(0.1))
-    again = model.evaluate(x, y, sample_weight=w, verbose=0, return_dict=True)
-    np.testing.assert_allclose(tested["loss"], again["loss"], rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"jit_compile": True},
-        {"metrics": ["accuracy"]},
-        {"loss": SequenceCrossentropy(r_drop=1.0, chunk=None)},
-        {"loss": [SequenceCrossentropy(r_drop=1.0)]},
-    ],
-)
-def test_r_drop_is_refused_where_it_would_be_ignored(options):
-    model = build("small", 11, V, **SMALL)
-    options = {"loss": SequenceCrossentropy(r_drop=1.0), **options}
-    with pytest.raises(ValueError, match="r_drop needs.*'r_drop': 1.0"):
-        model.compile("sgd", **options)
-
-
-def test_a_model_with_r_drop_opens_uncompiled_where_there_is_none(
-    tmp_path, monkeypatch
-):
-    model = build("small", 11, V, **SMALL)
-    model.compile("sgd", SequenceCrossentropy(r_drop=1.0))
-    model.save(tmp_path / "m.keras")
-    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    with pytest.warns(UserWarning, match="not compiled.*r_drop needs"):
-        again = keras.models.load_model(tmp_path / "m.keras")
-    assert getattr(again, "optimizer", None) is None
-    for w, v in zip(again.weights, model.weights, strict=True):
-        np.testing.assert_array_equal(w, v)
 
 
 def test_labels_of_weight_zero_may_be_impossible():

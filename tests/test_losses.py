@@ -96,21 +96,14 @@ def test_parts_of_a_batch_add_up_to_the_whole():
 
 
 def test_serialises():
-    loss = SequenceCrossentropy(0.1, r_drop=5.0, name="l")
+    loss = SequenceCrossentropy(0.1, name="l")
     again = keras.losses.deserialize(keras.losses.serialize(loss))
     assert isinstance(again, SequenceCrossentropy)
     assert again.get_config() == loss.get_config()
     assert again.label_smoothing == 0.1 and again.reduction == "sum"
-    assert again.r_drop == 5.0
 
 
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0, float("nan"), "a", None, True])
 def test_refuses_bad_smoothing(smoothing):
     with pytest.raises((TypeError, ValueError), match=f"label_smoothing.*{smoothing}"):
         SequenceCrossentropy(smoothing)
-
-
-@pytest.mark.parametrize("alpha", [-0.1, float("inf"), "a", None, True])
-def test_refuses_bad_r_drop(alpha):
-    with pytest.raises((TypeError, ValueError), match=f"r_drop.*{alpha}"):
-        SequenceCrossentropy(r_drop=alpha)

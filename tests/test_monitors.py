@@ -41,22 +41,6 @@ def test_best_so_far(monitor, values, expected):
 
 
 @pytest.mark.parametrize(
-    "monitor, values, min_delta, expected",
-    [
-        ("val_bleu", [1.0, 1.25, 1.5], 0.5, 2),  # as much as min_delta is not more
-        ("val_bleu", [1.0, 1.25, 1.5, 1.75], 0.5, 0),  # small gains add up
-        ("val_bleu", [1.0, 2.0, 2.25, 2.5], 0.5, 2),
-        ("val_loss", [2.0, 1.75, 1.5], 0.25, 0),
-        ("val_loss", [2.0, 1.75, 3.0], 0.25, 2),
-        ("val_loss", [None, 2.0, None], 0.25, 1),
-    ],
-)
-def test_progress_must_be_worth_having(monitor, values, min_delta, expected):
-    history = [{monitor: value} for value in values]
-    assert epochs_without_progress(history, monitor, min_delta) == expected
-
-
-@pytest.mark.parametrize(
     "value, best, monitor, expected",
     [
         (1.0, None, "val_perplexity", True),

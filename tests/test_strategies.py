@@ -59,11 +59,6 @@ data = data.with_options(options)
 arguments = ("adam", 1e-2, None) if sys.argv[3] == "adam" else ("sgd", 0.5, 0.1)
 decay = 0.2 if sys.argv[3] == "weight_decay" else None
 changes = {"dropout": 0.0}
-if sys.argv[3] == "r_drop":  # every sentence's two passes differ, without chance
-    def drop(ones, rate, seed):
-        return ones * (1 + rate * (keras.ops.cumsum(ones, 0) % 2))
-    keras.random.dropout = drop
-    changes["recurrent_dropout"] = 0.5
 if sys.argv[3] == "weight_decay":  # not of a GRU's bias, which has two axes
     changes["cell_type"] = "gru"
 with strategy.scope():
@@ -82,7 +77,7 @@ with strategy.scope():
     perplexity = Perplexity()
     model.compile(
         make_optimizer(*arguments, weight_decay=decay),
-        SequenceCrossentropy(0.1, r_drop=5.0 if sys.argv[3] == "r_drop" else 0.0),
+        SequenceCrossentropy(0.1),
         metrics=[perplexity, TokenAccuracy()],
     )
 log = callbacks.EpochLog(tempfile.mkdtemp(), perplexity)
@@ -142,7 +137,6 @@ def assert_same_training(one, other, losses):
     [
         "adam",
         pytest.param("clip", marks=pytest.mark.slow),
-        pytest.param("r_drop", marks=pytest.mark.slow),
         pytest.param("weight_decay", marks=pytest.mark.slow),
     ],
 )

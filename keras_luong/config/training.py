@@ -35,7 +35,7 @@ from keras_luong.config.fields import (
     check_fields,
     hints_of,
 )
-from keras_luong.config.models import ModelConfig, model_config_class
+from keras_luong.config.models import model_config_class
 from keras_luong.config.presets import PRESETS
 
 #: The name of the embedded corpus, whatever files there are.
@@ -322,7 +322,7 @@ LEARNING_RATES = {"sgd": 1.0, "adam": 1e-3}
 
 #: Settings that may change when a run is resumed. Others would make it another run.
 FREE = frozenset(
-    "epochs strategy early_stopping min_delta keep_epochs beam_width length_penalty "
+    "epochs strategy early_stopping keep_epochs beam_width length_penalty "
     "jit_compile save_steps chosen_batch_tokens learning_rate clip_norm".split()
 )
 #: What follows from the data, or holds what is chosen.
@@ -352,7 +352,7 @@ UNRECORDED = {
 OF_PIECES = (*UNRECORDED, "subword_sampling")
 
 #: Settings that 0 turns off, as None does.
-OFF_AT_ZERO = "r_drop weight_decay subword_sampling mix_old grow_vocab freeze".split()
+OFF_AT_ZERO = "weight_decay subword_sampling mix_old grow_vocab freeze".split()
 
 #: How each epoch's BLEU is computed; must not change if BLEU chooses the best weights.
 OF_BLEU = frozenset(["eval_sentences", "bleu_tokenize"])
@@ -418,8 +418,6 @@ class OptimizationConfig:
         label_smoothing: Share of the target probability that is spread over all words
             (Szegedy et al. 2016), such as 0.1.
         beta_2: Decay rate of Adam's mean of squared gradients; by default 0.999.
-        r_drop: Weight of the R-Drop loss, which compares two passes with different
-            dropout (alpha in Liang et al. 2021), such as 1.
         weight_decay: Shrinks matrices at each step by this times the learning rate,
             such as 0.01.
         clip_norm: Scales gradients down to this global norm; 0 for no clipping.
@@ -448,7 +446,6 @@ class OptimizationConfig:
     patience: int = 2
     label_smoothing: Rate = 0.0
     beta_2: Rate | None = None
-    r_drop: NotNegative | None = None
     weight_decay: NotNegative | None = None
     clip_norm: NotNegative = 5.0
     gradient_accumulation_steps: int = 1
@@ -469,9 +466,6 @@ class EvaluationConfig:
         monitor: Validation result that decides which weights are the best.
         early_stopping: Stops after this many epochs without a better result; 0 never
             stops early.
-        min_delta: A gain that is no greater does not count as better for
-            `early_stopping` and the plateau schedule, as in Keras's callbacks; 0.1 is
-            a tenth of a BLEU point where `monitor` is `"val_bleu"`.
         eval_sentences: Validation sentences to translate after each epoch, for BLEU.
         bleu_tokenize: sacrebleu's tokenisation; none for text that is tokenised. By
             default what sacrebleu has for the target language.
@@ -482,7 +476,6 @@ class EvaluationConfig:
 
     monitor: Monitor = "val_perplexity"
     early_stopping: Count | None = None
-    min_delta: NotNegative = 0.0
     eval_sentences: int = 500
     bleu_tokenize: str = "auto"
     beam_width: int = 5
@@ -551,8 +544,6 @@ class TrainingConfig(EvaluationConfig, GoingOnConfig, OptimizationConfig, DataCo
         check_start(self)
         if self.beta_2 is not None and self.optimizer != "adam":
             raise ValueError(f'beta_2 needs optimizer="adam". Received: {self.beta_2}')
-        if self.r_drop and self.jit_compile:
-            raise ValueError(f"r_drop needs jit_compile=False. Received: {self.r_drop}")
         for name in OF_PIECES if self.tokenizer != "sentencepiece" else ():
             if (value := getattr(self, name)) != getattr(DataConfig, name):
                 raise ValueError(
@@ -560,22 +551,10 @@ class TrainingConfig(EvaluationConfig, GoingOnConfig, OptimizationConfig, DataCo
                     f"{name}={value!r}, tokenizer={self.tokenizer!r}"
                 )
         config = self.model_config(self.vocab_size, self.vocab_size)
-        if self.r_drop and not _has_noise(config):
-            raise ValueError(
-                "r_drop compares two passes with different dropout, and needs some: "
-                f"dropout=0.3, for instance. Received: r_drop={self.r_drop}, and "
-                f"dropout={config.dropout} of the preset {self.preset}"
-            )
-        copies = getattr(config, "copy", False)
         if config.tie_embeddings == "all":
             self._check_shared('tie_embeddings="all"')
-        if copies:
+        if getattr(config, "copy", False):
             self._check_shared("copy=True")
-        if copies and self.r_drop:
-            raise ValueError(
-                "r_drop is for models that only generate words, copy=False. Received: "
-                f"copy=True, r_drop={self.r_drop}"
-            )
 
     def _check_shared(self, needed_by: str) -> None:
         if not self.shared:
@@ -755,11 +734,3 @@ def _split(changes: Mapping[str, Any]) -> dict[str, Any]:
     own = {field.name for field in dataclasses.fields(TrainingConfig)} - {"model"}
     model = {name: changes[name] for name in changes if name not in own}
     return {**{name: changes[name] for name in changes if name in own}, "model": model}
-
-
-def _has_noise(config: ModelConfig) -> bool:
-    """Tells whether two training passes over a batch differ."""
-    rates = dataclasses.asdict(config).items()
-    return any(
-        rate for name, rate in rates if name.endswith(("dropout", "sigmoid_noise"))
-    )

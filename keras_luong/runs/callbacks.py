@@ -15,7 +15,7 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from keras_luong.checks import check_not_negative, check_size
+from keras_luong.checks import check_size
 from keras_luong.files import json_number, write_lines
 from keras_luong.progress import Progress
 from keras_luong.runs.average import EPOCH_WEIGHTS, epoch_weights
@@ -217,21 +217,17 @@ class StopEarly(keras.callbacks.Callback):
             by `EpochLog`, which must come before this in the list of callbacks.
         monitor: What "better" is judged by.
         patience: After how many epochs without a better one to stop.
-        min_delta: A gain that is no greater does not count as better.
     """
 
-    def __init__(
-        self, run_dir: str | Path, monitor: str, patience: int, min_delta: float = 0.0
-    ) -> None:
+    def __init__(self, run_dir: str | Path, monitor: str, patience: int) -> None:
         super().__init__()
         self.run_dir, self.monitor = run_dir, monitor
         self.patience = check_size("early_stopping", patience)
-        self.min_delta = check_not_negative("min_delta", min_delta)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Stops if the last better epoch is too long ago."""
         history = read_history(self.run_dir)
-        stale = epochs_without_progress(history, self.monitor, self.min_delta)
+        stale = epochs_without_progress(history, self.monitor)
         if stale >= self.patience:
             best = best_so_far(history, self.monitor)
             print(f"Stopping early after epoch {epoch + 1}: {self.monitor} was {best}")
@@ -245,7 +241,6 @@ def training_callbacks(
     last: Sequence[keras.callbacks.Callback] = (),
     monitor: str = "val_perplexity",
     early_stopping: int | None = None,
-    min_delta: float = 0.0,
     keep_epochs: int = 0,
     moving_average: bool = False,
 ) -> list[keras.callbacks.Callback]:
@@ -260,7 +255,6 @@ def training_callbacks(
         monitor: What "best" is judged by.
         early_stopping: After how many epochs without a better one to stop; None or 0
             for never.
-        min_delta: A gain that is no greater is not "better" for it.
         keep_epochs: How many of the last epochs' weights to keep, to average them.
         moving_average: Whether to validate and save the average of the weights that
             the optimizer keeps, see `MovingAverage`.
@@ -279,11 +273,7 @@ def training_callbacks(
         'Checkpoints'
     """
     log = EpochLog(run_dir, token_counter)
-    stop = (
-        [StopEarly(run_dir, monitor, early_stopping, min_delta)]
-        if early_stopping
-        else []
-    )
+    stop = [StopEarly(run_dir, monitor, early_stopping)] if early_stopping else []
     return [
         *first,
         StopOnNaN(),

@@ -246,8 +246,7 @@ def _epochs(config: TrainingConfig, train: Mapping[str, Any]) -> str:
     if (together := config.gradient_accumulation_steps) > 1:
         text += f" of {together} batches"
     if config.early_stopping:
-        better = f"{config.min_delta:g} more of" if config.min_delta else "a better"
-        text += f"; the end is {config.early_stopping} without {better} "
+        text += f"; the end is {config.early_stopping} without a better "
         text += config.monitor
     return text
 

@@ -167,7 +167,6 @@ def schedule_of(run: Run) -> Schedule:
         warmup_steps=config.warmup_steps,
         patience=config.patience,
         monitor=config.monitor,
-        min_delta=config.min_delta,
         history=lambda: read_history(run.path),
     )
 
@@ -192,7 +191,7 @@ def compiled_model(
     )
     model.compile(
         optimizer,
-        SequenceCrossentropy(config.label_smoothing, r_drop=config.r_drop or 0.0),
+        SequenceCrossentropy(config.label_smoothing),
         metrics=[perplexity, TokenAccuracy()],
         jit_compile=config.jit_compile,
     )
@@ -298,7 +297,6 @@ def fit_model(
             last=[checkpoints, EpochBar(batches, started_at)],
             monitor=config.monitor,
             early_stopping=config.early_stopping,
-            min_delta=config.min_delta,
             keep_epochs=config.keep_epochs,
         ),
         verbose="auto" if sys.stdout.isatty() else 2,
@@ -345,7 +343,7 @@ def stopped_early(config: TrainingConfig, history: Any) -> bool:
     """Whether the run was over already by its `early_stopping`; says so."""
     if not (config.early_stopping and history):
         return False
-    stale = epochs_without_progress(history, config.monitor, config.min_delta)
+    stale = epochs_without_progress(history, config.monitor)
     over = stale >= config.early_stopping
     if over:
         best = best_so_far(history, config.monitor)

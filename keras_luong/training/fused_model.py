@@ -1,18 +1,18 @@
-"""`fit` of a model whose output layer is trained together with its loss.
-
-The output layer and its cross-entropy in one, a few rows at a time (TensorFlow).
+"""The output layer and its loss computed together, so that no step holds all logits.
 
 The logits of a batch are by far its largest tensor, and their gradient is as large
 again. Neither needs to exist as a whole: the loss is a sum over rows, so what a chunk
 of rows adds to it and to the gradients is known as soon as its logits are. The gradient
 is made on the way forward, which needs no second pass over the output layer.
 
-Shapes: N rows (target positions), H units, V vocabulary.
+`linear_crossentropy` is that loss (TensorFlow), `FusedModel` a functional model whose
+`fit` and `evaluate` use it.
+
+Shapes: B batch, T target length, N rows (target positions, B·T), H units, V vocabulary.
 """
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
 import keras
@@ -31,8 +31,7 @@ class TokenScores(NamedTuple):
     """What losses and metrics need of logits, once the labels are known.
 
     Attributes:
-        loss: The cross-entropy with label smoothing, float32; with R-Drop, plus its
-            part of the divergence.
+        loss: The cross-entropy with label smoothing, float32.
         nll: Negative log-likelihood, float32.
         is_right: 1 where the label has the highest logit, else 0, float32.
 
@@ -59,7 +58,6 @@ def linear_crossentropy(
     transposed: bool = False,
     training: bool = True,
     chunk: int = 2**24,
-    r_drop: float = 0.0,
     bias: tf.Tensor | tf.Variable | None = None,
 ) -> tuple[tf.Tensor, TokenScores]:
     """Cross-entropy of `softmax(features @ kernel)`, without ever holding all logits.
@@ -73,8 +71,6 @@ def linear_crossentropy(
         transposed: Whether the kernel is an embedding.
         training: Whether gradients of the sum will be asked for.
         chunk: About how many logits are computed at once.
-        r_drop: α of R-Drop, see `keras_luong.training.losses.SequenceCrossentropy`. If
-            not 0, rows 2i and 2i + 1 are the same position, with different dropout.
         bias: Of the logits, [V], or None.
 
     Returns:
@@ -89,8 +85,13 @@ def linear_crossentropy(
         >>> round(float(tf.exp(total)), 3)  # the perplexity
         8.0
     """
-    if bias is not None:
-        features, kernel = _with_bias(features, kernel, bias, transposed)
+    kernel = tf.convert_to_tensor(kernel)
+    if bias is not None:  # one unit more, which is always 1: the bias is its row
+        axis = 1 if transposed else 0
+        row = tf.expand_dims(tf.convert_to_tensor(bias), axis)
+        kernel = tf.concat([kernel, row], axis)
+        ones = tf.ones([tf.shape(features)[0], 1], features.dtype)
+        features = tf.concat([features, ones], -1)
     weights = tf.convert_to_tensor(weights, tf.float32)
     # Half precision would lose gradients as small as the weights make them: inside, the
     # largest weight is 1, and its factor is multiplied in last.
@@ -99,9 +100,13 @@ def linear_crossentropy(
 
     @tf.custom_gradient
     def run(features, kernel):
-        rows = _Rows(features, labels, relative)
-        scores, gradients = _in_chunks(
-            rows, kernel, label_smoothing, transposed, training, chunk, r_drop
+        scores, gradients = _loss_in_chunks(
+            (features, labels, relative),
+            tf.cast(kernel, features.dtype),
+            label_smoothing,
+            transposed,
+            training,
+            chunk,
         )
         total = tf.reduce_sum(tf.where(weights != 0, weights * scores.loss, 0.0))
 
@@ -115,76 +120,66 @@ def linear_crossentropy(
 
         return (total, *scores), gradient
 
-    total, *scores = run(features, tf.convert_to_tensor(kernel))
+    total, *scores = run(features, kernel)
     return total, TokenScores(*map(tf.stop_gradient, scores))
 
 
-def _with_bias(features, kernel, bias, transposed):
-    """Features and kernel with one unit more, which is 1 and has the bias's row."""
-    ones = tf.ones([tf.shape(features)[0], 1], features.dtype)
-    axis = 1 if transposed else 0
-    row = tf.expand_dims(tf.convert_to_tensor(bias), axis)
-    kernel = tf.concat([tf.convert_to_tensor(kernel), row], axis)
-    return tf.concat([features, ones], -1), kernel
+def _loss_in_chunks(rows, kernel, label_smoothing, transposed, training, chunk):
+    """Scores of all rows, and gradients of their weighted sum, a chunk at a time.
 
+    Args:
+        rows: Features [N, H], labels [N], and the weights of their losses [N].
+        kernel: [H, V], or [V, H] where `transposed`, in the features' dtype.
+        label_smoothing: As of `linear_crossentropy`, like those that follow.
+        transposed: Whether the kernel is an embedding.
+        training: Whether to compute gradients.
+        chunk: About how many logits are computed at once.
 
-class _Rows(NamedTuple):
-    """The rows of a batch, or of a chunk of it."""
+    Returns:
+        `TokenScores`, each [N]; and in training the gradients of features and kernel,
+        float32.
+    """
+    features, labels, _ = rows
+    count = tf.shape(labels)[0]
+    vocabulary = kernel.shape[0 if transposed else 1]
+    chunks = tf.maximum(1, -(-count // max(1, chunk // vocabulary)))
+    height = -(-count // chunks)  # rows of a chunk: of all chunks about the same
 
-    features: tf.Tensor
-    labels: tf.Tensor
-    weights: tf.Tensor
+    def compute_chunk(i, kernel_gradient, *arrays):
+        # 1. The logits of its rows, and what they mean for the labels.
+        x, y, w = (part[i * height : (i + 1) * height] for part in rows)
+        logits = tf.matmul(x, kernel, transpose_b=transposed)  # [n, V]
+        scores, slope = _score_logits(logits, y, label_smoothing)
+        made = [*scores]
+        if training:
+            # 2. The gradients with respect to the logits, features and kernel.
+            dz = tf.cast(slope * w[:, None], kernel.dtype)  # [n, V]
+            made.append(tf.matmul(dz, kernel, transpose_b=not transposed))  # [n, H]
+            pair = (dz, x) if transposed else (x, dz)
+            of_kernel = tf.matmul(*pair, transpose_a=True)  # like the kernel
+            kernel_gradient += tf.cast(of_kernel, tf.float32)
+        written = [a.write(i, x) for a, x in zip(arrays, made, strict=True)]
+        return i + 1, kernel_gradient, *written
 
-
-def _in_chunks(rows, kernel, label_smoothing, transposed, training, chunk, r_drop):
-    """-> `TokenScores` of all rows; gradients of the weighted sum, float32."""
-    kernel = tf.cast(kernel, rows.features.dtype)
-    count = tf.shape(rows.labels)[0]
-    size = kernel.shape[0 if transposed else 1]
-    chunks = tf.maximum(1, -(-count // max(1, chunk // size)))
-    height = -(-count // chunks)  # of all chunks about the same
-    if r_drop:
-        height += height % 2  # pairs stay together
-
-    def body(i, kernel_gradient, *arrays):
-        part = tf.nest.map_structure(lambda x: x[i * height : (i + 1) * height], rows)
-        found, of_kernel = _of_chunk(
-            part, kernel, label_smoothing, transposed, training, r_drop
-        )
-        written = [a.write(i, x) for a, x in zip(arrays, found, strict=True)]
-        return i + 1, kernel_gradient + of_kernel, *written
-
-    arrays = [tf.TensorArray(tf.float32, chunks, infer_shape=False) for _ in range(3)]
-    if training:
-        array = tf.TensorArray(rows.features.dtype, chunks, infer_shape=False)
-        arrays.append(array)
+    dtypes = [tf.float32] * 3 + [features.dtype] * training
+    arrays = [tf.TensorArray(dtype, chunks, infer_shape=False) for dtype in dtypes]
     zero = tf.zeros_like(kernel, tf.float32) if training else tf.zeros([])
     _, kernel_gradient, *arrays = tf.while_loop(
-        lambda i, *_: i < chunks, body, (0, zero, *arrays), parallel_iterations=1
+        lambda i, *_: i < chunks,
+        compute_chunk,
+        (0, zero, *arrays),
+        parallel_iterations=1,
     )
     made = [array.concat() for array in arrays]
-    scores = TokenScores(*(tf.ensure_shape(x, rows.labels.shape) for x in made[:3]))
+    scores = TokenScores(*(tf.ensure_shape(x, labels.shape) for x in made[:3]))
     if not training:
         return scores, ()
-    features_gradient = tf.ensure_shape(made[3], rows.features.shape)
+    features_gradient = tf.ensure_shape(made[3], features.shape)
     return scores, (tf.cast(features_gradient, tf.float32), kernel_gradient)
 
 
-def _of_chunk(rows, kernel, label_smoothing, transposed, training, r_drop):
-    """-> [scores, and in training the features' gradient]; the kernel's gradient."""
-    logits = tf.matmul(rows.features, kernel, transpose_b=transposed)
-    scores, backprop = _of_logits(logits, rows.labels, label_smoothing, r_drop)
-    if not training:
-        return [*scores], 0.0
-    dz = tf.cast(backprop * rows.weights[:, None], kernel.dtype)
-    of_features = tf.matmul(dz, kernel, transpose_b=not transposed)
-    pair = (dz, rows.features) if transposed else (rows.features, dz)
-    of_kernel = tf.cast(tf.matmul(*pair, transpose_a=True), tf.float32)
-    return [*scores, of_features], of_kernel
-
-
-def _of_logits(logits, labels, label_smoothing, r_drop):
-    """-> `TokenScores`, and the gradient of the losses with respect to the logits."""
+def _score_logits(logits, labels, label_smoothing):
+    """`TokenScores`, and the gradient of the losses with respect to logits [N, V]."""
     logits = tf.cast(logits, tf.float32)
     is_right = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels)
     p = tf.nn.softmax(logits)  # several times as fast as TensorFlow's own loss
@@ -193,45 +188,15 @@ def _of_logits(logits, labels, label_smoothing, r_drop):
     highest = tf.reduce_max(logits, axis=-1)
     nll_of_highest = -tf.math.log(tf.reduce_max(p, axis=-1))
     nll = highest - tf.gather(logits, labels, batch_dims=1) + nll_of_highest
-    loss = nll
-    backprop = p
+    loss, slope = nll, p
     if label_smoothing:
         to_uniform = highest - tf.reduce_mean(logits, axis=-1) + nll_of_highest
         loss = (1.0 - label_smoothing) * nll + label_smoothing * to_uniform
-        backprop -= label_smoothing / logits.shape[-1]
-    if r_drop:
-        log_p = logits - (highest + nll_of_highest)[:, None]
-        divergence, slope = _divergence(log_p, p)
-        loss += 0.5 * r_drop * divergence
-        backprop += 0.5 * r_drop * slope
+        slope -= label_smoothing / logits.shape[-1]
     place = tf.stack([tf.range(tf.shape(labels)[0]), labels], axis=1)
     certain = tf.fill(tf.shape(labels), 1.0 - label_smoothing)
-    backprop = tf.tensor_scatter_nd_sub(backprop, place, certain)
-    return TokenScores(loss, nll, tf.cast(is_right, tf.float32)), backprop
-
-
-def _divergence(log_p, p):
-    """How far pairs of rows are apart, `½ (KL(p‖q) + KL(q‖p))`, and its slope.
-
-    Args:
-        log_p: [N, V].
-        p: Its exponential.
-
-    Returns:
-        For each row that of its pair, [N]; and the gradient of its sum over all rows
-        with respect to the logits [N, V].
-    """
-    pairs = [-1, 2, p.shape[-1]]
-    first, second = tf.unstack(tf.reshape(p, pairs), axis=1)
-    difference = tf.subtract(*tf.unstack(tf.reshape(log_p, pairs), axis=1))
-    to_second = tf.reduce_sum(first * difference, axis=-1, keepdims=True)
-    to_first = tf.reduce_sum(second * -difference, axis=-1, keepdims=True)
-    slopes = [
-        first * (difference + (1.0 - to_second)) - second,
-        second * ((1.0 - to_first) - difference) - first,
-    ]
-    both = tf.repeat((to_second + to_first) / 2.0, 2)
-    return both, tf.reshape(tf.stack(slopes, axis=1), tf.shape(p))
+    slope = tf.tensor_scatter_nd_sub(slope, place, certain)
+    return TokenScores(loss, nll, tf.cast(is_right, tf.float32)), slope
 
 
 class FusedModel(keras.Model):
@@ -239,10 +204,10 @@ class FusedModel(keras.Model):
 
     On TensorFlow, compiled with a `SequenceCrossentropy` and no metrics but this
     library's, `fit` and `evaluate` compute the output layer and the loss together, see
-    `keras_luong.training.fused_model`. With any other loss, metric or backend,
-    where XLA compiles the step (it would have to know how many chunks there are), and
-    in a subclass with a `call`, `compute_loss` or output layer of its own, they are
-    Keras's own, with the same results; but R-Drop is refused there.
+    `linear_crossentropy`. With any other loss, metric or backend, where XLA compiles
+    the step (it would have to know how many chunks there are), and in a subclass with a
+    `call`, `compute_loss` or output layer of its own, they are Keras's own, with the
+    same results.
 
     Args:
         inputs: Inputs of a functional model.
@@ -292,36 +257,19 @@ class FusedModel(keras.Model):
         """As `keras.Model.compile`, but TensorFlow uses XLA only if it is told to.
 
         XLA would compile a step for every length that a batch has.
-
-        Raises:
-            ValueError: The loss has an `r_drop`, and would be computed by Keras.
         """
         if keras.backend.backend() == "tensorflow" and jit_compile == "auto":
             jit_compile = False
         if jit_compile is True:
             forgo_cudnn(flat_layers(self))
-        fused = _is_fused(loss, metrics or [], kwargs)
-        own = _own_parts(self) if fused else []
-        fused = fused and not own
-        if jit_compile or not fused:
-            received = f"jit_compile={jit_compile}, metrics={metrics}, overridden={own}"
-            _refuse_r_drop(loss, received)
+        fused = _can_be_fused(self, loss, metrics or [], kwargs)
         options = {"metrics": metrics, "jit_compile": jit_compile, **kwargs}
         super().compile(optimizer=optimizer, loss=loss, **options)
         self._fused = fused
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compiles a loaded model as it was.
-
-        Where a loss with R-Drop cannot be computed, the model stays uncompiled, with a
-        warning: it needs no loss to translate.
-        """
-        options = keras.saving.deserialize_keras_object(config)
-        try:
-            self.compile(**options)
-        except ValueError as error:
-            warnings.warn(f"The model is not compiled. {error}", stacklevel=2)
-            return
+        """Compiles a loaded model as it was: Keras leaves out one with a `compile`."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
         if self.optimizer is not None and self.built:
             self.optimizer.build(self.trainable_variables)
 
@@ -356,12 +304,9 @@ class FusedModel(keras.Model):
         """One step of `fit`."""
         if not self._fused or self.jit_compile:
             return super().train_step(*args)
-        import tensorflow as tf
-
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(*args)
-        compute = self._loss_of_two if self.loss.r_drop else self._loss_of_one
         with tf.GradientTape() as tape:
-            loss, scores = compute(x, y, sample_weight)
+            loss, scores = self._fused_loss(x, y, sample_weight, training=True)
             scaled = self.optimizer.scale_loss(loss)
         weights = self.trainable_weights
         gradients = tape.gradient(scaled, weights)
@@ -374,54 +319,38 @@ class FusedModel(keras.Model):
         if not self._fused or self.jit_compile:
             return super().test_step(*args)
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(*args)
-        features = self._compute_features(x, training=False)
-        weights = _per_token(sample_weight, y, features)
-        loss, scores = self._loss_of(features, y, weights)
+        loss, scores = self._fused_loss(x, y, sample_weight, training=False)
         return self._report(loss, scores, y)
 
-    def _loss_of_one(self, x, y, sample_weight):
-        features = self._compute_features(x, training=True)
-        weights = _per_token(sample_weight, y, features)
-        return self._loss_of(features, y, weights, training=True)
-
-    def _loss_of_two(self, x, y, sample_weight):
-        """R-Drop: each sentence twice, both predictions of a word in adjacent rows."""
-        import tensorflow as tf
-
-        twice = tf.nest.map_structure(lambda ids: ops.repeat(ids, 2, axis=0), x)
-        features = self._compute_features(twice, training=True)
-        weights = _per_token(sample_weight, y, features)
-        batch_size, length = ops.shape(y)
-        units = features.shape[-1]
-        features = ops.reshape(features, (batch_size, 2, length, units))
-        features = ops.swapaxes(features, 1, 2)
-        pair = [ops.repeat(z, 2, axis=1) for z in (y, weights)]
-        loss, scores = self._loss_of(features, pair[0], pair[1] / 2, training=True)
-        return loss, tf.nest.map_structure(lambda score: score[::2], scores)
-
-    def _loss_of(self, features, y, weights, training=False):
-
+    def _fused_loss(self, x, y, sample_weight, training):
+        """The batch's loss, and the `TokenScores` of its words [N]."""
+        # 1. All but the output layer.
+        features = self._compute_features(x, training=training)  # [B, T, H]
+        # 2. The weight of each word, as Keras has it: none where a mask is.
+        weights = ops.ones_like(y) if sample_weight is None else sample_weight
+        if len(weights.shape) < len(y.shape):
+            weights = ops.broadcast_to(weights[:, None], ops.shape(y))
+        weights, mask = ops.cast(weights, "float32"), get_keras_mask(features)
+        if mask is not None:
+            weights *= ops.cast(mask, "float32")  # [B, T]
+        # 3. The output layer and the loss.
         kernel, transposed = self.output_weights()
-        labels = ops.reshape(ops.cast(y, "int32"), (-1,))
         loss, scores = linear_crossentropy(
             ops.reshape(features, (-1, features.shape[-1])),
             kernel,
-            labels,
+            ops.reshape(ops.cast(y, "int32"), (-1,)),
             ops.reshape(weights, (-1,)),
             self.loss.label_smoothing,
             transposed,
             training,
             self.loss.chunk,
-            self.loss.r_drop if training else 0.0,
             self.output_bias(),
         )
         # Replicas are summed, and each has all of the losses that layers add.
         return loss + sum(self.losses) / _replicas(), scores
 
     def _report(self, loss, scores, y, accumulated=None):
-        """Adds a batch to what `fit` reports: -> figures by name."""
-        import tensorflow as tf
-
+        """Adds a batch to what `fit` reports, and returns the figures by name."""
         # A replica's loss is its part of the batch's, so its weight is the rows of the
         # whole batch. With Keras's weight, the replica's own rows, two replicas would
         # report another loss than one. Batches that are accumulated are weighed so that
@@ -444,20 +373,38 @@ class FusedModel(keras.Model):
         return self.get_metrics_result()
 
 
-def _own_parts(model):
-    """What a model computes otherwise than by its graph: names of attributes."""
-    names = "__call__", "call", "compute_loss", "compute_metrics"
-    own = [name for name in names if not _is_kerass(model, name)]
-    return own if _has_plain_output(model) else [*own, "output_layer"]
+def _replicas():
+    return tf.distribute.get_strategy().num_replicas_in_sync
 
 
-def _is_kerass(model, name):
-    method = getattr(getattr(model, name), "__func__", None)
-    return method is getattr(model._graph_class, name)
-
-
-def _has_plain_output(model):
-    """Whether logits are features times `output_weights` and `output_bias`, no more."""
+def _can_be_fused(model, loss, metrics, options):
+    """Whether the output layer and the loss can be computed together."""
+    if keras.backend.backend() != "tensorflow":
+        return False
+    # 1. The loss is a `SequenceCrossentropy`, and not computed in its own way.
+    if (
+        not isinstance(loss, SequenceCrossentropy)
+        or type(loss).call is not SequenceCrossentropy.call
+        or type(loss).__call__ is not keras.losses.Loss.__call__
+        or loss.chunk is None
+        or loss.reduction != "sum"
+        or options.get("loss_weights")
+    ):
+        return False
+    # 2. The metrics are computed from `TokenScores`, and not in a way of their own.
+    if (
+        not isinstance(metrics, (list, tuple))
+        or not all(isinstance(metric, TokenMean) for metric in metrics)
+        or any(type(x).update_state is not TokenMean.update_state for x in metrics)
+        or options.get("weighted_metrics")
+    ):
+        return False
+    # 3. The model computes what its graph does.
+    for name in ("__call__", "call", "compute_loss", "compute_metrics"):
+        method = getattr(getattr(model, name), "__func__", None)
+        if method is not getattr(model._graph_class, name):
+            return False
+    # 4. Logits are features times `output_weights`, plus `output_bias`, no more.
     layer, (kernel, transposed) = made_by(model.outputs[0]), model.output_weights()
     bias = model.output_bias()
     if transposed:
@@ -467,63 +414,3 @@ def _has_plain_output(model):
     plain = isinstance(layer, keras.layers.Dense) and layer.bias is bias
     plain = plain and layer.activation is keras.activations.linear
     return plain and layer.kernel is kernel
-
-
-def _is_fused(loss, metrics, options):
-    """Whether the output layer and the loss can be computed together."""
-    return (
-        keras.backend.backend() == "tensorflow"
-        and _is_plain_loss(loss)
-        and loss.chunk is not None
-        and loss.reduction == "sum"
-        and isinstance(metrics, (list, tuple))
-        and all(map(_takes_scores, metrics))
-        and not options.get("weighted_metrics")
-        and not options.get("loss_weights")
-    )
-
-
-def _is_plain_loss(loss):
-    """Whether a loss is a `SequenceCrossentropy`, and not computed in its own way."""
-    kinds = SequenceCrossentropy, keras.losses.Loss
-    return isinstance(loss, SequenceCrossentropy) and all(
-        getattr(type(loss), name) is getattr(kind, name)
-        for kind, name in zip(kinds, ("call", "__call__"), strict=True)
-    )
-
-
-def _refuse_r_drop(losses, options):
-    for loss in keras.tree.flatten(losses):
-        if getattr(loss, "r_drop", 0):
-            raise ValueError(
-                'r_drop needs one loss, with a chunk and reduction="sum", no metrics '
-                "but this library's, TensorFlow without XLA, and a model that does not "
-                "override how its loss is computed. Received: loss="
-                f"{losses}, {loss.get_config()}, {options}, backend "
-                f"{keras.backend.backend()}"
-            )
-
-
-def _per_token(weights, labels, features):
-    """Weights as Keras takes them, float32 [B, T]: none where the features' mask is."""
-    if weights is None:
-        weights = ops.ones_like(labels)
-    if len(weights.shape) < len(labels.shape):
-        weights = ops.broadcast_to(weights[:, None], ops.shape(labels))
-    weights, mask = ops.cast(weights, "float32"), get_keras_mask(features)
-    if mask is None:
-        return weights
-    copies = ops.shape(mask)[0] // ops.shape(labels)[0]  # two, in R-Drop
-    return weights * ops.cast(mask[::copies], "float32")
-
-
-def _takes_scores(metric):
-    """Whether a metric is computed from `TokenScores`, and not in a way of its own."""
-    own = type(metric).update_state if isinstance(metric, TokenMean) else None
-    return own is TokenMean.update_state
-
-
-def _replicas():
-    import tensorflow as tf
-
-    return tf.distribute.get_strategy().num_replicas_in_sync

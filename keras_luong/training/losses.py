@@ -10,7 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_luong.checks import check_not_negative, check_rate, check_size
+from keras_luong.checks import check_rate, check_size
 from keras_luong.types import Tensor
 
 
@@ -60,21 +60,15 @@ class SequenceCrossentropy(keras.losses.Loss):
     layer, about `chunk` logits at a time, so that its memory does not grow with the
     batch (`keras_luong.training.fused_model`).
 
-    With R-Drop each batch is computed twice, with different dropout, and the two
-    predictions are drawn together: `½ (nll_1 + nll_2) + α/4 (KL(p_1‖p_2) +
-    KL(p_2‖p_1))` in training, half of Eq. 4 of Liang et al. 2021 (arXiv:2106.14448).
-
     Args:
         label_smoothing: ε of `token_nll`, at least 0 and below 1.
-        r_drop: α of R-Drop; 0 for none. For the library's models only, trained on
-            TensorFlow without XLA.
         chunk: Most logits at once. None for all of them, in the plain way.
         reduction: One of Keras's; leave it at `"sum"` for training.
         name: Name of the loss.
 
     Raises:
-        TypeError, ValueError: If `label_smoothing` is no number in `[0, 1)`, `r_drop`
-            negative, or `chunk` no positive integer or None.
+        TypeError, ValueError: If `label_smoothing` is no number in `[0, 1)`, or `chunk`
+            no positive integer or None.
 
     Example:
         >>> loss = kl.SequenceCrossentropy(label_smoothing=0.1)
@@ -88,7 +82,6 @@ class SequenceCrossentropy(keras.losses.Loss):
         self,
         label_smoothing: float = 0.0,
         *,
-        r_drop: float = 0.0,
         chunk: int | None = 2**24,
         reduction: str = "sum",
         name: str = "sequence_crossentropy",
@@ -96,14 +89,10 @@ class SequenceCrossentropy(keras.losses.Loss):
         # float32 even where floatx is float16: ids up to 2**24 stay exact in it.
         super().__init__(name=name, reduction=reduction, dtype="float32")
         self.label_smoothing = check_rate("label_smoothing", label_smoothing)
-        self.r_drop = check_not_negative("r_drop", r_drop)
         self.chunk = check_size("chunk", chunk, optional=True)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        """Losses `[B, T]` from labels `[B, T]` and logits `[B, T, V]`.
-
-        Without R-Drop, which needs two predictions, and is no part of an evaluation.
-        """
+        """Losses `[B, T]` from labels `[B, T]` and logits `[B, T, V]`."""
         return token_nll(y_true, y_pred, self.label_smoothing)
 
     def get_config(self) -> dict[str, Any]:
@@ -111,6 +100,5 @@ class SequenceCrossentropy(keras.losses.Loss):
         return {
             **super().get_config(),
             "label_smoothing": self.label_smoothing,
-            "r_drop": self.r_drop,
             "chunk": self.chunk,
         }

@@ -168,17 +168,13 @@ def direction(monitor: str) -> str:
     return "max" if monitor.endswith(("bleu", "accuracy")) else "min"
 
 
-def is_better(
-    value: float | None, best: float | None, monitor: str, min_delta: float = 0.0
-) -> bool:
+def is_better(value: float | None, best: float | None, monitor: str) -> bool:
     """Tells whether a monitored value is better than the best so far.
 
     Args:
         value: The value; None, NaN and infinities are never better.
         best: The best so far, None if there is none.
         monitor: Name of the quantity.
-        min_delta: By how much more than this it must be better, as in
-            `keras.callbacks.EarlyStopping`.
 
     Example:
         >>> from keras_luong.training.metrics import is_better
@@ -189,8 +185,7 @@ def is_better(
         return False
     if best is None:
         return True
-    gain = value - best if direction(monitor) == "max" else best - value
-    return gain > min_delta
+    return value > best if direction(monitor) == "max" else value < best
 
 
 def best_so_far(history: Sequence[Mapping[str, Any]], monitor: str) -> float | None:
@@ -216,33 +211,23 @@ def best_so_far(history: Sequence[Mapping[str, Any]], monitor: str) -> float | N
     return best
 
 
-def epochs_without_progress(
-    history: Sequence[Mapping[str, Any]], monitor: str, min_delta: float = 0.0
-) -> int:
-    """Counts the epochs since the last progress.
-
-    Progress is from the value that the last progress was to: many small gains count
-    once they add up to more than `min_delta`.
+def epochs_without_progress(history: Sequence[Mapping[str, Any]], monitor: str) -> int:
+    """Counts the epochs since the best one.
 
     Args:
         history: What `read_history` returns.
         monitor: Name of the quantity.
-        min_delta: A gain that is no greater is no progress.
 
     Example:
         >>> from keras_luong.training.metrics import epochs_without_progress
-        >>> history = [{"val_bleu": bleu} for bleu in (3.0, 3.1, 3.2, 3.3)]
+        >>> history = [{"val_bleu": bleu} for bleu in (3.0, 3.3, 3.2, 3.1)]
         >>> epochs_without_progress(history, "val_bleu")
-        0
-        >>> epochs_without_progress(history, "val_bleu", min_delta=0.25)
-        0
-        >>> epochs_without_progress(history, "val_bleu", min_delta=0.5)
-        3
+        2
     """
     best, stale = None, 0
     for epoch in history:
         value = epoch.get(monitor)
         stale += 1
-        if is_better(value, best, monitor, min_delta):
+        if is_better(value, best, monitor):
             best, stale = value, 0
     return stale

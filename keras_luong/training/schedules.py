@@ -113,7 +113,6 @@ def plateau(
     values: Sequence[float | None],
     patience: int,
     monitor: str,
-    min_delta: float = 0.0,
 ) -> float:
     """Returns the learning rate after halving it at each plateau.
 
@@ -126,8 +125,6 @@ def plateau(
         values: The monitored quantity after each epoch so far.
         patience: Epochs without a better value before the rate is halved.
         monitor: Name of the quantity, such as `"val_bleu"`.
-        min_delta: A gain that is no greater does not count as better; several count
-            once they add up to more.
 
     Returns:
         The learning rate of the next epoch.
@@ -145,7 +142,7 @@ def plateau(
     rate, best, stale = check_above("initial", initial, 0), None, 0
     for value in values:
         stale += 1
-        if is_better(value, best, monitor, min_delta):
+        if is_better(value, best, monitor):
             best, stale = value, 0
         elif stale == patience:
             rate, stale = rate / 2, 0
@@ -194,14 +191,13 @@ def _plateau_of(
     initial: float,
     patience: int,
     monitor: str,
-    min_delta: float,
     history: Callable[[], History],
 ) -> Callable[..., float]:
     check_size("patience", patience)
 
     def rate(epoch: int, learning_rate: float | None = None) -> float:
         values = [logs.get(monitor) for logs in history()[:epoch]]
-        return plateau(initial, values, patience, monitor, min_delta)
+        return plateau(initial, values, patience, monitor)
 
     return rate
 
@@ -220,8 +216,8 @@ SCHEDULES: dict[str, Callable[..., Schedule]] = {
         initial, halving(initial, constant_epochs)
     ),
     "cosine": lambda initial, epochs, **_: _by_epochs(initial, cosine(initial, epochs)),
-    "plateau": lambda initial, patience, monitor, min_delta, history, **_: _by_epochs(
-        initial, _plateau_of(initial, patience, monitor, min_delta, history)
+    "plateau": lambda initial, patience, monitor, history, **_: _by_epochs(
+        initial, _plateau_of(initial, patience, monitor, history)
     ),
     "inverse_sqrt": lambda peak, warmup_steps, **_: Schedule(
         InverseSquareRoot(peak, warmup_steps), []
@@ -238,7 +234,6 @@ def make_schedule(
     warmup_steps: int = 4000,
     patience: int = 2,
     monitor: str = "val_perplexity",
-    min_delta: float = 0.0,
     history: Callable[[], History] = list,
 ) -> Schedule:
     """Makes a schedule by name.
@@ -252,7 +247,6 @@ def make_schedule(
         warmup_steps: For `"inverse_sqrt"`: steps of warm-up.
         patience: For `"plateau"`: epochs without a better value before each halving.
         monitor: For `"plateau"`: name of the monitored quantity.
-        min_delta: For `"plateau"`: a gain that is no greater does not count as better.
         history: For `"plateau"`: returns the logs of the epochs so far, such as
             `lambda: read_history(run_dir)`.
 
@@ -277,6 +271,5 @@ def make_schedule(
         warmup_steps=warmup_steps,
         patience=patience,
         monitor=monitor,
-        min_delta=min_delta,
         history=history,
     )
