@@ -54,10 +54,12 @@ def main() -> None:
             workers["tfa"] = Worker(args.peer, PEER, directory)
         print(f"{task}\n")
         for name, worker in workers.items():
-            memory = worker.ready
+            before = reset_peak(worker.process.pid)
+            worker.ask("longest")
+            peak = memory("VmHWM", worker.process.pid)
             print(
-                f"{name:5} a batch takes {memory['batch']} MB; the process holds "
-                f"{memory['loaded']} MB before it, {memory['peak']} MB at its peak"
+                f"{name:5} a batch takes {peak - before} MB; the process holds "
+                f"{before} MB before it, {peak} MB at its peak"
             )
         print()
         print(f"batches of {args.batch_size}, sorted by length:")
@@ -130,6 +132,8 @@ def prepare(args, directory: Path) -> dict:
     for name, rows in (("sorted", sorted(sentences, key=len)), ("file", sentences)):
         groups = [rows[i : i + size] for i in range(0, len(rows), size)]
         save(directory / f"{name}.npz", groups)
+        if name == "sorted":
+            save(directory / "longest.npz", groups[-1:])
     save(directory / "one.npz", [[x] for x in sentences[: task["singles"]]])
     del task["config"]
     return task
@@ -146,13 +150,18 @@ def save(path: Path, groups: list[list]) -> None:
     np.savez(path, **arrays)
 
 
+def load(path: Path) -> list[np.ndarray]:
+    """What `save` wrote."""
+    return [x for _, x in sorted(np.load(path).items())]
+
+
 def trained(args):
     """A run's model, and the ids of the sentences to translate."""
-    from keras_luong import load
+    import keras_luong as kl
     from keras_luong.files import read_lines
     from keras_luong.text.batches import ended_rows
 
-    translator = load(args.run_dir, dtype="float32")
+    translator = kl.load(args.run_dir, dtype="float32")
     lines = read_lines(args.sources)
     ids = translator.source_tokenizer.encode([line for line in lines if line.strip()])
     rows, _ = ended_rows(ids, translator.max_source_length)
@@ -234,25 +243,17 @@ def work(directory: Path, shortlist: str | None) -> None:
         # Where nothing is to end, as with the peer's end id outside the vocabulary.
         min_length=0 if task["ends"] else task["max_length"] + 1,
     )
-    names = ("sorted", "file", "one")
-    batches = {
-        name: [x for _, x in sorted(np.load(directory / f"{name}.npz").items())]
-        for name in names
-    }
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
     def translate(ids):
         return search(model, ids).ids[:, 0]
 
     translate(tf.constant([[EOS]]))
-    before = reset_peak()
-    translate(tf.constant(batches["sorted"][-1]))  # the longest sentences
-    peak = memory("VmHWM")
-    answer = {"loaded": before, "peak": peak, "batch": peak - before}
-    print(json.dumps(answer), flush=True)
-    for line in sys.stdin:
+    print(json.dumps({"ready": True}), flush=True)
+    for name in map(json.loads, sys.stdin):
+        batches = [tf.constant(x) for x in load(directory / f"{name}.npz")]
         start = time.perf_counter()
-        found = [translate(tf.constant(x)).numpy() for x in batches[json.loads(line)]]
+        found = [translate(x).numpy() for x in batches]
         answer = {"seconds": time.perf_counter() - start}
         answer["ids"] = [row.tolist() for ids in found for row in ids]
         print(json.dumps(answer), flush=True)
@@ -265,8 +266,7 @@ def explain(args, directory: Path, last: dict) -> None:
     import keras_luong as kl
 
     model = kl.load(args.run_dir, dtype="float32").model
-    batches = np.load(directory / "sorted.npz")
-    sources = [row for _, x in sorted(batches.items()) for row in x]
+    sources = [row for x in load(directory / "sorted.npz") for row in x]
     signature = [tf.TensorSpec([None, None], tf.int32)] * 2
 
     @tf.function(input_signature=signature)

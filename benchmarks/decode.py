@@ -5,10 +5,9 @@
         --ctranslate2 CT2/bin/python --size 4,128,256,4,10000
 
 The run is exported as a SavedModel and as LiteRT files, for each beam. Prints sentences
-a second, medians of the rounds; the memory that each process held at most while it
-translated; the operations in the loop of the search; and what share of the time the
-bare products of the model's matrices take in the same process. CTranslate2 runs on a
-Transformer of random weights with the lengths of the run's translations.
+a second, medians of the rounds, and the memory that each process held at most while it
+translated. CTranslate2 runs on a Transformer of random weights with the lengths of the
+run's translations.
 (`compare_search.py` compares with TensorFlow Addons on the same weights.)
 
 Keras and SavedModel have as many threads as TensorFlow gives them and the others one,
@@ -24,7 +23,6 @@ import statistics
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from workers import Worker, memory, reset_peak
@@ -32,8 +30,6 @@ from workers import Worker, memory, reset_peak
 RUNTIMES = Path(__file__).parent / "runtimes.py"
 CTRANSLATE2 = Path(__file__).parent / "peers" / "ct2_transformer.py"
 SIZE = "layers, units, feed-forward units, heads and words of CTranslate2's Transformer"
-#: What computes nothing.
-NOTHING = ("Const", "Identity", "Placeholder", "NoOp")
 
 
 def main() -> None:
@@ -49,15 +45,9 @@ def main() -> None:
             models = export(args, folder, beam_width)
             workers = started(args, folder, models, beam_width)
             print(f"beam {beam_width}, sentences/s:")
-            found = compare(args, workers, len(lines))
+            compare(args, workers, len(lines))
             if args.references:
-                judge(args, workers, len(lines), found)
-            share_of_products(args, workers["Keras"], len(lines), found)
-            if args.json:
-                keep(args, beam_width, found)
-            for version in (x for x in models.values() if Path(x).is_dir()):
-                if nodes := nodes_in_the_loop(Path(version)):
-                    print(f"operations in the search's loop: {nodes}")
+                judge(args, workers, len(lines))
             print()
             for worker in workers.values():
                 worker.process.terminate()
@@ -133,13 +123,8 @@ def of_ctranslate2(args, lengths: Path, beam_width: int) -> dict[str, Worker]:
     return workers
 
 
-def compare(args, workers: dict[str, Worker], sentences: int) -> dict[str, dict]:
-    """Lets the workers take turns; prints a table.
-
-    Returns:
-        For each runtime, the milliseconds of a sentence by batch.
-    """
-    found: dict[str, dict] = {name: {"ms": {}} for name in workers}
+def compare(args, workers: dict[str, Worker], sentences: int) -> None:
+    """Lets the workers take turns; prints a table."""
     print(f"| batch | {' | '.join(workers)} |")
     print(f"|---:|{'---:|' * len(workers)}")
     peaks: dict[str, int] = {}
@@ -155,25 +140,13 @@ def compare(args, workers: dict[str, Worker], sentences: int) -> dict[str, dict]
                 seconds[name].append(answer["seconds"])
                 peaks[name] = memory("VmHWM", worker.process.pid)
         medians = {name: statistics.median(times) for name, times in seconds.items()}
-        for name, median in medians.items():
-            found[name]["ms"][batch_size] = 1000 * median / number
         cells = [cell(number, medians.get(name)) for name in workers]
         print(f"| {batch_size} | {' | '.join(cells)} |", flush=True)
     print(f"| MB | {' | '.join(str(peaks.get(x, '')) for x in workers)} |")
-    return found
 
 
-def share_of_products(args, keras: Worker, sentences: int, found: dict) -> None:
-    """Prints it; after what the process holds was read, which this adds to."""
-    for batch_size, each in found["Keras"]["ms"].items():
-        number = min(sentences, args.ones) if batch_size == 1 else sentences
-        question = {"what": "floor", "sentences": number, "batch_size": batch_size}
-        share = 1000 * keras.ask(question)["found"] / (each * number)
-        print(f"bare products, batches of {batch_size}: {share:.0%} of Keras's time")
-
-
-def judge(args, workers: dict[str, Worker], sentences: int, found: dict) -> None:
-    """Adds and prints the BLEU of every runtime that translates."""
+def judge(args, workers: dict[str, Worker], sentences: int) -> None:
+    """Prints the BLEU of every runtime that translates."""
     from keras_luong.evaluation.scores import bleu
 
     references = Path(args.references).read_text().splitlines()[:sentences]
@@ -183,18 +156,8 @@ def judge(args, workers: dict[str, Worker], sentences: int, found: dict) -> None
         for name, worker in workers.items()
         if not name.startswith("CTranslate2")  # whose weights are random
     }
-    for name, score in scores.items():
-        found[name]["bleu"] = score.score
     print(f"| BLEU | {' | '.join(f'{x.score:.2f}' for x in scores.values())} |")
     print(scores["Keras"].signature)
-
-
-def keep(args, beam_width: int, found: dict) -> None:
-    """Adds what was found to the file that speed_and_quality.py draws."""
-    with open(args.json, "a") as file:
-        for name, values in found.items():
-            about = {"run": Path(args.run).name, "runtime": name, "beam": beam_width}
-            file.write(json.dumps({**about, **values}) + "\n")
 
 
 def cell(sentences: int, seconds: float | None) -> str:
@@ -203,36 +166,6 @@ def cell(sentences: int, seconds: float | None) -> str:
         return ""
     rate, each = sentences / seconds, 1000 * seconds / sentences
     return f"{rate:.0f} ({each:.1f} ms)" if each > 1 else f"{rate:.0f}"
-
-
-def nodes_in_the_loop(version: Path) -> int:
-    """Operations in the largest loop of `serving_default`'s graph."""
-    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
-
-    content = (version / "saved_model.pb").read_bytes()
-    graph = SavedModel.FromString(content).meta_graphs[0]
-    library = graph.graph_def.library.function
-    functions = {function.signature.name: function.node_def for function in library}
-    outputs = graph.signature_def["serving_default"].outputs.values()
-    callers = {output.name.split(":")[0] for output in outputs}
-    nodes = [node for node in graph.graph_def.node if node.name in callers]
-    sizes = [
-        sum(node.op not in NOTHING for node in functions[name])
-        for name in loop_bodies(nodes, functions)
-    ]
-    return max(sizes, default=0)
-
-
-def loop_bodies(nodes: Iterable, functions: Mapping[str, Iterable]) -> Iterator[str]:
-    """The names of the bodies of all loops of nodes and of what these call."""
-    for node in nodes:
-        for name, attribute in node.attr.items():
-            for called in (attribute.func, *attribute.list.func):
-                if called.name not in functions:
-                    continue
-                if name == "body" and node.op.endswith("While"):
-                    yield called.name
-                yield from loop_bodies(functions[called.name], functions)
 
 
 def parse() -> argparse.Namespace:
@@ -245,11 +178,7 @@ def parse() -> argparse.Namespace:
     flag("sources", help="a file of sentences")
     flag("--shortlist", help="of `keras-luong shortlist`, to measure with it too")
     flag("--ctranslate2", metavar="PYTHON", help="a Python that has CTranslate2")
-    flag(
-        "--size",
-        default="4,128,256,4,10000",
-        help=SIZE,
-    )
+    flag("--size", default="4,128,256,4,10000", help=SIZE)
     flag("--precision", default="float32", help="of all but the LiteRT files")
     flag("--max_length_ratio", type=float, help="of the search, see BeamSearch")
     flag("--beams", type=int, nargs="+", default=[1, 5])
@@ -259,7 +188,6 @@ def parse() -> argparse.Namespace:
     flag("--rounds", type=int, default=5)
     flag("--references", help="the sentences' translations, for BLEU")
     flag("--tokenize", default="13a", help="sacrebleu's; none for tokenised text")
-    flag("--json", help="file to add the figures to, for speed_and_quality.py")
     flag("--models", help="folder that keeps the exports; default: a temporary one")
     return parser.parse_args()
 

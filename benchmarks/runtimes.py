@@ -32,13 +32,6 @@ class Keras:
         found = self.translator.translate(lines, batch_size)
         return [(len(t.source_tokens), len(t.tokens)) for t in found]
 
-    def floor(self, lines: list[str], batch_size: int) -> float:
-        """Seconds that the products of matrices alone would take."""
-        from bare_products import floor  # imports TensorFlow, which LiteRT need not
-
-        model, search = self.translator.model, self.translator.search
-        return floor(model, search.beam_width, self.lengths(lines, 32), batch_size)
-
 
 class SavedModel:
     """`serving_default` of an exported version."""

@@ -16,13 +16,14 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import time
-from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import tensorflow as tf
+from workers import memory
 
 import keras_luong as kl
 from keras_luong.training.optimizers import make_optimizer
@@ -35,11 +36,12 @@ def main() -> None:
     train = make_train(shape, args)
     for _ in range(2):
         train()
-    seconds = []
-    for _ in turns(args.steps, args.take_turns):
-        seconds.append(timed(train))
-        if args.take_turns:
-            print(seconds[-1], flush=True)
+    if args.take_turns:
+        print(json.dumps({"ready": True}), flush=True)
+        for _ in sys.stdin:
+            print(json.dumps({"seconds": timed(train)}), flush=True)
+        return
+    seconds = [timed(train) for _ in range(args.steps)]
     median, peak = statistics.median(seconds), matmul_peak()
     line = {
         "system": "keras_luong",
@@ -50,7 +52,7 @@ def main() -> None:
         "target_tokens_per_s": B * T / median,
         "gemm_peak_gflops": peak / 1e9,
         "share_of_gemm_floor": products(*shape) / peak / median,
-        "peak_mb": peak_memory(),
+        "peak_mb": memory("VmHWM"),
     }
     print(json.dumps(line), flush=True)
 
@@ -91,18 +93,6 @@ def batch_of(shape):
     )
 
 
-def turns(steps: int, on_demand: bool):
-    """As many as there are steps; on demand, each when a line is read."""
-    if on_demand:
-        print("ready", flush=True)
-    for _ in range(steps):
-        if on_demand:
-            input()
-        yield
-    if on_demand:
-        input()  # others may still be at their last step
-
-
 def timed(run) -> float:
     """Seconds."""
     start = time.perf_counter()
@@ -125,13 +115,6 @@ def matmul_peak() -> float:
     return 2 * 2048**3 / min(timed(lambda: float(product())) for _ in range(8))
 
 
-def peak_memory() -> int:
-    """MB of the process."""
-    status = Path("/proc/self/status").read_text().splitlines()
-    (line,) = [line for line in status if line.startswith("VmHWM")]
-    return int(line.split()[1]) // 1024
-
-
 def parse() -> argparse.Namespace:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -144,7 +127,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--take_turns",
         action="store_true",
-        help="a step for each line on standard input, see compare_train.py",
+        help="a step for each line on standard input, see workers.py",
     )
     return parser.parse_args()
 

@@ -16,9 +16,7 @@ def ours(script, *arguments):
     """What answers as a peer's script would."""
     if Path(script).name == "tfa_beam.py":
         return [BENCHMARKS / "compare_search.py", "--worker", *arguments]
-    shape, steps = arguments
-    size = ["--shape", shape, "--steps", steps]
-    return [BENCHMARKS / "train_step.py", *size, "--take_turns"]
+    return [BENCHMARKS / "train_step.py", "--shape", *arguments, "--take_turns"]
 
 
 def at_once(size, lengths, kind, threads, beam_width):

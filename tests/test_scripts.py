@@ -16,13 +16,11 @@ import importlib.util
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from small_training import write_corpus
 from small_translator import word_translator, written_run
@@ -41,13 +39,11 @@ PYTHON = [x for x in SCRIPTS if x.endswith(".py")]
 #: What runs in another file's tests, or is only imported by others.
 EXAMPLES = "captions custom_score dates forecast pooling sorting speech".split()
 ELSEWHERE = {
-    "benchmarks/bare_products.py": "by decode.py",
     "benchmarks/peers/ct2_transformer.py": "by decode.py, where CT2_PYTHON is set",
     "benchmarks/peers/tfa_beam.py": "by compare_search.py",
     "benchmarks/peers/tfa_train.py": "by compare_train.py",
     "benchmarks/runtimes.py": "by decode.py",
-    "benchmarks/timed_loops.py": "by decode.py and number_types.py",
-    "benchmarks/workers.py": "by decode.py and compare_search.py",
+    "benchmarks/workers.py": "by decode.py, compare_search.py and compare_train.py",
     **{f"examples/{name}.py": "test_examples.py" for name in EXAMPLES},
     "examples/train_distilled.sh": "test_cli_distill.py",
     "export/packages.py": "test_release.py",
@@ -198,61 +194,6 @@ def test_train_step():
 
 
 @pytest.mark.slow
-def test_gpu_step():
-    models = ["no attention", "local-p, input feeding"]
-    size = ["--shape", "2,3,4,20,8,8,2", "--steps", 2, "--models", *models]
-    lines = run("benchmarks/gpu_step.py", *size).splitlines()
-    lines = [json.loads(line) for line in lines if line.startswith("{")]
-    assert [line["model"] for line in lines] == models
-    assert all(line["backend"] == "tensorflow" and line["ms"] > 0 for line in lines)
-    if importlib.util.find_spec("torch"):
-        floor = json.loads(run("benchmarks/gpu_step.py", "--floor", *size[:4]))
-        assert floor["backend"] == "torch" and floor["ms"] > 0
-
-
-@pytest.mark.slow
-def test_gpu_gradients(tmp_path):
-    words = [tmp_path / "g.npz", "--units", 8]
-    first = run("benchmarks/gpu_gradients.py", *words)
-    assert first.splitlines()[0].startswith("GPUs:")
-    lines = run("benchmarks/gpu_gradients.py", *words).splitlines()[1:]
-    assert len(lines) == 7
-    assert all(float(line.split()[-1]) < 1e-4 for line in lines)
-    with np.load(tmp_path / "g.npz") as arrays:
-        changed = dict(arrays)
-    changed["general/gradient/0"] = changed["general/gradient/0"] * 1.5
-    np.savez(tmp_path / "g.npz", **changed)
-    lines = run("benchmarks/gpu_gradients.py", *words).splitlines()[1:]
-    assert [float(line.split()[-1]) > 0.1 for line in lines].count(True) == 1
-
-
-@pytest.mark.slow
-def test_normalization(tmp_path):
-    for split in ("train", "val"):
-        (tmp_path / f"{split}.xx").write_text("a dog\n" * 9)
-        (tmp_path / f"{split}.yy").write_text("ein Hund\n" * 7 + "½ Hund\n" * 2)
-    words = [tmp_path, "--source", "xx", "--target", "yy", "--vocab_size", 30]
-    said = run("benchmarks/normalization.py", *words).splitlines()
-    assert said[0] == "train: 2 of 9 targets differ"
-    assert said[2].startswith("two source: 0 of") and said[2].endswith("same order")
-    assert said[3].startswith("two target: 1 of")  # "½", or "1", "2" and the bar
-
-
-@pytest.mark.slow
-def test_corpus_sizes(data, tmp_path):
-    words = [*data[1:], "--out", tmp_path, *TINY]
-    words += ["--pairs", 10, 20, "--presets", "auto", "--seeds", 3]
-    head, _, *lines = run("benchmarks/corpus_sizes.py", *words, "--show").splitlines()
-    assert head.startswith("| direction |") and not lines
-    said = run("benchmarks/corpus_sizes.py", *words).splitlines()
-    rows = [re.split(r" *\| *", line)[1:4] for line in said if line.startswith("| ")]
-    expected = [["xx → yy", "10", "auto"], ["xx → yy", "20", "auto"]]
-    assert rows[1:] == expected + [["yy → xx", *row[1:]] for row in expected]
-    again = run("benchmarks/corpus_sizes.py", *words).splitlines()
-    assert again == [line for line in said if "seed 3" not in line]
-
-
-@pytest.mark.slow
 def test_constraints(tmp_path):
     path = written_run(tmp_path / "run", word_translator()).path
     (tmp_path / "a.en").write_text("the dog\nthe cat\n")
@@ -261,46 +202,6 @@ def test_constraints(tmp_path):
     *_, line = run("benchmarks/constraints.py", path, *test).splitlines()
     met, wanted = re.search(r"\| (\d) of (\d) \|", line).groups()
     assert met == wanted
-
-
-@pytest.mark.slow
-def test_ray_workers(tmp_path):
-    pytest.importorskip("ray.data")
-    path = written_run(tmp_path / "run", word_translator()).path
-    (tmp_path / "a.en").write_text("the dog\nthe cat is red\n" * 400)
-    words = ["--input", tmp_path / "a.en", "--workers", 2, "--window", 16]
-    *_, local, ray = run("benchmarks/ray_workers.py", path, *words).splitlines()
-    assert local.startswith("local") and ray.startswith("ray, 2 | ")
-    local, ray = ([float(x) for x in row.split(" | ")[1:]] for row in (local, ray))
-    assert local.pop() == 0  # there is no rest: the command is the worker
-    assert len(ray) == 6 and all(x > 0 for x in [*local, *ray])
-
-
-@pytest.mark.slow
-def test_scaling():
-    size = ["--shape", "2,3,4,20,5,6,1", "--steps", 2, "--doubled", "BV"]
-    *_, rows, values = run("benchmarks/scaling.py", *size).splitlines()
-    assert rows.startswith("| B |") and values.startswith("| V |")
-
-
-@pytest.mark.slow
-def test_all_reduce(trained, tmp_path):
-    """Its arithmetic is in test_all_reduce.py."""
-    size = ["--shape", "2,3,4,20,5,6,1", "--rounds", 2, "--workers", 1, 2]
-    said = run("benchmarks/all_reduce.py", *size, "--measure").splitlines()
-    place = said.index("| ---: | ---: | ---: | ---: | ---: |")
-    names = [line.split(" | ")[0] for line in said[place + 1 : place + 4]]
-    assert names == ["| 1", "| 2", "| below 50% from"]
-    assert said[-1].startswith("| step of two workers |")
-    shutil.copytree(trained / "run", tmp_path / "run")
-    record = json.loads((tmp_path / "run" / "run.json").read_text())
-    counted = {"source_tokens": 90, "target_tokens": 60, "steps": 3}
-    record["corpus"] = {"train": counted}
-    (tmp_path / "run" / "run.json").write_text(json.dumps(record))
-    line = json.dumps({"epoch": 1, "target_tokens_per_second": 100.0})
-    (tmp_path / "run" / "history.jsonl").write_text(line)
-    said = run("benchmarks/all_reduce.py", "--run_dir", tmp_path / "run")
-    assert "Step: 200.0 ms, the mean of epoch 1 of" in said
 
 
 @pytest.mark.slow
@@ -341,12 +242,11 @@ def test_compare_search_of_random_weights_with_a_peer(peer):
 
 
 @pytest.mark.slow
-def test_decode(trained, ctranslate2, tmp_path):
+def test_decode(trained, ctranslate2):
     pytest.importorskip("ai_edge_litert.interpreter")
     given = [trained / "run", trained / "in.txt", "--rounds", 1, "--beams", 2]
     given += ["--ctranslate2", ctranslate2, "--size", "1,16,32,2,50"]
-    found = tmp_path / "found.json"
-    given += ["--references", trained / "in.txt", "--json", found]
+    given += ["--references", trained / "in.txt"]
     said = run("benchmarks/decode.py", *given, "--batch_sizes", 1, 4)
     names, one, four, memory = (
         [cell.strip() for cell in line.split("|")[2:-1]]
@@ -359,13 +259,7 @@ def test_decode(trained, ctranslate2, tmp_path):
     megabytes = dict(zip(names, map(int, memory), strict=True))
     assert megabytes["Keras"] > megabytes["LiteRT"] > 0
     assert megabytes["Keras"] > megabytes["CTranslate2 int8"] > 0
-    assert re.search(r"bare products, batches of 4: \d+% of Keras's time", said)
-    assert re.search(r"operations in the search's loop: 1\d\d", said)
     assert re.search(r"\| BLEU( \| [\d.]+){4,6} \|\n.*\|tok:13a\|", said)
-    pytest.importorskip("matplotlib")
-    words = ["--published", "CTranslate2 float32, beam 2=41.02"]
-    run("benchmarks/speed_and_quality.py", found, tmp_path / "picture.png", *words)
-    assert (tmp_path / "picture.png").stat().st_size > 10_000
 
 
 def columns(cores):
@@ -419,44 +313,6 @@ def test_a_worker_has_the_environment_that_is_given(monkeypatch):
     worker = importlib.import_module("workers").Worker
     one = worker(sys.executable, "-c", code, TF_NUM_INTRAOP_THREADS="1")
     assert one.ready == 1 and one.process.wait() == 0
-
-
-@pytest.mark.parametrize("name", ["CTranslate2 int8", "CTranslate2 int8, 2 threads"])
-def test_what_is_published_is_so_for_any_number_of_threads(name, monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    picture = importlib.import_module("speed_and_quality")
-    row = {"run": "small", "runtime": name, "beam": 5, "ms": {"1": 2.5}}
-    point = picture.point_of(row, ["CTranslate2 int8, beam 5=41.02"])
-    assert point == (2.5, 41.02, name, "Transformer-Tiny, beam 5")
-    assert picture.point_of(row, ["CTranslate2 float32, beam 5=41.02"]) is None
-
-
-@pytest.mark.slow
-def test_number_types():
-    said = run("benchmarks/number_types.py", "--sizes", "4,6", "--rows", 2)
-    *_, row = said.splitlines()
-    assert re.fullmatch(r"\| 2 × \[4, 6\] \| \d+ \| \d+ \| \d+ \|", row)
-
-
-def test_edge(tmp_path):
-    pytest.importorskip("ai_edge_litert.interpreter")
-    (tmp_path / "in.txt").write_text("the red dog\nthe cat\n")
-    model = ROOT / "export" / "edge" / "tests" / "format1" / "model.tflite"
-    said = run("benchmarks/edge.py", tmp_path / "in.txt", model, "--rounds", 1)
-    assert said.splitlines()[-1].startswith(f"| {model} | 0.1 |")
-
-
-@pytest.mark.slow
-def test_startup(trained, tmp_path):
-    given = [trained / "run", tmp_path / "model", "--check", "the red dog"]
-    run("export/to_saved_model.py", *given)
-    texts = trained / "in.txt"
-    said = run("benchmarks/startup.py", tmp_path / "model/1", texts, "--rounds", 1)
-    rows = [line.split("|")[1:-1] for line in said.splitlines()[2:]]
-    parts = ["import tensorflow", "tensorflow_text", "load"]
-    requests = [f"request {i}" for i in range(1, 5)]
-    assert [row[0].strip() for row in rows] == ["import numpy", *parts, *requests]
-    assert all(float(x) >= 0 for row in rows for x in row[1:])
 
 
 @pytest.mark.slow

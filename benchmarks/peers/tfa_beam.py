@@ -1,7 +1,7 @@
 """The peer of compare_search.py: beam search by TensorFlow Addons, same weights.
 
 Runs in an environment of its own (tensorflow 2.15, tensorflow-addons 0.23), as a
-worker: reads its task from a directory, says in a line of JSON what memory it took, and
+worker: reads its task from a directory, says in a line of JSON that it is ready, and
 answers each line of standard input, a name of batches in JSON, by another.
 """
 
@@ -116,20 +116,6 @@ def build(task, weights):
     return translate
 
 
-def reset_peak():
-    """Lets the peak begin anew; MB now."""
-    with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")
-    return memory("VmRSS")
-
-
-def memory(name):
-    """MB; getrusage's figure would begin with the parent's."""
-    with open("/proc/self/status") as file:
-        (line,) = [line for line in file if line.startswith(name)]
-    return int(line.split()[1]) // 1024
-
-
 def load(path):
     """Batches in order."""
     return [x for _, x in sorted(np.load(path).items())]
@@ -140,18 +126,13 @@ def main(directory):
     with open(f"{directory}/task.json") as file:
         task = json.load(file)
     weights = dict(np.load(f"{directory}/weights.npz"))
-    names = ("sorted", "file", "one")
-    batches = {name: load(f"{directory}/{name}.npz") for name in names}
     translate = build(task, weights)
     translate(tf.constant([[EOS]]))
-    before = reset_peak()
-    translate(tf.constant(batches["sorted"][-1]))  # the longest sentences
-    peak = memory("VmHWM")
-    answer = {"loaded": before, "peak": peak, "batch": peak - before}
-    print(json.dumps(answer), flush=True)
-    for line in sys.stdin:
+    print(json.dumps({"ready": True}), flush=True)
+    for name in map(json.loads, sys.stdin):
+        batches = [tf.constant(x) for x in load(f"{directory}/{name}.npz")]
         start = time.perf_counter()
-        found = [translate(tf.constant(x)).numpy() for x in batches[json.loads(line)]]
+        found = [translate(x).numpy() for x in batches]
         answer = {"seconds": time.perf_counter() - start}
         answer["ids"] = [row.tolist() for ids in found for row in ids]
         print(json.dumps(answer), flush=True)

@@ -3,15 +3,11 @@
 Runs in an environment of its own (tensorflow 2.15, tensorflow-addons 0.23). The same
 work as benchmarks/train_step.py: stacked LSTMs, the general score, input feeding, all
 logits, clipping at norm 5, SGD. The output layer is outside of the decoder's loop,
-which is the fastest that Addons has. A step for each line on standard input; prints
-its seconds, and one JSON line at the end.
-
-    yes | PEER/bin/python benchmarks/peers/tfa_train.py 64,30,30,8000,512,512,2 8
+which is the fastest that Addons has. A worker: says in a line of JSON that it is
+ready, and answers each line of standard input by the seconds of a step.
 """
 
 import json
-import resource
-import statistics
 import sys
 import time
 
@@ -60,7 +56,7 @@ class Model(tf.keras.Model):
 
 def main():
     """Measures and prints."""
-    shape = B, S, T, V, E, H, L = tuple(map(int, sys.argv[1].split(",")))
+    B, S, T, V, E, H, L = map(int, sys.argv[1].split(","))
     rng = np.random.default_rng(0)
     source, target, label = (
         tf.constant(rng.integers(4, V, size), tf.int32)
@@ -82,22 +78,12 @@ def main():
 
     for _ in range(2):
         train()
-    print("ready", flush=True)
-    seconds = []
-    for _ in range(int(sys.argv[2])):
-        input()
+    print(json.dumps({"ready": True}), flush=True)
+    for _ in sys.stdin:
         start = time.perf_counter()
         float(train())
-        seconds.append(time.perf_counter() - start)
-        print(seconds[-1], flush=True)
-    input()
-    line = {
-        "system": "tensorflow_addons",
-        "shape": ",".join(map(str, shape)),
-        "median_s": statistics.median(seconds),
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-    }
-    print(json.dumps(line), flush=True)
+        seconds = time.perf_counter() - start
+        print(json.dumps({"seconds": seconds}), flush=True)
 
 
 if __name__ == "__main__":
