@@ -49,8 +49,7 @@ class Captioner(keras.Model):
         return self.score(self.decoder(self.embed(inputs[1]), self.see(inputs[0])))
 
     def encode(self, pictures):
-        memory = self.cell.prepare(self.see(pictures))
-        return memory, self.cell.initial_states((keras.ops.shape(pictures)[0], 1))
+        return self.cell.start(self.see(pictures))
 
     def step(self, tokens, state, memory):
         h_tilde, state, weights = self.cell(self.embed(tokens), state, memory)

@@ -47,9 +47,7 @@ class Recognizer(keras.Model):
         return self.score(self.decoder(self.embed(phones), memory, memory_mask=mask))
 
     def encode(self, frames):
-        mask, shape = keras.ops.any(frames != 0, axis=-1), keras.ops.shape(frames)
-        memory = self.cell.prepare(self.hear(frames), mask)
-        return memory, self.cell.initial_states((shape[0], 1), None, memory)
+        return self.cell.start(self.hear(frames), keras.ops.any(frames != 0, axis=-1))
 
     def step(self, tokens, state, memory):
         h_tilde, state, weights = self.cell(self.embed(tokens), state, memory)

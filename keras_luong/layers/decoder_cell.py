@@ -329,6 +329,26 @@ class DecoderCell(HasStates, Dropping):
             return make_memory(memory, memory, mask_of(memory, mask))
         return self.attention.prepare(memory, mask)
 
+    def start(
+        self, memory: Any, mask: Any = None, initial_state: Any = None
+    ) -> tuple[Any, list[Tensor]]:
+        """What a search begins with: the `encode` of a `StepModel` returns it.
+
+        Args:
+            memory: The source [B, S, Hv].
+            mask: bool [B, S], True at words.
+            initial_state: List of the recurrent states [B, H]; zeros by default.
+
+        Returns:
+            What `prepare` made of the source, and the first states [B, 1, ...].
+        """
+        rows = ops.shape(keras.tree.flatten(memory)[0])[0]
+        memory = self.prepare(memory, mask)
+        given = () if initial_state is None else initial_state
+        states = check_tensors("initial_state", given)
+        states = [ops.expand_dims(state, 1) for state in states]
+        return memory, self.initial_states((rows, 1), states, memory)
+
     def sequence_mode(self, memory: Any, training: Any, queries: int = 1) -> Mode:
         """How to compute the steps of a sequence: draws its dropout multipliers.
 

@@ -15,7 +15,7 @@ from keras import ops
 from keras_luong.checks import check_axes, check_ids
 from keras_luong.compat import serialize_shared
 from keras_luong.layers.attention import LuongAttention
-from keras_luong.layers.base import BaseLayer, arguments_of, check_tensors
+from keras_luong.layers.base import BaseLayer, arguments_of
 from keras_luong.layers.decoder import InputFeedingDecoder
 from keras_luong.layers.decoder_cell import DecoderCell
 from keras_luong.layers.inputs import check_count, shapes_of
@@ -188,12 +188,8 @@ class PointerNetwork(BaseLayer):
         if not self.built:
             shape = None if inputs is None else inputs.shape
             self.build((None, None), memory.shape, shape)
-        source = self.cell.prepare(self._cast(memory), memory_mask)
-        states = check_tensors(
-            "initial_state", () if initial_state is None else initial_state
-        )
-        states = [ops.expand_dims(state, 1) for state in states]
-        states = self.cell.initial_states((ops.shape(memory)[0], 1), states, source)
+        cast = self._cast(memory)
+        source, states = self.cell.start(cast, memory_mask, initial_state)
         read = self._with(self.begin, memory if inputs is None else inputs)
         return PointerMemory(read, self._pointed(memory, memory_mask), source), states
 

@@ -130,10 +130,7 @@ class Seq2Seq(TranslationModel):
         """
         check_ids("source", source)
         memory, mask, states = self._read(self, source)
-        cell = self.decoder.cell
-        memory = cell.prepare(memory, mask)
-        states = [ops.expand_dims(state, 1) for state in states]
-        states = cell.initial_states((ops.shape(source)[0], 1), states, memory)
+        memory, states = self.decoder.cell.start(memory, mask, states)
         return CopyMemory(memory, source) if self.copies else memory, states
 
     def step_features(

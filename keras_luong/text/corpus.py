@@ -46,7 +46,7 @@ class Corpus(Protocol):
         ...     def pairs(self, split):
         ...         sides = {"source": ["good morning"], "target": ["guten Morgen"]}
         ...         return tf.data.Dataset.from_tensor_slices(sides)
-        >>> from keras_luong.text.corpus import sentences
+        >>> from keras_luong.text import sentences
         >>> sentences(Greetings(), "train")
         (['good morning'], ['guten Morgen'])
     """
@@ -96,7 +96,7 @@ def sentences(
 
     Example:
         >>> from keras_luong.text import load_corpus
-        >>> from keras_luong.text.corpus import sentences
+        >>> from keras_luong.text import sentences
         >>> sentences(load_corpus("my/corpus", "en", "de"), "test")
         (['the cat is the dog'], ['der ist der Hund'])
     """
