@@ -26,7 +26,7 @@ from keras_luong.decoding import BeamSearch
 from keras_luong.evaluation.scores import bleu
 from keras_luong.files import read_lines, read_raw_lines
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
-from keras_luong.text.corpus_files import TextFiles
+from keras_luong.text.find_corpus import TextFiles
 from keras_luong.text.tokenizer_pair import (
     SentencePieceTokenizer,
     TokenizerPair,

@@ -38,8 +38,7 @@ from keras_luong.runs.run import (
 from keras_luong.runs.start import opened
 from keras_luong.text.batches import training_batches
 from keras_luong.text.corpus import fingerprint
-from keras_luong.text.corpus_files import TextFiles
-from keras_luong.text.find_corpus import load_corpus
+from keras_luong.text.find_corpus import TextFiles, load_corpus
 from keras_luong.text.held_out import with_validation
 from keras_luong.text.survey import count_pairs
 from keras_luong.text.tokenizer_pair import TokenizerPair, WordTokenizer

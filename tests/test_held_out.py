@@ -9,8 +9,7 @@ from small_training import train_words, write_corpus
 from keras_luong.files import write_lines
 from keras_luong.runs.run import read_record
 from keras_luong.text.corpus import fingerprint, notes, sentences
-from keras_luong.text.corpus_files import TextFiles
-from keras_luong.text.find_corpus import load_corpus
+from keras_luong.text.find_corpus import TextFiles, load_corpus
 from keras_luong.text.held_out import HeldOut, part, with_validation
 from keras_luong.text.survey import Overlap, TextHashes, overlaps, text_hashes
 
@@ -64,7 +63,7 @@ def test_the_same_wherever_the_text_lies(tmp_path):
     corpus = table(tmp_path, lines(40))
     packed = "".join(f"{line}\r\n" for line in lines(40)).encode()
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "en-de.tsv.gz").write_bytes(gzip.compress(packed))
+    (tmp_path / "other" / "train.tsv.gz").write_bytes(gzip.compress(packed))
     sides = zip(*(line.split("\t") for line in lines(40)), strict=True)
     for language, side in zip(("en", "de"), sides, strict=True):
         write_lines(tmp_path / "two" / f"train.{language}", side)

@@ -115,6 +115,14 @@ def test_names_that_are_no_paths(project):
     assert paths_from("runs/mine", {"data": 3}) == {}
 
 
+def test_two_files_with_a_comma_between(project, monkeypatch):
+    for name in ("a.en", "b.de"):
+        (project / name).touch()
+    record_run("runs/mine", data="a.en,b.de")
+    monkeypatch.chdir(project.parent / "elsewhere")
+    assert data_of("../project/runs/mine") == "../project/a.en,../project/b.de"
+
+
 def test_a_run_to_start_from_too(project):
     (project / "runs/base").mkdir(parents=True)
     settings = {"data": "corpus", "init_from": "runs/base"}

@@ -7,19 +7,16 @@ from pathlib import Path
 import pytest
 
 from keras_luong.files import read_lines
-from keras_luong.text.corpus_files import ADVICE, advice
+from keras_luong.text.corpus_files import ADVICE, find_table
 
 PAGE = Path(__file__).parents[1] / "docs" / "corpus.md"
 
 
-@pytest.mark.parametrize("name", ["train.tsv", "train.en", "a.txt.gz", "csv", "README"])
-def test_what_may_be_text(name):
-    assert advice(Path(name)) is None
-
-
 @pytest.mark.parametrize("name", ["a.CSV", "b.xlsx", "c.jsonl.gz", "d.tmx", "e.tar.gz"])
-def test_what_is_no_text(name):
-    assert ".tsv" in advice(Path(name))
+def test_what_is_no_text(name, tmp_path):
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(ValueError, match="no text file of sentences: .*.tsv"):
+        find_table(tmp_path / name, "en", "de")
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq")

@@ -10,12 +10,12 @@ from keras_luong.cli.options import BacktranslateOptions
 from keras_luong.cli.translators import engine, load_translator, of_workers
 from keras_luong.decoding.sampling import RandomSampling
 from keras_luong.files import read_raw_lines
+from keras_luong.languages import standard_code
 from keras_luong.runs.run import read_record
 from keras_luong.runs.synthetic import check_reverse, write_backtranslated
 from keras_luong.text.corpus import Corpus
 from keras_luong.text.corpus_files import language_of
 from keras_luong.text.find_corpus import load_corpus
-from keras_luong.text.languages import means
 from keras_luong.text.survey import reads_like
 from keras_luong.translation.translator import Translator
 
@@ -66,12 +66,12 @@ def _corpus(options: BacktranslateOptions) -> Corpus:
 def _check_language(options: BacktranslateOptions, corpus: Corpus) -> None:
     """Refuses text of the source language, by the file's name or its first lines."""
     mono = check_file("file of text", options.mono)
-    named = language_of(mono)
+    named = standard_code(language_of(mono))
     source, target = corpus.source_language, corpus.target_language
     lines = list(itertools.islice(read_raw_lines(mono), _LINES))
-    if means(named, source) and not means(named, target):
+    if named == standard_code(source):
         reason = f"whose name ends in {named}"
-    elif not means(named, target) and _read_like(lines, source, target):
+    elif named != standard_code(target) and _read_like(lines, source, target):
         reason = f"whose lines read like {source}"
     else:
         return

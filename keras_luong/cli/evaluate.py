@@ -34,9 +34,9 @@ from keras_luong.files import (
     write_lines,
     write_text,
 )
+from keras_luong.languages import standard_code
 from keras_luong.runs.run import read_record
 from keras_luong.text.corpus import sentences
-from keras_luong.text.languages import fold
 from keras_luong.text.tags import check_tag, tagged_line, tags_of, token
 from keras_luong.translation.batching import Translation
 from keras_luong.translation.translator import Translator
@@ -102,7 +102,7 @@ def _languages(run_dir: Path) -> tuple[str, ...]:
     """The languages that a run names, as they are compared; none if it does not."""
     settings = read_record(run_dir)["settings"]
     languages = [settings.get(side) for side in ("source", "target")]
-    return tuple(map(fold, languages)) if all(languages) else ()
+    return tuple(map(standard_code, languages)) if all(languages) else ()
 
 
 def _names(options: EvaluateOptions) -> list[str]:

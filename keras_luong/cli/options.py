@@ -70,7 +70,7 @@ from keras_luong.config.training import (
 )
 from keras_luong.files import read_raw_lines
 from keras_luong.runs.run import check_run
-from keras_luong.text.corpus_files import find_files, find_table
+from keras_luong.text.corpus_files import find_text
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
@@ -239,7 +239,7 @@ def check_corpus(name: str, data: str) -> None:
         ValueError: There is nothing of that name.
     """
     path, dataset = Path(data), re.split("[/:]", data)[0]
-    if data == EMBEDDED or path.exists() or ":" in data.split("/")[0]:
+    if data == EMBEDDED or path.exists() or "," in data or ":" in data.split("/")[0]:
         return
     spec = importlib.util.find_spec("tensorflow_datasets")
     (package,) = (spec and spec.submodule_search_locations) or [""]
@@ -481,10 +481,8 @@ class Training(NamedTuple):
     def check_places(self) -> None:
         """Checks the paths, before TensorFlow is imported."""
         check_corpus("data", self.config.data)
-        data = Path(self.config.data)
-        if self.config.data != EMBEDDED and data.exists():
-            find = find_files if data.is_dir() else find_table
-            find(data, self.config.source, self.config.target)
+        if self.config.data != EMBEDDED:
+            find_text(self.config.data, self.config.source, self.config.target)
         if self.run_dir.is_file():
             raise NotADirectoryError(
                 f"--run_dir must be a directory. Received a file: {self.run_dir}"
@@ -643,8 +641,8 @@ class CorpusOptions(Options):
     """Data (by default as in the run).
 
     Args:
-        data: A folder of text files, a file of tab-separated columns, a name in
-            tensorflow-datasets, or "phrases".
+        data: A folder of text files, a file of tab-separated columns, two files with a
+            comma between them, a name in tensorflow-datasets, or "phrases".
         source: Language to translate from.
         target: Language to translate into.
     """

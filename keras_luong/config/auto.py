@@ -106,8 +106,7 @@ class AutoTraining:
     """A training of which the corpus decides what is not given.
 
     Args:
-        data: A folder of text files, a TSV file, a name in tensorflow-datasets, or
-            "phrases".
+        data: What `TrainingConfig` takes.
         source: Language to translate from; None finds it in the corpus.
         target: Language to translate into; None finds it in the corpus.
         given: Fields of `TrainingConfig` and hyperparameters of the model that are not

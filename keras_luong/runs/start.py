@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from keras_luong.config.training import TrainingConfig
+from keras_luong.languages import standard_code
 from keras_luong.models.growing import grow_into
 from keras_luong.models.translation_model import TranslationModel
 from keras_luong.runs.load_save import load, read_logs
@@ -38,7 +39,6 @@ from keras_luong.text.corpus import (
 )
 from keras_luong.text.find_corpus import load_corpus
 from keras_luong.text.growing import grown, with_tokens
-from keras_luong.text.languages import fold
 from keras_luong.text.survey import alike
 from keras_luong.text.tags import tagged, token
 from keras_luong.text.tokenizer_pair import TokenizerPair
@@ -415,7 +415,7 @@ def _as_spelled(before: Mapping[str, Any], config: TrainingConfig) -> TrainingCo
     spelled = {
         name: before[name]
         for name in ("source", "target")
-        if fold(getattr(config, name)) == fold(before.get(name, ""))
+        if standard_code(getattr(config, name)) == standard_code(before.get(name, ""))
     }
     return dataclasses.replace(config, **spelled)
 

@@ -49,6 +49,7 @@ from keras_luong.checks import check_file, check_size
 from keras_luong.config.auto import AutoTraining
 from keras_luong.config.training import BACK_TRANSLATED, TrainingConfig, check_tag_name
 from keras_luong.files import read_lines, saved_directory_beside
+from keras_luong.languages import standard_code
 from keras_luong.progress import Progress
 from keras_luong.runs.description import chosen_for
 from keras_luong.runs.load_save import load_ensemble
@@ -60,7 +61,6 @@ from keras_luong.runs.survey import CHANGED, survey, unchanged
 from keras_luong.runs.train import train
 from keras_luong.text.corpus import Corpus, count, new_digest
 from keras_luong.text.find_corpus import load_corpus
-from keras_luong.text.languages import fold
 from keras_luong.text.survey import hashes_of, text_hashes
 from keras_luong.text.tags import tagged_line, token
 from keras_luong.translation.batching import read_text, warn_of_cut
@@ -548,8 +548,8 @@ def check_reverse(run_dir: str | Path, corpus: Corpus) -> None:
     settings = read_record(run_dir)["settings"]
     languages = [settings.get(side) for side in ("source", "target")]
     needed = [corpus.target_language, corpus.source_language]
-    known = [fold(str(x or y)) for x, y in zip(languages, needed, strict=True)]
-    if known != [fold(x) for x in needed]:
+    known = [standard_code(str(x or y)) for x, y in zip(languages, needed, strict=True)]
+    if known != [standard_code(x) for x in needed]:
         raise ValueError(
             f"A run is needed that translates {needed[0]} into {needed[1]}, as "
             f"{corpus.name} is for {needed[1]} into {needed[0]}. Received: {run_dir}, "

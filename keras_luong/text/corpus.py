@@ -1,6 +1,7 @@
-"""The interface of a corpus, and functions that the library's own ones share.
+"""The interface of a corpus, and what is made of any: text, counts, mixtures.
 
-Corpora made of others: changed, or with a share of another one's pairs.
+A corpus has splits ("train", "validation", "test", ...) and streams the pairs of
+sentences of each in a fixed order.
 """
 
 from __future__ import annotations
@@ -244,9 +245,6 @@ def joint_digest(parts: Iterable[bytes]) -> str:
     return hashlib.blake2b(b"".join(parts), digest_size=16).hexdigest()
 
 
-_TEXTS_AT_ONCE = 1024
-
-
 class ChangedCorpus:
     """A corpus whose pairs are changed.
 
@@ -388,10 +386,10 @@ def sampled(pairs: tf.data.Dataset, number: int, seed: int = 0) -> tf.data.Datas
 
     def repeat(begin: tf.Tensor, block: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         size = tf.shape(tf.nest.flatten(block)[0], tf.int64)[0]
-        index = begin * _TEXTS_AT_ONCE + tf.range(size)
+        index = begin * _PAIRS_AT_ONCE + tf.range(size)
         before, upto = (tf.searchsorted(once_more, index, x) for x in ("left", "right"))
         return tf.nest.map_structure(
             lambda texts: tf.repeat(texts, times + upto - before), block
         )
 
-    return pairs.batch(_TEXTS_AT_ONCE).enumerate().map(repeat).unbatch()
+    return pairs.batch(_PAIRS_AT_ONCE).enumerate().map(repeat).unbatch()

@@ -1,20 +1,15 @@
-"""Corpora by name: the embedded one, text files, or tensorflow-datasets.
-
-A corpus has splits ("train", "validation", "test", ...) and streams the pairs of
-sentences of each in a fixed order.
-
-Corpora of tensorflow-datasets, by name.
-"""
+"""Corpora of text files and of tensorflow-datasets, and `load_corpus` for any."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from keras_luong.checks import check_file, check_path
 from keras_luong.config.training import EMBEDDED
 from keras_luong.text.corpus import (
     Corpus,
@@ -22,12 +17,248 @@ from keras_luong.text.corpus import (
     check_split,
     count,
     joint_digest,
+    new_digest,
 )
-from keras_luong.text.corpus_files import File, TextFiles, ordered
+from keras_luong.text.corpus_files import (
+    PairFiles,
+    Table,
+    TwoFiles,
+    find_in_folder,
+    find_table,
+    find_text,
+    ordered,
+)
 from keras_luong.text.held_out import with_validation
 from keras_luong.text.phrases import PhraseCorpus
 
+_PAIRS_AT_ONCE = 1024
 _STANDARD_SPLITS = ("train", "validation", "test")
+
+
+class TextFiles:
+    """A corpus of text files, one pair of sentences a line, plain or gzip, streamed.
+
+    Line n of a split's source file translates to line n of its target file; or both are
+    in a line of one file, with a tab between them. Lines are what
+    `keras_luong.files.read_lines` reads. When a split is first used, its files are read
+    once, so that a damaged file is found before the training begins. From then on its
+    text must stay the same.
+
+    Args:
+        files: For each split, its source file and its target file; or a `Table` of
+            `keras_luong.text.corpus_files`, which says where they are in one file.
+        source_language: Name of the source language, as in "en".
+        target_language: Name of the target language.
+        name: Name of the corpus.
+        notes: What to say of how the files were read, by a word for each.
+
+    Raises:
+        FileNotFoundError: If a file is missing.
+        ValueError: If there are no files.
+
+    Example:
+        >>> from keras_luong.text import TextFiles
+        >>> files = {"train": ("my/corpus/train.en", "my/corpus/train.de")}
+        >>> corpus = TextFiles(files, source_language="en", target_language="de")
+        >>> for pair in corpus.pairs("train").take(1).as_numpy_iterator():
+        ...     print(pair["source"], pair["target"])
+        b'the dog' b'der Hund'
+    """
+
+    def __init__(
+        self,
+        files: Mapping[str, tuple[str | Path, str | Path] | Table],
+        source_language: str,
+        target_language: str,
+        name: str = "text files",
+        notes: Mapping[str, str] | None = None,
+    ):
+        if not files:
+            raise ValueError("files must hold at least one split. Received: none.")
+        self.files = {x: _check_pair_files(x, files[x]) for x in ordered(files)}
+        self.name = name
+        self.source_language = source_language
+        self.target_language = target_language
+        self.notes = dict(notes or {})
+        self._read: dict[str, _Read] = {}  # splits that were read, and are right
+
+    @classmethod
+    def from_directory(
+        cls,
+        directory: str | Path,
+        source_language: str | None = None,
+        target_language: str | None = None,
+    ) -> TextFiles:
+        """Finds the files of a folder.
+
+        Args:
+            directory: A folder with `train.SOURCE` and `train.TARGET` or `train.tsv`;
+                the same called `val`, `valid`, `validation` or `dev`, and `test*`. They
+                may end in `.txt` or `.gz` besides.
+            source_language: The source files' suffix, without the dot. One of the two
+                languages may be left out if the files have no others.
+            target_language: The target files' suffix.
+
+        Returns:
+            The corpus.
+
+        Raises:
+            FileNotFoundError: If there is no such file, or a split lacks one side.
+            ValueError: If there are two files for the same side of a split, or a
+                language must be given.
+        """
+        return cls(*find_in_folder(Path(directory), source_language, target_language))
+
+    @classmethod
+    def from_table(
+        cls,
+        path: str | Path,
+        source_language: str | None = None,
+        target_language: str | None = None,
+    ) -> TextFiles:
+        """Reads one file of tab-separated columns, with or without a header.
+
+        Args:
+            path: The file, plain or gzip. A header names the columns by the languages'
+                codes, or as "source" and "target". Without one there are two columns,
+                and the source comes first.
+            source_language: The language to translate from. One of the two may be left
+                out if the header names both.
+            target_language: The language to translate into.
+
+        Returns:
+            The corpus: a training split, unless the file has the name of another one.
+
+        Raises:
+            ValueError: If it is no such file, or a language must be given.
+        """
+        path = check_file("file", path)
+        return cls(*find_table(path, source_language, target_language))
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The names of the splits: train, validation, then the others."""
+        return tuple(self.files)
+
+    def pairs(self, split: str) -> tf.data.Dataset:
+        """Streams a split.
+
+        Args:
+            split: One of `splits`.
+
+        Returns:
+            Dataset of `{"source": tf.string [], "target": tf.string []}`, in the order
+            of the files.
+
+        Raises:
+            ValueError: If there is no such split, if its files differ in their number
+                of lines, or if one is empty, lacks a column or is not UTF-8; the
+                message names the file and the line.
+            OSError: If the text is another one than when it was read first. A dataset
+                that is read again raises it too, as an error of TensorFlow's.
+        """
+        self._read_once(split)
+
+        # `tf.data.TextLineDataset` drops carriage returns, and stops at an empty gzip
+        # member: pairs are streamed by the reader that counted them.
+        def lists_of_pairs() -> Iterator[dict[str, list[bytes]]]:
+            self._read_once(split)  # it may have changed since
+            pairs = self.files[split].pairs()
+            try:
+                while some := list(itertools.islice(pairs, _PAIRS_AT_ONCE)):
+                    yield {
+                        "source": [source.encode() for source, _ in some],
+                        "target": [target.encode() for _, target in some],
+                    }
+            except ValueError:  # or it has just now
+                self._read_once(split)
+                raise
+
+        side = tf.TensorSpec([None], tf.string)
+        some = tf.data.Dataset.from_generator(
+            lists_of_pairs, output_signature={"source": side, "target": side}
+        )
+        return some.flat_map(tf.data.Dataset.from_tensor_slices)
+
+    def fingerprint(self, split: str) -> Fingerprint:
+        """Returns what tells a split's text from any other, however it is packed.
+
+        Args:
+            split: One of `splits`.
+
+        Raises:
+            ValueError, OSError: As `pairs` does.
+        """
+        read = self._read_once(split)
+        return Fingerprint(read.pairs, joint_digest(read.digests))
+
+    def _read_once(self, split: str) -> _Read:
+        """Reads a split when it is first asked for, and checks it.
+
+        And once its files are others by their size or time, as copies are.
+        """
+        files = self.files[check_split(self, split)]
+        before, states = self._read.get(split), _states(files)
+        if before is None or before.states != states:
+            now = _read(files, states)
+            if before is not None and now.digests != before.digests:
+                names = " and ".join(map(str, files.paths))
+                raise OSError(
+                    f"{names}, the {split} split, changed since it was read first: it "
+                    f"had {before.pairs:,} pairs, and has {now.pairs:,}"
+                    f"{', of which some differ' * (now.pairs == before.pairs)}."
+                )
+            self._read[split] = now
+        return self._read[split]
+
+
+class _Read(NamedTuple):
+    """What must be known of a split whose files were read.
+
+    Attributes:
+        pairs: The number of its pairs.
+        digests: A digest of the lines of each side.
+        states: Of each file its size, and when it was written, before it was read.
+    """
+
+    pairs: int
+    digests: tuple[bytes, ...]
+    states: tuple[tuple[int, int], ...]
+
+
+def _states(files: PairFiles) -> tuple[tuple[int, int], ...]:
+    found = [check_file("file", path).stat() for path in files.paths]
+    return tuple((x.st_size, x.st_mtime_ns) for x in found)
+
+
+def _read(files: PairFiles, states: tuple[tuple[int, int], ...]) -> _Read:
+    """Reads all of a split, and checks that each side has a sentence."""
+    number, has_text = 0, [False, False]
+    digests = new_digest(), new_digest()
+    for number, pair in enumerate(files.pairs(), 1):  # noqa: B007
+        for side, line in enumerate(pair):
+            has_text[side] = has_text[side] or bool(line.strip())
+            digests[side].update(line.encode() + b"\n")
+    for name, has_some in zip(files.sides, has_text, strict=True):
+        if not has_some:
+            what = f"has {number:,} lines, all blank" if number else "is empty"
+            raise ValueError(f"{name} {what}: line 1 should be a sentence.")
+    return _Read(number, tuple(x.digest() for x in digests), states)
+
+
+def _check_pair_files(split: str, files: Any) -> PairFiles:
+    """Returns the files of a split, which must be there."""
+    if not isinstance(files, Table):
+        if isinstance(files, (str, Path)) or len(files) != 2:
+            raise ValueError(
+                f"The {split} split must have two files, source and target. "
+                f"Received: {files!r}"
+            )
+        name = f"A file of the {split} split"
+        files = TwoFiles(*(check_path(name, path) for path in files))
+    for path in files.paths:
+        check_file("file", path)
+    return files
 
 
 class TfdsCorpus:
@@ -142,9 +373,9 @@ def load_corpus(
 
     Args:
         data: "phrases" (the embedded corpus, English to German); a directory of text
-            files (see `TextFiles.from_directory`); one file of tab-separated columns; a
-            dict of a source and a target file for each split; or a name in
-            tensorflow-datasets.
+            files (see `TextFiles.from_directory`); one file of tab-separated columns;
+            two files with a comma between them, as in "a.en,b.de"; a dict of a source
+            and a target file for each split; or a name in tensorflow-datasets.
         source_language: The language to translate from, such as "en". One of the two
             may be left out where files have no others.
         target_language: The language to translate into.
@@ -162,47 +393,24 @@ def load_corpus(
         >>> load_corpus("my/corpus", "en", "de").splits
         ('train', 'validation', 'test')
     """
-    corpus = _named(data, source_language, target_language, data_dir)
-    return with_validation(corpus)
-
-
-def _named(
-    data: str | Path | Mapping[str, tuple[str | Path, str | Path]],
-    source: str | None,
-    target: str | None,
-    data_dir: str | Path | None,
-) -> Corpus:
-    if not isinstance(data, Mapping):
-        if str(data) == EMBEDDED:
-            return PhraseCorpus(source or "en", target or "de")
-        if Path(data).is_dir():
-            return TextFiles.from_directory(data, source, target)
-        if Path(data).is_file():
-            return TextFiles.from_table(data, source, target)
+    source, target = source_language, target_language
+    if str(data) == EMBEDDED:
+        return PhraseCorpus(source or "en", target or "de")
+    if not isinstance(data, Mapping) and (found := find_text(data, source, target)):
+        return with_validation(TextFiles(*found))
     if source is None or target is None:
-        here = "" if isinstance(data, Mapping) else f", and no file{_like(Path(data))}"
+        here = "" if isinstance(data, Mapping) else " is no folder or file, and"
         raise ValueError(
-            f"{str(data)!r} is no folder{here}; any other corpus needs both languages. "
-            f"Received: {source!r} and {target!r}."
+            f"{str(data)!r}{here} needs both languages. Received: {source!r} and "
+            f"{target!r}."
         )
     if isinstance(data, Mapping):
-        return TextFiles(data, source, target)
+        return with_validation(TextFiles(data, source, target))
     try:
-        return TfdsCorpus(str(data), source, target, data_dir)
+        return with_validation(TfdsCorpus(str(data), source, target, data_dir))
     except UnknownDataset as error:
         raise ValueError(
             f"Found no corpus {str(data)!r}. Tried: the embedded corpus (it is called "
-            f"'phrases'); a directory or a file (there is none{_like(Path(data))}); "
-            f"tensorflow-datasets ({error})"
+            "'phrases'); a directory or a file (there is none); tensorflow-datasets "
+            f"({error})"
         ) from error
-
-
-def _like(missing: Path) -> str:
-    """A question whether something beside what is missing was meant, if any."""
-    beside = missing.parent
-    names = [x.name for x in beside.glob("*") if x.is_dir() or File(x).is_table]
-    close = difflib.get_close_matches(missing.name, names, 1)
-    return f"; did you mean {str(beside / close[0])!r}?" if close else ""
-
-
-load = load_corpus  # its name in `keras_luong.text.corpora`

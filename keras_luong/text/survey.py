@@ -25,7 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_luong.config.auto import CorpusFacts
-from keras_luong.config.training import language_code
+from keras_luong.languages import language_code
 from keras_luong.special_ids import UNK_ID
 from keras_luong.text.batches import (
     A_PASS,
@@ -37,7 +37,6 @@ from keras_luong.text.batches import (
     splitter,
 )
 from keras_luong.text.corpus import Corpus
-from keras_luong.text.languages import shortest
 from keras_luong.text.tags import untagged
 from keras_luong.text.tokenizer_pair import TokenizerPair
 
@@ -424,7 +423,7 @@ def look_of(lines: Iterable[bytes], declared: str) -> str | None:
     text = "\n".join(some)[:_SAMPLE]
     letters = sum(map(str.isalpha, text))
     scores = dict(rank(text))  # the first guess first
-    look, code = next(iter(scores)), _code(declared)
+    look, code = next(iter(scores)), language_code(declared)
     if code not in scores:
         return None
     if alike(look, declared):
@@ -496,10 +495,5 @@ def alike(one: str, other: str) -> bool:
         >>> alike("deu", "de-AT")
         True
     """
-    codes = {_code(one), _code(other)}
+    codes = {language_code(one), language_code(other)}
     return len(codes) == 1 or any(codes <= group for group in _ALIKE)
-
-
-def _code(language: str) -> str:
-    """The code of a language alone, of two letters if there is one."""
-    return language_code(shortest(language))
