@@ -106,11 +106,12 @@ def serialize_shared(layer: Any) -> Any:
     Keras marks what it meets a second time, and copies the first's configuration before
     it can be marked: the file of a model in which two layers have one cell would make
     two of it when it is loaded, and have weights for one. So each is marked at once,
-    where Keras looks for marks: while a model is saved.
+    where Keras looks for marks: while a model is saved. Names and None stay
+    as they are.
     """
     config = keras.saving.serialize_keras_object(layer)
     saving = global_state.get_global_attribute("shared_objects/id_to_config_map")
-    if layer is not None and saving is not None:
+    if isinstance(config, dict) and saving is not None:
         config["shared_object_id"] = id(layer)
     return config
 

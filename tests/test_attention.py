@@ -12,9 +12,10 @@ from keras_luong.layers import (
     LuongAttention,
     MonotonicAttention,
     Score,
+    attention_weights,
+    dot,
 )
 from keras_luong.layers.normalizers import masked_softmax
-from keras_luong.layers.projection import matmul
 from keras_luong.layers.scores import SCORES
 
 MODES = list(SCORES)
@@ -473,20 +474,27 @@ def test_a_source_without_positions_gives_zeros(options):
     assert weights.shape == (2, 3, 0)
 
 
-@pytest.mark.parametrize("base", [LuongAttention, LocalAttention])
-def test_a_subclass_says_how_to_align_and_choose(base):
-    class Mine(base):
-        def align(self, query, keys, mask, coverage=None, project=matmul):
-            return 2 * super().align(query, keys, mask, coverage, project)
+def test_a_subclass_says_how_to_weigh():
+    class Mine(LuongAttention):
+        def weigh(self, query, keys, mask, state, mode):
+            weights, scores, state = super().weigh(query, keys, mask, state, mode)
+            return (20 if mode.training else 2) * weights, scores, state
 
-        def choose(self, weights, training):
-            return (10 if training else 1) * super().choose(weights, training)
-
-    mine, plain = (cls(score_mode="dot") for cls in (Mine, base))
+    mine, plain = (cls(score_mode="dot") for cls in (Mine, LuongAttention))
     query, value = tensors()
-    mine(query, value), plain(query, value)
-    plain.set_weights(mine.get_weights())
     twice = 2 * np.asarray(plain(query, value))
     np.testing.assert_allclose(mine(query, value), twice, rtol=1e-5)
     trained = mine(query, value, training=True)
     np.testing.assert_allclose(trained, 10 * twice, rtol=1e-5)
+
+
+def test_weights_of_a_function_of_ones_own_and_of_any_mask():
+    query, value = tensors()
+    weights, scores = attention_weights(query, value)
+    np.testing.assert_allclose(scores, query @ value.transpose(0, 2, 1), atol=1e-5)
+    np.testing.assert_allclose(weights, softmax(np.asarray(scores)), atol=1e-6)
+    mask = np.arange(5) < np.array([[[5]], [[2]]])
+    weights, _ = attention_weights(query, value, mask, lambda q, k, project: -dot(q, k))
+    expected = np.exp(-np.asarray(scores)) * mask
+    expected /= expected.sum(-1, keepdims=True)
+    np.testing.assert_allclose(weights, expected, atol=1e-6)

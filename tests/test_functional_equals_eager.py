@@ -545,7 +545,8 @@ def test_w1_so_are_saved_and_nested_models_in_every_dtype(name, dtype, tmp_path)
 def test_w1_every_public_layer_is_walked():
     models = [built(name)[1] for name in CASES]
     walked = {type(layer) for model in models for layer in model._flatten_layers()}
-    for base in (layers.DecoderCell, layers.StackedDecoderCell, kl.Feeding):
+    bases = layers.BaseLayer, layers.DecoderCell, layers.StackedDecoderCell, kl.Feeding
+    for base in bases:
         assert any(issubclass(layer, base) for layer in walked)
         walked.add(base)
     classes = filter(inspect.isclass, (getattr(layers, x) for x in layers.__all__))

@@ -10,7 +10,7 @@ pointer_generator, pointer_network, feeding, feeding_loop,
 scheduled_rate, scheduled_sampling, free_running.
 """
 
-from keras_luong.layers.attention import LuongAttention
+from keras_luong.layers.attention import LuongAttention, attention_weights
 from keras_luong.layers.attention_wrapper import AttentionWrapper
 from keras_luong.layers.base import BaseLayer, Kernel
 from keras_luong.layers.cells import CellInput, LayerNormLSTM, LayerNormLSTMCell
@@ -80,6 +80,7 @@ __all__ = [
     "Score",
     "StackedDecoderCell",
     "StateBridge",
+    "attention_weights",
     "dot",
     "entmax15",
     "masked_softmax",

@@ -1,12 +1,11 @@
 """Global attention: a function of a query batch and a prepared memory (Eq. 7).
 
-Shapes: B batch, Q queries, S source positions, Hq/Hv query/value units. Q is the target
-length when a whole sequence is attended at once, 1 inside a recurrence and the beam
-width during search: one implementation serves all three.
+`attention_weights` is the mathematics. `LuongAttention` is the layer around it: `call`
+reads what Keras hands it, `prepare` projects the source once, and `attend` is one step.
 
-The call of an attention layer as Keras sees it: what comes in, what goes out.
-
-Shapes: B batch, Q queries, S source positions, Hq/Hv query/value units.
+Shapes: B batch, Q queries, S source positions, Hq/Hv/Hk query/value/key units. Q is the
+target length when a whole sequence is attended at once, 1 inside a recurrence and the
+beam width during search: one implementation serves all three.
 """
 
 from __future__ import annotations
@@ -19,12 +18,7 @@ from keras import ops
 
 from keras_luong.checks import check_axes, check_flag, check_rate, check_size
 from keras_luong.compat import autocasting, serialize_shared, set_keras_mask
-from keras_luong.layers.base import (
-    BaseLayer,
-    Kernel,
-    arguments_of,
-    kernel_config,
-)
+from keras_luong.layers.base import BaseLayer, Kernel, arguments_of, kernel_config
 from keras_luong.layers.cells import draw_noise, dropped
 from keras_luong.layers.inputs import (
     AttentionInputs,
@@ -33,9 +27,7 @@ from keras_luong.layers.inputs import (
     flattened,
     pair_mask,
     read_inputs,
-    shared_batch_size,
-    spread,
-    spread_memory,
+    spread_batch,
     unpack_shapes,
 )
 from keras_luong.layers.normalizers import (
@@ -49,202 +41,50 @@ from keras_luong.layers.normalizers import (
     masked_logits,
     weights_dtype,
 )
-from keras_luong.layers.projection import Project
+from keras_luong.layers.projection import Project, dot, matmul
 from keras_luong.layers.recurrence import INFERENCE, Mode, Noise, scan
 from keras_luong.layers.scores import Score, make_score
 from keras_luong.types import Shape, Tensor, Tensors
 
 
-class AttentionCall(BaseLayer):
-    """Base of attention layers: `call`, from what a subclass says of one attention.
+def attention_weights(
+    query: Tensor,
+    keys: Tensor,
+    mask: Tensor | None = None,
+    score: Callable[..., Tensor] = dot,
+    normalizer: str | Normalizer | None = None,
+    project: Project = matmul,
+) -> tuple[Tensor, Tensor]:
+    """`a_t(s) = softmax_s score(h_t, h̄_s)` (Eq. 7), and the scores.
 
-    That is `prepare`, `attend`, `draw_noise`, `has_state`, `initial_state` and
-    `weights_dtype`, see `LuongAttention`.
+    Args:
+        query: h_t, [B, Q, Hq].
+        keys: h̄_s, as the score compares with them: those of all queries, [B, S, Hk], or
+            each query's own, [B, Q, S, Hk].
+        mask: bool, broadcasts to [B, Q, S]; True everywhere by default.
+        score: A `Score`, or a function of (query, keys, project): their dot product by
+            default (Eq. 8).
+        normalizer: As in `LuongAttention`.
+        project: How to multiply by matrices, see `matmul`.
+
+    Returns:
+        Weights, zeros where the mask is False, and scores: float32, or float64 where
+        the scores are, [B, Q, S].
+
+    Example:
+        >>> query, keys = np.ones((2, 4, 8), "float32"), np.ones((2, 5, 8), "float32")
+        >>> weights, scores = kl.layers.attention_weights(query, keys)
+        >>> float(weights[0, 0, 0]), float(scores[0, 0, 0])
+        (0.20000000298023224, 8.0)
     """
-
-    #: How many axes of positions a source may have; None for any number.
-    source_axes: int | None = None
-
-    #: Units of query, value and key, once it is built.
-    _sizes: tuple[int | None, ...] = (None, None, None)
-
-    prepare: Callable[..., Any]
-    attend: Callable[..., Any]
-    draw_noise: Callable[..., Any]
-    has_state: Any
-    weights_dtype: Any
-
-    def call(
-        self,
-        query: Tensors,
-        value: Tensor | None = None,
-        key: Tensor | None = None,
-        query_mask: Tensors | None = None,
-        value_mask: Tensor | None = None,
-        return_attention_scores: bool = False,
-        positions: Any = None,
-        training: bool | None = None,
-        mask: Tensors | None = None,
-        key_mask: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        use_causal_mask: bool = False,
-        return_logits: bool = False,
-    ) -> Any:
-        """See the class."""
-        tensors = (query, value, key, query_mask, value_mask, key_mask)
-        inputs = AttentionInputs(*tensors, attention_mask, positions)
-        inputs = read_inputs(inputs, mask, self.source_axes, self._sizes)
-        inputs, memory = self._read(inputs)
-        context, maps = self._attend_from(
-            inputs, memory, training, use_causal_mask, return_logits
-        )
-        if inputs.query_mask is not None:
-            set_keras_mask(context, inputs.query_mask)
-        maps = maps if return_attention_scores else maps[1:]
-        maps = [as_source(x, inputs.value) for x in maps]
-        return (context, *maps) if maps else context
-
-    def _read(self, inputs):
-        """The memory, and the inputs with queries of its batch size."""
-        inputs = keras.tree.map_structure(_tensor, inputs)
-        mask = combined_masks(inputs.value_mask, inputs.key_mask)
-        memory = self.prepare(inputs.value, mask, inputs.key)
-        size = shared_batch_size(*inputs[:-1])
-        if size is None:
-            return inputs, memory
-        query, query_mask = spread(inputs.query, size), spread(inputs.query_mask, size)
-        inputs = inputs._replace(query=query, query_mask=query_mask)
-        return inputs, spread_memory(memory, size)
-
-    def _attend_from(self, inputs, memory, training, use_causal_mask, return_logits):
-        """The context [B, Q, Hv], and weights and perhaps logits [B, Q, S]."""
-        query, query_mask, positions = inputs.query, inputs.query_mask, inputs.positions
-        shape = (*ops.shape(query)[:2], ops.shape(memory.mask)[1])
-        if positions is None:
-            positions = ops.expand_dims(ops.arange(shape[1], dtype="int32"), 0)
-        positions = ops.convert_to_tensor(positions)
-        options: dict[str, Any] = {"return_logits": True} if return_logits else {}
-        pairs = pair_mask(inputs, positions, use_causal_mask)
-        if pairs is not None:  # a subclass's `attend` may not know of it
-            options["attention_mask"] = pairs
-        mode = Mode(bool(training), Noise(attention=self.draw_noise(shape, training)))
-        if query_mask is not None:
-            query = blanked(query, query_mask)
-        if self.has_state:
-            context, *maps = _attend_in_turn(
-                self, query, query_mask, memory, positions, mode, options
-            )
-        else:
-            context, weights, _, *logits = self.attend(
-                query, memory, positions, (), mode, **options
-            )
-            maps = [weights, *logits]
-        if query_mask is not None:
-            context = blanked(context, query_mask)
-            maps = _without_masked(maps, query_mask)
-        return context, maps
-
-    def compute_output_shape(
-        self,
-        query_shape: Any,
-        value_shape: Shape | None = None,
-        key_shape: Shape | None = None,
-    ) -> Shape:
-        """The context's shape, [B, Q, Hv]."""
-        query, value, _ = unpack_shapes(query_shape, value_shape, key_shape)
-        batch_size = value[0] if query[0] == 1 else query[0]
-        return (batch_size, *query[1:-1], value[-1])
-
-    def compute_mask(self, query: Any, query_mask: Any = None) -> Any:
-        """The context is masked where the query is."""
-        return query_mask[0] if isinstance(query_mask, (list, tuple)) else query_mask
-
-    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        """Shapes and dtypes of what `call` returns for the same arguments."""
-        given = arguments_of(self.call, args, kwargs)
-        inputs = AttentionInputs(*[given[name] for name in AttentionInputs._fields])
-        inputs = read_inputs(inputs, given["mask"], self.source_axes, self._sizes)
-        shape = self.compute_output_shape(inputs.query.shape, inputs.value.shape)
-        context = keras.KerasTensor(shape, self.compute_dtype)
-        if inputs.query_mask is not None:
-            set_keras_mask(context, inputs.query_mask)
-        count = given["return_attention_scores"] + given["return_logits"]
-        shape = (*shape[:-1], *inputs.value.shape[1:-1])
-        maps = [keras.KerasTensor(shape, self.weights_dtype) for _ in range(count)]
-        return (context, *maps) if maps else context
-
-
-def _tensor(x):
-    """A variable's value: Keras takes one of TensorFlow for a tensor."""
-    return x.read_value() if hasattr(x, "read_value") else x
-
-
-def _without_masked(maps, query_mask):
-    """Zeros as the weights of masked queries, and the lowest logits."""
-    weights, *logits = maps
-    there = ops.expand_dims(ops.cast(query_mask, "bool"), -1)
-    return [blanked(weights, query_mask), *[masked_logits(x, there) for x in logits]]
-
-
-def _attend_in_turn(attention, query, mask, memory, positions, mode, options):
-    """One query after the other, each knowing what the earlier ones looked at."""
-    batch_size, length = ops.shape(query)[:2]
-    positions = ops.broadcast_to(positions, (batch_size, length))
-    mask = ops.ones_like(positions) if mask is None else mask
-    if mode.noise.attention is not None:  # one row serves the whole recurrence
-        mode = mode._replace(noise=Noise(attention=mode.noise.attention[:, :1]))
-    pairs = options.get("attention_mask")
-    state = [ops.squeeze(x, 1) for x in attention.initial_state(memory)]
-    constants = (memory, positions, ops.cast(mask, "bool"))
-    (context, maps), _ = scan(
-        _step_of(attention, options),
-        ops.swapaxes(query, 0, 1),
-        (state, ops.zeros((batch_size, 1), dtype="int32")),
-        constants if pairs is None else (*constants, pairs),
-        mode=mode,
-    )
-    context, maps = ops.swapaxes(context, 0, 1), ops.swapaxes(maps, 0, 1)
-    if not options.get("return_logits"):
-        return context, maps
-    source_length = ops.shape(memory.mask)[1]
-    return context, maps[..., :source_length], maps[..., source_length:]
-
-
-def _step_of(attention, options):
-    """One query's step, for `scan`: its state is the attention's, and whose turn it is.
-
-    Its outputs are two, context [B, Hv] and weights [B, S], with the logits beside them
-    if wanted: a loop knows the sizes of all its outputs but one.
-    """
-
-    def step(query, states, constants, mode):
-        memory, positions, mask, *pairs = constants
-        before, turn = states
-        now = dict(options)
-        if pairs:
-            now["attention_mask"] = ops.take(pairs[0], turn[0], axis=1)
-        context, weights, after, *logits = attention.attend(
-            ops.expand_dims(query, 1),
-            memory,
-            ops.take_along_axis(positions, turn, axis=1),
-            [ops.expand_dims(x, 1) for x in before],
-            mode,
-            **now,
-        )
-        # A masked query is as good as none: those after it do not know of it.
-        there = ops.take_along_axis(mask, turn, axis=1)
-        after = [
-            ops.where(there, ops.squeeze(new, 1), old)
-            for new, old in zip(after, before, strict=True)
-        ]
-        maps = ops.concatenate([weights, *logits], -1) if logits else weights
-        return (ops.squeeze(context, 1), ops.squeeze(maps, 1)), (after, turn + 1)
-
-    return step
+    scores = score(query, keys, project=project)
+    scores = ops.cast(scores, weights_dtype(scores.dtype))
+    mask = ops.ones_like(scores, dtype="bool") if mask is None else mask
+    return get_normalizer(normalizer)(scores, mask), scores
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class LuongAttention(AttentionCall):
+class LuongAttention(BaseLayer):
     """Global attention of Luong, Pham & Manning 2015 (arXiv:1508.04025), Eq. 7 and 8.
 
     `a_t(s) = softmax_s score(h_t, h̄_s)` and `c_t = Σ_s a_t(s) h̄_s`.
@@ -320,9 +160,18 @@ class LuongAttention(AttentionCall):
         >>> h_tilde = kl.AttentionalVector(8)(context, states)
     """
 
-    coverage_kernel = Kernel()
+    #: How many axes of positions a source may have; None for any number.
+    source_axes: int | None = None
+
+    #: Units of query, value and key, once it is built.
+    _sizes: tuple[int | None, ...] = (None, None, None)
+
+    #: Whether a batch size of 1 that is known at run time alone must be repeated too.
+    #: Left to broadcasting, that costs nothing.
+    _spreads_at_run_time = False
 
     _nested: tuple[str, ...] = ("score_mode", "normalizer")
+    coverage_kernel = Kernel()
 
     def __init__(
         self,
@@ -378,51 +227,83 @@ class LuongAttention(AttentionCall):
         }
 
     def build(
-        self,
-        query_shape: Any,
-        value_shape: Shape | None = None,
-        key_shape: Shape | None = None,
+        self, query_shape: Any, value_shape: Any = None, key_shape: Any = None
     ) -> None:
         """Builds the score for queries [B, Q, Hq] and keys [B, S, Hk]."""
         shapes = unpack_shapes(query_shape, value_shape, key_shape)
-        query_shape, value_shape, key_shape = shapes
         self._sizes = tuple(shape[-1] for shape in shapes)
-        if not self.score.built:  # a user's own may be, when it was loaded
-            self.score.build(query_shape, key_shape)
+        query_shape, _, key_shape = shapes
+        for score in self._scores:
+            if not score.built:  # a user's own may be, when it was loaded
+                score.build(query_shape, key_shape)
         if self.coverage:
             units = self.score.key_units(query_shape, key_shape)
             self.coverage_kernel = self.add_kernel("coverage_kernel", units)
-        self._build_more(query_shape, value_shape, key_shape)
 
-    def _build_more(self, query_shape, value_shape, key_shape):
-        """Makes the weights that only a subclass has."""
-
-    @property
-    def has_state(self) -> bool:
-        """Whether queries must come one after the other, see `initial_state`."""
-        return self.coverage
-
-    @property
-    def weights_dtype(self) -> str:
-        """Dtype of the weights and of the state: float32, or the policy's float64."""
-        return weights_dtype(self.compute_dtype)
-
-    def initial_state(self, memory: Memory, queries: int = 1) -> list[Tensor]:
-        """What the attention knows before the first target word.
-
-        Args:
-            memory: What `prepare` returned.
-            queries: Number Q of queries per source: 1, or the beam width.
-
-        Returns:
-            List of `weights_dtype` [B, Q, S]; empty for an attention that remembers
-            nothing.
-        """
-        if not self.has_state:
-            return []
-        batch_size, source_length = ops.shape(memory.mask)
-        shape = (batch_size, queries, source_length)
-        return [ops.zeros(shape, dtype=self.weights_dtype)]
+    def call(
+        self,
+        query: Tensors,
+        value: Tensor | None = None,
+        key: Tensor | None = None,
+        query_mask: Tensors | None = None,
+        value_mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+        positions: Any = None,
+        training: bool | None = None,
+        mask: Tensors | None = None,
+        key_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        use_causal_mask: bool = False,
+        return_logits: bool = False,
+    ) -> Any:
+        """See the class."""
+        # 1. What was given, in Keras's form or ours; variables as tensors.
+        tensors = (query, value, key, query_mask, value_mask, key_mask)
+        inputs = AttentionInputs(*tensors, attention_mask, positions)
+        inputs = read_inputs(inputs, mask, self.source_axes, self._sizes)
+        inputs = keras.tree.map_structure(
+            lambda x: x.read_value() if hasattr(x, "read_value") else x, inputs
+        )
+        # 2. The source, and which of its positions each query may attend to.
+        source_mask = combined_masks(inputs.value_mask, inputs.key_mask)
+        memory = self.prepare(inputs.value, source_mask, inputs.key)
+        positions = inputs.positions
+        if positions is None:
+            length = ops.shape(inputs.query)[1]
+            positions = ops.expand_dims(ops.arange(length, dtype="int32"), 0)
+        positions = ops.convert_to_tensor(positions)  # [B or 1, Q]
+        pairs = pair_mask(inputs, positions, use_causal_mask)  # [B or 1, Q, S]
+        # 3. A query, or a source, of batch size 1 is the same for the whole batch.
+        query, query_mask, memory = spread_batch(
+            (inputs.query, inputs.query_mask, memory),
+            (*inputs[:6], pairs),
+            self._spreads_at_run_time,
+        )
+        # 4. All queries at once; or one after the other, if they know of one another.
+        if query_mask is not None:
+            query = blanked(query, query_mask)
+        shape = (*ops.shape(query)[:2], ops.shape(memory.mask)[1])
+        mode = Mode(bool(training), Noise(attention=self.draw_noise(shape, training)))
+        options: dict[str, Any] = {"return_logits": True} if return_logits else {}
+        if pairs is not None:  # a subclass's `attend` may not know of it
+            options["attention_mask"] = pairs
+        if self.has_state:
+            context, weights, *logits = self._attend_in_turn(
+                query, query_mask, memory, positions, mode, options
+            )
+        else:
+            context, weights, _, *logits = self.attend(
+                query, memory, positions, (), mode, **options
+            )
+        # 5. A masked query gets zeros, and the lowest logits.
+        if query_mask is not None:
+            context, weights = [blanked(x, query_mask) for x in (context, weights)]
+            there = ops.expand_dims(ops.cast(query_mask, "bool"), -1)
+            logits = [masked_logits(x, there) for x in logits]
+            set_keras_mask(context, query_mask)
+        maps = [weights, *logits] if return_attention_scores else logits
+        maps = [as_source(x, inputs.value) for x in maps]
+        return (context, *maps) if maps else context
 
     def prepare(
         self, value: Tensor, mask: Tensor | None = None, key: Tensor | None = None
@@ -454,22 +335,22 @@ class LuongAttention(AttentionCall):
         check_axes(value=(value, None, None, of_value), key=(key, None, None, of_key))
         if mask is not None:  # its gradient would be NaN where padding is
             key = blanked(key, mask)
+        keys = tuple(self._prepare_keys(score, key) for score in self._scores)
+        return make_memory(value, keys if len(keys) > 1 else keys[0], mask)
+
+    def _prepare_keys(self, score, key):
+        """What queries are scored against, [B, S, Hk]."""
         try:
-            with autocasting(self.score):
-                keys = self._prepare_keys(key)
+            with autocasting(score):
+                return score.prepare(key)
         except AttributeError as error:
-            if self.score.built or not isinstance(error.obj, keras.layers.Layer):
+            if score.built or not isinstance(error.obj, keras.layers.Layer):
                 raise
             raise ValueError(
                 f"{self.name} has no weights yet: call it once, or build(query_shape, "
                 f"value_shape), before prepare. {type(error.obj).__name__} has no "
                 f"{error.name!r}."
             ) from error
-        return make_memory(value, keys, mask)
-
-    def _prepare_keys(self, key):
-        """What queries are scored against, [B, S, Hk]."""
-        return self.score.prepare(key)
 
     def attend(
         self,
@@ -498,64 +379,114 @@ class LuongAttention(AttentionCall):
             with `return_logits`, the scores, like the weights.
         """
         mask = combined_masks(ops.expand_dims(memory.mask, 1), attention_mask)
-        weights, state, *logits = self._weigh(
-            query, memory, mask, state, mode, return_logits
-        )
+        weights, scores, state = self.weigh(query, memory.keys, mask, state, mode)
         kept = ops.cast(dropped(weights, mode.noise.attention), memory.values.dtype)
-        return mode.project(memory.values, kept), weights, state, *logits
+        context = mode.project(memory.values, kept)  # c_t = Σ_s a_t(s) h̄_s
+        logits = [masked_logits(scores, mask)] if return_logits else []
+        return context, weights, state, *logits
 
-    def _weigh(self, query, memory, mask, state, mode, return_logits):
-        """Weights [B, Q, S] before dropout; the new state; perhaps the logits."""
-        seen = state[0] if self.has_state else None
-        weights = self.align(query, memory.keys, mask, seen, mode.project)
-        weights = self.choose(weights, mode.training)
-        after = [self._remember(past, ops.cast(weights, past.dtype)) for past in state]
-        if not return_logits:
-            return weights, after
-        logits = self.logits(query, memory.keys, seen, mode.project)
-        return weights, after, masked_logits(logits, mask)
-
-    def _remember(self, seen, weights):
-        """What the next query is to know, both [B, Q, S]."""
-        return seen + weights
-
-    def align(
-        self, query: Tensor, keys: Tensor, mask: Tensor, coverage: Any, project: Project
-    ) -> Tensor:
-        """Weights of N places for every query (Eq. 7); a subclass may have others.
+    def weigh(
+        self, query: Tensor, keys: Any, mask: Any, state: Sequence[Tensor], mode: Mode
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """The weights (Eq. 7), which a subclass may compute in another way.
 
         Args:
             query: Decoder states [B, Q, Hq].
-            keys: Prepared keys [B, N, Hk], or the queries' own [B, Q, N, Hk].
-            mask: Which places there are: bool [B, Q or 1, N].
-            coverage: What the query knows of the earlier weights, such as their sum,
-                [B, Q, N]; or None.
-            project: How to multiply by weights.
+            keys: Prepared keys [B, S, Hk], or each query's own, [B, Q, S, Hk].
+            mask: Where each query may attend to: bool [B, Q or 1, S].
+            state: What `initial_state` or the attention before returned.
+            mode: How to compute it.
 
         Returns:
-            `weights_dtype` [B, Q, N].
+            Weights, zeros where the mask is False, and the scores that they are made
+            of, each `weights_dtype` [B, Q, S]; and the new state.
         """
-        logits = self.logits(query, keys, coverage, project)
-        return get_normalizer(self.normalizer)(logits, mask)
+        if self.coverage:
+            keys = self._with_coverage(keys, state[0])  # [B, Q, S, Hk]
+        weights, scores = attention_weights(
+            query, keys, mask, self.score, self.normalizer, mode.project
+        )
+        if self.hard and not mode.training:
+            weights = hardened(weights)
+        seen = [past + ops.cast(weights, past.dtype) for past in state]
+        return weights, scores, seen
 
-    def logits(
-        self, query: Tensor, keys: Tensor, coverage: Any, project: Project
-    ) -> Tensor:
-        """The scores of N places, `weights_dtype` [B, Q, N]; arguments of `align`."""
-        if coverage is not None:
-            keys = keys if len(keys.shape) == 4 else ops.expand_dims(keys, 1)
-            keys = keys + self._marks(ops.cast(coverage, keys.dtype), project)
-        scores = self.score(query, keys, project=project)
-        return ops.cast(scores, weights_dtype(scores.dtype))
+    def _with_coverage(self, keys, coverage):
+        """`h̄_s + w_c Σ_{t'<t} a_t'(s)` (See et al. 2017, Eq. 11).
 
-    def _marks(self, coverage, project):
-        """What is added to the keys: of [B, Q, N] makes [B, Q, N, Hk]."""
-        kernel = ops.cast(self.coverage_kernel, coverage.dtype)
-        return ops.expand_dims(coverage, -1) * kernel
+        Of keys [B, S, Hk] or [B, Q, W, Hk] and coverage [B, Q, S or W] makes
+        [B, Q, S or W, Hk].
+        """
+        keys = keys if len(keys.shape) == 4 else ops.expand_dims(keys, 1)
+        kernel = ops.cast(self.coverage_kernel, keys.dtype)
+        return keys + ops.expand_dims(ops.cast(coverage, keys.dtype), -1) * kernel
 
-    def choose(self, weights: Tensor, training: bool) -> Tensor:
-        """The weights, or at inference where `hard`, only the highest."""
-        return hardened(weights) if self.hard and not training else weights
+    @property
+    def has_state(self) -> bool:
+        """Whether queries must come one after the other, see `initial_state`."""
+        return self.coverage
+
+    def initial_state(self, memory: Memory, queries: int = 1) -> list[Tensor]:
+        """What the attention knows before the first target word.
+
+        Args:
+            memory: What `prepare` returned.
+            queries: Number Q of queries per source: 1, or the beam width.
+
+        Returns:
+            List of `weights_dtype` [B, Q, S]; empty for an attention that remembers
+            nothing.
+        """
+        if not self.has_state:
+            return []
+        batch_size, source_length = ops.shape(memory.mask)
+        shape = (batch_size, queries, source_length)
+        return [ops.zeros(shape, dtype=self.weights_dtype)]
+
+    def _attend_in_turn(self, query, query_mask, memory, positions, mode, options):
+        """One query after the other: context [B, Q, Hv], weights and logits."""
+        batch_size, length = ops.shape(query)[:2]
+        positions = ops.broadcast_to(positions, (batch_size, length))
+        if query_mask is None:
+            query_mask = ops.ones_like(positions)
+        if mode.noise.attention is not None:  # one row serves the whole recurrence
+            mode = mode._replace(noise=Noise(attention=mode.noise.attention[:, :1]))
+        pairs = [x for name, x in options.items() if name == "attention_mask"]
+        constants = (memory, positions, ops.cast(query_mask, "bool"), *pairs)
+
+        def step(query, states, constants, mode):
+            memory, positions, mask, *pairs = constants
+            before, turn = states  # [B, S] each, and which query it is, [B, 1]
+            own = {**options}
+            if pairs:
+                own["attention_mask"] = ops.take(pairs[0], turn[0], axis=1)
+            context, weights, after, *logits = self.attend(
+                ops.expand_dims(query, 1),
+                memory,
+                ops.take_along_axis(positions, turn, axis=1),
+                [ops.expand_dims(x, 1) for x in before],
+                mode,
+                **own,
+            )
+            # A masked query is as good as none: those after it do not know of it.
+            there = ops.take_along_axis(mask, turn, axis=1)
+            after = [
+                ops.where(there, ops.squeeze(new, 1), old)
+                for new, old in zip(after, before, strict=True)
+            ]
+            # A loop knows the sizes of all its outputs but one.
+            maps = ops.concatenate([weights, *logits], -1) if logits else weights
+            return (ops.squeeze(context, 1), ops.squeeze(maps, 1)), (after, turn + 1)
+
+        first = [ops.squeeze(x, 1) for x in self.initial_state(memory)]
+        turn = ops.zeros((batch_size, 1), dtype="int32")
+        inputs = ops.swapaxes(query, 0, 1)
+        outputs, _ = scan(step, inputs, (first, turn), constants, mode=mode)
+        context, maps = [ops.swapaxes(x, 0, 1) for x in outputs]
+        if not options.get("return_logits"):
+            return context, maps
+        source_length = ops.shape(memory.mask)[1]
+        return context, maps[..., :source_length], maps[..., source_length:]
 
     def draw_noise(self, shape: Any, training: Any) -> Tensor | None:
         """Dropout multipliers [B, Q or 1, S] of weights; None where none is dropped.
@@ -565,6 +496,42 @@ class LuongAttention(AttentionCall):
         """
         rate, seed = self.dropout, self.seed_generator
         return draw_noise(shape, rate, training, seed, self.weights_dtype)
+
+    @property
+    def weights_dtype(self) -> str:
+        """Dtype of the weights and of the state: float32, or the policy's float64."""
+        return weights_dtype(self.compute_dtype)
+
+    def compute_mask(self, query: Any, query_mask: Any = None) -> Any:
+        """The context is masked where the query is."""
+        return query_mask[0] if isinstance(query_mask, (list, tuple)) else query_mask
+
+    def compute_output_shape(
+        self, query_shape: Any, value_shape: Any = None, key_shape: Any = None
+    ) -> Shape:
+        """The context's shape, [B, Q, Hv]."""
+        query, value, _ = unpack_shapes(query_shape, value_shape, key_shape)
+        batch_size = value[0] if query[0] == 1 else query[0]
+        return (batch_size, *query[1:-1], value[-1])
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        """Shapes and dtypes of what `call` returns for the same arguments."""
+        options = arguments_of(self.call, args, kwargs)
+        inputs = AttentionInputs(*[options[name] for name in AttentionInputs._fields])
+        inputs = read_inputs(inputs, options["mask"], self.source_axes, self._sizes)
+        shape = self.compute_output_shape(inputs.query.shape, inputs.value.shape)
+        context = keras.KerasTensor(shape, self.compute_dtype)
+        if inputs.query_mask is not None:
+            set_keras_mask(context, inputs.query_mask)
+        count = options["return_attention_scores"] + options["return_logits"]
+        shape = (*shape[:-1], *inputs.value.shape[1:-1])
+        maps = [keras.KerasTensor(shape, self.weights_dtype) for _ in range(count)]
+        return (context, *maps) if maps else context
+
+    @property
+    def _scores(self):
+        """All scores of the attention: the keys of each are prepared."""
+        return [self.score]
 
     def quantize(
         self, mode: str | None = None, type_check: bool = True, config: Any = None
@@ -576,15 +543,11 @@ class LuongAttention(AttentionCall):
         if self.quantization_mode is None:
             super().quantize(mode, type_check, config)
 
-    @property
-    def _scores(self):
-        return [self.score]
-
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        mode, named = self.score_mode, isinstance(self.score_mode, str)
-        config = {
-            "score_mode": mode if named else serialize_shared(mode),
+        return {
+            **super().get_config(),
+            "score_mode": serialize_shared(self.score_mode),
             "units": self.units,
             "max_source_length": self.max_source_length,
             "dropout": self.dropout,
@@ -592,5 +555,5 @@ class LuongAttention(AttentionCall):
             "hard": self.hard,
             "coverage": self.coverage,
             "seed": self.seed,
+            **kernel_config(self),
         }
-        return {**super().get_config(), **config, **kernel_config(self)}

@@ -13,91 +13,21 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_choice, check_flag, check_size
-from keras_luong.layers.attention import LuongAttention
+from keras_luong.layers.attention import LuongAttention, attention_weights
 from keras_luong.layers.base import Kernel
 from keras_luong.layers.cells import dropped
-from keras_luong.layers.normalizers import LOWEST, Memory, masked_logits, weights_dtype
+from keras_luong.layers.normalizers import (
+    LOWEST,
+    Memory,
+    hardened,
+    masked_logits,
+    weights_dtype,
+)
 from keras_luong.layers.recurrence import INFERENCE, Mode
 from keras_luong.layers.scores import Score
 from keras_luong.types import Tensor
 
 ALIGNMENTS = ("monotonic", "predictive")
-
-
-class Window(NamedTuple):
-    """The W source positions around each query's `p_t`.
-
-    Attributes:
-        start: The first of them, before the sentence's beginning too: int32 [B, Q, 1].
-        index: All of them, moved into the source where outside: int32 [B, Q, W].
-        inside: Which are words of the sentence: bool [B, Q, W].
-    """
-
-    start: Tensor
-    index: Tensor
-    inside: Tensor
-
-
-def window_around(centres: Tensor, half: int, mask: Tensor) -> Window:
-    """The places `⌊p_t⌋ - D ... ⌊p_t⌋ + D` of a source.
-
-    Args:
-        centres: p_t, float [B, Q].
-        half: D, int.
-        mask: bool [B, S], True at words.
-
-    Returns:
-        A `Window`.
-    """
-    start = ops.expand_dims(ops.cast(ops.floor(centres), "int32"), -1) - half
-    position = start + ops.arange(2 * half + 1, dtype="int32")
-    source_length = ops.shape(mask)[1]
-    index = ops.clip(position, 0, source_length - 1)
-    word = ops.squeeze(gather(ops.expand_dims(mask, -1), index), -1)
-    return Window(start, index, word & (index == position))
-
-
-def gather(x: Tensor, index: Tensor) -> Tensor:
-    """Rows of x [B, S, n] at index [B, Q, W]: -> [B, Q, W, n]."""
-    batch_size, length = ops.shape(x)[:2]
-    first = ops.reshape(ops.arange(batch_size, dtype="int32"), (-1, 1, 1)) * length
-    flat = ops.reshape(x, (batch_size * length, x.shape[-1]))
-    return ops.take(flat, index + first, axis=0)
-
-
-def _masked(window, attention_mask):
-    """A window less what a mask [B or 1, Q or 1, S] leaves out."""
-    shape = (*ops.shape(window.index)[:2], ops.shape(attention_mask)[2])
-    mask = ops.broadcast_to(attention_mask, shape)
-    there = ops.take_along_axis(mask, window.index, axis=-1)
-    return window._replace(inside=ops.logical_and(window.inside, there))
-
-
-def scatter(
-    weights: Tensor, start: Tensor, source_length: Any, outside: float = 0.0
-) -> Tensor:
-    """Weights of windows [B, Q, W] at their places in the source: [B, Q, S].
-
-    Reads, for every source position, its place in the window: nothing is added up.
-    Where there is none, it is `outside`.
-    """
-    width = weights.shape[-1]
-    place = ops.arange(source_length, dtype="int32") - start
-    inside = (place >= 0) & (place < width)
-    found = ops.take_along_axis(weights, ops.clip(place, 0, width - 1), axis=-1)
-    return ops.where(inside, found, outside)
-
-
-def gaussian(positions: Tensor, centres: Tensor, half: int) -> Tensor:
-    """`exp(-(s - p_t)² / 2σ²)` with σ = D/2 (Eq. 10), in the centres' dtype.
-
-    Args:
-        positions: s, int [B, Q, W].
-        centres: p_t, float32 or float64 [B, Q].
-        half: D, int.
-    """
-    distance = ops.cast(positions, centres.dtype) - ops.expand_dims(centres, -1)
-    return ops.exp(-ops.square(distance) / (2 * (half / 2) ** 2))
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -179,37 +109,18 @@ class LocalAttention(LuongAttention):
         self.gaussian = gaussian
         self.renormalize = check_flag("renormalize", renormalize)
 
-    def _build_more(self, query_shape, value_shape, key_shape):
-        """Makes the weights of Eq. 9."""
+    def build(
+        self, query_shape: Any, value_shape: Any = None, key_shape: Any = None
+    ) -> None:
+        """Builds the score, and makes the weights of Eq. 9."""
+        super().build(query_shape, value_shape, key_shape)
         if self.alignment == "predictive":
-            query_units = query_shape[-1]
+            query_units = self._sizes[0]
             units = self.units or query_units
             self.position_kernel = self.add_kernel(
                 "position_kernel", query_units, units
             )
             self.position_scale = self.add_kernel("position_scale", units)
-
-    def _centres(self, query, positions, lengths, project):
-        """p_t of every query (Eq. 9, or t for local-m).
-
-        Args:
-            query: [B, Q, Hq].
-            positions: int [B or 1, Q].
-            lengths: True source lengths, int [B].
-            project: How to multiply by weights.
-
-        Returns:
-            `weights_dtype` [B, Q].
-        """
-        dtype = weights_dtype(query.dtype)
-        lengths = ops.expand_dims(ops.cast(lengths, dtype), 1)
-        if self.alignment == "monotonic":
-            last = ops.maximum(lengths - 1, 0.0)
-            return ops.minimum(ops.cast(positions, dtype), last)
-        hidden = ops.tanh(project(self.position_kernel, query))
-        scale = ops.cast(self.position_scale, dtype)
-        logit = ops.sum(ops.cast(hidden, dtype) * scale, axis=-1)
-        return lengths * ops.sigmoid(logit)
 
     def prepare(
         self, value: Tensor, mask: Tensor | None = None, key: Tensor | None = None
@@ -233,44 +144,59 @@ class LocalAttention(LuongAttention):
         return_logits: bool = False,
     ) -> tuple[Any, ...]:
         """See `LuongAttention.attend`; `positions` are needed for local-m."""
+        # 1. The window around p_t, and its keys.
         centres = self._centres(query, positions, memory.lengths, mode.project)
         window = window_around(centres, self.window, memory.mask)
-        if attention_mask is not None:
-            window = _masked(window, attention_mask)
-        seen = None
-        if self.coverage:
-            seen = ops.take_along_axis(state[0], window.index, axis=-1)
-        keys = gather(memory.keys, window.index)
-        weights = self.align(query, keys, window.inside, seen, mode.project)
-        weights = self.choose(self._focus(weights, window, centres), mode.training)
-        context = self._average(memory.values, weights, window, mode.noise.attention)
+        inside = window.inside  # [B, Q, W]
         source_length = ops.shape(memory.mask)[1]
-        weights = scatter(weights, window.start, source_length)
-        state = [past + ops.cast(weights, past.dtype) for past in state]
-        if not return_logits:
-            return context, weights, state
-        logits = self.logits(query, keys, seen, mode.project)
-        logits = masked_logits(logits, window.inside)
-        logits = scatter(logits, window.start, source_length, LOWEST)
-        return context, weights, state, logits
-
-    def _average(self, values, weights, window, noise):
-        """The context [B, Q, Hv] by the weights of windows [B, Q, W]."""
-        if noise is not None:  # [B, 1, S], of which the window's places [B, Q, W]
-            noise = ops.squeeze(gather(ops.swapaxes(noise, 1, 2), window.index), -1)
-        values = gather(values, window.index)
-        kept = ops.expand_dims(ops.cast(dropped(weights, noise), values.dtype), 2)
-        return ops.squeeze(ops.matmul(kept, values), 2)
-
-    def _focus(self, weights, window, centres):
-        """Eq. 10."""
-        by_default = self.alignment == "predictive"
-        if by_default if self.gaussian is None else self.gaussian:
+        if attention_mask is not None:
+            shape = (*ops.shape(inside)[:2], source_length)
+            allowed = ops.broadcast_to(attention_mask, shape)
+            allowed = ops.take_along_axis(allowed, window.index, axis=-1)
+            inside = ops.logical_and(inside, allowed)
+        keys = gather(memory.keys, window.index)  # [B, Q, W, Hk]
+        if self.coverage:
+            coverage = ops.take_along_axis(state[0], window.index, axis=-1)
+            keys = self._with_coverage(keys, coverage)
+        # 2. Eq. 7 over the window, then Eq. 10.
+        weights, scores = attention_weights(
+            query, keys, inside, self.score, self.normalizer, mode.project
+        )
+        predictive = self.alignment == "predictive"
+        if predictive if self.gaussian is None else self.gaussian:
             weights = weights * gaussian(window.index, centres, self.window)
         if self.renormalize:
             total = ops.sum(weights, axis=-1, keepdims=True)
             weights = weights / ops.where(total > 0, total, 1.0)
-        return weights
+        if self.hard and not mode.training:
+            weights = hardened(weights)
+        # 3. The context, of the window alone; its dropout is [B, 1, S] for all queries.
+        noise = mode.noise.attention
+        if noise is not None:
+            noise = ops.squeeze(gather(ops.swapaxes(noise, 1, 2), window.index), -1)
+        values = gather(memory.values, window.index)  # [B, Q, W, Hv]
+        kept = ops.expand_dims(ops.cast(dropped(weights, noise), values.dtype), 2)
+        context = ops.squeeze(ops.matmul(kept, values), 2)
+        # 4. Weights at their places in the source: [B, Q, S].
+        weights = scatter(weights, window.start, source_length)
+        state = [past + ops.cast(weights, past.dtype) for past in state]
+        if not return_logits:
+            return context, weights, state
+        logits = masked_logits(scores, inside)
+        logits = scatter(logits, window.start, source_length, LOWEST)
+        return context, weights, state, logits
+
+    def _centres(self, query, positions, lengths, project):
+        """p_t of every query: Eq. 9, or t for local-m; `weights_dtype` [B, Q]."""
+        dtype = weights_dtype(query.dtype)
+        lengths = ops.expand_dims(ops.cast(lengths, dtype), 1)
+        if self.alignment == "monotonic":
+            last = ops.maximum(lengths - 1, 0.0)
+            return ops.minimum(ops.cast(positions, dtype), last)
+        hidden = ops.tanh(project(self.position_kernel, query))
+        scale = ops.cast(self.position_scale, dtype)
+        logit = ops.sum(ops.cast(hidden, dtype) * scale, axis=-1)
+        return lengths * ops.sigmoid(logit)
 
     def draw_noise(self, shape: Any, training: Any) -> Tensor | None:
         """One row [B, 1, S] for all queries: a row each would cost O(S) per query."""
@@ -278,12 +204,78 @@ class LocalAttention(LuongAttention):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        config = super().get_config()
-        del config["max_source_length"]
         return {
-            **config,
+            **super().get_config(),
             "window": self.window,
             "alignment": self.alignment,
             "gaussian": self.gaussian,
             "renormalize": self.renormalize,
         }
+
+
+class Window(NamedTuple):
+    """The W source positions around each query's `p_t`.
+
+    Attributes:
+        start: The first of them, before the sentence's beginning too: int32 [B, Q, 1].
+        index: All of them, moved into the source where outside: int32 [B, Q, W].
+        inside: Which are words of the sentence: bool [B, Q, W].
+    """
+
+    start: Tensor
+    index: Tensor
+    inside: Tensor
+
+
+def window_around(centres: Tensor, half: int, mask: Tensor) -> Window:
+    """The places `⌊p_t⌋ - D ... ⌊p_t⌋ + D` of a source.
+
+    Args:
+        centres: p_t, float [B, Q].
+        half: D, int.
+        mask: bool [B, S], True at words.
+
+    Returns:
+        A `Window`.
+    """
+    start = ops.expand_dims(ops.cast(ops.floor(centres), "int32"), -1) - half
+    position = start + ops.arange(2 * half + 1, dtype="int32")
+    source_length = ops.shape(mask)[1]
+    index = ops.clip(position, 0, source_length - 1)
+    word = ops.squeeze(gather(ops.expand_dims(mask, -1), index), -1)
+    return Window(start, index, word & (index == position))
+
+
+def gather(x: Tensor, index: Tensor) -> Tensor:
+    """Rows of x [B, S, n] at index [B, Q, W]: -> [B, Q, W, n]."""
+    batch_size, length = ops.shape(x)[:2]
+    first = ops.reshape(ops.arange(batch_size, dtype="int32"), (-1, 1, 1)) * length
+    flat = ops.reshape(x, (batch_size * length, x.shape[-1]))
+    return ops.take(flat, index + first, axis=0)
+
+
+def scatter(
+    weights: Tensor, start: Tensor, source_length: Any, outside: float = 0.0
+) -> Tensor:
+    """Weights of windows [B, Q, W] at their places in the source: [B, Q, S].
+
+    Reads, for every source position, its place in the window: nothing is added up.
+    Where there is none, it is `outside`.
+    """
+    width = weights.shape[-1]
+    place = ops.arange(source_length, dtype="int32") - start
+    inside = (place >= 0) & (place < width)
+    moved = ops.take_along_axis(weights, ops.clip(place, 0, width - 1), axis=-1)
+    return ops.where(inside, moved, outside)
+
+
+def gaussian(positions: Tensor, centres: Tensor, half: int) -> Tensor:
+    """`exp(-(s - p_t)² / 2σ²)` with σ = D/2 (Eq. 10), in the centres' dtype.
+
+    Args:
+        positions: s, int [B, Q, W].
+        centres: p_t, float32 or float64 [B, Q].
+        half: D, int.
+    """
+    distance = ops.cast(positions, centres.dtype) - ops.expand_dims(centres, -1)
+    return ops.exp(-ops.square(distance) / (2 * (half / 2) ** 2))

@@ -5,6 +5,7 @@ Shapes: B batch, Q queries, S source positions, Hk units in which the score comp
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -13,7 +14,9 @@ from keras import ops
 from keras_luong.checks import check_flag, check_size
 from keras_luong.layers.attention import LuongAttention
 from keras_luong.layers.base import Kernel
+from keras_luong.layers.recurrence import Mode
 from keras_luong.layers.scores import Score
+from keras_luong.types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -96,28 +99,35 @@ class LocationAwareAttention(LuongAttention):
         """Each query sees the weights of the one before it."""
         return True
 
-    def _build_more(self, query_shape, value_shape, key_shape):
-        """Makes F, U and b."""
-        units = self.score.key_units(query_shape, key_shape)
-        shape = self.kernel_size, self.filters
-        self.filter_kernel = self.add_kernel("filter_kernel", *shape)
+    def build(
+        self, query_shape: Any, value_shape: Any = None, key_shape: Any = None
+    ) -> None:
+        """Builds the score, and makes F, U and b."""
+        super().build(query_shape, value_shape, key_shape)
+        query_units, _, key_units = self._sizes
+        shapes = (None, None, query_units), (None, None, key_units)
+        units = self.score.key_units(*shapes)
+        kernel = self.kernel_size, self.filters
+        self.filter_kernel = self.add_kernel("filter_kernel", *kernel)
         self.location_kernel = self.add_kernel("location_kernel", self.filters, units)
-        self.location_bias = self.add_weight(
-            shape=(units,), name="location_bias", initializer="zeros"
-        )
+        self.location_bias = self.add_weight((units,), "zeros", name="location_bias")
 
-    def _marks(self, coverage, project):
-        """`U (F * a) + b` of the weights before, or their sum, [B, Q, S]."""
-        batch_size, queries, length = ops.shape(coverage)
-        rows = ops.reshape(coverage, (batch_size * queries, length, 1))
+    def weigh(
+        self, query: Tensor, keys: Any, mask: Any, state: Sequence[Tensor], mode: Mode
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """See `LuongAttention.weigh`; the state is the weights before, or their sum."""
+        # k_s + U f_{t,s} + b, with f_t = F * a_{t-1}
+        keys = ops.expand_dims(keys, 1)  # [B, 1, S, Hk]
+        before = ops.cast(state[0], keys.dtype)  # [B, Q, S]
+        batch_size, queries, length = ops.shape(before)
+        rows = ops.reshape(before, (batch_size * queries, length, 1))
         kernel = ops.expand_dims(ops.cast(self.filter_kernel, rows.dtype), 1)
-        found = ops.conv(rows, kernel, padding="same", data_format="channels_last")
-        found = ops.reshape(found, (batch_size, queries, length, self.filters))
-        return project(self.location_kernel, found, bias=self.location_bias)
-
-    def _remember(self, seen, weights):
-        """See `LuongAttention`: the weights, or their sum."""
-        return seen + weights if self.cumulative else weights
+        f = ops.conv(rows, kernel, padding="same", data_format="channels_last")
+        f = ops.reshape(f, (batch_size, queries, length, self.filters))
+        keys = keys + mode.project(self.location_kernel, f, bias=self.location_bias)
+        weights, scores, _ = super().weigh(query, keys, mask, (), mode)
+        seen = ops.cast(weights, state[0].dtype)
+        return weights, scores, [state[0] + seen if self.cumulative else seen]
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

@@ -1,14 +1,13 @@
 """Monotonic attention: looks at the source from left to right, never back.
 
-Shapes: B batch, Q queries, S source positions.
-
-Monotonic chunkwise attention (MoChA): a soft look at the last few positions.
+Monotonic chunkwise attention (MoChA) adds a soft look at the last few positions.
 
 Shapes: B batch, Q queries, S source positions, w positions of a chunk.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -17,80 +16,18 @@ from keras import ops
 from keras_luong.checks import check_choice, check_not_negative, check_size
 from keras_luong.compat import serialize_shared
 from keras_luong.layers.attention import LuongAttention
-from keras_luong.layers.normalizers import Memory, masked_logits, masked_softmax
-from keras_luong.layers.projection import Project, shifted
+from keras_luong.layers.normalizers import (
+    Memory,
+    masked_softmax,
+    weights_dtype,
+)
+from keras_luong.layers.projection import shifted
+from keras_luong.layers.recurrence import Mode
 from keras_luong.layers.scores import Score, another_score
 from keras_luong.types import Tensor
 
 SOFT_MODES = ("recursive", "parallel")
 MODES = (*SOFT_MODES, "hard")
-
-
-def monotonic_weights(
-    p_choose: Tensor, previous: Tensor, mode: str = "parallel"
-) -> Tensor:
-    """The alignment of Raffel et al. 2017 (arXiv:1704.00784).
-
-    From where the query before stopped, position j is passed over with probability `1 -
-    p_j` and stopped at with probability `p_j`. The weights are the probabilities of
-    stopping at each position; they sum to less than 1 where all may be passed over.
-
-    Args:
-        p_choose: Probabilities of stopping, float32 [..., S]; 0 at padding.
-        previous: The query before's weights, float32 [..., S]; before the first query
-            all of it at position 0.
-        mode: "recursive" (Eq. 9, exact), "parallel" (Eq. 10 and 11, cumulative
-            products and sums; what lies behind a product of `1 - p` below 1e-10 is
-            lost, which is most of a source of 100 words where p is about a half), or
-            "hard" (section 2.2: p and previous are 0 or 1).
-
-    Returns:
-        float32 [..., S].
-
-    Raises:
-        ValueError: `mode` is none of these.
-    """
-    check_choice("mode", mode, MODES)
-    if mode == "recursive":
-        return _recursive(p_choose, previous)
-    if mode == "hard":  # only from the stop before on, and there the first
-        p_choose = p_choose * ops.cumsum(previous, axis=-1)
-        return p_choose * ops.cast(ops.cumsum(p_choose, axis=-1) < 2, p_choose.dtype)
-    # By logarithms: the product's own gradient divides by its factors.
-    factors = ops.clip(1 - shifted(p_choose, 1), 1e-20, 1.0)
-    passed = ops.exp(ops.cumsum(ops.log(factors), axis=-1))
-    # A product too small to divide by would lose all of what comes after it.
-    reached = ops.cumsum(previous / ops.clip(passed, 1e-10, 1.0), axis=-1)
-    return p_choose * passed * reached
-
-
-def _recursive(p_choose, previous):
-    """`q_j = (1 - p_{j-1}) q_{j-1} + previous_j`, `a_j = p_j q_j` (Eq. 9)."""
-    return p_choose * _linear_recurrence(shifted(1 - p_choose, 1), previous)
-
-
-def _linear_recurrence(factors, terms):
-    """`q_j = factors_j q_{j-1} + terms_j` along the last axis, by doubling.
-
-    Before the step of size n, `q_j` holds the terms of the last n places, and
-    `factors_j` what brings a sum n places further. (`ops.associative_scan` needs a size
-    that is known when the graph is made.)
-    """
-
-    def double(step, factors, terms):
-        terms = terms + factors * shifted(terms, step)
-        return 2 * step, factors * shifted(factors, step), terms
-
-    size = terms.shape[-1]
-    if size is None:
-        size = ops.shape(terms)[-1]
-        start = ops.convert_to_tensor(1, "int32"), factors, terms
-        most = 31  # doublings; XLA asks for a number
-        return ops.while_loop(lambda step, *_: step < size, double, start, most)[-1]
-    step = 1
-    while step < size:
-        step, factors, terms = double(step, factors, terms)
-    return terms
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -160,8 +97,11 @@ class MonotonicAttention(LuongAttention):
         """Each query starts where the one before it stopped."""
         return True
 
-    def _build_more(self, query_shape, value_shape, key_shape):
-        """Makes the bias of the scores."""
+    def build(
+        self, query_shape: Any, value_shape: Any = None, key_shape: Any = None
+    ) -> None:
+        """Builds the score, and makes its bias."""
+        super().build(query_shape, value_shape, key_shape)
         initializer = keras.initializers.Constant(self.score_bias_init)
         self.score_bias = self.add_weight((), initializer, name="score_bias")
 
@@ -172,35 +112,30 @@ class MonotonicAttention(LuongAttention):
             nothing + ops.one_hot(0, ops.shape(memory.mask)[1], dtype=nothing.dtype)
         ]
 
-    def _weigh(self, query, memory, mask, state, mode, return_logits):
-        """See `LuongAttention`; the state is the weights of the query before."""
-        scores = self.logits(query, memory.keys, None, mode.project)
+    def weigh(
+        self, query: Tensor, keys: Any, mask: Any, state: Sequence[Tensor], mode: Mode
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """See `LuongAttention.weigh`; the state is the weights of the query before."""
+        scores = self.score(query, keys, project=mode.project)
+        scores = ops.cast(scores, weights_dtype(scores.dtype))
+        scores = scores + ops.cast(self.score_bias, scores.dtype)
         if mode.training and self.sigmoid_noise:
-            scores = scores + self._draw_sigmoid_noise(ops.shape(scores), scores.dtype)
+            if keras.backend.backend() == "jax":
+                raise ValueError(
+                    "On JAX a loop draws the same numbers at every step, so that "
+                    "sigmoid_noise must be 0 to train there. "
+                    f"Received: {self.sigmoid_noise}"
+                )
+            noise = keras.random.normal(
+                ops.shape(scores), dtype=scores.dtype, seed=self.seed_generator
+            )
+            scores = scores + self.sigmoid_noise * noise
         hard = self.hard and not mode.training
         stops = ops.cast(scores > 0, scores.dtype) if hard else ops.sigmoid(scores)
         stops = ops.where(mask, stops, 0.0)
         before = ops.cast(state[0], stops.dtype)
         weights = monotonic_weights(stops, before, "hard" if hard else self.mode)
-        logits = [masked_logits(scores, mask)] if return_logits else []
-        return weights, [ops.cast(weights, state[0].dtype)], *logits
-
-    def logits(
-        self, query: Tensor, keys: Tensor, coverage: Any, project: Project
-    ) -> Tensor:
-        """The scores and their bias, of which a sigmoid makes the probabilities."""
-        scores = super().logits(query, keys, coverage, project)
-        return scores + ops.cast(self.score_bias, scores.dtype)
-
-    def _draw_sigmoid_noise(self, shape, dtype):
-        if keras.backend.backend() == "jax":
-            raise ValueError(
-                "On JAX a loop draws the same numbers at every step, so that "
-                "sigmoid_noise must be 0 to train there. "
-                f"Received: {self.sigmoid_noise}"
-            )
-        seed = self.seed_generator
-        return self.sigmoid_noise * keras.random.normal(shape, dtype=dtype, seed=seed)
+        return weights, scores, [ops.cast(weights, state[0].dtype)]
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
@@ -210,33 +145,6 @@ class MonotonicAttention(LuongAttention):
             "sigmoid_noise": self.sigmoid_noise,
             "score_bias_init": self.score_bias_init,
         }
-
-
-def chunkwise_weights(
-    stops: Tensor, scores: Tensor, mask: Tensor, chunk_size: int
-) -> Tensor:
-    """The expected weights of Chiu & Raffel 2018 (arXiv:1712.05382), section 2.3.
-
-    Where the monotonic attention stops, a softmax runs over the chunk of the `w`
-    positions that end there: `β_j = Σ_k α_k exp(u_j) / Σ_l exp(u_l)`, k over the w
-    stops whose chunks have j, and l over the chunk of k.
-
-    Args:
-        stops: α, probabilities of stopping at each position, [..., S]. Where they are 0
-            but for one 1, these are the hard weights of inference.
-        scores: u, of the same shape.
-        mask: Which positions there are: bool, broadcasts to the scores.
-        chunk_size: w.
-
-    Returns:
-        [..., S]; they sum to as much as the stops.
-    """
-    offsets = range(chunk_size)  # how far before its stop a position is
-    mask = ops.cast(mask, "int32")
-    of_chunks = ops.stack([shifted(scores, i) for i in offsets], -1)
-    there = ops.stack([shifted(mask, i) for i in offsets], -1) > 0
-    shares = ops.expand_dims(stops, -1) * masked_softmax(of_chunks, there)
-    return sum(shifted(shares[..., i], -i) for i in offsets)
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -300,25 +208,15 @@ class MonotonicChunkwiseAttention(MonotonicAttention):
         self.chunk_score = self._make_score(chunk_score_mode)
         self.chunk_score.owners.add(self)
 
-    def _build_more(self, query_shape, value_shape, key_shape):
-        """Makes the weights of the second score too."""
-        super()._build_more(query_shape, value_shape, key_shape)
-        if not self.chunk_score.built:  # a user's own may be, when it was loaded
-            self.chunk_score.build(query_shape, key_shape)
-
-    def _prepare_keys(self, key):
-        """A pair: each score's own."""
-        return super()._prepare_keys(key), self.chunk_score.prepare(key)
-
-    def _weigh(self, query, memory, mask, state, mode, return_logits):
-        """See `LuongAttention`; the state is where the query before has stopped."""
-        keys, chunk_keys = memory.keys
-        stops, state, *logits = super()._weigh(
-            query, memory._replace(keys=keys), mask, state, mode, return_logits
-        )
+    def weigh(
+        self, query: Tensor, keys: Any, mask: Any, state: Sequence[Tensor], mode: Mode
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """See `LuongAttention.weigh`; the state is where the query before stopped."""
+        keys, chunk_keys = keys
+        stops, stop_scores, state = super().weigh(query, keys, mask, state, mode)
         scores = self.chunk_score(query, chunk_keys, project=mode.project)
         weights = chunkwise_weights(stops, scores, mask, self.chunk_size)
-        return weights, state, *logits
+        return weights, stop_scores, state
 
     @property
     def _scores(self):
@@ -326,7 +224,98 @@ class MonotonicChunkwiseAttention(MonotonicAttention):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        mode = self.chunk_score_mode
-        given = serialize_shared(mode) if isinstance(mode, Score) else mode
-        config = {"chunk_size": self.chunk_size, "chunk_score_mode": given}
-        return {**super().get_config(), **config}
+        return {
+            **super().get_config(),
+            "chunk_size": self.chunk_size,
+            "chunk_score_mode": serialize_shared(self.chunk_score_mode),
+        }
+
+
+def monotonic_weights(
+    p_choose: Tensor, previous: Tensor, mode: str = "parallel"
+) -> Tensor:
+    """The alignment of Raffel et al. 2017 (arXiv:1704.00784).
+
+    From where the query before stopped, position j is passed over with probability `1 -
+    p_j` and stopped at with probability `p_j`. The weights are the probabilities of
+    stopping at each position; they sum to less than 1 where all may be passed over.
+
+    Args:
+        p_choose: Probabilities of stopping, float32 [..., S]; 0 at padding.
+        previous: The query before's weights, float32 [..., S]; before the first query
+            all of it at position 0.
+        mode: "recursive" (Eq. 9, exact), "parallel" (Eq. 10 and 11, cumulative
+            products and sums; what lies behind a product of `1 - p` below 1e-10 is
+            lost, which is most of a source of 100 words where p is about a half), or
+            "hard" (section 2.2: p and previous are 0 or 1).
+
+    Returns:
+        float32 [..., S].
+
+    Raises:
+        ValueError: `mode` is none of these.
+    """
+    check_choice("mode", mode, MODES)
+    if mode == "recursive":
+        # q_j = (1 - p_{j-1}) q_{j-1} + previous_j, and a_j = p_j q_j
+        return p_choose * _linear_recurrence(shifted(1 - p_choose, 1), previous)
+    if mode == "hard":  # only from the stop before on, and there the first
+        p_choose = p_choose * ops.cumsum(previous, axis=-1)
+        return p_choose * ops.cast(ops.cumsum(p_choose, axis=-1) < 2, p_choose.dtype)
+    # By logarithms: the product's own gradient divides by its factors.
+    factors = ops.clip(1 - shifted(p_choose, 1), 1e-20, 1.0)
+    passed = ops.exp(ops.cumsum(ops.log(factors), axis=-1))
+    # A product too small to divide by would lose all of what comes after it.
+    reached = ops.cumsum(previous / ops.clip(passed, 1e-10, 1.0), axis=-1)
+    return p_choose * passed * reached
+
+
+def _linear_recurrence(factors, terms):
+    """`q_j = factors_j q_{j-1} + terms_j` along the last axis, by doubling.
+
+    Before the step of size n, `q_j` holds the terms of the last n places, and
+    `factors_j` what brings a sum n places further. (`ops.associative_scan` needs a size
+    that is known when the graph is made.)
+    """
+
+    def double(step, factors, terms):
+        terms = terms + factors * shifted(terms, step)
+        return 2 * step, factors * shifted(factors, step), terms
+
+    size = terms.shape[-1]
+    if size is None:
+        size = ops.shape(terms)[-1]
+        start = ops.convert_to_tensor(1, "int32"), factors, terms
+        most = 31  # doublings; XLA asks for a number
+        return ops.while_loop(lambda step, *_: step < size, double, start, most)[-1]
+    step = 1
+    while step < size:
+        step, factors, terms = double(step, factors, terms)
+    return terms
+
+
+def chunkwise_weights(
+    stops: Tensor, scores: Tensor, mask: Tensor, chunk_size: int
+) -> Tensor:
+    """The expected weights of Chiu & Raffel 2018 (arXiv:1712.05382), section 2.3.
+
+    Where the monotonic attention stops, a softmax runs over the chunk of the `w`
+    positions that end there: `β_j = Σ_k α_k exp(u_j) / Σ_l exp(u_l)`, k over the w
+    stops whose chunks have j, and l over the chunk of k.
+
+    Args:
+        stops: α, probabilities of stopping at each position, [..., S]. Where they are 0
+            but for one 1, these are the hard weights of inference.
+        scores: u, of the same shape.
+        mask: Which positions there are: bool, broadcasts to the scores.
+        chunk_size: w.
+
+    Returns:
+        [..., S]; they sum to as much as the stops.
+    """
+    offsets = range(chunk_size)  # how far before its stop a position is
+    mask = ops.cast(mask, "int32")
+    of_chunks = ops.stack([shifted(scores, i) for i in offsets], -1)
+    there = ops.stack([shifted(mask, i) for i in offsets], -1) > 0
+    shares = ops.expand_dims(stops, -1) * masked_softmax(of_chunks, there)
+    return sum(shifted(shares[..., i], -i) for i in offsets)

@@ -55,6 +55,9 @@ class Score(BaseLayer):
     Returns:
         Scores [B, Q, S] or [B, Q, W].
 
+    Raises:
+        TypeError, ValueError: `units` is no positive integer.
+
     Example:
         >>> matmul = kl.layers.matmul
         >>> @keras.saving.register_keras_serializable("mine")
