@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+from curves import COLORS, MARKERS, bleu_by_length_figure, learning_curves_figure
 
 from keras_luong import files
 from keras_luong.checks import check_choice
@@ -33,12 +34,6 @@ from keras_luong.evaluation.alignment import (
     hard_alignment,
     merge_links,
     replace_unknowns,
-)
-from keras_luong.evaluation.plots import (
-    COLORS,
-    MARKERS,
-    bleu_by_length_figure,
-    learning_curves_figure,
 )
 from keras_luong.evaluation.scores import bleu, by_length
 from keras_luong.runs.load_save import load

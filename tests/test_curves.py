@@ -1,8 +1,16 @@
+"""Pictures of the benchmark that compares the attentions of the paper."""
+
+import importlib
+import sys
+from pathlib import Path
+
 import pytest
 
-from keras_luong.evaluation.plots import bleu_by_length_figure, learning_curves_figure
-
 pytest.importorskip("matplotlib")
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+curves = importlib.import_module("curves")
+bleu_by_length_figure = curves.bleu_by_length_figure
+learning_curves_figure = curves.learning_curves_figure
 
 
 def test_learning_curves_have_a_line_a_system(tmp_path):

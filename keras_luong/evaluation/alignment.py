@@ -1,11 +1,8 @@
-"""Alignment files: the Pharaoh format, and the WA format of the shared tasks.
+"""Links between words: from attention, in files, and scored against a gold standard.
 
-Links between words: derived from attention, and scored against a gold standard.
-
-An alignment is a set of links (source index, target index), counted from 0. Shapes: T
-target tokens, S source tokens.
-
-From tokens to words: merges alignments and replaces unknown words.
+An alignment is a set of links (source index, target index), counted from 0. Files are
+in Pharaoh format, or in the WA format of the shared tasks. Tokens become words by
+`words_of`, `merge_weights` and `merge_links`; unknown words are replaced.
 
 Shapes: T target tokens, S source tokens.
 """
@@ -14,6 +11,7 @@ from __future__ import annotations
 
 import operator
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise, takewhile
@@ -29,6 +27,15 @@ from keras_luong.special_ids import UNK_ID
 from keras_luong.text.tokenizer import SPECIAL_PIECES
 
 Link = tuple[int, int]
+T = TypeVar("T")
+
+WORD_START = "▁"
+UNKNOWN = SPECIAL_PIECES[UNK_ID]
+CONTROLS = frozenset(SPECIAL_PIECES) - {UNKNOWN}  # tokens without text
+
+_PHARAOH_LINK = re.compile(r"(\d+)([-p?])(\d+)", re.ASCII)
+_NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
+_WA_LINE = re.compile(rf"(\d+)\s+(\d+)\s+(\d+)(\s+[SP])?(\s+{_NUMBER})?", re.ASCII)
 
 
 class AlignmentScore(NamedTuple):
@@ -228,11 +235,6 @@ def link_set(links: Iterable[Link]) -> set[Link]:
     if any(min(link) < 0 for link in result):
         raise ValueError(f"Indices must be at least 0. Received: {links!r:.80}")
     return result
-
-
-WORD_START = "▁"
-UNKNOWN = SPECIAL_PIECES[UNK_ID]
-CONTROLS = frozenset(SPECIAL_PIECES) - {UNKNOWN}  # tokens without text
 
 
 class Word(NamedTuple):
@@ -449,13 +451,6 @@ def _starts_word(pieces: Sequence[str], i: int) -> bool:
     )
 
 
-T = TypeVar("T")
-
-_PHARAOH_LINK = re.compile(r"(\d+)([-p?])(\d+)", re.ASCII)
-_NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
-_WA_LINE = re.compile(rf"(\d+)\s+(\d+)\s+(\d+)(\s+[SP])?(\s+{_NUMBER})?", re.ASCII)
-
-
 class Alignment(NamedTuple):
     """The links of a sentence pair.
 
@@ -577,7 +572,9 @@ def read_pharaoh(path: str | Path, one_based: bool = False) -> Alignments:
         [{(0, 0)}, set(), {(0, 1)}]
     """
     lines = read_lines(check_path("path", path))
-    return _columns(_parsed(path, lines, partial(parse_pharaoh, one_based=one_based)))
+    parse = partial(parse_pharaoh, one_based=one_based)
+    alignments = list(_parsed(path, lines, parse))
+    return Alignments([x.sure for x in alignments], [x.possible for x in alignments])
 
 
 def read_wa(path: str | Path, sentences: int | None = None) -> Alignments:
@@ -612,21 +609,15 @@ def read_wa(path: str | Path, sentences: int | None = None) -> Alignments:
     lines = list(read_lines(check_path("path", path)))
     # A typo such as 20000000 for 20 must not fill the memory with empty sets.
     largest = sentences or 10 * len(lines) + 1000
-    found: dict[int, Alignment] = {}
-    links = filter(None, _parsed(path, lines, partial(_parse_wa, largest=largest)))
-    for number, link, is_sure in links:
-        alignment = found.setdefault(number, Alignment(set(), set()))
-        if min(link) >= 0:
-            alignment.possible.add(link)
-            if is_sure:
-                alignment.sure.add(link)
-    numbers = range(1, (sentences or max(found, default=0)) + 1)
-    return _columns(found.get(n) or Alignment(set(), set()) for n in numbers)
-
-
-def _columns(alignments: Iterable[Alignment]) -> Alignments:
-    alignments = list(alignments)
-    return Alignments([a.sure for a in alignments], [a.possible for a in alignments])
+    sure, possible = defaultdict[int, set[Link]](set), defaultdict[int, set[Link]](set)
+    for line in _parsed(path, lines, partial(_parse_wa, largest=largest)):
+        if line is not None:
+            number, link, is_sure = line
+            links = {link} if min(link) >= 0 else set()  # none to the empty word
+            possible[number] |= links
+            sure[number] |= links if is_sure else set()
+    numbers = range(1, (sentences or max(possible, default=0)) + 1)
+    return Alignments([sure[n] for n in numbers], [possible[n] for n in numbers])
 
 
 def _parsed(

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from keras_luong.evaluation.scores import (
+    METRICS,
     LengthGroup,
-    bleu_metric,
     by_length,
     check_parallel,
     length_unit,
-    ter_metric,
+    metric,
 )
 
 #: Resamples of the paired bootstrap.
@@ -100,6 +100,16 @@ class Judgement(NamedTuple):
         Args:
             sentences: Number of worst sentences to tell, and of best ones.
         """
+
+        def sentence(row: int) -> dict[str, Any]:
+            return {
+                "line": row + 1,
+                "chrf": self.sentence_chrf[row],
+                "source": self.sources[row],
+                "reference": self.references[row],
+                "translations": {name: x[row] for name, x in self.systems.items()},
+            }
+
         return {
             "name": self.name,
             "sentences": len(self.sources),
@@ -108,21 +118,20 @@ class Judgement(NamedTuple):
                 {
                     "name": name,
                     "scores": {k: x._asdict() for k, x in self.scores[name].items()},
-                    "by_length": [_group_as_json(*group) for group in groups],
+                    "by_length": [
+                        {
+                            "lengths": group.label,
+                            "sentences": len(group.rows),
+                            "bleu": bleu,
+                            "chrf": chrf,
+                        }
+                        for group, bleu, chrf in groups
+                    ],
                 }
                 for name, groups in zip(self.systems, self.groups, strict=True)
             ],
-            "worst": [self._sentence_as_json(row) for row in self.worst(sentences)],
-            "best": [self._sentence_as_json(row) for row in self.best(sentences)],
-        }
-
-    def _sentence_as_json(self, row: int) -> dict[str, Any]:
-        return {
-            "line": row + 1,
-            "chrf": self.sentence_chrf[row],
-            "source": self.sources[row],
-            "reference": self.references[row],
-            "translations": {name: texts[row] for name, texts in self.systems.items()},
+            "worst": list(map(sentence, self.worst(sentences))),
+            "best": list(map(sentence, self.best(sentences))),
         }
 
 
@@ -205,11 +214,11 @@ def score_systems(
     for hypotheses in systems.values():
         check_parallel(hypotheses, references)
     columns = {
-        metric: _scored(sacrebleu, systems, [list(references)])
-        for metric, sacrebleu in _metrics(tokenize).items()
+        name: _scored(metric(name, tokenize), systems, [list(references)])
+        for name in METRICS
     }
     return {
-        system: {metric: column[i] for metric, column in columns.items()}
+        system: {name: column[i] for name, column in columns.items()}
         for i, system in enumerate(systems)
     }
 
@@ -231,31 +240,9 @@ def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[
         >>> sentence_chrf(["abc", "x"], ["abc", "y"])
         [100.0, 0.0]
     """
-    from sacrebleu.metrics import CHRF
-
     check_parallel(hypotheses, references)
-    metric = CHRF()
-    pairs = zip(hypotheses, references, strict=True)
-    return [metric.sentence_score(text, [right]).score for text, right in pairs]
-
-
-def _group_as_json(group: LengthGroup, bleu: float, chrf: float) -> dict[str, Any]:
-    return {
-        "lengths": group.label,
-        "sentences": len(group.rows),
-        "bleu": bleu,
-        "chrf": chrf,
-    }
-
-
-def _metrics(tokenize: str) -> dict[str, Any]:
-    from sacrebleu.metrics import CHRF
-
-    return {
-        "BLEU": bleu_metric(tokenize),
-        "chrF": CHRF(),
-        "TER": ter_metric(tokenize),
-    }
+    chrf, pairs = metric("chrF"), zip(hypotheses, references, strict=True)
+    return [chrf.sentence_score(text, [right]).score for text, right in pairs]
 
 
 def _scored(

@@ -1,23 +1,14 @@
 """Pictures of attention: which source words each target word attended to.
 
 Shapes: T target tokens, S source tokens.
-
-A cluster is a character with its combining marks, which must be drawn in one font.
-
-Pictures that compare systems: learning curves, and BLEU by source length.
-
-A few systems are drawn together. More have a panel each, in which the others are grey,
-as nobody can follow fifteen lines by their colours.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,22 +22,18 @@ from keras_luong.evaluation.alignment import (
     merge_ranges,
     words_of,
 )
-from keras_luong.evaluation.scores import FEW
 from keras_luong.files import saved_beside
 from keras_luong.text.words import is_unspaced
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.font_manager import FontEntry
 
 
 PER_TOKEN = 0.34  # inches
 SMALLEST_SIDE = 1.6  # inches, of one-token sentences
 LONGEST_TITLE = 8.0  # inches that a picture is made wider for
-MOST_CODES = 6  # of neighbouring code points that are spelled out
-JOINERS = "\u200c\u200d"  # separate or join their neighbours
-EMOJI_STYLES = "\ufe0e\ufe0f"  # black or coloured; matplotlib ignores them
+JOINERS = "\u200c\u200d\ufe0e\ufe0f"  # change their neighbours, and need no glyph
 UNSEEN = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")  # controls, formats, private use
 BOXES = ("lastresort", "fallback", "notdef")  # fonts that draw every character as a box
 
@@ -272,289 +259,50 @@ def _length(label: str) -> float:
 
 
 def _drawable(texts: list[str]) -> tuple[list[str], list[str]]:
-    """Returns texts that the fonts can draw, and the families of these fonts."""
-    rows = [_clusters(text) for text in texts]
-    clusters = {cluster for row in rows for cluster in row if cluster != " "}
-    unseen = {c for c in clusters if unicodedata.category(c[0]) in UNSEEN}
-    families, missing = _fonts(clusters - unseen)
-    if missing:
-        _warn_of_missing_fonts()
-    return [_spelled(row, unseen | missing) for row in rows], families
+    """Returns texts that the fonts can draw, and the families of these fonts.
 
-
-@functools.cache  # once a process; Python itself would warn at every picture
-def _warn_of_missing_fonts() -> None:
-    import matplotlib
-
-    warnings.warn(
-        "No installed font has some of the characters: they are drawn as their code "
-        "points, <U+...>. To see them, install fonts such as Noto (on Debian and "
-        "Ubuntu, fonts-noto-core and fonts-noto-cjk), then delete matplotlib's list of "
-        f"fonts in {matplotlib.get_cachedir()}",
-        stacklevel=4,
-    )
-
-
-def _clusters(text: str) -> list[str]:
-    """Splits a text into characters, each with its combining marks."""
-    clusters: list[str] = []
-    for character in text:
-        if not clusters or not _continues(clusters[-1], character):
-            clusters.append(character)
-        elif character not in EMOJI_STYLES:
-            clusters[-1] += character
-    return clusters
-
-
-def _continues(cluster: str, character: str) -> bool:
-    """Tells whether a character is drawn together with those before it."""
-    return (
-        unicodedata.category(character).startswith("M")
-        or character in JOINERS
-        or cluster[1:].endswith("\u200d")  # as in families of emoji
-        or "\U0001f3fb" <= character <= "\U0001f3ff"  # skin tones
-    )
-
-
-def _spelled(clusters: list[str], undrawable: set[str]) -> str:
-    """Joins the clusters, with code points in place of those that can't be drawn."""
-    parts = []
-    for spell, group in groupby(clusters, undrawable.__contains__):
-        part = "".join(group)
-        if spell:
-            codes = [f"{ord(character):04X}" for character in part]
-            codes[MOST_CODES:] = ["..."] * (len(codes) > MOST_CODES)
-            part = f"<U+{' '.join(codes)}>"
-        parts.append(part)
-    return "".join(parts)
-
-
-def _fonts(clusters: set[str]) -> tuple[list[str], set[str]]:
-    """Returns the font families to use, and the clusters that no font has.
-
-    The families are the default ones and others that have what these lack. matplotlib
-    tries the families of a list one after the other, but no others.
+    matplotlib tries the families of a list one after the other, but no others. So
+    installed ones are added that have what the default ones lack.
     """
-    from matplotlib.font_manager import FontProperties
+    from matplotlib.font_manager import FontProperties, fontManager
 
     families = list(FontProperties().get_family())
-    missing = {c for c in clusters if not any(_has(f, c) for f in families)}
-    faces = _plainest_faces() if missing else {}
-    found = {name: {c for c in missing if _draws(faces[name], c)} for name in faces}
-    # As few families as possible, for a uniform look; among equals the plainer one.
-    while any(found.values()):
-        best = max(found, key=lambda name: len(found[name]))
-        families.append(best)
-        drawn = {c for c in found.pop(best) if _has(best, c)}
-        missing -= drawn
-        found = {name: has - drawn for name, has in found.items()}
-    return families, missing
-
-
-def _plainest_faces() -> dict[str, str]:
-    """Returns the file of each family's plainest face, plain families first."""
-    from matplotlib.font_manager import fontManager
-
-    faces: dict[str, str] = {}
-    for face in sorted(fontManager.ttflist, key=_plainness, reverse=True):
-        if not any(box in face.name.lower().replace(" ", "") for box in BOXES):
-            faces.setdefault(face.name, face.fname)
-    return faces
-
-
-def _plainness(face: FontEntry) -> tuple[bool, bool, bool, str]:
-    upright, regular = face.style == "normal", face.weight == 400
-    return upright, regular, "Sans" in face.name, face.name
-
-
-def _has(family: str, cluster: str) -> bool:
-    """Tells whether the face that matplotlib chooses of a family draws a cluster."""
-    from matplotlib.font_manager import FontProperties, findfont
-
-    try:
-        path = findfont(FontProperties(family=[family]), fallback_to_default=False)
-    except ValueError:  # not installed: matplotlib tries the next family
-        return False
-    return _draws(path, cluster)
+    characters = {c for c in "".join(texts) if not c.isspace() and c not in JOINERS}
+    missing = {c for c in characters if unicodedata.category(c) not in UNSEEN}
+    unseen = characters - missing
+    missing = {c for c in missing if not any(_has(x, c) for x in families)}
+    if missing:
+        names = {face.name for face in fontManager.ttflist}
+        plain_first = sorted(names, key=lambda name: ("Sans" not in name, name))
+        found = {x: {c for c in missing if _has(x, c)} for x in plain_first}
+        for family in sorted(found, key=lambda x: -len(found[x])):
+            if found[family] & missing:
+                families.append(family)
+                missing -= found[family]
+    if missing:
+        warnings.warn(
+            "No installed font has some of the characters: they are drawn as their "
+            "code points, <U+...>. To see them, install fonts such as Noto (on Debian "
+            "and Ubuntu, fonts-noto-core and fonts-noto-cjk).",
+            stacklevel=2,
+        )
+    codes = {ord(c): f"<U+{ord(c):04X}>" for c in missing | unseen}
+    return [text.translate(codes) for text in texts], families
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def _draws(path: str, cluster: str) -> bool:
-    """Tells whether a font file has all characters of a cluster, not as blanks."""
-    from matplotlib.font_manager import get_font
+def _has(family: str, character: str) -> bool:
+    """Whether the face that matplotlib chooses of a family draws a character."""
+    from matplotlib.font_manager import FontProperties, findfont, get_font
 
-    try:
-        font = get_font(path)
-        return (
-            all(font.get_char_index(ord(character)) for character in cluster)
-            and font.load_char(ord(cluster[0])).width > 0  # 0 for emoji in colour
-        )
-    except (OSError, RuntimeError):  # the file is gone or damaged
+    if any(box in family.lower().replace(" ", "") for box in BOXES):
         return False
-
-
-Points = tuple[Sequence[float], Sequence[float]]
-
-#: Of Okabe and Ito, told apart by colour-blind eyes too; as many systems in one panel.
-COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000")
-MARKERS = "osD^v"
-LONG_NAME = 30  # characters: three such names are wider than the picture
-
-
-def learning_curves_figure(curves: Mapping[str, Sequence[float]]) -> Figure:
-    """Draws validation perplexity by epoch (Luong et al. 2015, Figure 5).
-
-    Args:
-        curves: For each system, its perplexity after each epoch.
-
-    Returns:
-        A figure; perplexity is on a logarithmic axis.
-
-    Raises:
-        ImportError: If matplotlib is not installed.
-        ValueError: If there are no systems.
-
-    Example:
-        >>> from keras_luong.evaluation.plots import learning_curves_figure
-        >>> learning_curves_figure({"dot": [90, 40, 30]}).savefig("curves.png")
-    """
-    check_matplotlib()
-    from matplotlib.ticker import LogLocator, MaxNLocator, ScalarFormatter
-
-    def prepare(axes: Axes) -> None:
-        axes.set_yscale("log")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(ScalarFormatter())
-        axes.yaxis.set_minor_formatter("")
-
-    points = {name: (range(1, len(y) + 1), y) for name, y in curves.items()}
-    title = "Learning curves"
-    return _lines(points, title, "epoch", "perplexity (validation)", prepare)
-
-
-def bleu_by_length_figure(
-    scores: Mapping[str, Mapping[str, float]],
-    sentences: Mapping[str, int] | None = None,
-    unit: str = "words",
-) -> Figure:
-    """Draws BLEU by the length of the source (Luong et al. 2015, Figure 6).
-
-    Args:
-        scores: For each system, the BLEU of each group of sentences. A group's key is
-            the length of its longest sources in words, "inf" for all longer ones.
-        sentences: The number of sentences in each group. Groups of fewer than 30, of
-            which BLEU says little, are shaded.
-        unit: What lengths are counted in.
-
-    Returns:
-        A figure; the groups are evenly spaced, the shortest first.
-
-    Raises:
-        ImportError: If matplotlib is not installed.
-        ValueError: If there are no systems.
-
-    Example:
-        >>> from keras_luong.evaluation.plots import bleu_by_length_figure
-        >>> scores = {"dot": {"10": 40.0, "20": 35.0, "inf": 30.0}}
-        >>> sentences = {"10": 300, "20": 120, "inf": 7}
-        >>> bleu_by_length_figure(scores, sentences).savefig("lengths.png")
-    """
-    check_matplotlib()
-    ends = sorted({float(end) for groups in scores.values() for end in groups})
-    counts = {float(end): number for end, number in (sentences or {}).items()}
-    few = {end for end in ends if counts and counts.get(end, 0) < FEW}
-    labels = ["longer" if end == math.inf else f"{end:g}" for end in ends]
-    if counts:
-        labels = [
-            f"{label}\n({counts.get(end, 0):,})"
-            for label, end in zip(labels, ends, strict=True)
-        ]
-
-    def prepare(axes: Axes) -> None:
-        axes.set_xticks(range(len(ends)), labels)
-        for place, end in enumerate(ends):
-            if end in few:
-                axes.axvspan(place - 0.5, place + 0.5, color="0.92", zorder=0)
-
-    points = {
-        name: ([ends.index(float(end)) for end in groups], list(groups.values()))
-        for name, groups in scores.items()
-    }
-    x = f"source {unit}, at most"
-    if counts:
-        x += " (sentences)"
-    if few:
-        x += f"; shaded: fewer than {FEW} sentences"
-    return _lines(points, "BLEU by source length", x, "BLEU", prepare)
-
-
-def _lines(
-    points: Mapping[str, Points],
-    title: str,
-    x: str,
-    y: str,
-    prepare: Callable[[Axes], None],
-) -> Figure:
-    """Draws a line for each system, all in one panel or each in its own.
-
-    Args:
-        points: System → places and values.
-        title: What is above it all.
-        x: What is below it all.
-        y: What is left of it all.
-        prepare: Is called with each panel, before anything is drawn in it.
-    """
-    from matplotlib.figure import Figure
-
-    if not points:
-        raise ValueError("There must be a system to draw. Received: none")
-    is_together = len(points) <= len(COLORS)
-    columns = 1 if is_together else math.ceil(math.sqrt(len(points)))
-    rows = 1 if is_together else math.ceil(len(points) / columns)
-    size = (7.5, 4.8) if is_together else (2.3 * columns + 0.6, 1.9 * rows + 0.8)
-    figure = Figure(figsize=size, layout="constrained")
-    first = None
-    for place in range(1 if is_together else len(points)):
-        axes = figure.add_subplot(rows, columns, place + 1, sharex=first, sharey=first)
-        first = first or axes
-        _plain(axes)
-        prepare(axes)
-        if not is_together:
-            _draw_one(axes, points, place)
-            axes.tick_params(labelsize=8, labelleft=place % columns == 0)
-            axes.tick_params(labelbottom=place + columns >= len(points))
-    if is_together:
-        _draw_together(figure, points)
-        figure.axes[0].set(title=title, xlabel=x, ylabel=y)
-    else:
-        figure.suptitle(f"{title} (grey: the other systems)", fontsize=12)
-        figure.supxlabel(x, fontsize=10)
-        figure.supylabel(y, fontsize=10)
-    return figure
-
-
-def _plain(axes: Axes) -> None:
-    axes.grid(color="0.9")
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def _draw_together(figure: Figure, points: Mapping[str, Points]) -> None:
-    """Draws all systems in the only panel, each with its own colour and marker."""
-    style: dict[str, Any] = {"markersize": 4, "linewidth": 1.4}
-    for (name, line), color, marker in zip(
-        points.items(), COLORS, MARKERS, strict=False
-    ):
-        figure.axes[0].plot(*line, color=color, marker=marker, label=name, **style)
-    ncols = 3 if max(map(len, points)) < LONG_NAME else 1
-    figure.legend(loc="outside lower center", ncols=ncols, fontsize=9, frameon=False)
-
-
-def _draw_one(axes: Axes, points: Mapping[str, Points], place: int) -> None:
-    """Draws one system in a panel of its own, and the others behind it."""
-    names = list(points)
-    for other in names[:place] + names[place + 1 :]:
-        axes.plot(*points[other], color="0.8", linewidth=0.8)
-    xs, ys = points[names[place]]
-    axes.plot(xs, ys, color=COLORS[0], marker="o", markersize=3, linewidth=1.6)
-    axes.set_title(names[place], fontsize=9, parse_math=False)
+    try:
+        path = findfont(FontProperties(family=[family]), fallback_to_default=False)
+        font = get_font(path)
+        # Emoji in colour have no width.
+        return bool(
+            font.get_char_index(ord(character)) and font.load_char(ord(character)).width
+        )
+    except (ValueError, OSError, RuntimeError):  # not installed, gone or damaged
+        return False

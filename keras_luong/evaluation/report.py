@@ -1,9 +1,7 @@
-"""A judgement as one HTML file, which needs no network and no JavaScript.
+"""A judgement as text for a terminal, and as one HTML page.
 
-It is built as a tree whose text is escaped where it is written, so that no sentence can
-become part of the page.
-
-A judgement as text: short tables in Markdown, and the worst sentences.
+The page needs no network and no JavaScript. It is built as a tree whose text is escaped
+where it is written, so that no sentence can become part of the page.
 """
 
 from __future__ import annotations

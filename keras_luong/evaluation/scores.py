@@ -1,25 +1,16 @@
-"""Scores of sentences of about the same source length (Luong et al. 2015, Figure 6).
-
-A score of a whole text by one of sacrebleu's metrics.
-
-Corpus BLEU, computed by sacrebleu and returned with its signature.
-
-Corpus chrF, computed by sacrebleu and returned with its signature.
-
-Corpus TER, computed by sacrebleu and returned with its signature.
-"""
+"""BLEU, chrF and TER of a text by sacrebleu, with their signatures; and by length."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from keras_luong.checks import check_choice, check_strings
 from keras_luong.text.words import is_unspaced
 
-if TYPE_CHECKING:
-    from sacrebleu.metrics import BLEU, TER
+#: What `metric` can make.
+METRICS = ("BLEU", "chrF", "TER")
 
 
 class CorpusScore(NamedTuple):
@@ -46,31 +37,48 @@ class CorpusScore(NamedTuple):
         return f"{self.metric} {self.score:.2f} ({self.signature})"
 
 
-def corpus_score(
-    name: str, metric: Any, hypotheses: Sequence[str], references: Sequence[str]
-) -> CorpusScore:
-    """Scores translations, with one reference each.
+def metric(name: str, tokenize: str = "13a", **options: Any) -> Any:
+    """Returns one of sacrebleu's metrics.
 
     Args:
-        name: What the metric is called.
-        metric: A metric of sacrebleu.
-        hypotheses: The translations.
-        references: Their references, in the same order.
+        name: One of `METRICS`.
+        tokenize: BLEU's tokenisation of the language, see `bleu` and `ter`.
+        **options: More arguments of sacrebleu's class.
 
     Raises:
-        TypeError: If either is a single string instead of a sequence of them.
-        ValueError: If the two differ in length, or are empty.
+        ValueError: If `tokenize` is unknown.
 
     Example:
-        >>> from keras_luong.evaluation.scores import bleu_metric
-        >>> from keras_luong.evaluation.scores import corpus_score
-        >>> texts = ["a dog runs far"]
-        >>> round(corpus_score("BLEU", bleu_metric(), texts, texts).score)
-        100
+        >>> from keras_luong.evaluation.scores import metric
+        >>> metric("BLEU", "none").corpus_score(["a b c d"], [["a b c d"]]).score > 99
+        True
+        >>> metric("TER", "zh").sentence_score("我爱你", ["我爱他"]).num_edits
+        1
     """
+    from sacrebleu.metrics import BLEU, CHRF, TER
+
+    if name == "chrF":
+        return CHRF(**options)
+    if name == "TER":
+        is_asian = tokenize in ("zh", "ja-mecab", "char")
+        return TER(normalized=is_asian, asian_support=is_asian, **options)
+    check_tokenize("tokenize", tokenize)
+    options.setdefault("force", tokenize == "none")  # else it says so of such text
+    return BLEU(tokenize=tokenize, **options)
+
+
+def _corpus_score(
+    name: str,
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    tokenize: str = "13a",
+    **options: Any,
+) -> CorpusScore:
+    """A score of a whole text, with one reference for each sentence."""
     check_parallel(hypotheses, references)
-    found = metric.corpus_score(list(hypotheses), [list(references)])
-    return CorpusScore(found.score, str(metric.get_signature()), name)
+    scorer = metric(name, tokenize, **options)
+    found = scorer.corpus_score(list(hypotheses), [list(references)])
+    return CorpusScore(found.score, str(scorer.get_signature()), name)
 
 
 def check_parallel(hypotheses: Sequence[str], references: Sequence[str]) -> None:
@@ -127,34 +135,7 @@ def bleu(
         >>> print(score)
         BLEU 100.00 (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:...)
     """
-    metric = bleu_metric(tokenize, lowercase)
-    return corpus_score("BLEU", metric, hypotheses, references)
-
-
-def bleu_metric(
-    tokenize: str = "13a", lowercase: bool = False, quiet: bool = False
-) -> BLEU:
-    """Returns sacrebleu's metric.
-
-    Args:
-        tokenize: As for `bleu`.
-        lowercase: As for `bleu`.
-        quiet: Whether it does not say so where text seems to be tokenised already. It
-            never does for `"none"`.
-
-    Raises:
-        ValueError: If `tokenize` is unknown.
-
-    Example:
-        >>> from keras_luong.evaluation.scores import bleu_metric
-        >>> bleu_metric("none").corpus_score(["a b c d"], [["a b c d"]]).score > 99
-        True
-    """
-    from sacrebleu.metrics import BLEU
-
-    check_tokenize("tokenize", tokenize)
-    force = quiet or tokenize == "none"
-    return BLEU(tokenize=tokenize, lowercase=lowercase, force=force)
+    return _corpus_score("BLEU", hypotheses, references, tokenize, lowercase=lowercase)
 
 
 def check_tokenize(name: str, tokenize: str) -> str:
@@ -206,13 +187,7 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> CorpusScore:
         >>> print(chrf(["你好，世界！"], ["你好，世界！"]))
         chrF 100.00 (nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:...)
     """
-    from sacrebleu.metrics import CHRF
-
-    return corpus_score("chrF", CHRF(), hypotheses, references)
-
-
-#: BLEU's tokenisations for which TER counts East Asian characters in place of words.
-OF_CHARACTERS = ("zh", "ja-mecab", "char")
+    return _corpus_score("chrF", hypotheses, references)
 
 
 def ter(
@@ -243,24 +218,7 @@ def ter(
         >>> print(ter(["a dog runs fast"], ["the dog runs fast"]))
         TER 25.00 (nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no|version:...)
     """
-    return corpus_score("TER", ter_metric(tokenize), hypotheses, references)
-
-
-def ter_metric(tokenize: str) -> TER:
-    """Returns sacrebleu's metric, for a language that BLEU tokenises in this way.
-
-    Args:
-        tokenize: BLEU's tokenisation.
-
-    Example:
-        >>> from keras_luong.evaluation.scores import ter_metric
-        >>> ter_metric("zh").sentence_score("我爱你", ["我爱他"]).num_edits
-        1
-    """
-    from sacrebleu.metrics import TER
-
-    is_asian = tokenize in OF_CHARACTERS
-    return TER(normalized=is_asian, asian_support=is_asian)
+    return _corpus_score("TER", hypotheses, references, tokenize)
 
 
 LENGTHS = (10, 15, 20, 30, 50, math.inf)  # upper ends of the groups
@@ -339,15 +297,13 @@ def length_groups(sources: Sequence[str]) -> list[LengthGroup]:
         [('up to 10', [0]), ('11 to 15', [1])]
     """
     in_words = length_unit(sources) == "words"
-    groups: dict[float, LengthGroup] = {}
     starts = [0, *(int(end) + 1 for end in LENGTHS[:-1])]
-    for start, end in zip(starts, LENGTHS, strict=True):
-        groups[end] = LengthGroup(start, end, [])
+    groups = [LengthGroup(*ends, []) for ends in zip(starts, LENGTHS, strict=True)]
     for row, source in enumerate(sources):
         words = source.split()
         length = len(words) if in_words else sum(map(len, words))
-        groups[next(end for end in LENGTHS if length <= end)].rows.append(row)
-    return [group for group in groups.values() if group.rows]
+        next(x for x in groups if length <= x.end).rows.append(row)
+    return [group for group in groups if group.rows]
 
 
 def by_length(
@@ -379,11 +335,11 @@ def by_length(
     """
     check_parallel(hypotheses, references)
     check_parallel(sources, references)
-    bleu = bleu_metric(tokenize, quiet=True)  # what it says is of the whole text
+    # What sacrebleu says of text that is tokenised already is of the whole text.
+    metrics = metric("BLEU", tokenize, force=True), metric("chrF")
     found = []
     for group in length_groups(sources):
-        texts = [hypotheses[i] for i in group.rows]
-        right = [references[i] for i in group.rows]
-        score = bleu.corpus_score(texts, [right]).score
-        found.append((group, score, chrf(texts, right).score))
+        texts, right = ([x[i] for i in group.rows] for x in (hypotheses, references))
+        bleu, chrf = (x.corpus_score(texts, [right]).score for x in metrics)
+        found.append((group, bleu, chrf))
     return found
