@@ -18,7 +18,7 @@ from pathlib import Path
 import keras_luong as kl
 from keras_luong.evaluation.scores import bleu
 from keras_luong.files import read_pairs
-from keras_luong.translation.constraints import unwritable
+from keras_luong.translation.batching import unwritable
 
 HEADER = (
     "beam | terms met | unchanged sentences | their BLEU against the free | "

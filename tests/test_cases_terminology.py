@@ -7,7 +7,7 @@ import keras_luong as kl
 from keras_luong.decoding.lexical import unmet_by
 from keras_luong.text import Terminology
 from keras_luong.text.terminology import is_word_border, phrases_of, words_and_marks
-from keras_luong.translation.constraints import read_phrases
+from keras_luong.translation.graph import read_phrases
 
 TERMS = {
     "café": "Kaffee",

@@ -11,7 +11,7 @@ from keras_luong import Translation
 from keras_luong.cli.translators import word_links
 from keras_luong.text.sentencepiece import SentencePieceTokenizer
 from keras_luong.text.words import WordTokenizer
-from keras_luong.translation.batching import BYTES_PER_TOKEN
+from keras_luong.translation.graph import BYTES_PER_TOKEN
 
 TEXT = st.text(st.sampled_from("ab´¨½，e\u0301é▁…１\u200c \t\u00a0\u3000"), max_size=20)
 

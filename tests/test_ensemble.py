@@ -12,7 +12,7 @@ from opinionated import opinionated
 from keras_luong import Translator, export_saved_model
 from keras_luong.decoding import BeamSearch, GreedySearch
 from keras_luong.decoding.ensemble import Ensemble
-from keras_luong.decoding.forced import force
+from keras_luong.decoding.generate import force
 from keras_luong.decoding.sampling import RandomSampling
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
 from keras_luong.models.transformer import Transformer, TransformerConfig

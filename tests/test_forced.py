@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from keras_luong import BeamSearch, Seq2Seq, Seq2SeqConfig
-from keras_luong.decoding.forced import force
+from keras_luong.decoding.generate import force
 
 SOURCE = np.array([[4, 5, 6, 3], [7, 3, 0, 0], [0, 0, 0, 0]], "int32")
 

@@ -139,7 +139,8 @@ class TestEverySource:
 
 
 def generation_key(source, search):
-    from keras_luong.decoding.step_model import check_source, fingerprints
+    from keras_luong.decoding.sampling import fingerprints
+    from keras_luong.decoding.step_model import check_source
 
     return int(fingerprints(check_source(source), search.pad_id)[0])
 

@@ -279,7 +279,7 @@ def test_what_translates_otherwise_is_not_published(tmp_path, monkeypatch):
         return {"serving_default": {"translation": tf.constant(["x"])}}
 
     monkeypatch.setattr(saved_model, "replay_warmup", replay)
-    message = "translates b'the red dog' as 'x', the translator as"
+    message = "translation for source 0, b'the red dog', is b'x', the library's b'"
     with pytest.raises(RuntimeError, match=message):
         export_saved_model(translator, tmp_path, warmup=["the red dog"])
     assert not list(tmp_path.iterdir())

@@ -60,8 +60,8 @@ from keras_luong.text.tags import check_tag, tagged_line, tags_of
 from keras_luong.text.terminology import Terminology, constraint_lines, phrases_of
 from keras_luong.text.tokenizer import Tokenizer, as_str
 from keras_luong.text.words import WordTokenizer
-from keras_luong.translation.batching import BYTES_PER_TOKEN, Translation
-from keras_luong.translation.constraints import unwritable
+from keras_luong.translation.batching import Translation, unwritable
+from keras_luong.translation.graph import BYTES_PER_TOKEN
 from keras_luong.translation.translator import Translator
 from keras_luong.version import __version__
 

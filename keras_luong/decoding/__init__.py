@@ -2,8 +2,7 @@
 
 from keras_luong.decoding.beam import BeamSearch, GreedySearch
 from keras_luong.decoding.ensemble import Ensemble
-from keras_luong.decoding.forced import force
-from keras_luong.decoding.generate import SequenceGenerator, generate
+from keras_luong.decoding.generate import SequenceGenerator, force, generate
 from keras_luong.decoding.lexical import Constraints
 from keras_luong.decoding.penalties import (
     AverageLengthPenalty,

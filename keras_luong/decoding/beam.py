@@ -1,43 +1,40 @@
 """Beam search: the K most probable open hypotheses, and a pool of finished ones.
 
-Shapes: B sentences, A of them undecided, S source length, K beam width,
-N hypotheses kept per sentence, V vocabulary, T longest hypothesis, P longest
-prefix.
+`BeamSearch` begins in `_search`, takes `_step`s in a loop, and ends in `_finish`.
+`GreedySearch` takes the most probable token at every step: a beam of one.
 
-Greedy search: at every step the most probable token.
+Shapes: B sentences, A of them undecided, S source length, K beam width, N hypotheses
+kept of a sentence, V vocabulary (or M shortlisted words), T longest hypothesis, P
+longest prefix, C phrases that must occur.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import operator
-from typing import Any
+from collections.abc import Iterable
+from typing import Annotated, Any
 
 import numpy as np
 import tensorflow as tf
 
+from keras_luong.checks import check_size
 from keras_luong.config.fields import NotNegative
 from keras_luong.decoding import lexical
 from keras_luong.decoding.constraints import (
-    CoveragePenaltyOf,
-    EarlyStopping,
-    Forbidden,
-    LengthPenaltyOf,
-    ShortlistOrNone,
-    Size,
-    SizeOrNone,
-    SizeOrZero,
     best_extensions,
-    constrained,
     forced_tokens,
+    is_among,
     longest,
     repeats,
     shortest,
-    words_of,
+    token_ids,
 )
-from keras_luong.decoding.hoisting import cast_once, hoisted
+from keras_luong.decoding.hoisting import begin, cast_once, hoisted
 from keras_luong.decoding.penalties import (
-    CoveragePenalty,
+    CoveragePenaltyOf,
+    LengthPenaltyOf,
     coverage_penalty_of,
     length_penalty_of,
 )
@@ -48,21 +45,25 @@ from keras_luong.decoding.search_state import (
     Pool,
     SearchState,
     Sentences,
+    Written,
     all_ended,
     compacted,
+    empty_arrays,
     fill,
     loop_shapes,
     offer,
-    record,
     trace_back,
+    write,
 )
 from keras_luong.decoding.step_model import (
     IMPOSSIBLE,
     Hypotheses,
+    Size,
+    SizeOrNone,
+    SizeOrZero,
     Source,
     SpecialTokens,
     StepModel,
-    Written,
     check_source,
     check_target_ids,
     count_of,
@@ -70,15 +71,29 @@ from keras_luong.decoding.step_model import (
     follow,
     keep_shapes,
     known_count_of,
-    repeated,
     source_mask,
     split_log_softmax,
-    take_step,
-    vocab_size_of,
+    vocab_size_in,
 )
 
-#: What a step changes of a search's state, whether or not sentences leave it.
-CHANGING = ("time", "beams", "ended")
+
+def _check_forbidden(name: str, ids: Any) -> tuple[int, ...]:
+    if not isinstance(ids, Iterable):
+        raise TypeError(f"{name} must be ids, such as (1,). Received: {ids!r}")
+    # Files hold a list. A tuple makes the search hashable.
+    return tuple(check_size(f"an id in {name}", x, smallest=0) for x in ids)
+
+
+def _check_shortlist(name: str, shortlist: Any) -> Any:
+    if shortlist is not None and not hasattr(shortlist, "restrict"):
+        raise TypeError(f"{name} must be a Shortlist or None. Received: {shortlist!r}")
+    return shortlist
+
+
+def _check_early_stopping(name: str, value: Any) -> bool | str:
+    if not isinstance(value, bool) and value != "first":
+        raise ValueError(f'{name} must be True, False or "first". Received: {value!r}')
+    return value
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -167,9 +182,9 @@ class BeamSearch(SpecialTokens):
     min_length_ratio: NotNegative = 0.0
     max_length_ratio: NotNegative | None = None
     no_repeat_ngram: SizeOrZero = 0
-    forbidden: Forbidden = ()
-    shortlist: ShortlistOrNone = None
-    early_stopping: EarlyStopping = True
+    forbidden: Annotated[tuple[int, ...], _check_forbidden] = ()
+    shortlist: Annotated[Any, _check_shortlist] = None
+    early_stopping: Annotated[bool | str, _check_early_stopping] = True
     compact: bool = True
 
     def __post_init__(self) -> None:
@@ -227,297 +242,222 @@ class BeamSearch(SpecialTokens):
                 return self._search(model, source, prefix_ids)
             return self._search_with(constraints, model, source, prefix_ids)
 
-    def with_spares(self) -> BeamSearch:
-        """Returns a search that keeps as many hypotheses as its beam has.
-
-        Its first `n_best` are this one's. The others take the places of hypotheses that
-        say the same in other pieces. A search for one hypothesis needs none.
-        """
-        if self.n_best == 1:
-            return self
-        return dataclasses.replace(self, n_best=self.beam_width)
-
-    def _search_with(self, constraints, model, source, prefix_ids):
-        """Searches freely, and again where the best hypothesis lacks a phrase."""
-        constraints = constraints._replace(ids=tf.convert_to_tensor(constraints.ids))
-        free = dataclasses.replace(self, n_best=1)._search(model, source, prefix_ids)
-        lacks = lexical.unmet_by(constraints, free.ids, self.pad_id)[:, 0]
-        has_all = ~tf.reduce_any(lacks, axis=1)
-        # Further hypotheses must have the phrases too.
-        again = tf.ones_like(has_all) if self.n_best > 1 else ~has_all
-
-        def search():
-            rows = tf.where(again)[:, 0]
-            some, begin, ids = tf.nest.map_structure(
-                lambda x: tf.gather(x, rows), (source, prefix_ids, constraints.ids)
-            )
-            must = constraints._replace(ids=ids)
-            found = self._search(model, some, begin, must)
-            return lexical.preferred(
-                free, has_all, _spread(found, rows, again), self.pad_id
-            )
-
-        if self.n_best > 1:
-            return search()
-        return tf.cond(tf.reduce_any(again), search, lambda: free)
-
     def _search(self, model, source, prefix_ids, constraints=None):
-        self.check_begin(vocab_size_of(model, "target"))
-        phrases, spelling = [], None
+        """Encodes the source, takes steps while a hypothesis is open, and finishes."""
+        phrases, spelling, listed = [], None, None
         if constraints is not None:
             phrases = [lexical.phrases_of(constraints, source, self.pad_id)]
             spelling = constraints.spelling
-        ids = None
         if self.shortlist is not None:
-            given = [prefix_ids, *map(lexical.tokens_of, phrases)]
-            ids, model = self.shortlist.restrict(model, source, tf.concat(given, 1))
-        memory, state = model.encode(source)
-        limits = longest(self, source, prefix_ids)
-        least = shortest(self, source, limits)
-        rows = tf.range(count_of(source))
-        sentences = Sentences(rows, limits, least, prefix_ids, phrases, [], memory)
-        start = self._start(sentences, state)
-        step, (logits, _, weights) = self._stepping(model, start)
-        if ids is None:
+            words = [prefix_ids, *map(lexical.tokens_of, phrases)]
+            listed, model = self.shortlist.restrict(model, source, tf.concat(words, 1))
+        memory, tokens, state, ask, (logits, weights) = begin(
+            model, source, self, self.beam_width, self.compact
+        )
+        if listed is None:
             self.check_logits(logits)
-        start = self._recording(start, source, weights)
-        words = words_of(logits, self._never, ids)
-        extend = self._extending(start, step, words, spelling)
+        limits = longest(self, source, prefix_ids)
+        rows, least = tf.range(count_of(source)), shortest(self, source, limits)
+        sentences = Sentences(rows, limits, least, prefix_ids, phrases, [], memory)
+        start = self._start(source, sentences, tokens, state, weights)
+        shapes = loop_shapes(start, self.compact)
+        # What a step changes or, where sentences leave the batch, reads anew.
+        parts: Any = "time", "beams", "ended", *["sentences"] * self.compact
+        parts_of = operator.attrgetter(*parts)
+
+        def extend(*changed):
+            now = start._replace(**dict(zip(parts, changed, strict=True)))
+            memory = [now.sentences.memory] if self.compact else []
+            said = ask(now.beams.tokens, now.beams.state, *memory)
+            return self._step(now, said, listed, spelling)
+
+        extend, _ = hoisted(extend, *parts_of(start), shapes=parts_of(shapes))
 
         def body(now):
-            beams, ended, chosen = extend(now)
-            places = now.places if self.compact else None
+            beams, ended, choices = extend(*parts_of(now))
+            if self.compact:  # of the whole batch; of those that left it, anything
+                choices = tf.nest.map_structure(
+                    lambda x: tf.gather(x, now.places), choices
+                )
             after = now._replace(
                 time=now.time + 1,
                 beams=keep_shapes(beams, now.beams),
                 ended=keep_shapes(ended, now.ended),
-                history=record(now.history, now.time, chosen, places),
+                history=write(now.history, now.time, choices),
             )
             return [compacted(after) if self.compact else after]
 
         def any_open(now):
             return (now.time == 0) | tf.reduce_any(now.beams.log_probs > IMPOSSIBLE)
 
-        shapes = loop_shapes(start, self.compact)
         (end,) = tf.while_loop(any_open, body, [start], [shapes])
-        ended = all_ended(end) if self.compact else end.ended
-        pool = self._closed(ended, limits)
-        return trace_back(pool, end.history, end.time, self.pad_id)
+        return self._finish(end, limits)
 
-    def _stepping(self, model, start):
-        """Returns the model's step, as a function of the search's state; a result."""
+    def _start(self, source, sentences, tokens, state, weights):
+        """Returns a state with one open hypothesis per sentence and empty pools.
 
-        def parts(now):
-            memory = [now.sentences.memory] if self.compact else []  # rows leave it
-            return now.beams.tokens, now.beams.state, *memory
-
-        def step(tokens, state, memory=start.sentences.memory):
-            return take_step(model, tokens, state, memory)
-
-        shapes = parts(loop_shapes(start, self.compact))
-        step, like = hoisted(step, *parts(start), shapes=shapes)
-        return lambda now: step(*parts(now)), like
-
-    def _extending(self, start, step, words, spelling):
-        """Returns `_extend` after the model's step, of the search's state."""
-
-        def extend(now):
-            return self._extend(now, step(now), words, spelling)
-
-        if self.compact:  # no sentence's limits and source stay in place
-            return extend
-        parts = operator.attrgetter(*CHANGING)
-
-        def extend_parts(*changed):
-            return extend(start._replace(**dict(zip(CHANGING, changed, strict=True))))
-
-        shapes = parts(loop_shapes(start, self.compact))
-        of_parts, _ = hoisted(extend_parts, *parts(start), shapes=shapes)
-        return lambda now: of_parts(*parts(now))
-
-    def _extend(self, now, said, words, spelling):
-        """Extends every open hypothesis by one token, by what the model said.
-
-        Returns:
-            The `beams` and `ended` after it, and the choices for the history.
+        Args:
+            source: The source.
+            sentences: The `Sentences`.
+            tokens: int32 [B, K], the begin id.
+            state: The model's state, a nest of [B, K, ...].
+            weights: A step's attention [B, K, S], for its shape; an empty list if the
+                model has none.
         """
-        logits, state, weights = said
-        best, progress = self._choose(now, logits, words, spelling)
-        log_probs, parents, tokens = best
-        written = [
-            tf.where(tf.range(tf.shape(x)[2]) == now.time, tokens[..., None], x)
-            for x in follow(now.beams.written, parents)
-        ]
-        state, coverage, weights = follow((state, now.beams.coverage, weights), parents)
-        pairs = zip(coverage, weights, strict=False)
-        coverage = [c + flat_positions(w) for c, w in pairs]
-        beams = Beams(tokens, log_probs, state, coverage, written, progress)
-        chosen = History(Written(tokens, log_probs, weights), parents)
-        return *self._finish(now, beams), chosen
-
-    def _start(self, sentences, state):
-        """Returns a state with one open hypothesis per sentence and empty pools."""
-        count = tf.shape(sentences.rows)[0]
-        tokens = tf.fill([count, self.beam_width], self.bos_id)
-        nothing = tf.fill([count, self.beam_width], IMPOSSIBLE)
-        log_probs = tf.concat([tf.zeros([count, 1]), nothing[:, 1:]], axis=1)
-        state = repeated(state, self.beam_width)
-        progress = [lexical.start(x, self.beam_width) for x in sentences.phrases]
-        beams = Beams(tokens, log_probs, state, [], [], progress)
-        pool = Pool(nothing, tf.zeros_like(tokens)).first(self._kept)
-        ended = Ended(pool, nothing, [])
-        rows = sentences.rows
-        return SearchState(tf.constant(0), sentences, beams, ended, ended, rows, None)
-
-    def _recording(self, now, source, weights):
-        """Returns the state with room for attention such as `weights`."""
-        sentences, beams = now.sentences, now.beams
-        if self._coverage_penalty:
+        shape = tf.shape(tokens)
+        nothing = tf.fill(shape, IMPOSSIBLE)
+        log_probs = tf.where(np.arange(self.beam_width) == 0, 0.0, nothing)
+        size = tf.maximum(1, tf.reduce_max(sentences.limits))
+        coverage, bonus, written = [], [], []
+        if coverage_penalty_of(self.coverage_penalty) is not None:
             if not weights:
                 raise ValueError(
                     "A coverage penalty needs a model whose step returns attention "
                     f"weights. Received: None, for {self.coverage_penalty!r}"
                 )
+            attended = weights[0].shape[2:]
             # Where the number of positions is not known yet, one will grow to it.
-            positions = weights[0].shape[2:].num_elements() or 1
-            shape = [*tf.unstack(tf.shape(beams.tokens)), positions]
-            beams = beams._replace(coverage=[tf.zeros(shape)])
-            mask = source_mask(source, self.pad_id, weights[0].shape[2:])
+            positions = attended.num_elements() or 1
+            coverage = [tf.zeros([*tf.unstack(shape), positions])]
+            mask = source_mask(source, self.pad_id, attended)
             sentences = sentences._replace(mask=[mask[:, None]])
-            ended = now.ended._replace(bonus=[tf.zeros_like(now.ended.cut)])
-            now = now._replace(ended=ended, decided=ended)
-        size = tf.maximum(1, tf.reduce_max(sentences.limits))
+            bonus = [tf.zeros_like(nothing)]
         if self.no_repeat_ngram:
-            written = tf.zeros([*tf.unstack(tf.shape(beams.tokens)), size], tf.int32)
-            beams = beams._replace(written=[written])
+            written = [tf.zeros([*tf.unstack(shape), size], tf.int32)]
+        progress = [lexical.start(x, self.beam_width) for x in sentences.phrases]
+        beams = Beams(tokens, log_probs, state, coverage, written, progress)
+        pool = Pool(nothing, tf.zeros_like(tokens)).first(self._pool_size)
+        ended = Ended(pool, nothing, bonus)
         shape = [known_count_of(source), self.beam_width]
-        history = History.empty(shape, [x.shape[2:] for x in weights], size)
-        return now._replace(sentences=sentences, beams=beams, history=history)
+        history = History(
+            empty_arrays(shape, [x.shape[2:] for x in weights], size),
+            tf.TensorArray(tf.int32, size, element_shape=shape),
+        )
+        rows = sentences.rows
+        return SearchState(
+            tf.constant(0), sentences, beams, ended, ended, rows, history
+        )
 
     @property
-    def _kept(self) -> int:
+    def _pool_size(self) -> int:
         """How many finished hypotheses are kept of each sentence while it goes on."""
         return self.beam_width if self.early_stopping == "first" else self.n_best
 
-    @property
-    def _coverage_penalty(self) -> CoveragePenalty | None:
-        return coverage_penalty_of(self.coverage_penalty)
-
-    def _choose(self, now, logits, words, spelling):
-        """Finds the best extensions of a sentence's hypotheses.
+    def _step(self, now, said, listed, spelling):
+        """Extends every open hypothesis by one token.
 
         Args:
-            now: The state before this step.
-            logits: [A, K, V], or [A, K, M] of the shortlisted words.
-            words: What `words_of` returned.
+            now: The `SearchState` before the step.
+            said: What the model's step returned.
+            listed: int32 [M], the shortlisted ids; None if there is no shortlist.
             spelling: As of `Constraints`.
 
         Returns:
-            The extended hypotheses' log-probabilities [A, K], -inf for impossible ones,
-            their beams before, and their last tokens; and their progress.
+            The `Beams` and `Ended` after the step, and its choices as a `History`.
         """
-        if words is None:
-            words = words_of(logits, self._never, tf.range(tf.shape(logits)[2]))
-        ids, banned = words
-        normalisers, possible = split_log_softmax(logits)
-        offsets = now.beams.log_probs[..., None] - normalisers
+        time, sentences, beams, ended = now[:4]
+
+        # 1. A hypothesis's log-probability after a token: its offset plus the logit.
+        logits, state, weights = said  # [A, K, V]
+        normalisers, possible = split_log_softmax(logits)  # [A, K, 1]
+        offsets = beams.log_probs[..., None] - normalisers
         offsets = tf.where(possible, offsets, IMPOSSIBLE)
-        masks, forced = self._masks(now, logits, ids), None
-        if now.sentences.prefix.shape[1] != 0:  # it may hold what is banned
-            forced = forced_tokens(now.sentences.prefix, now.time, self.pad_id)
-        if forced is not None or now.sentences.phrases:
-            masks, banned = [*masks, banned], None
-        allowed = constrained(logits, masks, forced, self.pad_id, ids)
-        best = best_extensions(allowed, offsets, banned)
-        if self.shortlist is not None:
-            best = *best[:2], tf.gather(ids, best[2])
-        listed, progress = None if self.shortlist is None else ids, []
-        for phrases, before in _followed(now.sentences, now.beams):
-            best, after = lexical.allocated(
-                best, allowed, offsets, phrases, before, spelling, listed
-            )
-            progress.append(after)
-        return best, progress
 
-    @property
-    def _never(self) -> set[int]:
-        return self.never_generated | set(self.forbidden)
-
-    def _masks(self, now, logits, ids):
-        """Returns which tokens, bool [A, K or 1, V or M], are forbidden by now."""
+        # 2. What is forbidden, [A or 1, K or 1, V]. A prefix may hold it.
+        ids = token_ids(logits, listed)  # [V]
+        never = is_among(ids, self.never_generated | {*self.forbidden})
         masks: list[Any] = []
-        for least in now.sentences.least:
-            early = now.time + 1 < least
-            masks.append(early[..., None] & (ids == self.eos_id))
-        for follows in _followed(now.sentences, now.beams):
-            lacking = tf.reduce_any(lexical.unmet(*follows), axis=2, keepdims=True)
-            masks.append(lacking & (ids == self.eos_id))
-        for written in now.beams.written:
-            size = logits.shape[2] or tf.shape(logits)[2]
-            if self.shortlist is not None:
-                size = self.shortlist.vocab_size
-            again = repeats(written, now.time, self.no_repeat_ngram, size)
-            if self.shortlist is not None:
-                again = tf.gather(again, ids, axis=-1)
-            masks.append(again)
-        return masks
+        for least in sentences.least:
+            masks.append((time + 1 < least)[..., None] & (ids == self.eos_id))
+        if sentences.phrases:
+            follows = sentences.phrases[0], beams.progress[0]
+            lacks = tf.reduce_any(lexical.unmet(*follows), axis=2, keepdims=True)
+            masks.append(lacks & (ids == self.eos_id))
+        for tokens in beams.written:
+            V = vocab_size_in(logits) if listed is None else self.shortlist.vocab_size
+            again = repeats(tokens, time, self.no_repeat_ngram, V)
+            masks.append(again if listed is None else tf.gather(again, listed, axis=-1))
+        has_prefix = sentences.prefix.shape[1] != 0
+        if has_prefix or sentences.phrases:
+            masks, never = [*masks, never], None
+        forbidden = functools.reduce(operator.or_, masks) if masks else None
+        if has_prefix:
+            forced = forced_tokens(sentences.prefix, time, self.pad_id)[:, None, None]
+            forbidden = tf.where(forced == self.pad_id, forbidden, ids != forced)
+        if forbidden is not None:
+            logits = tf.where(forbidden, IMPOSSIBLE, logits)
 
-    def _finish(self, now, beams):
-        """Moves ended hypotheses out of the beams, and stops decided sentences.
+        # 3. The best K of K * V, and their parents: the beams that they extend.
+        best = best_extensions(logits, offsets, never)  # [A, K]
+        if listed is not None:
+            best = *best[:2], tf.gather(listed, best[2])
+        progress = []
+        if sentences.phrases:
+            best, after = lexical.allocated(
+                best, logits, offsets, *follows, spelling, listed
+            )
+            progress = [after]
+        log_probs, parents, tokens = best
 
-        Hypotheses at the maximum length are cut. A sentence stops when it has no open
-        hypotheses left.
-        """
-        length, limits = now.time + 1, now.sentences.limits
-        is_end = beams.tokens == self.eos_id
-        finished = tf.where(is_end, beams.log_probs, IMPOSSIBLE)
-        unfinished = tf.where(is_end, IMPOSSIBLE, beams.log_probs)
-        penalty: Any = self._coverage_penalty  # None if `coverage` is empty
-        covered = zip(beams.coverage, now.sentences.mask, strict=True)
-        bonus = [penalty.score(*x) for x in covered]
+        # 4. What belongs to the parents follows them.
+        state, coverage, weights, written = follow(
+            (state, beams.coverage, weights, beams.written), parents
+        )
+        if coverage:
+            coverage = [coverage[0] + flat_positions(weights[0])]
+        written = [
+            tf.where(tf.range(tf.shape(x)[2]) == time, tokens[..., None], x)
+            for x in written
+        ]
+        choices = History(Written(tokens, log_probs, weights), parents)
+
+        # 5. Hypotheses that ended move to the pool.
+        length, limits = time + 1, sentences.limits
+        is_end = tokens == self.eos_id
+        finished = tf.where(is_end, log_probs, IMPOSSIBLE)
+        log_probs = tf.where(is_end, IMPOSSIBLE, log_probs)
+        penalty: Any = coverage_penalty_of(self.coverage_penalty)
+        bonus = [penalty.score(coverage[0], sentences.mask[0])] if coverage else []
         beam = np.arange(self.beam_width)
-        places = tf.where(is_end, now.time * self.beam_width + beam, 0)
-        others = Pool(self._scores(finished, length, bonus), places)
-        pool = offer(now.ended.pool, others)
-        at_limit = length == limits
-        last = unfinished
-        for follows in _followed(now.sentences, beams):
-            found = pool.score(1) > IMPOSSIBLE
-            last = lexical.nearest(last, lexical.unmet(*follows), found)
+        places = tf.where(is_end, time * self.beam_width + beam, 0)
+        scores = self._scores(finished, length, bonus)
+        pool = offer(ended.pool, Pool(scores, places))
+
+        # 6. The maximum length cuts the others; of phrases they may lack the fewest.
+        at_limit = length == limits  # [A, 1]
+        last = log_probs
+        if progress:
+            has_finished = pool.score(1) > IMPOSSIBLE
+            lacks = lexical.unmet(sentences.phrases[0], progress[0])
+            last = lexical.nearest(last, lacks, has_finished)
         cut, bonus = tf.nest.map_structure(
             lambda x, before: tf.where(at_limit, x, before),
             (last, bonus),
-            (now.ended.cut, now.ended.bonus),
+            (ended.cut, ended.bonus),
         )
-        beams = beams._replace(log_probs=unfinished)
-        goes_on = self._is_promising(beams, pool, length, now.sentences) & ~at_limit
-        log_probs = tf.where(goes_on, unfinished, IMPOSSIBLE)
-        return beams._replace(log_probs=log_probs), Ended(pool, cut, bonus)
 
-    def _is_promising(self, beams, pool, length, sentences):
-        """Returns whether an open hypothesis may still be one of the best, bool [A, 1].
-
-        With `early_stopping=False` it always may, with "first" only until enough ended.
-        """
-        worst = pool.score(self.n_best)
-        if self.early_stopping is False:
-            return tf.ones_like(worst, tf.bool)
-        penalty: Any = self._coverage_penalty  # None if `coverage` is empty
-        limits = sentences.limits
-        bounds = length_penalty_of(self.length_penalty).bound(beams.log_probs, limits)
-        for coverage, mask in zip(beams.coverage, sentences.mask, strict=True):
-            bounds += penalty.bound(coverage, mask, limits - length)
-        promising = tf.reduce_any(bounds > worst, axis=1, keepdims=True)
+        # 7. A sentence goes on while an open hypothesis can still enter its pool.
+        goes_on = ~at_limit
+        if self.early_stopping is not False:
+            bounds = length_penalty_of(self.length_penalty).bound(log_probs, limits)
+            if coverage:
+                bounds += penalty.bound(coverage[0], sentences.mask[0], limits - length)
+            can_enter = bounds > pool.score(self.n_best)
+            goes_on &= tf.reduce_any(can_enter, axis=1, keepdims=True)
         if self.early_stopping == "first":
-            promising &= pool.score(self._kept) == IMPOSSIBLE
-        return promising
+            goes_on &= pool.score(self._pool_size) == IMPOSSIBLE
+        log_probs = tf.where(goes_on, log_probs, IMPOSSIBLE)
+        beams = Beams(tokens, log_probs, state, coverage, written, progress)
+        return beams, Ended(pool, cut, bonus), choices
 
-    def _closed(self, ended, limits):
-        """Returns the pool, its empty places filled with hypotheses that were cut."""
+    def _finish(self, end, limits):
+        """Fills empty places in the pool with what was cut, and reads the history."""
+        ended = all_ended(end) if self.compact else end.ended
         beam = np.arange(self.beam_width)
         places = (limits - 1) * self.beam_width + beam
         scores = self._scores(ended.cut, limits, ended.bonus)
-        return fill(ended.pool, Pool(scores, places)).first(self.n_best)
+        pool = fill(ended.pool, Pool(scores, places)).first(self.n_best)
+        return trace_back(pool, end.history, end.time, self.pad_id)
 
     def _scores(self, log_probs, lengths, bonus):
         """Returns the scores of hypotheses [A, K] that ended."""
@@ -527,20 +467,43 @@ class BeamSearch(SpecialTokens):
         # In TFLite -inf becomes the lowest finite number, which a penalty may divide.
         return tf.where(log_probs > IMPOSSIBLE, sum(bonus, scores), IMPOSSIBLE)
 
+    def _search_with(self, constraints, model, source, prefix_ids):
+        """Searches freely, and again where the best hypothesis lacks a phrase."""
+        constraints = constraints._replace(ids=tf.convert_to_tensor(constraints.ids))
+        free = dataclasses.replace(self, n_best=1)._search(model, source, prefix_ids)
+        lacks = lexical.unmet_by(constraints, free.ids, self.pad_id)[:, 0]
+        has_all = ~tf.reduce_any(lacks, axis=1)  # [B]
+        # Further hypotheses must have the phrases too.
+        again = tf.ones_like(has_all) if self.n_best > 1 else ~has_all
 
-def _followed(sentences, beams):
-    """Pairs of the phrases that must occur and the hypotheses' progress; or nothing."""
-    return zip(sentences.phrases, beams.progress, strict=True)
+        def search():
+            rows = tf.where(again)[:, 0]
+            some, begin, ids = tf.nest.map_structure(
+                lambda x: tf.gather(x, rows), (source, prefix_ids, constraints.ids)
+            )
+            must = constraints._replace(ids=ids)
+            constrained = self._search(model, some, begin, must)
 
+            def spread(x):  # to their places in the batch, zeros elsewhere
+                shape = tf.concat([tf.shape(again), tf.shape(x)[1:]], 0)
+                return tf.scatter_nd(rows[:, None], x, tf.cast(shape, rows.dtype))
 
-def _spread(found, rows, chosen):
-    """Puts hypotheses of some sentences in their places among all, zeros elsewhere."""
+            others = tf.nest.map_structure(spread, constrained)
+            return lexical.preferred(free, has_all, others, self.pad_id)
 
-    def spread(x):
-        shape = tf.concat([tf.shape(chosen), tf.shape(x)[1:]], 0)
-        return tf.scatter_nd(rows[:, None], x, tf.cast(shape, rows.dtype))
+        if self.n_best > 1:
+            return search()
+        return tf.cond(tf.reduce_any(again), search, lambda: free)
 
-    return tf.nest.map_structure(spread, found)
+    def with_spares(self) -> BeamSearch:
+        """Returns a search that keeps as many hypotheses as its beam has.
+
+        Its first `n_best` are this one's. The others take the places of hypotheses that
+        say the same in other pieces. A search for one hypothesis needs none.
+        """
+        if self.n_best == 1:
+            return self
+        return dataclasses.replace(self, n_best=self.beam_width)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -1,93 +1,32 @@
-"""Constraints: which tokens may or must come next in a hypothesis.
+"""Which tokens may come next, the best of them, and how long hypotheses may become.
 
-Shapes: B sentences, K beams, V vocabulary, T longest hypothesis, P prefix.
-
-Settings of searches, checked by `keras_luong.config.fields.check_fields`.
-
-How long the hypotheses of each sentence must and may be, by a search's settings.
-
-Shapes: B sentences, P prefix length.
-
-The best extensions of a sentence's hypotheses by one token each.
-
-Shapes: A sentences, K beams, V tokens (or M shortlisted ones); G groups of D tokens in
-each beam, C groups that are looked into.
+Shapes: A sentences (B before the first step), K beams, V tokens (or M shortlisted
+ones), T longest hypothesis, P longest prefix; in `best_extensions` G groups of D tokens
+in each beam, C groups that are looked into.
 """
 
 from __future__ import annotations
 
 import functools
-import numbers
-import operator
-from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import partial
-from typing import Annotated, Any
+from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from keras_luong.checks import check_size
-from keras_luong.decoding.penalties import (
-    CoveragePenalty,
-    LengthPenalty,
-    coverage_penalty_of,
-    length_penalty_of,
-)
-from keras_luong.decoding.shortlist import Shortlist
 from keras_luong.decoding.step_model import (
     IMPOSSIBLE,
     LONGEST,
     Source,
     count_of,
     length_limits,
-    share_of_lengths,
+    source_lengths,
     token_counts,
 )
 
-Size = Annotated[int, partial(check_size, largest=LONGEST)]
-SizeOrZero = Annotated[int, partial(check_size, smallest=0, largest=LONGEST)]
-SizeOrNone = Annotated[int | None, partial(check_size, optional=True, largest=LONGEST)]
-
-
-def _penalty(read: Callable[[Any], Any]) -> Callable[[str, Any], Any]:
-    """Returns a check of a penalty that keeps numbers and makes objects of mappings."""
-
-    def check(name: str, given: Any) -> Any:
-        del name  # `read` has it
-        penalty = read(given)
-        return float(given) if isinstance(given, numbers.Real) else penalty
-
-    return check
-
-
-def _check_forbidden(name: str, given: Any) -> tuple[int, ...]:
-    if not isinstance(given, Iterable):
-        raise TypeError(f"{name} must be ids, such as (1,). Received: {given!r}")
-    # Files hold a list. A tuple makes the search hashable.
-    return tuple(check_size(f"an id in {name}", x, smallest=0) for x in given)
-
-
-def _check_shortlist(name: str, given: Any) -> Shortlist | None:
-    if not isinstance(given, Shortlist | None):
-        raise TypeError(f"{name} must be a Shortlist or None. Received: {given!r}")
-    return given
-
-
-def _check_early_stopping(name: str, given: Any) -> bool | str:
-    if not isinstance(given, bool) and given != "first":
-        raise ValueError(f'{name} must be True, False or "first". Received: {given!r}')
-    return given
-
-
-LengthPenaltyOf = Annotated[
-    float | Mapping[str, Any] | LengthPenalty, _penalty(length_penalty_of)
-]
-CoveragePenaltyOf = Annotated[
-    float | Mapping[str, Any] | CoveragePenalty, _penalty(coverage_penalty_of)
-]
-Forbidden = Annotated[tuple[int, ...], _check_forbidden]
-ShortlistOrNone = Annotated[Shortlist | None, _check_shortlist]
-EarlyStopping = Annotated[bool | str, _check_early_stopping]
+GROUP = 64  # tokens of a group, about; measured
+SIZES = sorted(range(GROUP // 2, 2 * GROUP), key=lambda size: abs(size - GROUP))
+LONG = 4  # times the tokens that are looked at, if it is to be faster
 
 
 def longest(search: Any, source: Source, prefix_ids: tf.Tensor) -> tf.Tensor:
@@ -111,7 +50,7 @@ def longest(search: Any, source: Source, prefix_ids: tf.Tensor) -> tf.Tensor:
 
 
 def shortest(search: Any, source: Source, limits: tf.Tensor) -> list[tf.Tensor]:
-    """Returns the minimum lengths, each int32 [B, 1]; nothing if there are none.
+    """Returns the minimum lengths, int32 [B, 1]; an empty list if there are none.
 
     Args:
         search: A `BeamSearch`.
@@ -123,11 +62,38 @@ def shortest(search: Any, source: Source, limits: tf.Tensor) -> list[tf.Tensor]:
         least.append(tf.fill([count_of(source)], search.min_length))
     if search.min_length_ratio:
         least.append(_relative(search, "min_length_ratio", source))
-    return [tf.minimum(x[:, None], limits) for x in least]
+    if not least:
+        return []
+    return [tf.minimum(functools.reduce(tf.maximum, least)[:, None], limits)]
 
 
-def _relative(search, name, source):
-    return share_of_lengths(source, search.pad_id, getattr(search, name), name)
+def _relative(search: Any, name: str, source: Source) -> tf.Tensor:
+    """Returns the sentences' lengths times a ratio, rounded up, int32 [B]."""
+    lengths = source_lengths(source, search.pad_id, name)
+    product = tf.cast(lengths, tf.float32) * getattr(search, name)
+    product = tf.minimum(product, float(LONGEST))
+    # 0.1 * 30 is a little above 3 in floating point.
+    return tf.cast(tf.math.ceil(product - 1e-4), tf.int32)
+
+
+def token_ids(logits: tf.Tensor, listed: tf.Tensor | None) -> Any:
+    """Returns the ids of the tokens that logits are of: NumPy's, if they are known.
+
+    Args:
+        logits: [..., V or M].
+        listed: int32 [M], the shortlisted ids; or None for all.
+    """
+    if listed is not None:
+        return listed
+    size = logits.shape[-1]
+    return tf.range(tf.shape(logits)[-1]) if size is None else np.arange(size)
+
+
+def is_among(ids: Any, chosen: Collection[int]) -> Any:
+    """Tells which ids, of `token_ids`, are among some: bool [V or M]."""
+    if isinstance(ids, np.ndarray):
+        return np.isin(ids, sorted(chosen))
+    return tf.reduce_any(ids[:, None] == tf.constant(sorted(chosen), tf.int32), axis=1)
 
 
 def repeats(
@@ -149,20 +115,14 @@ def repeats(
         same &= written[:, :, j : windows + j] == last[..., None]
     there = (tf.range(windows) <= time - size) & (time >= size - 1)
     completing = written[:, :, size - 1 : windows + size - 1]
-    return _any_of(completing, same & there, vocab_size)
-
-
-def _any_of(tokens: tf.Tensor, chosen: tf.Tensor, vocab_size: int) -> tf.Tensor:
-    """Returns which ids are among the chosen tokens [B, K, n], bool [B, K, V]."""
-    shape = tf.shape(tokens)
-    rows = tf.reshape(tf.range(shape[0] * shape[1]), [shape[0], shape[1], 1])
-    places = rows * vocab_size + tokens
+    # Counts, for each hypothesis and token, the n-grams that it would complete again.
+    rows = tf.reshape(tf.range(B * K), [B, K, 1])
     counts = tf.math.unsorted_segment_sum(
-        tf.reshape(tf.cast(chosen, tf.int32), [-1]),
-        tf.reshape(places, [-1]),
-        shape[0] * shape[1] * vocab_size,
+        tf.reshape(tf.cast(same & there, tf.int32), [-1]),
+        tf.reshape(rows * vocab_size + completing, [-1]),
+        B * K * vocab_size,
     )
-    return tf.reshape(counts, [shape[0], shape[1], vocab_size]) > 0
+    return tf.reshape(counts, [B, K, vocab_size]) > 0
 
 
 def forced_tokens(prefix: tf.Tensor, time: tf.Tensor, pad_id: int) -> tf.Tensor:
@@ -178,57 +138,6 @@ def forced_tokens(prefix: tf.Tensor, time: tf.Tensor, pad_id: int) -> tf.Tensor:
     """
     open_end = tf.pad(prefix, [[0, 0], [0, 1]], constant_values=pad_id)
     return open_end[:, tf.minimum(time, tf.shape(prefix)[1])]
-
-
-def words_of(
-    logits: tf.Tensor, never: Collection[int], ids: tf.Tensor | None
-) -> tuple[Any, Any] | None:
-    """Returns the tokens that a search chooses from, before its loop.
-
-    Args:
-        logits: Such as its model's, [..., V or M].
-        never: The ids that are never generated.
-        ids: int32 [M], the shortlisted ids; or None for all.
-
-    Returns:
-        The ids, and whether they are never generated: tensors if there are `ids`, else
-        NumPy arrays [V]. None if V is not known.
-    """
-    if ids is not None:
-        is_never = ids[:, None] == tf.constant(sorted(never), tf.int32)
-        return ids, tf.reduce_any(is_never, axis=1)
-    if logits.shape[-1] is None:
-        return None
-    words = np.arange(logits.shape[-1])
-    return words, np.isin(words, sorted(never))
-
-
-def constrained(
-    logits: tf.Tensor,
-    masks: list[Any],
-    forced: tf.Tensor | None,
-    pad_id: int,
-    ids: Any,
-) -> tf.Tensor:
-    """Returns the logits, with -inf where constraints forbid an id.
-
-    Args:
-        logits: [B, K, V], or [B, K, M] of the shortlisted words.
-        masks: bool, broadcastable to the logits: tokens that are forbidden.
-        forced: int32 [B], what `forced_tokens` returned, or None.
-        pad_id: The id of padding.
-        ids: Integers [V] or [M], the tokens' ids.
-    """
-    banned = functools.reduce(operator.or_, masks) if masks else False
-    if forced is not None:
-        forced = forced[:, None, None]
-        banned = tf.where(forced == pad_id, banned, ids != forced)
-    return logits if banned is False else tf.where(banned, IMPOSSIBLE, logits)
-
-
-GROUP = 64  # tokens of a group, about; measured
-SIZES = sorted(range(GROUP // 2, 2 * GROUP), key=lambda size: abs(size - GROUP))
-LONG = 4  # times the tokens that are looked at, if it is to be faster
 
 
 def best_extensions(
@@ -260,23 +169,12 @@ def best_extensions(
         count = width * (1 + dirty)
         if vocab_size * width >= LONG * count * size:
             return _of_groups(logits, offsets, banned, size, count)
-    return _of_all(logits, offsets, banned)
-
-
-def summed(logits: tf.Tensor, offsets: tf.Tensor) -> tf.Tensor:
-    """Returns `offsets + logits`, -inf where the offset is, whatever the logits."""
-    return tf.where(offsets > IMPOSSIBLE, logits + offsets, IMPOSSIBLE)
-
-
-def _of_all(logits, offsets, banned):
     sums = summed(logits, offsets)
     if banned is not None:
         sums = tf.where(banned, IMPOSSIBLE, sums)
-    width, vocab_size = sums.shape[1:]
     if vocab_size is None:
         vocab_size = tf.shape(sums)[2]
-    sums = tf.reshape(sums, [-1, width * vocab_size])
-    best, places = tf.math.top_k(sums, width)
+    best, places = tf.math.top_k(tf.reshape(sums, [-1, width * vocab_size]), width)
     return best, places // vocab_size, places % vocab_size
 
 
@@ -301,6 +199,11 @@ def _of_groups(logits, offsets, banned, size, count):
     table = tf.constant(np.pad(banned, [0, missing]).reshape(in_beam, size))
     sums = tf.where(tf.gather(table, within), IMPOSSIBLE, sums)
     best, places = tf.math.top_k(tf.reshape(sums, [-1, count * size]), width)
-    found = places // size
-    tokens = tf.gather(within * size, found, batch_dims=1) + places % size
-    return best, tf.gather(beams, found, batch_dims=1), tokens
+    groups = places // size
+    tokens = tf.gather(within * size, groups, batch_dims=1) + places % size
+    return best, tf.gather(beams, groups, batch_dims=1), tokens
+
+
+def summed(logits: tf.Tensor, offsets: tf.Tensor) -> tf.Tensor:
+    """Returns `offsets + logits`, -inf where the offset is, whatever the logits."""
+    return tf.where(offsets > IMPOSSIBLE, logits + offsets, IMPOSSIBLE)

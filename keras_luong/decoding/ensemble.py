@@ -6,8 +6,8 @@ restricted ensemble, words.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -23,19 +23,6 @@ from keras_luong.decoding.step_model import (
     restricted,
     vocab_size_of,
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class EnsembleConfig:
-    """What all models of an ensemble have in common; None where it is unknown.
-
-    Args:
-        source_vocab_size: Number of source ids.
-        target_vocab_size: Number of target ids.
-    """
-
-    source_vocab_size: int | None
-    target_vocab_size: int | None
 
 
 class Ensemble:
@@ -54,6 +41,10 @@ class Ensemble:
         models: `StepModel`s, at least one.
         mean: "geometric" or "arithmetic".
 
+    Attributes:
+        config: The `source_vocab_size` and `target_vocab_size` that the models have in
+            common, None where no model tells its own.
+
     Raises:
         TypeError: If a model has no `encode` and `step`, or `models` is no sequence.
         ValueError: If there is no model, the mean is unknown, or the models' configs
@@ -69,10 +60,17 @@ class Ensemble:
     """
 
     def __init__(self, models: Sequence[StepModel], mean: str = "geometric"):
-        self.models = _check_models(models)
+        if not isinstance(models, Sequence):
+            raise TypeError(f"models must be a list of models. Received: {models!r}")
+        if not models:
+            raise ValueError("models must hold at least one model. Received: []")
+        for i, model in enumerate(models):
+            check_step_model(f"models[{i}]", model)
+        self.models = tuple(models)
         self.mean = check_choice("mean", mean, MEANS)
-        self.config = EnsembleConfig(
-            *(_common_vocab_size(self.models, side) for side in ("source", "target"))
+        self.config = SimpleNamespace(
+            source_vocab_size=_common_vocab_size(models, "source"),
+            target_vocab_size=_common_vocab_size(models, "target"),
         )
 
     def encode(self, source: Source) -> tuple[Any, Any]:
@@ -182,21 +180,11 @@ def _stack(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
 
 def _mean(weights: Sequence[tf.Tensor | None]) -> tf.Tensor | None:
     """Returns the mean of several models' attention, or None if none has any."""
-    given = [x for x in weights if x is not None]
-    if not given:
+    like = next((x for x in weights if x is not None), None)
+    if like is None:
         return None
-    some = [tf.zeros_like(given[0]) if x is None else x for x in weights]
+    some = [tf.zeros_like(like) if x is None else x for x in weights]
     return tf.reduce_mean(_stack(some), axis=0)
-
-
-def _check_models(models: Any) -> tuple[StepModel, ...]:
-    if not isinstance(models, Sequence):
-        raise TypeError(f"models must be a list of models. Received: {models!r}")
-    if not models:
-        raise ValueError("models must hold at least one model. Received: []")
-    for i, model in enumerate(models):
-        check_step_model(f"models[{i}]", model)
-    return tuple(models)
 
 
 def _common_vocab_size(models: Sequence[StepModel], side: str) -> int | None:

@@ -1,11 +1,10 @@
-"""What a loop need not repeat is computed once, before it.
+"""Hoisting: what a search's loop need not repeat is computed once, before it.
 
 A step of a search reads weights and a source that no step changes. What it computes of
 these alone, such as the transpose of an embedding that is the output layer too, or the
 casts of mixed precision, TensorFlow computes again at every step: it moves nothing out
-of a loop.
-
-Mixed precision in a search: weights are cast before the loop, not in every step.
+of a loop. `hoisted` does; `cast_once` does it for a whole model in mixed precision,
+whose encoder has a loop too.
 """
 
 from __future__ import annotations
@@ -23,7 +22,16 @@ from keras_luong.compat import (
     scratch_graph,
     share_functions,
 )
-from keras_luong.decoding.step_model import StepModel
+from keras_luong.decoding.step_model import (
+    Source,
+    SpecialTokens,
+    StepModel,
+    any_rows,
+    count_of,
+    repeated,
+    take_step,
+    vocab_size_of,
+)
 
 #: Operations that are stateful, and yet give the same at every step.
 READS = ("ReadVariableOp", "ResourceGather")
@@ -65,92 +73,115 @@ def hoisted(
     """
     if tf.executing_eagerly():
         first = function(*like)
-        return _after(first, function), first
+        unused = [first]
+        return lambda *args: unused.pop() if unused else function(*args), first
+
+    # 1. The function is traced in a graph of its own.
     if shapes is None:
         shapes = tf.nest.map_structure(lambda x: x.shape, like)
     graph = scratch_graph()
     with graph.as_default():
-        given = tf.nest.map_structure(_placeholder, like, shapes)
-        results = tf.nest.map_structure(_in_this_graph, function(*given))
+        inputs = tf.nest.map_structure(
+            lambda x, shape: tf.compat.v1.placeholder(x.dtype, shape), like, shapes
+        )
+        results = tf.nest.map_structure(_as_tensor, function(*inputs))
     operations = graph.get_operations()
     acts = any(op.op_def.is_stateful and op.type not in READS for op in operations)
     if acts or is_recorded():
         return function, results
-    return _Split(graph, given, results), results
+
+    # 2. What depends on no argument is added to the current graph, if the rest reads
+    # it. (What comes of constants alone stays where it is: TensorFlow folds it.)
+    given = [x.name for x in tf.nest.flatten(inputs)]
+    returned = [x.name for x in tf.nest.flatten(results) if tf.is_tensor(x)]
+    captured = {inner.name: x for x, inner in graph.captures}
+    moving = _computed_from(given, operations)
+    fixed = _computed_from(captured, operations) - moving
+    read = set(returned)
+    for operation in operations:
+        if not moving.isdisjoint(x.name for x in operation.outputs):
+            read.update(x.name for x in operation.inputs)
+    names = sorted(fixed & read)
+    definition = graph.as_graph_def(add_shapes=True)
+    before = dict(zip(names, _copied(graph, definition, captured, names), strict=True))
+
+    # 3. Calls add the rest to the graph in which they are.
+    def call(*args):
+        known = {**before, **dict(zip(given, tf.nest.flatten(args), strict=True))}
+        copies = iter(_copied(graph, definition, known, returned))
+        return tf.nest.map_structure(
+            lambda x: next(copies) if tf.is_tensor(x) else x, results
+        )
+
+    return call, results
 
 
-def _in_this_graph(x):
+def begin(
+    model: StepModel,
+    source: Source,
+    special: SpecialTokens,
+    beams: int,
+    compact: bool = False,
+) -> tuple[Any, tf.Tensor, Any, Callable[..., Any], tuple[tf.Tensor, list[tf.Tensor]]]:
+    """Encodes a source, and hoists the model's step for a loop that begins now.
+
+    Args:
+        model: The model.
+        source: The source.
+        special: The ids, of which the model reads the first.
+        beams: K, how many hypotheses of each sentence are followed.
+        compact: Whether sentences may leave the loop: then the step reads the memory of
+            those that are left, as a third argument.
+
+    Returns:
+        The memory; the first tokens [B, K] and the first state, nest of [B, K, ...];
+        the step, `take_step` of tokens and state; and logits and attention of such a
+        step, of which only the shapes are of use.
+
+    Raises:
+        ValueError: If the model does not have the id to begin with.
+    """
+    special.check_begin(vocab_size_of(model, "target"))
+    memory, state = model.encode(source)
+    tokens = tf.fill([count_of(source), beams], special.bos_id)
+    state = repeated(state, beams)
+
+    def step(tokens, state, memory=memory):
+        return take_step(model, tokens, state, memory)
+
+    first = (tokens, state, memory) if compact else (tokens, state)
+    shapes = tf.nest.map_structure(any_rows, first) if compact else None
+    step, (logits, _, weights) = hoisted(step, *first, shapes=shapes)
+    return memory, tokens, state, step, (logits, weights)
+
+
+def _as_tensor(x):
     """A result as this graph's own tensor, where it may be another's or a variable."""
     return x if x is None else in_this_graph(tf.convert_to_tensor(x))
 
 
-def _after(result, function):
-    """A function that returns `result` of its first call, and computes the others."""
-    results = [result]
-    return lambda *arguments: results.pop() if results else function(*arguments)
-
-
-def _placeholder(x, shape):
-    return tf.compat.v1.placeholder(x.dtype, shape)
-
-
-class _Split:
-    """A traced function: what depends on its arguments, beside what does not.
-
-    Tensors are known by their names in the graph in which it was traced.
-    """
-
-    def __init__(self, graph, given, results):
-        self.given = [x.name for x in tf.nest.flatten(given)]
-        self.results = results
-        self.graph = graph
-        self.definition = graph.as_graph_def(add_shapes=True)
-        captured = {inner.name: x for x, inner in graph.captures}
-        moving = _computed_from(self.given, graph)
-        # What comes of constants alone stays where it is: TensorFlow folds it.
-        fixed = _computed_from(captured, graph) - moving
-        used = [x.name for x in tf.nest.flatten(results) if tf.is_tensor(x)]
-        for operation in graph.get_operations():
-            if moving.intersection(x.name for x in operation.outputs):
-                used += [x.name for x in operation.inputs]
-        self.names = sorted(fixed.intersection(used))
-        self.values = self._copied(captured, self.names)
-
-    def __call__(self, *arguments):
-        """Adds what depends on the arguments to the current graph."""
-        given = zip(self.given, tf.nest.flatten(arguments), strict=True)
-        known = {**dict(zip(self.names, self.values, strict=True)), **dict(given)}
-        results = [x for x in tf.nest.flatten(self.results) if tf.is_tensor(x)]
-        found = iter(self._copied(known, [x.name for x in results]))
-        return tf.nest.map_structure(
-            lambda x: next(found) if tf.is_tensor(x) else x, self.results
-        )
-
-    def _copied(self, known, names):
-        share_functions(self.graph)
-        return _copied(self.definition, known, names)
-
-
-def _computed_from(names, graph):
+def _computed_from(names, operations):
     """The names of tensors and of all that is computed from them."""
     reached = set(names)
-    for operation in graph.get_operations():  # each after those that it depends on
+    for operation in operations:  # each after those that it depends on
         if not reached.isdisjoint(x.name for x in operation.inputs):
             reached.update(x.name for x in operation.outputs)
     return reached
 
 
-def _copied(definition, known, names):
-    """Adds tensors of a `tf.Graph`'s definition to the current graph.
+def _copied(graph, definition, known, names):
+    """Adds tensors of another graph to the current one.
 
     Args:
-        definition: The `GraphDef`.
+        graph: The graph in which a function was traced.
+        definition: Its `GraphDef`.
         known: Tensors of this graph by the names of those that they stand for.
         names: Names of the tensors that are wanted.
 
     Returns:
         List of tensors.
     """
+    share_functions(graph)
     nodes = {node.name: node for node in definition.node}
     missing = [name for name in names if name not in known]
     needed, inputs, rest = {}, {}, list(missing)
@@ -158,8 +189,13 @@ def _copied(definition, known, names):
         operation = rest.pop().split(":")[0]
         if operation in needed:
             continue
-        needed[operation] = _without_control(nodes[operation])
-        for name in needed[operation].input:
+        needed[operation] = node = type(nodes[operation])()
+        node.CopyFrom(nodes[operation])
+        # It waits for nothing but its inputs.
+        names_read = [x for x in node.input if not x.startswith("^")]
+        del node.input[:]
+        node.input.extend(names_read)
+        for name in names_read:
             name = name if ":" in name else f"{name}:0"
             if name in known:
                 inputs[name] = in_this_graph(known[name])
@@ -170,15 +206,6 @@ def _copied(definition, known, names):
     made = tf.graph_util.import_graph_def(part, inputs, missing, name="step")
     made = dict(zip(missing, made, strict=True))
     return [made[x] if x in made else in_this_graph(known[x]) for x in names]
-
-
-def _without_control(node):
-    """A copy of a node that waits for nothing but its inputs."""
-    copy = type(node)()
-    copy.CopyFrom(node)
-    del copy.input[:]
-    copy.input.extend(x for x in node.input if not x.startswith("^"))
-    return copy
 
 
 @contextlib.contextmanager
@@ -193,7 +220,7 @@ def cast_once(model: StepModel) -> Iterator[None]:
     Args:
         model: A `StepModel`. Its method `cast_weights`, if it has one, returns a pair
             of a Keras variable and the tensor to read in its place, for every variable
-                that the model reads. It ignores a `keras.StatelessScope` around it.
+            that the model reads. It ignores a `keras.StatelessScope` around it.
 
     Example:
         >>> from keras_luong.decoding.hoisting import cast_once

@@ -29,12 +29,14 @@ import numpy as np
 import tensorflow as tf
 
 from keras_luong.decoding.constraints import summed
+from keras_luong.decoding.search_state import padded
 from keras_luong.decoding.step_model import (
     IMPOSSIBLE,
     Hypotheses,
     Source,
     follow,
     known_count_of,
+    where,
 )
 
 _LAST = 2**30  # behind all others
@@ -70,16 +72,15 @@ class Spelling(NamedTuple):
             x: 4 * ord(x) + is_of_word(x) + 2 * unicodedata.category(x).startswith("M")
             for x in set().union(*texts)
         }
-
-        def bare(i, text):
-            return ids.get(text[1:], i) if text.startswith(" ") else i
-
         ids = {text: i for i, text in enumerate(texts) if text}
-        starts = np.cumsum([0, *map(len, texts)])
+        bare = [
+            ids.get(text[1:], i) if text.startswith(" ") else i
+            for i, text in enumerate(texts)
+        ]
         return cls(
             np.array([code[x] for text in texts for x in text], "int32"),
-            starts.astype("int32"),
-            np.array([bare(i, x) for i, x in enumerate(texts)], "int32"),
+            np.cumsum([0, *map(len, texts)]).astype("int32"),
+            np.array(bare, "int32"),
         )
 
     def rows(self, tokens: tf.Tensor) -> tf.Tensor:
@@ -116,29 +117,6 @@ class Constraints(NamedTuple):
 
     ids: Any
     spelling: Spelling | None = None
-
-
-def _read(tokens: tf.Tensor, spelling: Spelling | None) -> tf.Tensor:
-    """Returns the codes of tokens [...], padded on the right: int32 [..., R].
-
-    Without a spelling each token is a character of its own, which makes no words.
-    """
-    if spelling is None:
-        return 4 * (tokens + 1)[..., None]
-    codes, starts = spelling.codes, spelling.starts
-    tokens = spelling.rows(tokens)
-    begin, end = (tf.gather(x, tokens)[..., None] for x in (starts[:-1], starts[1:]))
-    places = begin + tf.range(int(np.max(np.diff(starts))))
-    found = tf.gather(codes, tf.minimum(places, len(codes) - 1))
-    return tf.where(places < end, found, 0)
-
-
-def _goes_on(tokens: tf.Tensor, progress: Progress, spelling: Spelling | None) -> Any:
-    """Tells whether tokens [A, K, C] go on with the last word of the text so far."""
-    if spelling is None:
-        return tf.zeros_like(tokens, tf.bool)
-    first = tf.gather(spelling.first, spelling.rows(tokens))
-    return _joined(progress.last[..., None], first)
 
 
 class Phrases(NamedTuple):
@@ -197,14 +175,11 @@ def phrases_of(constraints: Constraints, source: Source, pad_id: int) -> Phrases
     order = tf.argsort(tf.cast(codes == 0, tf.int32), axis=2, stable=True)
     order = order[:, :, : tf.maximum(1, tf.reduce_max(tf.reduce_sum(counts, [2, 3])))]
     codes, written = (tf.gather(x, order, batch_dims=2) for x in (codes, written))
-    # Where tokens are no text, none of them is a space.
-    has_space = codes[..., 0] == _SPACE if spelling is not None else lengths < 0
+    has_space, bare = lengths < 0, ids[..., 0]  # where tokens are no text, no spaces
+    if spelling is not None:
+        has_space = codes[..., 0] == _SPACE
+        bare = tf.gather(spelling.bare, spelling.rows(bare))
     only_space = has_space & (written[..., 0] == 1)  # as of "▁" and ","
-    bare = (
-        ids[..., 0]
-        if spelling is None
-        else tf.gather(spelling.bare, spelling.rows(ids[..., 0]))
-    )
     bare = tf.where(only_space, ids[..., :2][..., -1], bare)
     begin = tf.cast(has_space, tf.int32)
     return Phrases(ids, bare, lengths, earlier, codes, written, begin)
@@ -217,16 +192,34 @@ def tokens_of(phrases: Phrases) -> tf.Tensor:
     return tf.reshape(ids, [B, C * P])
 
 
-def _count_before(same):
-    """Counts in each row of [B, M, M] what is true before the diagonal."""
-    return tf.reduce_sum(tf.linalg.band_part(tf.cast(same, tf.int32), -1, 0), 2) - 1
-
-
 def start(phrases: Phrases, width: int | tf.Tensor) -> Progress:
     """Returns the progress of hypotheses without tokens, `width` of a sentence."""
     B, C, L = tf.unstack(tf.shape(phrases.codes))
     last, counts = tf.zeros([B, width], tf.int32), tf.zeros([B, width, C], tf.int32)
     return Progress(last, counts, tf.fill([B, width, C, L], False))
+
+
+def unmet(phrases: Phrases, progress: Progress) -> tf.Tensor:
+    """Returns which phrases a hypothesis would lack if it ended now, bool [A, K, C]."""
+    at_end = tf.cast(_at_end(phrases, progress), tf.int32)
+    return progress.counts + at_end <= phrases.earlier[:, None]
+
+
+def unmet_by(constraints: Constraints, ids: tf.Tensor, pad_id: int) -> tf.Tensor:
+    """Returns which phrases whole hypotheses lack, bool [B, N, C].
+
+    Args:
+        constraints: The constraints.
+        ids: int32 [B, N, T], padded behind the end.
+        pad_id: The id of padding.
+    """
+    phrases = phrases_of(constraints, ids, pad_id)
+    end = tf.foldl(
+        lambda now, tokens: advance(phrases, now, tokens, constraints.spelling),
+        tf.transpose(ids, [2, 0, 1]),
+        start(phrases, tf.shape(ids)[1]),
+    )
+    return unmet(phrases, end)
 
 
 def advance(
@@ -259,8 +252,8 @@ def advance(
         matching = before & tf.equal(phrases.codes[:, None], code[..., None, None])
         after = Progress(code, counts, matching)
 
-        def kept(x, before):  # whose shape a loop keeps
-            return tf.reshape(_where(code != 0, x, before), tf.shape(before))
+        def kept(x, before):  # in the shape that a loop knows
+            return tf.reshape(where(code != 0, x, before), tf.shape(before))
 
         return place + 1, tf.nest.map_structure(kept, after, now)
 
@@ -269,79 +262,6 @@ def advance(
         lambda place, _: place < longest, read, (0, progress), shapes
     )
     return after
-
-
-def _at_end(phrases, progress):
-    """Tells whether each phrase stands at the end of the text, bool [A, K, C]."""
-    lengths = tf.maximum(phrases.lengths, 1)[..., None]
-    is_last = tf.equal(phrases.written, lengths)  # `==` would forget the known axes
-    return tf.reduce_any(progress.matching & is_last[:, None], axis=3)
-
-
-def _joined(before, after):
-    """Tells whether two neighbouring characters belong to one word."""
-    is_sign = (after // 2 % 2 == 1) & (before != 0)
-    return (before % 2 == 1) & (after % 2 == 1) | is_sign
-
-
-def unmet(phrases: Phrases, progress: Progress) -> tf.Tensor:
-    """Returns which phrases a hypothesis would lack if it ended now, bool [A, K, C]."""
-    at_end = tf.cast(_at_end(phrases, progress), tf.int32)
-    return progress.counts + at_end <= phrases.earlier[:, None]
-
-
-def unmet_by(constraints: Constraints, ids: tf.Tensor, pad_id: int) -> tf.Tensor:
-    """Returns which phrases whole hypotheses lack, bool [B, N, C].
-
-    Args:
-        constraints: The constraints.
-        ids: int32 [B, N, T], padded behind the end.
-        pad_id: The id of padding.
-    """
-    phrases = phrases_of(constraints, ids, pad_id)
-    end = tf.foldl(
-        lambda now, tokens: advance(phrases, now, tokens, constraints.spelling),
-        tf.transpose(ids, [2, 0, 1]),
-        start(phrases, tf.shape(ids)[1]),
-    )
-    return unmet(phrases, end)
-
-
-def _plans(phrases, progress, spelling):
-    """Finds how each hypothesis comes nearer to what it lacks.
-
-    Where it goes on with a phrase within a word, another one that seemed to be met may
-    turn out to be the beginning of a longer word. If more is lost than won by that, the
-    phrase is better begun anew.
-
-    Returns:
-        How many tokens of each phrase are written [A, K, C], of use where it is not
-        met; and the bank of each hypothesis [A, K]: how many tokens of phrases it has
-        met. A step with the best next token always leads to a higher one, until all
-        are met.
-    """
-    lacks = unmet(phrases, progress)
-    begun = tf.where(phrases.written < phrases.lengths[..., None], phrases.written, 0)
-    written = tf.where(progress.matching, begun[:, None], 0)
-    written = tf.reduce_max(written, axis=3)
-    met = _lengths_of(phrases, ~lacks)
-    sure = _lengths_of(phrases, progress.counts > phrases.earlier[:, None])
-    inside = _goes_on(_token_at(phrases.ids, written), progress, spelling)
-    going_on = tf.where(inside, sure, met) + written
-    banks = tf.concat([met, tf.where(lacks, going_on, 0)], axis=2)
-    return tf.where(going_on < met, 0, written), tf.reduce_max(banks, axis=2)
-
-
-def _token_at(ids, places):
-    """Returns the tokens of phrases [A, C, P] at places [A, K, C]."""
-    here = tf.equal(tf.range(tf.shape(ids)[2]), places[..., None])
-    return tf.reduce_sum(tf.where(here, ids[:, None], 0), axis=3)
-
-
-def _lengths_of(phrases, chosen):
-    """Returns how many tokens the chosen phrases [A, K, C] have, [A, K, 1]."""
-    lengths = tf.where(chosen, phrases.lengths[:, None], 0)
-    return tf.reduce_sum(lengths, axis=2, keepdims=True)
 
 
 def allocated(
@@ -374,30 +294,52 @@ def allocated(
     Returns:
         The same as `best`, of those that are kept, and their progress.
     """
-    more = _more(logits, offsets, phrases, progress, spelling, ids)
-    pairs = zip(best, more, strict=True)
-    log_probs, parents, tokens = (tf.concat(pair, axis=1) for pair in pairs)
-    log_probs = tf.where(_repeated(log_probs, parents, tokens), IMPOSSIBLE, log_probs)
-    after = advance(phrases, follow(progress, parents), tokens, spelling)
-    _, banks = _plans(phrases, after, spelling)
-    chosen = _in_turns(log_probs, banks, best[0].shape[1])
-    return follow(((log_probs, parents, tokens), after), chosen)
+    rows, K = tf.shape(logits)[0], best[0].shape[1]
+    lacks = unmet(phrases, progress)  # [A, K, C]
 
+    # 1. Each hypothesis's next tokens of the phrases that it lacks.
+    tokens = _next_tokens(logits, phrases, progress, spelling, ids)  # [A, K, C]
 
-def _more(logits, offsets, phrases, progress, spelling, ids):
-    """Returns the candidates of every single hypothesis, [A, K * (C + 1)]."""
-    lacks = unmet(phrases, progress)
-    tokens = _next_tokens(logits, phrases, progress, spelling, ids)
-    own = _own_best(logits, lacks, phrases, progress, spelling, ids)[..., None]
+    # 2. Its best token that loses nothing of what is met.
+    harmless = logits
+    if spelling is not None:  # a word that goes on may be no phrase any more
+        sure = progress.counts > phrases.earlier[:, None]
+        at_risk = tf.reduce_any(~lacks & ~sure, axis=2, keepdims=True)
+        words = tf.range(tf.shape(logits)[2]) if ids is None else ids
+        first = tf.gather(spelling.first, spelling.rows(words))
+        inside = _joined(progress.last[..., None], first)
+        harmless = tf.where(at_risk & inside, IMPOSSIBLE, logits)
+    own = tf.argmax(harmless, axis=2, output_type=tf.int32)[..., None]  # [A, K, 1]
+
+    # 3. These and the best extensions of all, each of them once: [A, M].
     columns = tf.concat([_columns(ids, tokens), own], axis=2)
     log_probs = summed(tf.gather(logits, columns, batch_dims=2), offsets)
-    wanted = tf.concat([lacks, tf.ones_like(own, tf.bool)], axis=2)
-    log_probs = tf.where(wanted, log_probs, IMPOSSIBLE)
+    is_wanted = tf.concat([lacks, tf.ones_like(own, tf.bool)], axis=2)
+    log_probs = tf.where(is_wanted, log_probs, IMPOSSIBLE)
     own = own if ids is None else tf.gather(ids, own)
     tokens = tf.concat([tokens, own], axis=2)
     parents = tf.range(tf.shape(tokens)[1])[:, None] + tf.zeros_like(tokens)
-    rows = tf.shape(tokens)[0]
-    return tuple(tf.reshape(x, [rows, -1]) for x in (log_probs, parents, tokens))
+    log_probs, parents, tokens = (
+        tf.concat([x, tf.reshape(more, [rows, -1])], axis=1)
+        for x, more in zip(best, (log_probs, parents, tokens), strict=True)
+    )
+    same = (log_probs > IMPOSSIBLE)[:, None]
+    same &= parents[:, :, None] == parents[:, None, :]
+    same &= tokens[:, :, None] == tokens[:, None, :]
+    log_probs = tf.where(_count_before(same) > 0, IMPOSSIBLE, log_probs)
+
+    # 4. The bank of each.
+    after = advance(phrases, follow(progress, parents), tokens, spelling)
+    _, banks = _plans(phrases, after, spelling)
+
+    # 5. The best of each bank, then the second best, and so on.
+    ranked, order = tf.math.top_k(log_probs, tf.shape(log_probs)[1])
+    banks = tf.gather(banks, order, batch_dims=1)
+    turns = _count_before(banks[:, :, None] == banks[:, None, :])
+    places = turns * (tf.reduce_max(banks) + 1) - banks
+    places = tf.where(ranked > IMPOSSIBLE, places, _LAST)
+    chosen = tf.gather(order, tf.math.top_k(-places, K).indices, batch_dims=1)
+    return follow(((log_probs, parents, tokens), after), chosen)
 
 
 def _next_tokens(logits, phrases, progress, spelling, ids):
@@ -417,46 +359,34 @@ def _next_tokens(logits, phrases, progress, spelling, ids):
     return tf.where(is_better, bare, usual)
 
 
-def _columns(ids, tokens):
-    """Returns the places of tokens among the shortlisted words, if there are some."""
-    if ids is None:
-        return tokens
-    places = tf.searchsorted(ids, tf.reshape(tokens, [-1]))
-    # What is on no list is padding.
-    return tf.reshape(tf.minimum(places, tf.size(ids) - 1), tf.shape(tokens))
+def _plans(phrases, progress, spelling):
+    """Finds how each hypothesis comes nearer to what it lacks.
 
+    Where it goes on with a phrase within a word, another one that seemed to be met may
+    turn out to be the beginning of a longer word. If more is lost than won by that, the
+    phrase is better begun anew.
 
-def _own_best(logits, lacks, phrases, progress, spelling, ids):
-    """Returns the best column of each hypothesis that loses nothing of what is met."""
-    if spelling is not None:
-        sure = progress.counts > phrases.earlier[:, None]
-        at_risk = tf.reduce_any(~lacks & ~sure, axis=2, keepdims=True)
-        ids = tf.range(tf.shape(logits)[2]) if ids is None else ids
-        first = tf.gather(spelling.first, spelling.rows(ids))
-        inside = _joined(progress.last[..., None], first)
-        logits = tf.where(at_risk & inside, IMPOSSIBLE, logits)
-    return tf.argmax(logits, axis=2, output_type=tf.int32)
+    Returns:
+        How many tokens of each phrase are written [A, K, C], of use where it is not
+        met; and the bank of each hypothesis [A, K]: how many tokens of phrases it has
+        met. A step with the best next token always leads to a higher one, until all
+        are met.
+    """
 
+    def tokens_in(chosen):  # phrases [A, K, C] -> [A, K, 1]
+        lengths = tf.where(chosen, phrases.lengths[:, None], 0)
+        return tf.reduce_sum(lengths, axis=2, keepdims=True)
 
-def _repeated(log_probs, parents, tokens):
-    """Tells which candidates [A, M] are the same as an earlier possible one."""
-    same = (log_probs > IMPOSSIBLE)[:, None]
-    same &= parents[:, :, None] == parents[:, None, :]
-    same &= tokens[:, :, None] == tokens[:, None, :]
-    return _count_before(same) > 0
-
-
-def _in_turns(log_probs, banks, width):
-    """Returns the places [A, K] of the best of each bank, then the second best, ..."""
-    # Of equal ones the earlier stays before the later.
-    log_probs, order = tf.math.top_k(log_probs, tf.shape(log_probs)[1])
-    banks = tf.gather(banks, order, batch_dims=1)
-    turns = _count_before(banks[:, :, None] == banks[:, None, :])
-    most = tf.reduce_max(banks) + 1
-    places = turns * most - banks
-    places = tf.where(log_probs > IMPOSSIBLE, places, _LAST)
-    first = tf.math.top_k(-places, width).indices
-    return tf.gather(order, first, batch_dims=1)
+    lacks = unmet(phrases, progress)
+    begun = tf.where(phrases.written < phrases.lengths[..., None], phrases.written, 0)
+    written = tf.where(progress.matching, begun[:, None], 0)
+    written = tf.reduce_max(written, axis=3)
+    met = tokens_in(~lacks)
+    sure = tokens_in(progress.counts > phrases.earlier[:, None])
+    inside = _goes_on(_token_at(phrases.ids, written), progress, spelling)
+    going_on = tf.where(inside, sure, met) + written
+    banks = tf.concat([met, tf.where(lacks, going_on, 0)], axis=2)
+    return tf.where(going_on < met, 0, written), tf.reduce_max(banks, axis=2)
 
 
 def nearest(log_probs: tf.Tensor, lacks: tf.Tensor, found: tf.Tensor) -> tf.Tensor:
@@ -492,32 +422,67 @@ def preferred(
     """
     length = tf.maximum(tf.shape(free.ids)[2], tf.shape(others.ids)[2])
     N = others.ids.shape[1]
-    free, others = (_as_long(x, length, pad_id) for x in (free, others))
+    free, others = (padded(x, length, pad_id) for x in (free, others))
     again = tf.reduce_all(free.ids == others.ids, axis=2) & has_all[:, None]
     there = tf.concat([has_all[:, None], (others.lengths > 0) & ~again], axis=1)
     both = tf.nest.map_structure(lambda *x: tf.concat(x, axis=1), free, others)
     order = tf.argsort(tf.cast(~there, tf.int32), axis=1, stable=True)[:, :N]
     both, there = follow((both, there), order)
     nothing = Hypotheses(pad_id, 0, IMPOSSIBLE, IMPOSSIBLE, 0.0, 0.0)
-    return Hypotheses(*(_where(there, *x) for x in zip(both, nothing, strict=True)))
+    return Hypotheses(*(where(there, *x) for x in zip(both, nothing, strict=True)))
 
 
-def _as_long(hypotheses, length, pad_id):
-    """Pads hypotheses to a length T."""
-    more = length - tf.shape(hypotheses.ids)[2]
+def _read(tokens: tf.Tensor, spelling: Spelling | None) -> tf.Tensor:
+    """Returns the codes of tokens [...], padded on the right: int32 [..., R].
 
-    def padded(x, value):
-        rest = [[0, 0], [0, 0], [0, more], *([[0, 0]] * (x.shape.rank - 3))]
-        return tf.pad(x, rest, constant_values=value)
+    Without a spelling each token is a character of its own, which makes no words.
+    """
+    if spelling is None:
+        return 4 * (tokens + 1)[..., None]
+    codes, starts = spelling.codes, spelling.starts
+    tokens = spelling.rows(tokens)
+    begin, end = (tf.gather(x, tokens)[..., None] for x in (starts[:-1], starts[1:]))
+    places = begin + tf.range(int(np.max(np.diff(starts))))
+    inside = tf.gather(codes, tf.minimum(places, len(codes) - 1))
+    return tf.where(places < end, inside, 0)
 
-    return hypotheses._replace(
-        ids=padded(hypotheses.ids, pad_id),
-        weights=padded(hypotheses.weights, 0.0),
-        token_log_probs=padded(hypotheses.token_log_probs, 0.0),
-    )
+
+def _goes_on(tokens: tf.Tensor, progress: Progress, spelling: Spelling | None) -> Any:
+    """Tells whether tokens [A, K, C] go on with the last word of the text so far."""
+    if spelling is None:
+        return tf.zeros_like(tokens, tf.bool)
+    first = tf.gather(spelling.first, spelling.rows(tokens))
+    return _joined(progress.last[..., None], first)
 
 
-def _where(there, x, nothing):
-    for _ in range(x.shape.rank - 2):
-        there = there[..., None]
-    return tf.where(there, x, nothing)
+def _joined(before, after):
+    """Tells whether two neighbouring characters belong to one word."""
+    is_sign = (after // 2 % 2 == 1) & (before != 0)
+    return (before % 2 == 1) & (after % 2 == 1) | is_sign
+
+
+def _at_end(phrases, progress):
+    """Tells whether each phrase stands at the end of the text, bool [A, K, C]."""
+    lengths = tf.maximum(phrases.lengths, 1)[..., None]
+    is_last = tf.equal(phrases.written, lengths)  # `==` would forget the known axes
+    return tf.reduce_any(progress.matching & is_last[:, None], axis=3)
+
+
+def _token_at(ids, places):
+    """Returns the tokens of phrases [A, C, P] at places [A, K, C]."""
+    here = tf.equal(tf.range(tf.shape(ids)[2]), places[..., None])
+    return tf.reduce_sum(tf.where(here, ids[:, None], 0), axis=3)
+
+
+def _columns(ids, tokens):
+    """Returns the places of tokens among the shortlisted words, if there are some."""
+    if ids is None:
+        return tokens
+    places = tf.searchsorted(ids, tf.reshape(tokens, [-1]))
+    # What is on no list is padding.
+    return tf.reshape(tf.minimum(places, tf.size(ids) - 1), tf.shape(tokens))
+
+
+def _count_before(same):
+    """Counts in each row of [B, M, M] what is true before the diagonal."""
+    return tf.reduce_sum(tf.linalg.band_part(tf.cast(same, tf.int32), -1, 0), 2) - 1

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
-from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import tensorflow as tf
 
@@ -336,6 +336,26 @@ def coverage_penalty_of(
     """
     penalty = _penalty_of("coverage_penalty", value, _COVERAGE, CoveragePenalty)
     return None if value == 0 else penalty
+
+
+def _kept(read: Callable[[Any], Any]) -> Callable[[str, Any], Any]:
+    """Returns a check of a field that keeps numbers, and makes objects of mappings."""
+
+    def check(name: str, value: Any) -> Any:
+        del name  # `read` has it
+        penalty = read(value)
+        return float(value) if isinstance(value, numbers.Real) else penalty
+
+    return check
+
+
+#: What a search's fields may be, checked by `keras_luong.config.fields.check_fields`.
+LengthPenaltyOf = Annotated[
+    float | Mapping[str, Any] | LengthPenalty, _kept(length_penalty_of)
+]
+CoveragePenaltyOf = Annotated[
+    float | Mapping[str, Any] | CoveragePenalty, _kept(coverage_penalty_of)
+]
 
 
 def _penalty_of(name: str, value: Any, kinds: Mapping[str, Any], protocol: Any) -> Any:

@@ -1,7 +1,7 @@
 """Sampling: each next token is drawn from the model's distribution, or part of it.
 
-Shapes: B batch, S source length, N samples of a sentence, V vocabulary, T
-longest sample allowed.
+Shapes: B sentences, S source length, N samples of a sentence, V vocabulary, T longest
+sample allowed.
 """
 
 from __future__ import annotations
@@ -17,31 +17,27 @@ from typing import Annotated, Any, NamedTuple
 import tensorflow as tf
 
 from keras_luong.checks import check_size
-from keras_luong.decoding.constraints import SizeOrNone
-from keras_luong.decoding.hoisting import cast_once, hoisted
+from keras_luong.decoding.hoisting import begin, cast_once
+from keras_luong.decoding.search_state import Written, collect, empty_arrays, write
 from keras_luong.decoding.step_model import (
     IMPOSSIBLE,
-    SEEDS,
     Hypotheses,
+    SizeOrNone,
     Source,
     SpecialTokens,
     StepModel,
-    Written,
     check_source,
-    collect,
     count_of,
-    fingerprints,
     follow,
+    is_ids,
     keep_shapes,
     known_count_of,
     length_limits,
-    repeated,
     split_log_softmax,
-    take_step,
     vocab_size_in,
-    vocab_size_of,
 )
 
+SEEDS = 2**63  # a seed is an int64
 FEW = 256  # tokens to sort first, as they are usually enough for `top_p`
 
 
@@ -52,6 +48,20 @@ def _check_number(name: str, value: Any, above: float, what: str) -> float:
     if not sys.float_info.min <= float(value) < above:
         raise ValueError(f"{name} must be {what}. Received: {value!r}")
     return float(value)
+
+
+#: Kinds of numbers, checked by `keras_luong.config.fields.check_fields`.
+Temperature = Annotated[
+    float, functools.partial(_check_number, above=math.inf, what="positive and finite")
+]
+Share = Annotated[
+    float,
+    functools.partial(_check_number, above=math.nextafter(1, 2), what="in (0, 1]"),
+]
+Seed = Annotated[
+    int | None,
+    functools.partial(check_size, optional=True, smallest=0, largest=SEEDS - 1),
+]
 
 
 class Samples(NamedTuple):
@@ -121,26 +131,12 @@ class RandomSampling(SpecialTokens):
         TensorShape([1, 5])
     """
 
-    temperature: Annotated[
-        float,
-        functools.partial(_check_number, above=math.inf, what="positive and finite"),
-    ] = 1.0
+    temperature: Temperature = 1.0
     top_k: Annotated[int | None, functools.partial(check_size, optional=True)] = None
-    top_p: (
-        Annotated[
-            float,
-            functools.partial(
-                _check_number, above=math.nextafter(1, 2), what="in (0, 1]"
-            ),
-        ]
-        | None
-    ) = None
+    top_p: Share | None = None
     num_samples: int = 1
     max_length: SizeOrNone = 100
-    seed: Annotated[
-        int | None,
-        functools.partial(check_size, optional=True, smallest=0, largest=SEEDS - 1),
-    ] = None
+    seed: Seed = None
 
     def __call__(self, model: StepModel, source: Source) -> Hypotheses:
         """Draws `num_samples` hypotheses per sentence, scored by log-probability.
@@ -159,50 +155,45 @@ class RandomSampling(SpecialTokens):
             return self._search(model, source)
 
     def _search(self, model, source):
-        self.check_begin(vocab_size_of(model, "target"))
-        memory, state = model.encode(source)
-        limits = length_limits(source, self.max_length, self.pad_id)
-        uniforms = self._uniforms(source, limits)
-        limits = limits[:, tf.newaxis]
-        start = self._start(source, state)
-        step, (logits, _, weights) = hoisted(
-            lambda tokens, state: take_step(model, tokens, state, memory),
-            start.tokens,
-            start.state,
+        _, tokens, state, step, (logits, weights) = begin(
+            model, source, self, self.num_samples
         )
         self.check_logits(logits)
-
-        def body(time, samples, written):
-            logits, state, weights = step(samples.tokens, samples.state)
-            tokens, gains = self._draw(logits, uniforms[:, time])
-            after = self._extend(samples, tokens, gains, state, limits)
-            written = written.write(time, Written(tokens, after.log_probs, weights))
-            return time + 1, keep_shapes(after, samples), written
-
-        def any_open(time, samples, written):
-            return (time == 0) | tf.reduce_any(samples.is_open)
-
-        shape = [known_count_of(source), self.num_samples]
-        attended = [x.shape[2:] for x in weights]
-        written = Written.empty(shape, attended, self._longest(source))
-        start = tf.constant(0), start, written
-        steps, samples, written = tf.while_loop(any_open, body, start)
-        lengths, scores = samples.lengths, samples.log_probs
-        hypotheses = collect(written.first(steps), lengths, scores, self.pad_id)
-        order = tf.math.top_k(hypotheses.scores, self.num_samples).indices
-        return follow(hypotheses, order)
-
-    def _start(self, source, state):
-        """Returns empty samples."""
-        count = count_of(source)
-        shape = [count, self.num_samples]
-        return Samples(
-            tokens=tf.fill(shape, self.bos_id),
+        limits = length_limits(source, self.max_length, self.pad_id)
+        longest = self.max_length or 2 * tf.shape(source)[1] + 10
+        uniforms = self._uniforms(source, limits, longest)
+        limits = limits[:, tf.newaxis]
+        shape = tf.shape(tokens)
+        start = Samples(
+            tokens=tokens,
             log_probs=tf.zeros(shape),
             lengths=tf.zeros(shape, tf.int32),
             is_open=tf.fill(shape, True),
-            state=repeated(state, self.num_samples),
+            state=state,
         )
+
+        def body(time, now, written):
+            logits, state, weights = step(now.tokens, now.state)  # [B, N, V]
+            tokens, gains = self._draw(logits, uniforms[:, time])  # [B, N]
+            log_probs = now.log_probs + tf.where(now.is_open, gains, 0.0)
+            lengths = now.lengths + tf.cast(now.is_open, tf.int32)
+            goes_on = (tokens != self.eos_id) & (lengths < limits)
+            goes_on &= log_probs > IMPOSSIBLE
+            after = Samples(tokens, log_probs, lengths, now.is_open & goes_on, state)
+            written = write(written, time, Written(tokens, log_probs, weights))
+            return time + 1, keep_shapes(after, now), written
+
+        def any_open(time, now, written):
+            return (time == 0) | tf.reduce_any(now.is_open)
+
+        shape = [known_count_of(source), self.num_samples]
+        written = empty_arrays(shape, [x.shape[2:] for x in weights], longest)
+        loop = tf.while_loop(any_open, body, [tf.constant(0), start, written])
+        steps, samples, written = loop
+        # Steps that were not taken have no shape.
+        written = tf.nest.map_structure(lambda x: x.gather(tf.range(steps)), written)
+        found = collect(written, samples.lengths, samples.log_probs, self.pad_id)
+        return follow(found, tf.math.top_k(found.scores, self.num_samples).indices)
 
     def _draw(self, logits, uniforms):
         """Returns tokens [B, N] and their log-probabilities."""
@@ -217,16 +208,21 @@ class RandomSampling(SpecialTokens):
         chosen = tf.gather(ranked, tokens, batch_dims=2)
         return tokens, chosen - tf.squeeze(normalisers, axis=-1)
 
-    def _longest(self, source):
-        """Returns T, an int or a scalar tensor."""
-        return self.max_length or 2 * tf.shape(source)[1] + 10
-
-    def _uniforms(self, source, limits):
+    def _uniforms(self, source, limits, longest):
         """Returns all random numbers of the search, float64 [B, T, N] in [0, 1).
 
         Each sentence has its own stream of numbers, as many as it can need.
         """
-        longest = self._longest(source)
+        count = count_of(source)
+        if self.seed is None:
+            # tf.random.uniform would write the global seed into the graph.
+            bounds = tf.constant([tf.int64.min, tf.int64.max], tf.int64)
+            keys = tf.raw_ops.RandomUniformInt(
+                shape=[count, 2], minval=bounds[0], maxval=bounds[1]
+            )
+        else:
+            seeds = tf.fill([count], tf.constant(self.seed, tf.int64))
+            keys = tf.stack([seeds, fingerprints(source, self.pad_id)], axis=1)
 
         def of_sentence(key_and_limit):
             key, limit = key_and_limit
@@ -236,30 +232,37 @@ class RandomSampling(SpecialTokens):
             return tf.pad(uniforms, [[0, longest - limit], [0, 0]])
 
         # One row more, as `map_fn` does not know the shape of its output without rows.
-        keys = tf.pad(self._keys(source), [[0, 1], [0, 0]])
-        rows = keys, tf.pad(limits, [[0, 1]])
+        rows = tf.pad(keys, [[0, 1], [0, 0]]), tf.pad(limits, [[0, 1]])
         signature = tf.TensorSpec([self.max_length, self.num_samples], tf.float64)
         return tf.map_fn(of_sentence, rows, fn_output_signature=signature)[:-1]
 
-    def _keys(self, source):
-        """Returns seeds of stateless random ops, one per sentence: int64 [B, 2]."""
-        count = count_of(source)
-        if self.seed is None:
-            # tf.random.uniform would write the global seed into the graph.
-            bounds = tf.constant([tf.int64.min, tf.int64.max], tf.int64)
-            return tf.raw_ops.RandomUniformInt(
-                shape=[count, 2], minval=bounds[0], maxval=bounds[1]
-            )
-        seeds = tf.fill([count], tf.constant(self.seed, tf.int64))
-        return tf.stack([seeds, fingerprints(source, self.pad_id)], axis=1)
 
-    def _extend(self, samples, tokens, gains, state, limits):
-        """Extends the samples that are still open by a token."""
-        log_probs = samples.log_probs + tf.where(samples.is_open, gains, 0.0)
-        lengths = samples.lengths + tf.cast(samples.is_open, tf.int32)
-        goes_on = (tokens != self.eos_id) & (lengths < limits)
-        goes_on &= log_probs > IMPOSSIBLE
-        return Samples(tokens, log_probs, lengths, samples.is_open & goes_on, state)
+def fingerprints(source: Source, pad_id: int) -> tf.Tensor:
+    """Returns a hash of each sentence without its padding, int64 [B].
+
+    Args:
+        source: The source.
+        pad_id: The id of padding; where the source is no ids, zeros are padding.
+    """
+    padding = pad_id if is_ids(source) else 0
+    texts = [_values_as_text(x, padding) for x in tf.nest.flatten(source)]
+    sentences = texts[0] if len(texts) == 1 else tf.strings.join(texts, "|")
+    return tf.strings.to_hash_bucket_fast(sentences, SEEDS - 1)
+
+
+def _values_as_text(x: tf.Tensor, padding: int) -> tf.Tensor:
+    """Writes the values of each row that are not padding: string [B]."""
+    if x.dtype == tf.string:
+        return tf.strings.reduce_join(x, axis=range(1, x.shape.rank), separator=" ")
+    values = tf.where(tf.cast(x, tf.bool), x, 0) if x.dtype.is_floating else x
+    bits = {2: tf.int16, 4: tf.int32, 8: tf.int64}
+    if x.dtype.is_floating:  # all of them, where a decimal number would lose some
+        values = tf.bitcast(values, bits[x.dtype.size])
+    words = tf.strings.as_string(values) + " "
+    words = tf.where(values == tf.cast(padding, values.dtype), "", words)
+    if x.shape.rank != 2:
+        words = tf.reshape(words, [tf.shape(x)[0], -1])
+    return tf.strings.reduce_join(words, axis=1)
 
 
 def draw(
@@ -293,10 +296,10 @@ def draw(
         array([[1]], dtype=int32)
     """
     # In float64: in float32 sums lose the improbable tokens of a large vocabulary.
-    best = tf.cast(tf.reduce_max(logits, axis=-1, keepdims=True), tf.float64)
+    peak = tf.cast(tf.reduce_max(logits, axis=-1, keepdims=True), tf.float64)
 
     def masses_of(logits):
-        return tf.exp((tf.cast(logits, tf.float64) - best) / temperature)
+        return tf.exp((tf.cast(logits, tf.float64) - peak) / temperature)
 
     ids = None
     if top_k:
@@ -308,17 +311,19 @@ def draw(
     masses = masses_of(logits)
     if top_p:
         masses = tf.where(tf.cumsum(masses, -1, exclusive=True) < enough, masses, 0.0)
-    places = _first_beyond(masses, uniforms)
-    return places if ids is None else tf.gather(ids, places, batch_dims=2)
+    # Without mass there is no interval, whatever the rounding.
+    ends = tf.where(masses > 0, tf.cumsum(masses, axis=-1), 0.0)
+    places = uniforms[..., tf.newaxis] * tf.reduce_max(ends, axis=-1, keepdims=True)
+    beyond = tf.cast(ends > places, tf.int32)
+    first = tf.math.top_k(beyond, 1).indices[..., 0]  # of a tie
+    return first if ids is None else tf.gather(ids, first, batch_dims=2)
 
 
 def _best(logits, number):
     """Returns the best logits and their ids, as many as there are of a number."""
     size = vocab_size_in(logits)
-    known = isinstance(size, int)
-    return tf.math.top_k(
-        logits, min(number, size) if known else tf.minimum(number, size)
-    )
+    least = min if isinstance(size, int) else tf.minimum
+    return tf.math.top_k(logits, least(number, size))
 
 
 def _sort(logits, masses_of, enough):
@@ -333,12 +338,3 @@ def _sort(logits, masses_of, enough):
     return tf.cond(
         tf.reduce_any(missing), lambda: tf.math.top_k(logits, size), lambda: first
     )
-
-
-def _first_beyond(masses, uniforms):
-    """Returns the index [B, N] of the interval that contains each number."""
-    # Without mass there is no interval, whatever the rounding.
-    ends = tf.where(masses > 0, tf.cumsum(masses, axis=-1), 0.0)
-    places = uniforms[..., tf.newaxis] * tf.reduce_max(ends, axis=-1, keepdims=True)
-    beyond = tf.cast(ends > places, tf.int32)
-    return tf.math.top_k(beyond, 1).indices[..., 0]  # a tie: the first one

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_luong.checks import check_same, check_size
-from keras_luong.decoding.forced import force
+from keras_luong.decoding.generate import force
 from keras_luong.decoding.step_model import (
     StepModel,
     copies,
@@ -27,9 +27,6 @@ from keras_luong.decoding.step_model import (
 from keras_luong.files import saved_beside
 from keras_luong.progress import Progress
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-
-_ARRAYS = ("frequent", "lexicon", "vocab_size")  # in a file
-_IDS = ("pad_id", "unk_id", "bos_id", "eos_id")  # one more array, in newer files
 
 
 class Words(NamedTuple):
@@ -83,8 +80,8 @@ class Shortlist:
         bos_id: int = BOS_ID,
         eos_id: int = EOS_ID,
     ):
-        ids = zip(_IDS, (pad_id, unk_id, bos_id, eos_id), strict=True)
-        self.special_ids = {name: check_size(name, x, smallest=0) for name, x in ids}
+        ids = {"pad_id": pad_id, "unk_id": unk_id, "bos_id": bos_id, "eos_id": eos_id}
+        self.special_ids = {x: check_size(x, i, smallest=0) for x, i in ids.items()}
         self.pad_id = self.special_ids["pad_id"]
         self.always = sorted(set(self.special_ids.values()))
         smallest = self.always[-1] + 1
@@ -131,11 +128,11 @@ class Shortlist:
 
     def check_ids(self, **special_ids: int) -> None:
         """Raises ValueError unless a search's special ids are the shortlist's."""
-        for name, given in special_ids.items():
-            if given != self.special_ids[name]:
+        for name, own in special_ids.items():
+            if own != self.special_ids[name]:
                 raise ValueError(
                     f"{name} must be the same in a search and its shortlist. Received: "
-                    f"{given} and {self.special_ids[name]}"
+                    f"{own} and {self.special_ids[name]}"
                 )
 
     def restrict(
@@ -167,8 +164,8 @@ class Shortlist:
             )
         own = {"source": len(self.lexicon), "target": self.vocab_size}
         for side, size in own.items():
-            known = vocab_size_of(model, side)
-            check_same(f"{side}_vocab_size", shortlist=size, model=known)
+            models = vocab_size_of(model, side)
+            check_same(f"{side}_vocab_size", shortlist=size, model=models)
         if copies(model):  # what may be copied is on the list
             prefix_ids = tf.concat([prefix_ids, source_ids], axis=1)
         words = self(source_ids, prefix_ids)
@@ -214,16 +211,18 @@ class Shortlist:
         words = np.zeros(sizes[1], int)
         bar = Progress(None, "batch") if progress else None
         for inputs, targets, *_ in batches:
-            found = attended_words(inputs["source"], targets)
-            source, target, attended = (x.numpy() for x in found)
+            pairs = attended_words(inputs["source"], targets)
+            source, target, attended = (x.numpy() for x in pairs)
             words += np.bincount(target[target != none.pad_id], minlength=sizes[1])
             pairs = source[attended].astype(int) * sizes[1] + target[attended]
             links.update(dict(zip(*np.unique(pairs, return_counts=True), strict=True)))
             if bar:
                 bar.add(1)
         words[none.always] = 0
+        most = np.argsort(-words, kind="stable")[:frequent]
+        most = most[words[most] > 0]
         lexicon = _lexicon(links, sizes, per_word, none.pad_id)
-        return cls(_most(words, frequent), lexicon, sizes[1], **none.special_ids)
+        return cls(most, lexicon, sizes[1], **none.special_ids)
 
     def save(self, path: str | Path) -> None:
         """Writes the shortlist to a NumPy file.
@@ -231,10 +230,10 @@ class Shortlist:
         Args:
             path: The file, usually with the suffix ".npz".
         """
-        arrays = {name: getattr(self, name) for name in _ARRAYS}
-        arrays["special_ids"] = list(self.special_ids.values())
+        names = ("frequent", "lexicon", "vocab_size")
+        arrays: dict[str, Any] = {name: getattr(self, name) for name in names}
         with saved_beside(path) as beside, beside.open("wb") as file:
-            np.savez_compressed(file, **arrays)
+            np.savez_compressed(file, **{**arrays, **self.special_ids})
 
     @classmethod
     def load(cls, path: str | Path) -> Shortlist:
@@ -250,10 +249,9 @@ class Shortlist:
         Path(path).stat()  # a missing file is not a damaged one
         try:
             with np.load(path) as arrays:
-                frequent, lexicon, vocab_size = (arrays[name] for name in _ARRAYS)
-                ids = arrays.get("special_ids", (PAD_ID, UNK_ID, BOS_ID, EOS_ID))
-                special_ids = dict(zip(_IDS, ids, strict=True))
-                return cls(frequent, lexicon, int(vocab_size), **special_ids)
+                return cls(
+                    **{name: x if x.ndim else x[()] for name, x in arrays.items()}
+                )
         except Exception as error:  # damaged files raise many kinds of errors
             raise ValueError(f"{path} is not a shortlist: {error}") from error
 
@@ -263,12 +261,6 @@ class Shortlist:
             f"Shortlist({len(self.frequent)} frequent words, {self.lexicon.shape[1]} "
             f"per source word, of {self.vocab_size})"
         )
-
-
-def _most(counts: np.ndarray, number: int) -> np.ndarray:
-    """Returns the ids of the largest counts, at most `number` and none of zero."""
-    best = np.argsort(-counts, kind="stable")[:number]
-    return best[counts[best] > 0]
 
 
 def _lexicon(
@@ -300,11 +292,11 @@ def _attended(model, shortlist, source, target):
     [B, T]. Ends, padding and target words without attention do not count.
     """
     ids = {x: y for x, y in shortlist.special_ids.items() if x != "unk_id"}
-    found = force(model, source, target, **ids)
-    target = found.ids[:, 0]
-    if found.weights.shape[-1] == 0:  # there is no attention
+    forced = force(model, source, target, **ids)
+    target = forced.ids[:, 0]
+    if forced.weights.shape[-1] == 0:  # there is no attention
         return target, target, tf.zeros_like(target, tf.bool)
-    weights = found.weights[:, 0]
+    weights = forced.weights[:, 0]
     places = tf.argmax(weights, axis=-1, output_type=tf.int32)
     words = tf.gather(source, places, batch_dims=1)
 

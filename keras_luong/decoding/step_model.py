@@ -1,17 +1,11 @@
 """The interface between models and searches: `encode` once, then `step` by step.
 
-Shapes: B batch, S source length, T target length, K beam, V vocabulary.
+`StepModel` is what a search needs of a model, `Hypotheses` what it finds, and
+`SpecialTokens` the ids that both must know. Below them: how a search reads its source,
+and takes a model's step.
 
-The ids of the tokens that every search must know: begin, end and padding.
-
-What a search reads: ids, features, images, or several of them at once.
-
-Shapes: B sentences, S source length, P prefix length.
-
-The results of a search, and how they are recorded step by step.
-
-Shapes: B batch, S source length, N hypotheses of a sentence, T length of the
-longest of them.
+Shapes: B sentences, S source length, T target length, K beam, N hypotheses of a
+sentence, V vocabulary.
 """
 
 from __future__ import annotations
@@ -27,10 +21,18 @@ from keras_luong.checks import check_same, check_size, check_tensorflow
 from keras_luong.config.fields import check_fields
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID
 
+IMPOSSIBLE = float("-inf")  # the log-probability of what cannot be
 LARGEST_ID = 2**31 - 1  # ids are int32
+LONGEST = 2**20  # tokens: far beyond any sentence, far from overflow
 
-#: The id of a token, checked by `keras_luong.config.fields.check_fields`.
+#: Kinds of numbers, checked by `keras_luong.config.fields.check_fields`.
 TokenId = Annotated[int, partial(check_size, smallest=0, largest=LARGEST_ID)]
+Size = Annotated[int, partial(check_size, largest=LONGEST)]
+SizeOrZero = Annotated[int, partial(check_size, smallest=0, largest=LONGEST)]
+SizeOrNone = Annotated[int | None, partial(check_size, optional=True, largest=LONGEST)]
+
+#: A tensor [B, ...], or a tuple or dict of them.
+Source: TypeAlias = Any
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -112,339 +114,6 @@ class SpecialTokens:
 
 USUAL: dict[str, Any] = {x.name: x.default for x in dataclasses.fields(SpecialTokens)}
 IDS = tuple(USUAL)
-
-
-SEEDS = 2**63  # a seed is an int64
-LONGEST = 2**20  # tokens: far beyond any sentence, far from overflow
-
-#: A tensor [B, ...], or a tuple or dict of them.
-Source: TypeAlias = Any
-
-
-def check_source(source: Any) -> Source:
-    """Returns a source as tensors; integers of two axes, which are ids, as int32.
-
-    Args:
-        source: A tensor [B, ...], or something to make one of; or a tuple or dict of
-            them, which may be nested.
-
-    Raises:
-        TypeError: If it cannot be made tensors.
-        ValueError: If a tensor has no axis of sentences, or one of ids has no column,
-            or they have different numbers of sentences.
-    """
-    check_tensorflow()
-    if _is_nest(source):
-        nest = tf.nest.map_structure(_tensor, source)
-    else:
-        nest = _tensor(source, alone=True)
-    leaves = tf.nest.flatten(nest)
-    if not leaves:
-        raise ValueError(f"The source must hold a tensor. Received: {source!r}")
-    counts = {f"tensor {i}": _count(x) for i, x in enumerate(leaves)}
-    check_same("The number of sentences in the source", **counts)
-    return nest
-
-
-def _is_nest(source):
-    """Tells whether it is a dict, or a tuple of more than numbers."""
-    if isinstance(source, tuple):
-        return any(getattr(x, "shape", ()) != () for x in tf.nest.flatten(source))
-    return isinstance(source, Mapping)
-
-
-def _tensor(x, alone=False):
-    try:
-        x = tf.convert_to_tensor(x)
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            "The source must be a tensor, or a tuple or dict of tensors (of a "
-            f"RaggedTensor give its to_tensor()). Received: {x!r:.200}"
-        ) from error
-    rank = x.shape.rank
-    ids = x.dtype.is_integer and rank in (1, 2, None)
-    # One number for each sentence may be its length, but it is no sentence.
-    number = rank == 0 or (alone and ids and rank == 1)
-    if number or (rank is not None and 0 in x.shape[1:]):
-        raise ValueError(
-            "The source must have a row for each sentence: the shape [B, S] if it is "
-            f"ids, S at least 1. Received: {x.shape}"
-        )
-    return tf.cast(x, tf.int32) if ids else x
-
-
-def _count(x):
-    return None if x.shape.rank is None else x.shape[0]
-
-
-def count_of(source: Source) -> tf.Tensor:
-    """Returns the number of sentences, an int32 scalar."""
-    return tf.shape(tf.nest.flatten(source)[0])[0]
-
-
-def known_count_of(source: Source) -> int | None:
-    """Returns the number of sentences if the graph knows it, else None."""
-    return _count(tf.nest.flatten(source)[0])
-
-
-def is_ids(source: Source) -> bool:
-    """Tells whether a source is one tensor of ids, int32 [B, S]."""
-    is_tensor = tf.is_tensor(source)
-    return is_tensor and source.dtype == tf.int32 and source.shape.rank in (2, None)
-
-
-def source_lengths(source: Source, pad_id: int, needed_by: str) -> tf.Tensor:
-    """Returns the number of ids that are not padding in each sentence, int32 [B].
-
-    Args:
-        source: A source of ids, right-padded with `pad_id`.
-        pad_id: The id of padding.
-        needed_by: What needs the lengths, for the error message.
-
-    Raises:
-        ValueError: If the source is no ids, so that nothing says where it ends.
-    """
-    if not is_ids(source):
-        raise ValueError(
-            f"{needed_by} needs a source of ids, int32 [B, S], whose length without "
-            f"padding is known. Give a max_length. Received: {_described(source)}"
-        )
-    return token_counts(source, pad_id)
-
-
-def _described(source):
-    shapes = tf.nest.map_structure(lambda x: f"{x.dtype.name} {x.shape}", source)
-    return shapes if isinstance(shapes, str) else repr(shapes)
-
-
-def share_of_lengths(
-    source: Source, pad_id: int, ratio: float, needed_by: str
-) -> tf.Tensor:
-    """Returns the sentences' lengths times a ratio, rounded up, int32 [B].
-
-    Args:
-        source: A source of ids.
-        pad_id: The id of padding.
-        ratio: Not negative.
-        needed_by: As for `source_lengths`.
-    """
-    lengths = source_lengths(source, pad_id, needed_by)
-    product = tf.minimum(tf.cast(lengths, tf.float32) * ratio, float(LONGEST))
-    # 0.1 * 30 is a little above 3 in floating point.
-    return tf.cast(tf.math.ceil(product - 1e-4), tf.int32)
-
-
-def source_mask(source: Source, pad_id: int, positions: tf.TensorShape) -> tf.Tensor:
-    """Returns which of the attended positions are no padding, bool [B, S] or [B, 1].
-
-    Args:
-        source: The source.
-        pad_id: The id of padding.
-        positions: The shape [S] of a step's attention. Where it is another than that of
-            ids, as for images, no position is padding.
-    """
-    if is_ids(source) and source.shape[1:].is_compatible_with(positions):
-        return source != pad_id
-    return tf.fill([count_of(source), 1], True)
-
-
-def length_limits(source: Source, max_length: int | None, pad_id: int) -> tf.Tensor:
-    """Returns the maximum length of each sentence's hypotheses, int32 [B].
-
-    Args:
-        source: The source.
-        max_length: The maximum of all, or None for twice the sentence's own length
-            (without padding, so it does not depend on other sentences) plus 10.
-        pad_id: The id of padding.
-
-    Raises:
-        ValueError: If there is no maximum, and the source is no ids.
-    """
-    if max_length is not None:
-        return tf.fill(tf.shape(tf.nest.flatten(source)[0])[:1], max_length)
-    return 2 * source_lengths(source, pad_id, "max_length=None") + 10
-
-
-def token_counts(ids: tf.Tensor, pad_id: int = PAD_ID) -> tf.Tensor:
-    """Returns the number of ids without padding in each row [B, T], int32 [B]."""
-    return tf.reduce_sum(tf.cast(ids != pad_id, tf.int32), axis=1)
-
-
-def check_target_ids(name: str, ids: tf.Tensor, source: Source) -> tf.Tensor:
-    """Returns ids of the target language as int32, a row for each source.
-
-    Args:
-        name: Name of the argument, such as "prefix_ids", for the error message.
-        ids: Integers [B, any].
-        source: The source.
-
-    Raises:
-        ValueError: If the ids are of another shape.
-    """
-    ids = tf.cast(tf.convert_to_tensor(ids), tf.int32)
-    rows = tf.TensorShape([known_count_of(source)])
-    if ids.shape.rank != 2 or not rows.is_compatible_with(ids.shape[:1]):
-        raise ValueError(
-            f"{name} must have a row for each of the sentences, two axes. Received: "
-            f"{ids.shape} for a source of {_described(source)}"
-        )
-    return ids
-
-
-def fingerprints(source: Source, pad_id: int) -> tf.Tensor:
-    """Returns a hash of each sentence without its padding, int64 [B].
-
-    Args:
-        source: The source.
-        pad_id: The id of padding; where the source is no ids, zeros are padding.
-    """
-    padding = pad_id if is_ids(source) else 0
-    words = [_words(x, padding) for x in tf.nest.flatten(source)]
-    sentences = words[0] if len(words) == 1 else tf.strings.join(words, "|")
-    return tf.strings.to_hash_bucket_fast(sentences, SEEDS - 1)
-
-
-def _words(x, padding):
-    """Writes the values of each row that are not padding: string [B]."""
-    if x.dtype == tf.string:
-        return tf.strings.reduce_join(x, axis=range(1, x.shape.rank), separator=" ")
-    values = tf.where(tf.cast(x, tf.bool), x, 0) if x.dtype.is_floating else x
-    bits = {2: tf.int16, 4: tf.int32, 8: tf.int64}
-    if x.dtype.is_floating:  # all of them, where a decimal number would lose some
-        values = tf.bitcast(values, bits[x.dtype.size])
-    words = tf.strings.as_string(values) + " "
-    words = tf.where(values == tf.cast(padding, values.dtype), "", words)
-    if x.shape.rank != 2:
-        words = tf.reshape(words, [tf.shape(x)[0], -1])
-    return tf.strings.reduce_join(words, axis=1)
-
-
-IMPOSSIBLE = float("-inf")
-
-
-class Hypotheses(NamedTuple):
-    """The results of a search, the best hypothesis of each sentence first.
-
-    Attributes:
-        ids: int32 [B, N, T], without the begin token, up to and with the end token
-            (absent if the maximum length cut the hypothesis), then padding.
-        lengths: int32 [B, N], the end token included. 0 where the search found fewer
-            than N hypotheses of non-zero probability.
-        scores: float32 [B, N], by which they are ranked; -inf where there is none.
-        log_probs: float32 [B, N], the sum over the tokens.
-        weights: float32 [B, N, T, S], the attention at each token, 0 after the end. S
-            is what the model's own step says, such as two axes; it is 0 for a model
-            without attention.
-        token_log_probs: float32 [B, N, T], log-probability of each token, 0 after the
-            end.
-
-    Example:
-        >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
-        >>> found = kl.GreedySearch(max_length=4)(model, np.array([[4, 5, 3]]))
-        >>> T = found.ids.shape[-1]
-        >>> found.ids.shape == (1, 1, T), found.weights.shape == (1, 1, T, 3)
-        (True, True)
-    """
-
-    ids: tf.Tensor
-    lengths: tf.Tensor
-    scores: tf.Tensor
-    log_probs: tf.Tensor
-    weights: tf.Tensor
-    token_log_probs: tf.Tensor
-
-
-class Written(NamedTuple):
-    """The tokens, log-probabilities and attention of each step, or of one step.
-
-    They are arrays while a search writes, then tensors with all steps.
-    """
-
-    ids: Any  # T x [B, N]
-    log_probs: Any  # T x [B, N] of the hypothesis so far
-    weights: list[Any]  # T x [B, N, S]; [] if the model has no attention
-
-    @classmethod
-    def empty(
-        cls, shape: list[int | None], attended: list[Any], steps: int | tf.Tensor
-    ) -> Written:
-        """Returns empty arrays.
-
-        Args:
-            shape: The sizes [B, N], None for an unknown one.
-            attended: The shapes [S] of a step's attention, none or one.
-            steps: int32, at least the number of steps that will be written.
-        """
-
-        def array(dtype: tf.DType, *rest: int | None) -> tf.TensorArray:
-            return tf.TensorArray(dtype, steps, element_shape=[*shape, *rest])
-
-        weights = [array(tf.float32, *axes) for axes in attended]
-        return cls(array(tf.int32), array(tf.float32), weights)
-
-    def write(self, time: tf.Tensor, chosen: Written) -> Written:
-        """Returns the arrays with one more step."""
-        return tf.nest.map_structure(lambda a, x: a.write(time, x), self, chosen)
-
-    def first(self, steps: tf.Tensor) -> Written:
-        """Returns the first steps only, as unwritten ones have no shape."""
-        return tf.nest.map_structure(lambda a: a.gather(tf.range(steps)), self)
-
-    def stack(self) -> Written:
-        """Returns all steps, each of which was written."""
-        return tf.nest.map_structure(lambda a: a.stack(), self)
-
-
-def collect(
-    written: Written, lengths: tf.Tensor, scores: tf.Tensor, pad_id: int = PAD_ID
-) -> Hypotheses:
-    """Makes `Hypotheses` of the steps that a search recorded.
-
-    Args:
-        written: At least one step. What is after the end of a hypothesis is ignored,
-            and so are hypotheses whose score is -inf.
-        lengths: int32 [B, N].
-        scores: float32 [B, N].
-        pad_id: What fills the ids up.
-
-    Returns:
-        `Hypotheses` with T the length of the longest of them, at least 1.
-    """
-    there = scores > IMPOSSIBLE
-    lengths = tf.where(there, lengths, 0)
-    longest = tf.maximum(1, tf.reduce_max(lengths))
-    steps = tf.range(longest)
-    inside = steps < lengths[..., tf.newaxis]
-    by_hypothesis = tf.nest.map_structure(
-        lambda x: _steps_last(tf.gather(x, steps)), written
-    )
-    sums = tf.where(inside, by_hypothesis.log_probs, 0.0)
-    before = tf.pad(sums, [[0, 0], [0, 0], [1, 0]])[..., :-1]
-    last = tf.maximum(lengths - 1, 0)
-    total = tf.gather(sums, last, batch_dims=2)
-    return Hypotheses(
-        ids=tf.where(inside, by_hypothesis.ids, pad_id),
-        lengths=lengths,
-        scores=scores,
-        log_probs=tf.where(there, total, IMPOSSIBLE),
-        weights=_attention(by_hypothesis.weights, inside),
-        token_log_probs=tf.where(inside, sums - before, 0.0),
-    )
-
-
-def _steps_last(x):
-    """[T, B, N, ...] -> [B, N, T, ...]."""
-    return tf.transpose(x, [1, 2, 0, *range(3, x.shape.rank)])
-
-
-def _attention(weights, inside):
-    """Returns the attention [B, N, T, S], 0 after the end, with S 0 without any."""
-    if not weights:
-        return tf.zeros([*tf.unstack(tf.shape(inside)), 0])
-    (weights,) = weights
-    for _ in range(weights.shape.rank - 3):
-        inside = inside[..., tf.newaxis]
-    return tf.where(inside, weights, 0.0)
 
 
 class StepModel(Protocol):
@@ -550,6 +219,185 @@ class Search(Protocol):
         """
 
 
+class Hypotheses(NamedTuple):
+    """The results of a search, the best hypothesis of each sentence first.
+
+    Attributes:
+        ids: int32 [B, N, T], without the begin token, up to and with the end token
+            (absent if the maximum length cut the hypothesis), then padding.
+        lengths: int32 [B, N], the end token included. 0 where the search found fewer
+            than N hypotheses of non-zero probability.
+        scores: float32 [B, N], by which they are ranked; -inf where there is none.
+        log_probs: float32 [B, N], the sum over the tokens.
+        weights: float32 [B, N, T, S], the attention at each token, 0 after the end. S
+            is what the model's own step says, such as two axes; it is 0 for a model
+            without attention.
+        token_log_probs: float32 [B, N, T], log-probability of each token, 0 after the
+            end.
+
+    Example:
+        >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
+        >>> found = kl.GreedySearch(max_length=4)(model, np.array([[4, 5, 3]]))
+        >>> T = found.ids.shape[-1]
+        >>> found.ids.shape == (1, 1, T), found.weights.shape == (1, 1, T, 3)
+        (True, True)
+    """
+
+    ids: tf.Tensor
+    lengths: tf.Tensor
+    scores: tf.Tensor
+    log_probs: tf.Tensor
+    weights: tf.Tensor
+    token_log_probs: tf.Tensor
+
+
+def check_source(source: Any) -> Source:
+    """Returns a source as tensors; integers of two axes, which are ids, as int32.
+
+    Args:
+        source: A tensor [B, ...], or something to make one of; or a tuple or dict of
+            them, which may be nested.
+
+    Raises:
+        TypeError: If it cannot be made tensors.
+        ValueError: If a tensor has no axis of sentences, or one of ids has no column,
+            or they have different numbers of sentences.
+    """
+    check_tensorflow()
+    if isinstance(source, tuple):  # of more than numbers
+        is_nest = any(getattr(x, "shape", ()) != () for x in tf.nest.flatten(source))
+    else:
+        is_nest = isinstance(source, Mapping)
+    if is_nest:
+        nest = tf.nest.map_structure(_tensor, source)
+    else:
+        nest = _tensor(source, alone=True)
+    leaves = tf.nest.flatten(nest)
+    if not leaves:
+        raise ValueError(f"The source must hold a tensor. Received: {source!r}")
+    counts = {f"tensor {i}": known_count_of(x) for i, x in enumerate(leaves)}
+    check_same("The number of sentences in the source", **counts)
+    return nest
+
+
+def _tensor(x, alone=False):
+    try:
+        x = tf.convert_to_tensor(x)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            "The source must be a tensor, or a tuple or dict of tensors (of a "
+            f"RaggedTensor give its to_tensor()). Received: {x!r:.200}"
+        ) from error
+    rank = x.shape.rank
+    ids = x.dtype.is_integer and rank in (1, 2, None)
+    # One number for each sentence may be its length, but it is no sentence.
+    number = rank == 0 or (alone and ids and rank == 1)
+    if number or (rank is not None and 0 in x.shape[1:]):
+        raise ValueError(
+            "The source must have a row for each sentence: the shape [B, S] if it is "
+            f"ids, S at least 1. Received: {x.shape}"
+        )
+    return tf.cast(x, tf.int32) if ids else x
+
+
+def count_of(source: Source) -> tf.Tensor:
+    """Returns the number of sentences, an int32 scalar."""
+    return tf.shape(tf.nest.flatten(source)[0])[0]
+
+
+def known_count_of(source: Source) -> int | None:
+    """Returns the number of sentences if the graph knows it, else None."""
+    shape = tf.nest.flatten(source)[0].shape
+    return None if shape.rank is None else shape[0]
+
+
+def is_ids(source: Source) -> bool:
+    """Tells whether a source is one tensor of ids, int32 [B, S]."""
+    is_tensor = tf.is_tensor(source)
+    return is_tensor and source.dtype == tf.int32 and source.shape.rank in (2, None)
+
+
+def check_target_ids(name: str, ids: tf.Tensor, source: Source) -> tf.Tensor:
+    """Returns ids of the target language as int32, a row for each source.
+
+    Args:
+        name: Name of the argument, such as "prefix_ids", for the error message.
+        ids: Integers [B, any].
+        source: The source.
+
+    Raises:
+        ValueError: If the ids are of another shape.
+    """
+    ids = tf.cast(tf.convert_to_tensor(ids), tf.int32)
+    rows = tf.TensorShape([known_count_of(source)])
+    if ids.shape.rank != 2 or not rows.is_compatible_with(ids.shape[:1]):
+        raise ValueError(
+            f"{name} must have a row for each of the sentences, two axes. Received: "
+            f"{ids.shape} for a source of {_described(source)}"
+        )
+    return ids
+
+
+def token_counts(ids: tf.Tensor, pad_id: int = PAD_ID) -> tf.Tensor:
+    """Returns the number of ids without padding in each row [B, T], int32 [B]."""
+    return tf.reduce_sum(tf.cast(ids != pad_id, tf.int32), axis=1)
+
+
+def source_lengths(source: Source, pad_id: int, needed_by: str) -> tf.Tensor:
+    """Returns the number of ids that are not padding in each sentence, int32 [B].
+
+    Args:
+        source: A source of ids, right-padded with `pad_id`.
+        pad_id: The id of padding.
+        needed_by: What needs the lengths, for the error message.
+
+    Raises:
+        ValueError: If the source is no ids, so that nothing says where it ends.
+    """
+    if not is_ids(source):
+        raise ValueError(
+            f"{needed_by} needs a source of ids, int32 [B, S], whose length without "
+            f"padding is known. Give a max_length. Received: {_described(source)}"
+        )
+    return token_counts(source, pad_id)
+
+
+def length_limits(source: Source, max_length: int | None, pad_id: int) -> tf.Tensor:
+    """Returns the maximum length of each sentence's hypotheses, int32 [B].
+
+    Args:
+        source: The source.
+        max_length: The maximum of all, or None for twice the sentence's own length
+            (without padding, so it does not depend on other sentences) plus 10.
+        pad_id: The id of padding.
+
+    Raises:
+        ValueError: If there is no maximum, and the source is no ids.
+    """
+    if max_length is not None:
+        return tf.fill([count_of(source)], max_length)
+    return 2 * source_lengths(source, pad_id, "max_length=None") + 10
+
+
+def _described(source):
+    shapes = tf.nest.map_structure(lambda x: f"{x.dtype.name} {x.shape}", source)
+    return shapes if isinstance(shapes, str) else repr(shapes)
+
+
+def source_mask(source: Source, pad_id: int, positions: tf.TensorShape) -> tf.Tensor:
+    """Returns which of the attended positions are no padding, bool [B, S] or [B, 1].
+
+    Args:
+        source: The source.
+        pad_id: The id of padding.
+        positions: The shape [S] of a step's attention. Where it is another than that of
+            ids, as for images, no position is padding.
+    """
+    if is_ids(source) and source.shape[1:].is_compatible_with(positions):
+        return source != pad_id
+    return tf.fill([count_of(source), 1], True)
+
+
 def check_step_model(name: str, model: Any) -> None:
     """Raises TypeError unless `model` has the methods of a `StepModel`.
 
@@ -597,15 +445,6 @@ def restricted(model: Any, ids: tf.Tensor, allowed: tf.Tensor) -> StepModel:
     return model.restricted(ids, allowed)
 
 
-def vocab_size_in(logits: tf.Tensor) -> Any:
-    """Returns V of logits [..., V]: an int, or a tensor if the graph doesn't know it.
-
-    It does not where the tokens are positions of the source, as in a pointer network.
-    """
-    size = logits.shape[-1]
-    return tf.shape(logits)[-1] if size is None else size
-
-
 def take_step(
     model: StepModel, tokens: tf.Tensor, state: Any, memory: Any
 ) -> tuple[tf.Tensor, Any, list[tf.Tensor]]:
@@ -622,9 +461,14 @@ def take_step(
         or nothing if there is none.
     """
     logits, new_state, weights = model.step(tokens, state, memory)
-    count = tokens.shape[1]
+    count = tokens.shape[1]  # the graph of a loaded model may have lost it
     logits = ensure_shape(tf.cast(logits, tf.float32), [None, count, None])
-    return logits, keep_shapes(new_state, state), attention(weights, count)
+    attention = []
+    if weights is not None:
+        rank = 3 if weights.shape.rank is None else weights.shape.rank
+        shape = [None, count, *[None] * (rank - 2)]
+        attention = [ensure_shape(tf.cast(weights, tf.float32), shape)]
+    return logits, keep_shapes(new_state, state), attention
 
 
 def repeated(state: Any, count: int) -> Any:
@@ -634,6 +478,15 @@ def repeated(state: Any, count: int) -> Any:
     return tf.nest.map_structure(
         lambda x: tf.tile(x, [1, count, *[1] * (x.shape.rank - 2)]), state
     )
+
+
+def vocab_size_in(logits: tf.Tensor) -> Any:
+    """Returns V of logits [..., V]: an int, or a tensor if the graph doesn't know it.
+
+    It does not where the tokens are positions of the source, as in a pointer network.
+    """
+    size = logits.shape[-1]
+    return tf.shape(logits)[-1] if size is None else size
 
 
 def split_log_softmax(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -658,20 +511,6 @@ def split_log_softmax(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return normalisers, tf.math.is_finite(normalisers)
 
 
-def attention(weights: tf.Tensor | None, beams: int) -> list[tf.Tensor]:
-    """Returns a step's attention as float32 [B, K, ...], or nothing if it has none.
-
-    Args:
-        weights: What a step returned, [B, K, ...] or None.
-        beams: K. The graph of a loaded model may have lost it.
-    """
-    if weights is None:
-        return []
-    rank = 3 if weights.shape.rank is None else weights.shape.rank
-    shape = [None, beams, *[None] * (rank - 2)]
-    return [ensure_shape(tf.cast(weights, tf.float32), shape)]
-
-
 def flat_positions(weights: tf.Tensor) -> tf.Tensor:
     """Returns attention with one axis of positions: [A, K, ...] -> [A, K, S]."""
     if weights.shape.rank == 3:
@@ -692,6 +531,18 @@ def follow(nest: Any, parents: tf.Tensor) -> Any:
         The same nest of tensors [B, K', ...].
     """
     return tf.nest.map_structure(lambda x: tf.gather(x, parents, batch_dims=1), nest)
+
+
+def where(mask: tf.Tensor, x: tf.Tensor, other: Any) -> tf.Tensor:
+    """Does the same as `tf.where`, if a mask lacks the last axes of `x`."""
+    for _ in range(x.shape.rank - mask.shape.rank):
+        mask = mask[..., tf.newaxis]
+    return tf.where(mask, x, other)
+
+
+def any_rows(x: tf.Tensor) -> tf.TensorShape:
+    """Returns the shape of a tensor [A, ...] for any number A."""
+    return tf.TensorShape([None, *x.shape[1:]])
 
 
 def keep_shapes(nest: Any, like: Any) -> Any:

@@ -14,16 +14,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from keras_luong.checks import check_path, check_size
 from keras_luong.decoding.generate import SequenceGenerator
 from keras_luong.decoding.sampling import RandomSampling
-from keras_luong.export.signatures import Exported, exported, signatures
+from keras_luong.export.signatures import Exported, TextExport, exported, signatures
 from keras_luong.export.warmup import replay_warmup, serving_apis, write_warmup
 from keras_luong.files import crc32, saved_directory_beside, write_json
 from keras_luong.runs.run import read_json
@@ -103,19 +104,36 @@ def export_saved_model(
         >>> serve(text=tf.constant(["the dog"]))["translation"].shape
         TensorShape([1])
     """
-    given = exported(translator)
+    export = exported(translator)
     check_size("version", version, largest=2**63 - 1)
     check_size("max_batch_size", max_batch_size, largest=2**31 - 1)
-    samples = _check_warmup(given, warmup, max_batch_size)
-    limits = {**given.about, "max_batch_size": max_batch_size}
-    about = describe(given.search, metadata, **limits)
-    target = _check_target(directory, version, overwrite)
+    samples = export.samples(warmup)
+    if len(samples) > max_batch_size:
+        raise ValueError(
+            f"warmup must be at most max_batch_size={max_batch_size} texts. Received: "
+            f"{len(samples)}"
+        )
+    if samples:
+        serving_apis()  # refuses what is not installed, before minutes of tracing
+    limits = {**export.about, "max_batch_size": max_batch_size}
+    about = describe(export.search, metadata, **limits)
+    target = check_path("directory", directory) / str(version)
+    if target.parent.exists() and not target.parent.is_dir():
+        raise NotADirectoryError(f"`directory` is a file: {target.parent}.")
+    if target.exists() and not overwrite:
+        raise FileExistsError(
+            f"{target} exists; choose another `version`, or pass overwrite=True."
+        )
     functions = signatures(translator, max_batch_size)
     for name, function in functions.items():
         _check_servable(name, function)
+    module = tf.Module()
+    # Not the model itself, which would also save its Keras metadata.
+    module.weights = [x for f in functions.values() for x in f.graph.variables]
+    module.tokenizers = [*export.tokenizers.values()]
     with saved_directory_beside(target, overwrite) as beside:
         tf.saved_model.save(
-            _resources(given, functions.values()),
+            module,
             str(beside),
             signatures=functions,
             # Serving needs no gradients, and custom ones cannot be saved.
@@ -124,7 +142,8 @@ def export_saved_model(
         (beside / METADATA).parent.mkdir()
         (beside / METADATA).write_bytes(about)
         if samples:
-            _warm_up(given, samples, beside, target.parent.resolve().name)
+            write_warmup(beside, target.parent.resolve().name, export.requests(samples))
+            _compare(export, replay_warmup(beside)["serving_default"], samples)
         files = filter(Path.is_file, sorted(beside.rglob("*")))
         sums = {x.relative_to(beside).as_posix(): crc32(x) for x in files}
         write_json(beside / SUMS, sums)
@@ -149,9 +168,9 @@ def check_saved_model(version: str | os.PathLike[str]) -> None:
     sums = read_json(path) if path.exists() else {}
     if not isinstance(sums, dict):
         raise ValueError(f"{path} is damaged: it holds no names, but {sums!r:.60}")
-    for name, known in sums.items():
+    for name, number in sums.items():
         path = Path(version) / name
-        if not path.is_file() or crc32(path) != known:
+        if not path.is_file() or crc32(path) != number:
             raise ValueError(f"{path} is damaged: it is not what was written.")
 
 
@@ -183,29 +202,6 @@ def describe(search: Any, metadata: Mapping[str, Any] | None, **entries: Any) ->
     return f"{text}\n".encode()
 
 
-def _check_target(
-    directory: str | os.PathLike[str], version: int, overwrite: bool
-) -> Path:
-    """Returns the version's directory, if it may be written."""
-    target = check_path("directory", directory) / str(version)
-    if target.parent.exists() and not target.parent.is_dir():
-        raise NotADirectoryError(f"`directory` is a file: {target.parent}.")
-    if target.exists() and not overwrite:
-        raise FileExistsError(
-            f"{target} exists; choose another `version`, or pass overwrite=True."
-        )
-    return target
-
-
-def _resources(given: Exported, functions: Iterable[Any]) -> tf.Module:
-    """Returns a module with the weights and tokenizers that the signatures use."""
-    module = tf.Module()
-    # Not the model itself, which would also save its Keras metadata.
-    module.weights = [weight for f in functions for weight in f.graph.variables]
-    module.tokenizers = given.resources
-    return module
-
-
 def _check_servable(name: str, function: Any) -> None:
     graph = function.graph.as_graph_def()
     nodes = [*graph.node, *(x for f in graph.library.function for x in f.node_def)]
@@ -217,22 +213,24 @@ def _check_servable(name: str, function: Any) -> None:
         )
 
 
-def _check_warmup(given: Exported, warmup: Any, max_batch_size: int) -> list[Any]:
-    samples = given.check_warmup(warmup)
-    if len(samples) > max_batch_size:
-        raise ValueError(
-            f"warmup must be at most max_batch_size={max_batch_size} texts. Received: "
-            f"{len(samples)}"
-        )
-    if samples:
-        serving_apis()
-    return samples
+def _compare(export: Exported, said: Mapping[str, Any], samples: list[Any]) -> None:
+    """Raises RuntimeError if an export answers otherwise than the library.
 
-
-def _warm_up(given: Exported, samples: list[Any], version: Path, name: str) -> None:
-    """Writes warm-up requests, and compares the answers unless the search is random."""
-    write_warmup(version, name, given.requests(samples))
-    said = replay_warmup(version)["serving_default"]
-    random = isinstance(given.search, RandomSampling) and given.search.seed is None
-    if not random:
-        given.compare(said, samples)
+    Args:
+        export: What was exported.
+        said: The answer of the export's `serving_default`.
+        samples: What it was asked for.
+    """
+    if isinstance(export.search, RandomSampling) and export.search.seed is None:
+        return  # it never says the same
+    answer, *_ = export.signatures()["serving_default"]
+    inputs = export.requests(samples)["serving_default"].values()
+    expected = answer(*map(tf.constant, inputs))
+    name = "translation" if isinstance(export, TextExport) else "ids"
+    pairs = zip(samples, said[name].numpy(), expected[name].numpy(), strict=True)
+    for i, (sample, a, b) in enumerate(pairs):
+        if not np.array_equal(a, b):
+            raise RuntimeError(
+                f"The export's {name} for source {i}, {sample!r:.60}, is {a!r}, the "
+                f"library's {b!r}."
+            )

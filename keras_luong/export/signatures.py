@@ -1,24 +1,16 @@
 """The signatures of an exported translator or generator, which limit a request's work.
 
-Shapes: B sentences, N hypotheses of each, S source tokens, T target tokens,
-end tokens included. B is the first axis of all tensors, so that a server can batch
-requests. A sentence's results do not depend on the others, but the padding may.
+`exported` says what there is to export: of a `Translator` a `TextExport`, of a
+`SequenceGenerator` a `SequenceExport`. Writers of files ask both the same.
 
-Text in, text out: what an export has of a `Translator`.
-
-Shapes: B sentences, N hypotheses of each, S source tokens, T target tokens,
-end tokens included.
-
-Sequences in, sequences out: what an export has of a `SequenceGenerator`.
-
-Shapes: B sentences, N hypotheses of each, T target tokens, S source length.
-
-What can be exported: a translator of texts, or a generator of sequences.
+Shapes: B sentences, N hypotheses of each, S source tokens, T target tokens, end tokens
+included. B is the first axis of all tensors, so that a server can batch requests. A
+sentence's results do not depend on the others, but the padding may.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 import keras
@@ -28,284 +20,14 @@ import tensorflow as tf
 from keras_luong.checks import check_tensorflow
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.generate import SequenceGenerator
-from keras_luong.decoding.step_model import Hypotheses, Source, StepModel
-from keras_luong.special_ids import UNK_ID
-from keras_luong.translation.batching import BYTES_PER_TOKEN, all_bytes, read_ids
-from keras_luong.translation.constraints import SEPARATOR
-from keras_luong.translation.scoring import TEXT
-from keras_luong.translation.translator import IDS, Translator
+from keras_luong.decoding.step_model import Hypotheses
+from keras_luong.translation.batching import all_bytes
+from keras_luong.translation.graph import SEPARATOR, read_ids
+from keras_luong.translation.translator import IDS, TEXT, Translator
 
-MOST_TOKENS = 1 << 16  # of a source, that a `.tflite` file may say it reads
 TARGET = tf.TensorSpec([None], tf.string, name="target")
 LENGTH = tf.TensorSpec([None], tf.int32, name="length")
 PHRASES = tf.TensorSpec([None], tf.string, name="phrases")  # with tabs between them
-
-
-class TextExport:
-    """What an export has of a translator: sequences of ids with tokenizers around."""
-
-    def __init__(self, translator: Translator):
-        self.translator = translator
-        self.model: StepModel = translator.model
-        self.search = translator.search
-        self.longest: int | None = translator.max_source_length + 1
-        self.about: dict[str, Any] = {"max_source_length": translator.max_source_length}
-
-    @property
-    def resources(self) -> list[Any]:
-        """What the graphs use beside the weights."""
-        return [self.translator.source_tokenizer, self.translator.target_tokenizer]
-
-    def asked(self) -> dict[str, Any]:
-        """Returns each signature's function and the specs of its arguments."""
-        asked = {
-            "serving_default": (self.translator.serve, TEXT),
-            "n_best": (self._n_best(), TEXT),
-            "align": (self._align, TEXT),
-            "score": (self._score, TEXT, TARGET),
-            "ids": (self._ids, IDS, LENGTH),
-        }
-        if isinstance(self.search, BeamSearch):  # no other takes constraints
-            asked["constrain"] = (self._constrain, TEXT, PHRASES)
-        return asked
-
-    def _n_best(self):
-        """Returns a function that finds all hypotheses that its search keeps."""
-        wide, search = self.translator, self.search
-        if isinstance(search, BeamSearch) and search.n_best < search.beam_width:
-            wide = wide.with_search(n_best=search.beam_width)
-
-        def n_best(text):
-            found = wide.explain(text)
-            kept = {name: found[name] for name in ("score", "truncated")}
-            return {"translation": found["text"], **kept}
-
-        return n_best
-
-    def _align(self, text):
-        found = self.translator.explain(text)
-        best = ("score", "tokens", "length", "log_probs", "alignment")
-        shared = ("source_tokens", "source_length", "truncated")
-        return {
-            "translation": found["text"][:, 0],
-            **{name: found[name][:, 0] for name in best},
-            **{name: found[name] for name in shared},
-        }
-
-    def _score(self, text, target):
-        found = self.translator.forced(text, target)
-        best = {name: found[name][:, 0] for name in ("tokens", "length", "log_probs")}
-        log_prob = found["score"][:, 0]
-        truncated = found["truncated"] | found["target_truncated"]
-        return {"log_prob": log_prob, **best, "truncated": truncated}
-
-    def _constrain(self, text, phrases):
-        nothing = tf.fill(tf.shape(text), "")
-        found = self.translator.explain_constrained(text, phrases, nothing)
-        there = (found["phrases"] != "") & found["unmet"][:, 0]
-        unmet = tf.ragged.boolean_mask(found["phrases"], there)
-        return {
-            "translation": found["text"][:, 0],
-            "score": found["score"][:, 0],
-            "unmet": tf.strings.reduce_join(unmet, axis=1, separator=SEPARATOR),
-            "truncated": found["truncated"],
-        }
-
-    def _ids(self, ids, length):
-        vocab_size = self.translator.source_tokenizer.vocab_size
-        most = self.translator.max_source_length
-        source = read_ids(ids, length, vocab_size, most)
-        found = self.translator.find(source.ids)
-        return {
-            "ids": tf.where(source.empty[:, tf.newaxis], 0, found.ids[:, 0]),
-            "length": tf.where(source.empty, 0, found.lengths[:, 0]),
-            "score": tf.where(source.empty, 0.0, found.scores[:, 0]),
-            "truncated": source.truncated,
-        }
-
-    def check_warmup(self, warmup: Iterable[str | bytes]) -> list[bytes]:
-        """Returns the texts in UTF-8; raises TypeError for anything else."""
-        return all_bytes("warmup", warmup)
-
-    def requests(self, texts: list[bytes]) -> dict[str, dict[str, Any]]:
-        """Returns the inputs of each signature."""
-        ids = self.translator.source_tokenizer.encode(tf.constant(texts))
-        lengths = tf.cast(ids.row_lengths(), tf.int32)
-        asked = {
-            "serving_default": {"text": texts},
-            "n_best": {"text": texts},
-            "align": {"text": texts},
-            "score": {"text": texts, "target": texts},
-            "ids": {"ids": ids.to_tensor().numpy(), "length": lengths.numpy()},
-            "constrain": {"text": texts, "phrases": [b""] * len(texts)},
-        }
-        return {name: asked[name] for name in self.asked()}
-
-    def compare(self, said: Mapping[str, tf.Tensor], texts: list[bytes]) -> None:
-        """Raises RuntimeError if an export translates texts differently.
-
-        Args:
-            said: The answer of `serving_default`.
-            texts: The texts that it was asked for.
-        """
-        expected = self.translator.serve(tf.constant(texts))["translation"].numpy()
-        translations = said["translation"].numpy()
-        for text, a, b in zip(texts, translations, expected, strict=True):
-            if a != b:
-                raise RuntimeError(
-                    f"The export translates {text!r} as {a.decode()!r}, the translator "
-                    f"as {b.decode()!r}."
-                )
-
-    def one_source(self, source_length: int | None) -> tf.TensorSpec:
-        """Returns the spec of one sentence's ids."""
-        return tf.TensorSpec([1, source_length], tf.int32, name="source")
-
-    def describe_file(self, source_length: int | None) -> dict[str, Any]:
-        """Returns what the edge runtime must know, to be kept in a `.tflite` file."""
-        most = min(self.translator.max_source_length, MOST_TOKENS)
-        if source_length is not None:
-            most = min(most, source_length - 1)
-        return {
-            "max_source_length": most,
-            "special_ids": {"unk": UNK_ID},
-            "bytes_per_token": BYTES_PER_TOKEN,
-            "tokenizers": {
-                side: {"kind": x.kind, "file": f"{side}{x.suffix}"}
-                for side, x in self.tokenizers().items()
-            },
-        }
-
-    def tokenizers(self) -> dict[str, Any]:
-        """Returns the tokenizers by side.
-
-        Raises:
-            TypeError: If the edge runtime does not know one of them.
-        """
-        sides = dict(zip(("source", "target"), self.resources, strict=True))
-        for side, tokenizer in sides.items():
-            if getattr(tokenizer, "kind", None) not in ("sentencepiece", "word"):
-                raise TypeError(
-                    f"The {side} tokenizer must be a SentencePieceTokenizer or a Word"
-                    "Tokenizer, which the edge runtime knows. Received: "
-                    f"{tokenizer!r}"
-                )
-        return sides
-
-
-class SequenceExport:
-    """What an export has of a generator of sequences."""
-
-    longest: int | None = None  # what sources are padded to, where a file needs it
-
-    def __init__(self, generator: SequenceGenerator):
-        self.generator = generator
-        self.model: StepModel = generator.model
-        self.search = generator.search
-        self.specs = named_specs(generator.source)
-        inputs = {
-            x.name: {"shape": [*x.shape], "dtype": x.dtype.name} for x in self.specs
-        }
-        self.about: dict[str, Any] = {"source": inputs}
-
-    @property
-    def resources(self) -> list[Any]:
-        """What the graphs use beside the weights."""
-        return []
-
-    def asked(self) -> dict[str, Any]:
-        """Returns each signature's function and the specs of its arguments."""
-
-        def serving_default(*inputs):
-            return fields(self.generator(packed(inputs, self.generator.source)))
-
-        return {"serving_default": (serving_default, *self.specs)}
-
-    def check_warmup(self, warmup: Any) -> list[Any]:
-        """Returns the sources of each row, of which there may be none."""
-        if isinstance(warmup, tuple | list) and not warmup:
-            return []
-        arrays = [np.asarray(x) for x in tf.nest.flatten(warmup)]
-        return list(zip(*arrays, strict=True))
-
-    def requests(self, rows: list[Any]) -> dict[str, dict[str, Any]]:
-        """Returns the inputs of each signature."""
-        pairs = zip(self.specs, zip(*rows, strict=True), strict=True)
-        inputs = {x.name: np.stack(y).astype(x.dtype.as_numpy_dtype) for x, y in pairs}
-        return {"serving_default": inputs}
-
-    def compare(self, said: Mapping[str, tf.Tensor], rows: list[Any]) -> None:
-        """Raises RuntimeError if an export generates other sequences.
-
-        Args:
-            said: The answer of `serving_default`.
-            rows: The sources that it was given.
-        """
-        inputs = self.requests(rows)["serving_default"].values()
-        expected = self.generator(packed([*inputs], self.generator.source)).ids
-        for i, (a, b) in enumerate(zip(said["ids"], expected, strict=True)):
-            if not np.array_equal(a, b):
-                raise RuntimeError(
-                    f"The export's ids for source {i} are {a.numpy().tolist()}, the "
-                    f"generator's {b.numpy().tolist()}."
-                )
-
-    def one_source(self, source_length: int | None) -> Any:
-        """Returns the specs of one source."""
-        if source_length is not None:
-            raise ValueError(
-                "source_length is for a Translator: the source of a SequenceGenerator "
-                f"has its shape in a tf.TensorSpec. Received: {source_length}"
-            )
-        specs = [tf.TensorSpec([1, *x.shape[1:]], x.dtype, x.name) for x in self.specs]
-        return packed(specs, self.generator.source)
-
-    def describe_file(self, source_length: int | None) -> dict[str, Any]:
-        """Returns nothing: a file of sequences needs no runtime of its own."""
-        return {}
-
-    def tokenizers(self) -> dict[str, Any]:
-        """Returns none."""
-        return {}
-
-
-def named_specs(source: Any) -> list[tf.TensorSpec]:
-    """Returns the specs of a nest, each with a name.
-
-    Args:
-        source: A `tf.TensorSpec`, or a tuple or dict of them.
-
-    Example:
-        >>> from keras_luong.export.signatures import named_specs
-        >>> ids = tf.TensorSpec([None, None], tf.int32)
-        >>> [spec.name for spec in named_specs({"ids": ids, "lengths": (ids, ids)})]
-        ['ids', 'lengths_0', 'lengths_1']
-    """
-    specs = []
-    for path, spec in keras.tree.flatten_with_path(source):
-        name = "_".join(map(str, path))
-        if not path or not isinstance(path[0], str):
-            name = f"source_{name}".rstrip("_")
-        specs.append(tf.TensorSpec(spec.shape, spec.dtype, spec.name or name))
-    return specs
-
-
-def packed(flat: Any, like: Any) -> Source:
-    """Returns a nest like another one, of a flat list of its leaves."""
-    return tf.nest.pack_sequence_as(like, list(flat))
-
-
-def fields(found: Hypotheses) -> dict[str, tf.Tensor]:
-    """Returns hypotheses by name, without the weights of a model without attention."""
-    outputs = found._asdict()
-    if found.weights.shape[-1] == 0:
-        del outputs["weights"]
-    return outputs
-
-
-#: Both say the same to whoever writes a file: what is asked of them, what they need
-#: beside their weights, and what describes them.
-Exported: TypeAlias = TextExport | SequenceExport
 
 
 def exported(translator: Translator | SequenceGenerator) -> Exported:
@@ -364,7 +86,7 @@ def signatures(translator: Any, max_batch_size: int) -> dict[str, Any]:
     """  # noqa: E501 (a table's row is one line)
     return {
         name: _bounded(answer, specs, max_batch_size)
-        for name, (answer, *specs) in exported(translator).asked().items()
+        for name, (answer, *specs) in exported(translator).signatures().items()
     }
 
 
@@ -391,11 +113,209 @@ def _bounded(
         ]
         with tf.control_dependencies(checks):
             said = answer(*map(tf.identity, inputs))
-        return {name: _finite(x) for name, x in said.items()}
+        return {
+            name: tf.maximum(x, x.dtype.min) if x.dtype.is_floating else x
+            for name, x in said.items()
+        }
 
     function = tf.function(checked, input_signature=specs, autograph=False)
     return function.get_concrete_function()
 
 
-def _finite(x: tf.Tensor) -> tf.Tensor:
-    return tf.maximum(x, x.dtype.min) if x.dtype.is_floating else x
+class TextExport:
+    """What an export has of a translator.
+
+    Attributes:
+        model: The model, of sequences of ids.
+        search: The search.
+        tokenizers: The tokenizer of each side.
+        longest: What sources are padded to, where a file needs it.
+        about: What describes the source, in JSON's types.
+    """
+
+    def __init__(self, translator: Translator):
+        self.translator = translator
+        self.model, self.search = translator.model, translator.search
+        self.tokenizers: dict[str, Any] = {
+            "source": translator.source_tokenizer,
+            "target": translator.target_tokenizer,
+        }
+        self.longest: int | None = translator.max_source_length + 1
+        self.about: dict[str, Any] = {"max_source_length": translator.max_source_length}
+
+    def signatures(self) -> dict[str, Any]:
+        """Returns each signature's function and the specs of its arguments."""
+        signatures = {
+            "serving_default": (self.translator.serve, TEXT),
+            "n_best": (self._n_best(), TEXT),
+            "align": (self._align, TEXT),
+            "score": (self._score, TEXT, TARGET),
+            "ids": (self._ids, IDS, LENGTH),
+        }
+        if isinstance(self.search, BeamSearch):  # no other takes constraints
+            signatures["constrain"] = (self._constrain, TEXT, PHRASES)
+        return signatures
+
+    def _n_best(self):
+        """Returns a function that finds all hypotheses that its search keeps."""
+        wide, search = self.translator, self.search
+        if isinstance(search, BeamSearch) and search.n_best < search.beam_width:
+            wide = wide.with_search(n_best=search.beam_width)
+
+        def n_best(text):
+            fields = wide.explain(text)
+            return {
+                "translation": fields["text"],
+                "score": fields["score"],
+                "truncated": fields["truncated"],
+            }
+
+        return n_best
+
+    def _align(self, text):
+        fields = self.translator.explain(text)
+        best = ("score", "tokens", "length", "log_probs", "alignment")
+        shared = ("source_tokens", "source_length", "truncated")
+        return {
+            "translation": fields["text"][:, 0],
+            **{name: fields[name][:, 0] for name in best},
+            **{name: fields[name] for name in shared},
+        }
+
+    def _score(self, text, target):
+        fields = self.translator.forced(text, target)
+        best = ("tokens", "length", "log_probs")
+        return {
+            "log_prob": fields["score"][:, 0],
+            **{name: fields[name][:, 0] for name in best},
+            "truncated": fields["truncated"] | fields["target_truncated"],
+        }
+
+    def _constrain(self, text, phrases):
+        nothing = tf.fill(tf.shape(text), "")
+        fields = self.translator.explain_constrained(text, phrases, nothing)
+        there = (fields["phrases"] != "") & fields["unmet"][:, 0]
+        unmet = tf.ragged.boolean_mask(fields["phrases"], there)
+        return {
+            "translation": fields["text"][:, 0],
+            "score": fields["score"][:, 0],
+            "unmet": tf.strings.reduce_join(unmet, axis=1, separator=SEPARATOR),
+            "truncated": fields["truncated"],
+        }
+
+    def _ids(self, ids, length):
+        vocab_size = self.translator.source_tokenizer.vocab_size
+        most = self.translator.max_source_length
+        source = read_ids(ids, length, vocab_size, most)
+        hypotheses = self.translator.find(source.ids)
+        return {
+            "ids": tf.where(source.empty[:, tf.newaxis], 0, hypotheses.ids[:, 0]),
+            "length": tf.where(source.empty, 0, hypotheses.lengths[:, 0]),
+            "score": tf.where(source.empty, 0.0, hypotheses.scores[:, 0]),
+            "truncated": source.truncated,
+        }
+
+    def samples(self, warmup: Iterable[str | bytes]) -> list[bytes]:
+        """Returns the texts in UTF-8; raises TypeError for anything else."""
+        return all_bytes("warmup", warmup)
+
+    def requests(self, texts: list[bytes]) -> dict[str, dict[str, Any]]:
+        """Returns the inputs of each signature."""
+        ids = self.translator.source_tokenizer.encode(tf.constant(texts))
+        lengths = tf.cast(ids.row_lengths(), tf.int32)
+        inputs = {
+            "text": texts,
+            "target": texts,
+            "phrases": [b""] * len(texts),
+            "ids": ids.to_tensor().numpy(),
+            "length": lengths.numpy(),
+        }
+        return {
+            name: {spec.name: inputs[spec.name] for spec in specs}
+            for name, (_, *specs) in self.signatures().items()
+        }
+
+    def one_source(self, source_length: int | None) -> tf.TensorSpec:
+        """Returns the spec of one sentence's ids."""
+        return tf.TensorSpec([1, source_length], tf.int32, name="source")
+
+
+class SequenceExport:
+    """What an export has of a generator of sequences; see `TextExport`."""
+
+    longest: int | None = None
+
+    def __init__(self, generator: SequenceGenerator):
+        self.generator = generator
+        self.model, self.search = generator.model, generator.search
+        self.tokenizers: dict[str, Any] = {}
+        self.specs = named_specs(generator.source)
+        inputs = {
+            x.name: {"shape": [*x.shape], "dtype": x.dtype.name} for x in self.specs
+        }
+        self.about: dict[str, Any] = {"source": inputs}
+
+    def signatures(self) -> dict[str, Any]:
+        """Returns each signature's function and the specs of its arguments."""
+
+        def serving_default(*inputs):
+            source = tf.nest.pack_sequence_as(self.generator.source, inputs)
+            return fields(self.generator(source))
+
+        return {"serving_default": (serving_default, *self.specs)}
+
+    def samples(self, warmup: Any) -> list[Any]:
+        """Returns the sources of each row, of which there may be none."""
+        if isinstance(warmup, tuple | list) and not warmup:
+            return []
+        arrays = [np.asarray(x) for x in tf.nest.flatten(warmup)]
+        return list(zip(*arrays, strict=True))
+
+    def requests(self, rows: list[Any]) -> dict[str, dict[str, Any]]:
+        """Returns the inputs of each signature."""
+        pairs = zip(self.specs, zip(*rows, strict=True), strict=True)
+        inputs = {x.name: np.stack(y).astype(x.dtype.as_numpy_dtype) for x, y in pairs}
+        return {"serving_default": inputs}
+
+    def one_source(self, source_length: int | None) -> Any:
+        """Returns the specs of one source."""
+        if source_length is not None:
+            raise ValueError(
+                "source_length is for a Translator: the source of a SequenceGenerator "
+                f"has its shape in a tf.TensorSpec. Received: {source_length}"
+            )
+        specs = [tf.TensorSpec([1, *x.shape[1:]], x.dtype, x.name) for x in self.specs]
+        return tf.nest.pack_sequence_as(self.generator.source, specs)
+
+
+#: Both say the same to whoever writes a file.
+Exported: TypeAlias = TextExport | SequenceExport
+
+
+def named_specs(source: Any) -> list[tf.TensorSpec]:
+    """Returns the specs of a nest, each with a name.
+
+    Args:
+        source: A `tf.TensorSpec`, or a tuple or dict of them.
+
+    Example:
+        >>> from keras_luong.export.signatures import named_specs
+        >>> ids = tf.TensorSpec([None, None], tf.int32)
+        >>> [spec.name for spec in named_specs({"ids": ids, "lengths": (ids, ids)})]
+        ['ids', 'lengths_0', 'lengths_1']
+    """
+    specs = []
+    for path, spec in keras.tree.flatten_with_path(source):
+        name = "_".join(map(str, path))
+        if not path or not isinstance(path[0], str):
+            name = f"source_{name}".rstrip("_")
+        specs.append(tf.TensorSpec(spec.shape, spec.dtype, spec.name or name))
+    return specs
+
+
+def fields(hypotheses: Hypotheses) -> dict[str, tf.Tensor]:
+    """Returns hypotheses by name, without the weights of a model without attention."""
+    fields = hypotheses._asdict()
+    if hypotheses.weights.shape[-1] == 0:
+        del fields["weights"]
+    return fields

@@ -17,7 +17,6 @@ Shapes: S source tokens, N hypotheses, T target tokens, end tokens included.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import os
 import re
@@ -35,19 +34,15 @@ from keras_luong.decoding.beam import BeamSearch, GreedySearch
 from keras_luong.decoding.ensemble import Ensemble
 from keras_luong.decoding.generate import SequenceGenerator
 from keras_luong.decoding.hoisting import cast_weights
+from keras_luong.decoding.search_state import padded
 from keras_luong.decoding.step_model import Hypotheses, StepModel
 from keras_luong.export.saved_model import describe
-from keras_luong.export.signatures import (
-    MOST_TOKENS,
-    TextExport,
-    exported,
-    fields,
-    packed,
-)
+from keras_luong.export.signatures import Exported, TextExport, exported, fields
 from keras_luong.files import crc32, saved_beside
 from keras_luong.models.translation_model import TranslationModel
 from keras_luong.signals import ending_at_once
-from keras_luong.translation.batching import attention_to
+from keras_luong.special_ids import UNK_ID
+from keras_luong.translation.graph import BYTES_PER_TOKEN, attention_to
 from keras_luong.translation.translator import Translator
 
 METADATA = "keras_luong.json"  # name in the archive
@@ -55,6 +50,7 @@ FORMAT = 1  # runtimes refuse other numbers
 # As in keras_luong_edge, which reads no more.
 MOST_METADATA = 1 << 20  # bytes
 MOST_VOCABULARY = 16 << 20  # bytes
+MOST_TOKENS = 1 << 16  # of a source, that a file may say it reads
 QUANTIZE = (None, "float16", "int8")
 
 
@@ -118,7 +114,7 @@ def export_tflite(
         >>> len(EdgeTranslator(path).translate(["the dog"]))
         1
     """
-    given = exported(translator)
+    export = exported(translator)
     target = check_path("path", path)
     if target.is_dir():
         raise IsADirectoryError(f"path must be a file. Received the directory {target}")
@@ -126,38 +122,52 @@ def export_tflite(
     check_size(
         "source_length", source_length, optional=True, smallest=2, largest=MOST_TOKENS
     )
-    search = _search(given.search)
-    source = given.one_source(source_length)
-    described = functools.partial(
-        _describe, given, metadata, quantize, source_length, search
-    )
-    described()  # refuses what cannot be, before minutes of converting
-    if isinstance(given, TextExport):
+    search = _search(export.search)
+    source = export.one_source(source_length)
+    settings = {
+        **_settings(export, search, source_length),
+        "format": FORMAT,
+        "source_length": source_length,
+        "quantize": quantize,
+        "n_best": search.n_best,
+    }
+    # What cannot be described is refused before minutes of converting.
+    describe(export.search, metadata, **settings)
+    if isinstance(export, TextExport):
         search = search.with_spares()
-    model = _in_float32(given.model)
-    content = _converted(_one_source(model, search, source, given.longest), quantize)
+    model = _in_float32(export.model)
+    content = _converted(_one_source(model, search, source, export.longest), quantize)
     with saved_beside(target) as beside:
         beside.write_bytes(content)
-        about = described(graph_crc32=crc32(beside))
-        _append(beside, about, given.tokenizers())
+        settings["graph_crc32"] = crc32(beside)
+        about = describe(export.search, metadata, **settings)
+        _append(beside, about, export.tokenizers)
     return target
 
 
-def _describe(given, metadata, quantize, source_length, search, **more):
-    """Returns the settings, as JSON, that a runtime needs."""
+def _settings(export: Exported, search: BeamSearch, source_length: int | None) -> Any:
+    """Returns what a runtime must know of the source and the tokens."""
     ids = {name.removesuffix("_id"): x for name, x in search.special_ids.items()}
-    about = {**given.about, **given.describe_file(source_length)}
-    special_ids = {**ids, **about.get("special_ids", {})}
-    return describe(
-        given.search,
-        metadata,
-        **{**about, "special_ids": special_ids},
-        format=FORMAT,
-        source_length=source_length,
-        quantize=quantize,
-        n_best=search.n_best,
-        **more,
-    )
+    if not isinstance(export, TextExport):
+        return {**export.about, "special_ids": ids}
+    for side, tokenizer in export.tokenizers.items():
+        if getattr(tokenizer, "kind", None) not in ("sentencepiece", "word"):
+            raise TypeError(
+                f"The {side} tokenizer must be a SentencePieceTokenizer or a Word"
+                f"Tokenizer, which the edge runtime knows. Received: {tokenizer!r}"
+            )
+    most = min(export.about["max_source_length"], MOST_TOKENS)
+    if source_length is not None:
+        most = min(most, source_length - 1)
+    return {
+        "max_source_length": most,
+        "special_ids": {**ids, "unk": UNK_ID},
+        "bytes_per_token": BYTES_PER_TOKEN,
+        "tokenizers": {
+            side: {"kind": x.kind, "file": f"{side}{x.suffix}"}
+            for side, x in export.tokenizers.items()
+        },
+    }
 
 
 def _in_float32(model: StepModel) -> StepModel:
@@ -208,7 +218,7 @@ def _one_source(
 
     @tf.function(input_signature=specs, autograph=False)
     def find(*inputs):
-        given = packed(inputs, source)
+        given = tf.nest.pack_sequence_as(source, inputs)
         if known:
             found, most = search(model, given), _longest(search, given)
             found = _of_known_shape(found, most, search.pad_id)
@@ -238,15 +248,12 @@ class _OfAnyLength:
 
     def step(self, tokens, state, memory):
         logits, state, weights = self.model.step(tokens, state, memory)
-        return logits, state, self._of_known_length(weights)
-
-    def _of_known_length(self, weights):
-        if weights is None:
-            return None
-        if self.longest is not None:
-            return _padded(weights, self.longest)
-        known = weights.shape.rank is not None and None not in weights.shape[2:]
-        return weights if known else None
+        if weights is not None:
+            if self.longest is not None:
+                weights = _padded(weights, self.longest)
+            elif weights.shape.rank is None or None in weights.shape[2:]:
+                weights = None
+        return logits, state, weights
 
     def cast_weights(self):
         return cast_weights(self.model)
@@ -286,28 +293,30 @@ def _longest(search: BeamSearch, source: Any) -> int:
 
 def _of_known_shape(found: Hypotheses, longest: int, pad_id: int) -> Hypotheses:
     """Pads to the longest possible hypothesis, for runtimes that need shapes."""
-
-    def known(name: str, x: tf.Tensor) -> tf.Tensor:
-        if x.shape.rank < 3:
-            return x
-        missing = [[0, 0]] * x.shape.rank
-        missing[2] = [0, longest - tf.shape(x)[2]]
-        # LiteRT knows the shape after a reshape by constants.
-        shape = [1, x.shape[1], longest, *x.shape[3:]]
-        padding = pad_id if name == "ids" else 0
-        return tf.reshape(tf.pad(x, missing, constant_values=padding), shape)
-
     # LiteRT does not know the shape of a loop's direct output.
-    scores = tf.maximum(found.scores, tf.float32.min)
-    found = found._replace(scores=scores)
-    return Hypotheses(**{name: known(name, x) for name, x in found._asdict().items()})
+    found = found._replace(scores=tf.maximum(found.scores, tf.float32.min))
+
+    def reshaped(x):  # LiteRT knows the shape after a reshape by constants
+        return tf.reshape(x, [1, x.shape[1], longest, *x.shape[3:]])
+
+    found = padded(found, longest, pad_id)
+    return Hypotheses(*(x if x.shape.rank < 3 else reshaped(x) for x in found))
 
 
 def _converted(find: Any, quantize: str | None) -> bytes:
     """Returns the file's content without the archive."""
+    # The weights become constants, which loops can read.
+    constant = frozen(_without_tables(find))
+    names = sorted(find.structured_outputs)
+    specs, _ = find.structured_input_signature
+
+    @tf.function(input_signature=specs, autograph=False)
+    def serve(*inputs):
+        return dict(zip(names, constant(*inputs), strict=True))
+
     module = tf.Module()
-    module.serve = _frozen(find)
-    function = _without_tables(module.serve.get_concrete_function())
+    module.serve = serve
+    function = _without_tables(serve.get_concrete_function())
     converter = tf.lite.TFLiteConverter.from_concrete_functions([function], module)
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
     if quantize is not None:
@@ -319,19 +328,6 @@ def _converted(find: Any, quantize: str | None) -> bytes:
             return converter.convert()
     except Exception as error:  # the converter's or TensorFlow's
         raise ValueError(_why_not(str(error))) from error
-
-
-def _frozen(find: Any) -> Any:
-    """Returns the function with its weights as constants, which loops can read."""
-    constant = frozen(_without_tables(find))
-    names = sorted(find.structured_outputs)
-    specs, _ = find.structured_input_signature
-
-    @tf.function(input_signature=specs, autograph=False)
-    def serve(*inputs):
-        return dict(zip(names, constant(*inputs), strict=True))
-
-    return serve
 
 
 def _without_tables(function: Any) -> Any:

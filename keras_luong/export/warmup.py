@@ -107,21 +107,17 @@ def warm_up(loaded: Any) -> None:
     for function in signatures.values():
         _, specs = function.structured_input_signature
         for size in SIZES:
-            asked = {name: _made_up(x, size) for name, x in specs.items()}
+            asked = {}
+            for name, spec in specs.items():
+                axes = [LENGTH if axis is None else axis for axis in spec.shape[1:]]
+                value = "a" if spec.dtype == tf.string else tf.ones([], spec.dtype)
+                asked[name] = tf.fill([size, *axes], value)
             try:
                 for tensor in function(**asked).values():
                     tensor.numpy()  # waits for it
             except tf.errors.InvalidArgumentError as error:
                 if TOO_MANY not in error.message:
                     raise
-
-
-def _made_up(spec: tf.TensorSpec, size: int) -> tf.Tensor:
-    """Returns a tensor of `size` rows that a signature takes."""
-    shape = [size, *(LENGTH if axis is None else axis for axis in spec.shape[1:])]
-    if spec.dtype == tf.string:
-        return tf.fill(shape, "a")
-    return tf.ones(shape, spec.dtype)
 
 
 def serving_apis() -> Any:

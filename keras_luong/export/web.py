@@ -81,36 +81,25 @@ def export_web(
         True
     """
     target = check_path("directory", directory)
-    _check_replaceable(target, overwrite)
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        page = target / PAGE
+        is_page = (target / MODEL).is_file() and page.is_file()
+        if not is_page or MARK not in page.read_text("utf-8", errors="replace"):
+            raise FileExistsError(
+                f"{target} exists and is no page of keras_luong, so it is not "
+                "replaced. Choose another folder."
+            )
+        if not overwrite:
+            raise FileExistsError(
+                f"{target} holds a page. Choose another folder, or replace it with "
+                "overwrite=True (--overwrite)."
+            )
     find_npm()
     with saved_directory_beside(target, overwrite) as beside:
         # It refuses what is wrong before npm is waited for.
         export_tflite(translator, beside / MODEL, quantize, source_length, metadata)
         build_page(beside)
     return target
-
-
-def _check_replaceable(target: Path, overwrite: bool) -> None:
-    """Refuses whatever is there, but for an empty folder, and a page if it may go."""
-    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
-        return
-    if not _is_page(target):
-        raise FileExistsError(
-            f"{target} exists and is no page of keras_luong, so it is not replaced. "
-            "Choose another folder."
-        )
-    if not overwrite:
-        raise FileExistsError(
-            f"{target} holds a page. Choose another folder, or replace it with "
-            "overwrite=True (--overwrite)."
-        )
-
-
-def _is_page(folder: Path) -> bool:
-    page = folder / PAGE
-    if not (folder / MODEL).is_file() or not page.is_file():
-        return False
-    return MARK in page.read_text("utf-8", errors="replace")
 
 
 def find_npm() -> str:

@@ -63,7 +63,8 @@ from keras_luong.text.corpus import Corpus, count, new_digest
 from keras_luong.text.find_corpus import load_corpus
 from keras_luong.text.survey import hashes_of, text_hashes
 from keras_luong.text.tags import tagged_line, token
-from keras_luong.translation.batching import read_text, warn_of_cut
+from keras_luong.translation.batching import warn_of_cut
+from keras_luong.translation.graph import read_text
 from keras_luong.translation.translator import Translator
 
 _AT_ONCE = 64  # sentences that are translated in a batch

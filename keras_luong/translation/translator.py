@@ -1,4 +1,4 @@
-"""Text to ids, ids to hypotheses, hypotheses to text.
+"""`Translator`: text to ids, ids to hypotheses, hypotheses to text.
 
 Shapes: B sentences, S source tokens, T target tokens, end tokens included.
 """
@@ -13,8 +13,7 @@ import tensorflow as tf
 
 from keras_luong.checks import check_size
 from keras_luong.decoding.beam import BeamSearch
-from keras_luong.decoding.forced import retraced
-from keras_luong.decoding.generate import SequenceGenerator
+from keras_luong.decoding.generate import SequenceGenerator, force, retraced
 from keras_luong.decoding.step_model import (
     Hypotheses,
     Search,
@@ -26,18 +25,21 @@ from keras_luong.decoding.step_model import (
 from keras_luong.special_ids import PAD_ID
 from keras_luong.text.tokenizer import Tokenizer
 from keras_luong.text.tokenizer_pair import TokenizerPair
-from keras_luong.translation.batching import Texts, in_batches, in_windows
-from keras_luong.translation.constraints import (
+from keras_luong.translation.batching import (
     PhraseLists,
+    Texts,
+    Translation,
+    Work,
+    in_batches,
     phrase_lines,
-    read_phrases,
 )
-from keras_luong.translation.scoring import TEXT, Scorer
+from keras_luong.translation.graph import Source, answers, read_phrases, read_text
 
 IDS = tf.TensorSpec([None, None], tf.int32, name="ids")
+TEXT = tf.TensorSpec([None], tf.string, name="text")
 
 
-class Translator(Scorer):
+class Translator:
     """A model with tokenizers and a search, which translates strings.
 
     Any string can be translated. The translation of an empty string, or of white space,
@@ -80,18 +82,35 @@ class Translator(Scorer):
         check_size("max_source_length", max_source_length)
         self.model = model
         self.tokenizers = tokenizers
-        self.search = BeamSearch() if search is None else search
+        self.search: Any = BeamSearch() if search is None else search
         searched, self._n_best = self.search, None
         if isinstance(self.search, BeamSearch):
             searched, self._n_best = self.search.with_spares(), self.search.n_best
         self._generator = SequenceGenerator(model, IDS, searched)
         self.max_source_length = max_source_length
         self.source_tokenizer, self.target_tokenizer = _sides(tokenizers)
-        _check_vocabulary("source", self.source_tokenizer, model)
-        _check_vocabulary("target", self.target_tokenizer, model)
-        _check_ids(self.search)
-        if copies(model):
-            _check_shared(self.source_tokenizer, self.target_tokenizer)
+        sides = {"source": self.source_tokenizer, "target": self.target_tokenizer}
+        for side, tokenizer in sides.items():
+            size = vocab_size_of(model, side)
+            if size is not None and tokenizer.vocab_size > size:
+                raise ValueError(
+                    f"The {side} tokenizer has {tokenizer.vocab_size} tokens, but the "
+                    f"model's {side}_vocab_size is {size}; they must have been made "
+                    "for each other."
+                )
+        usual = SpecialTokens().special_ids
+        if getattr(self.search, "special_ids", usual) != usual:
+            raise ValueError(
+                f"The search must have the tokenizers' ids, {usual}; a model with "
+                "other ids needs kl.generate or kl.SequenceGenerator. Received: "
+                f"{self.search!r}"
+            )
+        if copies(model) and not TokenizerPair(*sides.values()).shared:
+            raise ValueError(
+                "A model with copy=True copies source words by their ids, and needs "
+                "tokenizers that share one vocabulary, as of TokenizerPair.train(..., "
+                "shared=True). Received: {source!r} and {target!r}".format(**sides)
+            )
 
     def with_search(
         self,
@@ -127,38 +146,6 @@ class Translator(Scorer):
         if max_source_length is None:
             max_source_length = self.max_source_length
         return Translator(self.model, self.tokenizers, other, max_source_length)
-
-    @retraced(TEXT)
-    def serve(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Translates a batch in the graph, as an exported model does.
-
-        Args:
-            text: tf.string [B].
-
-        Returns:
-            `{"translation": string [B], "score": float32 [B], "truncated": bool [B]}`.
-        """
-        source = self._read(text)
-        hypotheses = self.find(source.ids)
-        translation = self.target_tokenizer.decode(hypotheses.ids[:, 0])
-        return {
-            "translation": tf.where(source.empty, "", translation),
-            "score": tf.where(source.empty, 0.0, hypotheses.scores[:, 0]),
-            "truncated": source.truncated,
-        }
-
-    def find(self, ids: tf.Tensor) -> Hypotheses:
-        """Runs the search, in a graph of its own that all methods share.
-
-        Args:
-            ids: int32 [B, S], each row ending with an end token, right-padded with
-                `PAD_ID`.
-
-        Returns:
-            `Hypotheses`; if a `BeamSearch` looks for several, all that its beam has, as
-            some of them may have the same text.
-        """
-        return self._generator(ids)
 
     def translate(
         self,
@@ -204,8 +191,8 @@ class Translator(Scorer):
             >>> "Hund" in found[0].text.split()
             True
         """
-        sides, translate = self._sides_of(texts, prefixes, constraints)
-        found = in_batches(self._work(translate), sides, batch_size, progress)
+        work, sides = self._work_on(texts, prefixes, constraints)
+        found = list(in_batches(work, sides, batch_size, progress=progress))
         return found if n_best else [hypotheses[0] for hypotheses in found]
 
     def stream(
@@ -245,36 +232,140 @@ class Translator(Scorer):
             ...         print(type(translation.text))
             <class 'str'>
         """
-        sides, translate = self._sides_of(texts, prefixes, constraints)
-        found = in_windows(self._work(translate), sides, batch_size, window)
-        yield from found if n_best else (hypotheses[0] for hypotheses in found)
+        check_size("window", window)
+        work, sides = self._work_on(texts, prefixes, constraints)
+        for hypotheses in in_batches(work, sides, batch_size, window):
+            yield hypotheses if n_best else hypotheses[0]
 
-    def _sides_of(
+    @property
+    def max_target_length(self) -> int:
+        """The most tokens that `score` reads of a target, without the end token."""
+        return 2 * self.max_source_length + 10
+
+    def score(
+        self,
+        texts: Texts,
+        targets: Texts,
+        batch_size: int = 32,
+        progress: bool = False,
+    ) -> list[Translation]:
+        """Computes how probable given translations are, and their alignments.
+
+        Args:
+            texts: Source texts, as for `translate`.
+            targets: A translation of each text.
+            batch_size: How many pairs are scored at once.
+            progress: Whether to show a progress bar on standard error; if that is not
+                a terminal, a line now and then.
+
+        Returns:
+            One `Translation` per pair: `text` is the target as the tokenizer decodes
+            it, `score` its log-probability, that of the end token included. For an
+            empty text it is the empty translation with score 0, whatever the target. Of
+            a target with more than `max_target_length` tokens only the first ones are
+            read, and the result is marked `truncated`.
+
+        Raises:
+            TypeError: If either is a single string, or holds anything but strings.
+            ValueError: If they differ in number, or `batch_size` is below 1.
+        """
+        work, sides = self._work(self.forced), {"texts": texts, "targets": targets}
+        found = list(in_batches(work, sides, batch_size, progress=progress))
+        return [hypotheses[0] for hypotheses in found]
+
+    def score_stream(
+        self, texts: Texts, targets: Texts, batch_size: int = 32, window: int = 1024
+    ) -> Iterator[Translation]:
+        """Scores translations as they come, in bounded memory.
+
+        Args:
+            texts: Source texts, in any number.
+            targets: A translation of each text.
+            batch_size: How many pairs are scored at once.
+            window: As for `stream`.
+
+        Yields:
+            The results of `score`, one by one, in the order of the texts. Warns at the
+            end, once, if some texts were truncated.
+
+        Raises:
+            TypeError: If either is a single string, or holds anything but strings.
+            ValueError: If they differ in number, or a size is below 1.
+        """
+        check_size("window", window)
+        work, sides = self._work(self.forced), {"texts": texts, "targets": targets}
+        for hypotheses in in_batches(work, sides, batch_size, window):
+            yield hypotheses[0]
+
+    def _work_on(
         self, texts: Texts, prefixes: Texts | None, constraints: PhraseLists | None
-    ) -> tuple[dict[str, Texts], Callable[..., dict[str, tf.Tensor]]]:
-        """Returns what there is of each text, and what translates batches of it."""
-        given = {"prefixes": prefixes} if prefixes is not None else {}
-        if constraints is None:
-            translate = self._explain_prefixed if given else self.explain
-            return {"texts": texts, **given}, translate
-        if not isinstance(self.search, BeamSearch):
-            raise TypeError(
-                "Only a BeamSearch takes constraints: with_search(kl.BeamSearch()) "
-                f"returns a translator with one. Received: {self.search!r}"
-            )
-        lines = phrase_lines(constraints)
-        sides = {"texts": texts, "constraints": lines, **given}
-        return sides, self.explain_constrained if given else self._explain_unprefixed
+    ) -> tuple[Work, dict[str, Texts]]:
+        """Returns what translates batches, and what there is of each text."""
+        sides: dict[str, Texts] = {"texts": texts}
+        if constraints is not None:
+            if not isinstance(self.search, BeamSearch):
+                raise TypeError(
+                    "Only a BeamSearch takes constraints: with_search(kl.BeamSearch()) "
+                    f"returns a translator with one. Received: {self.search!r}"
+                )
+            sides["constraints"] = phrase_lines(constraints)
+        if prefixes is not None:
+            sides["prefixes"] = prefixes
+        answers: dict[str, Any] = {
+            "texts": self.explain,
+            "texts, prefixes": self._explain_prefixed,
+            "texts, constraints": self._explain_unprefixed,
+            "texts, constraints, prefixes": self.explain_constrained,
+        }
+        return self._work(answers[", ".join(sides)]), sides
+
+    def _work(self, answer: Callable[..., dict[str, tf.Tensor]]) -> Work:
+        """Returns what to do with batches, and the limits of the texts in them."""
+        names = {"texts": "max_source_length", "targets": "max_target_length"}
+        limits = {side: (name, getattr(self, name)) for side, name in names.items()}
+        return Work(answer, limits, self.target_tokenizer)
+
+    @retraced(TEXT)
+    def serve(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Translates a batch in the graph, as an exported model does.
+
+        Args:
+            text: tf.string [B].
+
+        Returns:
+            `{"translation": string [B], "score": float32 [B], "truncated": bool [B]}`.
+        """
+        source = self._read(text)
+        hypotheses = self.find(source.ids)
+        translation = self.target_tokenizer.decode(hypotheses.ids[:, 0])
+        return {
+            "translation": tf.where(source.empty, "", translation),
+            "score": tf.where(source.empty, 0.0, hypotheses.scores[:, 0]),
+            "truncated": source.truncated,
+        }
+
+    def find(self, ids: tf.Tensor) -> Hypotheses:
+        """Runs the search, in a graph of its own that all methods share.
+
+        Args:
+            ids: int32 [B, S], each row ending with an end token, right-padded with
+                `PAD_ID`.
+
+        Returns:
+            `Hypotheses`; if a `BeamSearch` looks for several, all that its beam has, as
+            some of them may have the same text.
+        """
+        return self._generator(ids)
 
     @retraced(TEXT)
     def explain(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Translates a batch in the graph; see `batching.answers`.
+        """Translates a batch in the graph; see `keras_luong.translation.graph.answers`.
 
         Args:
             text: tf.string [B].
         """
         source = self._read(text)
-        return self._explained(source, self.find(source.ids), self._n_best)
+        return self._answers(source, self.find(source.ids), self._n_best)
 
     @retraced(TEXT, TEXT)
     def _explain_prefixed(
@@ -284,8 +375,8 @@ class Translator(Scorer):
         source = self._read(text)
         prefix = self.target_tokenizer.encode(prefix).to_tensor(PAD_ID)
         search: Any = self._generator.search  # not every search takes prefixes
-        found = search(self.model, source.ids, prefix)
-        return self._explained(source, found, self._n_best)
+        hypotheses = search(self.model, source.ids, prefix)
+        return self._answers(source, hypotheses, self._n_best)
 
     @retraced(TEXT, TEXT, TEXT)
     def explain_constrained(
@@ -306,14 +397,34 @@ class Translator(Scorer):
         prefix = self.target_tokenizer.encode(prefix).to_tensor(PAD_ID)
         phrases, constraints = read_phrases(lines, self.target_tokenizer)
         search: Any = self._generator.search
-        found = search(self.model, source.ids, prefix, constraints)
-        fields = self._explained(source, found, self._n_best, constraints)
+        hypotheses = search(self.model, source.ids, prefix, constraints)
+        fields = self._answers(source, hypotheses, self._n_best, constraints)
         unknown = (phrases != "") & tf.reduce_all(constraints.ids == PAD_ID, axis=2)
         unmet = fields["unmet"] | unknown[:, None]
         return {**fields, "unmet": unmet, "phrases": phrases}
 
     def _explain_unprefixed(self, text, lines):
         return self.explain_constrained(text, lines, tf.fill(tf.shape(text), ""))
+
+    @retraced(TEXT, TEXT)
+    def forced(self, text: tf.Tensor, target: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Scores given translations of a batch in the graph, as `score` does.
+
+        Args:
+            text: tf.string [B].
+            target: tf.string [B].
+        """
+        source = self._read(text)
+        read = read_text(target, self.target_tokenizer, self.max_target_length)
+        fields = self._answers(source, force(self.model, source.ids, read.ids))
+        return {**fields, "target_truncated": read.truncated & ~source.empty}
+
+    def _read(self, text: tf.Tensor) -> Source:
+        return read_text(text, self.source_tokenizer, self.max_source_length)
+
+    def _answers(self, source, hypotheses, n_best=None, constraints=None):
+        tokenizers = self.source_tokenizer, self.target_tokenizer
+        return answers(source, hypotheses, *tokenizers, n_best, constraints)
 
 
 def _sides(tokenizers: Any) -> tuple[Tokenizer, Tokenizer]:
@@ -332,33 +443,3 @@ def _sides(tokenizers: Any) -> tuple[Tokenizer, Tokenizer]:
                 f"`pieces`. Received: {tokenizers!r}"
             )
     return sides
-
-
-def _check_ids(search: Any) -> None:
-    """Raises ValueError if a search has other special ids than the tokenizers."""
-    usual = SpecialTokens().special_ids
-    if isinstance(search, SpecialTokens) and search.special_ids != usual:
-        raise ValueError(
-            f"The search must have the tokenizers' ids, {usual}; a model with other "
-            f"ids needs kl.generate or kl.SequenceGenerator. Received: {search!r}"
-        )
-
-
-def _check_vocabulary(side: str, tokenizer: Tokenizer, model: StepModel) -> None:
-    """Raises ValueError if a tokenizer has ids that the model does not know."""
-    known = vocab_size_of(model, side)
-    if known is not None and tokenizer.vocab_size > known:
-        raise ValueError(
-            f"The {side} tokenizer has {tokenizer.vocab_size} tokens, but the model's "
-            f"{side}_vocab_size is {known}; they must have been made for each other."
-        )
-
-
-def _check_shared(source: Tokenizer, target: Tokenizer) -> None:
-    """Raises ValueError unless an id is the same token in both languages."""
-    if not TokenizerPair(source, target).shared:
-        raise ValueError(
-            "A model with copy=True copies source words by their ids, and needs "
-            "tokenizers that share one vocabulary, as of TokenizerPair.train(..., "
-            f"shared=True). Received: {source!r} and {target!r}"
-        )
