@@ -175,7 +175,6 @@ def gradients_across_graphs(
     That one looks for the loop in the current graph only; but the gradient of a
     function, or of a branch, is another graph. What has no gradient has zeros.
     """
-    import tensorflow as tf
     from tensorflow.python.ops import gradients_util
 
     return gradients_util._GradientsHelper(
@@ -216,8 +215,6 @@ def scratch_graph() -> Any:
 
     It has `captures`, pairs of such a tensor and what stands for it.
     """
-    import tensorflow as tf
-
     return tf.__internal__.FuncGraph("scratch_graph")
 
 
@@ -227,8 +224,6 @@ def share_functions(graph: Any) -> None:
     `tf.graph_util.import_graph_def` copies their definitions alone, and TensorFlow
     forgets the functions when Python forgets the graph in which they were made.
     """
-    import tensorflow as tf
-
     here = tf.compat.v1.get_default_graph()
     for function in graph._functions.values():
         here._add_function_recursive(function)
@@ -236,8 +231,6 @@ def share_functions(graph: Any) -> None:
 
 def in_this_graph(x: Any) -> Any:
     """A tensor as the current graph, a function's or a branch's, has it."""
-    import tensorflow as tf
-
     graph = tf.compat.v1.get_default_graph()
     return graph.capture(x) if hasattr(graph, "capture") else x
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_luong.layers.projection import shifted
+from keras_luong.layers.monotonic_attention import shifted
 
 X = np.arange(1, 9, dtype="float32").reshape(2, 4)
 

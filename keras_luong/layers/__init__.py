@@ -1,13 +1,11 @@
 """The layers.
 
-Reading order: checked_layer, projection, scores, score_modes, cells, recurrence,
-memory, attention, local_attention, cell_states, decoder_cell, stacked_cell,
-attentional_output, input_feeding_cell, decoder, encoder; then what is built on these:
-normalizers, quantization, nested, shifted, attention_call, monotonic_attention,
-chunkwise_attention, location_attention, head_scores, multi_head_attention,
-coverage_loss, state_bridge, multi_source_attention, attention_wrapper,
-pointer_generator, pointer_network, feeding, feeding_loop,
-scheduled_rate, scheduled_sampling, free_running.
+Reading order: base (what all layers have), projection, normalizers, scores, cells,
+recurrence, inputs, attention; then the decoder: decoder_cell, input_feeding_cell,
+decoder, fast_recurrence, encoder, state_bridge; then other attentions: local_attention,
+location_attention, monotonic_attention, multi_head_attention, multi_source_attention;
+and what is built on both: attention_wrapper, feeding, pointer_generator,
+pointer_network.
 """
 
 from keras_luong.layers.attention import LuongAttention, attention_weights

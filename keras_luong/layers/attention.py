@@ -18,7 +18,7 @@ from keras import ops
 
 from keras_luong.checks import check_axes, check_flag, check_rate, check_size
 from keras_luong.compat import autocasting, serialize_shared, set_keras_mask
-from keras_luong.layers.base import BaseLayer, Kernel, arguments_of, kernel_config
+from keras_luong.layers.base import BaseLayer, Kernel, arguments_of, weight_config
 from keras_luong.layers.cells import draw_noise, dropped
 from keras_luong.layers.inputs import (
     AttentionInputs,
@@ -163,6 +163,12 @@ class LuongAttention(BaseLayer):
     #: How many axes of positions a source may have; None for any number.
     source_axes: int | None = None
 
+    #: Whether only scores will do that compare with the source: not "location".
+    _compares = False
+
+    #: Arguments that a subclass does not take, and what an error says of each.
+    _lacks: dict[str, str] = {}
+
     #: Units of query, value and key, once it is built.
     _sizes: tuple[int | None, ...] = (None, None, None)
 
@@ -189,6 +195,18 @@ class LuongAttention(BaseLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if score_mode == "location" and (coverage or self._compares):
+            raise ValueError(
+                f"{'coverage=True' if coverage else type(self).__name__} needs a score "
+                'that compares with the source, such as "general". Received: '
+                'score_mode="location"'
+            )
+        for name, value in (("normalizer", normalizer), ("coverage", coverage)):
+            if value and name in self._lacks:
+                raise ValueError(
+                    f"{type(self).__name__} has no {name}{self._lacks[name]}. "
+                    f"Received: {value!r}"
+                )
         self.supports_masking = True
         self.score_mode = score_mode
         self.units = check_size("units", units, optional=True)
@@ -206,11 +224,6 @@ class LuongAttention(BaseLayer):
         self.kernel_constraint = keras.constraints.get(kernel_constraint)
         self.score = self._make_score(score_mode)
         self.score.owners.add(self)
-        if coverage and score_mode == "location":
-            raise ValueError(
-                "coverage=True needs a score that compares with the source. Received: "
-                'score_mode="location"'
-            )
         self.seed_generator = keras.random.SeedGenerator(seed)
 
     def _make_score(self, score_mode):
@@ -233,7 +246,7 @@ class LuongAttention(BaseLayer):
         shapes = unpack_shapes(query_shape, value_shape, key_shape)
         self._sizes = tuple(shape[-1] for shape in shapes)
         query_shape, _, key_shape = shapes
-        for score in self._scores:
+        for score in self._parts:
             if not score.built:  # a user's own may be, when it was loaded
                 score.build(query_shape, key_shape)
         if self.coverage:
@@ -335,7 +348,7 @@ class LuongAttention(BaseLayer):
         check_axes(value=(value, None, None, of_value), key=(key, None, None, of_key))
         if mask is not None:  # its gradient would be NaN where padding is
             key = blanked(key, mask)
-        keys = tuple(self._prepare_keys(score, key) for score in self._scores)
+        keys = tuple(self._prepare_keys(score, key) for score in self._parts)
         return make_memory(value, keys if len(keys) > 1 else keys[0], mask)
 
     def _prepare_keys(self, score, key):
@@ -529,19 +542,9 @@ class LuongAttention(BaseLayer):
         return (context, *maps) if maps else context
 
     @property
-    def _scores(self):
-        """All scores of the attention: the keys of each are prepared."""
+    def _parts(self):
+        """The attention's scores: the keys of each are prepared."""
         return [self.score]
-
-    def quantize(
-        self, mode: str | None = None, type_check: bool = True, config: Any = None
-    ) -> None:
-        """Stores the matrices of its scores in int8, and the layer's own."""
-        for score in self._scores:
-            if score.quantization_mode is None:
-                score.quantize(mode)  # which may take this layer along
-        if self.quantization_mode is None:
-            super().quantize(mode, type_check, config)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
@@ -555,5 +558,5 @@ class LuongAttention(BaseLayer):
             "hard": self.hard,
             "coverage": self.coverage,
             "seed": self.seed,
-            **kernel_config(self),
+            **weight_config(self, "kernel"),
         }

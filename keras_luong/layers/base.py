@@ -78,6 +78,11 @@ class BaseLayer(keras.layers.Layer):
         return super().__call__(*args, **kwargs)
 
     @property
+    def _parts(self) -> Sequence[Any]:
+        """Layers that are quantized with this one."""
+        return ()
+
+    @property
     def output(self) -> Any:
         """The symbolic outputs of the call that has the most.
 
@@ -145,6 +150,12 @@ class BaseLayer(keras.layers.Layer):
                 f'{type(self).__name__} can be quantized to "int8" only. '
                 f"Received: mode={mode!r}"
             )
+        # A model quantizes parts one by one, the first of which takes this layer along.
+        if all(part.quantization_mode is None for part in self._parts):
+            for part in self._parts:
+                part.quantize(mode)
+        if self.quantization_mode is not None:
+            return
         names = self._kernel_names()
         if self.weights and not names:
             raise NotImplementedError(
@@ -162,9 +173,8 @@ class BaseLayer(keras.layers.Layer):
             weight.assign(values)
             getattr(self, f"{name}_scale").assign(ops.squeeze(scale, 0))
         self._is_quantized = True
-        if self.quantization_mode is None:
-            policy = f"int8_from_{self.dtype_policy.name}"
-            self.dtype_policy = keras.dtype_policies.get(policy)
+        policy = f"int8_from_{self.dtype_policy.name}"
+        self.dtype_policy = keras.dtype_policies.get(policy)
 
     def quantized_call(self: Any, *args: Any, **kwargs: Any) -> Any:
         """The same call: kernels are multiplied out where they are read."""
@@ -221,11 +231,6 @@ class Kernel:
     def __delete__(self, layer: Any) -> None:
         """Forgets the weight."""
         del vars(layer)[self.name]
-
-
-def kernel_config(layer: Any) -> dict[str, Any]:
-    """The config of a layer's kernel initializer, regularizer and constraint."""
-    return weight_config(layer, "kernel")
 
 
 def weight_config(layer: Any, *names: str) -> dict[str, Any]:

@@ -83,6 +83,7 @@ class LocalAttention(LuongAttention):
     """
 
     source_axes = 1  # a window is a stretch of a line
+    _compares = True
 
     position_kernel = Kernel()
 
@@ -96,11 +97,6 @@ class LocalAttention(LuongAttention):
         renormalize: bool = False,
         **kwargs: Any,
     ) -> None:
-        if score_mode == "location":
-            raise ValueError(
-                "Local attention needs a score that compares with the source, such as "
-                '"general". Received: score_mode="location"'
-            )
         super().__init__(score_mode, units, **kwargs)
         self.window = check_size("window", window)
         self.alignment = check_choice("alignment", alignment, ALIGNMENTS)
@@ -122,17 +118,6 @@ class LocalAttention(LuongAttention):
             )
             self.position_scale = self.add_kernel("position_scale", units)
 
-    def prepare(
-        self, value: Tensor, mask: Tensor | None = None, key: Tensor | None = None
-    ) -> Memory:
-        """See `LuongAttention.prepare`; a window needs at least one position."""
-        if value.shape[1] == 0:
-            raise ValueError(
-                "Local attention needs a source of at least one position, padding or "
-                f"not. Received: value.shape={tuple(value.shape)}"
-            )
-        return super().prepare(value, mask, key)
-
     def attend(
         self,
         query: Tensor,
@@ -144,6 +129,11 @@ class LocalAttention(LuongAttention):
         return_logits: bool = False,
     ) -> tuple[Any, ...]:
         """See `LuongAttention.attend`; `positions` are needed for local-m."""
+        if memory.values.shape[1] == 0:
+            raise ValueError(
+                "Local attention needs a source of at least one position, padding or "
+                f"not. Received: value.shape={tuple(memory.values.shape)}"
+            )
         # 1. The window around p_t, and its keys.
         centres = self._centres(query, positions, memory.lengths, mode.project)
         window = window_around(centres, self.window, memory.mask)

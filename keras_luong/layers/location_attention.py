@@ -62,6 +62,9 @@ class LocationAwareAttention(LuongAttention):
     """
 
     source_axes = 1  # which positions are beside each other
+    has_state = True  # each query sees the weights of the one before it
+    _compares = True
+    _lacks = {"coverage": ": cumulative=True has the sum of earlier weights"}
     filter_kernel = Kernel()
     location_kernel = Kernel()
 
@@ -74,17 +77,7 @@ class LocationAwareAttention(LuongAttention):
         cumulative: bool = False,
         **kwargs: Any,
     ) -> None:
-        if kwargs.get("coverage"):
-            raise ValueError(
-                "Location-aware attention has no coverage: cumulative=True lets it see "
-                f"the sum of earlier weights. Received: {kwargs['coverage']!r}"
-            )
         super().__init__(score_mode, units, **kwargs)
-        if score_mode == "location":
-            raise ValueError(
-                "Location-aware attention needs a score that compares with the source, "
-                'such as "concat". Received: score_mode="location"'
-            )
         self.filters = check_size("filters", filters)
         self.kernel_size = check_size("kernel_size", kernel_size)
         if kernel_size % 2 == 0:
@@ -93,11 +86,6 @@ class LocationAwareAttention(LuongAttention):
                 f"Received: {kernel_size}"
             )
         self.cumulative = check_flag("cumulative", cumulative)
-
-    @property
-    def has_state(self) -> bool:
-        """Each query sees the weights of the one before it."""
-        return True
 
     def build(
         self, query_shape: Any, value_shape: Any = None, key_shape: Any = None

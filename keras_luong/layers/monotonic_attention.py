@@ -21,7 +21,6 @@ from keras_luong.layers.normalizers import (
     masked_softmax,
     weights_dtype,
 )
-from keras_luong.layers.projection import shifted
 from keras_luong.layers.recurrence import Mode
 from keras_luong.layers.scores import Score, another_score
 from keras_luong.types import Tensor
@@ -72,6 +71,8 @@ class MonotonicAttention(LuongAttention):
     """
 
     source_axes = 1  # from left to right
+    has_state = True  # each query starts where the one before it stopped
+    _lacks = {"normalizer": "", "coverage": ""}
 
     def __init__(
         self,
@@ -82,20 +83,10 @@ class MonotonicAttention(LuongAttention):
         score_bias_init: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        for name in ("normalizer", "coverage"):
-            if kwargs.get(name):
-                raise ValueError(
-                    f"Monotonic attention has no {name}. Received: {kwargs[name]!r}"
-                )
         super().__init__(score_mode, units, **kwargs)
         self.mode = check_choice("mode", mode, SOFT_MODES)
         self.sigmoid_noise = check_not_negative("sigmoid_noise", sigmoid_noise)
         self.score_bias_init = score_bias_init
-
-    @property
-    def has_state(self) -> bool:
-        """Each query starts where the one before it stopped."""
-        return True
 
     def build(
         self, query_shape: Any, value_shape: Any = None, key_shape: Any = None
@@ -219,7 +210,7 @@ class MonotonicChunkwiseAttention(MonotonicAttention):
         return weights, stop_scores, state
 
     @property
-    def _scores(self):
+    def _parts(self):
         return [self.score, self.chunk_score]
 
     def get_config(self) -> dict[str, Any]:
@@ -319,3 +310,25 @@ def chunkwise_weights(
     there = ops.stack([shifted(mask, i) for i in offsets], -1) > 0
     shares = ops.expand_dims(stops, -1) * masked_softmax(of_chunks, there)
     return sum(shifted(shares[..., i], -i) for i in offsets)
+
+
+def shifted(x: Tensor, places: Any) -> Tensor:
+    """Moves x along its last axis, where zeros come in.
+
+    Args:
+        x: [..., S].
+        places: How far to the right, an int or an int tensor; an int may be negative,
+            which is to the left.
+
+    Returns:
+        [..., S].
+    """
+    if not isinstance(places, int):  # in a loop, where no slice has a fixed size
+        source = ops.arange(ops.shape(x)[-1]) - places
+        return ops.where(source >= 0, ops.take(x, ops.maximum(source, 0), axis=-1), 0)
+    if places == 0:
+        return x
+    nothing = [(0, 0)] * (len(x.shape) - 1)
+    if places > 0:
+        return ops.pad(x, [*nothing, (places, 0)])[..., :-places]
+    return ops.pad(x, [*nothing, (0, -places)])[..., -places:]

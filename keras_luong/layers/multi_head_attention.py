@@ -6,6 +6,7 @@ d units of a head.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -66,6 +67,7 @@ class MultiHeadLuongAttention(LuongAttention):
 
     #: Heads and sentences are one axis, where 1 does not fit any other size.
     _spreads_at_run_time = True
+    _lacks = {"coverage": ""}
 
     value_kernel = Kernel()
     output_kernel = Kernel()
@@ -79,10 +81,6 @@ class MultiHeadLuongAttention(LuongAttention):
         units: int | None = None,
         **kwargs: Any,
     ) -> None:
-        if kwargs.get("coverage"):
-            raise ValueError(
-                f"Multi-head attention has no coverage. Received: {kwargs['coverage']}"
-            )
         self.num_heads = check_size("num_heads", num_heads)
         self.key_dim = check_size("key_dim", key_dim, optional=True)
         self.value_dim = check_size("value_dim", value_dim, optional=True)
@@ -90,14 +88,10 @@ class MultiHeadLuongAttention(LuongAttention):
 
     def _make_score(self, score_mode):
         """All heads' scores: of the same kind, with weights of their own."""
+        others = [another_score(score_mode, n) for n in range(1, self.num_heads)]
         make = super()._make_score
-        first = make(score_mode)
-        others = [make(another_score(score_mode, n)) for n in range(1, self.num_heads)]
-        return HeadScores(
-            [first, *others],
-            self.key_dim,
-            **self._score_options(),
-        )
+        scores = [make(mode) for mode in (score_mode, *others)]
+        return HeadScores(scores, self.key_dim, **self._score_options())
 
     def build(
         self, query_shape: Any, value_shape: Any = None, key_shape: Any = None
@@ -105,7 +99,7 @@ class MultiHeadLuongAttention(LuongAttention):
         """Builds the scores, and makes V and O."""
         super().build(query_shape, value_shape, key_shape)
         units = self._sizes[1]
-        size = self.value_dim or head_size(units, self.num_heads)
+        size = self.value_dim or math.ceil((units or 0) / self.num_heads)
         width = self.num_heads * size
         self.value_kernel = self.add_kernel("value_kernel", units, width)
         self.output_kernel = self.add_kernel("output_kernel", width, units)
@@ -177,12 +171,12 @@ class MultiHeadLuongAttention(LuongAttention):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        config = {
+        return {
+            **super().get_config(),
             "num_heads": self.num_heads,
             "key_dim": self.key_dim,
             "value_dim": self.value_dim,
         }
-        return {**super().get_config(), **config}
 
 
 class HeadScores(Score):
@@ -200,25 +194,15 @@ class HeadScores(Score):
     query_kernel = Kernel()
     key_kernel = Kernel()
 
-    def __init__(
-        self,
-        scores: list[Score],
-        key_dim: int | None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, scores: list[Score], key_dim: int | None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.scores, self.key_dim = scores, key_dim
+        self.scores, self.num_heads, self.key_dim = scores, len(scores), key_dim
         for score in scores:
             score.owners.add(self)
 
-    @property
-    def num_heads(self) -> int:
-        """N."""
-        return len(self.scores)
-
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
         """Makes the kernels, and each score's weights."""
-        size = self.key_dim or head_size(query_shape[-1], self.num_heads)
+        size = self.key_dim or math.ceil((query_shape[-1] or 0) / self.num_heads)
         width = self.num_heads * size
         self.query_kernel = self.add_kernel("query_kernel", query_shape[-1], width)
         self.key_kernel = self.add_kernel("key_kernel", key_shape[-1], width)
@@ -238,10 +222,9 @@ class HeadScores(Score):
         if type(self.scores[0]).call is Score.call:  # once for all, without weights
             flat = in_one_batch(query), in_one_batch(key)
             return in_heads(self.scores[0](*flat, project=project), self.num_heads)
-        pairs = [(query[:, n], key[:, n]) for n in range(self.num_heads)]
         scores = [
-            score(*pair, project=project)
-            for score, pair in zip(self.scores, pairs, strict=True)
+            score(query[:, n], key[:, n], project=project)
+            for n, score in enumerate(self.scores)
         ]
         return ops.stack(scores, axis=1)
 
@@ -249,20 +232,9 @@ class HeadScores(Score):
         """[B, N, Q, S]."""
         return (query_shape[0], self.num_heads, query_shape[1], key_shape[-2])
 
-    def quantize(
-        self, mode: str | None = None, type_check: bool = True, config: Any = None
-    ) -> None:
-        """See `Score.quantize`; with each head's score."""
-        for score in self.scores:
-            if score.quantization_mode is None:
-                score.quantize(mode)  # which may take this layer along
-        if self.quantization_mode is None:
-            super().quantize(mode, type_check, config)
-
-
-def head_size(units: Any, num_heads: int) -> int:
-    """Units divided among heads, rounded up."""
-    return -(-units // num_heads)
+    @property
+    def _parts(self):
+        return self.scores
 
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:

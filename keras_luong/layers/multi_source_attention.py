@@ -115,10 +115,8 @@ class MultiSourceAttention(BaseLayer):
         """Projects each source once; see `LuongAttention.prepare`."""
         check_count("memory", shapes_of(value), self.num_sources)
         masks = [None] * self.num_sources if mask is None else mask
-        each = tuple(
-            one.prepare(*source)
-            for one, *source in zip(self.attentions, value, masks, strict=True)
-        )
+        sources = zip(self.attentions, value, masks, strict=True)
+        each = tuple(one.prepare(x, its_mask) for one, x, its_mask in sources)
         return Memories(each, ops.concatenate([one.mask for one in each], axis=1))
 
     def initial_state(self, memory: Memories, queries: int = 1) -> list[Tensor]:

@@ -46,22 +46,39 @@ def matmul(
         >>> tuple(kl.layers.matmul((weights, weights), (inputs, inputs)).shape)
         (5, 4, 2)
     """
-    product = _matmul(weights, inputs, transposed)
+    if isinstance(weights, tuple):
+        products = [_flat_matmul(x, w) for w, x in zip(weights, inputs, strict=True)]
+        product = functools.reduce(operator.add, products)
+    elif len(weights.shape) == 2:
+        product = _flat_matmul(inputs, weights)
+    elif transposed:  # turning inputs and product is cheaper than turning the keys
+        turned = ops.matmul(weights, ops.transpose(inputs, (0, 2, 1)))
+        product = ops.transpose(turned, (0, 2, 1))
+    else:
+        product = ops.matmul(inputs, weights)
     bias = bias() if callable(bias) else bias
     return product if bias is None else product + ops.cast(bias, product.dtype)
 
 
-def _matmul(weights, inputs, transposed):
-    if isinstance(weights, tuple):
-        products = [_flat_matmul(x, w) for w, x in zip(weights, inputs, strict=True)]
-        return functools.reduce(operator.add, products)
-    if len(weights.shape) == 2:
-        return _flat_matmul(inputs, weights)
-    if not transposed:
-        return ops.matmul(inputs, weights)
-    # Transposing the inputs and the product is cheaper than transposing the keys.
-    turned = ops.matmul(weights, ops.transpose(inputs, (0, 2, 1)))
-    return ops.transpose(turned, (0, 2, 1))
+def dot(query: Tensor, key: Tensor, project: Project = matmul) -> Tensor:
+    """`hᵀ h̄` of queries [B, Q, H] with shared [B, S, H] or own [B, Q, W, H] keys.
+
+    Args:
+        query: [B, Q, H].
+        key: The keys of all queries, [B, S, H], or each query's own, [B, Q, W, H].
+        project: How to multiply by keys that no step changes, see `matmul`.
+
+    Returns:
+        [B, Q, S], or [B, Q, W] for keys of its own.
+
+    Example:
+        >>> query, key = np.ones([2, 4, 8], "float32"), np.ones([2, 5, 8], "float32")
+        >>> tuple(kl.layers.dot(query, key).shape)
+        (2, 4, 5)
+    """
+    if len(key.shape) == 3:
+        return project(key, query, transposed=True)
+    return ops.squeeze(ops.matmul(key, ops.expand_dims(query, -1)), -1)
 
 
 def _flat_matmul(x, weight):
@@ -88,46 +105,3 @@ def leading_axes(x: Tensor) -> tuple[Any, ...]:
     if known.count(None) == 1 and 0 not in known:
         return tuple(-1 if size is None else size for size in known)
     return tuple(ops.shape(x)[:-1])
-
-
-def dot(query: Tensor, key: Tensor, project: Project = matmul) -> Tensor:
-    """`hᵀ h̄` of queries [B, Q, H] with shared [B, S, H] or own [B, Q, W, H] keys.
-
-    Args:
-        query: [B, Q, H].
-        key: The keys of all queries, [B, S, H], or each query's own, [B, Q, W, H].
-        project: How to multiply by keys that no step changes, see `matmul`.
-
-    Returns:
-        [B, Q, S], or [B, Q, W] for keys of its own.
-
-    Example:
-        >>> query, key = np.ones([2, 4, 8], "float32"), np.ones([2, 5, 8], "float32")
-        >>> tuple(kl.layers.dot(query, key).shape)
-        (2, 4, 5)
-    """
-    if len(key.shape) == 3:
-        return project(key, query, transposed=True)
-    return ops.squeeze(ops.matmul(key, ops.expand_dims(query, -1)), -1)
-
-
-def shifted(x: Tensor, places: Any) -> Tensor:
-    """Moves x along its last axis, where zeros come in.
-
-    Args:
-        x: [..., S].
-        places: How far to the right, an int or an int tensor; an int may be negative,
-            which is to the left.
-
-    Returns:
-        [..., S].
-    """
-    if not isinstance(places, int):  # in a loop, where no slice has a fixed size
-        source = ops.arange(ops.shape(x)[-1]) - places
-        return ops.where(source >= 0, ops.take(x, ops.maximum(source, 0), axis=-1), 0)
-    if places == 0:
-        return x
-    nothing = [(0, 0)] * (len(x.shape) - 1)
-    if places > 0:
-        return ops.pad(x, [*nothing, (places, 0)])[..., :-places]
-    return ops.pad(x, [*nothing, (0, -places)])[..., -places:]

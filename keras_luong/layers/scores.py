@@ -19,7 +19,7 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_choice, check_size
-from keras_luong.layers.base import BaseLayer, Kernel, kernel_config
+from keras_luong.layers.base import BaseLayer, Kernel, weight_config
 from keras_luong.layers.normalizers import weights_dtype
 from keras_luong.layers.projection import Project, dot, matmul
 from keras_luong.types import Shape, Tensor
@@ -132,7 +132,8 @@ class Score(BaseLayer):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        return {**super().get_config(), "units": self.units, **kernel_config(self)}
+        options = weight_config(self, "kernel")
+        return {**super().get_config(), "units": self.units, **options}
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
