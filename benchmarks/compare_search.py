@@ -202,7 +202,7 @@ def weights_of(model) -> dict[str, np.ndarray]:
     config, cell = model.config, model.decoder.cell
     if config.score_mode != "general" or not config.input_feeding:
         raise ValueError("The comparison is of general scores and input feeding.")
-    layers = {f"decoder_{i}": layer for i, layer in enumerate(cell.layers)}
+    layers = {f"decoder_{i}": layer for i, layer in enumerate(cell.recurrent.layers)}
     layers |= {f"forward_{i}": x for i, x in enumerate(model.encoder.forward_layers)}
     layers |= {f"backward_{i}": x for i, x in enumerate(model.encoder.backward_layers)}
     weights = {}

@@ -89,7 +89,7 @@ def pair(kind, **options):
     )
     for decoder in (hoisted, called):
         decoder(INPUTS, MEMORY, MASK)
-    assert hoisted.cell._kinds is not None and called.cell._kinds is None
+    assert hoisted.cell.recurrent.kinds and not called.cell.recurrent.kinds
     called.set_weights(hoisted.get_weights())
     return hoisted, called
 
@@ -157,7 +157,7 @@ def test_it_equals_the_input_feeding_cell_with_the_same_weights(cell_type):
     cell = CELLS[cell_type]()
     theirs = AttentionWrapper(cell, LuongAttention("dot"))
     theirs.build((None, WIDTH), (None, None, UNITS))
-    layer = ours.layers[0].cell
+    layer = ours.recurrent.layers[0].cell
     both = [ops.convert_to_numpy(x) for x in (layer.kernel, ours.feeding_kernel)]
     cell.kernel.assign(np.concatenate(both))
     cell.recurrent_kernel.assign(layer.recurrent_kernel)
@@ -196,7 +196,7 @@ def test_a_search_steps_as_the_decoder_does(kind, which):
     ],
 )
 def test_cells_with_other_equations_are_called(make):
-    assert AttentionWrapper(make(), LuongAttention())._kinds is None
+    assert not AttentionWrapper(make(), LuongAttention()).recurrent.kinds
 
 
 class _Other(keras.layers.StackedRNNCells):
@@ -205,7 +205,7 @@ class _Other(keras.layers.StackedRNNCells):
 
 def test_subclasses_are_called():
     cell = _Other([keras.layers.GRUCell(UNITS)])
-    assert AttentionWrapper(cell, LuongAttention())._kinds is None
+    assert not AttentionWrapper(cell, LuongAttention()).recurrent.kinds
 
 
 def test_without_attention_it_is_kerass_own_rnn():

@@ -37,7 +37,7 @@ def test_a_step_is_the_papers():
     states[2] = ops.array(fed)
     h_tilde, new, weights = cell(x, states, prepared)
 
-    lstm = cell.layers[0].cell
+    lstm = cell.recurrent.layers[0].cell
     z = (
         x @ lstm.kernel.numpy()
         + fed @ cell.feeding_kernel.numpy()
@@ -119,8 +119,8 @@ def test_dropout_masks_are_drawn_only_in_training():
         )
     )
     memory = cell.prepare(ops.zeros((50, 5, 6)))
-    assert not any(cell.sequence_mode(memory, training=False).noise)
-    noise = cell.sequence_mode(memory, training=True).noise
+    assert not any(cell.make_mode(memory, training=False).noise)
+    noise = cell.make_mode(memory, training=True).noise
     assert {i: n.shape for i, n in noise.below.items()} == {1: (50, 3)}
     assert {i: n.shape for i, n in noise.recurrent.items()} == {0: (50, 3), 1: (50, 3)}
     assert set(np.unique(noise.below[1])) == {0, 2}

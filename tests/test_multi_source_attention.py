@@ -90,7 +90,7 @@ def test_the_decoder_without_feeding_equals_one_attention_after_the_other():
         InputFeedingDecoderCell(UNITS, None, input_feeding=False)
     )
     alone(INPUTS, SOURCES[0])
-    alone.set_weights(cell.layers[0].get_weights())
+    alone.set_weights(cell.recurrent.layers[0].get_weights())
     h = alone(INPUTS, SOURCES[0])
     expected = [
         one(h, x, value_mask=m)

@@ -13,7 +13,7 @@ from keras_luong.layers.attention_wrapper import AttentionWrapper
 from keras_luong.layers.base import BaseLayer, Kernel
 from keras_luong.layers.cells import CellInput, LayerNormLSTM, LayerNormLSTMCell
 from keras_luong.layers.decoder import InputFeedingDecoder
-from keras_luong.layers.decoder_cell import CellStates, DecoderCell
+from keras_luong.layers.decoder_cell import CellStates, DecoderCell, RecurrentStack
 from keras_luong.layers.encoder import RecurrentEncoder
 from keras_luong.layers.feeding import (
     CustomFeeding,
@@ -25,7 +25,6 @@ from keras_luong.layers.feeding import (
 from keras_luong.layers.input_feeding_cell import (
     AttentionalVector,
     InputFeedingDecoderCell,
-    StackedDecoderCell,
 )
 from keras_luong.layers.local_attention import LocalAttention
 from keras_luong.layers.location_attention import LocationAwareAttention
@@ -73,10 +72,10 @@ __all__ = [
     "PointerNetwork",
     "Project",
     "RecurrentEncoder",
+    "RecurrentStack",
     "ScheduledEmbedding",
     "ScheduledOutput",
     "Score",
-    "StackedDecoderCell",
     "StateBridge",
     "attention_weights",
     "dot",

@@ -1,15 +1,11 @@
-"""A decoder step around any cell: Keras's own, a stack of them, or a user's.
+"""A decoder step around any Keras cell: Keras's own, a stack of them, or a user's.
 
-Shapes: B batch, K beam, T target positions, E embedding, H units, A attentional units.
-
-A cell of Keras's kind inside a decoder: called, or, where known, by its equations.
-
-Shapes: B batch, K beam, n inputs, H units; states are [..., H].
+Shapes: B batch, K beam, T target positions, E embedding, n inputs, H units, A
+attentional units; states are [..., H].
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -21,195 +17,11 @@ from keras_luong.layers.cells import (
     CellInput,
     CellType,
     LayerNormLSTMCell,
-    States,
 )
-from keras_luong.layers.decoder_cell import CellStates
 from keras_luong.layers.input_feeding_cell import AttentionalCell
-from keras_luong.layers.projection import Project, matmul
-from keras_luong.layers.recurrence import INFERENCE, Mode, Noise, scan
+from keras_luong.layers.projection import matmul
+from keras_luong.layers.recurrence import Mode, Noise, scan
 from keras_luong.types import Shape, Tensor
-
-#: Cells whose equations `keras_luong.layers.cells` has too.
-KINDS = {
-    keras.layers.LSTMCell: CELL_TYPES["lstm"],
-    keras.layers.GRUCell: CELL_TYPES["gru"],
-    keras.layers.SimpleRNNCell: CELL_TYPES["simple_rnn"],
-    LayerNormLSTMCell: CELL_TYPES["layer_norm_lstm"],
-}
-
-#: What a cell of these must be like for that, where it has a choice at all.
-AS_THERE = {
-    "activation": keras.activations.tanh,
-    "recurrent_activation": keras.activations.sigmoid,
-    "use_bias": True,
-    "reset_after": True,
-    "dropout": 0.0,
-    "recurrent_dropout": 0.0,
-}
-
-
-def check_cell(cell: Any) -> Any:
-    """Returns a cell, or the `StackedRNNCells` of a list, that a decoder can have.
-
-    Raises:
-        TypeError: It has no `call` or no `state_size`, or states without a size; or it
-            is a layer that runs a cell.
-    """
-    for one in cell if isinstance(cell, (list, tuple)) else [cell]:
-        _refuse_layer(one)
-    if isinstance(cell, (list, tuple)):
-        cell = keras.layers.StackedRNNCells(list(cell))
-    if not callable(getattr(cell, "call", None)) or not hasattr(cell, "state_size"):
-        raise TypeError(
-            "cell must be a Keras cell such as keras.layers.LSTMCell: a layer with "
-            f"call(inputs, states) and state_size. Received: {cell!r}"
-        )
-    sizes = keras.tree.flatten(cell.state_size)
-    if not sizes or not all(isinstance(size, int) for size in sizes):
-        raise TypeError(
-            "The state_size of cell must be an integer, or a nest of them. Received: "
-            f"cell.state_size={cell.state_size!r}"
-        )
-    return cell
-
-
-def _refuse_layer(cell):
-    if isinstance(cell, keras.layers.RNN):
-        raise TypeError(
-            "cell must be a Keras cell, which makes one step, and not a layer that "
-            "makes all of them: keras.layers.LSTMCell, say, in the place of "
-            f"keras.layers.LSTM. Received: {cell!r}"
-        )
-
-
-def cells_of(cell: Any) -> list[Any]:
-    """The cells of a stack, from below; or the one cell."""
-    stacked = isinstance(cell, keras.layers.StackedRNNCells)
-    return [each for one in cell.cells for each in cells_of(one)] if stacked else [cell]
-
-
-def kinds_of(cell: Any, compute_dtype: str) -> list[CellType] | None:
-    """The `CellType` of each of `cells_of(cell)`; None if any is of no known one."""
-    if not _is_known(cell, compute_dtype):
-        return None
-    return [KINDS[type(one)] for one in cells_of(cell)]
-
-
-def _is_known(cell, compute_dtype):
-    # A subclass may compute something else.
-    if type(cell) is keras.layers.StackedRNNCells:
-        return all(_is_known(one, compute_dtype) for one in cell.cells)
-    if type(cell) not in KINDS or cell.compute_dtype != compute_dtype:
-        return False
-    return all(getattr(cell, name, x) == x for name, x in AS_THERE.items())
-
-
-def output_size(cell: Any) -> int:
-    """The size H of a cell's output."""
-    size = getattr(cell, "output_size", None)
-    return keras.tree.flatten(cell.state_size)[0] if size is None else size
-
-
-def state_nest(cell: Any) -> Any:
-    """`state_size` as a list, as `keras.layers.RNN` gives the states to a cell."""
-    sizes = cell.state_size
-    return list(sizes) if isinstance(sizes, (list, tuple)) else [sizes]
-
-
-def initial_state(cell: Any, shape: Any) -> list[Tensor]:
-    """A cell's own first states, each [*shape, H], flat."""
-    if not hasattr(cell, "get_initial_state"):
-        sizes, dtype = keras.tree.flatten(cell.state_size), cell.compute_dtype
-        return [ops.zeros((*shape, size), dtype=dtype) for size in sizes]
-    first = keras.tree.flatten(cell.get_initial_state(batch_size=shape[0]))
-    if len(shape) == 1:
-        return first
-    return [ops.broadcast_to(x[:, None], (*shape, x.shape[-1])) for x in first]
-
-
-def call_cell(
-    cell: Any, inputs: Tensor, states: Any, training: bool
-) -> tuple[Tensor, Any]:
-    """One step of a cell as `keras.layers.RNN` calls it.
-
-    Args:
-        cell: The cell.
-        inputs: [..., n]; a cell sees all leading axes as one.
-        states: Nest [..., H], as `state_nest`.
-        training: Whether to drop.
-
-    Returns:
-        The output [..., H]; the nest of new states.
-    """
-    leading = ops.shape(inputs)[:-1]
-
-    def flat(x):
-        return x if len(leading) == 1 else ops.reshape(x, (-1, x.shape[-1]))
-
-    def back(x):
-        return x if len(leading) == 1 else ops.reshape(x, (*leading, x.shape[-1]))
-
-    given = keras.tree.map_structure(flat, states)
-    options = {"training": training} if takes_training(cell) else {}
-    call = cell if callable(cell) else cell.call
-    output, new = call(flat(inputs), given, **options)
-    new = keras.tree.flatten(new)
-    return back(output), keras.tree.pack_sequence_as(states, [back(x) for x in new])
-
-
-def step_kinds(
-    cells: Sequence[Any],
-    kinds: Sequence[CellType],
-    first: CellInput,
-    states: Sequence[States],
-    project: Project,
-) -> tuple[Tensor, list[States]]:
-    """One step of known cells, the one above the other.
-
-    Args:
-        cells: As `cells_of`.
-        kinds: As `kinds_of`.
-        first: What the lowest reads.
-        states: Of each, [h, ...].
-        project: How to multiply by weights.
-
-    Returns:
-        The top one's h, and the new states of each.
-    """
-    inputs = first
-    new: list[States] = []
-    for i, (cell, kind) in enumerate(zip(cells, kinds, strict=True)):
-        if i:
-            bias = kind.input_bias(cell)
-            inputs = CellInput(None, (cell.kernel,), (new[-1][0],), bias)
-        new.append(kind.equations(cell, inputs, states[i], project))
-    return new[-1][0], new
-
-
-def build_cell(cell: Any, shape: Shape) -> None:
-    """Makes a cell's weights for inputs of a shape."""
-    if isinstance(cell, keras.layers.Layer) and not cell.built:
-        cell.build(shape)
-        cell.built = True
-
-
-def draw_masks(cell: Any, batch_size: Any, width: int) -> None:
-    """Lets Keras's cells draw their dropout masks, which they keep for a sequence.
-
-    Args:
-        cell: The cell or stack.
-        batch_size: B.
-        width: Size n of the lowest cell's inputs.
-    """
-    for one in cells_of(cell):
-        if hasattr(one, "get_dropout_mask"):
-            one.reset_dropout_mask()
-            one.reset_recurrent_dropout_mask()
-            dtype = one.compute_dtype
-            one.get_dropout_mask(ops.zeros((batch_size, width), dtype=dtype))
-            state = keras.tree.flatten(one.state_size)[0]
-            one.get_recurrent_dropout_mask(ops.zeros((batch_size, state), dtype=dtype))
-        width = output_size(one)
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -260,14 +72,12 @@ class AttentionWrapper(AttentionalCell):
         attentional_units: int | None = None,
         input_feeding: bool = True,
         kernel_initializer: Any = "glorot_uniform",
+        attentional_vector: Any = None,
         **kwargs: Any,
     ) -> None:
         cell = check_cell(cell)
         if kwargs.get("dtype") is None:
             kwargs["dtype"] = getattr(cell, "dtype_policy", None)
-        # Before the other layers are made, which are named and sized after these.
-        self._query_units = output_size(cell)
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
         super().__init__(
             attention,
             attentional_units=attentional_units,
@@ -275,103 +85,9 @@ class AttentionWrapper(AttentionalCell):
             **kwargs,
         )
         self.cell = cell
-
-    @property
-    def query_units(self) -> int:
-        """Size H of the cell's output."""
-        return self._query_units
-
-    @property
-    def _kinds(self):
-        return kinds_of(self.cell, self.compute_dtype)
-
-    def build_recurrent(self) -> None:
-        """Makes the cell's weights."""
-        width = self.input_units + (self.fed_units or 0)
-        build_cell(self.cell, (None, width))
-
-    def recurrent_spec(self, shape: Shape = (None,)) -> Any:
-        """As the cell's `state_size`, in a list."""
-        dtype = getattr(self.cell, "compute_dtype", self.compute_dtype)
-        return keras.tree.map_structure(
-            lambda size: keras.KerasTensor((*shape, size), dtype),
-            state_nest(self.cell),
-        )
-
-    def first_recurrent(self, shape: Any) -> Any:
-        """The cell's own first states."""
-        return initial_state(self.cell, shape)
-
-    def recurrent_noise(self, batch_size: Any, training: Any) -> Noise:
-        """None of its own; Keras's cells draw theirs, once for the whole sequence."""
-        width = self.input_units + (self.fed_units or 0)
-        draw_masks(self.cell, batch_size, width)
-        return Noise()
-
-    def project_inputs(self, inputs: Tensor, project: Project = matmul) -> Tensor:
-        """Of one step, in a search: see `project_sequence`."""
-        return self.project_sequence(inputs, INFERENCE)
-
-    def project_sequence(self, inputs: Tensor, mode: Mode) -> Tensor:
-        """The lowest cell's `x W + b` of all steps, where a step does not need x."""
-        if not self._is_projected(mode):
-            return inputs
-        lowest = cells_of(self.cell)[0]
-        kernel, bias = lowest.kernel, self._kinds[0].input_bias(lowest)
-        if self.input_feeding:
-            kernel = kernel[: self.input_units]
-        return matmul(kernel, inputs, bias=bias)
-
-    def _is_projected(self, mode):
-        # The rows of x and of h̃ are parts of one kernel. The loop for training takes
-        # them apart once; any other would copy them at every step. Where x is fed back
-        # there is nothing to take apart: both enter the loop's one product.
-        apart = mode.training or not self.input_feeding
-        return self._kinds is not None and apart and not mode.own_inputs
-
-    def step(
-        self, z: Tensor, states: CellStates, memory: Any, mode: Mode = INFERENCE
-    ) -> tuple[tuple[Tensor, Tensor], CellStates]:
-        """See `DecoderCell.step`."""
-        h, recurrent = self._step_cell(z, states.fed, states.recurrent, mode)
-        return self.finish(h, recurrent, states, memory, mode)
-
-    def _step_cell(self, z, fed, recurrent, mode):
-        """One step of what is wrapped: -> its output, the nest of its new states."""
-        if self._kinds is None:
-            x = ops.concatenate([z, *fed], axis=-1) if fed else z
-            h, new = call_cell(self.cell, x, recurrent, mode.training)
-            return ops.cast(h, self.compute_dtype), new  # the cell may have its own
-        cells = cells_of(self.cell)
-        flat, states = iter(keras.tree.flatten(recurrent)), []
-        for kind in self._kinds:
-            states.append([next(flat) for _ in range(kind.num_states)])
-        inputs = self._first_input(cells[0], z, fed, mode)
-        h, new = step_kinds(cells, self._kinds, inputs, states, mode.project)
-        new = keras.tree.pack_sequence_as(recurrent, keras.tree.flatten(new))
-        return h, new
-
-    def _first_input(self, cell, z, fed, mode):
-        """What the lowest cell reads."""
-        if not self._is_projected(mode):
-            x = ops.concatenate([z, *fed], axis=-1) if fed else z
-            bias = self._kinds[0].input_bias(cell)
-            return CellInput(None, (cell.kernel,), (x,), bias)
-        kernels = (cell.kernel[self.input_units :],) if fed else ()
-        return CellInput(z, kernels, tuple(fed))
-
-    def scan_layers(
-        self, x: Tensor, states: CellStates, mask: Tensor | None, mode: Mode
-    ) -> tuple[Tensor, Any]:
-        """See `DecoderCell.scan_layers`."""
-
-        def step(z, recurrent, constants, mode):
-            h, recurrent = self._step_cell(z, (), recurrent, mode)
-            return (h,), recurrent
-
-        z = self.project_sequence(x, mode)
-        (h,), finals = scan(step, z, states.recurrent, (), mask, mode)
-        return h, finals
+        self.recurrent = WrappedCell(cell, self.compute_dtype)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.add_vector(attentional_vector, self.kernel_initializer)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
@@ -381,3 +97,218 @@ class AttentionWrapper(AttentionalCell):
             "cell": serialize_shared(self.cell),
             "kernel_initializer": initializer,
         }
+
+
+class WrappedCell:
+    """A Keras cell as a decoder's recurrent part, like a `RecurrentStack`.
+
+    It is called; or, where it is of a known kind, computed by the equations of
+    `keras_luong.layers.cells`, so that training takes its weights' gradients out of the
+    loop.
+
+    Args:
+        cell: What `check_cell` returned. Keras finds it in the `AttentionWrapper`.
+        compute_dtype: That of the decoder's cell.
+    """
+
+    def __init__(self, cell: Any, compute_dtype: str) -> None:
+        self.cell, self.compute_dtype = cell, compute_dtype
+        size = getattr(cell, "output_size", None)
+        self.units = keras.tree.flatten(cell.state_size)[0] if size is None else size
+
+    def state_spec(self, shape: Shape) -> Any:
+        """Symbolic states with leading axes `shape`, as `keras.layers.RNN` has them."""
+        sizes = self.cell.state_size
+        return keras.tree.map_structure(
+            lambda size: keras.KerasTensor((*shape, size), self._cell_dtype),
+            list(sizes) if isinstance(sizes, (list, tuple)) else [sizes],
+        )
+
+    @property
+    def _cell_dtype(self):
+        return getattr(self.cell, "compute_dtype", self.compute_dtype)
+
+    def first_states(self, shape: Any) -> list[Tensor]:
+        """The cell's own first states, each [*shape, H], flat."""
+        if not hasattr(self.cell, "get_initial_state"):
+            sizes, dtype = keras.tree.flatten(self.cell.state_size), self._cell_dtype
+            return [ops.zeros((*shape, n), dtype=dtype) for n in sizes]
+        first = keras.tree.flatten(self.cell.get_initial_state(batch_size=shape[0]))
+        if len(shape) == 1:
+            return first
+        return [ops.broadcast_to(x[:, None], (*shape, x.shape[-1])) for x in first]
+
+    def build(self, input_units: int, fed_units: int | None = None) -> None:
+        """Makes the cell's weights for inputs [x; h̃]."""
+        self._input_units, self._fed_units = input_units, fed_units or 0
+        if isinstance(self.cell, keras.layers.Layer) and not self.cell.built:
+            self.cell.build((None, input_units + self._fed_units))
+            self.cell.built = True
+
+    def draw_sequence_noise(self, batch_size: Any, training: Any) -> Noise:
+        """None: Keras's cells draw their own masks, here once for a whole sequence."""
+        width = self._input_units + self._fed_units
+        for cell in cells_of(self.cell):
+            if hasattr(cell, "get_dropout_mask"):
+                cell.reset_dropout_mask()
+                cell.reset_recurrent_dropout_mask()
+                dtype = cell.compute_dtype
+                cell.get_dropout_mask(ops.zeros((batch_size, width), dtype=dtype))
+                size = keras.tree.flatten(cell.state_size)[0]
+                state = ops.zeros((batch_size, size), dtype=dtype)
+                cell.get_recurrent_dropout_mask(state)
+            sizes = keras.tree.flatten(cell.state_size)
+            width = getattr(cell, "output_size", None) or sizes[0]
+        return Noise()
+
+    @property
+    def kinds(self) -> list[CellType]:
+        """The `CellType` of each of its cells; none if one is of no known kind."""
+        return kinds_of(self.cell, self.compute_dtype)
+
+    def _projects_inputs(self, mode):
+        # The rows of x and of h̃ are parts of one kernel. The loop for training takes
+        # them apart once; any other would copy them at every step. Where x is fed back
+        # there is nothing to take apart: both enter the loop's one product.
+        apart = mode.training or not self._fed_units
+        return bool(self.kinds) and apart and not mode.own_inputs
+
+    def project_inputs(self, inputs: Tensor, mode: Mode) -> Tensor:
+        """The lowest cell's `x W + b`, where a step does not need x; else x itself."""
+        if not self._projects_inputs(mode):
+            return inputs
+        lowest = cells_of(self.cell)[0]
+        kernel, bias = lowest.kernel, self.kinds[0].input_bias(lowest)
+        if self._fed_units:
+            kernel = kernel[: self._input_units]
+        return matmul(kernel, inputs, bias=bias)
+
+    def step(self, x: CellInput, states: Any, mode: Mode) -> tuple[Tensor, Any]:
+        """One step: -> the output [..., H], the nest of new states.
+
+        Args:
+            x: `projected` is what `project_inputs` returned, `tensors` what is fed.
+            states: Nest, as `state_spec`.
+            mode: How to compute it.
+        """
+        z, fed = x.projected, x.tensors
+        if not self.kinds:
+            joined = ops.concatenate([z, *fed], axis=-1) if fed else z
+            h, new = self._call_cell(joined, states, mode.training)
+            return ops.cast(h, self.compute_dtype), new  # the cell may have its own
+        # The equations of each cell, the one above the other.
+        cells, flat = cells_of(self.cell), iter(keras.tree.flatten(states))
+        if self._projects_inputs(mode):
+            kernels = (cells[0].kernel[self._input_units :],) if fed else ()
+            x = CellInput(z, kernels, tuple(fed))
+        else:
+            joined = ops.concatenate([z, *fed], axis=-1) if fed else z
+            bias = self.kinds[0].input_bias(cells[0])
+            x = CellInput(None, (cells[0].kernel,), (joined,), bias)
+        new = []
+        for cell, kind in zip(cells, self.kinds, strict=True):
+            if new:
+                h, bias = new[-1][0], kind.input_bias(cell)
+                x = CellInput(None, (cell.kernel,), (h,), bias)
+            old = [next(flat) for _ in range(kind.num_states)]
+            new.append(kind.equations(cell, x, old, mode.project))
+        flat_new = keras.tree.flatten(new)
+        return new[-1][0], keras.tree.pack_sequence_as(states, flat_new)
+
+    def _call_cell(self, inputs, states, training):
+        """One step as `keras.layers.RNN` calls a cell, which sees one leading axis."""
+        leading = ops.shape(inputs)[:-1]
+
+        def flat(x):
+            return x if len(leading) == 1 else ops.reshape(x, (-1, x.shape[-1]))
+
+        def back(x):
+            return x if len(leading) == 1 else ops.reshape(x, (*leading, x.shape[-1]))
+
+        options = {"training": training} if takes_training(self.cell) else {}
+        call = self.cell if callable(self.cell) else self.cell.call
+        flat_states = keras.tree.map_structure(flat, states)
+        output, new = call(flat(inputs), flat_states, **options)
+        new = [back(x) for x in keras.tree.flatten(new)]
+        return back(output), keras.tree.pack_sequence_as(states, new)
+
+    def scan(
+        self, x: Tensor, states: Any, mask: Tensor | None, mode: Mode
+    ) -> tuple[Tensor, Any]:
+        """The cell over a whole target; see `RecurrentStack.scan`."""
+
+        def step(z, states, constants, mode):
+            h, states = self.step(CellInput(z), states, mode)
+            return (h,), states
+
+        z = self.project_inputs(x, mode)
+        (h,), finals = scan(step, z, states, (), mask, mode)
+        return h, finals
+
+
+#: Cells whose equations `keras_luong.layers.cells` has too.
+KINDS = {
+    keras.layers.LSTMCell: CELL_TYPES["lstm"],
+    keras.layers.GRUCell: CELL_TYPES["gru"],
+    keras.layers.SimpleRNNCell: CELL_TYPES["simple_rnn"],
+    LayerNormLSTMCell: CELL_TYPES["layer_norm_lstm"],
+}
+
+#: The options that those equations are for, where a cell has them at all.
+DEFAULT_CELL_OPTIONS = {
+    "activation": keras.activations.tanh,
+    "recurrent_activation": keras.activations.sigmoid,
+    "use_bias": True,
+    "reset_after": True,
+    "dropout": 0.0,
+    "recurrent_dropout": 0.0,
+}
+
+
+def cells_of(cell: Any) -> list[Any]:
+    """The cells of a stack, from below; or the one cell."""
+    stacked = isinstance(cell, keras.layers.StackedRNNCells)
+    return [each for one in cell.cells for each in cells_of(one)] if stacked else [cell]
+
+
+def kinds_of(cell: Any, compute_dtype: str) -> list[CellType]:
+    """The `CellType` of each of `cells_of(cell)`; none if any is of no known one."""
+    if type(cell) is keras.layers.StackedRNNCells:
+        kinds = [kinds_of(one, compute_dtype) for one in cell.cells]
+        return [kind for each in kinds for kind in each] if all(kinds) else []
+    # A subclass may compute something else.
+    if type(cell) not in KINDS or cell.compute_dtype != compute_dtype:
+        return []
+    options = DEFAULT_CELL_OPTIONS.items()
+    is_default = all(getattr(cell, name, value) == value for name, value in options)
+    return [KINDS[type(cell)]] if is_default else []
+
+
+def check_cell(cell: Any) -> Any:
+    """Returns a cell, or the `StackedRNNCells` of a list, that a decoder can have.
+
+    Raises:
+        TypeError: It has no `call` or no `state_size`, or states without a size; or it
+            is a layer that runs a cell.
+    """
+    for one in cell if isinstance(cell, (list, tuple)) else [cell]:
+        if isinstance(one, keras.layers.RNN):
+            raise TypeError(
+                "cell must be a Keras cell, which makes one step, and not a layer that "
+                "makes all of them: keras.layers.LSTMCell, say, in the place of "
+                f"keras.layers.LSTM. Received: {one!r}"
+            )
+    if isinstance(cell, (list, tuple)):
+        cell = keras.layers.StackedRNNCells(list(cell))
+    if not callable(getattr(cell, "call", None)) or not hasattr(cell, "state_size"):
+        raise TypeError(
+            "cell must be a Keras cell such as keras.layers.LSTMCell: a layer with "
+            f"call(inputs, states) and state_size. Received: {cell!r}"
+        )
+    sizes = keras.tree.flatten(cell.state_size)
+    if not sizes or not all(isinstance(size, int) for size in sizes):
+        raise TypeError(
+            "The state_size of cell must be an integer, or a nest of them. Received: "
+            f"cell.state_size={cell.state_size!r}"
+        )
+    return cell

@@ -44,7 +44,8 @@ class CellInput(NamedTuple):
         >>> z = cell.project_inputs(keras.ops.ones((2, 3)))  # x W + b, before the loop
         >>> states = cell.pack(cell.initial_states((2,)))
         >>> x = kl.layers.CellInput(z, (cell.feeding_kernel,), tuple(states.fed))
-        >>> h, recurrent = cell.step_layers(x, states, kl.layers.INFERENCE)
+        >>> mode = kl.layers.INFERENCE
+        >>> h, recurrent = cell.recurrent.step(x, states.recurrent, mode)
         >>> tuple(h.shape)
         (2, 8)
     """

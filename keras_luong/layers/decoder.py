@@ -17,13 +17,10 @@ from keras_luong.layers.base import BaseLayer, arguments_of
 from keras_luong.layers.cells import dropped
 from keras_luong.layers.decoder_cell import DecoderCell
 from keras_luong.layers.feeding import (
-    Loop,
     apply_in_loop,
     as_feeding,
     build_layer,
-    check_output_layer,
-    lengthened,
-    lengthened_mask,
+    scan_feeding,
 )
 from keras_luong.layers.inputs import (
     is_several,
@@ -109,7 +106,12 @@ class InputFeedingDecoder(BaseLayer):
         self.cell = cell
         self.return_sequences = check_flag("return_sequences", return_sequences)
         self.feeding: Any = as_feeding(feeding)
-        self.output_layer = check_output_layer(output_layer)
+        if not isinstance(output_layer, keras.layers.Layer | None):
+            raise TypeError(
+                "output_layer must be a layer such as keras.layers.Dense, or None. "
+                f"Received: {output_layer!r}"
+            )
+        self.output_layer = output_layer
 
     def build(self, inputs_shape: Shape, memory_shape: Any) -> None:
         """Builds the cell, and what is around it."""
@@ -131,27 +133,32 @@ class InputFeedingDecoder(BaseLayer):
         training: bool | None = None,
     ) -> Any:
         """See the class."""
+        # 1. The arguments. Keras itself looks for masks of several tensors elsewhere.
         cell = self.cell
-        if mask is None:  # Keras itself looks for masks of several tensors elsewhere
-            mask = get_keras_mask(inputs)
+        mask = get_keras_mask(inputs) if mask is None else mask
         self._check(inputs, memory, memory_mask, mask, initial_state)
-        if mask is not None:
-            mask = ops.cast(mask, "bool")
+        mask = None if mask is None else ops.cast(mask, "bool")
         if self._steps is not None:
-            inputs = lengthened(inputs, self._steps)
-            mask = None if mask is None else lengthened_mask(mask, self._steps)
+            inputs = _lengthen(inputs, self._steps)
+            mask = None if mask is None else _lengthen_mask(mask, self._steps)
         inputs = ops.cast(inputs, cell.compute_dtype)
         memory = keras.tree.map_structure(
             lambda x: ops.cast(x, cell.compute_dtype), memory
         )
+        # 2. The source is prepared once for all steps.
         prepared = cell.prepare(memory, memory_mask)
         states = cell.initial_states(ops.shape(inputs)[:1], initial_state, prepared)
-        run = self._feed if self._feeds(training) else self._force
-        *results, final = run(
+        # 3. The recurrence.
+        run = self._force
+        if self.feeding is not None and (training or not self.feeding.only_in_training):
+            run = self._feed
+        results, final = run(
             inputs, prepared, cell.pack(states), mask, training, return_attention_scores
         )
+        if not return_attention_scores:
+            results = results[:1]
         if return_state:
-            results.extend(keras.tree.flatten(final))
+            results = [*results, *keras.tree.flatten(final)]
         return tuple(results) if len(results) > 1 else results[0]
 
     def _check(self, inputs, memory, memory_mask, mask, initial_state):
@@ -166,33 +173,48 @@ class InputFeedingDecoder(BaseLayer):
         if self.feeding is not None:
             self.feeding.check_inputs(inputs.shape)
 
-    def _feeds(self, training):
-        """Whether the decoder reads its own outputs in this call."""
-        if self.feeding is None:
-            return False
-        return bool(training) or not self.feeding.only_in_training
-
     def _force(self, inputs, memory, states, mask, training, keep_weights):
-        """Teacher forcing: all inputs are known before the loop."""
-        cell = self.cell
+        """Teacher forcing: all inputs [B, T, E] are known before the loop."""
+        cell, time_mask = self.cell, None if mask is None else ops.transpose(mask)
         inputs = self._drop(inputs, cell.dropout, training)
-        run = self._attend_in_loop if cell.attends_in_loop else self._attend_after_loop
-        outputs, *weights, final = run(
-            inputs, memory, states, mask, training, keep_weights
-        )
-        outputs = self._drop(outputs, self._output_rate, training)
-        outputs, *weights = self._choose([outputs, *weights], mask)
+        x = ops.swapaxes(inputs, 0, 1)  # [T, B, E]
+        if cell.attends_in_loop:
+            mode = cell.make_mode(memory, training)
+
+            def step(z, states, memory, mode):
+                outputs, states = cell.step(z, states, memory, mode)
+                return outputs if keep_weights else outputs[:1], states
+
+            z = cell.project_inputs(x, mode)
+            outputs, final = scan(step, z, states, memory, time_mask, mode)
+            results = [ops.swapaxes(y, 0, 1) for y in outputs]
+        else:
+            mode = cell.make_mode(memory, training, ops.shape(inputs)[1])
+            h, recurrent = cell.recurrent.scan(x, states.recurrent, time_mask, mode)
+            before, words = _count(inputs, mask)
+            queries = states._replace(position=states.position + before)
+            h = ops.swapaxes(h, 0, 1)  # [B, T, H]
+            h_tilde, weights, _ = cell.attentional_output(h, memory, queries, mode)
+            results = [h_tilde if cell.output_attention else h, weights]
+            results = results if keep_weights else results[:1]
+            if mask is not None:
+                results = [blanked(y, mask) for y in results]
+            final = states._replace(
+                recurrent=recurrent, position=states.position + words
+            )
+        results[0] = self._drop(results[0], self._output_rate, training)
+        results = self._choose(results, mask)
         if self.output_layer is not None:
-            outputs = self.output_layer(outputs)
+            results[0] = self.output_layer(results[0])
             if mask is not None:
                 seen = mask if self.return_sequences else ops.any(mask, axis=1)
-                outputs = blanked(outputs, seen)
-        return outputs, *weights, final
+                results[0] = blanked(results[0], seen)
+        return results, final
 
     def _feed(self, inputs, memory, states, mask, training, keep_weights):
         """The next input may be the output before."""
         cell, batch_size = self.cell, ops.shape(inputs)[0]
-        dropped_inputs, dropped_outputs = (
+        input_noise, output_noise = (
             cell.draw_noise((batch_size, units), rate, training)
             for units, rate in (
                 (inputs.shape[-1], cell.dropout),
@@ -201,16 +223,22 @@ class InputFeedingDecoder(BaseLayer):
         )
 
         def finish(y, project):
-            y = dropped(y, dropped_outputs)
-            layer = self.output_layer
+            y, layer = dropped(y, output_noise), self.output_layer
             return y if layer is None else apply_in_loop(layer, y, project)
 
-        inputs = ops.swapaxes(inputs, 0, 1)
-        mode = cell.sequence_mode(memory, training)
-        time_mask = None if mask is None else ops.transpose(mask)
-        loop = Loop(cell, self.feeding, finish, mode, dropped_inputs, keep_weights)
-        outputs, final = loop.run(inputs, states, memory, time_mask)
-        return *self._choose([ops.swapaxes(y, 0, 1) for y in outputs], mask), final
+        outputs, final = scan_feeding(
+            cell,
+            self.feeding,
+            finish,
+            ops.swapaxes(inputs, 0, 1),
+            states,
+            memory,
+            None if mask is None else ops.transpose(mask),
+            cell.make_mode(memory, training),
+            input_noise,
+            keep_weights,
+        )
+        return self._choose([ops.swapaxes(y, 0, 1) for y in outputs], mask), final
 
     def _choose(self, results, mask):
         """All steps of results [B, T, n], or their last."""
@@ -223,47 +251,10 @@ class InputFeedingDecoder(BaseLayer):
         cell = self.cell
         return cell.dropout if cell.output_dropout is None else cell.output_dropout
 
-    def _output_spec(self, axes):
-        """A symbolic tensor like the outputs, with these leading axes."""
-        cell = self.cell
-        spec = keras.KerasTensor((*axes, cell.output_units), cell.compute_dtype)
-        layer = self.output_layer
-        return spec if layer is None else layer.compute_output_spec(spec)
-
     def _drop(self, x, rate, training):
         """Drops the same units at every step of a sequence [B, T, n]."""
         shape = (ops.shape(x)[0], 1, x.shape[-1])
         return dropped(x, self.cell.draw_noise(shape, rate, training))
-
-    def _attend_in_loop(self, inputs, memory, states, mask, training, keep_weights):
-        cell = self.cell
-        mode = cell.sequence_mode(memory, training)
-
-        def step(z, states, memory, mode):
-            outputs, states = cell.step(z, states, memory, mode)
-            return outputs if keep_weights else outputs[:1], states
-
-        z = cell.project_sequence(ops.swapaxes(inputs, 0, 1), mode)
-        mask = None if mask is None else ops.transpose(mask)
-        outputs, states = scan(step, z, states, memory, mask, mode)
-        return *[ops.swapaxes(y, 0, 1) for y in outputs], states
-
-    def _attend_after_loop(self, inputs, memory, states, mask, training, keep_weights):
-        cell = self.cell
-        mode = cell.sequence_mode(memory, training, ops.shape(inputs)[1])
-        time_mask = None if mask is None else ops.transpose(mask)
-        x = ops.swapaxes(inputs, 0, 1)
-        h, recurrent = cell.scan_layers(x, states, time_mask, mode)
-        before, words = _count(inputs, mask)
-        queries = states._replace(position=states.position + before)
-        h = ops.swapaxes(h, 0, 1)
-        h_tilde, weights, _ = cell.attentional_output(h, memory, queries, mode)
-        outputs = [h_tilde if cell.output_attention else h, weights]
-        position = states.position + words
-        if mask is not None:
-            outputs = [blanked(y, mask) for y in outputs]
-        kept = outputs if keep_weights else outputs[:1]
-        return *kept, states._replace(recurrent=recurrent, position=position)
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Any:
         """The outputs are masked where the inputs are."""
@@ -271,7 +262,14 @@ class InputFeedingDecoder(BaseLayer):
             return None
         if previous_mask is None or self._steps is None:
             return previous_mask
-        return lengthened_mask(previous_mask, self._steps)
+        return _lengthen_mask(previous_mask, self._steps)
+
+    def _output_spec(self, axes):
+        """A symbolic tensor like the outputs, with these leading axes."""
+        cell = self.cell
+        spec = keras.KerasTensor((*axes, cell.output_units), cell.compute_dtype)
+        layer = self.output_layer
+        return spec if layer is None else layer.compute_output_spec(spec)
 
     def compute_output_shape(self, inputs_shape: Shape, memory_shape: Any) -> Shape:
         """The shape of the output alone: [B, T, A], or [B, A] of the last step."""
@@ -338,3 +336,16 @@ def _last(x, mask):
     # 0 where there is none: its output is zeros already.
     last = ops.max(ops.where(mask, ops.arange(ops.shape(x)[1]), 0), axis=1)
     return ops.squeeze(ops.take_along_axis(x, last[:, None, None], axis=1), 1)
+
+
+def _lengthen(inputs, steps):
+    """Inputs [B, T, E] for that many steps, zeros where there were none."""
+    batch_size, _, units = ops.shape(inputs)
+    zeros = ops.zeros((batch_size, steps, units), dtype=inputs.dtype)
+    return ops.concatenate([inputs, zeros], axis=1)[:, :steps]
+
+
+def _lengthen_mask(mask, steps):
+    """A mask [B, T] for that many steps, True where there were none."""
+    more = ops.ones((ops.shape(mask)[0], steps), dtype="bool")
+    return ops.concatenate([ops.cast(mask, "bool"), more], axis=1)[:, :steps]

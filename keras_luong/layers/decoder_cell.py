@@ -1,12 +1,12 @@
-"""One step of a recurrent decoder: what the steps of all of them have in common.
+"""One step of a recurrent decoder: what recurs, an attention, and the states of both.
 
-Shapes: B batch, K beam (1 in training), E embedding, H units, S source positions.
-States are [..., n]; in a training loop the leading axes are [B], in search [B, K].
+A decoder cell *has* what recurs: a `RecurrentStack` of this library's own layers, or a
+Keras cell (`keras_luong.layers.attention_wrapper.WrappedCell`). Its `step` says how
+that and the attention come together.
 
-The states of a decoder cell: what they are, and how they begin.
-
-Shapes: B batch, K beam (1 in training), S source positions. States are [..., n]; in a
-training loop the leading axes are [B], in search [B, K].
+Shapes: B batch, K beam (1 in training), T target positions, S source positions, E
+embedding, H units. States are [..., n]; in a training loop the leading axes are [B], in
+search [B, K].
 """
 
 from __future__ import annotations
@@ -19,7 +19,14 @@ from keras import ops
 
 from keras_luong.checks import check_axes, check_rate
 from keras_luong.compat import serialize_shared
-from keras_luong.layers.base import check_tensors, unpacking_hint
+from keras_luong.layers.base import BaseLayer, check_tensors, unpacking_hint
+from keras_luong.layers.cells import (
+    INITIALIZERS,
+    CellInput,
+    States,
+    draw_noise,
+    dropped,
+)
 from keras_luong.layers.inputs import (
     check_count,
     is_several,
@@ -31,8 +38,7 @@ from keras_luong.layers.inputs import (
     state_lengths,
 )
 from keras_luong.layers.normalizers import make_memory, mask_of, weights_dtype
-from keras_luong.layers.projection import Project, matmul
-from keras_luong.layers.recurrence import INFERENCE, Dropping, Mode, Noise
+from keras_luong.layers.recurrence import INFERENCE, Mode, Noise, RecurrentLayers
 from keras_luong.types import Shape, Tensor, Tensors
 
 
@@ -40,8 +46,8 @@ class CellStates(NamedTuple):
     """The states of a decoder cell by what they are; users and searches see them flat.
 
     Attributes:
-        recurrent: Nest of what recurs: of each layer [h, c] or [h], or as a wrapped
-            cell has it.
+        recurrent: Nest of what recurs: of each layer [h, c] or [h], or as a Keras cell
+            has it.
         fed: What the next step reads of this one (h̃ with input feeding): one or none.
         attention: What the attention remembers, each [..., S]; often nothing.
         position: Target words so far, int32 [..., 1].
@@ -60,168 +66,171 @@ class CellStates(NamedTuple):
     position: Tensor
 
 
-class HasStates(keras.layers.Layer):
-    """Base of a decoder cell, which knows its states flat and by what they are."""
+class RecurrentStack(RecurrentLayers):
+    """Stacked recurrent layers, as a decoder cell steps them: its `recurrent` part.
 
-    attention: Any
+    Args:
+        first_residual: The lowest layer whose input is added to its output, where
+            `residual`.
+        **kwargs: As in `RecurrentLayers`. `dropout` is the rate between the layers: the
+            decoder drops the inputs of the lowest.
+
+    Example:
+        >>> cell = kl.InputFeedingDecoderCell(8, kl.LuongAttention(), num_layers=2)
+        >>> type(cell.recurrent).__name__, cell.recurrent.num_layers
+        ('RecurrentStack', 2)
+    """
+
+    def __init__(self, *args: Any, first_residual: int = 1, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.first_residual = first_residual
+        self.layers = self.make_layers(self.num_layers, "layer")
+
+    def build(self, input_units: int, fed_units: int | None = None) -> None:
+        """Makes the layers' weights, for words [..., E]; what is fed has its own."""
+        for i, layer in enumerate(self.layers):
+            layer.build((None, None, self.units if i else input_units))
+        self.built = True
 
     @property
-    def weights_dtype(self) -> str:
-        """Dtype of the alignment weights: float32, or float64 under that policy."""
-        return weights_dtype(self.compute_dtype)
+    def columns(self) -> int:
+        """Columns of every layer's kernel, gates x H."""
+        return self.layers[0].cell.kernel.shape[-1]
 
-    @property
-    def fed_units(self) -> int | None:
-        """Size of what the next step reads of this one, or None."""
-        return None
+    def state_spec(self, shape: Shape) -> list[list[Any]]:
+        """Symbolic states with leading axes `shape`: of each layer, [h, c] or [h]."""
+        state = keras.KerasTensor((*shape, self.units), self.compute_dtype)
+        return [[state] * self.kind.num_states] * self.num_layers
 
-    def recurrent_spec(self, shape: Shape = (None,)) -> Any:
-        """Nest of symbolic tensors, with leading axes `shape`, of what recurs."""
-        raise TypeError(f"{type(self).__name__} must say what recurs: recurrent_spec")
+    def first_states(self, shape: Any) -> list[Tensor]:
+        """Zeros, flat."""
+        zeros = ops.zeros((*shape, self.units), dtype=self.compute_dtype)
+        return [zeros] * (self.kind.num_states * self.num_layers)
 
-    @property
-    def state_sizes(self) -> list[int]:
-        """The size of each recurrent state, as a `StateBridge` makes them."""
-        return [like.shape[-1] for like in keras.tree.flatten(self.recurrent_spec())]
+    def draw_sequence_noise(self, batch_size: Any, training: Any) -> Noise:
+        """The dropout multipliers of a sequence, but for the lowest layer's inputs."""
+        shape, layers = (batch_size, self.units), range(self.num_layers)
+        rate = self.dropout
+        below = {i: self.draw_noise(shape, rate, training) for i in layers[1:]}
+        rate = self.recurrent_dropout
+        recurrent = {i: self.draw_noise(shape, rate, training) for i in layers}
+        return Noise(below, recurrent)
 
-    def state_spec(
-        self, shape: Shape = (None,), source_length: Any = None
-    ) -> CellStates:
-        """What the states are: symbolic tensors of leading axes `shape`.
+    def project_inputs(self, inputs: Tensor, mode: Mode) -> Tensor:
+        """The lowest layer's `x W + b`, which needs no state: -> [..., gates x H]."""
+        return self.kind.project_input(self.layers[0].cell, inputs, mode.project)
 
-        Each is an object of its own, also where `recurrent_spec` repeats one: Keras
-        tells a functional model's outputs apart by identity.
+    def step(
+        self, x: CellInput, states: Sequence[States], mode: Mode
+    ) -> tuple[Tensor, list[States]]:
+        """One step of all layers: -> h of the top one, their new states.
 
         Args:
-            shape: Leading axes.
-            source_length: S, or a list of the lengths of several sources; or None.
+            x: What the lowest layer reads.
+            states: Of each layer, [h, c] or [h].
+            mode: How to compute it.
         """
+        bottom = self.step_layer(0, x, states, mode)
+        return self.step_above(bottom, states, mode)
 
-        def spec(size, dtype=self.compute_dtype):
-            return keras.KerasTensor((*shape, size), dtype)
+    def step_layer(
+        self, index: int, x: CellInput, states: Sequence[States], mode: Mode
+    ) -> States:
+        """One step of one layer: -> [h, ...], its new states."""
+        x = x._replace(noise=mode.noise.recurrent.get(index))
+        cell = self.layers[index].cell
+        return self.kind.equations(cell, x, states[index], mode.project)
 
-        recurrent = keras.tree.map_structure(
-            lambda like: keras.KerasTensor(like.shape, like.dtype),
-            self.recurrent_spec(shape),
-        )
-        fed = [] if self.fed_units is None else [spec(self.fed_units)]
-        lengths = state_lengths(self.attention, source_length)
-        attention = [spec(length, self.weights_dtype) for length in lengths]
-        return CellStates(recurrent, fed, attention, spec(1, "int32"))
-
-    def pack(self, states: Sequence[Tensor]) -> CellStates:
-        """The states of a flat list, each cast to its dtype."""
-        spec = self.state_spec()
-        packed = keras.tree.pack_sequence_as(spec, list(states))
-        return keras.tree.map_structure(
-            lambda x, like: ops.cast(x, like.dtype), packed, spec
-        )
-
-    def check_states(self, given: Any, shape: Any) -> list[Tensor]:
-        """Initial states as a flat list.
+    def step_above(
+        self,
+        bottom: States,
+        states: Sequence[States],
+        mode: Mode,
+        extra: Sequence[tuple[Tensor, Tensor]] = (),
+    ) -> tuple[Tensor, list[States]]:
+        """One step of the layers above the lowest.
 
         Args:
-            given: None, the recurrent states, or all states.
-            shape: Leading axes.
-
-        Raises:
-            ValueError: The number of states, or their shapes, do not fit.
-        """
-        given = [] if given is None else check_tensors("initial_state", given)
-        spec = self.state_spec()
-        complete, recurrent = keras.tree.flatten(spec), self.state_sizes
-        if len(given) not in (0, len(recurrent), len(complete)):
-            raise ValueError(
-                f"Expected {len(recurrent)} initial states ({self._what_recurs()}), or "
-                f"all {len(complete)} that return_state gives. Received: {len(given)}"
-                f"{unpacking_hint(given)}"
-            )
-        axes = [size if isinstance(size, int) else None for size in shape]
-        check_axes(
-            **{
-                f"initial_state[{i}]": (x, *axes, *like.shape[1:])
-                for i, (x, like) in enumerate(zip(given, complete, strict=False))
-            }
-        )
-        return given
-
-    def _what_recurs(self):
-        return f"of {type(self).__name__}"
-
-    def initial_states(
-        self, shape: Any, recurrent: Any = None, memory: Any = None
-    ) -> list[Tensor]:
-        """States before the first word: `recurrent` or zeros, and position 0.
-
-        Args:
-            shape: Leading axes, (B,) or (B, K).
-            recurrent: List of the recurrent states, such as an encoder's; or all states
-                of an earlier call, which are returned as they are.
-            memory: What `prepare` returned, for an attention that has a state.
+            bottom: The new states of the lowest layer.
+            states: Those of all layers before.
+            mode: How to compute it.
+            extra: For each of these layers, a pair (kernel, tensor) that it reads too.
 
         Returns:
-            The recurrent states (h₁, c₁, ..., h_L, c_L of LSTMs), what is fed back (if
-            anything), the attention's state (if it has one), position, each
-            [*shape, n]; the position is int32 and counts target words from 0.
-
-        Raises:
-            ValueError: The number of states, or their shapes, do not fit.
+            h of the top layer, and the new states of all layers.
         """
-        given = self.check_states(recurrent, shape)
-        spec = self.state_spec()
-        if len(given) == len(keras.tree.flatten(spec)):
-            return keras.tree.flatten(self.pack(given))
-        fed, position = [
-            [ops.zeros((*shape, like.shape[-1]), dtype=like.dtype) for like in part]
-            for part in (spec.fed, [spec.position])
-        ]
-        attention = []
-        if spec.attention:
-            attention = self.attention.initial_state(memory, *shape[1:])
-        if len(shape) == 1:
-            attention = [state[:, 0] for state in attention]
-        first = given or keras.tree.flatten(self.first_recurrent(shape))
-        return keras.tree.flatten(self.pack([*first, *fed, *attention, *position]))
+        h, new = bottom[0], [bottom]
+        for i, layer in enumerate(self.layers[1:], 1):
+            below = dropped(h, mode.noise.below.get(i))
+            pairs = [(layer.cell.kernel, below), *extra[i - 1 : i]]
+            kernels, tensors = zip(*pairs, strict=True)
+            x = CellInput(None, kernels, tensors, self.kind.input_bias(layer.cell))
+            new.append(self.step_layer(i, x, states, mode))
+            adds = self.residual and i >= self.first_residual
+            h = new[i][0] + h if adds else new[i][0]
+        return h, new
 
-    def first_recurrent(self, shape: Any) -> Any:
-        """The recurrent states where none are given: zeros [*shape, n]."""
-        return keras.tree.map_structure(
-            lambda like: ops.zeros((*shape, *like.shape[1:]), dtype=like.dtype),
-            self.recurrent_spec(),
-        )
+    def scan(
+        self, x: Tensor, states: Sequence[States], mask: Tensor | None, mode: Mode
+    ) -> tuple[Tensor, list[States]]:
+        """All layers over a whole target, one layer after the other.
+
+        Args:
+            x: Embedded words, time-major [T, B, E].
+            states: Of each layer, before.
+            mask: bool [T, B], or None.
+            mode: How to compute the steps.
+
+        Returns:
+            h of the top layer [T, B, H]; the final states of all layers.
+        """
+        finals = []
+        for i, layer in enumerate(self.layers):
+            below, x = x, dropped(x, mode.noise.below.get(i))
+            noise = mode.noise.recurrent.get(i)
+            x, new = self.scan_layer(layer, x, states[i], mask, noise, mode.training)
+            if self.residual and i >= self.first_residual:
+                x = x + below
+            finals.append(new)
+        return x, finals
+
+    def describe(self) -> str:
+        """What recurs, for errors."""
+        return f'{self.num_layers} layers of "{self.cell_type}"'
 
 
-class DecoderCell(HasStates, Dropping):
-    """A step of a decoder: an attention, and something recurrent around it.
+#: What `RecurrentStack` takes that a cell has among its keyword arguments.
+STACK_OPTIONS = ("recurrent_dropout", "residual", *INITIALIZERS)
 
-    `StackedDecoderCell` is one whose recurrent part are this library's own layers,
-    `AttentionWrapper` one around any Keras cell. Other subclasses say
 
-    * what recurs: `query_units`, `recurrent_spec`, `build_recurrent`;
-    * in `step` what a step computes;
-    * in `scan_layers`, if `attends_in_loop` is False, what the recurrent part computes
-      over a whole target;
+class DecoderCell(BaseLayer):
+    """Base of a decoder's step: what recurs, an attention, and how they come together.
 
-    and may override `project_inputs` (what of a step can be computed before the loop),
+    A subclass sets `self.recurrent` to its recurrent part, such as a `RecurrentStack`;
+    or, if its `step` computes all that recurs, it says what that is in `recurrent_spec`
+    and `query_units`. It says in `step` what a step is, and may override `build` (its
+    weights), `project_inputs` (what of a step can be computed before the loop),
     `prepare` (likewise of the source), `fed_units` and `output_units`.
 
     Args:
         attention: An attention layer such as `LuongAttention`, or None.
+        dropout: Rate on the inputs, and between recurrent layers.
         output_dropout: Rate on the output; `dropout` by default.
-        **kwargs: `dropout` and `seed`, `name`, `dtype` and other arguments of
-            `keras.layers.Layer`.
+        seed: Seed of the dropout.
+        **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
 
     Raises:
         TypeError: If `attention` is no attention layer; or, when it is first used, if a
             subclass does not say what it must.
-        ValueError: If `output_dropout` is no rate in [0, 1).
+        ValueError: If a rate is none in [0, 1).
 
     Example:
-        >>> ops, matmul = keras.ops, kl.layers.matmul
+        >>> ops = keras.ops
         >>> class ElmanCell(kl.layers.DecoderCell):
         ...     query_units = 8
         ...
-        ...     def build_recurrent(self):
+        ...     def build(self, inputs_shape, memory_shape):
+        ...         super().build(inputs_shape, memory_shape)
         ...         rows = self.input_units + 8
         ...         self.kernel = self.add_weight((rows, 8), name="kernel")
         ...
@@ -244,6 +253,9 @@ class DecoderCell(HasStates, Dropping):
     _nested: tuple[str, ...] = ("attention",)
     _keeps_dtypes = True
 
+    #: What recurs; None where `step` computes it itself.
+    recurrent: Any = None
+
     #: Whether attention is a part of the recurrence. If not, the decoder runs what
     #: recurs over the whole target, then attends once for all steps.
     attends_in_loop: bool = True
@@ -252,7 +264,13 @@ class DecoderCell(HasStates, Dropping):
     needs_attention = False
 
     def __init__(
-        self, attention: Any, *, output_dropout: float | None = None, **kwargs: Any
+        self,
+        attention: Any,
+        *,
+        dropout: float = 0.0,
+        output_dropout: float | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         none_is_fine = attention is None and not self.needs_attention
@@ -262,28 +280,87 @@ class DecoderCell(HasStates, Dropping):
                 f"attention layer such as LuongAttention. Received: {attention!r}"
             )
         self.attention = attention
+        self.dropout = check_rate("dropout", dropout)
         if output_dropout is not None:
             output_dropout = check_rate("output_dropout", output_dropout)
         self.output_dropout = output_dropout
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed)
+
+    def add_stack(
+        self, units: int, num_layers: int, cell_type: str, **options: Any
+    ) -> None:
+        """Sets `recurrent` to a stack with the cell's dropout, seed and dtype.
+
+        Args:
+            units: Size H of every layer.
+            num_layers: How many layers.
+            cell_type: As in `RecurrentStack`; likewise the options.
+            **options: `STACK_OPTIONS`, `first_residual`.
+        """
+        self.recurrent = RecurrentStack(
+            units,
+            num_layers,
+            cell_type,
+            self.dropout,
+            seed_generator=self.seed_generator,
+            dtype=self.dtype_policy,
+            name="recurrent",
+            **options,
+        )
+
+    # Its sizes.
+
+    def recurrent_spec(self, shape: Shape = (None,)) -> Any:
+        """Nest of symbolic tensors, with leading axes `shape`, of what recurs."""
+        if self.recurrent is None:
+            raise TypeError(
+                f"{type(self).__name__} must say what recurs: recurrent_spec"
+            )
+        return self.recurrent.state_spec(shape)
+
+    @property
+    def state_sizes(self) -> list[int]:
+        """The size of each recurrent state, as a `StateBridge` makes them."""
+        return [like.shape[-1] for like in keras.tree.flatten(self.recurrent_spec())]
 
     @property
     def query_units(self) -> int:
         """Size H of the h that attends."""
-        raise TypeError(f"{type(self).__name__} must say how large h is: query_units")
+        if self.recurrent is None:
+            name = type(self).__name__
+            raise TypeError(f"{name} must say how large h is: query_units")
+        return self.recurrent.units
 
     @property
     def output_units(self) -> int:
         """Size of the output."""
         return self.query_units
 
+    @property
+    def fed_units(self) -> int | None:
+        """Size of what the next step reads of this one, or None."""
+        return None
+
+    @property
+    def weights_dtype(self) -> str:
+        """Dtype of the alignment weights: float32, or float64 under that policy."""
+        return weights_dtype(self.compute_dtype)
+
+    # Its weights.
+
     def build(self, inputs_shape: Shape, memory_shape: Any) -> None:
-        """Makes the weights for embedded words [..., E] and memories [B, S, Hv]."""
+        """Makes the weights for embedded words [..., E] and memories [B, S, Hv].
+
+        A subclass makes its own after these, and knows `input_units`, E, and
+        `memory_units`, Hv, by then.
+        """
         memory_shape = source_shapes(memory_shape)
         self.read_shapes(inputs_shape, memory_shape)
-        self.build_recurrent()
+        if self.recurrent is not None:
+            self.recurrent.build(self.input_units, self.fed_units)
         if self.attention is not None and not self.attention.built:
             self.attention.build((None, None, self.query_units), memory_shape)
-        self.build_output()
 
     def read_shapes(self, inputs_shape: Shape, memory_shape: Any) -> None:
         """Takes the sizes E and Hv from shapes, without making weights."""
@@ -293,33 +370,12 @@ class DecoderCell(HasStates, Dropping):
         self.source_units = source_sizes(memory_shape)
         self.memory_units: Any = joined_shape(memory_shape)[-1]
 
-    def build_recurrent(self) -> None:
-        """Makes the weights of what recurs; the sizes E and Hv are known by now.
+    def add_projection(self, name: str, rows: int, columns: int) -> keras.Variable:
+        """A weight matrix [rows, columns], made as those of the recurrent layers."""
+        initializer = self.recurrent.kernel_initializer.clone()
+        return self.add_weight((rows, columns), initializer, name=name)
 
-        They are `input_units` and `memory_units`.
-        """
-
-    def build_output(self) -> None:
-        """Makes the other weights, after the attention's."""
-
-    def project_inputs(self, inputs: Tensor, project: Project = matmul) -> Tensor:
-        """What a step reads of its input, [..., E]: as much as needs no state.
-
-        Args:
-            inputs: [..., E].
-            project: How to multiply by weights. It is given only inside a loop, where
-                inputs are fed back.
-        """
-        return inputs
-
-    def project_sequence(self, inputs: Tensor, mode: Mode) -> Tensor:
-        """`project_inputs` of all steps of a sequence [T, B, E], before the loop.
-
-        With `mode.own_inputs`, of one step [B, E] inside of it.
-        """
-        if mode.own_inputs:
-            return self.project_inputs(inputs, mode.project)
-        return self.project_inputs(inputs)
+    # A sequence: what comes before its first step.
 
     def prepare(self, memory: Any, mask: Any = None) -> Any:
         """The source [B, S, Hv] as the steps want it; see `LuongAttention.prepare`."""
@@ -349,7 +405,17 @@ class DecoderCell(HasStates, Dropping):
         states = [ops.expand_dims(state, 1) for state in states]
         return memory, self.initial_states((rows, 1), states, memory)
 
-    def sequence_mode(self, memory: Any, training: Any, queries: int = 1) -> Mode:
+    def project_inputs(self, inputs: Tensor, mode: Mode = INFERENCE) -> Tensor:
+        """What a step reads of its input, [..., E]: as much as needs no state.
+
+        Called on all steps [T, B, E] before the loop; inside of it where inputs are fed
+        back, or in a search. A subclass multiplies by weights through `mode.project`.
+        """
+        if self.recurrent is None:
+            return inputs
+        return self.recurrent.project_inputs(inputs, mode)
+
+    def make_mode(self, memory: Any, training: Any, queries: int = 1) -> Mode:
         """How to compute the steps of a sequence: draws its dropout multipliers.
 
         Those of the inputs, and of the output, are the decoder's business.
@@ -362,37 +428,43 @@ class DecoderCell(HasStates, Dropping):
         if not training:
             return INFERENCE
         batch_size, source_length = ops.shape(memory.mask)
-        noise = self.recurrent_noise(batch_size, training)
+        noise = Noise()
+        if self.recurrent is not None:
+            noise = self.recurrent.draw_sequence_noise(batch_size, training)
         if self.attention is not None:
             each_query = (batch_size, queries, source_length)
             attention = self.attention.draw_noise(each_query, training)
             noise = noise._replace(attention=attention)
         return Mode(True, noise)
 
-    def recurrent_noise(self, batch_size: Any, training: Any) -> Noise:
-        """The dropout multipliers of what recurs; here none."""
-        return Noise()
+    def draw_noise(self, shape: Any, rate: float, training: Any) -> Tensor | None:
+        """Dropout multipliers of a shape; None where nothing is dropped."""
+        seed, dtype = self.seed_generator, self.compute_dtype
+        return draw_noise(shape, rate, training, seed, dtype)
 
-    def scan_layers(
-        self, x: Tensor, states: CellStates, mask: Tensor | None, mode: Mode
-    ) -> tuple[Tensor, Any]:
-        """What recurs over a whole target, where nothing recurs through the attention.
+    # A step.
+
+    def step(
+        self, z: Tensor, states: CellStates, memory: Any, mode: Mode = INFERENCE
+    ) -> tuple[tuple[Tensor, Tensor], CellStates]:
+        """One step of the recurrence.
 
         Args:
-            x: Embedded words, time-major [T, B, E].
-            states: The states before.
-            mask: bool [T, B], or None.
-            mode: How to compute the steps.
+            z: What `project_inputs` returned for this step.
+            states: Those before.
+            memory: What `prepare` returned.
+            mode: How to compute it.
 
         Returns:
-            h [T, B, H], which attends; the final recurrent states.
+            (output [..., output_units], weights [..., S] in `weights_dtype`) and the
+            new states.
         """
-        raise TypeError(f"{type(self).__name__} must say how it runs: def scan_layers")
+        raise TypeError(f"{type(self).__name__} must say what a step is: def step")
 
     def attend(
         self, query: Tensor, memory: Any, states: CellStates, mode: Mode
     ) -> tuple[Tensor, Tensor, Sequence[Tensor]]:
-        """Attends from the queries of this step.
+        """Attends from the queries of this step; without attention, to nothing.
 
         Args:
             query: [B, H] in a loop, [B, K, H] in search.
@@ -424,22 +496,117 @@ class DecoderCell(HasStates, Dropping):
         shape = (*ops.shape(query)[:-1], ops.shape(memory.mask)[1])
         return ops.zeros(shape, dtype=self.weights_dtype)
 
-    def step(
-        self, z: Tensor, states: CellStates, memory: Any, mode: Mode = INFERENCE
-    ) -> tuple[tuple[Tensor, Tensor], CellStates]:
-        """One step of the recurrence.
+    # Its states.
+
+    def state_spec(
+        self, shape: Shape = (None,), source_length: Any = None
+    ) -> CellStates:
+        """What the states are: symbolic tensors of leading axes `shape`.
 
         Args:
-            z: What `project_inputs` returned for this step.
-            states: Those before.
-            memory: What `prepare` returned.
-            mode: How to compute it.
+            shape: Leading axes.
+            source_length: S, or a list of the lengths of several sources; or None.
+        """
+
+        def spec(size, dtype=self.compute_dtype):
+            return keras.KerasTensor((*shape, size), dtype)
+
+        # Each an object of its own: Keras knows a model's outputs by identity.
+        recurrent = keras.tree.map_structure(
+            lambda like: keras.KerasTensor(like.shape, like.dtype),
+            self.recurrent_spec(shape),
+        )
+        fed = [] if self.fed_units is None else [spec(self.fed_units)]
+        lengths = state_lengths(self.attention, source_length)
+        attention = [spec(length, self.weights_dtype) for length in lengths]
+        return CellStates(recurrent, fed, attention, spec(1, "int32"))
+
+    def pack(self, states: Sequence[Tensor]) -> CellStates:
+        """The states of a flat list, each cast to its dtype."""
+        spec = self.state_spec()
+        packed = keras.tree.pack_sequence_as(spec, list(states))
+        return keras.tree.map_structure(
+            lambda x, like: ops.cast(x, like.dtype), packed, spec
+        )
+
+    def check_states(self, initial_state: Any, shape: Any) -> list[Tensor]:
+        """Initial states as a flat list.
+
+        Args:
+            initial_state: None, the recurrent states, or all states.
+            shape: Leading axes.
+
+        Raises:
+            ValueError: The number of states, or their shapes, do not fit.
+        """
+        if initial_state is None:
+            return []
+        states = check_tensors("initial_state", initial_state)
+        recurrent, complete = self.state_sizes, keras.tree.flatten(self.state_spec())
+        if len(states) not in (0, len(recurrent), len(complete)):
+            what = f"of {type(self).__name__}"
+            if isinstance(self.recurrent, RecurrentStack):
+                what = self.recurrent.describe()
+            raise ValueError(
+                f"Expected {len(recurrent)} initial states ({what}), or all "
+                f"{len(complete)} that return_state gives. Received: {len(states)}"
+                f"{unpacking_hint(states)}"
+            )
+        axes = [size if isinstance(size, int) else None for size in shape]
+        check_axes(
+            **{
+                f"initial_state[{i}]": (x, *axes, *like.shape[1:])
+                for i, (x, like) in enumerate(zip(states, complete, strict=False))
+            }
+        )
+        return states
+
+    def initial_states(
+        self, shape: Any, recurrent: Any = None, memory: Any = None
+    ) -> list[Tensor]:
+        """States before the first word: `recurrent` or zeros, and position 0.
+
+        Args:
+            shape: Leading axes, (B,) or (B, K).
+            recurrent: List of the recurrent states, such as an encoder's; or all states
+                of an earlier call, which are returned as they are.
+            memory: What `prepare` returned, for an attention that has a state.
 
         Returns:
-            (output [..., output_units], weights [..., S] in `weights_dtype`) and the
-            new states.
+            The recurrent states (h₁, c₁, ..., h_L, c_L of LSTMs), what is fed back (if
+            anything), the attention's state (if it has one), position, each
+            [*shape, n]; the position is int32 and counts target words from 0.
+
+        Raises:
+            ValueError: The number of states, or their shapes, do not fit.
         """
-        raise TypeError(f"{type(self).__name__} must say what a step is: def step")
+        first = self.check_states(recurrent, shape)
+        spec = self.state_spec()
+        if len(first) == len(keras.tree.flatten(spec)):
+            return keras.tree.flatten(self.pack(first))
+        if not first:
+            first = self.first_recurrent(shape)
+        attention = []
+        if spec.attention:
+            attention = self.attention.initial_state(memory, *shape[1:])
+        if len(shape) == 1:
+            attention = [state[:, 0] for state in attention]
+        fed, position = (
+            [ops.zeros((*shape, like.shape[-1]), dtype=like.dtype) for like in part]
+            for part in (spec.fed, [spec.position])
+        )
+        return keras.tree.flatten(self.pack([*first, *fed, *attention, *position]))
+
+    def first_recurrent(self, shape: Any) -> list[Tensor]:
+        """The recurrent states where none are given, flat: zeros [*shape, n]."""
+        if self.recurrent is not None:
+            return self.recurrent.first_states(shape)
+        return [
+            ops.zeros((*shape, *like.shape[1:]), dtype=like.dtype)
+            for like in keras.tree.flatten(self.recurrent_spec())
+        ]
+
+    # As a layer: one step of a search.
 
     def call(
         self, inputs: Tensor, states: Tensors, memory: Any
@@ -457,7 +624,7 @@ class DecoderCell(HasStates, Dropping):
             weights [B, K, S] in `weights_dtype` (zeros without attention).
         """
         self._check_prepared(memory)
-        z = self.project_inputs(ops.cast(inputs, self.compute_dtype))
+        z = self.project_inputs(ops.cast(inputs, self.compute_dtype), INFERENCE)
         (outputs, weights), new = self.step(z, self.pack(states), memory)
         return outputs, keras.tree.flatten(new), weights
 
@@ -505,8 +672,12 @@ class DecoderCell(HasStates, Dropping):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
+        stack = self.recurrent
         return {
             **super().get_config(),
+            **(stack.options() if isinstance(stack, RecurrentStack) else {}),
             "attention": serialize_shared(self.attention),
+            "dropout": self.dropout,
             "output_dropout": self.output_dropout,
+            "seed": self.seed,
         }

@@ -248,6 +248,8 @@ class RecurrentEncoder(RecurrentLayers):
         """The constructor's arguments."""
         return {
             **super().get_config(),
+            **self.options(),
+            "seed": self.seed,
             "bidirectional": self.bidirectional,
             "go_backwards": self.go_backwards,
             "return_state": self.return_state,

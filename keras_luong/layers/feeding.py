@@ -1,32 +1,18 @@
-"""Feeding back: what the next input of a decoder's loop is.
+"""What the next input of a decoder is, where it is not the teacher's.
 
-By default it is the teacher's: the target itself. The others are kinds of `Feeding`:
-with some probability the decoder's own output (`scheduled_sampling`), always its own
-(`free_running`), or, here, what somebody's function makes of both.
+By default it is the target itself. The others are kinds of `Feeding`: with some
+probability the decoder's own output (scheduled sampling), always its own (free
+running), or what somebody's function makes of both.
 
-Shapes: B batch, T steps, E inputs, V outputs (scores of words, or values).
-
-A rate that changes in training: by a variable, or by a schedule.
-
-The loop of a decoder whose outputs are fed back, and its output layer.
-
-Shapes: B batch, T steps, E inputs, A outputs of the cell, V outputs, S source
-positions. Sequences are time-major.
-
-Scheduled sampling: with some probability, a decoder's input is its own output.
-
-Shapes: B batch, T steps, E inputs, V outputs (scores of words, or values).
-
-Free running: a decoder reads what it said itself, for a given number of steps.
-
-Shapes: B batch, T steps, E inputs, V outputs (scores of words, or values).
+Shapes: B batch, T steps, E inputs, A outputs of the cell, V outputs of the decoder
+(scores of words, or values), S source positions.
 """
 
 from __future__ import annotations
 
 import numbers
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
 import keras
 from keras import ops
@@ -73,7 +59,7 @@ class Feeding(BaseLayer):
     _nested: tuple[str, ...] = ("embedding", "function", "rate")
 
     #: Whether it feeds back in training only, and leaves inference to the teacher.
-    only_in_training: ClassVar[bool] = False
+    only_in_training: bool = False
 
     #: Number of steps, if that is not the number of inputs.
     steps: int | None = None
@@ -166,7 +152,7 @@ class Feeding(BaseLayer):
         return {**super().get_config(), "seed": self.seed}
 
 
-class EmbeddingOrOutput(Feeding):
+class OwnOutput(Feeding):
     """Base of what feeds back the embedding of an own word, or the output itself.
 
     Args:
@@ -176,6 +162,8 @@ class EmbeddingOrOutput(Feeding):
             the most probable one.
         function: Without an embedding: what makes the next input [B, n] of the outputs
             [B, V], a layer or a function; the outputs themselves by default.
+        rate: With which probability it does, and then in training only; None for
+            always. See `ScheduledEmbedding`.
         **kwargs: As in `Feeding`.
     """
 
@@ -184,9 +172,12 @@ class EmbeddingOrOutput(Feeding):
         embedding: Any = None,
         sample: bool = False,
         function: Callable[[Tensor], Tensor] | None = None,
+        rate: Any = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.only_in_training = rate is not None
+        self._schedule: Any = None
         if embedding is not None and not isinstance(embedding, keras.layers.Layer):
             raise TypeError(
                 "embedding must be a layer such as keras.layers.Embedding. Received: "
@@ -202,6 +193,59 @@ class EmbeddingOrOutput(Feeding):
         if check_flag("sample", sample) and embedding is None:
             raise ValueError("A word that is sampled needs an embedding. Received none")
         self.embedding, self.sample, self.function = embedding, sample, function
+        if rate is not None:
+            self._set_rate(rate)
+
+    def _set_rate(self, rate):
+        """Makes a weight of the rate, or of the number of calls that a schedule counts.
+
+        So it is saved, and restored, with the other weights.
+        """
+        if isinstance(rate, keras.Variable):
+            if rate.trainable:
+                raise ValueError(
+                    "rate must be a variable with trainable=False: no gradient reaches "
+                    f"it. Received: {rate!r}"
+                )
+            self._variable = rate
+            return
+        if callable(rate):
+            self._schedule = rate
+            name, value, dtype = "iterations", 0.0, "int32"
+        elif isinstance(rate, bool) or not isinstance(rate, numbers.Real):
+            raise TypeError(
+                "rate must be a number in [0, 1], a keras.Variable or a schedule. "
+                f"Received: {rate!r}"
+            )
+        elif not 0 <= float(rate) <= 1:
+            raise ValueError(f"rate must be in [0, 1]. Received: {rate!r}")
+        else:
+            name, value, dtype = "rate", float(rate), "float32"
+        self._variable = self.add_weight(
+            shape=(),
+            initializer=keras.initializers.Constant(value),
+            dtype=dtype,
+            trainable=False,
+            autocast=False,
+            aggregation="only_first_replica",
+            name=name,
+        )
+
+    @property
+    def rate(self) -> Any:
+        """The probability as it is now; a variable unless there is a schedule."""
+        if self._schedule is None:
+            return self._variable
+        return self._schedule(self._variable)
+
+    def is_own(self, length: Any, batch_size: Any) -> Tensor:
+        """Always, or drawn with the rate for every word; counts the call."""
+        if not self.only_in_training:
+            return super().is_own(length, batch_size)
+        rate = ops.cast(self.rate, "float32")
+        if self._schedule is not None:
+            self._variable.assign_add(1)
+        return self.uniform(length, batch_size) < rate
 
     def build_parts(self, outputs: Any) -> None:
         """Makes the weights of the embedding, or of the function if it is a layer."""
@@ -233,6 +277,19 @@ class EmbeddingOrOutput(Feeding):
         if self.embedding is not None:
             return self.embedding(before[:, 0])
         return before if self.function is None else self.function(before)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments; of a variable rate, the value that it has."""
+        config = {
+            "embedding": serialize_shared(self.embedding),
+            "sample": self.sample,
+            "function": serialize_shared(self.function),
+        }
+        if self._schedule is not None:
+            config["rate"] = keras.saving.serialize_keras_object(self._schedule)
+        elif self.only_in_training:
+            config["rate"] = float(ops.convert_to_numpy(self._variable))
+        return {**super().get_config(), **config}
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -341,140 +398,71 @@ def build_layer(layer: Any, shape: Shape) -> None:
         layer.built = True
 
 
-class ScheduledRate(keras.layers.Layer):
-    """A probability, given as a Keras optimizer's `learning_rate` is given.
+def scan_feeding(
+    cell: DecoderCell,
+    feeding: Feeding,
+    finish: Callable[[Tensor, Project], Tensor],
+    inputs: Tensor,
+    states: CellStates,
+    memory: Any,
+    mask: Tensor | None,
+    mode: Mode,
+    noise: Tensor | None,
+    keep_weights: bool,
+) -> tuple[tuple[Tensor, ...], CellStates]:
+    """Runs a cell over inputs that are its own outputs, or the teacher's.
 
-    Its variable, or the number of calls, is a weight: saved, and restored, with others.
+    All that is random is drawn before the loop.
 
     Args:
-        rate: A number in [0, 1], which becomes a variable; a `keras.Variable` that is
-            not trainable; or a schedule, from the number of calls to the rate.
-        **kwargs: `name` and other arguments of `keras.layers.Layer`.
-
-    Raises:
-        TypeError, ValueError: It is none of these.
-    """
-
-    def __init__(self, rate: Any, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.function = None
-        if isinstance(rate, keras.Variable):
-            if rate.trainable:
-                raise ValueError(
-                    "rate must be a variable with trainable=False: no gradient reaches "
-                    f"it. Received: {rate!r}"
-                )
-            self.variable = rate
-        elif callable(rate):
-            self.function = rate
-            self.variable = self._weight("iterations", 0, "int32")
-        else:
-            self.variable = self._weight("rate", _checked(rate), "float32")
-        self.built = True  # or a model that has it could not be quantized
-
-    def _weight(self, name, value, dtype):
-        return self.add_weight(
-            shape=(),
-            initializer=keras.initializers.Constant(value),
-            dtype=dtype,
-            trainable=False,
-            autocast=False,
-            aggregation="only_first_replica",
-            name=name,
-        )
-
-    @property
-    def rate(self) -> Any:
-        """The variable; where there is a schedule, its value."""
-        return self.variable if self.function is None else self.function(self.variable)
-
-    def next_rate(self) -> Tensor:
-        """The rate of this call, float32; counts the call."""
-        rate = ops.cast(self.rate, "float32")
-        if self.function is not None:
-            self.variable.assign_add(1)
-        return rate
-
-    def serialized(self) -> Any:
-        """The argument `rate` for a configuration."""
-        if self.function is None:
-            return float(ops.convert_to_numpy(self.variable))
-        return keras.saving.serialize_keras_object(self.function)
-
-
-def _checked(rate):
-    """Returns the rate if it is a number in [0, 1]."""
-    if isinstance(rate, bool) or not isinstance(rate, numbers.Real):
-        raise TypeError(
-            "rate must be a number in [0, 1], a keras.Variable or a schedule. "
-            f"Received: {rate!r}"
-        )
-    if not 0 <= float(rate) <= 1:
-        raise ValueError(f"rate must be in [0, 1]. Received: {rate!r}")
-    return float(rate)
-
-
-class Loop(NamedTuple):
-    """A decoder's loop over inputs that are its own outputs, or the teacher's.
-
-    Attributes:
         cell: The cell.
         feeding: Which inputs.
         finish: `(the cell's output, project) -> the decoder's`: [B, A] -> [B, V].
+        inputs: The teacher's, time-major [T, B, E].
+        states: Those before.
+        memory: What the cell's `prepare` returned.
+        mask: bool [T, B], or None.
         mode: How to compute the steps.
         noise: Dropout multipliers of the inputs [B, E], or None.
         keep_weights: Whether to return the alignment weights.
+
+    Returns:
+        The outputs [T, B, V] and maybe the weights [T, B, S]; the final states.
     """
+    length, batch_size = ops.shape(inputs)[:2]
+    units, start, dtype = inputs.shape[-1], states.position, inputs.dtype
+    # 1. What a step reads, in one tensor [T, B, E + 1 or 2]: its input, whether it is
+    #    its own, and a random number if some are drawn.
+    is_own = feeding.is_own(length, batch_size)
+    drawn = feeding.draw(length, batch_size)
+    wide = keras.backend.result_type(dtype, "float32")
+    columns = [x[..., None] for x in (is_own, drawn) if x is not None]
+    packed = ops.concatenate([ops.cast(x, wide) for x in (inputs, *columns)], axis=-1)
 
-    cell: DecoderCell
-    feeding: Feeding
-    finish: Callable[[Tensor, Project], Tensor]
-    mode: Mode
-    noise: Tensor | None
-    keep_weights: bool
+    def remember(outputs, packed):
+        number = None if drawn is None else packed[:, units + 1]
+        return feeding.remember(outputs, number)
 
-    def run(
-        self, inputs: Tensor, states: CellStates, memory: Any, mask: Tensor | None
-    ) -> tuple[tuple[Tensor, ...], CellStates]:
-        """Runs it; all that is random is drawn before.
+    # 2. What the first step knows of the one before: an output of zeros.
+    nothing = ops.zeros((batch_size, cell.output_units), dtype=dtype)
+    before = remember(ops.zeros_like(finish(nothing, matmul)), packed[0])
 
-        Args:
-            inputs: The teacher's [T, B, E].
-            states: Those before.
-            memory: What the cell's `prepare` returned.
-            mask: bool [T, B], or None.
+    def step(packed, carried, memory, mode):
+        states, before = carried
+        teacher = ops.cast(packed[:, :units], dtype)  # [B, E]
+        fed = feeding.next_input(before, teacher, states.position)
+        own = (packed[:, units : units + 1] > 0.5) & (states.position > start)
+        x = dropped(ops.where(own, fed, teacher), noise)
+        z = cell.project_inputs(x, mode)
+        (y, weights), states = cell.step(z, states, memory, mode)
+        y = finish(y, mode.project)  # [B, V]
+        outputs = (y, weights) if keep_weights else (y,)
+        return outputs, (states, remember(y, packed))
 
-        Returns:
-            The outputs [T, B, V] and maybe weights [T, B, S], and the final states.
-        """
-        start, units, dtype = states.position, inputs.shape[-1], inputs.dtype
-
-        def step(packed, carried, memory, mode):
-            states, before = carried
-            teacher = ops.cast(packed[:, :units], dtype)
-            fed = self.feeding.next_input(before, teacher, states.position)
-            own = (packed[:, units : units + 1] > 0.5) & (states.position > start)
-            x = dropped(ops.where(own, fed, teacher), self.noise)
-            z = self.cell.project_sequence(x, mode)
-            (y, weights), states = self.cell.step(z, states, memory, mode)
-            y = self.finish(y, mode.project)
-            outputs = (y, weights) if self.keep_weights else (y,)
-            return outputs, (states, self._remember(y, packed, units))
-
-        packed = _pack(self.feeding, inputs)
-        before = self._remember(self._no_outputs(inputs), packed[0], units)
-        mode = self.mode._replace(own_inputs=True)
-        outputs, (states, _) = scan(step, packed, (states, before), memory, mask, mode)
-        return outputs, states
-
-    def _remember(self, outputs, packed, units):
-        drawn = packed.shape[-1] > units + 1
-        return self.feeding.remember(outputs, packed[:, units + 1] if drawn else None)
-
-    def _no_outputs(self, inputs):
-        """Zeros in the shape and dtype of a step's outputs."""
-        shape = ops.shape(inputs)[1], self.cell.output_units
-        return ops.zeros_like(self.finish(ops.zeros(shape, dtype=inputs.dtype), matmul))
+    # 3. The loop.
+    mode = mode._replace(own_inputs=True)
+    outputs, (states, _) = scan(step, packed, (states, before), memory, mask, mode)
+    return outputs, states
 
 
 def lengthened(inputs: Tensor, steps: int) -> Tensor:
@@ -488,15 +476,6 @@ def lengthened_mask(mask: Tensor, steps: int) -> Tensor:
     """A mask [B, T] for that many steps, True where there were none."""
     more = ops.ones((ops.shape(mask)[0], steps), dtype="bool")
     return ops.concatenate([ops.cast(mask, "bool"), more], axis=1)[:, :steps]
-
-
-def _pack(feeding, inputs):
-    """What a step reads: [T, B, E + 1 or 2], its input and numbers in float32."""
-    length, batch_size, _ = ops.shape(inputs)
-    wide = keras.backend.result_type(inputs.dtype, "float32")
-    columns = [feeding.is_own(length, batch_size), feeding.draw(length, batch_size)]
-    parts = [inputs, *(x[..., None] for x in columns if x is not None)]
-    return ops.concatenate([ops.cast(x, wide) for x in parts], axis=-1)
 
 
 def apply_in_loop(layer: Any, x: Tensor, project: Project) -> Tensor:
@@ -514,46 +493,8 @@ def apply_in_loop(layer: Any, x: Tensor, project: Project) -> Tensor:
     return y if layer.activation is None else layer.activation(y)
 
 
-def check_output_layer(layer: Any) -> Any:
-    """Returns it if it is a layer or None; raises TypeError if not."""
-    if layer is None or isinstance(layer, keras.layers.Layer):
-        return layer
-    raise TypeError(
-        "output_layer must be a layer such as keras.layers.Dense, or None. Received: "
-        f"{layer!r}"
-    )
-
-
-class Scheduled(EmbeddingOrOutput):
-    """Base of what feeds back with some probability, and in training only.
-
-    Args:
-        rate: See `ScheduledEmbedding`.
-        **kwargs: As in `EmbeddingOrOutput`.
-    """
-
-    only_in_training = True
-
-    def __init__(self, rate: Any, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.schedule = ScheduledRate(rate, name="schedule")
-
-    @property
-    def rate(self) -> Any:
-        """The probability as it is now; a variable unless there is a schedule."""
-        return self.schedule.rate
-
-    def is_own(self, length: Any, batch_size: Any) -> Tensor:
-        """Drawn with the rate for every word; counts the call."""
-        return self.uniform(length, batch_size) < self.schedule.next_rate()
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments; of a variable, the value that it has."""
-        return {**super().get_config(), "rate": self.schedule.serialized()}
-
-
 @keras.saving.register_keras_serializable(package="keras_luong")
-class ScheduledEmbedding(Scheduled):
+class ScheduledEmbedding(OwnOutput):
     """Scheduled sampling of words (Bengio et al. 2015, arXiv:1506.03099).
 
     In training each input is, with the probability `rate`, the embedding of a word
@@ -601,16 +542,19 @@ class ScheduledEmbedding(Scheduled):
     ) -> None:
         if embedding is None:
             raise TypeError("embedding must be a layer. Received: None")
-        super().__init__(rate, embedding=embedding, sample=sample, seed=seed, **kwargs)
+        if rate is None:
+            raise TypeError(f"rate must be a number in [0, 1]. Received: {rate!r}")
+        super().__init__(embedding, sample, rate=rate, seed=seed, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        embedding = serialize_shared(self.embedding)
-        return {**super().get_config(), "embedding": embedding, "sample": self.sample}
+        config = super().get_config()
+        del config["function"]
+        return config
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class ScheduledOutput(Scheduled):
+class ScheduledOutput(OwnOutput):
     """Scheduled sampling of values: with some probability, the output is the input.
 
     As `tfa.seq2seq.ScheduledOutputTrainingSampler`. Gradients flow through what is fed
@@ -646,15 +590,19 @@ class ScheduledOutput(Scheduled):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(rate, function=function, seed=seed, **kwargs)
+        if rate is None:
+            raise TypeError(f"rate must be a number in [0, 1]. Received: {rate!r}")
+        super().__init__(function=function, rate=rate, seed=seed, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        return {**super().get_config(), "function": serialize_shared(self.function)}
+        config = super().get_config()
+        del config["embedding"], config["sample"]
+        return config
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class FreeRunning(EmbeddingOrOutput):
+class FreeRunning(OwnOutput):
     """The decoder reads its own outputs, for a given number of steps.
 
     In training as at inference. As `tfa.seq2seq.InferenceSampler`, or with an
@@ -731,11 +679,4 @@ class FreeRunning(EmbeddingOrOutput):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        return {
-            **super().get_config(),
-            "steps": self.steps,
-            "embedding": serialize_shared(self.embedding),
-            "sample": self.sample,
-            "function": serialize_shared(self.function),
-            "given": self.given,
-        }
+        return {**super().get_config(), "steps": self.steps, "given": self.given}

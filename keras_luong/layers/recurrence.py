@@ -260,34 +260,7 @@ def _scan_backwards(step, inputs, states, constants, mask, mode):
     return tuple(ops.flip(y, 0) for y in outputs), finals
 
 
-class Dropping(BaseLayer):
-    """Base of what has a dropout of its own: the rate, and its random numbers.
-
-    Args:
-        dropout: Rate of the dropout.
-        seed: Seed of the dropout.
-        **kwargs: Arguments of the next base, such as `name` and `dtype`.
-    """
-
-    def __init__(
-        self, dropout: float = 0.0, seed: int | None = None, **kwargs: Any
-    ) -> None:
-        super().__init__(**kwargs)
-        self.dropout = check_rate("dropout", dropout)
-        self.seed = seed
-        self.seed_generator = keras.random.SeedGenerator(seed)
-
-    def draw_noise(self, shape: Any, rate: float, training: Any) -> Tensor | None:
-        """Dropout multipliers of a shape; None where nothing is dropped."""
-        seed, dtype = self.seed_generator, self.compute_dtype
-        return cells.draw_noise(shape, rate, training, seed, dtype)
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {**super().get_config(), "dropout": self.dropout, "seed": self.seed}
-
-
-class RecurrentLayers(Dropping):
+class RecurrentLayers(BaseLayer):
     """Base of what is made of recurrent layers: their options, weights and dropout.
 
     Args:
@@ -303,8 +276,9 @@ class RecurrentLayers(Dropping):
             al. 2016).
         kernel_initializer, recurrent_initializer, bias_initializer: As in
             `keras.layers.LSTM`.
-        **kwargs: `seed` of the dropout, `name`, `dtype` and other arguments of
-            `keras.layers.Layer`.
+        seed: Seed of the dropout.
+        seed_generator: Somebody else's generator of its random numbers, instead.
+        **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
     """
 
     def __init__(
@@ -318,9 +292,14 @@ class RecurrentLayers(Dropping):
         kernel_initializer: Any = "glorot_uniform",
         recurrent_initializer: Any = "orthogonal",
         bias_initializer: Any = "zeros",
+        seed: int | None = None,
+        seed_generator: Any = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(dropout=dropout, **kwargs)
+        super().__init__(**kwargs)
+        self.seed = seed
+        self.seed_generator = seed_generator or keras.random.SeedGenerator(seed)
+        self.dropout = check_rate("dropout", dropout)
         self.units = check_size("units", units)
         self.num_layers = check_size("num_layers", num_layers)
         self.cell_type = cell_type
@@ -330,6 +309,11 @@ class RecurrentLayers(Dropping):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
+
+    def draw_noise(self, shape: Any, rate: float, training: Any) -> Tensor | None:
+        """Dropout multipliers of a shape; None where nothing is dropped."""
+        seed, dtype = self.seed_generator, self.compute_dtype
+        return cells.draw_noise(shape, rate, training, seed, dtype)
 
     def make_layers(self, count: int, name: str) -> list[Any]:
         """Keras's layers `{name}_0`, `{name}_1`, ..., which have the weights."""
@@ -389,13 +373,13 @@ class RecurrentLayers(Dropping):
             return scan_on_cudnn(layer, x, states, mask, backwards, otherwise=loop)
         return loop()
 
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
+    def options(self) -> dict[str, Any]:
+        """The arguments that say what the layers are like."""
         return {
-            **super().get_config(),
             "units": self.units,
             "num_layers": self.num_layers,
             "cell_type": self.cell_type,
+            "dropout": self.dropout,
             "recurrent_dropout": self.recurrent_dropout,
             "residual": self.residual,
             **cells.serialized_initializers(self),

@@ -323,7 +323,9 @@ def place_wrapper(wrapper: Node, cell: Any) -> list[Placing]:
 
 def _place_cells(node, cell):
     theirs, is_wrapper = nodes_of_cell(node), isinstance(cell, AttentionWrapper)
-    ours = cells_of(cell.cell) if is_wrapper else [x.cell for x in cell.layers]
+    ours = (
+        cells_of(cell.cell) if is_wrapper else [x.cell for x in cell.recurrent.layers]
+    )
     if len(theirs) != len(ours):
         raise ValueError(
             f"{node.path} of the checkpoint has {len(theirs)} recurrent layers, and "
@@ -341,11 +343,11 @@ def _place_first(node, layer, cell):
     kernel, split = _weight(node, "kernel"), cell.input_units
     feeding = cell.feeding_kernel
     fed = 0 if feeding is None else cell.attentional_units
-    if kernel.shape != (split + fed, cell.columns):
+    if kernel.shape != (split + fed, cell.recurrent.columns):
         raise ValueError(
             f"{kernel.path} of the checkpoint has the shape {kernel.shape}, and the "
-            f"model would need ({split} + {fed}, {cell.columns}): rows for the inputs, "
-            "and for the attentional vector that is fed back."
+            f"model would need ({split} + {fed}, {cell.recurrent.columns}): rows for "
+            "the inputs, and for the attentional vector that is fed back."
         )
     ours, value = same_names(node, layer), kernel.read()
     placings = [place(kernel, ours.pop("kernel"), value[:split])]

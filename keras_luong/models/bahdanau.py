@@ -1,10 +1,9 @@
 """Bahdanau, Cho & Bengio 2015 (arXiv:1409.0473): attention before the recurrence.
 
-Shapes: B batch, K beam, H units, O maxout units, S source positions.
+Its deep output (Pascanu et al. 2014), a maxout layer between the decoder and the
+softmax, is that of Cho et al. 2014 too.
 
-Deep output (Pascanu et al. 2014): a maxout layer between a decoder and the softmax.
-
-Shapes: B batch, E embedding, H units, O maxout units.
+Shapes: B batch, K beam, E embedding, H units, O maxout units, S source positions.
 """
 
 from __future__ import annotations
@@ -16,9 +15,7 @@ from keras import ops
 
 from keras_luong.checks import check_size
 from keras_luong.layers.cells import CellInput
-from keras_luong.layers.decoder_cell import CellStates, DecoderCell
-from keras_luong.layers.input_feeding_cell import StackedDecoderCell
-from keras_luong.layers.projection import Project, matmul
+from keras_luong.layers.decoder_cell import STACK_OPTIONS, CellStates, DecoderCell
 from keras_luong.layers.recurrence import INFERENCE, Mode
 from keras_luong.models.seq2seq import (
     NO_ATTENTIONAL_VECTOR,
@@ -26,7 +23,7 @@ from keras_luong.models.seq2seq import (
     cell_options,
     make_attention,
 )
-from keras_luong.types import Tensor
+from keras_luong.types import Shape, Tensor
 
 
 def maxout(x: Tensor) -> Tensor:
@@ -35,20 +32,31 @@ def maxout(x: Tensor) -> Tensor:
     return ops.maximum(pairs[..., 0], pairs[..., 1])  # of no row too
 
 
-class MaxoutCell(StackedDecoderCell):
+class MaxoutCell(DecoderCell):
     """A decoder cell whose output is a maxout over state, previous word and context.
 
     Args:
         units: Size H of every recurrent layer.
         attention: An attention layer, or None.
         maxout_units: Size O of the output; half of `units` by default.
-        **kwargs: As in `StackedDecoderCell`.
+        num_layers: How many recurrent layers.
+        cell_type: As in `RecurrentStack`.
+        **kwargs: `recurrent_dropout`, `residual` and the initializers as in
+            `RecurrentStack`; the others as in `DecoderCell`.
     """
 
     def __init__(
-        self, units: int, attention: Any, maxout_units: int | None = None, **kwargs: Any
+        self,
+        units: int,
+        attention: Any,
+        maxout_units: int | None = None,
+        num_layers: int = 1,
+        cell_type: str = "lstm",
+        **kwargs: Any,
     ) -> None:
-        super().__init__(units, attention, **kwargs)
+        stack = {name: kwargs.pop(name) for name in STACK_OPTIONS if name in kwargs}
+        super().__init__(attention, **kwargs)
+        self.add_stack(units, num_layers, cell_type, **stack)
         check_size("maxout_units", maxout_units, optional=True)
         self.maxout_units = maxout_units or max(1, units // 2)
 
@@ -57,23 +65,25 @@ class MaxoutCell(StackedDecoderCell):
         """Size O of the output."""
         return self.maxout_units
 
-    def add_readout(self, name: str, rows: Any) -> keras.Variable:
-        """A weight matrix of the output, [rows, 2 O]."""
-        return self.add_kernel(name, rows, 2 * self.maxout_units)
-
-    def build_output(self) -> None:
-        """Makes the output's weights of state and word."""
-        self.state_readout = self.add_readout("state_readout", self.units)
+    def build(self, inputs_shape: Shape, memory_shape: Any) -> None:
+        """Makes what recurs, the attention's, and the output's of state and word."""
+        super().build(inputs_shape, memory_shape)
+        units = self.recurrent.units
+        self.state_readout = self.add_readout("state_readout", units)
         self.word_readout = self.add_readout("word_readout", self.input_units)
 
-    def project_inputs(self, inputs: Tensor, project: Project = matmul) -> Tensor:
+    def add_readout(self, name: str, rows: Any) -> keras.Variable:
+        """A weight matrix of the output, [rows, 2 O]."""
+        return self.add_projection(name, rows, 2 * self.maxout_units)
+
+    def project_inputs(self, inputs: Tensor, mode: Mode = INFERENCE) -> Tensor:
         """The first layer's `x W + b` and the word's part of the output, abreast."""
-        word = project(self.word_readout, inputs)
-        return ops.concatenate([super().project_inputs(inputs, project), word], axis=-1)
+        word = mode.project(self.word_readout, inputs)
+        return ops.concatenate([super().project_inputs(inputs, mode), word], axis=-1)
 
     def split_inputs(self, z: Tensor) -> list[Tensor]:
         """What `project_inputs` joined: [..., gates x H] and [..., 2 O]."""
-        return ops.split(z, [self.columns], axis=-1)
+        return ops.split(z, [self.recurrent.columns], axis=-1)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
@@ -93,7 +103,7 @@ class BahdanauDecoderCell(MaxoutCell):
         units: Size H of every recurrent layer; the top one's state is the query.
         attention: An attention layer; "concat" is the paper's score.
         maxout_units: Size O of the output; half of `units` by default.
-        **kwargs: As in `StackedDecoderCell`.
+        **kwargs: As in `InputFeedingDecoderCell`.
 
     Call arguments, returns: As `DecoderCell`.
 
@@ -108,11 +118,11 @@ class BahdanauDecoderCell(MaxoutCell):
 
     needs_attention = True
 
-    def build_output(self) -> None:
-        """Makes C of the first layer, and U_o, V_o and C_o."""
-        super().build_output()
-        rows = self.memory_units
-        self.context_kernel = self.add_kernel("context_kernel", rows, self.columns)
+    def build(self, inputs_shape: Shape, memory_shape: Any) -> None:
+        """Makes C of the first layer too, and C_o."""
+        super().build(inputs_shape, memory_shape)
+        rows, columns = self.memory_units, self.recurrent.columns
+        self.context_kernel = self.add_projection("context_kernel", rows, columns)
         self.context_readout = self.add_readout("context_readout", rows)
 
     def step(
@@ -122,8 +132,8 @@ class BahdanauDecoderCell(MaxoutCell):
         z, word = self.split_inputs(z)
         query = states.recurrent[-1][0]  # h of the top layer
         context, weights, attention = self.attend(query, memory, states, mode)
-        inputs = CellInput(z, (self.context_kernel,), (context,))
-        _, recurrent = self.step_layers(inputs, states, mode)
+        x = CellInput(z, (self.context_kernel,), (context,))
+        _, recurrent = self.recurrent.step(x, states.recurrent, mode)
         kernels = self.state_readout, self.context_readout
         outputs = maxout(word + mode.project(kernels, (query, context)))
         new = CellStates(recurrent, [], attention, states.position + 1)

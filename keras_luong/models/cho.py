@@ -17,7 +17,7 @@ from keras_luong.layers.projection import matmul
 from keras_luong.layers.recurrence import INFERENCE, Mode
 from keras_luong.models.bahdanau import MaxoutCell, maxout
 from keras_luong.models.seq2seq import NO_ATTENTIONAL_VECTOR, Seq2Seq, cell_options
-from keras_luong.types import Tensor
+from keras_luong.types import Shape, Tensor
 
 
 class Summary(NamedTuple):
@@ -48,7 +48,7 @@ class ChoDecoderCell(MaxoutCell):
     Args:
         units: Size H of every recurrent layer and of c.
         maxout_units: Size O of the output; half of `units` by default.
-        **kwargs: As in `StackedDecoderCell`, without attention.
+        **kwargs: As in `InputFeedingDecoderCell`, without attention.
 
     Call arguments, returns: As `DecoderCell`; the weights are zeros.
 
@@ -71,13 +71,15 @@ class ChoDecoderCell(MaxoutCell):
         if attention is not None:
             raise TypeError(f"attention must be None. Received: {attention!r}")
 
-    def build_output(self) -> None:
-        """Makes V, V', C of the first layer, and O_h, O_y and O_c."""
-        super().build_output()
-        rows, units = self.memory_units, self.units
-        self.summary_kernel = self.add_kernel("summary_kernel", rows, units)
-        self.start_kernel = self.add_kernel("start_kernel", units, units)
-        self.context_kernel = self.add_kernel("context_kernel", units, self.columns)
+    def build(self, inputs_shape: Shape, memory_shape: Any) -> None:
+        """Makes V, V', C of the first layer too, and O_c."""
+        super().build(inputs_shape, memory_shape)
+        units, columns = self.recurrent.units, self.recurrent.columns
+        self.summary_kernel = self.add_projection(
+            "summary_kernel", self.memory_units, units
+        )
+        self.start_kernel = self.add_projection("start_kernel", units, units)
+        self.context_kernel = self.add_projection("context_kernel", units, columns)
         self.context_readout = self.add_readout("context_readout", units)
 
     def prepare(self, memory: Tensor, mask: Tensor | None = None) -> Summary:
@@ -104,9 +106,10 @@ class ChoDecoderCell(MaxoutCell):
                     "as prepare returns it. Received: memory=None"
                 )
             start = memory.start if len(shape) == 1 else memory.start[:, None]
-            start = ops.broadcast_to(start, (*shape, self.units))
-            zeros = [ops.zeros_like(start)] * (self.kind.num_states - 1)
-            recurrent = [start, *zeros] * self.num_layers
+            stack = self.recurrent
+            start = ops.broadcast_to(start, (*shape, stack.units))
+            zeros = [ops.zeros_like(start)] * (stack.kind.num_states - 1)
+            recurrent = [start, *zeros] * stack.num_layers
         return super().initial_states(shape, recurrent, memory)
 
     def step(
@@ -117,7 +120,8 @@ class ChoDecoderCell(MaxoutCell):
         if len(z.shape) == 3:  # the same for every hypothesis
             gates, readout = gates[:, None], readout[:, None]
         z, word = self.split_inputs(z)
-        h, recurrent = self.step_layers(CellInput(z, beside=gates), states, mode)
+        x = CellInput(z, beside=gates)
+        h, recurrent = self.recurrent.step(x, states.recurrent, mode)
         outputs = maxout(word + readout + mode.project(self.state_readout, h))
         new = CellStates(recurrent, [], [], states.position + 1)
         return (outputs, self.no_weights(h, memory)), new

@@ -13,9 +13,8 @@ from typing import Any
 import keras
 
 from keras_luong.layers.cells import CellInput
-from keras_luong.layers.decoder_cell import CellStates, DecoderCell
+from keras_luong.layers.decoder_cell import STACK_OPTIONS, CellStates, DecoderCell
 from keras_luong.layers.encoder import RecurrentEncoder
-from keras_luong.layers.input_feeding_cell import StackedDecoderCell
 from keras_luong.layers.recurrence import INFERENCE, Mode
 from keras_luong.models.seq2seq import (
     NO_ATTENTIONAL_VECTOR,
@@ -24,11 +23,11 @@ from keras_luong.models.seq2seq import (
     make_attention,
     recurrent_options,
 )
-from keras_luong.types import Tensor
+from keras_luong.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
-class GNMTDecoderCell(StackedDecoderCell):
+class GNMTDecoderCell(DecoderCell):
     """A decoder step whose bottom layer attends: `h¹_t → a_t → c_t → h²_t ... hᴸ_t`.
 
     The bottom layer reads the previous word and the previous context; every other reads
@@ -37,7 +36,9 @@ class GNMTDecoderCell(StackedDecoderCell):
     Args:
         units: Size H of every recurrent layer.
         attention: An attention layer.
-        **kwargs: As in `StackedDecoderCell`; `residual=True` is the paper's. As in
+        num_layers: How many of them.
+        cell_type: As in `RecurrentStack`.
+        **kwargs: As in `InputFeedingDecoderCell`; `residual=True` is the paper's. As in
             tensorflow/nmt the first layer above the bottom has no residual yet.
 
     Call arguments, returns: As `DecoderCell`.
@@ -50,19 +51,32 @@ class GNMTDecoderCell(StackedDecoderCell):
         (2, 4, 8)
     """
 
-    first_residual = 2
     needs_attention = True
+
+    def __init__(
+        self,
+        units: int,
+        attention: Any,
+        num_layers: int = 1,
+        cell_type: str = "lstm",
+        **kwargs: Any,
+    ) -> None:
+        stack = {name: kwargs.pop(name) for name in STACK_OPTIONS if name in kwargs}
+        super().__init__(attention, **kwargs)
+        self.add_stack(units, num_layers, cell_type, first_residual=2, **stack)
 
     @property
     def fed_units(self) -> int | None:
         """Size of the context, Hv; known once the cell is built."""
         return self.memory_units
 
-    def build_output(self) -> None:
-        """Makes the rows of every layer's kernel that belong to the context."""
+    def build(self, inputs_shape: Shape, memory_shape: Any) -> None:
+        """Makes the rows of every layer's kernel that belong to the context, too."""
+        super().build(inputs_shape, memory_shape)
+        rows, columns = self.memory_units, self.recurrent.columns
         self.context_kernels = [
-            self.add_kernel(f"context_kernel_{i}", self.memory_units, self.columns)
-            for i in range(self.num_layers)
+            self.add_projection(f"context_kernel_{i}", rows, columns)
+            for i in range(self.recurrent.num_layers)
         ]
 
     def step(
@@ -70,11 +84,11 @@ class GNMTDecoderCell(StackedDecoderCell):
     ) -> tuple[tuple[Tensor, Tensor], CellStates]:
         """See `DecoderCell.step`."""
         bottom_kernel, *kernels = self.context_kernels
-        inputs = CellInput(z, (bottom_kernel,), tuple(states.fed))
-        bottom = self.step_layer(0, inputs, states, mode)
+        x, old = CellInput(z, (bottom_kernel,), tuple(states.fed)), states.recurrent
+        bottom = self.recurrent.step_layer(0, x, old, mode)
         context, weights, attention = self.attend(bottom[0], memory, states, mode)
         extra = [(kernel, context) for kernel in kernels]
-        h, recurrent = self.step_layers_above(bottom, states, mode, extra)
+        h, recurrent = self.recurrent.step_above(bottom, old, mode, extra)
         new = CellStates(recurrent, [context], attention, states.position + 1)
         return (h, weights), new
 
