@@ -1,7 +1,7 @@
 """The layers.
 
-Reading order: base (what all layers have), projection, normalizers, scores, cells,
-recurrence, inputs, attention; then the decoder: decoder_cell, input_feeding_cell,
+Reading order: base (what all layers have), projection, memory, normalizers, scores,
+cells, recurrence, inputs, attention; then the decoder: decoder_cell, input_feeding_cell,
 decoder, fast_recurrence, encoder, state_bridge; then other attentions: local_attention,
 location_attention, monotonic_attention, multi_head_attention, multi_source_attention;
 and what is built on both: attention_wrapper, feeding, pointer_generator,
