@@ -139,17 +139,24 @@ class RecurrentEncoder(RecurrentLayers):
         if mask is None:  # Keras fills it in only where there is no other tensor
             mask = get_keras_mask(inputs)
         inputs = as_tensor(inputs)
-        given = self._check(inputs, mask, initial_state)
+        initial_state = self._check(inputs, mask, initial_state)
         x = ops.swapaxes(inputs, 0, 1)
         mask = None if mask is None else ops.transpose(ops.cast(mask, "bool"))
+        shape = (ops.shape(x)[1], self.units)  # [B, H]
+        zeros = [ops.zeros(shape, dtype=self.compute_dtype)] * self.kind.num_states
         states: list[Tensor] = []
         for depth, level in enumerate(self._levels()):
-            below, x = x, self._drop(x, training)
-            first = self._first_states(given, depth, len(level))
-            runs = [
-                self._run(layer, x, mask, back, training, old)
-                for (layer, back), old in zip(level, first, strict=True)
-            ]
+            below = x  # the same units are dropped at every step
+            noise = self.draw_noise((1, *ops.shape(x)[1:]), self.dropout, training)
+            x, runs = dropped(x, noise), []
+            first = self._first_states(initial_state, depth, len(level))
+            for (layer, backwards), old in zip(level, first, strict=True):
+                noise = self.draw_noise(shape, self.recurrent_dropout, training)
+                runs.append(
+                    self.scan_layer(
+                        layer, x, old or zeros, mask, noise, training, backwards
+                    )
+                )
             outputs, finals = zip(*runs, strict=True)
             x = _joined(outputs)
             if self.residual and depth and x.shape[-1] == below.shape[-1]:
@@ -165,22 +172,21 @@ class RecurrentEncoder(RecurrentLayers):
 
         Of tensors as of symbolic ones.
         """
-        given = None
+        sizes, states = self.state_sizes, []
         if initial_state is not None:
-            given = check_tensors("initial_state", initial_state)
-        sizes = self.state_sizes
-        if given is not None and len(given) != len(sizes):
-            raise ValueError(
-                f"Expected {len(sizes)} initial states ({self.num_layers} layers of "
-                f'"{self.cell_type}"). Received: {len(given)}'
-                f"{unpacking_hint(given)}"
-            )
+            states = check_tensors("initial_state", initial_state)
+            if len(states) != len(sizes):
+                raise ValueError(
+                    f"Expected {len(sizes)} initial states ({self.num_layers} layers "
+                    f'of "{self.cell_type}"). Received: {len(states)}'
+                    f"{unpacking_hint(states)}"
+                )
         check_axes(
             inputs=(inputs, "batch size", "source length", self.input_units),
             mask=(mask, "batch size", "source length"),
             **{
                 f"initial_state[{i}]": (x, "batch size", size)
-                for i, (x, size) in enumerate(zip(given or [], sizes, strict=False))
+                for i, (x, size) in enumerate(zip(states, sizes, strict=False))
             },
         )
         if not keras.backend.is_float_dtype(inputs.dtype):
@@ -188,37 +194,24 @@ class RecurrentEncoder(RecurrentLayers):
                 "inputs must be embedded words of a floating dtype. Received: "
                 f"{inputs.dtype}"
             )
-        return given
+        return states or None
 
     @property
     def state_sizes(self) -> list[int]:
         """The size of each state that is returned, as a `StateBridge` may want it."""
         return [self.state_units] * self.kind.num_states * self.num_layers
 
-    def _first_states(self, given, depth, directions):
+    def _first_states(self, initial_state, depth, directions):
         """One layer's initial states of each direction, or None for zeros."""
-        if given is None:
+        if initial_state is None:
             return [None] * directions
         count = self.kind.num_states
-        states = [ops.cast(x, self.compute_dtype) for x in given]
-        states = states[depth * count : (depth + 1) * count]
+        states = initial_state[depth * count : (depth + 1) * count]
+        states = [ops.cast(x, self.compute_dtype) for x in states]
         if directions == 1 or self.bidirectional == "first":
             return [None, states][-directions:]
         halves = [ops.split(x, 2, axis=-1) for x in states]
         return list(zip(*halves, strict=True))
-
-    def _run(self, layer, x, mask, backwards, training, states):
-        """One layer, one direction, over x [S, B, n]: -> outputs, final states."""
-        shape = (ops.shape(x)[1], self.units)
-        if states is None:
-            states = [ops.zeros(shape, dtype=self.compute_dtype)] * self.kind.num_states
-        noise = self.draw_noise(shape, self.recurrent_dropout, training)
-        return self.scan_layer(layer, x, states, mask, noise, training, backwards)
-
-    def _drop(self, x, training):
-        """Drops the same units at every step of a sequence [S, B, n]."""
-        shape = (1, *ops.shape(x)[1:])
-        return dropped(x, self.draw_noise(shape, self.dropout, training))
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Any:
         """The memory is masked where the inputs are; the states are not."""

@@ -148,10 +148,9 @@ class StateBridge(BaseLayer):
     def from_config(cls, config: dict[str, Any]) -> StateBridge:
         """Rebuilds the layer, and the dense layers that it is made of."""
         config = dict(config)
-        layers = config.pop("layers", None)  # which old files lack
+        layers = config.pop("layers")
         bridge = cls(**config)
-        if layers is not None:
-            bridge.layers = [keras.saving.deserialize_keras_object(x) for x in layers]
+        bridge.layers = [keras.saving.deserialize_keras_object(x) for x in layers]
         return bridge
 
 
