@@ -28,13 +28,14 @@ from keras_luong.layers.input_feeding_cell import (
 )
 from keras_luong.layers.local_attention import LocalAttention
 from keras_luong.layers.location_attention import LocationAwareAttention
+from keras_luong.layers.memory import Memory
 from keras_luong.layers.monotonic_attention import (
     MonotonicAttention,
     MonotonicChunkwiseAttention,
 )
 from keras_luong.layers.multi_head_attention import MultiHeadLuongAttention
 from keras_luong.layers.multi_source_attention import MultiSourceAttention
-from keras_luong.layers.normalizers import Memory, entmax15, masked_softmax, sparsemax
+from keras_luong.layers.normalizers import entmax15, masked_softmax, sparsemax
 from keras_luong.layers.pointer_generator import CoverageLoss, PointerGenerator
 from keras_luong.layers.pointer_network import PointerNetwork
 from keras_luong.layers.projection import Project, dot, matmul

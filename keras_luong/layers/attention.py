@@ -30,16 +30,18 @@ from keras_luong.layers.inputs import (
     spread_batch,
     unpack_shapes,
 )
-from keras_luong.layers.normalizers import (
+from keras_luong.layers.memory import (
     Memory,
-    Normalizer,
     blanked,
-    get_normalizer,
-    hardened,
     make_memory,
     mask_of,
-    masked_logits,
     weights_dtype,
+)
+from keras_luong.layers.normalizers import (
+    Normalizer,
+    get_normalizer,
+    hardened,
+    masked_logits,
 )
 from keras_luong.layers.projection import Project, dot, matmul
 from keras_luong.layers.recurrence import INFERENCE, Mode, Noise, scan

@@ -22,13 +22,13 @@ from keras_luong.layers.feeding import (
     build_layer,
     scan_feeding,
 )
-from keras_luong.layers.inputs import (
+from keras_luong.layers.memory import (
+    blanked,
     is_several,
     joined_shape,
     source_axes,
     source_shapes,
 )
-from keras_luong.layers.normalizers import blanked
 from keras_luong.layers.recurrence import scan
 from keras_luong.types import Shape, Tensor, Tensors
 

@@ -27,17 +27,19 @@ from keras_luong.layers.cells import (
     draw_noise,
     dropped,
 )
-from keras_luong.layers.inputs import (
+from keras_luong.layers.memory import (
     check_count,
     is_several,
     joined_shape,
+    make_memory,
+    mask_of,
     prepared_lengths,
     shapes_of,
     source_shapes,
     source_sizes,
     state_lengths,
+    weights_dtype,
 )
-from keras_luong.layers.normalizers import make_memory, mask_of, weights_dtype
 from keras_luong.layers.recurrence import INFERENCE, Mode, Noise, RecurrentLayers
 from keras_luong.types import Shape, Tensor, Tensors
 

@@ -16,13 +16,8 @@ from keras_luong.checks import check_choice, check_flag, check_size
 from keras_luong.layers.attention import LuongAttention, attention_weights
 from keras_luong.layers.base import Kernel
 from keras_luong.layers.cells import dropped
-from keras_luong.layers.normalizers import (
-    LOWEST,
-    Memory,
-    hardened,
-    masked_logits,
-    weights_dtype,
-)
+from keras_luong.layers.memory import Memory, weights_dtype
+from keras_luong.layers.normalizers import LOWEST, hardened, masked_logits
 from keras_luong.layers.recurrence import INFERENCE, Mode
 from keras_luong.layers.scores import Score
 from keras_luong.types import Tensor

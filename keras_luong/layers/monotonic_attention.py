@@ -16,11 +16,8 @@ from keras import ops
 from keras_luong.checks import check_choice, check_not_negative, check_size
 from keras_luong.compat import serialize_shared
 from keras_luong.layers.attention import LuongAttention
-from keras_luong.layers.normalizers import (
-    Memory,
-    masked_softmax,
-    weights_dtype,
-)
+from keras_luong.layers.memory import Memory, weights_dtype
+from keras_luong.layers.normalizers import masked_softmax
 from keras_luong.layers.recurrence import Mode
 from keras_luong.layers.scores import Score, another_score
 from keras_luong.types import Tensor

@@ -18,7 +18,8 @@ from keras_luong.layers.attention import LuongAttention, attention_weights
 from keras_luong.layers.base import Kernel
 from keras_luong.layers.cells import dropped
 from keras_luong.layers.inputs import combined_masks
-from keras_luong.layers.normalizers import Memory, hardened, masked_logits
+from keras_luong.layers.memory import Memory
+from keras_luong.layers.normalizers import hardened, masked_logits
 from keras_luong.layers.projection import Project, matmul
 from keras_luong.layers.recurrence import INFERENCE, Mode
 from keras_luong.layers.scores import Score, another_score

@@ -14,12 +14,7 @@ from keras import ops
 
 from keras_luong.compat import serialize_shared
 from keras_luong.layers.base import BaseLayer
-from keras_luong.layers.inputs import (
-    check_count,
-    shapes_of,
-    state_lengths,
-)
-from keras_luong.layers.normalizers import Memory
+from keras_luong.layers.memory import Memory, check_count, shapes_of, state_lengths
 from keras_luong.layers.recurrence import INFERENCE, Mode
 from keras_luong.types import Shape, Tensor, Tensors
 

@@ -18,7 +18,7 @@ from keras import ops
 from keras_luong.checks import check_axes, check_ids, check_not_negative, check_size
 from keras_luong.compat import get_keras_mask
 from keras_luong.layers.base import BaseLayer, arguments_of, weight_config
-from keras_luong.layers.normalizers import weights_dtype
+from keras_luong.layers.memory import weights_dtype
 from keras_luong.layers.projection import matmul
 from keras_luong.types import Shape, Tensor, Tensors
 

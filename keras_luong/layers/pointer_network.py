@@ -18,9 +18,9 @@ from keras_luong.layers.attention import LuongAttention
 from keras_luong.layers.base import BaseLayer, arguments_of
 from keras_luong.layers.decoder import InputFeedingDecoder
 from keras_luong.layers.decoder_cell import DecoderCell
-from keras_luong.layers.inputs import check_count, shapes_of
 from keras_luong.layers.local_attention import LocalAttention
-from keras_luong.layers.normalizers import Memory, mask_of, masked_softmax
+from keras_luong.layers.memory import Memory, check_count, mask_of, shapes_of
+from keras_luong.layers.normalizers import masked_softmax
 from keras_luong.types import Shape, Tensor, Tensors
 
 

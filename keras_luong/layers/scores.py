@@ -20,7 +20,7 @@ from keras import ops
 
 from keras_luong.checks import check_choice, check_size
 from keras_luong.layers.base import BaseLayer, Kernel, weight_config
-from keras_luong.layers.normalizers import weights_dtype
+from keras_luong.layers.memory import weights_dtype
 from keras_luong.layers.projection import Project, dot, matmul
 from keras_luong.types import Shape, Tensor
 

@@ -14,7 +14,7 @@ from keras import ops
 from keras_luong.checks import check_axes, check_flag, check_size
 from keras_luong.compat import serialize_shared
 from keras_luong.layers.base import BaseLayer, check_tensors, unpacking_hint
-from keras_luong.layers.inputs import is_several, shapes_of
+from keras_luong.layers.memory import is_several, shapes_of
 from keras_luong.types import Shape, Tensor, Tensors
 
 

@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_luong.layers.cells import CellInput
 from keras_luong.layers.decoder_cell import CellStates, DecoderCell
-from keras_luong.layers.normalizers import make_memory, mask_of
+from keras_luong.layers.memory import make_memory, mask_of
 from keras_luong.layers.projection import matmul
 from keras_luong.layers.recurrence import INFERENCE, Mode
 from keras_luong.models.bahdanau import MaxoutCell, maxout
