@@ -1,11 +1,11 @@
 """The layers.
 
 Reading order: base (what all layers have), projection, memory, normalizers, scores,
-cells, recurrence, inputs, attention; then the decoder: decoder_cell, input_feeding_cell,
-decoder, fast_recurrence, encoder, state_bridge; then other attentions: local_attention,
-location_attention, monotonic_attention, multi_head_attention, multi_source_attention;
-and what is built on both: attention_wrapper, feeding, pointer_generator,
-pointer_network.
+cells, recurrence, inputs, attention; then the decoder: decoder_cell,
+input_feeding_cell, decoder, fast_recurrence, encoder, state_bridge; then other
+attentions: local_attention, location_attention, monotonic_attention,
+multi_head_attention, multi_source_attention; and what is built on both:
+attention_wrapper, feeding, pointer_generator, pointer_network.
 """
 
 from keras_luong.layers.attention import LuongAttention, attention_weights
