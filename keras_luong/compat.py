@@ -3,7 +3,7 @@
 All that are imported, read or called on another object are here, because there is no
 public way; `tests/test_compat.py` says so when one of them goes. Private methods that
 Keras leaves to subclasses are overridden, and called on `self`, where they are needed:
-in `training.optimizers`, `layers.cached_attention` and `text.sentencepiece_tokenizer`.
+in `training.optimizers`, `models.transformer` and `text.sentencepiece`.
 """
 
 from __future__ import annotations

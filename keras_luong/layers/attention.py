@@ -273,8 +273,8 @@ class LuongAttention(BaseLayer):
     ) -> Any:
         """See the class."""
         # 1. What was given, in Keras's form or ours; variables as tensors.
-        tensors = (query, value, key, query_mask, value_mask, key_mask)
-        inputs = AttentionInputs(*tensors, attention_mask, positions)
+        masks = (query_mask, value_mask, key_mask, attention_mask)
+        inputs = AttentionInputs(query, value, key, *masks, positions)
         inputs = read_inputs(inputs, mask, self.source_axes, self._sizes)
         inputs = keras.tree.map_structure(
             lambda x: x.read_value() if hasattr(x, "read_value") else x, inputs
@@ -291,7 +291,7 @@ class LuongAttention(BaseLayer):
         # 3. A query, or a source, of batch size 1 is the same for the whole batch.
         query, query_mask, memory = spread_batch(
             (inputs.query, inputs.query_mask, memory),
-            (*inputs[:6], pairs),
+            inputs._replace(attention_mask=pairs, positions=None),
             self._spreads_at_run_time,
         )
         # 4. All queries at once; or one after the other, if they know of one another.
@@ -466,8 +466,9 @@ class LuongAttention(BaseLayer):
             query_mask = ops.ones_like(positions)
         if mode.noise.attention is not None:  # one row serves the whole recurrence
             mode = mode._replace(noise=Noise(attention=mode.noise.attention[:, :1]))
-        pairs = [x for name, x in options.items() if name == "attention_mask"]
-        constants = (memory, positions, ops.cast(query_mask, "bool"), *pairs)
+        constants: tuple[Any, ...] = (memory, positions, ops.cast(query_mask, "bool"))
+        if "attention_mask" in options:
+            constants = (*constants, options["attention_mask"])
 
         def step(query, states, constants, mode):
             memory, positions, mask, *pairs = constants

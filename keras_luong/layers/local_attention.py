@@ -7,7 +7,7 @@ window, Hq/Hv query/value units.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 from keras import ops
@@ -129,27 +129,31 @@ class LocalAttention(LuongAttention):
                 "Local attention needs a source of at least one position, padding or "
                 f"not. Received: value.shape={tuple(memory.values.shape)}"
             )
-        # 1. The window around p_t, and its keys.
+        # 1. The window ⌊p_t⌋ - D ... ⌊p_t⌋ + D: where it starts, perhaps before the
+        # sentence; its places, moved into the source; which of them are words.
         centres = self._centres(query, positions, memory.lengths, mode.project)
-        window = window_around(centres, self.window, memory.mask)
-        inside = window.inside  # [B, Q, W]
         source_length = ops.shape(memory.mask)[1]
+        start = ops.expand_dims(ops.cast(ops.floor(centres), "int32"), -1) - self.window
+        place = start + ops.arange(2 * self.window + 1, dtype="int32")
+        index = ops.clip(place, 0, source_length - 1)  # [B, Q, W]
+        word = ops.squeeze(gather(ops.expand_dims(memory.mask, -1), index), -1)
+        inside = word & (index == place)
         if attention_mask is not None:
             shape = (*ops.shape(inside)[:2], source_length)
             allowed = ops.broadcast_to(attention_mask, shape)
-            allowed = ops.take_along_axis(allowed, window.index, axis=-1)
+            allowed = ops.take_along_axis(allowed, index, axis=-1)
             inside = ops.logical_and(inside, allowed)
-        keys = gather(memory.keys, window.index)  # [B, Q, W, Hk]
-        if self.coverage:
-            coverage = ops.take_along_axis(state[0], window.index, axis=-1)
-            keys = self._with_coverage(keys, coverage)
         # 2. Eq. 7 over the window, then Eq. 10.
+        keys = gather(memory.keys, index)  # [B, Q, W, Hk]
+        if self.coverage:
+            coverage = ops.take_along_axis(state[0], index, axis=-1)
+            keys = self._with_coverage(keys, coverage)
         weights, scores = attention_weights(
             query, keys, inside, self.score, self.normalizer, mode.project
         )
         predictive = self.alignment == "predictive"
         if predictive if self.gaussian is None else self.gaussian:
-            weights = weights * gaussian(window.index, centres, self.window)
+            weights = weights * gaussian(index, centres, self.window)
         if self.renormalize:
             total = ops.sum(weights, axis=-1, keepdims=True)
             weights = weights / ops.where(total > 0, total, 1.0)
@@ -158,17 +162,17 @@ class LocalAttention(LuongAttention):
         # 3. The context, of the window alone; its dropout is [B, 1, S] for all queries.
         noise = mode.noise.attention
         if noise is not None:
-            noise = ops.squeeze(gather(ops.swapaxes(noise, 1, 2), window.index), -1)
-        values = gather(memory.values, window.index)  # [B, Q, W, Hv]
+            noise = ops.squeeze(gather(ops.swapaxes(noise, 1, 2), index), -1)
+        values = gather(memory.values, index)  # [B, Q, W, Hv]
         kept = ops.expand_dims(ops.cast(dropped(weights, noise), values.dtype), 2)
         context = ops.squeeze(ops.matmul(kept, values), 2)
         # 4. Weights at their places in the source: [B, Q, S].
-        weights = scatter(weights, window.start, source_length)
+        weights = scatter(weights, start, source_length)
         state = [past + ops.cast(weights, past.dtype) for past in state]
         if not return_logits:
             return context, weights, state
         logits = masked_logits(scores, inside)
-        logits = scatter(logits, window.start, source_length, LOWEST)
+        logits = scatter(logits, start, source_length, LOWEST)
         return context, weights, state, logits
 
     def _centres(self, query, positions, lengths, project):
@@ -196,39 +200,6 @@ class LocalAttention(LuongAttention):
             "gaussian": self.gaussian,
             "renormalize": self.renormalize,
         }
-
-
-class Window(NamedTuple):
-    """The W source positions around each query's `p_t`.
-
-    Attributes:
-        start: The first of them, before the sentence's beginning too: int32 [B, Q, 1].
-        index: All of them, moved into the source where outside: int32 [B, Q, W].
-        inside: Which are words of the sentence: bool [B, Q, W].
-    """
-
-    start: Tensor
-    index: Tensor
-    inside: Tensor
-
-
-def window_around(centres: Tensor, half: int, mask: Tensor) -> Window:
-    """The places `⌊p_t⌋ - D ... ⌊p_t⌋ + D` of a source.
-
-    Args:
-        centres: p_t, float [B, Q].
-        half: D, int.
-        mask: bool [B, S], True at words.
-
-    Returns:
-        A `Window`.
-    """
-    start = ops.expand_dims(ops.cast(ops.floor(centres), "int32"), -1) - half
-    position = start + ops.arange(2 * half + 1, dtype="int32")
-    source_length = ops.shape(mask)[1]
-    index = ops.clip(position, 0, source_length - 1)
-    word = ops.squeeze(gather(ops.expand_dims(mask, -1), index), -1)
-    return Window(start, index, word & (index == position))
 
 
 def gather(x: Tensor, index: Tensor) -> Tensor:
