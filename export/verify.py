@@ -20,7 +20,6 @@ from serving import c_client  # noqa: E402
 
 from keras_luong.cli import verify  # noqa: E402
 from keras_luong.cli.main import main  # noqa: E402
-from keras_luong.cli.options import VerifyOptions  # noqa: E402
 
 
 def by_c(version: Path, texts: list[str]) -> list[str]:
@@ -33,7 +32,7 @@ def by_c(version: Path, texts: list[str]) -> list[str]:
     return [text.decode() for text in said]
 
 
-def run(options: VerifyOptions) -> None:
+def run(options: verify.VerifyOptions) -> None:
     """Translates, compares, and says by its exit code whether all agree."""
     more = {}
     if options.saved_model and c_client.compiler():

@@ -21,11 +21,21 @@ from small_translator import written_run
 
 import keras_luong
 from keras_luong import Translator, export_saved_model, export_tflite
-from keras_luong.cli import distill, evaluate, score, translate, tune, verify
+from keras_luong.cli import (
+    distill,
+    evaluate,
+    score,
+    translate,
+    translators,
+    tune,
+    verify,
+)
 from keras_luong.decoding import BeamSearch
+from keras_luong.evaluation import scores
 from keras_luong.evaluation.scores import bleu
 from keras_luong.files import read_lines, read_raw_lines
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
+from keras_luong.runs import load_save
 from keras_luong.text.find_corpus import TextFiles
 from keras_luong.text.tokenizer_pair import (
     SentencePieceTokenizer,
@@ -80,10 +90,9 @@ class Runtimes:
         self.run = written_run(directory / "run", self.keras).path
         self.version = export_saved_model(self.keras, directory / "model")
         self.model = tf.saved_model.load(str(self.version))
-        for command in (evaluate, score, translate, verify):
-            monkeypatch.setattr(command, "load_translator", lambda _: self.keras)
-        monkeypatch.setattr(distill, "load_ensemble", lambda *_: self.keras)
-        monkeypatch.setattr(tune, "load", lambda _: self.keras)
+        monkeypatch.setattr(translators, "load_translator", lambda _: self.keras)
+        monkeypatch.setattr(load_save, "load_ensemble", lambda *_: self.keras)
+        monkeypatch.setattr(load_save, "load", lambda _: self.keras)
         # Commands make other searches of it, whose traces are what takes long.
         kept = {1: self.keras, 2: self.keras.with_search(n_best=2)}
         self.two = kept[2]
@@ -184,7 +193,7 @@ class Runtimes:
 
         words = ["--beam_widths", 2, "--length_penalties", 0, "--bleu_tokenize", "13a"]
         with self.patch.context() as patch, said() as texts:
-            patch.setattr(tune, "bleu", scored)
+            patch.setattr(scores, "bleu", scored)
             tune.run(options("tune", self.run, *words, *corpus_of(path)))
         return Answer([one_line(text) for text in found], bool(texts))
 

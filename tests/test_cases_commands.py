@@ -29,13 +29,14 @@ from small_training import train_words, write_corpus
 from small_translator import sentencepiece_translator, word_translator, written_run
 
 import keras_luong as kl
-from keras_luong.cli import command_line, tune
+from keras_luong.cli import command_line
 from keras_luong.cli import main as command
 from keras_luong.cli.command_line import parse
 from keras_luong.cli.errors import run_carefully
 from keras_luong.cli.options import check_corpus
 from keras_luong.cli.translate import opened_output
 from keras_luong.cli.translators import tell_languages, telling_language
+from keras_luong.evaluation import scores
 from keras_luong.export import signatures as sequence_export
 from keras_luong.files import (
     DiskError,
@@ -44,6 +45,7 @@ from keras_luong.files import (
     saved_beside,
     write_json,
 )
+from keras_luong.runs import load_save
 from keras_luong.runs.checkpoints import Checkpoints
 from keras_luong.runs.load_save import load, save_weights
 from keras_luong.runs.run import RunDirectory, owned, read_record
@@ -128,7 +130,7 @@ PLACES = {
     "between": ("keras_luong.runs.checkpoints:Checkpoints.on_train_batch_end", between),
     "checkpoint": ("keras_luong.runs.checkpoints:Checkpoints._save", hold_operation),
     "evaluation": ("keras_luong.runs.train:_evaluate_split", hold_operation),
-    "loading": ("keras_luong.cli.translate:load_translator", hold_operation),
+    "loading": ("keras_luong.cli.translators:load_translator", hold_operation),
     "ray starts": ("ray:init", starting),
     "ray works": ("keras_luong.runs.ray_engine:_mapped", hold),
     "stdin": ("keras_luong.cli.translate:read_raw_lines", passing),
@@ -864,8 +866,8 @@ def test_w7_replaces_a_search_only_by_a_better_one(
     def bleu(texts, *_):
         return SimpleNamespace(score=figures[texts[0]], signature="s")
 
-    monkeypatch.setattr(tune, "load", lambda _: Searched())
-    monkeypatch.setattr(tune, "bleu", bleu)
+    monkeypatch.setattr(load_save, "load", lambda _: Searched())
+    monkeypatch.setattr(scores, "bleu", bleu)
     run("tune", path, "--beam_widths", "5", "--length_penalties", "1.4")
     assert capsys.readouterr().out.splitlines()[-1] == told.format(path)
     assert read_record(path)["search"]["beam_width"] == kept

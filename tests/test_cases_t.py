@@ -16,7 +16,7 @@ from export_scripts import export_script
 from small_translator import sentencepiece_translator, written_run
 
 from keras_luong import export_saved_model, export_tflite
-from keras_luong.cli import evaluate, score, translate, verify
+from keras_luong.cli import evaluate, score, translate, translators, verify
 from keras_luong.decoding import BeamSearch
 
 BOM = "\ufeff".encode()
@@ -64,8 +64,7 @@ def on_edge(translator, tmp_path_factory):
 @pytest.fixture
 def traced(translator, monkeypatch):
     """The commands' translator, which need not be traced again."""
-    for command in (evaluate, score, translate, verify):
-        monkeypatch.setattr(command, "load_translator", lambda options: translator)
+    monkeypatch.setattr(translators, "load_translator", lambda options: translator)
     monkeypatch.setattr(translator, "with_search", lambda n_best: translator)
     return translator
 
@@ -121,7 +120,7 @@ def test_t2_t4_verify_reads_marked_and_packed_files(pack, run, tmp_path):
 
     def parrot(texts):
         seen.extend(texts)
-        return [t.text for t in translate.load_translator(asked).translate(texts)]
+        return [t.text for t in translators.load_translator(asked).translate(texts)]
 
     verify.run(asked, {"Parrot": parrot})
     assert seen == TEXTS

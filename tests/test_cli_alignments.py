@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_luong import Translation
-from keras_luong.cli.translators import word_links
+from keras_luong.cli.lines import word_links
 from keras_luong.text.sentencepiece import SentencePieceTokenizer
 from keras_luong.text.words import WordTokenizer
 from keras_luong.translation.graph import BYTES_PER_TOKEN

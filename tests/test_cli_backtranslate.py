@@ -7,10 +7,9 @@ from commands import options, run, run_checked
 from small_translator import word_translator, written_run
 
 import keras_luong as kl
-from keras_luong.cli import backtranslate as command
 from keras_luong.decoding import BeamSearch
 from keras_luong.files import write_json, write_lines
-from keras_luong.runs import train
+from keras_luong.runs import synthetic, train
 from keras_luong.runs.run import read_record
 from keras_luong.runs.synthetic import BackTranslated, check_reverse
 from keras_luong.text import TokenizerPair, load_corpus
@@ -125,7 +124,7 @@ def test_k2_a_run_that_names_no_languages_is_told_them(place, monkeypatch):
         asked.append((corpus.source_language, corpus.target_language))
         return BackTranslated(place, 2, 4, 0)
 
-    monkeypatch.setattr(command, "write_backtranslated", write_backtranslated)
+    monkeypatch.setattr(synthetic, "write_backtranslated", write_backtranslated)
     backtranslate("--source", "de", "--target", "en")
     assert asked == [("de", "en")]
 

@@ -13,8 +13,8 @@ from commands import run, run_checked
 from small_training import write_corpus
 from small_translator import word_translator, written_run
 
-from keras_luong.cli import distill
 from keras_luong.decoding import BeamSearch
+from keras_luong.runs import load_save
 from keras_luong.runs.load_save import load_ensemble
 from keras_luong.runs.run import RunDirectory, read_history, read_record
 
@@ -51,7 +51,7 @@ def test_the_runs_translate_their_corpus_together(runs, tmp_path, capsys, monkey
         asked.append((list(run_dirs), dtype))
         return load_ensemble(run_dirs, dtype)
 
-    monkeypatch.setattr(distill, "load_ensemble", loaded)
+    monkeypatch.setattr(load_save, "load_ensemble", loaded)
     out = tmp_path / "d"
     run("distill", *runs, "--out", out)
     assert asked == [(runs, "float32")]

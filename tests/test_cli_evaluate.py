@@ -16,10 +16,11 @@ from commands import run_checked as run
 from small_translator import word_translator, written_run
 
 from keras_luong import Translation, WordTokenizer
-from keras_luong.cli import evaluate
-from keras_luong.cli.options import EvaluateOptions
+from keras_luong.cli import evaluate, translators
+from keras_luong.cli.evaluate import EvaluateOptions
 from keras_luong.cli.translators import load_translator
 from keras_luong.decoding import BeamSearch
+from keras_luong.evaluation import plots
 from keras_luong.evaluation.judgement import judge
 from keras_luong.evaluation.report import text_report
 from keras_luong.evaluation.scores import bleu
@@ -51,7 +52,7 @@ def loaded(path):
 
 @pytest.fixture
 def traced(loaded, monkeypatch):
-    monkeypatch.setattr(evaluate, "load_translator", lambda options: loaded)
+    monkeypatch.setattr(translators, "load_translator", lambda options: loaded)
     return loaded
 
 
@@ -140,7 +141,7 @@ def test_what_the_other_run_is_loaded_with(path, monkeypatch, loaded, tmp_path):
     """The same search options, and an ensemble of the first run alone."""
     asked = []
     load = lambda options: asked.append(options) or loaded  # noqa: E731
-    monkeypatch.setattr(evaluate, "load_translator", load)
+    monkeypatch.setattr(translators, "load_translator", load)
     shutil.copy(path / "run.json", tmp_path)
     words = ["--against", tmp_path, "--ensemble", "third", "--beam_width", "3"]
     words += ["--data", "other"]
@@ -152,7 +153,7 @@ def test_what_the_other_run_is_loaded_with(path, monkeypatch, loaded, tmp_path):
 
 
 def test_files_are_scored_without_a_run(files, said, tmp_path, monkeypatch, capsys):
-    monkeypatch.delattr(evaluate, "load_translator")
+    monkeypatch.delattr(translators, "load_translator")
     one = written(tmp_path / "one.zh", said)
     two = tmp_path / "two.zh.gz"
     two.write_bytes(gzip.compress(b"x\n" * 5))
@@ -190,7 +191,7 @@ def test_a_report_without_matplotlib_has_no_pictures(
     def missing():
         raise ImportError("Drawing needs matplotlib")
 
-    monkeypatch.setattr(evaluate, "check_matplotlib", missing)
+    monkeypatch.setattr(plots, "check_matplotlib", missing)
     page = tmp_path / "report.html"
     run("evaluate", path, "--test", *files, "--report", page)
     assert "note: the report has no pictures. Drawing" in capsys.readouterr().err
@@ -230,7 +231,7 @@ def test_the_tag_in_front_of_what_is_read(
     settings = {**record["settings"], **own}
     write_json(tmp_path / "run.json", {**record, "settings": settings})
     noting = Noting()
-    monkeypatch.setattr(evaluate, "load_translator", lambda options: noting)
+    monkeypatch.setattr(translators, "load_translator", lambda options: noting)
     words = [word.format(data=path.parent) for word in words]
     run("evaluate", tmp_path, *words)
     begin = f"<{expected}> " if expected else ""
@@ -241,7 +242,7 @@ def test_the_tag_in_front_of_what_is_read(
 
 
 def test_a_tag_that_the_run_does_not_know(path, monkeypatch):
-    monkeypatch.setattr(evaluate, "load_translator", lambda options: Noting())
+    monkeypatch.setattr(translators, "load_translator", lambda options: Noting())
     with pytest.raises(ValueError, match="trained with: news, old. Received: bt"):
         run("evaluate", path, "--tag", "bt")
 
@@ -254,7 +255,7 @@ def test_a_run_beside_it_that_knows_no_tag(words, path, tmp_path, monkeypatch, c
     write_json(tmp_path / "run.json", {**record, "settings": settings})
     runs = {tmp_path: Noting(), path: Noting()}
     runs[path].source_tokenizer = WordTokenizer(["a"])
-    monkeypatch.setattr(evaluate, "load_translator", lambda x: runs[x.run_dir])
+    monkeypatch.setattr(translators, "load_translator", lambda x: runs[x.run_dir])
     run("evaluate", tmp_path, "--against", path, *words)
     assert f"note: {path} reads the sources without <news>." in capsys.readouterr().out
     assert runs[tmp_path].asked[0][0] == f"<news> {SOURCES[0]}".encode()
@@ -284,7 +285,7 @@ class TestRefusals:
     @pytest.fixture(autouse=True)
     def not_loaded(self, monkeypatch):
         """Mistakes are found before the run is loaded."""
-        monkeypatch.delattr(evaluate, "load_translator")
+        monkeypatch.delattr(translators, "load_translator")
 
     def refuse(self, path, message, *words, error=ValueError):
         with pytest.raises(error, match=message):
@@ -374,7 +375,7 @@ class TestRefusals:
         (tmp_path / "saved").mkdir()  # names no languages, and may have any
         write_json(tmp_path / "saved" / "run.json", {**record, "settings": {}})
         words = ["--against", tmp_path / "saved"]
-        self.refuse(path, "load_translator", *words, error=NameError)
+        self.refuse(path, "load_translator", *words, error=ImportError)
         self.refuse(path, "nowhere", "--against", "nowhere", error=FileNotFoundError)
 
     def test_tokenisations_that_there_are_not(self, path):

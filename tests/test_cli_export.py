@@ -11,6 +11,7 @@ from small_translator import word_translator, written_run
 
 from keras_luong.cli import export
 from keras_luong.decoding import BeamSearch
+from keras_luong.export import saved_model, tflite, web
 from keras_luong.files import write_json
 from keras_luong.runs.run import RunDirectory, read_record
 
@@ -45,9 +46,9 @@ def asked(monkeypatch):
     def stop(translator, path, **arguments):
         raise Exported(translator, arguments)
 
-    monkeypatch.setattr(export, "export_saved_model", stop)
-    monkeypatch.setattr(export, "export_tflite", stop)
-    monkeypatch.setattr(export, "export_web", stop)
+    monkeypatch.setattr(saved_model, "export_saved_model", stop)
+    monkeypatch.setattr(tflite, "export_tflite", stop)
+    monkeypatch.setattr(web, "export_web", stop)
 
     def ask(*words):
         with pytest.raises(Exported) as stopped:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
 import re
 import subprocess
@@ -16,10 +17,9 @@ from commands import help_of
 import keras_luong
 from keras_luong.checks import check_size
 from keras_luong.cli import main as command
-from keras_luong.cli.command_line import parse
+from keras_luong.cli.command_line import COMMANDS, parse
 from keras_luong.cli.errors import run_carefully
 from keras_luong.cli.main import main, warnings_as_notes
-from keras_luong.cli.options import COMMANDS
 
 
 @pytest.mark.parametrize("name", [None, *COMMANDS])
@@ -29,7 +29,8 @@ def test_help_does_not_wait_for_tensorflow(name):
     for other in COMMANDS if name is None else [name]:
         assert other in text
     if name:
-        for field in dataclasses.fields(COMMANDS[name].options):
+        module = importlib.import_module(f"keras_luong.cli.{name}")
+        for field in dataclasses.fields(vars(module)[f"{name.capitalize()}Options"]):
             assert re.search(rf"(--{field.name}|{field.name.upper()})\b", text)
 
 

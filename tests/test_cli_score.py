@@ -9,10 +9,11 @@ import os
 import re
 
 import pytest
-from commands import options, run
+from commands import options
+from commands import run_checked as run
 from small_translator import word_translator, written_run
 
-from keras_luong.cli import score
+from keras_luong.cli import translators
 from keras_luong.cli.main import main
 from keras_luong.cli.translators import load_translator
 from keras_luong.decoding import BeamSearch
@@ -35,7 +36,7 @@ def loaded(path):
 
 @pytest.fixture
 def traced(loaded, monkeypatch):
-    monkeypatch.setattr(score, "load_translator", lambda options: loaded)
+    monkeypatch.setattr(translators, "load_translator", lambda options: loaded)
     return loaded
 
 
@@ -133,30 +134,34 @@ def test_nothing_at_all(path, tmp_path, capsys, lines, said):
 class TestRefusals:
     """Before the run is loaded."""
 
-    def refuse(self, error, message, *words):
-        with pytest.raises(error, match=message):
-            run("score", "no/run", *words)
+    @pytest.fixture
+    def refuse(self, path):
+        def refuse(error, message, *words):
+            with pytest.raises(error, match=message):
+                run("score", path, *words)
 
-    def test_another_number_of_lines(self, files, tmp_path):
+        return refuse
+
+    def test_another_number_of_lines(self, refuse, files, tmp_path):
         source, _ = files
         short = written(tmp_path / "short", TARGETS[:3])
         message = "in has 5 lines and .*short has 3: line 4"
-        self.refuse(ValueError, message, source, short)
+        refuse(ValueError, message, source, short)
 
-    def test_files_that_are_none(self, files, tmp_path):
+    def test_files_that_are_none(self, refuse, files, tmp_path):
         source, target = files
-        self.refuse(FileNotFoundError, "nowhere", source, "nowhere")
-        self.refuse(IsADirectoryError, "is a directory", tmp_path, target)
+        refuse(FileNotFoundError, "nowhere", source, "nowhere")
+        refuse(IsADirectoryError, "is a directory", tmp_path, target)
         os.mkfifo(tmp_path / "pipe")  # which cannot be read twice
-        self.refuse(FileNotFoundError, "no file .*pipe", tmp_path / "pipe", target)
+        refuse(FileNotFoundError, "no file .*pipe", tmp_path / "pipe", target)
 
-    def test_damaged_gzip(self, files, tmp_path):
+    def test_damaged_gzip(self, refuse, files, tmp_path):
         bad = tmp_path / "bad.gz"
         bad.write_bytes(gzip.compress(b"a\n" * 9)[:-4])
-        self.refuse(ValueError, "bad.gz .*is damaged", files[0], bad)
+        refuse(ValueError, "bad.gz .*is damaged", files[0], bad)
 
-    def test_an_output_that_is_an_input(self, files):
+    def test_an_output_that_is_an_input(self, refuse, files):
         source, target = files
         before = target.read_bytes()
-        self.refuse(ValueError, "overwrite", source, target, "--output", target)
+        refuse(ValueError, "overwrite", source, target, "--output", target)
         assert target.read_bytes() == before

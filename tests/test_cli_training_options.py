@@ -10,7 +10,7 @@ import pytest
 from commands import help_of
 
 from keras_luong.cli.command_line import parse
-from keras_luong.cli.options import TRAINING, default_run_dir
+from keras_luong.cli.train import TRAINING, default_run_dir
 from keras_luong.config.models import Seq2SeqConfig
 from keras_luong.config.presets import PAPERS, PRESETS
 from keras_luong.config.training import TrainingConfig
@@ -18,13 +18,13 @@ from keras_luong.config.training import TrainingConfig
 
 @pytest.mark.slow
 def test_help_of_training_has_all_there_is():
-    text = help_of("train", "--help")
+    text = help_of("train", "--help=all")
     for cls in (*TRAINING.values(), Seq2SeqConfig):
         for field in dataclasses.fields(cls):
             name = field.name.upper() if field.name == "data" else f"--{field.name}"
             assert name in text or field.name.endswith("_vocab_size")
     assert "Size of every decoder layer" in text  # the docstring's
-    assert "One of sgd, adam. [default: adam]" in " ".join(text.split())
+    assert "[choices: sgd, adam] [default: adam]" in " ".join(text.split())
     plain, papers = " ".join(text.split()).split("Presets of papers, in their sizes: ")
     assert "multi30k-small" in plain[plain.index("Presets: ") :]
     for preset in PRESETS:

@@ -11,7 +11,8 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from commands import options, run
+from commands import options
+from commands import run_checked as run
 from small_translator import written_run
 
 from keras_luong import (
@@ -22,16 +23,12 @@ from keras_luong import (
     Translator,
     WordTokenizer,
 )
-from keras_luong.cli import translate
-from keras_luong.cli import translators as constraints
-from keras_luong.cli import translators as line_translator
+from keras_luong.cli import lines as line_translator
+from keras_luong.cli import translators
+from keras_luong.cli.lines import LineTranslator, columns
 from keras_luong.cli.main import main
-from keras_luong.cli.translators import (
-    LineTranslator,
-    columns,
-    load_translator,
-    tell_tags,
-)
+from keras_luong.cli.translators import load_translator, tell_tags
+from keras_luong.evaluation import plots
 from keras_luong.models import build
 
 LINES = [b"a b", b"", b"  ", b"c \xff d", b"b\r", b"a" * 5000, b"d d d d d d d d d d d"]
@@ -59,7 +56,7 @@ def loaded(path):
 def traced(loaded, monkeypatch):
     """Gives the command a translator that need not be traced."""
     ready = SimpleNamespace(with_search=lambda n_best: loaded)
-    monkeypatch.setattr(translate, "load_translator", lambda options: ready)
+    monkeypatch.setattr(translators, "load_translator", lambda options: ready)
     return loaded
 
 
@@ -159,7 +156,7 @@ def test_pictures_of_lines_that_have_words(path, capfdbinary, monkeypatch, tmp_p
 def test_what_pictures_show(path, pieces, capfdbinary, monkeypatch, tmp_path):
     pytest.importorskip("matplotlib")
     drawn = []
-    monkeypatch.setattr(translate, "save_attention", lambda *x: drawn.append(x))
+    monkeypatch.setattr(plots, "save_attention", lambda *x: drawn.append(x))
     words = ["--pictures", tmp_path, *["--pieces"] * pieces]
     translated(path, capfdbinary, monkeypatch, b"\na b\n", *words)
     [(file, weights, source, target, title, by_pieces)] = drawn
@@ -177,7 +174,7 @@ def test_no_pictures_without_attention(path, loaded, monkeypatch, tmp_path):
     pytest.importorskip("matplotlib")
     model = build("sutskever2014", 8, 9, units=4, num_layers=1)
     other = Translator(model, loaded.tokenizers, loaded.search)
-    monkeypatch.setattr(translate, "load_translator", lambda options: other)
+    monkeypatch.setattr(translators, "load_translator", lambda options: other)
     with pytest.raises(ValueError, match="--pictures needs a model with attention"):
         run("translate", path, "--pictures", tmp_path / "pictures")
     assert not (tmp_path / "pictures").exists()
@@ -187,13 +184,13 @@ def test_no_pictures_without_attention(path, loaded, monkeypatch, tmp_path):
 def test_pictures_need_a_folder(path, tmp_path):
     pytest.importorskip("matplotlib")
     (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match="--pictures must be a folder.*file"):
+    with pytest.raises(NotADirectoryError, match="--pictures must be a directory"):
         run("translate", path, "--pictures", tmp_path / "file")
 
 
-def test_a_missing_file_is_named():
+def test_a_missing_file_is_named(path):
     with pytest.raises(FileNotFoundError, match="no file nowhere.txt"):
-        run("translate", "no/run", "--input", "nowhere.txt")
+        run("translate", path, "--input", "nowhere.txt")
 
 
 @pytest.mark.parametrize("option", ["n_best", "batch_size", "window"])
@@ -234,18 +231,18 @@ def test_files_need_no_standard_streams(path, tmp_path, monkeypatch):
     run("translate", path, "--input", source, "--output", output)
     assert output.read_bytes().count(b"\n") == 2
     with pytest.raises(ValueError, match="--input is needed"):
-        run("translate", "no/run", "--output", output)
+        run("translate", path, "--output", output)
     with pytest.raises(ValueError, match="--output is needed"):
-        run("translate", "no/run", "--input", source)
+        run("translate", path, "--input", source)
 
 
-def test_the_input_is_not_overwritten(tmp_path):
-    path = tmp_path / "text"
-    path.write_bytes(b"a b\n")
-    (tmp_path / "link").symlink_to(path)
+def test_the_input_is_not_overwritten(path, tmp_path):
+    text = tmp_path / "text"
+    text.write_bytes(b"a b\n")
+    (tmp_path / "link").symlink_to(text)
     with pytest.raises(ValueError, match="overwrite"):
-        run("translate", "no/run", "--input", path, "--output", tmp_path / "link")
-    assert path.read_bytes() == b"a b\n"
+        run("translate", path, "--input", text, "--output", tmp_path / "link")
+    assert text.read_bytes() == b"a b\n"
 
 
 @pytest.mark.usefixtures("traced")
@@ -296,7 +293,7 @@ def test_a_translation_is_one_line():
 def test_no_term_is_found_in_a_tag(tmp_path, monkeypatch):
     """As "news" would be in `<news> a b`, for which "A" is not meant."""
     monkeypatch.setattr(line_translator, "check_tag", lambda *given: None)
-    monkeypatch.setattr(constraints, "unwritable", lambda *given: [])
+    monkeypatch.setattr(line_translator, "unwritable", lambda *given: [])
     (tmp_path / "terms.tsv").write_text("news\tA\nb\tE\n")
     read = []
 

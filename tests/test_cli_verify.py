@@ -12,7 +12,7 @@ from export_scripts import EXPORT, export_script
 from small_translator import word_translator, written_run
 
 from keras_luong import export_saved_model, export_tflite
-from keras_luong.cli import verify
+from keras_luong.cli import translators, verify
 from keras_luong.cli.verify import Answers
 from keras_luong.decoding import BeamSearch
 
@@ -157,7 +157,7 @@ def test_wrong_calls(whole, tmp_path):
 def test_the_edge_is_a_distribution_of_its_own(whole, monkeypatch):
     """Which is told before anything is translated."""
     monkeypatch.setitem(sys.modules, "keras_luong_edge", None)
-    monkeypatch.delattr(verify, "load_translator")
+    monkeypatch.setattr(translators, "load_translator", None)
     path, _, _ = whole
     with pytest.raises(ModuleNotFoundError, match="--tflite needs keras-luong-edge"):
         run("verify", path / "run", path / "in.txt", "--tflite", "x.tflite")

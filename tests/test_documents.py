@@ -30,8 +30,7 @@ from sybil.parsers.markdown import CodeBlockParser
 from test_docstrings import PUBLIC
 from workplace import all_settings, make_workplace
 
-from keras_luong.cli.command_line import parse
-from keras_luong.cli.options import COMMANDS
+from keras_luong.cli.command_line import COMMANDS, parse
 
 ROOT = Path(__file__).parents[1]
 EDGE = ROOT / "export" / "edge" / "README.md"
@@ -130,7 +129,7 @@ def flags_of_commands():
     """All that the commands' help names."""
     with contextlib.redirect_stdout(io.StringIO()) as said:
         for name in COMMANDS:
-            parse([name, "--help"])
+            parse([name, "--help=all"])
     return set(re.findall(r"--\w+", said.getvalue()))
 
 

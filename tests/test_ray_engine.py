@@ -22,7 +22,7 @@ from odd_text import odd_translator
 from small_translator import sentencepiece_translator, written_run
 
 from keras_luong import progress
-from keras_luong.cli import translate, translate_ray
+from keras_luong.cli import translate_ray, translators
 from keras_luong.files import write_lines
 from keras_luong.runs import ray_engine
 from keras_luong.runs import synthetic as pooled_translator
@@ -513,7 +513,7 @@ def odd(tmp_path_factory):
 @pytest.mark.usefixtures("without_ray")
 def test_odd_text(odd, name, tmp_path, monkeypatch):
     path, ready = odd
-    for module in (translate, translate_ray):
+    for module in (translators, translate_ray):
         monkeypatch.setattr(module, "load_translator", lambda options: ready)
     source, out = tmp_path / "odd", tmp_path / "out"
     source.write_bytes(ROWS[name].content)

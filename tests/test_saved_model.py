@@ -383,7 +383,7 @@ def test_the_command(options, search, tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(translators, "load_ensemble", load_ensemble)
     monkeypatch.setattr(command, "origin", origin)
-    monkeypatch.setattr(command, "export_saved_model", export)
+    monkeypatch.setattr(saved_model, "export_saved_model", export)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text("{}")  # which makes it a run
     run, out = str(tmp_path / "run"), str(tmp_path / "out")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_luong.cli.options import COMMANDS
+from keras_luong.cli.command_line import COMMANDS
 
 pytestmark = pytest.mark.slow
 

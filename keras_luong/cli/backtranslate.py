@@ -1,30 +1,108 @@
-"""`keras-luong backtranslate`: see `keras_luong.runs.synthetic`."""
+"""Writes a corpus that also has target text alone, which a run translates back.
+
+The run translates the other way: from the corpus's target language.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+from dataclasses import KW_ONLY
 from functools import partial
+from typing import TYPE_CHECKING
 
 from keras_luong.checks import check_file
-from keras_luong.cli.options import BacktranslateOptions
-from keras_luong.cli.translators import engine, load_translator, of_workers
-from keras_luong.decoding.sampling import RandomSampling
+from keras_luong.cli.options import (
+    CorpusName,
+    EngineOptions,
+    NewPlace,
+    SearchOptions,
+    TextFile,
+)
+from keras_luong.config.fields import Positive, Seed
+from keras_luong.config.training import BACK_TRANSLATED, Tag
 from keras_luong.files import read_raw_lines
 from keras_luong.languages import standard_code
 from keras_luong.runs.run import read_record
-from keras_luong.runs.synthetic import check_reverse, write_backtranslated
-from keras_luong.text.corpus import Corpus
 from keras_luong.text.corpus_files import language_of
-from keras_luong.text.find_corpus import load_corpus
-from keras_luong.text.survey import reads_like
-from keras_luong.translation.translator import Translator
+
+if TYPE_CHECKING:
+    from keras_luong.text.corpus import Corpus
+    from keras_luong.translation.translator import Translator
 
 _LINES = 300  # to tell their language
 
 
+@dataclasses.dataclass(frozen=True)
+class BacktranslateOptions(EngineOptions, SearchOptions):
+    """Back-translation.
+
+    Args:
+        data: The corpus to learn from, as `train` takes it.
+        mono: File of text in the language that the run translates from, which is the
+            corpus's target language; a sentence a line, plain or gzip.
+        out: New directory for the text files.
+        source: Language to translate from with the new corpus; by default what the run
+            translates into.
+        target: Language to translate into; by default what the run translates from.
+        tag: Name of the tag in front of the sources that are made: bt becomes the
+            token `<bt>`.
+        limit: Most lines to translate, the first ones; by default all.
+        repeat_real: How often each pair of the corpus is written.
+        sampling: Draws the sources at random, by the probabilities of their words,
+            instead of searching for the best.
+        temperature: Below 1 such sources are more alike, above 1 more varied; by
+            default 1.
+        top_k: Number of most probable words to draw each from; by default all.
+        seed: Seed of what is drawn; by default 1.
+    """
+
+    _: KW_ONLY
+    data: CorpusName
+    mono: TextFile
+    out: NewPlace
+    source: str | None = None
+    target: str | None = None
+    tag: Tag = BACK_TRANSLATED
+    limit: int | None = None
+    repeat_real: int = 1
+    sampling: bool = False
+    temperature: Positive | None = None
+    top_k: int | None = None
+    seed: Seed | None = None
+
+    def __post_init__(self) -> None:
+        """Checks all fields, and that all are of one kind of search."""
+        super().__post_init__()
+        if not self.sampling:
+            for name in ("temperature", "top_k", "seed"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"{name} needs --sampling, which is missing.")
+            return
+        for name in SearchOptions.__annotations__:
+            given = getattr(self, name) != getattr(SearchOptions, name)
+            if given and name not in ("max_length", "max_source_length"):
+                raise ValueError(
+                    f"{name} is for a beam search, and --sampling is none: give "
+                    "one of them."
+                )
+
+
 def run(options: BacktranslateOptions) -> None:
     """Translates, and writes the directory of the corpus."""
-    corpus = _corpus(options)
+    from keras_luong.cli.translators import engine, of_workers
+    from keras_luong.runs.synthetic import check_reverse, write_backtranslated
+    from keras_luong.text.find_corpus import load_corpus
+
+    settings = read_record(options.run_dir)["settings"]
+    source = options.source or settings.get("target")  # the other direction
+    target = options.target or settings.get("source")
+    if not (source and target):
+        raise ValueError(
+            f"{options.run_dir} does not name its languages: give --source and "
+            "--target, those of the corpus to be"
+        )
+    corpus = load_corpus(options.data, source, target)
     check_reverse(options.run_dir, corpus)
     _check_language(options, corpus)
     load = partial(_translator, of_workers(options))
@@ -38,7 +116,7 @@ def run(options: BacktranslateOptions) -> None:
             tag=options.tag,
             limit=options.limit,
             repeat_real=options.repeat_real,
-            monolingual_tag=read_record(options.run_dir)["settings"].get("tag"),
+            monolingual_tag=settings.get("tag"),
             progress=True,
         )
     if written.untranslated:
@@ -50,43 +128,31 @@ def run(options: BacktranslateOptions) -> None:
     )
 
 
-def _corpus(options: BacktranslateOptions) -> Corpus:
-    """The corpus, in the other direction than the run's if none is given."""
-    settings = read_record(options.run_dir)["settings"]
-    source = options.source or settings.get("target")
-    target = options.target or settings.get("source")
-    if not (source and target):
-        raise ValueError(
-            f"{options.run_dir} does not name its languages: give --source and "
-            "--target, those of the corpus to be"
-        )
-    return load_corpus(options.data, source, target)
-
-
 def _check_language(options: BacktranslateOptions, corpus: Corpus) -> None:
     """Refuses text of the source language, by the file's name or its first lines."""
+    from keras_luong.text.survey import reads_like
+
     mono = check_file("file of text", options.mono)
     named = standard_code(language_of(mono))
     source, target = corpus.source_language, corpus.target_language
-    lines = list(itertools.islice(read_raw_lines(mono), _LINES))
-    if named == standard_code(source):
-        reason = f"whose name ends in {named}"
-    elif named != standard_code(target) and _read_like(lines, source, target):
-        reason = f"whose lines read like {source}"
-    else:
+    if named == standard_code(target):
         return
+    reason = f"whose name ends in {named}"
+    if named != standard_code(source):
+        lines = list(itertools.islice(read_raw_lines(mono), _LINES))
+        if not reads_like(lines, source) or reads_like(lines, target):
+            return
+        reason = f"whose lines read like {source}"
     raise ValueError(
         f"--mono must be text in {target}, which {options.run_dir} translates into "
         f"{source}. Received: {mono}, {reason}"
     )
 
 
-def _read_like(lines: list[bytes], language: str, other: str) -> bool:
-    """Whether lines are in one of two languages, which may be easily mixed up."""
-    return reads_like(lines, language) and not reads_like(lines, other)
-
-
 def _translator(options: BacktranslateOptions) -> Translator:
+    from keras_luong.cli.translators import load_translator
+    from keras_luong.decoding.sampling import RandomSampling
+
     translator = load_translator(options)
     if not options.sampling:
         return translator

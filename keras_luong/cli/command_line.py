@@ -1,97 +1,52 @@
-"""Reads a command line of `keras-luong`: its help, its options, what is wrong with it.
+"""Reads a command line of `keras-luong`: options, help, and what is wrong with it.
 
-How help looks: names in the margin, texts beside them, no boxes and no colours.
+Cyclopts reads the signature of a function; `signature` makes one of dataclasses: a
+panel of the help for each, a parameter for each field, its text from the class's
+docstring.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
+import importlib
 import inspect
 import itertools
 import re
-import textwrap
-from collections.abc import Callable, Sequence
-from typing import Any
+import typing
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Annotated, Any
 
 import cyclopts
-from cyclopts.help import HelpPanel, PlainFormatter
+import docstring_parser
+from cyclopts.help import DefaultFormatter, PanelSpec, TableSpec
+from rich import box
 
 from keras_luong.cli.errors import MISTAKES, PROG, fail, told
-from keras_luong.cli.options import (
-    COMMANDS,
-    Options,
-    RunOptions,
-    metavar,
-    no_option,
-    signature,
-    suggestion,
-    training_options,
-    training_signature,
-    with_dashes,
-)
+from keras_luong.cli.options import Options, RunOptions
+from keras_luong.config.fields import choices_of, hints_of, kinds_of
 from keras_luong.version import __version__
 
-MARGIN = 28
+#: Each is a module of `keras_luong.cli`, with its options and its function `run`.
+COMMANDS = (
+    "train",
+    "translate",
+    "evaluate",
+    "score",
+    "export",
+    "verify",
+    "average",
+    "tune",
+    "shortlist",
+    "distill",
+    "backtranslate",
+    "compare",
+)
 
 
-class Formatter(PlainFormatter):
-    """Writes one panel of a command's help."""
-
-    def __call__(self, console: Any, options: Any, panel: HelpPanel) -> None:
-        """Writes the panel, if it has anything."""
-        if not panel.entries:
-            return
-        lines = [f"{panel.title}:"]
-        for entry in panel.entries:
-            lines += _wrapped(_head(entry), _text(entry), console.width)
-        text = "\n".join(lines) + "\n"
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-
-def _head(entry: Any) -> str:
-    """What stands in the margin, such as "--epochs INT" or "RUN_DIR"."""
-    label = getattr(entry, "positional_label", None)  # cyclopts 4: a name
-    names = ", ".join([label] if label else entry.all_options)
-    is_option = names.startswith("-") and entry.type is not None
-    return f"  {names} {metavar(entry.type) if is_option else ''}".rstrip()
-
-
-def _text(entry: Any) -> str:
-    notes = [str(_plain(entry.description))] if entry.description else []
-    if entry.choices and len(entry.choices) > 1:
-        notes.append(f"One of {', '.join(entry.choices)}.")
-    told = "default" in notes[0] if notes else False
-    if entry.default not in (None, "", "None") and not (
-        told and entry.default == "none"
-    ):
-        notes.append(f"[default: {entry.default}]")
-    return " ".join(notes)
-
-
-def _plain(text: Any) -> Any:
-    """The text of what cyclopts made of it."""
-    plain = getattr(text, "primary_renderable", text)
-    return getattr(plain, "plain", plain)
-
-
-def _wrapped(head: str, text: str, width: int) -> list[str]:
-    indent = " " * MARGIN
-    first = [head] if len(head) > MARGIN - 2 else []
-    start = indent if first else head.ljust(MARGIN)
-    body = textwrap.wrap(
-        text,
-        width,
-        initial_indent=start,
-        subsequent_indent=indent,
-        break_on_hyphens=False,
-    )
-    return [*first, *(body or [start.rstrip()])]
-
-
-#: A command line that was read: the command, and what it runs with.
-Parsed = tuple[str, Any]
-
-
-def parse(argv: Sequence[str], prog: str = PROG) -> Parsed | None:
+def parse(argv: Sequence[str], prog: str = PROG) -> tuple[str, Any] | None:
     """Reads a command line.
 
     Args:
@@ -99,97 +54,250 @@ def parse(argv: Sequence[str], prog: str = PROG) -> Parsed | None:
         prog: The program's name.
 
     Returns:
-        The command, and its `Options` (of "train": a `TrainingConfig` and the run
-        directory); None if help was asked for, and printed.
+        The command, and its `Options` (of "train": a `Training`); None if help was
+        asked for, and printed.
 
     Raises:
         SystemExit: With code 2, a mistake, which it tells.
     """
     if not argv:
         fail(prog, f"A command is needed: {', '.join(COMMANDS)}. See {prog} --help.")
-    name = argv[0]
-    app = _app(prog, has_version=name not in COMMANDS)
+    name, *words = argv
     try:
-        for order, (other, command) in enumerate(COMMANDS.items()):
-            reader = _reader(other, argv[1:]) if other == name else _nothing
-            about = (
-                command.about if other != name else f"{command.about} {command.more}"
-            )
-            app.command(reader, name=other, help=about, sort_key=order)
+        if name in COMMANDS:
+            app = _command(name, words, prog)
+        elif name.startswith("-"):
+            app, words = _all_commands(prog), list(argv)
+        else:
+            fail(prog, f"There is no command {name}. {suggestion(name, COMMANDS)}")
         function, bound, _ = app.parse_args(
-            list(argv), print_error=False, exit_on_error=False
+            ["--help" if word == "--help=all" else word for word in words],
+            print_error=False,
+            exit_on_error=False,
         )
+        found = function(*bound.args, **bound.kwargs)
     except cyclopts.CycloptsError as error:
         fail(prog, _reworded(error, argv, prog))
-    try:
-        found = function(*bound.args, **bound.kwargs)
     except MISTAKES as error:  # values that do not fit together
         message, code = told(error)
         fail(prog, with_dashes(message, argv), code)
     return (name, found) if isinstance(found, (Options, tuple)) else None
 
 
-def _app(prog: str, has_version: bool) -> cyclopts.App:
-    """The application, without commands; `export` has a --version of its own."""
-    return cyclopts.App(
+def _module(command: str) -> ModuleType:
+    return importlib.import_module(f"keras_luong.cli.{command}")
+
+
+def _about(command: str) -> str:
+    """What help says of a command, by paragraphs: its module's docstring, for one."""
+    module = _module(command)
+    text = f"{module.__doc__}{getattr(module, 'HELP', '')}"
+    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+
+
+def _all_commands(prog: str) -> cyclopts.App:
+    """The program, of which help and the version can be asked for."""
+    app = cyclopts.App(
         name=prog,
         help="Translators with Luong's attention, from two text files to a server. Any "
         "command takes --debug, which shows the traceback of an error.",
-        help_format="plaintext",
-        version=lambda: __version__,
-        version_flags=("--version",) if has_version else (),
-        help_formatter=Formatter(),
-        default_parameter=cyclopts.Parameter(
-            name_transform=lambda name: name,  # learning_rate, not learning-rate
-            negative_iterable=(),  # no --empty-ensemble
-        ),
+        version=__version__,
+        **_LOOK,
     )
+    for order, name in enumerate(COMMANDS):
+        about = _about(name).partition("\n\n")[0]
+        app.command(lambda: None, name=name, help=about, sort_key=order)
+    return app
 
 
-def _nothing() -> None:
-    """Stands for a command that this command line is not about."""
-
-
-def _reader(name: str, argv: Sequence[str]) -> Callable[..., Any]:
-    """A function that takes a command's options and returns them as its dataclass.
+def _command(name: str, argv: Sequence[str], prog: str) -> cyclopts.App:
+    """A command, whose function makes its `Options` of what is given.
 
     Raises:
         CycloptsError: There is an option that the command has not.
     """
-    options = COMMANDS[name].options
-    is_training = name == "train"
-    sign = training_signature(argv) if is_training else _signature(options)
-    _check_names(name, sign, argv)
-
-    def read(*args: Any, **kwargs: Any) -> Any:
-        given = sign.bind(*args, **kwargs).arguments
-        return training_options(given) if is_training else options(**given)
-
-    read.__signature__ = sign  # type: ignore[attr-defined] # what cyclopts reads
-    return read
-
-
-def _signature(options: type[Options]) -> inspect.Signature:
-    """A command's options, in a panel for each dataclass: its own after the run's."""
-    classes = [cls for cls in options.__mro__ if issubclass(cls, Options)][:-1]
-    classes.sort(key=lambda cls: cls is not RunOptions)
-    return signature(
-        {(cls.__doc__ or "").split(".\n")[0]: cls for cls in classes},
-        positional=options.positional,
-        exclusive=options.exclusive,
-        repeated=options.repeated,
-        complete=False,
-    )
-
-
-def _check_names(command: str, sign: inspect.Signature, argv: Sequence[str]) -> None:
-    """Refuses options that there are not, before what is missing is told."""
+    module = _module(name)
+    options: type[Options] = vars(module)[f"{name.capitalize()}Options"]
+    make: Callable[..., Any] = options
+    if name == "train":  # whose options depend on the preset
+        sign, make = module.signature_of(argv), module.training
+    else:
+        classes = [cls for cls in options.__mro__ if issubclass(cls, Options)][:-1]
+        classes.sort(key=lambda cls: cls is not RunOptions)
+        sign = signature({(cls.__doc__ or "").split(".\n")[0]: cls for cls in classes})
     names = [f"--{name}" for name in sign.parameters]
     known = {*names, *(f"--no-{name}" for name in sign.parameters), "--help"}
     for word in itertools.takewhile(lambda word: word != "--", argv):
         option = word.partition("=")[0]
         if option.startswith("--") and option not in known:
-            raise cyclopts.CycloptsError(msg=no_option(option, command, names))
+            # Before what is missing is told.
+            instead = options.ELSEWHERE.get(option[2:].replace("-", "_"))
+            close = difflib.get_close_matches(option, names, 1)
+            hint = f". Did you mean {close[0]}?" if close else f". See {name} --help."
+            end = f": {instead}." if instead else hint
+            raise cyclopts.CycloptsError(msg=f"There is no option {option}{end}")
+
+    def read(*args: Any, **kwargs: Any) -> Any:
+        return make(**sign.bind(*args, **kwargs).arguments)
+
+    read.__signature__ = sign  # type: ignore[attr-defined] # what cyclopts reads
+    app = cyclopts.App(
+        name=f"{prog} {name}", help=_about(name), version_flags=(), **_LOOK
+    )
+    app.default(read)
+    app["--help"].show = False
+    return app
+
+
+_LOOK: dict[str, Any] = {
+    "help_format": "plaintext",
+    "help_formatter": DefaultFormatter(
+        panel_spec=PanelSpec(box=box.SIMPLE, border_style="none"),
+        table_spec=TableSpec(box=None, show_header=False),
+    ),
+    "default_parameter": cyclopts.Parameter(
+        name_transform=lambda name: name,  # learning_rate, not learning-rate
+        negative_iterable=(),  # no --empty-ensemble
+    ),
+}
+
+
+def signature(
+    panels: Mapping[str, type],
+    defaults: Mapping[str, Any] | None = None,
+    shown: Mapping[str, str] = MappingProxyType({}),
+    hidden: Collection[str] = (),
+) -> inspect.Signature:
+    """The signature whose arguments are the fields of some dataclasses.
+
+    Args:
+        panels: Title in the help → dataclass.
+        defaults: Other defaults than the dataclasses', by field, if what is not given
+            is as they say. Flags then have an opposite, as --no-shared.
+        shown: What help says in place of a default, by field.
+        hidden: Fields that help does not show.
+    """
+    parameters: dict[str, inspect.Parameter] = {}
+    for order, (title, config_class) in enumerate(panels.items()):
+        panel = cyclopts.Group(title, sort_key=order)
+        hints, texts = hints_of(config_class), _texts(config_class)
+        own = vars(config_class).get("__annotations__", {})
+        for field in dataclasses.fields(config_class):
+            name, hint = field.name, hints[field.name]
+            if name not in own:
+                continue  # those above have panels too
+            default = field.default
+            if defaults is not None:
+                default = defaults.get(name, default)
+            is_shown = defaults is not None or default not in (None, False, ())
+            told = shown.get(name, _shown(default, texts[name])) if is_shown else ""
+            # At least one where there are several; none at all is not the default.
+            several: bool | int = int(type(None) not in kinds_of(hint))
+            if field.metadata.get("one_by_one"):
+                several = False
+            about = cyclopts.Parameter(
+                help=texts[name],
+                negative="" if defaults is None else None,
+                allow_repeating=True,  # the last one counts: scripts can be overruled
+                consume_multiple=several,
+                group=panel,
+                converter=_converter(hint),
+                show_default=_saying(told) if told else False,
+                show=name not in hidden,
+            )
+            by_place = issubclass(config_class, Options) and not field.kw_only
+            parameters[name] = inspect.Parameter(
+                name,
+                _BY_PLACE if by_place else inspect.Parameter.KEYWORD_ONLY,
+                default=_NO_DEFAULT if default is dataclasses.MISSING else default,
+                annotation=Annotated[hint, about],
+            )
+    return inspect.Signature(sorted(parameters.values(), key=lambda x: x.kind))
+
+
+_BY_PLACE = inspect.Parameter.POSITIONAL_ONLY
+_NO_DEFAULT = inspect.Parameter.empty
+
+
+def _texts(config_class: type) -> dict[str, str]:
+    """What the docstring says of each field."""
+    style = docstring_parser.DocstringStyle.GOOGLE
+    params = docstring_parser.parse(inspect.getdoc(config_class) or "", style).params
+    return {x.arg_name: " ".join((x.description or "").split()) for x in params}
+
+
+def _shown(default: Any, text: str) -> str:
+    """A default as help shows it; nothing of none where the text tells what it is."""
+    if default is None:
+        return "" if "default" in text else "none"
+    if isinstance(default, bool):
+        return "yes" if default else "no"
+    return " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
+
+
+def _saying(text: str) -> Callable[[Any], str]:
+    return lambda default: text
+
+
+_WORDS = {int: "a whole number", float: "a number", Path: "a path", str: "a text"}
+
+
+def _converter(hint: Any) -> Callable[[Any, Sequence[Any]], Any] | None:
+    """Stricter than cyclopts: 1.5 is no int, and none is no path; None for its own."""
+    for kind in kinds_of(hint):
+        if kind is bool:
+            return None
+        if typing.get_origin(kind) is tuple:
+            element = typing.get_args(kind)[0]
+            return lambda _, tokens: tuple(_value(x.value, element) for x in tokens)
+    return lambda _, tokens: _value(tokens[0].value, hint)
+
+
+def _value(word: str, hint: Any) -> Any:
+    """The value that a word of the command line stands for."""
+    kinds = [getattr(kind, "__origin__", kind) for kind in kinds_of(hint)]
+    if type(None) in kinds and word.lower() == "none":
+        return None
+    if word in choices_of(hint):
+        return word
+    if str in kinds and any("\ud800" <= letter <= "\udfff" for letter in word):
+        raise ValueError(f"must be UTF-8. Received: {word!a}")  # as paths need not be
+    for kind in _WORDS.keys() & kinds:
+        try:
+            return kind(word)
+        except ValueError:
+            pass
+    words = [_WORDS[kind] for kind in kinds if kind in _WORDS]
+    words += [*choices_of(hint), *(["none"] if type(None) in kinds else [])]
+    either = " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+    raise ValueError(f"must be {either}. Received: {word}")
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """Either "Did you mean train?", or all that there is.
+
+    Args:
+        word: What was received.
+        known: What it could be.
+    """
+    close = difflib.get_close_matches(word, list(known), 1)
+    return f"Did you mean {close[0]}?" if close else f"There are {', '.join(known)}."
+
+
+def with_dashes(message: str, argv: Sequence[str]) -> str:
+    """A message that names fields, with the options' names in their place.
+
+    Args:
+        message: What is wrong. A name of one word is taken for an option only where the
+            message begins with it.
+        argv: The command line, of which the options' names are known.
+    """
+    names = {"--init_from", *(word.partition("=")[0] for word in argv)}
+    return re.sub(
+        r"^\w+|(?<![-\w./])[a-z]+_\w+",
+        lambda word: f"--{word[0]}" if f"--{word[0]}" in names else word[0],
+        message,
+    )
 
 
 def _reworded(error: cyclopts.CycloptsError, argv: Sequence[str], prog: str) -> str:
@@ -198,8 +306,6 @@ def _reworded(error: cyclopts.CycloptsError, argv: Sequence[str], prog: str) -> 
     place = error.argument.name if error.argument else ""
     more = f"see {prog} {argv[0]} --help"
     match error:
-        case cyclopts.UnknownCommandError():
-            return f"There is no command {argv[0]}. {suggestion(argv[0], COMMANDS)}"
         case cyclopts.CoercionError(argument=argument) if argument and error.msg:
             return f"{argument.name} {error.msg}"
         case cyclopts.MissingArgumentError():
@@ -213,12 +319,10 @@ def _reworded(error: cyclopts.CycloptsError, argv: Sequence[str], prog: str) -> 
             if not given and place.isupper():
                 wanting += " (it comes before options that take several values)"
             return f"{error.keyword or place} {wanting}: {more}."
-        case cyclopts.ValidationError(group=group) if group:
-            names = re.findall(r"--\w+", error.exception_message)
-            return f"At most one of {', '.join(names)} can be given."
         case cyclopts.UnusedCliTokensError():
             words = " ".join(error.unused_tokens or [])
-            option = COMMANDS[argv[0]].options.stray
+            options = vars(_module(argv[0]))[f"{argv[0].capitalize()}Options"]
+            option = options.ELSEWHERE.get("")
             meant = f"did you mean {option} {words}?" if option else f"{more}."
             return f"Nothing takes {words}: {meant}"
-    return str(error)  # of an unknown option: "... Did you mean --learning_rate?"
+    return str(error)

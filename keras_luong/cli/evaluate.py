@@ -1,4 +1,4 @@
-"""`keras-luong evaluate`: how good translations are, of runs or in files.
+"""Scores translations by BLEU, chrF and TER, and compares those of two runs.
 
 The first system is judged, and the others are compared with it: the run, the one that
 it is held against, then the files of translations.
@@ -9,22 +9,21 @@ from __future__ import annotations
 import dataclasses
 import io
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import KW_ONLY
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-import numpy as np
-
-from keras_luong.cli.options import EvaluateOptions
-from keras_luong.cli.translators import (
-    bleu_tokenization,
-    corpus_of,
-    load_translator,
-    tell_languages,
+from keras_luong.cli.options import (
+    CorpusOptions,
+    NewFile,
+    NewFolder,
+    RunDir,
+    SearchOptions,
+    TextFile,
+    refuse_both,
 )
-from keras_luong.evaluation.judgement import Judgement, judge
-from keras_luong.evaluation.plots import attention_figure, check_matplotlib
-from keras_luong.evaluation.report import Pictures, html_report, text_report, visible
+from keras_luong.config.fields import Count
 from keras_luong.files import (
     check_as_many_lines,
     one_line,
@@ -36,19 +35,102 @@ from keras_luong.files import (
 )
 from keras_luong.languages import standard_code
 from keras_luong.runs.run import read_record
-from keras_luong.text.corpus import sentences
-from keras_luong.text.tags import check_tag, tagged_line, tags_of, token
-from keras_luong.translation.batching import Translation
-from keras_luong.translation.translator import Translator
+from keras_luong.text.corpus_files import language_of
+
+if TYPE_CHECKING:
+    from keras_luong.translation.batching import Translation
+    from keras_luong.translation.translator import Translator
 
 DPI = 100  # of the report's pictures
 
 
-class System(NamedTuple):
-    """A run that translates, and the tag in front of what it reads, if any."""
+@dataclasses.dataclass(frozen=True)
+class EvaluateOptions(CorpusOptions, SearchOptions):
+    """Evaluation.
 
-    translator: Translator
-    tag: str | None
+    Args:
+        run_dir: A run directory, as `keras-luong train` writes it; not needed with
+            --hypotheses.
+        test: A source file and its reference, plain or gzip; by default the held-out
+            splits of the run's data.
+        tag: Name of a tag that the run was trained with, put in front of each source;
+            by default the run's own one in front of its own data.
+        against: Another run to compare the run with, by paired bootstrap.
+        hypotheses: Files of translations of --test, to score without a run; or to
+            compare with the run or with the first of them.
+        bleu_tokenize: sacrebleu's tokenisation; auto is the run's, or without a run
+            that of the language that the reference's name ends in.
+        worst: Number of worst translations to print, by the chrF of the sentence.
+        report: HTML file to write, with all figures, and the worst and the best
+            translations with their attention.
+        json: JSON file to write the same to.
+        output: Folder to write the translations to.
+        show: Number of translations to print, the first ones.
+        batch_size: Sentences to translate at once.
+    """
+
+    ELSEWHERE: ClassVar[dict[str, str]] = {
+        "": "--test",
+        **dict.fromkeys(
+            ("val", "valid", "validation", "dev"),
+            "without --test, the run's own text to validate and to test by is scored",
+        ),
+    }
+
+    run_dir: RunDir | None = None  # type: ignore[assignment]  # hypotheses need none
+    _: KW_ONLY
+    test: tuple[TextFile, TextFile] | None = None
+    tag: str | None = None
+    against: RunDir | None = None
+    hypotheses: tuple[TextFile, ...] = ()
+    bleu_tokenize: str = "auto"
+    worst: Count = 3
+    report: NewFile | None = None
+    json: NewFile | None = None
+    output: NewFolder | None = None
+    show: Count = 0
+    batch_size: int = 32
+
+    def __post_init__(self) -> None:
+        """Checks all fields, and that there is something to score."""
+        super().__post_init__()
+        if self.hypotheses and not self.test:
+            raise ValueError("hypotheses needs --test, which they are translations of.")
+        refuse_both(self, "test", "data")
+        if self.run_dir is not None:
+            return
+        if not self.hypotheses:
+            raise ValueError(
+                "RUN_DIR is missing: give a run, or --hypotheses FILE to score a "
+                "file of translations."
+            )
+        of_runs = {field.name for field in dataclasses.fields(SearchOptions)}
+        of_runs |= {"against", "output", "data", "tag"}
+        for field in dataclasses.fields(self):
+            if field.name in of_runs and getattr(self, field.name) != field.default:
+                raise ValueError(f"{field.name} needs RUN_DIR, which is missing.")
+
+    def check_places(self) -> None:
+        """Checks the paths, the report's kind, and that runs translate alike."""
+        super().check_places()
+        if self.report and self.report.suffix.lower() not in (".html", ".htm"):
+            raise ValueError(
+                f"--report is a file whose name ends in .html. Received: {self.report}"
+            )
+        runs = [_languages(x) for x in (self.run_dir, self.against) if x is not None]
+        if len(runs) == 2 and all(runs) and runs[0] != runs[1]:
+            raise ValueError(
+                f"--against must be a run of the same languages, as {self.run_dir} "
+                f"translates {' into '.join(runs[0])}. Received: {self.against}, which "
+                f"translates {' into '.join(runs[1])}"
+            )
+
+
+def _languages(run_dir: Path) -> tuple[str, ...]:
+    """The languages that a run names, as they are compared; none if it does not."""
+    settings = read_record(run_dir)["settings"]
+    languages = [settings.get(side) for side in ("source", "target")]
+    return tuple(map(standard_code, languages)) if all(languages) else ()
 
 
 class TestSet(NamedTuple):
@@ -61,64 +143,56 @@ class TestSet(NamedTuple):
 
 def run(options: EvaluateOptions) -> None:
     """Translates each test set, and tells how well, in the forms that are asked for."""
-    _check_places(options)
-    tokenize = bleu_tokenization(options)
+    from keras_luong.cli.translators import bleu_tokenization
+    from keras_luong.evaluation.judgement import judge
+    from keras_luong.evaluation.report import html_report, text_report, visible
+    from keras_luong.text.tags import tagged_line
+
+    language = options.target or ""
+    if options.test and not language:
+        language = language_of(options.test[1])  # test.de is German
+    tokenize = bleu_tokenization(options.bleu_tokenize, options.run_dir, language)
     tests = list(_test_sets(options))
-    files = list(_hypotheses(options, tests))
+    given = list(map(list, map(read_lines, options.hypotheses)))
+    if options.test:  # hypotheses have no other
+        for path, lines in zip(options.hypotheses, given, strict=True):
+            sources = len(tests[0].sources)
+            check_as_many_lines(options.test[0], sources, path, len(lines))
     names = _names(options)
-    runs = list(_systems(options))
+    systems = list(_systems(options))
     judged, pictures = [], []
     for test in tests:
-        found = [_translated(system, test, options) for system in runs]
-        texts = [*([t.text for t in one] for one in found), *files]
-        systems = dict(zip(names, texts, strict=True))
-        judged.append(judge(*test, systems, tokenize))
-        _tell(judged[-1], options)
-        pictures.append(_pictures(judged[-1], found, options))
+        translations = []
+        for translator, tag in systems:
+            texts: list[Any] = test.sources
+            if tag is not None:
+                texts = [tagged_line(text.encode(), tag) for text in texts]
+            size = options.batch_size
+            translations.append(translator.translate(texts, size, progress=True))
+        texts = [*([t.text for t in system] for system in translations), *given]
+        result = judge(*test, dict(zip(names, texts, strict=True)), tokenize)
+        rows = zip(test.sources, test.references, texts[0], strict=True)
+        for row in list(rows)[: options.show]:
+            shown = map(visible, row)
+            print("source       {}\nreference    {}\ntranslation  {}\n".format(*shown))
+        print(f"{text_report(result, options.worst)}\n", flush=True)
+        if options.output is not None:
+            path = options.output / f"{test.name}.translated"
+            write_lines(path, map(one_line, texts[0]))
+        judged.append(result)
+        extreme = {*result.worst(options.worst), *result.best(options.worst)}
+        drawn = options.report is not None and translations
+        pictures.append(_pictures(translations[0], extreme) if drawn else {})
     if options.report is not None:
         write_text(options.report, html_report(judged, options.worst, pictures))
     if options.json is not None:
         write_json(options.json, {"tests": [x.as_json(options.worst) for x in judged]})
 
 
-def _check_places(options: EvaluateOptions) -> None:
-    """Refuses, before any work, a report of another kind, and runs that differ."""
-    report = options.report
-    if report is not None and report.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(
-            f"--report is a file whose name ends in .html. Received: {report}"
-        )
-    runs = filter(None, (options.run_dir, options.against))
-    one, *other = [_languages(path) for path in runs] or [()]
-    if one and any(other) and other != [one]:
-        raise ValueError(
-            f"--against must be a run of the same languages, as {options.run_dir} "
-            f"translates {' into '.join(one)}. Received: {options.against}, which "
-            f"translates {' into '.join(*other)}"
-        )
-
-
-def _languages(run_dir: Path) -> tuple[str, ...]:
-    """The languages that a run names, as they are compared; none if it does not."""
-    settings = read_record(run_dir)["settings"]
-    languages = [settings.get(side) for side in ("source", "target")]
-    return tuple(map(standard_code, languages)) if all(languages) else ()
-
-
-def _names(options: EvaluateOptions) -> list[str]:
-    """The systems' names: short ones, if they differ."""
-    runs = [path for path in (options.run_dir, options.against) if path is not None]
-    paths = [*runs, *options.hypotheses]
-    for names in (
-        [path.resolve().name for path in paths],
-        [str(path) for path in paths],
-    ):
-        if len(set(names)) == len(names):
-            return names
-    raise ValueError(f"Two of {', '.join(map(str, paths))} are the same.")
-
-
 def _test_sets(options: EvaluateOptions) -> Iterator[TestSet]:
+    from keras_luong.cli.translators import corpus_of, tell_languages
+    from keras_luong.text.corpus import sentences
+
     if options.test:
         source, reference = options.test
         sources, references = read_pairs(source, reference)
@@ -134,22 +208,27 @@ def _test_sets(options: EvaluateOptions) -> Iterator[TestSet]:
             yield TestSet(split, *sentences(corpus, split))
 
 
-def _hypotheses(
-    options: EvaluateOptions, tests: Sequence[TestSet]
-) -> Iterator[list[str]]:
-    """The translations that were made elsewhere, as many as there are sources."""
-    if options.test:
-        for path in options.hypotheses:
-            found = list(read_lines(path))
-            sources = len(tests[0].sources)
-            check_as_many_lines(options.test[0], sources, path, len(found))
-            yield found
+def _names(options: EvaluateOptions) -> list[str]:
+    """The systems' names: short ones, if they differ."""
+    runs = [path for path in (options.run_dir, options.against) if path is not None]
+    paths = [*runs, *options.hypotheses]
+    short, long = [path.resolve().name for path in paths], list(map(str, paths))
+    for names in (short, long):
+        if len(set(names)) == len(names):
+            return names
+    raise ValueError(f"Two of {', '.join(long)} are the same.")
 
 
-def _systems(options: EvaluateOptions) -> Iterator[System]:
-    """The run and the one that it is held against, with the same search options."""
+def _systems(options: EvaluateOptions) -> Iterator[tuple[Translator, str | None]]:
+    """The run and the one that it is held against, with the same search options.
+
+    Each with the tag that it reads in front of the sources, if any.
+    """
     if options.run_dir is None:
         return
+    from keras_luong.cli.translators import load_translator
+    from keras_luong.text.tags import check_tag, tags_of, token
+
     runs = {options.run_dir: load_translator(options)}
     if (other := options.against) is not None:
         of_other = dataclasses.replace(options, run_dir=other, ensemble=())
@@ -164,49 +243,24 @@ def _systems(options: EvaluateOptions) -> Iterator[System]:
         usual = tag or read_record(run)["settings"].get("tag")
         if usual and run not in knowing and len(runs) > 1:
             print(f"note: {run} reads the sources without {token(usual)}.")
-        yield System(translator, tag if run in knowing else None)
+        yield translator, tag if run in knowing else None
 
 
-def _translated(
-    system: System, test: TestSet, options: EvaluateOptions
-) -> list[Translation]:
-    """The translations of a test set."""
-    texts: Sequence[str | bytes] = test.sources
-    if system.tag is not None:
-        texts = [tagged_line(text.encode(), system.tag) for text in test.sources]
-    return system.translator.translate(texts, options.batch_size, progress=True)
+def _pictures(translations: list[Translation], rows: set[int]) -> dict[int, bytes]:
+    """The attention of the sentences in the report, if the run has any."""
+    from keras_luong.evaluation.plots import attention_figure, check_matplotlib
 
-
-def _tell(judged: Judgement, options: EvaluateOptions) -> None:
-    """Prints what was found, and writes the run's translations where asked for."""
-    texts = next(iter(judged.systems.values()))
-    rows = zip(judged.sources, judged.references, texts, strict=True)
-    for row in list(rows)[: options.show]:
-        shown = map(visible, row)
-        print("source       {}\nreference    {}\ntranslation  {}\n".format(*shown))
-    print(f"{text_report(judged, options.worst)}\n", flush=True)
-    if options.output is not None:
-        path = options.output / f"{judged.name}.translated"
-        write_lines(path, map(one_line, texts))
-
-
-def _pictures(
-    judged: Judgement, found: Sequence[list[Translation]], options: EvaluateOptions
-) -> Pictures:
-    """The attention of the sentences in the report, if a run has any."""
-    if options.report is None or not found:
-        return {}
     try:
         check_matplotlib()
     except ImportError as error:
         print(f"note: the report has no pictures. {error}", file=sys.stderr)
         return {}
-    rows = {*judged.worst(options.worst), *judged.best(options.worst)}
-    return {row: _png(found[0][row]) for row in rows if np.any(found[0][row].alignment)}
-
-
-def _png(t: Translation) -> bytes:
-    picture = io.BytesIO()
-    figure = attention_figure(t.alignment, t.source_tokens, t.tokens)
-    figure.savefig(picture, format="png", dpi=DPI)
-    return picture.getvalue()
+    pictures = {}
+    for row in rows:
+        t = translations[row]
+        if t.alignment.any():
+            file = io.BytesIO()
+            figure = attention_figure(t.alignment, t.source_tokens, t.tokens)
+            figure.savefig(file, format="png", dpi=DPI)
+            pictures[row] = file.getvalue()
+    return pictures

@@ -1,24 +1,19 @@
-"""`keras-luong export`: a SavedModel, a `.tflite` file or a page, tried out."""
+"""Writes a SavedModel, a .tflite file or a web page of a run."""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import shlex
-from collections.abc import Callable
+from dataclasses import KW_ONLY
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import tensorflow as tf
-
-from keras_luong.cli.options import CorpusOptions, ExportOptions
-from keras_luong.cli.translators import corpus_of, load_translator
-from keras_luong.decoding.beam import BeamSearch
-from keras_luong.export.saved_model import export_saved_model
-from keras_luong.export.tflite import export_tflite
-from keras_luong.export.web import MODEL, SOURCE_LENGTH, export_web
+from keras_luong.cli.options import CorpusOptions, SearchOptions, check_writable
 from keras_luong.runs.run import read_record, read_results
-from keras_luong.text.corpus import first_source
-from keras_luong.translation.translator import Translator
+
+if TYPE_CHECKING:
+    from keras_luong.translation.translator import Translator
 
 FIRST_REQUEST = """
 In a process that has just loaded it, the first request to each signature
@@ -28,44 +23,124 @@ OF_SAVED_MODELS = ("version", "max_batch_size", "warmup", "precision")
 OF_TFLITE = ("quantize", "source_length", "n_best")
 
 
+@dataclasses.dataclass(frozen=True)
+class ExportOptions(SearchOptions):
+    """Export.
+
+    Args:
+        out: The model's directory, in which the SavedModel is written to VERSION/; or a
+            file whose name ends in .tflite.
+        web: Folder for a page that translates in the browser, instead of OUT; npm
+            builds it.
+        check: Text to translate with the run and the export, to compare them; by
+            default a sentence of the run's validation data.
+        version: Version of the SavedModel, by default 1; servers load the highest.
+        overwrite: Whether to replace an existing version, or the page in its folder.
+        max_batch_size: Most texts in one request, by default 256; larger ones fail
+            (SavedModel).
+        warmup: Texts that a server translates before it takes requests; by default the
+            check text, if tensorflow-serving-api is installed (SavedModel).
+        quantize: Stores weights in 16 or 8 bits: half or a quarter of the size
+            (.tflite, page).
+        source_length: Fixed number of source tokens, for runtimes that need fixed
+            shapes, such as LiteRT.js; by default any length (.tflite), or 64 (page).
+        n_best: Translations to return for each text; by default as in the run
+            (.tflite), or as many as the beam has (page).
+    """
+
+    out: Path | None = None
+    _: KW_ONLY
+    web: Path | None = None
+    check: str | None = None
+    version: int | None = None
+    overwrite: bool = False
+    max_batch_size: int | None = None
+    warmup: tuple[str, ...] | None = None
+    quantize: Literal["float16", "int8"] | None = None
+    source_length: int | None = None
+    n_best: int | None = None
+
+    def __post_init__(self) -> None:
+        """Checks all fields, and that there is one place to write to."""
+        super().__post_init__()
+        if (self.out is None) == (self.web is None):
+            raise ValueError(
+                "Give one of OUT, a directory or a file whose name ends in .tflite, "
+                "and --web FOLDER."
+            )
+
+    def check_places(self) -> None:
+        """Checks the paths, and that the version is a new one or may be replaced."""
+        super().check_places()
+        if self.out is None:
+            return
+        check_writable(self.out)
+        if self.out.suffix.lower() == ".tflite":
+            if self.out.is_dir():
+                raise IsADirectoryError(f"OUT must be a file. Received: {self.out}/")
+            return
+        if self.out.is_file():
+            raise NotADirectoryError(
+                "OUT must be a directory, or a file whose name ends in .tflite. "
+                f"Received: {self.out}"
+            )
+        version = 1 if self.version is None else self.version
+        if (self.out / str(version)).exists() and not self.overwrite:
+            names = [x.name for x in self.out.iterdir() if x.name.isdecimal()]
+            raise FileExistsError(
+                f"{self.out / str(version)} exists: give --overwrite to replace it, or "
+                f"--version {max(map(int, names)) + 1} for a new one beside it."
+            )
+
+
 def run(options: ExportOptions) -> Path:
     """Exports, compares the export with the run on a text, says how to use it."""
-    kind = _kind(options)
-    is_served = kind is _to_saved_model
-    what = "a .tflite file or a page" if is_served else "a SavedModel"
-    for name in OF_TFLITE if is_served else OF_SAVED_MODELS:
+    import tensorflow as tf
+
+    refused: tuple[str, ...] = OF_TFLITE
+    export, what = _to_saved_model, "a .tflite file or a page"
+    if options.out is None or options.out.suffix.lower() == ".tflite":
+        export = _to_web if options.out is None else _to_tflite
+        refused, what = OF_SAVED_MODELS, "a SavedModel"
+    for name in refused:
         if (value := getattr(options, name)) is not None:
             out = options.out or f"--web {options.web}"
             raise ValueError(f"--{name} is for {what}. Received: {value}, {out}")
     # A graph that is traced where there is a GPU may hold what only GPUs run.
     tf.config.set_visible_devices([], "GPU")
-    return kind(options)
-
-
-def _kind(options: ExportOptions) -> Callable[[ExportOptions], Path]:
-    if options.out is None:
-        return _to_web
-    return _to_tflite if options.out.suffix.lower() == ".tflite" else _to_saved_model
+    return export(options)
 
 
 def _to_saved_model(options: ExportOptions) -> Path:
+    import tensorflow as tf
+
+    from keras_luong.cli.translators import load_translator
+    from keras_luong.export.saved_model import export_saved_model
+
     assert options.out is not None
     translator = load_translator(options)
     text = check_text(options)
-    version = 1 if options.version is None else options.version
+    warmup = options.warmup
+    if warmup is None and importlib.util.find_spec("tensorflow_serving") is None:
+        warmup = ()
+        print(
+            "No warm-up requests are written, so TensorFlow Serving compiles each "
+            "signature for its first user: pip install tensorflow-serving-api before "
+            "exporting, to have them."
+        )
     path = export_saved_model(
         translator,
         options.out,
-        version=version,
+        version=1 if options.version is None else options.version,
         overwrite=options.overwrite,
         max_batch_size=options.max_batch_size or 256,
-        warmup=_warmup(options, text),
+        warmup=(text,) if warmup is None else warmup,
         metadata=origin(options, options.precision),
     )
     serve = tf.saved_model.load(str(path)).signatures["serving_default"]
-    found = serve(text=tf.constant([text]))["translation"].numpy()[0].decode()
-    _compare(path, translator, text, found)
-    print(f"{path}: {text!r} -> {found!r}")
+    translation = serve(text=tf.constant([text]))["translation"].numpy()[0].decode()
+    _compare(path, translator, text, translation)
+    print(f"{path}: {text!r} -> {translation!r}")
     print("\nTo use it, without keras_luong:")
     print("  import tensorflow as tf, tensorflow_text")
     print(f"  serve = tf.saved_model.load({str(path)!r}).signatures['serving_default']")
@@ -75,8 +150,10 @@ def _to_saved_model(options: ExportOptions) -> Path:
 
 
 def _to_tflite(options: ExportOptions) -> Path:
+    from keras_luong.export.tflite import export_tflite
+
     assert options.out is not None
-    translator, text = _for_litert(options)
+    translator = _for_litert(options)
     path = export_tflite(
         translator,
         options.out,
@@ -84,15 +161,18 @@ def _to_tflite(options: ExportOptions) -> Path:
         source_length=options.source_length,
         metadata=origin(options, "float32"),
     )
-    _try_out(path, translator, text, options)
+    _try_out(path, translator, options)
     print("\nTo use it where keras-luong-edge is installed (export/edge):")
     print(f"  keras-luong-edge {shlex.quote(str(path))} < in.txt > out.txt")
     return path
 
 
 def _to_web(options: ExportOptions) -> Path:
+    from keras_luong.decoding.beam import BeamSearch
+    from keras_luong.export.web import MODEL, SOURCE_LENGTH, export_web
+
     assert options.web is not None
-    translator, text = _for_litert(options)
+    translator = _for_litert(options)
     search = translator.search
     if isinstance(search, BeamSearch) and options.n_best is None:
         translator = translator.with_search(n_best=search.beam_width)
@@ -109,37 +189,38 @@ def _to_web(options: ExportOptions) -> Path:
         overwrite=options.overwrite,
         metadata=origin(options, "float32"),
     )
-    _try_out(path / MODEL, translator, text, options)
+    _try_out(path / MODEL, translator, options)
+    place = shlex.quote(str(path))
     print("\nTo use it, from this machine or any server of files:")
-    print(
-        f"  python -m http.server --bind 127.0.0.1 --directory {shlex.quote(str(path))}"
-    )
+    print(f"  python -m http.server --bind 127.0.0.1 --directory {place}")
     print("and open http://127.0.0.1:8000 in a browser.")
     return path
 
 
-def _for_litert(options: ExportOptions) -> tuple[Translator, str | None]:
-    """The translator in the type that LiteRT computes in, and a text to try it on."""
+def _for_litert(options: ExportOptions) -> Translator:
+    """The translator in the type that LiteRT computes in."""
+    from keras_luong.cli.translators import load_translator
+
     translator = load_translator(options, "float32")
+    if importlib.util.find_spec("keras_luong_edge") is not None:
+        check_text(options)  # before the long work
     if options.n_best is not None:
         translator = translator.with_search(n_best=options.n_best)
-    can_run = importlib.util.find_spec("keras_luong_edge") is not None
-    return translator, check_text(options) if can_run else None
+    return translator
 
 
-def _try_out(
-    path: Path, translator: Translator, text: str | None, options: ExportOptions
-) -> None:
+def _try_out(path: Path, translator: Translator, options: ExportOptions) -> None:
     """Says how large the file is, and compares it with the run."""
     about = f"{path}, {path.stat().st_size / 1e6:.1f} MB"
-    if text is None:
+    if importlib.util.find_spec("keras_luong_edge") is None:
         print(f"{about}. It was not tried out, which needs keras-luong-edge.")
         return
     from keras_luong_edge import EdgeTranslator  # a distribution of its own
 
-    found = EdgeTranslator(path).translate([text])[0].text
-    _compare(path, translator, text, found, exact=options.quantize is None)
-    print(f"{about}: {text!r} -> {found!r}")
+    text = check_text(options)
+    translation = EdgeTranslator(path).translate([text])[0].text
+    _compare(path, translator, text, translation, exact=options.quantize is None)
+    print(f"{about}: {text!r} -> {translation!r}")
 
 
 def check_text(options: ExportOptions) -> str:
@@ -148,6 +229,9 @@ def check_text(options: ExportOptions) -> str:
         return options.check
     if sample := read_record(options.run_dir).get("sample"):
         return str(sample)
+    from keras_luong.cli.translators import corpus_of
+    from keras_luong.text.corpus import first_source
+
     try:  # a run that was begun before samples were kept
         corpus = corpus_of(CorpusOptions(), options.run_dir)
         return first_source(corpus, "validation")
@@ -158,26 +242,12 @@ def check_text(options: ExportOptions) -> str:
         ) from error
 
 
-def _warmup(options: ExportOptions, text: str) -> tuple[str, ...]:
-    """The warm-up texts; none if the file cannot be written and was not asked for."""
-    if options.warmup is not None:
-        return options.warmup
-    if importlib.util.find_spec("tensorflow_serving") is None:
-        print(
-            "No warm-up requests are written, so TensorFlow Serving compiles each "
-            "signature for its first user: pip install tensorflow-serving-api before "
-            "exporting, to have them."
-        )
-        return ()
-    return (text,)
-
-
 def _compare(
-    path: Path, translator: Translator, text: str, found: str, exact: bool = True
+    path: Path, translator: Translator, text: str, translation: str, exact: bool = True
 ) -> None:
     expected = translator.translate([text])[0].text
-    if found != expected:
-        note = f"{path} translates {text!r} as {found!r}, the run as {expected!r}"
+    if translation != expected:
+        note = f"{path} translates {text!r} as {translation!r}, the run as {expected!r}"
         if exact:
             raise RuntimeError(note)
         print(f"Note: {note}.")
@@ -199,14 +269,14 @@ def origin(options: ExportOptions, precision: str | None) -> dict[str, Any]:
     Raises:
         ValueError: A file of a run is damaged.
     """
-    run = _about(options.run_dir)
+    runs = [
+        {
+            **{name: record[name] for name in ("model", "settings", "search")},
+            "results": read_results(run_dir),
+        }
+        for run_dir in (options.run_dir, *options.ensemble)
+        for record in [read_record(run_dir)]
+    ]
+    run = runs[0]
     about = {"precision": precision or run["model"]["config"].get("dtype"), "run": run}
-    if options.ensemble:
-        about["ensemble"] = [_about(other) for other in options.ensemble]
-    return about
-
-
-def _about(run_dir: Path) -> dict[str, Any]:
-    record = read_record(run_dir)
-    parts = {name: record[name] for name in ("model", "settings", "search")}
-    return {**parts, "results": read_results(run_dir)}
+    return {**about, "ensemble": runs[1:]} if options.ensemble else about

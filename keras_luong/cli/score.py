@@ -1,22 +1,39 @@
-"""`keras-luong score`: how probable given translations are."""
+"""Tells how probable given translations are, a line each."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import sys
-from pathlib import Path
+from dataclasses import KW_ONLY
 
 from keras_luong.checks import check_file
-from keras_luong.cli.options import ScoreOptions
+from keras_luong.cli.options import NewFile, RunOptions, TextFile
 from keras_luong.cli.translate import check_output, opened_output
-from keras_luong.cli.translators import (
-    load_translator,
-    tell_damaged,
-    tell_languages,
-    word_links,
-)
 from keras_luong.files import check_as_many_lines, count_lines, is_utf8, read_raw_lines
 from keras_luong.progress import Progress
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreOptions(RunOptions):
+    """Files and output.
+
+    Args:
+        source: File of source sentences, plain or gzip.
+        target: File of their translations.
+        output: File to write; standard output by default.
+        alignments: Whether word alignments are written too.
+        batch_size: Pairs to score at once.
+        window: Lines to read ahead and sort by length.
+    """
+
+    source: TextFile
+    target: TextFile
+    _: KW_ONLY
+    output: NewFile | None = None
+    alignments: bool = False
+    batch_size: int = 32
+    window: int = 1024
 
 
 def run(options: ScoreOptions) -> None:
@@ -24,6 +41,14 @@ def run(options: ScoreOptions) -> None:
 
     A line is "-12.3456", and with --alignments "-12.3456 ||| 0-0 1-1".
     """
+    from keras_luong.cli.lines import word_links
+    from keras_luong.cli.translators import (
+        load_translator,
+        tell_damaged,
+        tell_languages,
+    )
+
+    # A pipe cannot be read twice.
     files = [check_file("file", path) for path in (options.source, options.target)]
     check_output(options.output, *files)
     total, others = map(count_lines, files)
@@ -32,11 +57,11 @@ def run(options: ScoreOptions) -> None:
     tell_languages(options.run_dir, source=source, target=target)
     translator = load_translator(options)
     progress = Progress(total, "line")
-    pairs = zip(*map(read_raw_lines, files), strict=True)
     log_prob, tokens, damaged = 0.0, 0, 0
     sources, targets = map(read_raw_lines, files)
     sizes = options.batch_size, options.window
     scored = translator.score_stream(sources, targets, *sizes)
+    pairs = zip(*map(read_raw_lines, files), strict=True)
     with opened_output(options.output) as out:
         for number, (t, pair) in enumerate(zip(scored, pairs, strict=True), 1):
             links = ""
@@ -50,13 +75,10 @@ def run(options: ScoreOptions) -> None:
             progress.add()
     progress.close()
     tell_damaged(damaged)
-    print(_perplexity(log_prob, tokens, files[0], total), file=sys.stderr)
-
-
-def _perplexity(log_prob: float, tokens: int, source: Path, lines: int) -> str:
-    """What is said of it, to people; of no tokens there is none."""
-    if not lines:
-        return f"note: {source} is empty: there is nothing to score"
-    if not tokens:
-        return f"note: all lines of {source} are blank: there is no perplexity"
-    return f"perplexity {math.exp(-log_prob / tokens):.2f} of {tokens:,} tokens"
+    said = f"note: all lines of {files[0]} are blank: there is no perplexity"
+    if not total:
+        said = f"note: {files[0]} is empty: there is nothing to score"
+    elif tokens:
+        perplexity = math.exp(-log_prob / tokens)
+        said = f"perplexity {perplexity:.2f} of {tokens:,} tokens"
+    print(said, file=sys.stderr)

@@ -11,27 +11,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from keras_luong.checks import check_file
+from keras_luong.cli.lines import LineTranslator, check_as_many, tell_missing
 from keras_luong.cli.options import TranslateOptions
 from keras_luong.cli.translators import (
-    LineTranslator,
-    check_as_many,
     check_runs,
     load_translator,
     of_workers,
     parts_of,
     plan_of,
-    pool_of,
     tell_damaged,
     tell_languages,
-    tell_missing,
     tell_tags,
 )
-from keras_luong.files import (
-    read_lines,
-    read_raw_lines,
-    saved_stream,
-)
-from keras_luong.runs.ray_engine import check_ray, work_on
+from keras_luong.files import read_lines, read_raw_lines, saved_stream
+from keras_luong.runs.ray_engine import Pool, check_ray, work_on
 from keras_luong.runs.run import remove_half_written
 from keras_luong.runs.shards import ParquetTexts, Shards, is_parquet, shard_size
 from keras_luong.runs.survey import Survey, survey, unchanged
@@ -53,40 +47,50 @@ def run(options: TranslateOptions) -> None:
             the output are of other work, or the input changes meanwhile.
         RuntimeError: A worker failed.
     """
-    check_ray(pool_of(options))
-    for path in filter(None, (options.input, options.constraints, options.prefixes)):
+    source, output = options.input, options.output
+    assert source is not None and output is not None  # see `TranslateOptions`
+    pool = Pool(options.address, options.workers)
+    check_ray(pool)
+    for path in filter(None, (source, options.constraints, options.prefixes)):
         if not path.is_file() and not path.is_dir():
             raise ValueError(
                 f"--engine ray reads a text twice, and needs a file. Received: {path}"
             )
-    texts = _texts(options)
+    texts = _texts(options, source, output)
     tell_languages(options.run_dir, source=texts.lines())
     translator = load_translator(options).with_search(n_best=options.n_best)
     LineTranslator(options, translator)  # refuses before any work what cannot be
     tell_tags(translator, options.tag)
-    limits = {"texts": ("max_source_length", translator.max_source_length)}
     found, plan = _plan(options, texts)
-    output = _path(options.output)
-    shards = Shards(
-        parts_of(output), found.lines, shard_size(found.lines, options.window)
-    )
+    size = shard_size(found.lines, options.window)
+    shards = Shards(parts_of(output), found.lines, size)
     with shards.begun(plan) as todo:
         remove_half_written(output)
         if not texts.is_written(output, todo):
-            shards.cut(todo, **_sides(options, texts, plan))
+            sides = {"in": unchanged(texts.lines(), plan["input"]["digest"])}
+            for name in _SIDES:
+                if (path := getattr(options, name)) is not None:
+                    # Names a line that is not UTF-8.
+                    lines = map(str.encode, read_lines(path))
+                    sides[name] = unchanged(lines, plan[name]["digest"])
+            shards.cut(todo, **sides)
             # The lines of these files come with the shard's.
             nothing: dict[str, Any] = dict.fromkeys(_SIDES)
             theirs = dataclasses.replace(of_workers(options), **nothing)
             make = functools.partial(_Work, theirs, plan["run"])
-            work_on(shards, todo, make, pool_of(options))
+            work_on(shards, todo, make, pool)
             texts.write(shards, output, found.digest)
-        _tell(shards, found, limits)
+        cut: Counter[str] = Counter()
+        for told in shards.told():  # what the local engine says
+            for number, *phrases in told["unmet"]:
+                tell_missing(phrases, number)
+            cut["constraints"] += len(told["unmet"])
+            if told["truncated"]:
+                cut["texts"] += told["truncated"]
+        limits = {"texts": ("max_source_length", translator.max_source_length)}
+        warn_of_cut(limits, cut, found.lines)
+        tell_damaged(found.damaged)
         shards.remove()
-
-
-def _path(path: Path | None) -> Path:
-    assert path is not None  # which `TranslateOptions` has seen to
-    return path
 
 
 class _Lines:
@@ -114,8 +118,8 @@ _MUST_BE_NEW = "--output must be new for a folder: {} exists"
 class _Rows:
     """Texts in Parquet, and the same with a translation of each."""
 
-    def __init__(self, options: TranslateOptions):
-        self.rows = ParquetTexts(_path(options.input), options.column)
+    def __init__(self, source: Path, options: TranslateOptions):
+        self.rows = ParquetTexts(source, options.column)
         self.types = {"translation": "string"}
         if options.scores:
             self.types["score"] = "float64"
@@ -147,10 +151,10 @@ class _Rows:
         )
 
 
-def _texts(options: TranslateOptions) -> _Lines | _Rows:
+def _texts(options: TranslateOptions, source: Path, output: Path) -> _Lines | _Rows:
     """The input, and its kind, which is the output's."""
-    source, output = _path(options.input), _path(options.output)
     if not is_parquet(source):
+        check_file("file", source)
         if output.suffix == ".parquet":
             raise ValueError(
                 f"--output must be text, as {source} is. Received: {output}"
@@ -168,7 +172,7 @@ def _texts(options: TranslateOptions) -> _Lines | _Rows:
             f"--output must be Parquet, as {source} is, with a name that ends in "
             f".parquet. Received: {output}"
         )
-    return _Rows(options)
+    return _Rows(source, options)
 
 
 def _plan(
@@ -181,21 +185,9 @@ def _plan(
     for name in _SIDES:
         if (path := getattr(options, name)) is not None:
             required = survey(read_raw_lines(path))
-            check_as_many(options, path, found.lines, required.lines)
+            check_as_many(options.input, found.lines, path, required.lines)
             plan[name] = required._asdict()
     return found, plan
-
-
-def _sides(
-    options: TranslateOptions, texts: _Lines | _Rows, plan: dict[str, Any]
-) -> dict[str, Iterator[bytes]]:
-    """The files that each shard begins with."""
-    sides = {"in": unchanged(texts.lines(), plan["input"]["digest"])}
-    for name in _SIDES:
-        if (path := getattr(options, name)) is not None:
-            lines = map(str.encode, read_lines(path))  # names a line that is not UTF-8
-            sides[name] = unchanged(lines, plan[name]["digest"])
-    return sides
 
 
 class _Work:
@@ -225,16 +217,3 @@ class _Work:
                 if best.unmet:
                     told["unmet"].append([place, *best.unmet])
                 yield from done.output
-
-
-def _tell(shards: Shards, found: Survey, limits: dict[str, tuple[str, int]]) -> None:
-    """Says, to people, what the local engine says."""
-    cut: Counter[str] = Counter()
-    for told in shards.told():
-        for number, *phrases in told["unmet"]:
-            tell_missing(phrases, number)
-        cut["constraints"] += len(told["unmet"])
-        if told["truncated"]:
-            cut["texts"] += told["truncated"]
-    warn_of_cut(limits, cut, found.lines)
-    tell_damaged(found.damaged)

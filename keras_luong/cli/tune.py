@@ -1,21 +1,36 @@
-"""`keras-luong tune`: the search that translates a run's validation data best.
+"""Chooses a run's beam width and length penalty by validation BLEU.
 
-It becomes the run's: `keras_luong.load`, the export and every command use it from then
-on. (A training that goes on sets it back to what its options say.)
+The best search becomes the run's: `keras_luong.load`, the export and every command use
+it from then on. (A training that goes on sets it back to what its options say.)
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+from dataclasses import KW_ONLY
 from typing import Any, NamedTuple
 
-from keras_luong.cli.options import TuneOptions
-from keras_luong.cli.translators import bleu_tokenization, corpus_of
-from keras_luong.evaluation.scores import bleu, chrf
-from keras_luong.files import write_json
-from keras_luong.runs.load_save import load
-from keras_luong.runs.run import RunDirectory, read_record
-from keras_luong.text.corpus import sentences
+from keras_luong.cli.options import CorpusOptions, RunDir
+from keras_luong.config.fields import NotNegative
+
+
+@dataclasses.dataclass(frozen=True)
+class TuneOptions(CorpusOptions):
+    """Run and values to try.
+
+    Args:
+        run_dir: A run directory; the best values become its search settings.
+        beam_widths: Beam widths to try; by default the run's.
+        length_penalties: Length penalties to try (GNMT's alpha).
+        bleu_tokenize: sacrebleu's tokenisation; auto is the run's.
+    """
+
+    run_dir: RunDir
+    _: KW_ONLY
+    beam_widths: tuple[int, ...] = ()
+    length_penalties: tuple[NotNegative, ...] = (0.0, 0.4, 0.8, 1.0, 1.2, 1.4, 1.6)
+    bleu_tokenize: str = "auto"
 
 
 class Trial(NamedTuple):
@@ -29,8 +44,15 @@ class Trial(NamedTuple):
 
 def run(options: TuneOptions) -> Trial:
     """Tries the run's search and every pair, keeps the best, and returns it."""
+    from keras_luong.cli.translators import bleu_tokenization, corpus_of
+    from keras_luong.evaluation.scores import bleu, chrf
+    from keras_luong.files import write_json
+    from keras_luong.runs.load_save import load
+    from keras_luong.runs.run import RunDirectory, read_record
+    from keras_luong.text.corpus import sentences
+
     record = read_record(options.run_dir)
-    tokenize = bleu_tokenization(options)
+    tokenize = bleu_tokenization(options.bleu_tokenize, options.run_dir)
     corpus = corpus_of(options, options.run_dir)
     sources, references = sentences(corpus, "validation")
     translator = load(options.run_dir)

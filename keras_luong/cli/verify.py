@@ -1,4 +1,4 @@
-"""`keras-luong verify`: does every export say what its run says?
+"""Compares what exports say with what their run says.
 
 Whatever computes in float32 must agree in every line, and what is quantized in BLEU, if
 there is a reference.
@@ -6,22 +6,15 @@ there is a reference.
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import tensorflow as tf
-
-from keras_luong.cli.options import VerifyOptions
-from keras_luong.cli.translators import (
-    bleu_tokenization,
-    load_translator,
-    tell_languages,
-)
-from keras_luong.evaluation.report import visible
-from keras_luong.evaluation.scores import bleu, chrf
-from keras_luong.export.saved_model import check_saved_model
+from keras_luong.cli.options import AnyFile, OldFolder, SearchOptions, TextFile
+from keras_luong.config.fields import Count
 from keras_luong.files import read_lines, read_pairs
 from keras_luong.progress import Progress
 
@@ -29,6 +22,30 @@ TOLERANCE = 0.3  # BLEU that quantization may cost
 
 #: What translates a file's lines.
 Runtime = Callable[[list[str]], list[str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class VerifyOptions(SearchOptions):
+    """Verification.
+
+    Args:
+        source: File of source sentences, one a line.
+        reference: File of their reference translations, for BLEU.
+        bleu_tokenize: sacrebleu's tokenisation; auto is the run's.
+        saved_model: Directory of an exported version, such as MODEL/1.
+        tflite: Exported .tflite files; needs keras-luong-edge.
+        batch_size: Sentences to translate at once (.tflite files take one).
+        show: Differing lines to print for each export.
+    """
+
+    source: TextFile
+    _: KW_ONLY
+    reference: TextFile | None = None
+    bleu_tokenize: str = "auto"
+    saved_model: OldFolder | None = None
+    tflite: tuple[AnyFile, ...] = ()
+    batch_size: int = 32
+    show: Count = 3
 
 
 class Answers(NamedTuple):
@@ -51,6 +68,14 @@ def run(options: VerifyOptions, more: Mapping[str, Runtime] | None = None) -> No
         SystemExit: They do not agree.
         ValueError: There is nothing to compare.
     """
+    import tensorflow as tf
+
+    from keras_luong.cli.translators import (
+        bleu_tokenization,
+        load_translator,
+        tell_languages,
+    )
+
     if not (options.saved_model or options.tflite or more):
         raise ValueError("Nothing to compare: give --saved_model, --tflite, or both")
     tf.config.set_visible_devices([], "GPU")  # exports are for CPUs
@@ -59,37 +84,34 @@ def run(options: VerifyOptions, more: Mapping[str, Runtime] | None = None) -> No
         texts, references = read_pairs(options.source, options.reference)
     if not texts:
         raise ValueError(f"{options.source} is empty: there is nothing to compare.")
-    tokenize = bleu_tokenization(options)
-    sides = {"source": texts, "target": references}
-    tell_languages(options.run_dir, **{k: x for k, x in sides.items() if x})
-    found = list(_answers(texts, options, more or {}))
-    if not compare(found, references, tokenize, options.show):
-        raise SystemExit(1)
-
-
-def _answers(
-    texts: list[str], options: VerifyOptions, more: Mapping[str, Runtime]
-) -> Iterator[Answers]:
-    """Those of everything that was asked for, Keras's first."""
+    tokenize = bleu_tokenization(options.bleu_tokenize, options.run_dir)
+    tell_languages(options.run_dir, source=texts, target=references or ())
     on_edge = [_by_tflite(path) for path in options.tflite]  # what is missing is told
     translator = load_translator(options)
 
     def by_keras(texts: list[str]) -> list[str]:
-        found = translator.translate(texts, options.batch_size, progress=True)
-        return [translation.text for translation in found]
+        translations = translator.translate(texts, options.batch_size, progress=True)
+        return [translation.text for translation in translations]
 
-    yield _timed("Keras", by_keras, texts)
+    answers = [_timed("Keras", by_keras, texts)]
     if options.saved_model:
         served = _by_saved_model(options.saved_model, options.batch_size)
-        yield _timed("SavedModel, Python", served, texts)
-    for name, runtime in more.items():
-        yield _timed(name, runtime, texts)
+        answers.append(_timed("SavedModel, Python", served, texts))
+    for name, runtime in (more or {}).items():
+        answers.append(_timed(name, runtime, texts))
     for path, (runtime, exact) in zip(options.tflite, on_edge, strict=True):
-        yield _timed(f"{path.name}, LiteRT", runtime, texts)._replace(exact=exact)
+        answer = _timed(f"{path.name}, LiteRT", runtime, texts)
+        answers.append(answer._replace(exact=exact))
+    if not compare(answers, references, tokenize, options.show):
+        raise SystemExit(1)
 
 
 def _by_saved_model(path: Path, batch_size: int) -> Runtime:
     """The SavedModel in Python, in batches as they come."""
+    import tensorflow as tf
+
+    from keras_luong.export.saved_model import check_saved_model
+
     check_saved_model(path)
     model = tf.saved_model.load(str(path))  # kept: its signature holds no variables
 
@@ -133,12 +155,12 @@ def _timed(runtime: str, translate: Runtime, texts: list[str]) -> Answers:
 
 
 def compare(
-    found: list[Answers], references: list[str] | None, tokenize: str, show: int
+    answers: list[Answers], references: list[str] | None, tokenize: str, show: int
 ) -> bool:
     """Prints the table, and what differs.
 
     Args:
-        found: The runtimes' answers, Keras's first.
+        answers: The runtimes' answers, Keras's first.
         references: The lines of the reference, or None.
         tokenize: sacrebleu's tokenisation.
         show: Differing lines to print for each runtime.
@@ -146,13 +168,16 @@ def compare(
     Returns:
         Whether all agree.
     """
-    expected = found[0].translations
+    from keras_luong.evaluation.report import visible
+    from keras_luong.evaluation.scores import bleu, chrf
+
+    expected = answers[0].translations
     agree, lowest = True, 0.0
     scores: tuple[Any, ...] = ()
     if references:
         lowest = bleu(expected, references, tokenize).score - TOLERANCE
     print(f"\n{'runtime':40} {'differ':>7} {'BLEU':>7} {'chrF':>7} {'seconds':>8}")
-    for runtime, translations, seconds, exact in found:
+    for runtime, translations, seconds, exact in answers:
         pairs = zip(expected, translations, strict=True)
         differ = sum(a != b for a, b in pairs)
         columns = f"{'':>7} {'':>7}"
@@ -167,16 +192,10 @@ def compare(
         print(f"{runtime:40} {differ:7} {columns} {seconds:8.1f}")
     for score in scores:
         print(score.signature)
-    for runtime, translations, _, _ in found[1:]:
-        _show(runtime, expected, translations, show)
+    for runtime, translations, _, _ in answers[1:]:
+        rows = enumerate(zip(expected, translations, strict=True), 1)
+        differing = [(i, a, b) for i, (a, b) in rows if a != b]
+        for i, a, b in differing[:show]:
+            print(f"\nline {i}\n  Keras: {visible(a)}\n  {runtime}: {visible(b)}")
     print("All agree." if agree else "THEY DO NOT AGREE.")
     return agree
-
-
-def _show(
-    runtime: str, expected: list[str], translations: list[str], most: int
-) -> None:
-    lines = enumerate(zip(expected, translations, strict=True), 1)
-    differing = [(i, a, b) for i, (a, b) in lines if a != b]
-    for i, a, b in differing[:most]:
-        print(f"\nline {i}\n  Keras: {visible(a)}\n  {runtime}: {visible(b)}")
