@@ -65,5 +65,5 @@ def command_help(command: str) -> str:
     from keras_luong.cli.command_line import parse
 
     with contextlib.redirect_stdout(io.StringIO()) as said:
-        parse([command, "--help"] if command != "all" else ["--help"])
+        parse([command, "--help=all"] if command != "all" else ["--help"])
     return said.getvalue()
