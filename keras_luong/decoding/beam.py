@@ -251,7 +251,7 @@ class BeamSearch(SpecialTokens):
         if self.shortlist is not None:
             words = [prefix_ids, *map(lexical.tokens_of, phrases)]
             listed, model = self.shortlist.restrict(model, source, tf.concat(words, 1))
-        memory, tokens, state, ask, (logits, weights) = begin(
+        memory, tokens, state, model_step, (logits, weights) = begin(
             model, source, self, self.beam_width, self.compact
         )
         if listed is None:
@@ -268,8 +268,8 @@ class BeamSearch(SpecialTokens):
         def extend(*changed):
             now = start._replace(**dict(zip(parts, changed, strict=True)))
             memory = [now.sentences.memory] if self.compact else []
-            said = ask(now.beams.tokens, now.beams.state, *memory)
-            return self._step(now, said, listed, spelling)
+            outputs = model_step(now.beams.tokens, now.beams.state, *memory)
+            return self._step(now, outputs, listed, spelling)
 
         extend, _ = hoisted(extend, *parts_of(start), shapes=parts_of(shapes))
 
@@ -343,12 +343,12 @@ class BeamSearch(SpecialTokens):
         """How many finished hypotheses are kept of each sentence while it goes on."""
         return self.beam_width if self.early_stopping == "first" else self.n_best
 
-    def _step(self, now, said, listed, spelling):
+    def _step(self, now, outputs, listed, spelling):
         """Extends every open hypothesis by one token.
 
         Args:
             now: The `SearchState` before the step.
-            said: What the model's step returned.
+            outputs: What the model's step returned.
             listed: int32 [M], the shortlisted ids; None if there is no shortlist.
             spelling: As of `Constraints`.
 
@@ -358,7 +358,7 @@ class BeamSearch(SpecialTokens):
         time, sentences, beams, ended = now[:4]
 
         # 1. A hypothesis's log-probability after a token: its offset plus the logit.
-        logits, state, weights = said  # [A, K, V]
+        logits, state, weights = outputs  # [A, K, V]
         normalisers, possible = split_log_softmax(logits)  # [A, K, 1]
         offsets = beams.log_probs[..., None] - normalisers
         offsets = tf.where(possible, offsets, IMPOSSIBLE)

@@ -30,6 +30,7 @@ from keras_luong.decoding.step_model import (
     check_source,
     check_step_model,
     check_target_ids,
+    described,
     known_count_of,
     split_log_softmax,
 )
@@ -181,20 +182,12 @@ class SequenceGenerator:
             fits = False
         if not fits:
             raise ValueError(
-                f"The source must be like {self.source}. Received: {_described(source)}"
+                f"The source must be like {self.source}. Received: {described(source)}"
             )
         return self._function(read)
 
     def _find(self, source: Source) -> Hypotheses:
         return self.search(self.model, source)
-
-
-def _described(source: Any) -> Any:
-    """Returns the shapes and dtypes in a nest, for an error message."""
-    return keras.tree.map_structure(
-        lambda x: f"{x.dtype} {tuple(x.shape)}" if hasattr(x, "shape") else repr(x),
-        source,
-    )
 
 
 def _as(x: Any, spec: tf.TensorSpec) -> tf.Tensor:

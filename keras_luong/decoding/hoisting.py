@@ -141,7 +141,12 @@ def begin(
     Raises:
         ValueError: If the model does not have the id to begin with.
     """
-    special.check_begin(vocab_size_of(model, "target"))
+    size = vocab_size_of(model, "target")
+    if size is not None and special.bos_id >= size:
+        raise ValueError(
+            f"bos_id must be one of the model's {size} tokens, which it reads first. "
+            f"Received: bos_id={special.bos_id}"
+        )
     memory, state = model.encode(source)
     tokens = tf.fill([count_of(source), beams], special.bos_id)
     state = repeated(state, beams)

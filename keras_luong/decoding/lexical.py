@@ -14,6 +14,9 @@ an accent or vowel sign of the character before. 0 is no character.
 All phrases are followed at a time, by the shift-and method: for each beginning of each
 phrase a hypothesis has a bit that says whether its text ends with it.
 
+`phrases_of` reads the constraints, `advance` follows hypotheses by one token, `unmet`
+tells what they lack, and `allocated` shares the beam among them.
+
 Shapes: B sentences, A of them undecided, K beams, M candidates to be one, C phrases of
 a sentence, P tokens of the longest of them and L its characters, R characters of the
 longest token, V vocabulary, N hypotheses, T their length.
@@ -164,17 +167,22 @@ def phrases_of(constraints: Constraints, source: Source, pad_id: int) -> Phrases
     lengths = tf.math.count_nonzero(is_token, axis=2, dtype=tf.int32)
     same = tf.reduce_all(ids[:, :, None] == ids[:, None], axis=3)
     earlier = tf.where(lengths == 0, -1, _count_before(same))
+
+    # The characters of each token, and after which of them how many tokens end.
     codes = tf.where(is_token[..., None], _read(ids, spelling), 0)  # [B, C, P, R]
     counts = tf.math.count_nonzero(codes, axis=3, keepdims=True, dtype=tf.int32)
     P, R = tf.shape(ids)[2], tf.shape(codes)[3]
     is_last = tf.range(R) == counts - 1
     written = tf.where(is_last, 1 + tf.range(P)[:, None], 0)
-    # One after another, without what is between.
+
+    # One after another, without what is between: [B, C, L].
     flat = [*tf.unstack(tf.shape(ids)[:2]), P * R]
     codes, written = tf.reshape(codes, flat), tf.reshape(written, flat)
     order = tf.argsort(tf.cast(codes == 0, tf.int32), axis=2, stable=True)
     order = order[:, :, : tf.maximum(1, tf.reduce_max(tf.reduce_sum(counts, [2, 3])))]
     codes, written = (tf.gather(x, order, batch_dims=2) for x in (codes, written))
+
+    # How a phrase begins, with and without a space in front.
     has_space, bare = lengths < 0, ids[..., 0]  # where tokens are no text, no spaces
     if spelling is not None:
         has_space = codes[..., 0] == _SPACE

@@ -102,18 +102,16 @@ class CoveragePenalty(Protocol):
         """
 
 
-@dataclasses.dataclass(frozen=True)
 class _Weighted:
-    """A penalty with a single number, which is finite and not negative."""
+    """Base of penalties with a single number, which is finite and not negative."""
 
     def __post_init__(self) -> None:
         """Checks the number."""
         check_fields(self)
 
 
-@dataclasses.dataclass(frozen=True)
 class _WeightedLengthPenalty(_Weighted, LengthPenalty):
-    """A length penalty whose `score` increases with both of its arguments."""
+    """Base of length penalties whose `score` increases with both of its arguments."""
 
     def bound(self, log_probs: tf.Tensor, limits: tf.Tensor) -> tf.Tensor:
         """Bounds the score of all continuations; see `LengthPenalty.bound`.

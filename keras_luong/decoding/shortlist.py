@@ -263,9 +263,7 @@ class Shortlist:
         )
 
 
-def _lexicon(
-    links: Counter[int], sizes: tuple[int, int], per_word: int, pad_id: int
-) -> np.ndarray:
+def _lexicon(links, sizes, per_word, pad_id):
     """Returns each source word's most frequent translations.
 
     Args:

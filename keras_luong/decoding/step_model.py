@@ -86,14 +86,6 @@ class SpecialTokens:
             return ~is_padding
         return tf.cumsum(tf.cast(is_padding, tf.int32), axis=1, exclusive=True) == 0
 
-    def check_begin(self, size: int | None) -> None:
-        """Raises ValueError if a model with so many words cannot read the first."""
-        if size is not None and self.bos_id >= size:
-            raise ValueError(
-                f"bos_id must be one of the model's {size} tokens, which it reads "
-                f"first. Received: bos_id={self.bos_id}"
-            )
-
     def check_logits(self, logits: tf.Tensor) -> None:
         """Raises ValueError if a model's logits [..., V] have no place for the end."""
         size = logits.shape[-1]
@@ -333,7 +325,7 @@ def check_target_ids(name: str, ids: tf.Tensor, source: Source) -> tf.Tensor:
     if ids.shape.rank != 2 or not rows.is_compatible_with(ids.shape[:1]):
         raise ValueError(
             f"{name} must have a row for each of the sentences, two axes. Received: "
-            f"{ids.shape} for a source of {_described(source)}"
+            f"{ids.shape} for a source of {described(source)}"
         )
     return ids
 
@@ -357,7 +349,7 @@ def source_lengths(source: Source, pad_id: int, needed_by: str) -> tf.Tensor:
     if not is_ids(source):
         raise ValueError(
             f"{needed_by} needs a source of ids, int32 [B, S], whose length without "
-            f"padding is known. Give a max_length. Received: {_described(source)}"
+            f"padding is known. Give a max_length. Received: {described(source)}"
         )
     return token_counts(source, pad_id)
 
@@ -379,9 +371,12 @@ def length_limits(source: Source, max_length: int | None, pad_id: int) -> tf.Ten
     return 2 * source_lengths(source, pad_id, "max_length=None") + 10
 
 
-def _described(source):
-    shapes = tf.nest.map_structure(lambda x: f"{x.dtype.name} {x.shape}", source)
-    return shapes if isinstance(shapes, str) else repr(shapes)
+def described(source: Any) -> Any:
+    """Returns the dtypes and shapes in a nest, for an error message."""
+    return tf.nest.map_structure(
+        lambda x: f"{x.dtype.name} {x.shape}" if hasattr(x, "shape") else repr(x),
+        source,
+    )
 
 
 def source_mask(source: Source, pad_id: int, positions: tf.TensorShape) -> tf.Tensor:

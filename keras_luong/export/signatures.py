@@ -10,7 +10,7 @@ sentence's results do not depend on the others, but the padding may.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import keras
@@ -21,6 +21,7 @@ from keras_luong.checks import check_tensorflow
 from keras_luong.decoding.beam import BeamSearch
 from keras_luong.decoding.generate import SequenceGenerator
 from keras_luong.decoding.step_model import Hypotheses
+from keras_luong.export.warmup import TOO_MANY
 from keras_luong.translation.batching import all_bytes
 from keras_luong.translation.graph import SEPARATOR, read_ids
 from keras_luong.translation.translator import IDS, TEXT, Translator
@@ -90,29 +91,20 @@ def signatures(translator: Any, max_batch_size: int) -> dict[str, Any]:
     }
 
 
-def _bounded(
-    answer: Callable[..., dict[str, tf.Tensor]],
-    specs: list[tf.TensorSpec],
-    max_batch_size: int,
-) -> tf.types.experimental.ConcreteFunction:
+def _bounded(answer, specs, max_batch_size):
     """Traces a function that fails for wrong shapes and too many sentences."""
 
     def checked(*inputs):
         # TensorFlow does not look whether what a signature is given has its shape.
         pairs = zip(inputs, specs, strict=True)
-        inputs = tuple(tf.ensure_shape(x, spec.shape, spec.name) for x, spec in pairs)
-        sizes = [tf.shape(x)[0] for x in inputs]
-        checks = [
-            tf.debugging.assert_less_equal(
-                sizes[0], max_batch_size, "There are too many sentences at once"
-            ),
-            *(
-                tf.debugging.assert_equal(sizes[0], size, "The inputs differ in number")
-                for size in sizes[1:]
-            ),
-        ]
+        arguments = [tf.ensure_shape(x, spec.shape, spec.name) for x, spec in pairs]
+        size, *others = (tf.shape(x)[0] for x in arguments)
+        checks = [tf.debugging.assert_less_equal(size, max_batch_size, TOO_MANY)]
+        for other in others:
+            message = "The inputs differ in number"
+            checks.append(tf.debugging.assert_equal(size, other, message))
         with tf.control_dependencies(checks):
-            said = answer(*map(tf.identity, inputs))
+            said = answer(*map(tf.identity, arguments))
         return {
             name: tf.maximum(x, x.dtype.min) if x.dtype.is_floating else x
             for name, x in said.items()

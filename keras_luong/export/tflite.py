@@ -201,9 +201,7 @@ def _search(search: Any) -> BeamSearch:
     return dataclasses.replace(search, compact=False)
 
 
-def _one_source(
-    model: StepModel, search: BeamSearch, source: Any, longest: int | None
-) -> tf.types.experimental.ConcreteFunction:
+def _one_source(model, search, source, longest):
     """Traces the search for one source.
 
     Args:
@@ -224,7 +222,8 @@ def _one_source(
             found = _of_known_shape(found, most, search.pad_id)
         else:
             some = _OfAnyLength(model, given, longest)
-            found = search(some, given if longest is None else _padded(given, longest))
+            read = given if longest is None else _pad_last_axis(given, longest)
+            found = search(some, read)
         if longest is not None:  # a text
             found = _cut(found, given)
         return fields(found)
@@ -250,7 +249,7 @@ class _OfAnyLength:
         logits, state, weights = self.model.step(tokens, state, memory)
         if weights is not None:
             if self.longest is not None:
-                weights = _padded(weights, self.longest)
+                weights = _pad_last_axis(weights, self.longest)
             elif weights.shape.rank is None or None in weights.shape[2:]:
                 weights = None
         return logits, state, weights
@@ -259,12 +258,11 @@ class _OfAnyLength:
         return cast_weights(self.model)
 
 
-def _padded(x: tf.Tensor, length: int) -> tf.Tensor:
-    """Pads the last axis with zeros."""
+def _pad_last_axis(x: tf.Tensor, length: int) -> tf.Tensor:
     missing = length - tf.shape(x)[-1]
-    padded = tf.pad(x, [[0, 0]] * (x.shape.rank - 1) + [[0, missing]])
-    padded.set_shape([*x.shape[:-1], length])
-    return padded
+    x_padded = tf.pad(x, [[0, 0]] * (x.shape.rank - 1) + [[0, missing]])
+    x_padded.set_shape([*x.shape[:-1], length])
+    return x_padded
 
 
 def _cut(found: Hypotheses, source: tf.Tensor) -> Hypotheses:

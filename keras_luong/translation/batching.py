@@ -65,23 +65,9 @@ class Translation(NamedTuple):
     unmet: tuple[str, ...] = ()
 
 
-class Work(NamedTuple):
-    """What is done with batches, and what people are told of it.
-
-    Attributes:
-        answer: Maps a batch of each side, tf.string [B], to
-            `keras_luong.translation.graph.answers`.
-        limits: Side → the name of its limit, and the most tokens that are read of it.
-        target_tokenizer: The tokenizer of phrases that must occur.
-    """
-
-    answer: Callable[..., dict[str, tf.Tensor]]
-    limits: Mapping[str, tuple[str, int]]
-    target_tokenizer: Tokenizer
-
-
 def in_batches(
-    work: Work,
+    translator: Any,
+    answer: Callable[..., dict[str, tf.Tensor]],
     sides: Sides,
     batch_size: int,
     window: int | None = None,
@@ -90,7 +76,9 @@ def in_batches(
     """Works on texts in batches of similar length.
 
     Args:
-        work: What to do.
+        translator: The `Translator`, for its limits and its target tokenizer.
+        answer: Maps a batch of each side, tf.string [B], to
+            `keras_luong.translation.graph.answers`.
         sides: The texts.
         batch_size: How many are worked on at once.
         window: How many texts are read ahead and sorted by length; None for all.
@@ -118,34 +106,23 @@ def in_batches(
         }
         if not any(some.values()):
             break
-        yield from _in_batches(work, some, batch_size, progress, cut)
+        _check_sides(some, translator.target_tokenizer)
+        yield from _in_batches(answer, some, batch_size, progress, cut)
         count += len(some["texts"])
-    warn_of_cut(work.limits, cut, count)
+    names = {"texts": "max_source_length", "targets": "max_target_length"}
+    limits = {side: (name, getattr(translator, name)) for side, name in names.items()}
+    warn_of_cut(limits, cut, count)
 
 
-def _in_batches(
-    work: Work,
-    sides: dict[str, list[bytes]],
-    batch_size: int,
-    progress: bool,
-    cut: Counter[str],
-) -> list[list[Translation]]:
+def _in_batches(answer, sides, batch_size, progress, cut):
     """Works on the texts of a window; `cut` counts those of each side that were."""
-    count = len(sides["texts"])
-    for name, side in sides.items():
-        if len(side) != count:
-            raise ValueError(
-                f"There must be one of `{name}` for each text. Received: {count} "
-                f"texts and {len(side)} {name}"
-            )
-    _check_writable(sides, work.target_tokenizer)
-    columns = list(sides.values())
+    count, columns = len(sides["texts"]), list(sides.values())
     order = sorted(range(count), key=lambda i: [len(x[i]) for x in columns])
     bar = Progress(count, "text") if progress else None
     done: dict[int, list[Translation]] = {}
     for start in range(0, count, batch_size):
         rows = order[start : start + batch_size]
-        batch = work.answer(*(tf.constant([x[i] for i in rows]) for x in columns))
+        batch = answer(*(tf.constant([x[i] for i in rows]) for x in columns))
         done.update(zip(rows, _translations(batch), strict=True))
         for name in sides.keys() & _CUT.keys():
             if number := int(tf.math.count_nonzero(batch[_CUT[name]])):
@@ -193,7 +170,7 @@ def warn_of_cut(
     """Warns if texts were cut, naming their limit, or phrases found no room.
 
     Args:
-        limits: As of `Work`.
+        limits: Side → the name of its limit, and the most tokens that are read of it.
         cut: Side → how many texts were cut; of "constraints", how many translations
             lack a phrase.
         count: The number of texts.
@@ -294,8 +271,15 @@ def _clean(phrase: Any) -> str:
     return " ".join(phrase.split())
 
 
-def _check_writable(sides: Mapping[str, list[bytes]], tokenizer: Tokenizer) -> None:
-    """Raises ValueError unless translations can have the phrases and the prefixes."""
+def _check_sides(sides: Mapping[str, list[bytes]], tokenizer: Tokenizer) -> None:
+    """Raises ValueError if sides differ in number, or a phrase cannot be written."""
+    count = len(sides["texts"])
+    for name, side in sides.items():
+        if len(side) != count:
+            raise ValueError(
+                f"There must be one of `{name}` for each text. Received: {count} "
+                f"texts and {len(side)} {name}"
+            )
     lines, prefixes = (
         [text.decode("utf-8", "replace") for text in sides.get(name, ())]
         for name in ("constraints", "prefixes")

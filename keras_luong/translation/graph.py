@@ -173,9 +173,7 @@ def attention_to(source_ids: tf.Tensor, hypotheses: Hypotheses) -> tf.Tensor:
     return tf.zeros([*tf.unstack(tf.shape(hypotheses.ids)), size])
 
 
-def _distinct(
-    hypotheses: Hypotheses, text: tf.Tensor, n_best: int
-) -> tuple[Hypotheses, tf.Tensor]:
+def _distinct(hypotheses, text, n_best):
     """Keeps the best hypothesis of each text: one text may be segmented in two ways."""
     there = hypotheses.lengths > 0
     same = (text[:, :, None] == text[:, None, :]) & there[:, None, :]

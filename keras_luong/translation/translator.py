@@ -29,7 +29,6 @@ from keras_luong.translation.batching import (
     PhraseLists,
     Texts,
     Translation,
-    Work,
     in_batches,
     phrase_lines,
 )
@@ -191,8 +190,8 @@ class Translator:
             >>> "Hund" in found[0].text.split()
             True
         """
-        work, sides = self._work_on(texts, prefixes, constraints)
-        found = list(in_batches(work, sides, batch_size, progress=progress))
+        answer, sides = self._sides_of(texts, prefixes, constraints)
+        found = [*in_batches(self, answer, sides, batch_size, progress=progress)]
         return found if n_best else [hypotheses[0] for hypotheses in found]
 
     def stream(
@@ -233,8 +232,8 @@ class Translator:
             <class 'str'>
         """
         check_size("window", window)
-        work, sides = self._work_on(texts, prefixes, constraints)
-        for hypotheses in in_batches(work, sides, batch_size, window):
+        answer, sides = self._sides_of(texts, prefixes, constraints)
+        for hypotheses in in_batches(self, answer, sides, batch_size, window):
             yield hypotheses if n_best else hypotheses[0]
 
     @property
@@ -269,8 +268,8 @@ class Translator:
             TypeError: If either is a single string, or holds anything but strings.
             ValueError: If they differ in number, or `batch_size` is below 1.
         """
-        work, sides = self._work(self.forced), {"texts": texts, "targets": targets}
-        found = list(in_batches(work, sides, batch_size, progress=progress))
+        sides = {"texts": texts, "targets": targets}
+        found = [*in_batches(self, self.forced, sides, batch_size, progress=progress)]
         return [hypotheses[0] for hypotheses in found]
 
     def score_stream(
@@ -293,13 +292,13 @@ class Translator:
             ValueError: If they differ in number, or a size is below 1.
         """
         check_size("window", window)
-        work, sides = self._work(self.forced), {"texts": texts, "targets": targets}
-        for hypotheses in in_batches(work, sides, batch_size, window):
+        sides = {"texts": texts, "targets": targets}
+        for hypotheses in in_batches(self, self.forced, sides, batch_size, window):
             yield hypotheses[0]
 
-    def _work_on(
+    def _sides_of(
         self, texts: Texts, prefixes: Texts | None, constraints: PhraseLists | None
-    ) -> tuple[Work, dict[str, Texts]]:
+    ) -> tuple[Callable[..., dict[str, tf.Tensor]], dict[str, Texts]]:
         """Returns what translates batches, and what there is of each text."""
         sides: dict[str, Texts] = {"texts": texts}
         if constraints is not None:
@@ -317,13 +316,7 @@ class Translator:
             "texts, constraints": self._explain_unprefixed,
             "texts, constraints, prefixes": self.explain_constrained,
         }
-        return self._work(answers[", ".join(sides)]), sides
-
-    def _work(self, answer: Callable[..., dict[str, tf.Tensor]]) -> Work:
-        """Returns what to do with batches, and the limits of the texts in them."""
-        names = {"texts": "max_source_length", "targets": "max_target_length"}
-        limits = {side: (name, getattr(self, name)) for side, name in names.items()}
-        return Work(answer, limits, self.target_tokenizer)
+        return answers[", ".join(sides)], sides
 
     @retraced(TEXT)
     def serve(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
