@@ -26,9 +26,9 @@ from keras_luong.decoding.constraints import (
     best_extensions,
     forced_tokens,
     is_among,
-    longest,
+    max_lengths,
+    min_lengths,
     repeats,
-    shortest,
     token_ids,
 )
 from keras_luong.decoding.hoisting import begin, cast_once, hoisted
@@ -46,12 +46,12 @@ from keras_luong.decoding.search_state import (
     SearchState,
     Sentences,
     Written,
-    all_ended,
-    compacted,
     empty_arrays,
+    ended_of_all,
     fill,
     loop_shapes,
     offer,
+    remove_decided,
     trace_back,
     write,
 )
@@ -256,8 +256,8 @@ class BeamSearch(SpecialTokens):
         )
         if listed is None:
             self.check_logits(logits)
-        limits = longest(self, source, prefix_ids)
-        rows, least = tf.range(count_of(source)), shortest(self, source, limits)
+        limits = max_lengths(self, source, prefix_ids)
+        rows, least = tf.range(count_of(source)), min_lengths(self, source, limits)
         sentences = Sentences(rows, limits, least, prefix_ids, phrases, [], memory)
         start = self._start(source, sentences, tokens, state, weights)
         shapes = loop_shapes(start, self.compact)
@@ -285,7 +285,7 @@ class BeamSearch(SpecialTokens):
                 ended=keep_shapes(ended, now.ended),
                 history=write(now.history, now.time, choices),
             )
-            return [compacted(after) if self.compact else after]
+            return [remove_decided(after) if self.compact else after]
 
         def any_open(now):
             return (now.time == 0) | tf.reduce_any(now.beams.log_probs > IMPOSSIBLE)
@@ -393,7 +393,7 @@ class BeamSearch(SpecialTokens):
             best = *best[:2], tf.gather(listed, best[2])
         progress = []
         if sentences.phrases:
-            best, after = lexical.allocated(
+            best, after = lexical.allocate(
                 best, logits, offsets, *follows, spelling, listed
             )
             progress = [after]
@@ -429,7 +429,7 @@ class BeamSearch(SpecialTokens):
         if progress:
             has_finished = pool.score(1) > IMPOSSIBLE
             lacks = lexical.unmet(sentences.phrases[0], progress[0])
-            last = lexical.nearest(last, lacks, has_finished)
+            last = lexical.keep_nearest(last, lacks, has_finished)
         cut, bonus = tf.nest.map_structure(
             lambda x, before: tf.where(at_limit, x, before),
             (last, bonus),
@@ -452,7 +452,7 @@ class BeamSearch(SpecialTokens):
 
     def _finish(self, end, limits):
         """Fills empty places in the pool with what was cut, and reads the history."""
-        ended = all_ended(end) if self.compact else end.ended
+        ended = ended_of_all(end) if self.compact else end.ended
         beam = np.arange(self.beam_width)
         places = (limits - 1) * self.beam_width + beam
         scores = self._scores(ended.cut, limits, ended.bonus)
@@ -489,7 +489,7 @@ class BeamSearch(SpecialTokens):
                 return tf.scatter_nd(rows[:, None], x, tf.cast(shape, rows.dtype))
 
             others = tf.nest.map_structure(spread, constrained)
-            return lexical.preferred(free, has_all, others, self.pad_id)
+            return lexical.put_free_first(free, has_all, others, self.pad_id)
 
         if self.n_best > 1:
             return search()

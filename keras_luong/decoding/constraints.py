@@ -29,7 +29,7 @@ SIZES = sorted(range(GROUP // 2, 2 * GROUP), key=lambda size: abs(size - GROUP))
 LONG = 4  # times the tokens that are looked at, if it is to be faster
 
 
-def longest(search: Any, source: Source, prefix_ids: tf.Tensor) -> tf.Tensor:
+def max_lengths(search: Any, source: Source, prefix_ids: tf.Tensor) -> tf.Tensor:
     """Returns the maximum length of each sentence's hypotheses, int32 [B, 1].
 
     Args:
@@ -49,7 +49,7 @@ def longest(search: Any, source: Source, prefix_ids: tf.Tensor) -> tf.Tensor:
     return limits[:, None]
 
 
-def shortest(search: Any, source: Source, limits: tf.Tensor) -> list[tf.Tensor]:
+def min_lengths(search: Any, source: Source, limits: tf.Tensor) -> list[tf.Tensor]:
     """Returns the minimum lengths, int32 [B, 1]; an empty list if there are none.
 
     Args:
@@ -169,7 +169,7 @@ def best_extensions(
         count = width * (1 + dirty)
         if vocab_size * width >= LONG * count * size:
             return _of_groups(logits, offsets, banned, size, count)
-    sums = summed(logits, offsets)
+    sums = add_offsets(logits, offsets)
     if banned is not None:
         sums = tf.where(banned, IMPOSSIBLE, sums)
     if vocab_size is None:
@@ -186,13 +186,13 @@ def _of_groups(logits, offsets, banned, size, count):
         logits = tf.pad(logits, rest, constant_values=IMPOSSIBLE)
     in_beam = (vocab_size + missing) // size
     groups = tf.reshape(logits, [-1, width, in_beam, size])
-    highest = summed(tf.reduce_max(groups, axis=-1), offsets)
+    highest = add_offsets(tf.reduce_max(groups, axis=-1), offsets)
     highest = tf.reshape(highest, [-1, width * in_beam])
     # In their order, so that of equal sums the first is found.
     chosen = -tf.math.top_k(-tf.math.top_k(highest, count).indices, count).values
     groups = tf.reshape(groups, [-1, width * in_beam, size])
     beams, within = chosen // in_beam, chosen % in_beam
-    sums = summed(
+    sums = add_offsets(
         tf.gather(groups, chosen, batch_dims=1), tf.gather(offsets, beams, batch_dims=1)
     )
     # Not -inf to add: LiteRT's converter would store such a table in int8.
@@ -204,6 +204,6 @@ def _of_groups(logits, offsets, banned, size, count):
     return best, tf.gather(beams, groups, batch_dims=1), tokens
 
 
-def summed(logits: tf.Tensor, offsets: tf.Tensor) -> tf.Tensor:
+def add_offsets(logits: tf.Tensor, offsets: tf.Tensor) -> tf.Tensor:
     """Returns `offsets + logits`, -inf where the offset is, whatever the logits."""
     return tf.where(offsets > IMPOSSIBLE, logits + offsets, IMPOSSIBLE)

@@ -92,12 +92,12 @@ def hoisted(
 
     # 2. What depends on no argument is added to the current graph, if the rest reads
     # it. (What comes of constants alone stays where it is: TensorFlow folds it.)
-    given = [x.name for x in tf.nest.flatten(inputs)]
-    returned = [x.name for x in tf.nest.flatten(results) if tf.is_tensor(x)]
+    arguments = [x.name for x in tf.nest.flatten(inputs)]
+    outputs = [x.name for x in tf.nest.flatten(results) if tf.is_tensor(x)]
     captured = {inner.name: x for x, inner in graph.captures}
-    moving = _computed_from(given, operations)
+    moving = _computed_from(arguments, operations)
     fixed = _computed_from(captured, operations) - moving
-    read = set(returned)
+    read = set(outputs)
     for operation in operations:
         if not moving.isdisjoint(x.name for x in operation.outputs):
             read.update(x.name for x in operation.inputs)
@@ -107,8 +107,8 @@ def hoisted(
 
     # 3. Calls add the rest to the graph in which they are.
     def call(*args):
-        known = {**before, **dict(zip(given, tf.nest.flatten(args), strict=True))}
-        copies = iter(_copied(graph, definition, known, returned))
+        known = {**before, **dict(zip(arguments, tf.nest.flatten(args), strict=True))}
+        copies = iter(_copied(graph, definition, known, outputs))
         return tf.nest.map_structure(
             lambda x: next(copies) if tf.is_tensor(x) else x, results
         )

@@ -15,7 +15,7 @@ All phrases are followed at a time, by the shift-and method: for each beginning 
 phrase a hypothesis has a bit that says whether its text ends with it.
 
 `phrases_of` reads the constraints, `advance` follows hypotheses by one token, `unmet`
-tells what they lack, and `allocated` shares the beam among them.
+tells what they lack, and `allocate` shares the beam among them.
 
 Shapes: B sentences, A of them undecided, K beams, M candidates to be one, C phrases of
 a sentence, P tokens of the longest of them and L its characters, R characters of the
@@ -31,8 +31,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_luong.decoding.constraints import summed
-from keras_luong.decoding.search_state import padded
+from keras_luong.decoding.constraints import add_offsets
+from keras_luong.decoding.search_state import pad_to
 from keras_luong.decoding.step_model import (
     IMPOSSIBLE,
     Hypotheses,
@@ -272,7 +272,7 @@ def advance(
     return after
 
 
-def allocated(
+def allocate(
     best: tuple[tf.Tensor, tf.Tensor, tf.Tensor],
     logits: tf.Tensor,
     offsets: tf.Tensor,
@@ -321,7 +321,7 @@ def allocated(
 
     # 3. These and the best extensions of all, each of them once: [A, M].
     columns = tf.concat([_columns(ids, tokens), own], axis=2)
-    log_probs = summed(tf.gather(logits, columns, batch_dims=2), offsets)
+    log_probs = add_offsets(tf.gather(logits, columns, batch_dims=2), offsets)
     is_wanted = tf.concat([lacks, tf.ones_like(own, tf.bool)], axis=2)
     log_probs = tf.where(is_wanted, log_probs, IMPOSSIBLE)
     own = own if ids is None else tf.gather(ids, own)
@@ -397,13 +397,15 @@ def _plans(phrases, progress, spelling):
     return tf.where(going_on < met, 0, written), tf.reduce_max(banks, axis=2)
 
 
-def nearest(log_probs: tf.Tensor, lacks: tf.Tensor, found: tf.Tensor) -> tf.Tensor:
-    """Leaves the hypotheses that lack the fewest phrases.
+def keep_nearest(
+    log_probs: tf.Tensor, lacks: tf.Tensor, has_finished: tf.Tensor
+) -> tf.Tensor:
+    """Keeps the hypotheses that lack the fewest phrases.
 
     Args:
         log_probs: float32 [A, K], of hypotheses at the maximum length.
         lacks: bool [A, K, C], the phrases that they lack.
-        found: bool [A, 1], whether a finished hypothesis has all.
+        has_finished: bool [A, 1], whether a finished hypothesis has all.
 
     Returns:
         The log-probabilities, -inf for the others.
@@ -411,10 +413,10 @@ def nearest(log_probs: tf.Tensor, lacks: tf.Tensor, found: tf.Tensor) -> tf.Tens
     counts = tf.math.count_nonzero(lacks, axis=2, dtype=tf.int32)
     counts = tf.where(log_probs > IMPOSSIBLE, counts, _LAST)
     fewest = tf.reduce_min(counts, axis=1, keepdims=True)
-    return tf.where(counts == tf.where(found, 0, fewest), log_probs, IMPOSSIBLE)
+    return tf.where(counts == tf.where(has_finished, 0, fewest), log_probs, IMPOSSIBLE)
 
 
-def preferred(
+def put_free_first(
     free: Hypotheses, has_all: tf.Tensor, others: Hypotheses, pad_id: int
 ) -> Hypotheses:
     """Puts a free hypothesis that has all phrases before those that were made to.
@@ -430,7 +432,7 @@ def preferred(
     """
     length = tf.maximum(tf.shape(free.ids)[2], tf.shape(others.ids)[2])
     N = others.ids.shape[1]
-    free, others = (padded(x, length, pad_id) for x in (free, others))
+    free, others = (pad_to(x, length, pad_id) for x in (free, others))
     again = tf.reduce_all(free.ids == others.ids, axis=2) & has_all[:, None]
     there = tf.concat([has_all[:, None], (others.lengths > 0) & ~again], axis=1)
     both = tf.nest.map_structure(lambda *x: tf.concat(x, axis=1), free, others)

@@ -140,7 +140,7 @@ def _joined(pool, others):
     return tf.nest.map_structure(lambda *x: tf.concat(x, axis=1), pool, others)
 
 
-def compacted(now: SearchState) -> SearchState:
+def remove_decided(now: SearchState) -> SearchState:
     """Removes the decided sentences once there are enough of them."""
     is_open = tf.reduce_any(now.beams.log_probs > IMPOSSIBLE, axis=1)  # [A]
 
@@ -153,7 +153,7 @@ def compacted(now: SearchState) -> SearchState:
         places = tf.scatter_nd(
             rows[:, None], tf.range(tf.size(rows)), tf.shape(now.places)
         )
-        return sentences, beams, ended, all_ended(now), places
+        return sentences, beams, ended, ended_of_all(now), places
 
     def stay():
         return tf.nest.map_structure(tf.identity, now[1:-1])
@@ -163,7 +163,7 @@ def compacted(now: SearchState) -> SearchState:
     return SearchState._make([now.time, *changed, now.history])
 
 
-def all_ended(now: SearchState) -> Ended:
+def ended_of_all(now: SearchState) -> Ended:
     """Returns the ended hypotheses of the whole batch, decided or not, [B, ...]."""
     rows = now.sentences.rows[:, None]
     return tf.nest.map_structure(
@@ -286,7 +286,7 @@ def collect(
     )
 
 
-def padded(found: Hypotheses, length: int | tf.Tensor, pad_id: int) -> Hypotheses:
+def pad_to(found: Hypotheses, length: int | tf.Tensor, pad_id: int) -> Hypotheses:
     """Returns the hypotheses padded to a length T."""
 
     def pad(x, value):

@@ -34,7 +34,7 @@ from keras_luong.decoding.beam import BeamSearch, GreedySearch
 from keras_luong.decoding.ensemble import Ensemble
 from keras_luong.decoding.generate import SequenceGenerator
 from keras_luong.decoding.hoisting import cast_weights
-from keras_luong.decoding.search_state import padded
+from keras_luong.decoding.search_state import pad_to
 from keras_luong.decoding.step_model import Hypotheses, StepModel
 from keras_luong.export.saved_model import describe
 from keras_luong.export.signatures import Exported, TextExport, exported, fields
@@ -201,32 +201,31 @@ def _search(search: Any) -> BeamSearch:
     return dataclasses.replace(search, compact=False)
 
 
-def _one_source(model, search, source, longest):
+def _one_source(model, search, spec, longest):
     """Traces the search for one source.
 
     Args:
         model: The model.
         search: The search.
-        source: The named specs of a source, in its nest.
+        spec: The named specs of a source, in its nest.
         longest: What the attention to a source of unknown length is padded to, or None
             if it is left out.
     """
-    specs = tf.nest.flatten(source)
-    known = all(spec.shape.is_fully_defined() for spec in specs)
+    specs = tf.nest.flatten(spec)
+    is_fixed = all(x.shape.is_fully_defined() for x in specs)
 
     @tf.function(input_signature=specs, autograph=False)
     def find(*inputs):
-        given = tf.nest.pack_sequence_as(source, inputs)
-        if known:
-            found, most = search(model, given), _longest(search, given)
-            found = _of_known_shape(found, most, search.pad_id)
+        source = tf.nest.pack_sequence_as(spec, inputs)
+        if is_fixed:
+            hypotheses, most = search(model, source), _longest(search, source)
+            hypotheses = _of_known_shape(hypotheses, most, search.pad_id)
         else:
-            some = _OfAnyLength(model, given, longest)
-            read = given if longest is None else _pad_last_axis(given, longest)
-            found = search(some, read)
+            read = source if longest is None else _pad_last_axis(source, longest)
+            hypotheses = search(_OfAnyLength(model, source, longest), read)
         if longest is not None:  # a text
-            found = _cut(found, given)
-        return fields(found)
+            hypotheses = _cut(hypotheses, source)
+        return fields(hypotheses)
 
     return find.get_concrete_function()
 
@@ -265,14 +264,15 @@ def _pad_last_axis(x: tf.Tensor, length: int) -> tf.Tensor:
     return x_padded
 
 
-def _cut(found: Hypotheses, source: tf.Tensor) -> Hypotheses:
+def _cut(hypotheses: Hypotheses, source: tf.Tensor) -> Hypotheses:
     """Cuts attention to the source's length; that of a model without any is 0."""
-    weights = attention_to(source, found)
-    if weights.shape[-1] == source.shape[1]:
-        return found._replace(weights=weights)
-    # LiteRT has no `...` for rank 4.
-    size = tf.stack([1, weights.shape[1], tf.shape(weights)[2], tf.shape(source)[1]])
-    return found._replace(weights=tf.slice(weights, [0, 0, 0, 0], size))
+    weights = attention_to(source, hypotheses)
+    if weights.shape[-1] != source.shape[1]:
+        # LiteRT has no `...` for rank 4.
+        T, S = tf.shape(weights)[2], tf.shape(source)[1]
+        size = tf.stack([1, weights.shape[1], T, S])
+        weights = tf.slice(weights, [0, 0, 0, 0], size)
+    return hypotheses._replace(weights=weights)
 
 
 def _longest(search: BeamSearch, source: Any) -> int:
@@ -297,7 +297,7 @@ def _of_known_shape(found: Hypotheses, longest: int, pad_id: int) -> Hypotheses:
     def reshaped(x):  # LiteRT knows the shape after a reshape by constants
         return tf.reshape(x, [1, x.shape[1], longest, *x.shape[3:]])
 
-    found = padded(found, longest, pad_id)
+    found = pad_to(found, longest, pad_id)
     return Hypotheses(*(x if x.shape.rank < 3 else reshaped(x) for x in found))
 
 
