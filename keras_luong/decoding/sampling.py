@@ -12,7 +12,7 @@ import math
 import numbers
 import operator
 import sys
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import tensorflow as tf
 
@@ -62,16 +62,6 @@ Seed = Annotated[
     int | None,
     functools.partial(check_size, optional=True, smallest=0, largest=SEEDS - 1),
 ]
-
-
-class Samples(NamedTuple):
-    """The samples of each sentence so far."""
-
-    tokens: tf.Tensor  # [B, N] the last ones
-    log_probs: tf.Tensor  # [B, N]
-    lengths: tf.Tensor  # [B, N]
-    is_open: tf.Tensor  # [B, N]
-    state: Any  # nest of [B, N, ...]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -163,36 +153,31 @@ class RandomSampling(SpecialTokens):
         longest = self.max_length or 2 * tf.shape(source)[1] + 10
         uniforms = self._uniforms(source, limits, longest)
         limits = limits[:, tf.newaxis]
-        shape = tf.shape(tokens)
-        start = Samples(
-            tokens=tokens,
-            log_probs=tf.zeros(shape),
-            lengths=tf.zeros(shape, tf.int32),
-            is_open=tf.fill(shape, True),
-            state=state,
-        )
+        lengths, log_probs = tf.zeros_like(tokens), tf.zeros_like(tokens, tf.float32)
+        start = tokens, state, log_probs, lengths, tf.ones_like(tokens, tf.bool)
 
-        def body(time, now, written):
-            logits, state, weights = step(now.tokens, now.state)  # [B, N, V]
+        def body(time, samples, written):
+            tokens, state, log_probs, lengths, is_open = samples
+            logits, state, weights = step(tokens, state)  # [B, N, V]
             tokens, gains = self._draw(logits, uniforms[:, time])  # [B, N]
-            log_probs = now.log_probs + tf.where(now.is_open, gains, 0.0)
-            lengths = now.lengths + tf.cast(now.is_open, tf.int32)
-            goes_on = (tokens != self.eos_id) & (lengths < limits)
-            goes_on &= log_probs > IMPOSSIBLE
-            after = Samples(tokens, log_probs, lengths, now.is_open & goes_on, state)
+            log_probs += tf.where(is_open, gains, 0.0)
+            lengths += tf.cast(is_open, tf.int32)
+            is_open &= (tokens != self.eos_id) & (lengths < limits)
+            is_open &= log_probs > IMPOSSIBLE
+            after = keep_shapes((tokens, state, log_probs, lengths, is_open), samples)
             written = write(written, time, Written(tokens, log_probs, weights))
-            return time + 1, keep_shapes(after, now), written
+            return time + 1, after, written
 
-        def any_open(time, now, written):
-            return (time == 0) | tf.reduce_any(now.is_open)
+        def any_open(time, samples, written):
+            return (time == 0) | tf.reduce_any(samples[-1])
 
         shape = [known_count_of(source), self.num_samples]
         written = empty_arrays(shape, [x.shape[2:] for x in weights], longest)
         loop = tf.while_loop(any_open, body, [tf.constant(0), start, written])
-        steps, samples, written = loop
+        steps, (_, _, log_probs, lengths, _), written = loop
         # Steps that were not taken have no shape.
         written = tf.nest.map_structure(lambda x: x.gather(tf.range(steps)), written)
-        found = collect(written, samples.lengths, samples.log_probs, self.pad_id)
+        found = collect(written, lengths, log_probs, self.pad_id)
         return follow(found, tf.math.top_k(found.scores, self.num_samples).indices)
 
     def _draw(self, logits, uniforms):
