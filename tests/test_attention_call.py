@@ -228,6 +228,12 @@ def test_a_query_sees_what_its_own_mask_says(name, training):
             np.testing.assert_allclose(alone[:, 0], context[:, t], atol=1e-6)
 
 
+def test_a_mask_without_a_batch_is_for_a_batch_of_1_too():
+    attention, allowed = LuongAttention("dot"), causal(3, 5)
+    context = attention(QUERY[:1], VALUE[:1], attention_mask=allowed)
+    same(context, attention(QUERY, VALUE, attention_mask=allowed)[:1])
+
+
 def test_a_query_without_any_position_gets_zeros():
     context, weights = LuongAttention("dot")(
         QUERY,

@@ -1,9 +1,7 @@
-"""What an attention is called with: Keras's two forms of a call, and several sources.
+"""What an attention layer is called with, in Keras's two forms: checked, made uniform.
 
 Shapes: B batch, Q queries, Hq/Hv/Hk query/value/key units. A source has one axis [B, S,
 Hv], or several that are one to the attention: [B, h, w, Hv] has S = h w positions.
-Several sources are a list of tensors [B, S, Hv], each with an S and an Hv of its own,
-as `MultiSourceAttention` reads them.
 """
 
 from __future__ import annotations
@@ -109,10 +107,12 @@ def read_inputs(
     tensors = {name: x for name, x in inputs._asdict().items() if x is not None}
     for name, x in tensors.items():
         check_tensors(name, x, one=True)
-    for name in tensors.keys() & {"query", "value", "key"}:
-        dtype = keras.backend.standardize_dtype(tensors[name].dtype)
-        if "float" not in dtype:
-            raise TypeError(f"{name} must be floating. Received: {name}.dtype={dtype}")
+        if name in ("query", "value", "key"):
+            dtype = keras.backend.standardize_dtype(x.dtype)
+            if "float" not in dtype:
+                raise TypeError(
+                    f"{name} must be floating. Received: {name}.dtype={dtype}"
+                )
     # 4. Ranks and sizes fit. A batch size of 1 fits any, and so do a mask's axes.
     count = source_axes or max(1, len(inputs.value.shape) - 2)
     source = ["source length"]

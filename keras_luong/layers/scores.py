@@ -406,9 +406,12 @@ def make_score(
 
 
 def another_score(score_mode: Any, number: int) -> Any:
-    """What `make_score` takes for one more score of a kind, with weights of its own.
+    """One more score of the same kind, with weights of its own, for `make_score`.
 
-    That is the same name, or a numbered copy of a user's own score.
+    Args:
+        score_mode: As `make_score` takes it: of a name it is the same name, of a user's
+            own score a copy.
+        number: What is added to the name of the copy.
     """
     if not isinstance(score_mode, Score):
         return score_mode
