@@ -98,56 +98,31 @@ def read_raw_lines(file: str | Path | IO[bytes]) -> Iterator[bytes]:
         >>> list(read_raw_lines("my/corpus/test.de"))
         [b'der ist der Hund']
     """
-    number = 0
+    number, name = 0, _name(file)
     try:
         with _opened(file) as stream:
-            for number, line in enumerate(_checked(file, stream), 1):
+            for number, line in enumerate(_checked(name, stream), 1):
                 text = line.rstrip(b"\r\n")
                 if number == 1:
                     text = text.removeprefix(codecs.BOM_UTF8)
                 if text or line.endswith(b"\n"):
                     yield text
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        damage = f"its content is wrong ({error})"
+        if isinstance(error, EOFError):
+            damage = "the file ends too early"
+        elif "Not a gzipped file" in str(error):  # as its beginning is
+            damage = "there are other bytes behind the gzip"
         raise ValueError(
-            f"{_name(file)} is damaged gzip: after line {number} {_damage(error)}."
+            f"{name} is damaged gzip: after line {number} {damage}."
         ) from error
 
 
-def _checked(file: str | Path | IO[bytes], stream: IO[bytes]) -> Iterable[bytes]:
-    """Refuses what is no text, UTF-16 and UTF-32, and one line of many."""
+def _checked(name: str, stream: IO[bytes]) -> Iterable[bytes]:
+    """The lines of a stream that begins like text in UTF-8 of several lines."""
+    # 1. What is no text has more control characters; NULs are parts of wider letters.
     start: bytes = stream.peek(_SIGHT)[:_SIGHT]  # type: ignore[attr-defined]
-    line = start[: start.find(b"\n") + 1 or None]
-    if _is_binary(start, _wide_encoding(line)):
-        raise ValueError(
-            f"{_name(file)} is no text: its first {len(start):,} bytes have too many "
-            "control characters. Give a file of lines in UTF-8, plain or gzip."
-        )
-    lines = iter(stream)
-    begin = list(itertools.islice(lines, 1))
-    if encoding := _wide_encoding(b"".join(begin)):
-        raise ValueError(
-            f"{_name(file)} is {encoding}, and not UTF-8. Convert it first: "
-            f"iconv -f {encoding} -t UTF-8 old.txt > new.txt"
-        )
-    if any(map(_seems_lines, begin)):
-        # Only then, since whoever types lines waits for the answer to the first one.
-        begin += itertools.islice(lines, 1)
-        if len(begin) == 1:
-            raise ValueError(
-                f"{_name(file)} is one line with carriage returns within: its lines "
-                "seem to end with them alone. Convert it first: "
-                "tr '\\r' '\\n' < old.txt > new.txt"
-            )
-    return itertools.chain(begin, lines)
-
-
-def _is_binary(start: bytes, encoding: str | None) -> bool:
-    """Whether a file begins with more control characters than a text has.
-
-    Args:
-        start: Its first bytes.
-        encoding: What else than UTF-8 they look like; NULs are parts of letters then.
-    """
+    encoding = _wide_encoding(start[: start.find(b"\n") + 1 or None])
     if encoding is None:
         odd = len(start) - len(start.translate(None, _CONTROLS))
     else:
@@ -156,7 +131,31 @@ def _is_binary(start: bytes, encoding: str | None) -> bool:
             unicodedata.category(x) in ("Cc", "Cn", "Co") and x not in "\t\r\n"
             for x in text
         )
-    return odd >= 8 and 100 * odd > len(start)
+    if odd >= 8 and 100 * odd > len(start):
+        raise ValueError(
+            f"{name} is no text: its first {len(start):,} bytes have too many control "
+            "characters. Give a file of lines in UTF-8, plain or gzip."
+        )
+    # 2. UTF-16 and UTF-32.
+    begin = [stream.readline()]
+    if encoding := _wide_encoding(begin[0]):
+        raise ValueError(
+            f"{name} is {encoding}, and not UTF-8. Convert it first: "
+            f"iconv -f {encoding} -t UTF-8 old.txt > new.txt"
+        )
+    # 3. Lines that end with carriage returns alone. Only then the second line is read:
+    # whoever types lines waits for the answer to the first one.
+    returns = begin[0].count(b"\r")
+    within = b"\r" in begin[0].rstrip(b"\r\n")
+    if within and (returns > 1 or not begin[0].endswith(b"\n")):
+        begin.append(stream.readline())
+        if not begin[1]:
+            raise ValueError(
+                f"{name} is one line with carriage returns within: its lines seem to "
+                "end with them alone. Convert it first: "
+                "tr '\\r' '\\n' < old.txt > new.txt"
+            )
+    return itertools.chain(filter(None, begin), stream)
 
 
 def _wide_encoding(line: bytes) -> str | None:
@@ -178,21 +177,6 @@ def _wide_encoding(line: bytes) -> str | None:
     if 8 * few <= many:
         return f"UTF-16{order}"
     return f"UTF-32{order}" if 2 * (few + many) >= len(line) - 1 else None
-
-
-def _seems_lines(line: bytes) -> bool:
-    """Whether a line would be several if carriage returns ended lines."""
-    within = b"\r" in line.rstrip(b"\r\n")
-    return within and (line.count(b"\r") > 1 or not line.endswith(b"\n"))
-
-
-def _damage(error: Exception) -> str:
-    """What is wrong with a file that begins like gzip."""
-    if isinstance(error, EOFError):
-        return "the file ends too early"
-    if "Not a gzipped file" in str(error):  # as its beginning is
-        return "there are other bytes behind the gzip"
-    return f"its content is wrong ({error})"
 
 
 def _name(file: str | Path | IO[bytes]) -> str:
@@ -265,10 +249,6 @@ def check_as_many_lines(source: Any, sources: int, target: Any, targets: int) ->
         )
 
 
-def _is_gzip(name: Any, file: io.BufferedReader) -> bool:
-    return file.peek(2).startswith(GZIP) or str(name).endswith(".gz")
-
-
 @contextlib.contextmanager
 def _opened(file: str | Path | IO[bytes]) -> Iterator[IO[bytes]]:
     """A file's bytes, unpacked; a stream stays open afterwards."""
@@ -280,16 +260,16 @@ def _opened(file: str | Path | IO[bytes]) -> Iterator[IO[bytes]]:
         else:
             stream = io.BufferedReader(cast(io.RawIOBase, file))
             stack.callback(stream.detach)  # else it would close the file with itself
-        yield _unpacked(file, stream) if _is_gzip(file, stream) else stream
-
-
-def _unpacked(file: Any, stream: io.BufferedReader) -> IO[bytes]:
-    if stream.peek(2) and not stream.peek(2).startswith(GZIP):
-        raise ValueError(f"{_name(file)} is not gzip, though its name ends in .gz.")
-    lines = gzip.GzipFile(fileobj=stream)
-    if lines.peek(2).startswith(GZIP):
-        raise ValueError(f"{_name(file)} is gzip within gzip: unpack it once.")
-    return cast(IO[bytes], lines)
+        is_gzip = stream.peek(2).startswith(GZIP)
+        if not is_gzip and not str(file).endswith(".gz"):
+            yield stream
+            return
+        if stream.peek(2) and not is_gzip:
+            raise ValueError(f"{_name(file)} is not gzip, though its name ends in .gz.")
+        unpacked = gzip.GzipFile(fileobj=stream)
+        if unpacked.peek(2).startswith(GZIP):
+            raise ValueError(f"{_name(file)} is gzip within gzip: unpack it once.")
+        yield cast(IO[bytes], unpacked)
 
 
 def one_line(text: str) -> str:
@@ -503,29 +483,24 @@ def saved_directory_beside(path: str | Path, overwrite: bool = False) -> Iterato
         yield beside
         for written in filter(Path.is_file, beside.rglob("*")):
             _to_disk(written)
-        _rename_directory(beside, path, overwrite)
+        before = name_beside(path)
+        if overwrite and path.exists():
+            path.rename(before)
+        try:
+            beside.rename(path)
+        except OSError as error:
+            if before.exists():
+                before.rename(path)
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise FileExistsError(f"{path} exists.") from error
+            raise
+        remove(before)
 
 
 def _to_disk(path: Path) -> None:
     """Waits until a file is on the disk: its name may get there before its bytes."""
     with open(path, "rb+") as written:
         os.fsync(written.fileno())
-
-
-def _rename_directory(beside: Path, path: Path, overwrite: bool) -> None:
-    """Puts a directory in its place, and if that fails, what was there before."""
-    before = name_beside(path)
-    if overwrite and path.exists():
-        path.rename(before)
-    try:
-        beside.rename(path)
-    except OSError as error:
-        if before.exists():
-            before.rename(path)
-        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-            raise FileExistsError(f"{path} exists.") from error
-        raise
-    remove(before)
 
 
 def crc32(file: str | Path | IO[bytes]) -> int:

@@ -20,9 +20,10 @@ def standard_code(code: str) -> str:
         ('pt-BR', 'de', 'go.')
     """
     try:
-        return langcodes.standardize_tag(code)
+        tag = langcodes.standardize_tag(code)
     except langcodes.LanguageTagError:
         return code.lower()
+    return re.sub("^fil(?=-|$)", "tl", tag)  # which is how Tagalog's files are called
 
 
 def language_code(code: str) -> str:
@@ -37,9 +38,9 @@ def language_code(code: str) -> str:
         >>> language_code("jpn_Jpan"), language_code("pt-BR"), language_code("yue")
         ('ja', 'pt', 'zh')
     """
+    code = standard_code(code)
     try:
-        language = langcodes.Language.get(code)
+        script = langcodes.Language.get(code).maximize().script
     except langcodes.LanguageTagError:
-        return re.split("[-_]", code.lower())[0]
-    is_chinese = language.maximize().script in ("Hans", "Hant")
-    return "zh" if is_chinese else str(language.language)
+        script = None
+    return "zh" if script in ("Hans", "Hant") else re.split("[-_]", code)[0]

@@ -16,7 +16,7 @@ from keras_luong.config.auto import (
     ROWS,
     AutoTraining,
     CorpusFacts,
-    chosen,
+    choose_settings,
 )
 
 CAPTIONS = CorpusFacts(29_000, 410_000, long_line=161, characters=76)
@@ -43,7 +43,7 @@ def test_any_corpus_has_a_configuration(facts):
 @given(facts, facts)
 def test_more_text_has_no_smaller_model(one, other):
     less, more = sorted((one, other), key=lambda facts: facts.content)
-    assert chosen(less)["units"] <= chosen(more)["units"]
+    assert choose_settings(less)["units"] <= choose_settings(more)["units"]
 
 
 def test_rows_are_in_order_and_for_every_size():
@@ -61,7 +61,7 @@ def test_what_is_given_stays():
     training = AutoTraining("x", given={"units": 24, "max_length": 7, "epochs": 3})
     config = training.choose(CAPTIONS, "en", "de")
     assert (config.model["units"], config.max_length, config.epochs) == (24, 7, 3)
-    assert config.vocab_size == chosen(CAPTIONS)["vocab_size"]
+    assert config.vocab_size == choose_settings(CAPTIONS)["vocab_size"]
 
 
 def test_vocabularies_of_their_own_tie_what_can_be_tied():
@@ -94,7 +94,7 @@ def test_another_optimizer_has_its_own_rate():
 
 def test_a_corpus_without_pairs_is_refused():
     with pytest.raises(ValueError, match="pairs must be at least 1. Received: 0"):
-        chosen(CAPTIONS._replace(pairs=0))
+        choose_settings(CAPTIONS._replace(pairs=0))
 
 
 def test_the_page_shows_what_is_said():

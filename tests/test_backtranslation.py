@@ -15,8 +15,8 @@ from keras_luong.files import write_lines
 from keras_luong.runs import synthetic as backtranslation
 from keras_luong.runs.synthetic import evenly, read_monolingual, write_backtranslated
 from keras_luong.text import TokenizerPair, WordTokenizer, load_corpus
-from keras_luong.text.growing import with_tokens
-from keras_luong.text.tags import tags_in, tags_of, untagged
+from keras_luong.text.growing import add_tokens
+from keras_luong.text.tags import remove_tags, tags_in, tags_of
 
 
 class Reverse(Backwards):
@@ -231,6 +231,6 @@ def test_tokenizers_of_what_was_written_know_the_tag(reverse, tmp_path):
     write_backtranslated(Corpus(), reverse, tmp_path / "mono.yy", tmp_path / "d")
     pairs = load_corpus(tmp_path / "d", "xx", "yy").pairs("train")
     assert tags_in(pairs) == ["bt"]
-    plain = TokenizerPair.train(untagged(pairs, ["bt"]), vocab_size=40)
+    plain = TokenizerPair.train(remove_tags(pairs, ["bt"]), vocab_size=40)
     assert not any(x in piece for piece in plain.source.vocabulary[4:] for x in "<>")
-    assert tags_of(with_tokens(plain, ["<bt>"], ["source"]).source) == ["bt"]
+    assert tags_of(add_tokens(plain, ["<bt>"], ["source"]).source) == ["bt"]

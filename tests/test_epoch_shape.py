@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_luong.text.batches import A_PASS, EpochShape, epoch_shape
-from keras_luong.text.corpus import mixed
+from keras_luong.text.corpus import mix_pairs
 
 sizes = st.integers(1, 100_000)
 passes = st.floats(0.01, 100_000)  # in full batches
@@ -45,7 +45,7 @@ def test_parts_are_a_pass_together():
 def test_parts_have_their_share_of_mixed_text(share, parts):
     """Which is spread as evenly as the parts are."""
     old = tf.data.Dataset.range(1000, 2000)
-    pairs = mixed(tf.data.Dataset.range(600), old, share)
+    pairs = mix_pairs(tf.data.Dataset.range(600), old, share)
     shape, seen = EpochShape(parts=parts), []
     for epoch in range(parts):
         part = [int(x) for x in shape.of_epoch(pairs, epoch)]

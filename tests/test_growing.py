@@ -10,7 +10,7 @@ import tensorflow_text
 import keras_luong as kl
 from keras_luong.models.growing import grow_into
 from keras_luong.special_ids import UNK_ID
-from keras_luong.text.growing import grown, origins, with_tokens
+from keras_luong.text.growing import add_tokens, grow_tokenizers, origins
 from keras_luong.text.tags import check_tag, tags_of
 from keras_luong_edge import EdgeTranslator
 from keras_luong_edge.tokenizers import SentencePieceTokenizer as EdgeTokenizer
@@ -39,7 +39,7 @@ def ids_of(tokenizer, text):
 @pytest.mark.parametrize("shared", [False, True])
 def test_k2_a_new_script_is_known_and_old_ids_stay(shared):
     old = pair(shared)
-    new = grown(old, NEW, 40)
+    new = grow_tokenizers(old, NEW, 40)
     assert new.shared == shared
     for side in ("source", "target"):
         before, now = getattr(old, side), getattr(new, side)
@@ -57,7 +57,7 @@ def test_k2_a_new_script_is_known_and_old_ids_stay(shared):
 
 def test_k2_every_runtime_has_the_same_ids():
     tokens = ["<news>", "<2de>"]
-    new = with_tokens(grown(pair(True), NEW, 30), tokens, ["source"]).source
+    new = add_tokens(grow_tokenizers(pair(True), NEW, 30), tokens, ["source"]).source
     edge = EdgeTokenizer(new.model, SpecialIds())
     fast = tensorflow_text.FastSentencepieceTokenizer(new.model)  # of LiteRT
     lines = [*LATIN, *CYRILLIC, "<news> a dog", "a <2de> кот", "x<news> ＜news＞ 東"]
@@ -69,7 +69,7 @@ def test_k2_every_runtime_has_the_same_ids():
 
 def test_k2_letters_come_first_where_there_is_room_for_few():
     old = pair()
-    new = grown(old, NEW, 5).source
+    new = grow_tokenizers(old, NEW, 5).source
     added = new.vocabulary[old.source.vocab_size :]
     assert len(added) == 5 and all(len(piece) == 1 for piece in added)
     assert set(added) <= set("".join(CYRILLIC))
@@ -77,7 +77,7 @@ def test_k2_letters_come_first_where_there_is_room_for_few():
 
 def test_k2_words_too_and_other_tokenizers_are_refused():
     old = pair(kind="word")
-    new = grown(old, NEW, 3)
+    new = grow_tokenizers(old, NEW, 3)
     assert new.source.words == [*old.source.words, "кошка", "бегут", "бежит"]
     assert new.target.words[-1] not in old.target.words
 
@@ -86,14 +86,14 @@ def test_k2_words_too_and_other_tokenizers_are_refused():
         decode = texts = _joined = _looked_up = _to_bytes = _from_bytes = None
 
     with pytest.raises(TypeError, match="can get more tokens. Received: Own"):
-        grown(kl.TokenizerPair(Own()), NEW, 3)
+        grow_tokenizers(kl.TokenizerPair(Own()), NEW, 3)
     with pytest.raises(ValueError, match="grow_vocab"):
-        grown(old, NEW, 0)
+        grow_tokenizers(old, NEW, 0)
 
 
 def test_k2_a_tag_is_one_piece_also_where_splits_are_drawn():
     old = pair(False)
-    new = with_tokens(old, ["<news>"], ["source"])
+    new = add_tokens(old, ["<news>"], ["source"])
     assert new.target is old.target and tags_of(new.source) == ["news"]
     tag = old.source.vocab_size
     texts = tf.constant(["<news> a dog runs"])
@@ -103,7 +103,7 @@ def test_k2_a_tag_is_one_piece_also_where_splits_are_drawn():
         for seed in range(20)
     }
     assert len(drawn) > 5 and all(ids[0] == tag for ids in drawn)
-    again = with_tokens(new, ["<news>"], ["source"])
+    again = add_tokens(new, ["<news>"], ["source"])
     assert again.source.vocab_size == new.source.vocab_size
     with pytest.raises(ValueError, match="trained with: news. Received: sport"):
         check_tag(new.source, "sport")
@@ -113,7 +113,7 @@ def test_k2_a_tag_is_one_piece_also_where_splits_are_drawn():
 def test_k2_a_grown_model_says_what_it_said(tie):
     """Of the tokens that it had; its weights, the new rows apart, are equal."""
     before = pair(tie == "all")
-    after = with_tokens(grown(before, NEW, 20), ["<news>"], ["source"])
+    after = add_tokens(grow_tokenizers(before, NEW, 20), ["<news>"], ["source"])
 
     def made(tokenizers):
         sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
@@ -136,17 +136,17 @@ def test_k2_a_grown_model_says_what_it_said(tie):
 
 def test_k2_a_new_piece_begins_as_the_mean_of_what_it_was():
     old = pair(kind="word")
-    new = with_tokens(old, ["unheard"], ["source"])
+    new = add_tokens(old, ["unheard"], ["source"])
     assert origins(old.source, new.source) == [[]]
     pieces = pair()
-    more = with_tokens(pieces, ["park,"], ["source"])
+    more = add_tokens(pieces, ["park,"], ["source"])
     [was] = origins(pieces.source, more.source)
     assert was == ids_of(pieces.source, "park,")
 
 
 @pytest.mark.slow
 def test_k2_exports_of_a_grown_model_agree(tmp_path):
-    after = with_tokens(grown(pair(True), NEW, 30), ["<news>"], ["source"])
+    after = add_tokens(grow_tokenizers(pair(True), NEW, 30), ["<news>"], ["source"])
     size = after.source.vocab_size
     model = kl.Seq2Seq(kl.Seq2SeqConfig(size, size, units=8, tie_embeddings="all"))
     search = kl.BeamSearch(2, max_length=6)

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from keras_luong.text import load_corpus
-from keras_luong.text.survey import alike, language_doubts, look_of, reads_like
+from keras_luong.text.survey import (
+    are_alike,
+    guess_language,
+    language_doubts,
+    reads_like,
+)
 
 
 @pytest.fixture(scope="module")
@@ -31,11 +36,15 @@ def sides():
     ],
 )
 def test_tells_languages(sides, lines, declared, look):
-    assert look_of(sides[lines], declared) == look
+    assert guess_language(sides[lines], declared) == look
 
 
 def test_says_nothing_of_little_text():
-    assert look_of([b"a dog"] * 9, "en") is look_of([b"a dog"] * 9, "de") is None
+    assert (
+        guess_language([b"a dog"] * 9, "en")
+        is guess_language([b"a dog"] * 9, "de")
+        is None
+    )
 
 
 FEW_WORDS = {
@@ -73,7 +82,7 @@ def test_w5_says_it_of_neighbours(declared, text):
 
 def test_w5_says_it_of_much_text_too(sides):
     """The more text, the less a letter counts."""
-    assert look_of(sides["en"] * 100, "de") == "en"
+    assert guess_language(sides["en"] * 100, "de") == "en"
 
 
 @pytest.mark.parametrize(
@@ -81,4 +90,4 @@ def test_w5_says_it_of_much_text_too(sides):
     [("zh", "zh_Hans", True), ("no", "nb", True), ("fr", "en", False)],
 )
 def test_codes_of_one_language(one, other, same):
-    assert alike(one, other) is alike(other, one) is same
+    assert are_alike(one, other) is are_alike(other, one) is same

@@ -13,6 +13,7 @@ from keras_luong.languages import language_code, standard_code
         ("ger", "de"),
         ("yue", "yue"),
         ("xx", "xx"),
+        ("fil", "tl"),
         ("Go.", "go."),
         ("", ""),
     ],
@@ -22,6 +23,6 @@ def test_one_way_to_write_a_code(code, standard):
 
 
 def test_the_code_of_a_language_alone():
-    codes = ["de-AT", "zh_Hant", "yue", "cmn", "jpn_Jpan", "Tok.en", "nb"]
-    expected = ["de", "zh", "zh", "zh", "ja", "tok.en", "nb"]
+    codes = ["de-AT", "zh_Hant", "yue", "cmn", "jpn_Jpan", "Tok.en", "nb", "tl"]
+    expected = ["de", "zh", "zh", "zh", "ja", "tok.en", "nb", "tl"]
     assert list(map(language_code, codes)) == expected

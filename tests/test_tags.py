@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from keras_luong.text.tags import count_tags, tags_in, untagged
+from keras_luong.text.tags import count_tags, remove_tags, tags_in
 
 
 def pairs(*sources):
@@ -30,14 +30,14 @@ def test_k2_what_is_rarer_than_one_of_a_thousand_is_none():
 
 
 def test_k2_tags_are_removed_in_front_alone():
-    changed = untagged(pairs("<bt> a <bt> b", "<i> c", "<bt> <bt> d"), ["bt", "x"])
+    changed = remove_tags(pairs("<bt> a <bt> b", "<i> c", "<bt> <bt> d"), ["bt", "x"])
     assert [pair["source"] for pair in changed.as_numpy_iterator()] == [
         *[b"a <bt> b", b"<i> c", b"<bt> d"]
     ]
 
 
 def test_all_tags_are_removed_where_none_is_named():
-    changed = untagged(pairs("<bt> a", "<i> <b> c", "<D> d"))
+    changed = remove_tags(pairs("<bt> a", "<i> <b> c", "<D> d"))
     texts = [pair["source"] for pair in changed.as_numpy_iterator()]
     assert texts == [b"a", b"<b> c", b"<D> d"]
 

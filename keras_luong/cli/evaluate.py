@@ -146,7 +146,7 @@ def run(options: EvaluateOptions) -> None:
     from keras_luong.cli.translators import bleu_tokenization
     from keras_luong.evaluation.judgement import judge
     from keras_luong.evaluation.report import html_report, text_report, visible
-    from keras_luong.text.tags import tagged_line
+    from keras_luong.text.tags import add_tag
 
     language = options.target or ""
     if options.test and not language:
@@ -166,7 +166,7 @@ def run(options: EvaluateOptions) -> None:
         for translator, tag in systems:
             texts: list[Any] = test.sources
             if tag is not None:
-                texts = [tagged_line(text.encode(), tag) for text in texts]
+                texts = [add_tag(text.encode(), tag) for text in texts]
             size = options.batch_size
             translations.append(translator.translate(texts, size, progress=True))
         texts = [*([t.text for t in system] for system in translations), *given]

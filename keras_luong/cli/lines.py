@@ -16,7 +16,7 @@ from keras_luong.evaluation.alignment import (
 )
 from keras_luong.files import count_lines, one_line, read_lines, read_raw_lines
 from keras_luong.runs.shards import is_parquet
-from keras_luong.text.tags import check_tag, tagged_line
+from keras_luong.text.tags import add_tag, check_tag
 from keras_luong.text.terminology import Terminology, constraint_lines, phrases_of
 from keras_luong.text.tokenizer import Tokenizer
 from keras_luong.text.words import WordTokenizer
@@ -95,7 +95,7 @@ class LineTranslator:
         lines, texts = itertools.tee(lines)  # as far apart as the window
         wanted = self._required(texts, constraints)
         if (tag := self.options.tag) is not None:  # in which no term is looked for
-            lines = (tagged_line(line, tag) for line in lines)
+            lines = (add_tag(line, tag) for line in lines)
         lines, again = itertools.tee(lines)
         sizes = self.options.batch_size, self.options.window
         found = self.translator.stream(

@@ -133,7 +133,7 @@ class AutoTraining:
                 f"given cannot hold {name}, which is no setting that a corpus may "
                 f"choose. Received: {self.given[name]!r}"
             )
-        self.config(self._instead, self.source or "en", self.target or "de")
+        self.config(self._overrides, self.source or "en", self.target or "de")
 
     @property
     def strategy(self) -> str:
@@ -151,7 +151,9 @@ class AutoTraining:
         Raises:
             TypeError, ValueError: If a given value cannot be.
         """
-        return self.config({**chosen(facts), **self._instead}, source, target)
+        return self.config(
+            {**choose_settings(facts), **self._overrides}, source, target
+        )
 
     def config(
         self, settings: Mapping[str, Any], source: str, target: str
@@ -167,14 +169,14 @@ class AutoTraining:
         return TrainingConfig.from_preset("auto", **{**settings, **self.given, **own})
 
     @property
-    def _instead(self) -> dict[str, Any]:
-        """What else changes where a given value does not go with what is chosen."""
+    def _overrides(self) -> dict[str, Any]:
+        """Settings that `shared=False` needs."""
         if self.given.get("shared", True):
             return {}
         return {"tie_embeddings": "target"}  # nothing else can be tied
 
 
-def chosen(facts: CorpusFacts) -> dict[str, Any]:
+def choose_settings(facts: CorpusFacts) -> dict[str, Any]:
     """Applies the rule.
 
     Args:

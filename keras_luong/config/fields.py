@@ -6,6 +6,7 @@ import dataclasses
 import os
 import types
 import typing
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,14 +23,6 @@ from keras_luong.checks import (
 from keras_luong.special_ids import EOS_ID
 
 
-def _check_count(name: str, value: Any) -> int:
-    return check_size(name, value, smallest=0)
-
-
-def _check_seed(name: str, value: Any) -> int:
-    return check_size(name, value, smallest=0, largest=2**32 - 1)
-
-
 def _check_vocab_size(name: str, value: Any) -> int:
     if (size := check_size(name, value)) <= EOS_ID + 1:
         raise ValueError(
@@ -37,10 +30,6 @@ def _check_vocab_size(name: str, value: Any) -> int:
             f"right for little text, 8000 or 32000 for much. Received: {size}"
         )
     return size
-
-
-def _check_number(name: str, value: Any) -> float:
-    return check_above(name, value, float("-inf"))
 
 
 def _check_positive(name: str, value: Any) -> float:
@@ -55,10 +44,10 @@ def check_text(name: str, value: Any) -> str:
 
 
 #: Numbers that say what they may be; a plain `int` is at least 1.
-Count = Annotated[int, _check_count]  # 0 or more
+Count = Annotated[int, partial(check_size, smallest=0)]  # 0 or more
 VocabSize = Annotated[int, _check_vocab_size]
-Seed = Annotated[int, _check_seed]
-Number = Annotated[float, _check_number]
+Seed = Annotated[int, partial(check_size, smallest=0, largest=2**32 - 1)]
+Number = Annotated[float, partial(check_above, limit=float("-inf"))]
 Rate = Annotated[float, check_rate]  # in [0, 1)
 Coverage = Annotated[float, check_coverage]  # in [0.98, 1]
 NotNegative = Annotated[float, check_not_negative]

@@ -1,16 +1,9 @@
-"""Which class of configuration a preset's model has.
-
-What the configurations of all models have in common.
-
-What a `Seq2Seq` model is made of, as data.
-
-What a `Transformer` is made of, as data.
-"""
+"""What a model is made of, as data: `Seq2SeqConfig` and `TransformerConfig`."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
 from keras_luong.checks import check_choice
 from keras_luong.config.fields import (
@@ -46,26 +39,26 @@ class ModelConfig:
     eos_id: ClassVar[int] = EOS_ID
 
     def __post_init__(self) -> None:
-        """Checks all fields, and fills in what follows from others."""
+        """Checks all fields; a subclass then fills in those that follow from others."""
         check_fields(self)
-        for name, value in self.implied().items():
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, value)
         shared = self.source_vocab_size == self.target_vocab_size
         if getattr(self, "tie_embeddings", None) == "all" and not shared:
-            raise ValueError(
-                'tie_embeddings="all" needs one vocabulary for both sides. Received: '
-                f"source_vocab_size={self.source_vocab_size}, "
-                f"target_vocab_size={self.target_vocab_size}"
+            self._refuse(
+                'tie_embeddings="all" needs one vocabulary for both sides.',
+                "source_vocab_size",
+                "target_vocab_size",
             )
-        self.check_together()
 
-    def implied(self) -> dict[str, Any]:
-        """Fields that follow from others where they are None."""
-        return {}
+    def _fill(self, **values: Any) -> None:
+        """Sets fields that are None."""
+        for name, value in values.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
 
-    def check_together(self) -> None:
-        """Raises ValueError where fields do not fit each other."""
+    def _refuse(self, why: str, *fields: str) -> NoReturn:
+        """Raises ValueError for fields that do not fit each other."""
+        received = ", ".join(f"{name}={getattr(self, name)!r}" for name in fields)
+        raise ValueError(f"{why} Received: {received}")
 
     @classmethod
     def preset(
@@ -238,93 +231,76 @@ class Seq2SeqConfig(ModelConfig):
     tie_embeddings: Ties = None
     init_scale: Positive | None = None
 
-    def implied(self) -> dict[str, Any]:
-        """Sizes that fit the decoder's."""
+    def __post_init__(self) -> None:
+        """Checks all fields, and fills in sizes that fit the decoder's."""
+        super().__post_init__()
         halves = self.bidirectional and not self.units % 2
-        return {
-            "embedding_dim": self.units,
-            "encoder_units": self.units // 2 if halves else self.units,
-        }
-
-    def check_together(self) -> None:
-        """See `ModelConfig`."""
+        self._fill(
+            embedding_dim=self.units,
+            encoder_units=self.units // 2 if halves else self.units,
+        )
         if self.tie_embeddings and self.embedding_dim != self.units:
-            raise ValueError(
-                "Tied embeddings need embedding_dim == units. Received: "
-                f"embedding_dim={self.embedding_dim}, units={self.units}"
+            self._refuse(
+                "Tied embeddings need embedding_dim == units.", "embedding_dim", "units"
             )
         if self.output_bias and self.tie_embeddings:
-            raise ValueError(
+            self._refuse(
                 "Tied embeddings have no bias: output_bias=True needs "
-                f"tie_embeddings=None. Received: tie_embeddings={self.tie_embeddings!r}"
+                "tie_embeddings=None.",
+                "tie_embeddings",
             )
-        self._check_encoder()
-        self._check_attention()
-        if self.copy:
-            self._check_copy()
-
-    def _check_copy(self) -> None:
-        if self.source_vocab_size != self.target_vocab_size:
-            raise ValueError(
-                "copy=True needs one vocabulary for both sides, as source words are "
-                f"copied by their ids. Received: source_vocab_size="
-                f"{self.source_vocab_size}, target_vocab_size={self.target_vocab_size}"
-            )
-        if self.attention is None:
-            raise ValueError(
-                "copy=True needs an attention, which says what to copy. Received: "
-                "attention=None"
-            )
-
-    def _check_attention(self) -> None:
-        location = self.attention and self.score_mode == "location"
-        if location and self.max_source_length is None:
-            raise ValueError(
-                'score_mode="location" needs max_source_length, the number of source '
-                "positions that it knows (the end counted). Received: None"
-            )
-        if location and (self.coverage or str(self.attention).startswith("local")):
-            raise ValueError(
-                "Local attention and coverage need a score that compares with the "
-                'source, such as "general". Received: score_mode="location"'
-            )
-        if self.coverage and self.attention in (None, "monotonic"):
-            raise ValueError(
-                "coverage=True needs global or local attention. Received: attention="
-                f"{self.attention!r}"
-            )
-        if self.attention is None and (
-            self.attentional_bias
-            or not self.use_attentional_vector
-            or not self.output_attention
-        ):
-            raise ValueError(
-                "Without attention the output is h, and there is no attentional vector "
-                "to choose. Received: attention=None, attentional_bias="
-                f"{self.attentional_bias}, use_attentional_vector="
-                f"{self.use_attentional_vector}, output_attention="
-                f"{self.output_attention}"
-            )
-        for name in ("coverage_loss", "memory_dropout", "attention_dropout"):
-            if (value := getattr(self, name)) and self.attention is None:
-                raise ValueError(
-                    f"{name} needs an attention. Received: {name}={value!r}, "
-                    "attention=None"
-                )
-
-    def _check_encoder(self) -> None:
+        # The encoder.
         if self.bidirectional and self.reverse_source:
-            raise ValueError(
+            self._refuse(
                 "reverse_source=True needs bidirectional=False: a bidirectional "
-                "encoder reads both ways already."
+                "encoder reads both ways already.",
+                "bidirectional",
             )
         states = (self.encoder_units or self.units) * (2 if self.bidirectional else 1)
         if self.bridge is None and states != self.units:
-            raise ValueError(
+            self._refuse(
                 f"The encoder's states have {states} units and the decoder's "
-                f'{self.units}: use bridge="dense" or other encoder_units. '
-                f"Received: encoder_units={self.encoder_units}, units={self.units}, "
-                f"bidirectional={self.bidirectional}"
+                f'{self.units}: use bridge="dense" or other encoder_units.',
+                *("encoder_units", "units", "bidirectional"),
+            )
+        # The attention.
+        location = self.attention and self.score_mode == "location"
+        if location and self.max_source_length is None:
+            self._refuse(
+                'score_mode="location" needs max_source_length, the number of source '
+                "positions that it knows (the end counted).",
+                "max_source_length",
+            )
+        if location and (self.coverage or str(self.attention).startswith("local")):
+            self._refuse(
+                "Local attention and coverage need a score that compares with the "
+                'source, such as "general".',
+                "score_mode",
+            )
+        if self.coverage and self.attention in (None, "monotonic"):
+            self._refuse("coverage=True needs global or local attention.", "attention")
+        if self.attention is None:
+            has_vector = self.use_attentional_vector and self.output_attention
+            if self.attentional_bias or not has_vector:
+                self._refuse(
+                    "Without attention the output is h, and there is no attentional "
+                    "vector to choose.",
+                    *("attention", "attentional_bias"),
+                    *("use_attentional_vector", "output_attention"),
+                )
+            for name in ("coverage_loss", "memory_dropout", "attention_dropout"):
+                if getattr(self, name):
+                    self._refuse(f"{name} needs an attention.", name, "attention")
+        # Copies of source words.
+        if self.copy and self.source_vocab_size != self.target_vocab_size:
+            self._refuse(
+                "copy=True needs one vocabulary for both sides, as source words are "
+                "copied by their ids.",
+                *("source_vocab_size", "target_vocab_size"),
+            )
+        if self.copy and self.attention is None:
+            self._refuse(
+                "copy=True needs an attention, which says what to copy.", "attention"
             )
 
 
@@ -367,17 +343,12 @@ class TransformerConfig(ModelConfig):
     tie_embeddings: Ties = None
     cache_length: int = 256
 
-    def implied(self) -> dict[str, Any]:
-        """The usual inner size."""
-        return {"feedforward_units": 4 * self.units}
-
-    def check_together(self) -> None:
-        """See `ModelConfig`."""
+    def __post_init__(self) -> None:
+        """Checks all fields, and fills in the usual inner size."""
+        super().__post_init__()
+        self._fill(feedforward_units=4 * self.units)
         if self.units % self.num_heads:
-            raise ValueError(
-                "units must be a multiple of num_heads. Received: "
-                f"units={self.units}, num_heads={self.num_heads}"
-            )
+            self._refuse("units must be a multiple of num_heads.", "units", "num_heads")
 
 
 def model_config_class(preset: str) -> type[ModelConfig]:

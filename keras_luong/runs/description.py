@@ -29,7 +29,7 @@ from keras_luong.progress import telling
 from keras_luong.runs.run import RunDirectory, read_history, read_record
 from keras_luong.runs.start import Run, learned_before, text_of
 from keras_luong.text.batches import epoch_shape
-from keras_luong.text.corpus import Corpus, count, notes, spread
+from keras_luong.text.corpus import Corpus, count, notes, thin_out
 from keras_luong.text.find_corpus import load_corpus
 from keras_luong.text.survey import (
     LEFT_OUT,
@@ -38,7 +38,7 @@ from keras_luong.text.survey import (
     language_doubts,
     overlaps,
 )
-from keras_luong.text.tags import count_tags, tags_of, token, untagged
+from keras_luong.text.tags import count_tags, remove_tags, tags_of, token
 from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.training.batch_size import estimated_seconds, in_words
 from keras_luong.training.schedules import halving
@@ -523,7 +523,7 @@ def _samples(run: Run) -> dict[str, _Pairs]:
     pairs = {split: run.corpus.pairs(split) for split in run.corpus.splits}
     pairs["train"] = text_of(run.config, run.training_pairs)
     return {
-        split: list(untagged(spread(some, _PAIRS)).as_numpy_iterator())
+        split: list(remove_tags(thin_out(some, _PAIRS)).as_numpy_iterator())
         for split, some in pairs.items()
     }
 

@@ -38,9 +38,9 @@ from keras_luong.text.corpus import (
     with_share,
 )
 from keras_luong.text.find_corpus import load_corpus
-from keras_luong.text.growing import grown, with_tokens
-from keras_luong.text.survey import alike
-from keras_luong.text.tags import tagged, token
+from keras_luong.text.growing import add_tokens, grow_tokenizers
+from keras_luong.text.survey import are_alike
+from keras_luong.text.tags import add_tags, token
 from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.training.strategies import worker_index
 
@@ -91,12 +91,14 @@ def _languages(settings: Mapping[str, Any]) -> list[str | None]:
 
 
 def _same(languages: Sequence[str | None], others: Sequence[str | None]) -> bool:
-    return all(alike(str(x), str(y)) for x, y in zip(languages, others, strict=True))
+    return all(
+        are_alike(str(x), str(y)) for x, y in zip(languages, others, strict=True)
+    )
 
 
 def _with_tag(corpus: Corpus, tag: str) -> Corpus:
     return ChangedCorpus(
-        corpus, lambda split, pairs: tagged(pairs, tag), f"{token(tag)} {corpus.name}"
+        corpus, lambda split, pairs: add_tags(pairs, tag), f"{token(tag)} {corpus.name}"
     )
 
 
@@ -180,7 +182,7 @@ def taken_tokenizers(config: TrainingConfig, text: tf.data.Dataset) -> Tokenizer
     tokenizers = TokenizerPair.load(run.tokenizer, run.path)
     if config.grow_vocab:
         number, coverage = config.grow_vocab, config.character_coverage
-        tokenizers = grown(tokenizers, text, number, coverage)
+        tokenizers = grow_tokenizers(tokenizers, text, number, coverage)
     return tokenizers
 
 
@@ -209,7 +211,7 @@ def with_tags(
     """
     tags = dict.fromkeys([*in_text, config.tag, config.old_tag])
     tokens = [token(tag) for tag in tags if tag is not None]
-    return with_tokens(tokenizers, tokens, ["source"]) if tokens else tokenizers
+    return add_tokens(tokenizers, tokens, ["source"]) if tokens else tokenizers
 
 
 def describe_start(run_dir: str | Path) -> dict[str, Any]:

@@ -62,7 +62,7 @@ from keras_luong.runs.train import train
 from keras_luong.text.corpus import Corpus, count, new_digest
 from keras_luong.text.find_corpus import load_corpus
 from keras_luong.text.survey import hashes_of, text_hashes
-from keras_luong.text.tags import tagged_line, token
+from keras_luong.text.tags import add_tag, token
 from keras_luong.translation.batching import warn_of_cut
 from keras_luong.translation.graph import read_text
 from keras_luong.translation.translator import Translator
@@ -294,7 +294,7 @@ def twice(
     """
 
     def read(pair: tuple[str, str]) -> str:
-        return pair[0] if tag is None else tagged_line(pair[0].encode(), tag).decode()
+        return pair[0] if tag is None else add_tag(pair[0].encode(), tag).decode()
 
     for pair, translation in with_translations(pairs, read, teacher, bar):
         yield pair

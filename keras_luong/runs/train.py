@@ -45,7 +45,7 @@ from keras_luong.runs.start import (
 from keras_luong.runs.validation import TranslationEvaluation, written_out
 from keras_luong.text.batches import EpochShape, evaluation_batches, training_batches
 from keras_luong.text.corpus import first_source, sentences
-from keras_luong.text.tags import tags_in, untagged
+from keras_luong.text.tags import remove_tags, tags_in
 from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.training.batch_size import largest_batch_tokens
 from keras_luong.training.losses import SequenceCrossentropy
@@ -134,7 +134,7 @@ def get_tokenizers(run: Run) -> TokenizerPair:
         return TokenizerPair.load(directory, run.path)
     pairs = text_of(config, run.training_pairs)
     tags = tags_in(pairs)
-    text = untagged(pairs, tags)
+    text = remove_tags(pairs, tags)
     if config.init_from is not None:
         tokenizers = taken_tokenizers(config, text)
     else:

@@ -4,17 +4,15 @@ Sentences of similar length share a batch, so that it has little padding, and ev
 batch has about the same number of tokens. The number of pairs in memory is bounded,
 whatever the corpus's size.
 
-Shapes: B sentence pairs, S source length, T target length.
-
-What an epoch is: several passes over a small corpus, or a part of a large one.
-
 After an epoch a model is validated and its progress judged. For a corpus of a thousand
-pairs a pass is too little for that, and for one of ten million it is too much.
+pairs a pass is too little for that, and for one of ten million it is too much: an
+`EpochShape` is several passes over a small corpus, or a part of a large one.
+
+Shapes: B sentence pairs, S source length, T target length.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,8 +20,14 @@ import tensorflow as tf
 
 from keras_luong.checks import check_above, check_size
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID
-from keras_luong.text.corpus import chosen
+from keras_luong.text.corpus import select_pairs
 from keras_luong.text.tokenizer_pair import TokenizerPair
+
+_TEXTS_AT_ONCE = 1024  # tokenized at a time: several times faster than one by one
+_SHUFFLED_BATCHES = 64
+PREFETCHED_BATCHES = 16  # about what one round of tokenizing makes
+
+Tensors = dict[str, tf.Tensor]  # by name, such as "source" and "target"
 
 
 class EpochShape(NamedTuple):
@@ -58,7 +62,7 @@ class EpochShape(NamedTuple):
             epoch: Its number, from 0; an int64 scalar tensor will do.
         """
         if self.parts > 1:
-            pairs = chosen(
+            pairs = select_pairs(
                 pairs, lambda places: self._part(places) == epoch % self.parts
             )
         return pairs.repeat(self.passes) if self.passes > 1 else pairs
@@ -96,13 +100,6 @@ def epoch_shape(steps_per_pass: float, steps_per_epoch: int | None) -> EpochShap
         max(1, round(steps_per_epoch / steps_per_pass)),
         max(1, round(steps_per_pass / steps_per_epoch)),
     )
-
-
-_TEXTS_AT_ONCE = 1024  # tokenized at a time: several times faster than one by one
-_SHUFFLED_BATCHES = 64
-PREFETCHED_BATCHES = 16  # about what one round of tokenizing makes
-
-Tensors = dict[str, tf.Tensor]  # by name, such as "source" and "target"
 
 
 def training_batches(
@@ -377,38 +374,37 @@ def _bucketed(
 
 
 def _finished(batches: tf.data.Dataset, together: int = 1) -> tf.data.Dataset:
-    batches = batches.map(_model_inputs, num_parallel_calls=tf.data.AUTOTUNE)
+    """Makes inputs, labels and weights of batches, `together` of which are one step."""
+
+    def model_inputs(batch: Tensors) -> tuple[Tensors, tf.Tensor, tf.Tensor]:
+        source, labels = _trimmed(batch["source"]), _trimmed(batch["labels"])
+        begin = tf.fill([tf.shape(labels)[0], 1], BOS_ID)
+        target = tf.concat([begin, labels[:, :-1]], axis=1)
+        target = tf.where(target == EOS_ID, PAD_ID, target)  # of shorter rows
+        counted = tf.cast(labels != PAD_ID, tf.float32)
+        weights = counted / tf.reduce_sum(counted)
+        return {"source": source, "target": target}, labels, weights
+
+    def as_one_batch(
+        inputs: Any, labels: tf.data.Dataset, weights: tf.data.Dataset
+    ) -> tf.data.Dataset:
+        # Keras takes the mean of the batches' gradients, so their sum is `together`
+        # times too large. The last ones of an epoch may be fewer: batches without a
+        # label follow them.
+        counts = labels.map(
+            lambda x: tf.math.count_nonzero(x != PAD_ID, dtype=tf.float32)
+        )
+        mean = counts.reduce(0.0, tf.add) / together
+        counted = weights.map(lambda x: tf.cast(x > 0, tf.float32) / mean)
+        nothing = {"source": [[EOS_ID]], "target": [[BOS_ID]]}, [[PAD_ID]], [[0.0]]
+        group = tf.data.Dataset.zip((inputs, labels, counted))
+        filling = tf.data.Dataset.from_tensors(nothing).repeat()
+        return group.concatenate(filling).take(together)
+
+    batches = batches.map(model_inputs, num_parallel_calls=tf.data.AUTOTUNE)
     if together > 1:
-        group = functools.partial(_one_large_batch, together)
-        batches = batches.window(together).flat_map(group)
+        batches = batches.window(together).flat_map(as_one_batch)
     return batches.with_options(dataset_options()).prefetch(PREFETCHED_BATCHES)
-
-
-def _model_inputs(batch: Tensors) -> tuple[Tensors, tf.Tensor, tf.Tensor]:
-    source, labels = _trimmed(batch["source"]), _trimmed(batch["labels"])
-    begin = tf.fill([tf.shape(labels)[0], 1], BOS_ID)
-    target = tf.concat([begin, labels[:, :-1]], axis=1)
-    target = tf.where(target == EOS_ID, PAD_ID, target)  # rows shorter than the longest
-    counted = tf.cast(labels != PAD_ID, tf.float32)
-    weights = counted / tf.reduce_sum(counted)
-    return {"source": source, "target": target}, labels, weights
-
-
-def _one_large_batch(
-    together: int, inputs: Any, labels: tf.data.Dataset, weights: tf.data.Dataset
-) -> tf.data.Dataset:
-    """Weighs the labels of batches that are accumulated as if they were one batch.
-
-    Keras takes the mean of the batches' gradients, so their sum is `together` times too
-    large. The last ones of an epoch may be fewer: batches without a label follow them.
-    """
-    counts = labels.map(lambda x: tf.math.count_nonzero(x != PAD_ID, dtype=tf.float32))
-    mean = counts.reduce(0.0, tf.add) / together
-    counted = weights.map(lambda x: tf.cast(x > 0, tf.float32) / mean)
-    nothing = {"source": [[EOS_ID]], "target": [[BOS_ID]]}, [[PAD_ID]], [[0.0]]
-    group = tf.data.Dataset.zip((inputs, labels, counted))
-    filling = tf.data.Dataset.from_tensors(nothing).repeat()
-    return group.concatenate(filling).take(together)
 
 
 def _trimmed(ids: tf.Tensor) -> tf.Tensor:

@@ -167,7 +167,7 @@ def count(pairs: tf.data.Dataset) -> int:
     return number
 
 
-def chosen(
+def select_pairs(
     pairs: tf.data.Dataset, of_place: Callable[[tf.Tensor], tf.Tensor]
 ) -> tf.data.Dataset:
     """Returns some pairs, in their order.
@@ -178,9 +178,9 @@ def chosen(
             [N].
 
     Example:
-        >>> from keras_luong.text.corpus import chosen
-        >>> pairs = chosen(tf.data.Dataset.range(10, 16), lambda place: place % 2 == 0)
-        >>> [int(x) for x in pairs]
+        >>> from keras_luong.text.corpus import select_pairs
+        >>> numbers = tf.data.Dataset.range(10, 16)
+        >>> [int(x) for x in select_pairs(numbers, lambda place: place % 2 == 0)]
         [10, 12, 14]
     """
 
@@ -193,7 +193,7 @@ def chosen(
     return blocks.flat_map(tf.data.Dataset.from_tensor_slices)
 
 
-def spread(pairs: tf.data.Dataset, number: int) -> tf.data.Dataset:
+def thin_out(pairs: tf.data.Dataset, number: int) -> tf.data.Dataset:
     """Returns some pairs from all over a split, as its beginning may be different.
 
     Args:
@@ -201,8 +201,8 @@ def spread(pairs: tf.data.Dataset, number: int) -> tf.data.Dataset:
         number: The most to return: all if there are no more, else at least half of it.
 
     Example:
-        >>> from keras_luong.text.corpus import spread
-        >>> [int(x) for x in spread(tf.data.Dataset.range(10), 4)]
+        >>> from keras_luong.text.corpus import thin_out
+        >>> [int(x) for x in thin_out(tf.data.Dataset.range(10), 4)]
         [0, 3, 6, 9]
     """
     return pairs.shard(max(1, math.ceil(count(pairs) / number)), 0)
@@ -302,7 +302,7 @@ def with_share(
 
     Args:
         corpus: The corpus, all of whose pairs are kept.
-        other: Pairs of another one, see `mixed`.
+        other: Pairs of another one, see `mix_pairs`.
         share: The share of the training pairs that are to be `other`'s.
         name: What `other` is called.
         seed: Seed of the choice.
@@ -318,12 +318,12 @@ def with_share(
     check_rate("share", share)
 
     def change(split: str, pairs: tf.data.Dataset) -> tf.data.Dataset:
-        return mixed(pairs, other, share, seed) if split == "train" else pairs
+        return mix_pairs(pairs, other, share, seed) if split == "train" else pairs
 
     return ChangedCorpus(corpus, change, f"{corpus.name}, {share:.0%} of {name}")
 
 
-def mixed(
+def mix_pairs(
     pairs: tf.data.Dataset, others: tf.data.Dataset, share: float, seed: int = 0
 ) -> tf.data.Dataset:
     """Returns all pairs, and between them so many others that these are a share of all.
@@ -342,9 +342,9 @@ def mixed(
         ValueError: If there are no others, or no such share.
 
     Example:
-        >>> from keras_luong.text.corpus import mixed
+        >>> from keras_luong.text.corpus import mix_pairs
         >>> numbers = tf.data.Dataset.range(3), tf.data.Dataset.range(10, 20)
-        >>> [int(x) for x in mixed(*numbers, share=0.25)]
+        >>> [int(x) for x in mix_pairs(*numbers, share=0.25)]
         [0, 1, 2, 18]
     """
     check_rate("share", share)
@@ -357,12 +357,12 @@ def mixed(
         return (i + 1) * wanted // total - i * wanted // total
 
     turns = tf.data.Dataset.range(total).map(turn)
-    parts = [pairs, sampled(others, wanted, seed)]
+    parts = [pairs, sample_pairs(others, wanted, seed)]
     both = tf.data.Dataset.choose_from_datasets(parts, turns)
     return both.apply(tf.data.experimental.assert_cardinality(total))
 
 
-def sampled(pairs: tf.data.Dataset, number: int, seed: int = 0) -> tf.data.Dataset:
+def sample_pairs(pairs: tf.data.Dataset, number: int, seed: int = 0) -> tf.data.Dataset:
     """Returns so many of the pairs, in their order; each is there equally often.
 
     Args:
@@ -374,8 +374,8 @@ def sampled(pairs: tf.data.Dataset, number: int, seed: int = 0) -> tf.data.Datas
         ValueError: If there are none.
 
     Example:
-        >>> from keras_luong.text.corpus import sampled
-        >>> [int(x) for x in sampled(tf.data.Dataset.range(3), 6)]
+        >>> from keras_luong.text.corpus import sample_pairs
+        >>> [int(x) for x in sample_pairs(tf.data.Dataset.range(3), 6)]
         [0, 0, 1, 1, 2, 2]
     """
     if not (total := count(pairs)):

@@ -208,13 +208,13 @@ def find_in_folder(directory: Path, source: str | None, target: str | None) -> F
     named = [x for x in some if x not in ("tsv", *ADVICE)]
     if not named and "tsv" in some:
         named = _languages_of_table(some["tsv"][0])
-    if not named and not (source and target):
+    elif not named:
         raise FileNotFoundError(_nothing_found(directory, paths, source, target))
     source, target = _settle_languages(directory, named, source, target)
     # 3. Two files side by side, or else a table.
     endings = standard_code(source), standard_code(target), "tsv"
     files: dict[str, PairFiles] = {}
-    for split in ordered(splits):
+    for split in sort_splits(splits):
         found = [splits[split].get(x, []) for x in endings]
         for ending, several in zip(endings, found, strict=True):
             if len(several) > 1:
@@ -333,7 +333,7 @@ def _column_notes(
     return {"columns": "; ".join(said)} if said else {}
 
 
-def ordered(splits: Iterable[str]) -> tuple[str, ...]:
+def sort_splits(splits: Iterable[str]) -> tuple[str, ...]:
     """Returns names of splits: train, validation, then the others."""
     rank = {"train": 0, "validation": 1}
     return tuple(sorted(splits, key=lambda split: (rank.get(split, 2), split)))

@@ -26,7 +26,7 @@ from keras_luong.text.corpus_files import (
     find_in_folder,
     find_table,
     find_text,
-    ordered,
+    sort_splits,
 )
 from keras_luong.text.held_out import with_validation
 from keras_luong.text.phrases import PhraseCorpus
@@ -75,7 +75,7 @@ class TextFiles:
     ):
         if not files:
             raise ValueError("files must hold at least one split. Received: none.")
-        self.files = {x: _check_pair_files(x, files[x]) for x in ordered(files)}
+        self.files = {x: _check_pair_files(x, files[x]) for x in sort_splits(files)}
         self.name = name
         self.source_language = source_language
         self.target_language = target_language
@@ -197,10 +197,9 @@ class TextFiles:
 
         And once its files are others by their size or time, as copies are.
         """
-        files = self.files[check_split(self, split)]
-        before, states = self._read.get(split), _states(files)
-        if before is None or before.states != states:
-            now = _read(files, states)
+        files, before = self.files[check_split(self, split)], self._read.get(split)
+        if before is None or before.states != _states(files):
+            now = _read(files)
             if before is not None and now.digests != before.digests:
                 names = " and ".join(map(str, files.paths))
                 raise OSError(
@@ -222,20 +221,21 @@ class _Read(NamedTuple):
     """
 
     pairs: int
-    digests: tuple[bytes, ...]
-    states: tuple[tuple[int, int], ...]
+    digests: list[bytes]
+    states: list[tuple[int, int]]
 
 
-def _states(files: PairFiles) -> tuple[tuple[int, int], ...]:
+def _states(files: PairFiles) -> list[tuple[int, int]]:
     found = [check_file("file", path).stat() for path in files.paths]
-    return tuple((x.st_size, x.st_mtime_ns) for x in found)
+    return [(x.st_size, x.st_mtime_ns) for x in found]
 
 
-def _read(files: PairFiles, states: tuple[tuple[int, int], ...]) -> _Read:
+def _read(files: PairFiles) -> _Read:
     """Reads all of a split, and checks that each side has a sentence."""
-    number, has_text = 0, [False, False]
-    digests = new_digest(), new_digest()
-    for number, pair in enumerate(files.pairs(), 1):  # noqa: B007
+    states, number, digests = _states(files), 0, [new_digest(), new_digest()]
+    has_text = [False, False]
+    for pair in files.pairs():
+        number += 1
         for side, line in enumerate(pair):
             has_text[side] = has_text[side] or bool(line.strip())
             digests[side].update(line.encode() + b"\n")
@@ -243,7 +243,7 @@ def _read(files: PairFiles, states: tuple[tuple[int, int], ...]) -> _Read:
         if not has_some:
             what = f"has {number:,} lines, all blank" if number else "is empty"
             raise ValueError(f"{name} {what}: line 1 should be a sentence.")
-    return _Read(number, tuple(x.digest() for x in digests), states)
+    return _Read(number, [x.digest() for x in digests], states)
 
 
 def _check_pair_files(split: str, files: Any) -> PairFiles:
@@ -300,7 +300,7 @@ class TfdsCorpus:
         self.source_language = source_language
         self.target_language = target_language
         # Prepared data names its splits; only mocked data does not.
-        self.splits = ordered(self._builder.info.splits or _STANDARD_SPLITS)
+        self.splits = sort_splits(self._builder.info.splits or _STANDARD_SPLITS)
 
     def pairs(self, split: str) -> tf.data.Dataset:
         """Streams a split.
@@ -348,16 +348,13 @@ def _tfds_builder(name: str, data_dir: str | Path | None) -> Any:
 
     try:
         return tfds.builder(name, data_dir=data_dir)
-    except tfds.core.DatasetNotFoundError as error:
-        raise UnknownDataset(f"There is no data set {name!r} in it.") from error
-    except ValueError as error:
+    except ValueError as error:  # its own names every data set that there is
         dataset = name.split("/")[0]
-        if dataset not in tfds.list_builders(with_community_datasets=False):
-            raise UnknownDataset(f"{name!r} is no name of a data set.") from error
-        configs = sorted(tfds.builder_cls(dataset).builder_configs)
-        raise UnknownDataset(
-            f"{dataset} is there, but not {name!r}; it has {configs}."
-        ) from error
+        why = f"There is no data set {name!r}"
+        if dataset in tfds.list_builders(with_community_datasets=False):
+            configs = sorted(tfds.builder_cls(dataset).builder_configs)
+            why = f"{dataset} is there, but not {name!r}; it has {configs}"
+        raise UnknownDataset(f"{why}.") from error
 
 
 def load_corpus(

@@ -12,7 +12,11 @@ import tensorflow as tf
 from keras_luong.checks import check_size
 from keras_luong.config.training import DataConfig
 from keras_luong.special_ids import EOS_ID, UNK_ID
-from keras_luong.text.sentencepiece import SentencePieceTokenizer, normalizer, parsed
+from keras_luong.text.sentencepiece import (
+    SentencePieceTokenizer,
+    normalizer,
+    parse_model,
+)
 from keras_luong.text.tokenizer import Tokenizer, nonblank
 from keras_luong.text.tokenizer_pair import TokenizerPair, sample_sides
 from keras_luong.text.words import WordTokenizer
@@ -20,7 +24,7 @@ from keras_luong.text.words import WordTokenizer
 Texts: TypeAlias = Iterable[str | bytes]
 
 
-def grown(
+def grow_tokenizers(
     tokenizers: TokenizerPair,
     pairs: tf.data.Dataset,
     number: int,
@@ -46,10 +50,10 @@ def grown(
 
     Example:
         >>> from keras_luong.text import load_corpus
-        >>> from keras_luong.text.growing import grown
+        >>> from keras_luong.text.growing import grow_tokenizers
         >>> sides = kl.WordTokenizer(["the"]), kl.WordTokenizer(["der"])
         >>> pairs = load_corpus("my/corpus", "en", "de").pairs("train")
-        >>> grown(kl.TokenizerPair(*sides), pairs, number=2).source.words
+        >>> grow_tokenizers(kl.TokenizerPair(*sides), pairs, number=2).source.words
         ['the', 'dog', 'cat']
     """
     check_size("grow_vocab", number)
@@ -66,7 +70,7 @@ def grown(
     return TokenizerPair(_prepared_as(source, both), both)
 
 
-def with_tokens(
+def add_tokens(
     tokenizers: TokenizerPair, tokens: Sequence[str], sides: Sequence[str]
 ) -> TokenizerPair:
     """Returns tokenizers that split a text at these tokens, each one piece of its own.
@@ -82,9 +86,9 @@ def with_tokens(
         TypeError: If the tokenizers are others.
 
     Example:
-        >>> from keras_luong.text.growing import with_tokens
+        >>> from keras_luong.text.growing import add_tokens
         >>> words = kl.TokenizerPair(kl.WordTokenizer(["the", "dog"]))
-        >>> with_tokens(words, ["<news>"], ["source"]).source.words
+        >>> add_tokens(words, ["<news>"], ["source"]).source.words
         ['the', 'dog', '<news>']
     """
     source, target = tokenizers.source, tokenizers.target
@@ -154,7 +158,7 @@ def _new_pieces(
 
 def _scores(tokenizer: SentencePieceTokenizer) -> dict[str, float]:
     """The logarithms of the pieces' probabilities, without the special tokens."""
-    pieces = parsed(tokenizer.model).pieces[EOS_ID + 1 :]
+    pieces = parse_model(tokenizer.model).pieces[EOS_ID + 1 :]
     return {piece.piece: piece.score for piece in pieces}
 
 
@@ -176,7 +180,7 @@ _CERTAIN = 100.0
 def _with_pieces(
     tokenizer: SentencePieceTokenizer, pieces: Sequence[tuple[str, float]]
 ) -> SentencePieceTokenizer:
-    model = parsed(tokenizer.model)
+    model = parse_model(tokenizer.model)
     for piece, score in pieces:
         model.pieces.add(piece=piece, score=score)
     model.trainer_spec.vocab_size = len(model.pieces)

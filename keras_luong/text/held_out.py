@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_luong.text.corpus import Corpus, check_split, chosen
-from keras_luong.text.corpus_files import ordered
+from keras_luong.text.corpus import Corpus, check_split, select_pairs
+from keras_luong.text.corpus_files import sort_splits
 from keras_luong.text.survey import TextHashes, text_hashes
 
 _MOST, _SHARE = 1000, 20  # pairs, and one of so many
@@ -64,7 +64,7 @@ class HeldOut:
     @property
     def splits(self) -> tuple[str, ...]:
         """The names of the splits: train, validation, then the others."""
-        return ordered([*self.whole.splits, "validation"])
+        return sort_splits([*self.whole.splits, "validation"])
 
     def pairs(self, split: str) -> tf.data.Dataset:
         """Streams a split: of the corpus's training split, only what belongs to it.
@@ -89,7 +89,9 @@ class HeldOut:
 
     def _chosen(self, kept: np.ndarray) -> tf.data.Dataset:
         mask = tf.constant(kept)
-        return chosen(self.whole.pairs("train"), lambda places: tf.gather(mask, places))
+        return select_pairs(
+            self.whole.pairs("train"), lambda places: tf.gather(mask, places)
+        )
 
     @property
     def notes(self) -> dict[str, str]:

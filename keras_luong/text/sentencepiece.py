@@ -1,11 +1,10 @@
 """The SentencePiece tokenizer: splits words into pieces, unigram models only.
 
+The rules by which a text is changed before it is split are data within a SentencePiece
+model, so every runtime that has the model follows them. Two models may have the same
+pieces and different rules.
+
 Shapes: B sentences, T tokens.
-
-What is changed in a text before SentencePiece splits it.
-
-The rules are data within a SentencePiece model, so every runtime that has the model
-follows them. Two models may have the same pieces and different rules.
 """
 
 from __future__ import annotations
@@ -45,90 +44,6 @@ Unicode's, which writes `，` as `,` and `½` as `1⁄2`; "nmt_nfkc" also drops 
 characters, and "_cf" lower-cases."""
 
 WORD_START = "▁"  # stands for a space within SentencePiece, so a text cannot keep it
-
-
-def check_normalization(name: str, value: str) -> str:
-    """Returns a rule if it is one of `NORMALIZATIONS`; raises ValueError if not."""
-    return check_choice(name, value, NORMALIZATIONS)
-
-
-def with_normalization(model: bytes, normalization: str) -> bytes:
-    """Gives a SentencePiece model another rule.
-
-    Args:
-        model: The serialised model.
-        normalization: One of `NORMALIZATIONS`.
-
-    Returns:
-        The serialised model, its pieces and ids as before.
-    """
-    changed = parsed(model)
-    changed.normalizer_spec.CopyFrom(parsed(_ruled(normalization)).normalizer_spec)
-    changed.normalizer_spec.name = normalization
-    # Which says where a temporary file was.
-    changed.normalizer_spec.ClearField("normalization_rule_tsv")
-    return bytes(changed.SerializeToString(deterministic=True))
-
-
-def normalization_of(model: bytes) -> str:
-    """Returns the name of the rule that a serialised SentencePiece model follows."""
-    return str(parsed(model).normalizer_spec.name)
-
-
-def normalizer(normalization: str) -> Callable[[str], str]:
-    """A function that changes a text as a model with this rule does.
-
-    Args:
-        normalization: One of `NORMALIZATIONS`.
-
-    Example:
-        >>> from keras_luong.text.sentencepiece import normalizer
-        >>> normalizer("nmt_nfkc")("１２ ½")
-        '12 1⁄2'
-    """
-    import sentencepiece
-
-    rule = with_normalization(_ruled(normalization), normalization)
-    return sentencepiece.SentencePieceNormalizer(
-        model_proto=rule, remove_extra_whitespaces=True
-    ).normalize
-
-
-@functools.cache
-def _ruled(normalization: str) -> bytes:
-    """The smallest model that has the rule: only SentencePiece's trainer makes them."""
-    import sentencepiece
-
-    model = io.BytesIO()
-    with tempfile.NamedTemporaryFile("w", suffix=".tsv") as file:
-        options = {"normalization_rule_name": normalization}
-        if normalization == "identity":
-            file.writelines(f"{ord(x):X}\t20\n" for x in _white_space())
-            file.flush()
-            options = {"normalization_rule_tsv": file.name}
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter("a"),
-            model_writer=model,
-            vocab_size=5,
-            hard_vocab_limit=False,
-            minloglevel=2,
-            **options,
-        )
-    return model.getvalue()
-
-
-def _white_space() -> list[str]:
-    """All characters that become a space."""
-    return [WORD_START, *(x for x in map(chr, range(0x110000)) if x.isspace())]
-
-
-def parsed(model: bytes) -> Any:
-    """Returns a serialised SentencePiece model as a message that can be changed."""
-    from sentencepiece import sentencepiece_model_pb2
-
-    return sentencepiece_model_pb2.ModelProto.FromString(model)
-
-
 _UNKNOWN = "\u2047"
 _PART = "\ua66e"  # a letter that no text has: for one byte of another
 LONGEST_LINE = 2**14  # characters; of longer ones SentencePiece learns very slowly
@@ -161,6 +76,7 @@ class SentencePieceTokenizer(VocabularyTokenizer):
 
     def __init__(self, model: bytes):
         import sentencepiece
+        import tensorflow_text
 
         super().__init__()
         if not isinstance(model, bytes):
@@ -178,10 +94,18 @@ class SentencePieceTokenizer(VocabularyTokenizer):
                 f"Not a SentencePiece model, or a damaged one ({len(model)} bytes)."
             ) from error
         self.vocab_size = processor.get_piece_size()
-        _check_special_ids(processor)
+        names = ("pad", "unk", "bos", "eos")
+        ids = tuple(getattr(processor, f"{name}_id")() for name in names)
+        if ids != (PAD_ID, UNK_ID, BOS_ID, EOS_ID):
+            raise ValueError(
+                "The SentencePiece model's ids of padding, unknown, begin and end are "
+                f"{ids}; train it with (pad_id, unk_id, bos_id, eos_id) = (0, 1, 2, 3)."
+            )
         self.model = model
         self._processor = processor
-        self._tokenizer = _durable_tokenizer(model)
+        self._tokenizer = tensorflow_text.SentencepieceTokenizer(model)
+        resource = _SharedModel(sentencepiece_op(), model)
+        set_sentencepiece_model(self._tokenizer, resource)
 
     @classmethod
     def train(
@@ -221,7 +145,7 @@ class SentencePieceTokenizer(VocabularyTokenizer):
 
         check_vocab_size(vocab_size)
         check_coverage("character_coverage", character_coverage)
-        check_normalization("normalization", normalization)
+        check_choice("normalization", normalization, NORMALIZATIONS)
         model, errors = io.BytesIO(), list[Exception]()
         text = _noting(_with_twins(_prepared(sentences, normalization)), errors)
         try:
@@ -269,7 +193,7 @@ class SentencePieceTokenizer(VocabularyTokenizer):
     @property
     def normalization(self) -> str:
         """The name of the rule by which texts are changed before they are split."""
-        return normalization_of(self.model)
+        return str(parse_model(self.model).normalizer_spec.name)
 
     def normalize(self, text: str) -> str:
         """Returns a text as the rule changes it before it is split.
@@ -301,7 +225,7 @@ class SentencePieceTokenizer(VocabularyTokenizer):
             >>> wide.decode(wide.encode(tf.constant(["１２"]))).numpy()
             array([b'12'], dtype=object)
         """
-        check_normalization("normalization", normalization)
+        check_choice("normalization", normalization, NORMALIZATIONS)
         return SentencePieceTokenizer(with_normalization(self.model, normalization))
 
     def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -402,6 +326,74 @@ class SentencePieceTokenizer(VocabularyTokenizer):
         return cls(content)
 
 
+def with_normalization(model: bytes, normalization: str) -> bytes:
+    """Gives a SentencePiece model another rule.
+
+    Args:
+        model: The serialised model.
+        normalization: One of `NORMALIZATIONS`.
+
+    Returns:
+        The serialised model, its pieces and ids as before.
+    """
+    changed = parse_model(model)
+    changed.normalizer_spec.CopyFrom(parse_model(_ruled(normalization)).normalizer_spec)
+    changed.normalizer_spec.name = normalization
+    # Which says where a temporary file was.
+    changed.normalizer_spec.ClearField("normalization_rule_tsv")
+    return bytes(changed.SerializeToString(deterministic=True))
+
+
+def normalizer(normalization: str) -> Callable[[str], str]:
+    """A function that changes a text as a model with this rule does.
+
+    Args:
+        normalization: One of `NORMALIZATIONS`.
+
+    Example:
+        >>> from keras_luong.text.sentencepiece import normalizer
+        >>> normalizer("nmt_nfkc")("１２ ½")
+        '12 1⁄2'
+    """
+    import sentencepiece
+
+    rule = with_normalization(_ruled(normalization), normalization)
+    return sentencepiece.SentencePieceNormalizer(
+        model_proto=rule, remove_extra_whitespaces=True
+    ).normalize
+
+
+@functools.cache
+def _ruled(normalization: str) -> bytes:
+    """The smallest model that has the rule: only SentencePiece's trainer makes them."""
+    import sentencepiece
+
+    model = io.BytesIO()
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv") as file:
+        options = {"normalization_rule_name": normalization}
+        if normalization == "identity":
+            spaces = (x for x in map(chr, range(0x110000)) if x.isspace())
+            file.writelines(f"{ord(x):X}\t20\n" for x in (WORD_START, *spaces))
+            file.flush()
+            options = {"normalization_rule_tsv": file.name}
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter("a"),
+            model_writer=model,
+            vocab_size=5,
+            hard_vocab_limit=False,
+            minloglevel=2,
+            **options,
+        )
+    return model.getvalue()
+
+
+def parse_model(model: bytes) -> Any:
+    """Returns a serialised SentencePiece model as a message that can be changed."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    return sentencepiece_model_pb2.ModelProto.FromString(model)
+
+
 def _prepared(sentences: Iterable[str | bytes], normalization: str) -> Iterator[str]:
     """Yields what SentencePiece can learn from: if it is nothing, that is an error."""
     change, is_empty = normalizer(normalization), True
@@ -478,26 +470,6 @@ class _SharedModel(tf.saved_model.experimental.TrackableResource):
 
     def _create_resource(self) -> tf.Tensor:
         return self._create(model=self._model, shared_name=self._name)
-
-
-def _durable_tokenizer(model: bytes) -> Any:
-    """Makes tensorflow_text's tokenizer with a `_SharedModel`."""
-    import tensorflow_text
-
-    tokenizer = tensorflow_text.SentencepieceTokenizer(model)
-    set_sentencepiece_model(tokenizer, _SharedModel(sentencepiece_op(), model))
-    return tokenizer
-
-
-def _check_special_ids(processor: Any) -> None:
-    ids = tuple(
-        getattr(processor, f"{name}_id")() for name in ("pad", "unk", "bos", "eos")
-    )
-    if ids != (PAD_ID, UNK_ID, BOS_ID, EOS_ID):
-        raise ValueError(
-            f"The SentencePiece model's ids of padding, unknown, begin and end are "
-            f"{ids}; train it with (pad_id, unk_id, bos_id, eos_id) = (0, 1, 2, 3)."
-        )
 
 
 def _training_error(error: RuntimeError, vocab_size: int) -> ValueError:

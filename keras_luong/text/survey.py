@@ -1,16 +1,10 @@
-"""Which language a text looks like, to find sides that were mixed up.
+"""What one must know of a corpus before a training: found by reading it once.
 
-Numbers that stand for the sentences of a split, to compare many of them quickly.
+`corpus_facts` says how much text there is, `count_pairs` what becomes of it in
+training, `overlaps` which sentences are both learned from and judged by, and
+`language_doubts` which sides are in another language than they should be.
 
-Shapes: N pairs.
-
-What a recipe must know of a corpus: how much text there is, how long lines are.
-
-What becomes of a corpus in training: which pairs are left out, how many batches.
-
-Shapes: B sentence pairs.
-
-Sentences that a corpus both learns from and is judged by.
+Shapes: N pairs, B pairs of a block.
 """
 
 from __future__ import annotations
@@ -37,14 +31,42 @@ from keras_luong.text.batches import (
     splitter,
 )
 from keras_luong.text.corpus import Corpus
-from keras_luong.text.tags import untagged
+from keras_luong.text.tags import remove_tags
 from keras_luong.text.tokenizer_pair import TokenizerPair
 
-_AT_ONCE = 8192
+_PAIRS_AT_ONCE = 8192
 _LARGEST = 2**63 - 1
 #: White space, no-break spaces too; but for a single plain space, which most of it is.
 _WHITE = r"[\s\p{Z}]{2,}|[\t\n\f\r]|[^\P{Z} ]"
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # odd: no two numbers become one
+_PAIRS_FOR_CHARACTERS = 100_000  # a language's characters are all seen by then
+_MOST_BYTES = 4096  # longer lines count as this long: they are not trained on
+_TEXTS_AT_ONCE = 1024
+#: What of a corpus a model does not learn from, or only as `<unk>`.
+LEFT_OUT = ("empty", "too_long", "unknown_source", "unknown_target")
+
+_LEAST_LETTERS = 1000  # of less text the language is guessed
+#: By how much a letter a guess must score above the language that it should be. Names,
+#: addresses and lists have up to 0.13, sentences in another language from 0.16.
+_LEAST_LEAD = 0.14
+_SAMPLE = 3000  # characters that it is guessed by
+
+#: Languages that are often written alike, and taken for each other.
+_ALIKE = tuple(
+    frozenset(codes.split())
+    for codes in (
+        "bs hr sr sh me",
+        "nb nn no da sv",
+        "id ms jv su",
+        "cs sk",
+        "es gl ca pt oc an",
+        "hi mr ne",
+        "fa ar ur ku ps",
+        "nl af",
+        "ru uk be bg mk",
+        "xh zu",
+    )
+)
 
 
 class TextHashes(NamedTuple):
@@ -86,16 +108,16 @@ def text_hashes(pairs: tf.data.Dataset) -> TextHashes:
         >>> text_hashes(tf.data.Dataset.from_tensor_slices(pairs)).full
         array([ True, False])
     """
-    found = pairs.batch(_AT_ONCE).map(_of_block).as_numpy_iterator()
+
+    def of_block(block: dict[str, tf.Tensor]) -> tuple[tf.Tensor, ...]:
+        sides = block["source"], block["target"]
+        length = tf.maximum(*map(tf.strings.length, sides))
+        return *map(hashes_of, sides), tf.cast(length, tf.int64)
+
+    blocks = pairs.batch(_PAIRS_AT_ONCE).map(of_block).as_numpy_iterator()
     nothing = (np.zeros(0, np.int64),) * 3
-    source, target, length = map(np.concatenate, zip(nothing, *found, strict=True))
+    source, target, length = map(np.concatenate, zip(nothing, *blocks, strict=True))
     return TextHashes(source.astype(np.uint64), target.astype(np.uint64), length)
-
-
-def _of_block(block: dict[str, tf.Tensor]) -> tuple[tf.Tensor, ...]:
-    source, target = block["source"], block["target"]
-    length = tf.maximum(tf.strings.length(source), tf.strings.length(target))
-    return hashes_of(source), hashes_of(target), tf.cast(length, tf.int64)
 
 
 def hashes_of(texts: tf.Tensor) -> tf.Tensor:
@@ -108,11 +130,6 @@ def hashes_of(texts: tf.Tensor) -> tf.Tensor:
     blank = tf.strings.length(texts) == 0
     hashes = 1 + tf.strings.to_hash_bucket_fast(texts, _LARGEST)
     return tf.where(blank, tf.zeros_like(hashes), hashes)
-
-
-_PAIRS_AT_ONCE = 8192
-_PAIRS_FOR_CHARACTERS = 100_000  # a language's characters are all seen by then
-_MOST_BYTES = 4096  # longer lines count as this long: they are not trained on
 
 
 def corpus_facts(
@@ -135,46 +152,28 @@ def corpus_facts(
         3
     """
     pairs, content, compressor = 0, 0, bz2.BZ2Compressor()
-    lengths = np.zeros(_MOST_BYTES + 1, np.int64)
+    lengths = np.zeros(_MOST_BYTES + 1, np.int64)  # how many pairs have each length
     characters: Counter[str] = Counter()
     blocks = corpus.pairs("train").take(limit or -1).batch(_PAIRS_AT_ONCE)
     for block in blocks.as_numpy_iterator():
         sides = [[len(text) for text in block[side]] for side in ("source", "target")]
         longest = np.minimum(np.max(sides, axis=0), _MOST_BYTES)
         lengths += np.bincount(longest, minlength=_MOST_BYTES + 1)
-        content += len(compressor.compress(_joined(block["target"])))
+        text = b"\n".join(text[:_MOST_BYTES] for text in block["target"])
+        content += len(compressor.compress(text))
         if pairs < _PAIRS_FOR_CHARACTERS:
             for side in ("source", "target"):
                 characters.update(b"".join(block[side]).decode(errors="replace"))
         pairs += len(block["target"])
+    # The fewest characters, the most frequent ones, that cover so much of the text.
+    counts = np.array(sorted(characters.values(), reverse=True), np.int64)
+    covering = int(np.searchsorted(np.cumsum(counts), coverage * counts.sum())) + 1
     return CorpusFacts(
         pairs=pairs,
         content=content + len(compressor.flush()),
-        long_line=_quantile(lengths, 0.995),
-        characters=_covering(characters, coverage),
+        long_line=int(np.searchsorted(np.cumsum(lengths), 0.995 * lengths.sum())),
+        characters=covering if counts.size else 0,
     )
-
-
-def _joined(texts: Iterable[bytes]) -> bytes:
-    return b"\n".join(text[:_MOST_BYTES] for text in texts)
-
-
-def _quantile(counts: np.ndarray, share: float) -> int:
-    """The smallest index up to which there is this share of the counts."""
-    return int(np.searchsorted(np.cumsum(counts), share * counts.sum()))
-
-
-def _covering(characters: Counter[str], coverage: float) -> int:
-    """How many characters, the most frequent ones, make up this share of the text."""
-    counts = np.array(sorted(characters.values(), reverse=True), np.int64)
-    if not counts.size:
-        return 0
-    return int(np.searchsorted(np.cumsum(counts), coverage * counts.sum())) + 1
-
-
-#: What of a corpus a model does not learn from, or only as `<unk>`.
-LEFT_OUT = ("empty", "too_long", "unknown_source", "unknown_target")
-_TEXTS_AT_ONCE = 1024
 
 
 class PairCounts(NamedTuple):
@@ -204,8 +203,7 @@ class PairCounts(NamedTuple):
     @property
     def left_out(self) -> dict[str, int | float]:
         """What training does not learn from, by name."""
-        counts = self._asdict()
-        return {name: counts[name] for name in LEFT_OUT}
+        return {name: getattr(self, name) for name in LEFT_OUT}
 
     @property
     def tokens(self) -> dict[str, int]:
@@ -240,8 +238,7 @@ class PairCounts(NamedTuple):
     def _in_batches(self, batch_tokens):
         """The sizes of the buckets, in batches."""
         rows = bucket_rows(batch_tokens, self.max_length)
-        pairs = zip(self.buckets, rows, strict=True)
-        return [number / most for number, most in pairs]
+        return [number / most for number, most in zip(self.buckets, rows, strict=True)]
 
 
 def count_pairs(
@@ -290,18 +287,16 @@ def count_pairs(
     many = pairs.batch(_TEXTS_AT_ONCE).enumerate()
     counts = many.map(counted, num_parallel_calls=tf.data.AUTOTUNE)
     total = counts.reduce(tf.zeros([4 + 2 + size], tf.int64), tf.add).numpy().tolist()
-    sources, unknown_sources, targets, unknown_targets, empty, too_long, *buckets = (
-        total
-    )
+    sources, unknown_source, targets, unknown_target, empty, too_long, *buckets = total
     return PairCounts(
-        empty,
-        too_long,
-        unknown_sources / max(sources, 1),
-        unknown_targets / max(targets, 1),
-        sources,
-        targets,
-        tuple(buckets),
-        max_length,
+        empty=empty,
+        too_long=too_long,
+        unknown_source=unknown_source / max(sources, 1),
+        unknown_target=unknown_target / max(targets, 1),
+        source_tokens=sources,
+        target_tokens=targets,
+        buckets=tuple(buckets),
+        max_length=max_length,
     )
 
 
@@ -350,10 +345,11 @@ def overlaps(
         Overlap(size=1, pairs=0, sources=0, validated=0)
     """
     texts = [corpus.pairs("train").take(limit or -1), *learned]
-    train = [_hashes(text) for text in texts]
+    train = [text_hashes(remove_tags(text)) for text in texts]
     pairs = np.concatenate([text.pairs for text in train])
     sources = np.concatenate([text.source for text in train])
-    others = {x: _hashes(corpus.pairs(x)) for x in corpus.splits if x != "train"}
+    names = [split for split in corpus.splits if split != "train"]
+    others = {split: text_hashes(remove_tags(corpus.pairs(split))) for split in names}
     found = {}
     for split, other in others.items():
         full = other.pairs[other.full]
@@ -367,35 +363,7 @@ def overlaps(
     return found
 
 
-def _hashes(pairs: tf.data.Dataset) -> TextHashes:
-    return text_hashes(untagged(pairs))
-
-
-_LEAST_LETTERS = 1000  # of less text the language is guessed
-#: By how much a letter a guess must score above the language that it should be. Names,
-#: addresses and lists have up to 0.13, sentences in another language from 0.16.
-_LEAST_LEAD = 0.14
-_SAMPLE = 3000  # characters that it is guessed by
-
-#: Languages that are often written alike, and taken for each other.
-_ALIKE = tuple(
-    frozenset(codes.split())
-    for codes in (
-        "bs hr sr sh me",
-        "nb nn no da sv",
-        "id ms jv su",
-        "cs sk",
-        "es gl ca pt oc an",
-        "hi mr ne",
-        "fa ar ur ku ps",
-        "nl af",
-        "ru uk be bg mk",
-        "xh zu",
-    )
-)
-
-
-def look_of(lines: Iterable[bytes], declared: str) -> str | None:
+def guess_language(lines: Iterable[bytes], declared: str) -> str | None:
     """Tells what language lines look like.
 
     Args:
@@ -408,9 +376,9 @@ def look_of(lines: Iterable[bytes], declared: str) -> str | None:
         or if it does not know the language that they should be in.
 
     Example:
-        >>> from keras_luong.text.survey import look_of
+        >>> from keras_luong.text.survey import guess_language
         >>> lines = [b"A dog is running along the beach with a ball."] * 30
-        >>> look_of(lines, "en"), look_of(lines, "de")
+        >>> guess_language(lines, "en"), guess_language(lines, "de")
         ('en', 'en')
     """
     text = b"\n".join(lines).decode(errors="replace")
@@ -426,7 +394,7 @@ def look_of(lines: Iterable[bytes], declared: str) -> str | None:
     look, code = next(iter(scores)), language_code(declared)
     if code not in scores:
         return None
-    if alike(look, declared):
+    if are_alike(look, declared):
         return declared
     is_sure = scores[look] - scores[code] > _LEAST_LEAD * letters
     return look if is_sure and len(look) == 2 else None  # zxx is none
@@ -447,16 +415,23 @@ def language_doubts(
         >>> list(language_doubts({"source": lines}, {"source": "fr"}))
         ['the source should be fr, and reads like en']
     """
-    looks = {side: look_of(lines, declared[side]) for side, lines in sides.items()}
+    looks = {
+        side: guess_language(lines, declared[side]) for side, lines in sides.items()
+    }
     wrong = {
         side: look
         for side, look in looks.items()
-        if look is not None and not alike(look, declared[side])
+        if look is not None and not are_alike(look, declared[side])
     }
     if len(looks) == 2:
         source, target = looks["source"], looks["target"]
         codes = declared["source"], declared["target"]
-        if source and target and alike(source, codes[1]) and alike(target, codes[0]):
+        if (
+            source
+            and target
+            and are_alike(source, codes[1])
+            and are_alike(target, codes[0])
+        ):
             yield (
                 f"the sides look swapped: the source should be {codes[0]} and reads "
                 f"like {source}, the target {codes[1]} and like {target}"
@@ -482,17 +457,17 @@ def reads_like(lines: Iterable[bytes], language: str) -> bool:
         >>> reads_like(lines, "en"), reads_like(lines, "de"), reads_like(few, "en")
         (True, False, False)
     """
-    return look_of(lines, language) == language
+    return guess_language(lines, language) == language
 
 
-def alike(one: str, other: str) -> bool:
+def are_alike(one: str, other: str) -> bool:
     """Whether two codes are of one language, or of two that are easily mixed up.
 
     Example:
-        >>> from keras_luong.text.survey import alike
-        >>> alike("pt", "pt-BR"), alike("hr", "sr_Latn"), alike("en", "de")
+        >>> from keras_luong.text.survey import are_alike
+        >>> are_alike("pt", "pt-BR"), are_alike("hr", "sr_Latn"), are_alike("en", "de")
         (True, True, False)
-        >>> alike("deu", "de-AT")
+        >>> are_alike("deu", "de-AT")
         True
     """
     codes = {language_code(one), language_code(other)}

@@ -38,7 +38,7 @@ def token(tag: str) -> str:
     return f"<{tag}>"
 
 
-def tagged(pairs: tf.data.Dataset, tag: str) -> tf.data.Dataset:
+def add_tags(pairs: tf.data.Dataset, tag: str) -> tf.data.Dataset:
     """Puts a tag in front of every source that is not blank.
 
     Args:
@@ -47,9 +47,9 @@ def tagged(pairs: tf.data.Dataset, tag: str) -> tf.data.Dataset:
 
     Example:
         >>> from keras_luong.text import load_corpus
-        >>> from keras_luong.text.tags import tagged
+        >>> from keras_luong.text.tags import add_tags
         >>> pairs = load_corpus("my/corpus", "en", "de").pairs("train")
-        >>> next(tagged(pairs, "news").as_numpy_iterator())["source"]
+        >>> next(add_tags(pairs, "news").as_numpy_iterator())["source"]
         b'<news> the dog'
     """
 
@@ -62,7 +62,7 @@ def tagged(pairs: tf.data.Dataset, tag: str) -> tf.data.Dataset:
     return pairs.map(change)
 
 
-def tagged_line(line: bytes, tag: str) -> bytes:
+def add_tag(line: bytes, tag: str) -> bytes:
     """Puts a tag in front of a line that is not blank.
 
     Args:
@@ -70,8 +70,8 @@ def tagged_line(line: bytes, tag: str) -> bytes:
         tag: The tag's name.
 
     Example:
-        >>> from keras_luong.text.tags import tagged_line
-        >>> tagged_line(b"A dog", "news"), tagged_line(b" ", "news")
+        >>> from keras_luong.text.tags import add_tag
+        >>> add_tag(b"A dog", "news"), add_tag(b" ", "news")
         (b'<news> A dog', b' ')
     """
     is_blank = not line.decode("utf-8", "replace").strip()
@@ -131,7 +131,7 @@ def tags_in(pairs: tf.data.Dataset) -> list[str]:
     return [x for x, n in tags.items() if x == BACK_TRANSLATED or n * _RARE >= total]
 
 
-def untagged(
+def remove_tags(
     pairs: tf.data.Dataset, tags: Sequence[str] | None = None
 ) -> tf.data.Dataset:
     """Removes tags in front of sources, for a text to learn other tokens from.
@@ -141,9 +141,9 @@ def untagged(
         tags: Names of the tags to remove; all by default.
 
     Example:
-        >>> from keras_luong.text.tags import untagged
+        >>> from keras_luong.text.tags import remove_tags
         >>> pairs = {"source": ["<bt> the dog", "the cat"], "target": ["Hund", "Katze"]}
-        >>> pairs = untagged(tf.data.Dataset.from_tensor_slices(pairs), ["bt"])
+        >>> pairs = remove_tags(tf.data.Dataset.from_tensor_slices(pairs), ["bt"])
         >>> next(pairs.as_numpy_iterator())["source"]
         b'the dog'
     """
@@ -157,15 +157,15 @@ def untagged(
     return pairs.map(change)
 
 
-def without_tag(text: str) -> str:
+def remove_tag(text: str) -> str:
     """Returns a text without the tag in front of it.
 
     Args:
         text: The text.
 
     Example:
-        >>> from keras_luong.text.tags import without_tag
-        >>> without_tag("<news> the dog"), without_tag("the <dog>")
+        >>> from keras_luong.text.tags import remove_tag
+        >>> remove_tag("<news> the dog"), remove_tag("the <dog>")
         ('the dog', 'the <dog>')
     """
     return re.sub(f"^<{_NAME}> ", "", text)

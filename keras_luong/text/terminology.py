@@ -9,7 +9,7 @@ from pathlib import Path
 
 from keras_luong.files import read_lines
 from keras_luong.text.sentencepiece import normalizer
-from keras_luong.text.tags import without_tag
+from keras_luong.text.tags import remove_tag
 from keras_luong.text.tokenizer import Tokenizer, as_str
 from keras_luong.text.words import is_unspaced
 
@@ -174,7 +174,7 @@ class Terminology:
             Each of them once, in the order of the text.
         """
         found: dict[str, None] = {}
-        for words in self._readings(without_tag(as_str(text).lstrip("\ufeff"))):
+        for words in self._readings(remove_tag(as_str(text).lstrip("\ufeff"))):
             place = 0
             while place < len(words):
                 place += self._take(words, place, found)

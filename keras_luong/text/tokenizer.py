@@ -101,7 +101,7 @@ class VocabularyTokenizer(tf.Module, abc.ABC):
         rows = tf.reshape(ids, [tf.reduce_prod(shape[:-1]), shape[-1]])
         is_open = tf.cumsum(tf.cast(rows == EOS_ID, tf.int32), axis=1) == 0
         visible = is_open & (rows != PAD_ID) & (rows != BOS_ID)
-        known_ids = known(rows, self.vocab_size)
+        known_ids = replace_foreign_ids(rows, self.vocab_size)
         texts = self._joined(tf.ragged.boolean_mask(known_ids, visible))
         return tf.ensure_shape(tf.reshape(texts, shape[:-1]), ids.shape[:-1])
 
@@ -115,7 +115,7 @@ class VocabularyTokenizer(tf.Module, abc.ABC):
             tf.string of the same shape. In pieces, "▁" marks the start of a word.
         """
         ids = tf.convert_to_tensor(ids, tf.int32)
-        return self._looked_up(known(ids, self.vocab_size))
+        return self._looked_up(replace_foreign_ids(ids, self.vocab_size))
 
     def save(self, path_prefix: str | Path) -> Path:
         """Writes the file `path_prefix + suffix`.
@@ -197,7 +197,7 @@ def valid_utf8(texts: tf.Tensor) -> tf.Tensor:
     return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
 
 
-def known(ids: tf.Tensor, vocab_size: int) -> tf.Tensor:
+def replace_foreign_ids(ids: tf.Tensor, vocab_size: int) -> tf.Tensor:
     """Turns ids outside the vocabulary into UNK, as SentencePiece crashes on them."""
     return tf.where((ids >= 0) & (ids < vocab_size), ids, UNK_ID)
 

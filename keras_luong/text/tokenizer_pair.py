@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -50,6 +50,7 @@ def load(path: str | Path) -> Tokenizer:
     raise ValueError(f"No tokenizer file has the suffix of {path}; known: {suffixes}.")
 
 
+_SIDES = ("source", "target")
 _EXTREMES = (OverflowError, RecursionError)  # of numbers and of nesting
 
 
@@ -129,14 +130,24 @@ class TokenizerPair(tf.Module):
                 f"such as corpus.pairs('train'). Received: {pairs!r:.60}"
             )
         sides = sample_sides(pairs, limit, seed)
-        rules = (source_normalization, target_normalization)
         train = partial(TOKENIZERS[kind].train, vocab_size=vocab_size, **options)
-        if kind == SentencePieceTokenizer.kind:
-            make = _train_shared if shared else _train_each
-            return cls(*make(train, sides, rules))
-        if shared:
-            return cls(train(itertools.chain(*sides)))
-        return cls(*map(train, sides))
+        if kind != SentencePieceTokenizer.kind:
+            both = (train(itertools.chain(*sides)),) if shared else map(train, sides)
+            return cls(*both)
+        rules = (source_normalization, target_normalization)
+        if not shared:
+            trained = []
+            for name, texts, rule in zip(_SIDES, sides, rules, strict=True):
+                try:
+                    trained.append(train(texts, normalization=rule))
+                except ValueError as error:
+                    raise ValueError(f"The {name} side: {error}") from error
+            return cls(*trained)
+        if source_normalization == target_normalization:
+            return cls(train(itertools.chain(*sides), normalization=rules[1]))
+        as_read: Any = map(normalizer(source_normalization), nonblank(sides[0]))
+        both = train(itertools.chain(as_read, sides[1]), normalization=rules[1])
+        return cls(both.with_normalization(source_normalization), both)
 
     def save(self, directory: str | Path) -> None:
         """Writes the tokenizers, and a manifest with which `load` checks them.
@@ -189,37 +200,26 @@ class TokenizerPair(tf.Module):
                     raise ValueError(f"{name!r} is no name of a file in {path.parent}")
         except (ValueError, KeyError, TypeError, AttributeError, *_EXTREMES) as error:
             raise ValueError(f"{path} is damaged: {error!r}.") from error
-        for name, *_ in entries:
-            _check_within(path.parent / name, Path(within or path.parent))
-        return cls(*(_load_checked(path.parent / x, *known) for x, *known in entries))
-
-
-def _train_each(
-    train: Callable[..., SentencePieceTokenizer],
-    sides: Iterable[Iterable[bytes]],
-    rules: Iterable[str],
-) -> list[SentencePieceTokenizer]:
-    trained = []
-    for side, texts, rule in zip(("source", "target"), sides, rules, strict=True):
-        try:
-            trained.append(train(texts, normalization=rule))
-        except ValueError as error:
-            raise ValueError(f"The {side} side: {error}") from error
-    return trained
-
-
-def _train_shared(
-    train: Callable[..., SentencePieceTokenizer],
-    sides: tuple[Iterable[bytes], Iterable[bytes]],
-    rules: tuple[str, str],
-) -> list[SentencePieceTokenizer]:
-    """Trains one vocabulary on both sides' texts, each as it will be read."""
-    (source, target), (source_rule, target_rule) = sides, rules
-    if source_rule == target_rule:
-        return [train(itertools.chain(source, target), normalization=target_rule)]
-    as_read = map(normalizer(source_rule), nonblank(source))
-    both = train(itertools.chain(as_read, target), normalization=target_rule)
-    return [both.with_normalization(source_rule), both]
+        homes = {Path(within or path.parent).resolve(), path.parent.resolve()}
+        tokenizers = []
+        for name, vocab_size, checksum in entries:
+            file = path.parent / name
+            # A file of elsewhere would become a part of the model.
+            if not homes & {*file.resolve().parents}:
+                raise ValueError(
+                    f"{file} is a link that leads out of {within or path.parent}: put "
+                    "a copy in its place."
+                )
+            tokenizer = load(file)
+            if tokenizer.vocab_size != vocab_size:
+                raise ValueError(
+                    f"{file} is damaged: it has {tokenizer.vocab_size} tokens, and the "
+                    f"manifest beside it says {vocab_size}."
+                )
+            if checksum is not None and crc32(file) != checksum:
+                raise ValueError(f"{file} is damaged: it is not what was written.")
+            tokenizers.append(tokenizer)
+        return cls(*tokenizers)
 
 
 def _checked(side: str, tokenizer: Tokenizer) -> Tokenizer:
@@ -228,28 +228,6 @@ def _checked(side: str, tokenizer: Tokenizer) -> Tokenizer:
             f"{side} must be a tokenizer, such as a SentencePieceTokenizer. "
             f"Received: {tokenizer!r}"
         )
-    return tokenizer
-
-
-def _check_within(path: Path, directory: Path) -> None:
-    """Refuses a file of elsewhere: its content would become a model's part."""
-    homes = {directory.resolve(), path.parent.resolve()}
-    if not homes & {*path.resolve().parents}:
-        raise ValueError(
-            f"{path} is a link that leads out of {directory}: put a copy in its place."
-        )
-
-
-def _load_checked(path: Path, vocab_size: int, known: int | None) -> Tokenizer:
-    """Loads a tokenizer, if it is the one that the manifest describes."""
-    tokenizer = load(path)
-    if tokenizer.vocab_size != vocab_size:
-        raise ValueError(
-            f"{path} is damaged: it has {tokenizer.vocab_size} tokens, and the "
-            f"manifest beside it says {vocab_size}."
-        )
-    if known is not None and crc32(path) != known:
-        raise ValueError(f"{path} is damaged: it is not what was written.")
     return tokenizer
 
 

@@ -15,7 +15,7 @@ from keras_luong.decoding.step_model import IMPOSSIBLE, Hypotheses, follow, toke
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_luong.text.batches import ended_rows
 from keras_luong.text.terminology import is_word_border
-from keras_luong.text.tokenizer import Tokenizer, known
+from keras_luong.text.tokenizer import Tokenizer, replace_foreign_ids
 from keras_luong.text.words import is_unspaced
 
 # SentencePiece's longest piece: 16 characters of 4 bytes. Texts are cut to the length
@@ -67,7 +67,7 @@ def read_ids(ids: tf.Tensor, lengths: tf.Tensor, vocab_size: int, most: int) -> 
     """
     inside = tf.range(tf.shape(ids)[1]) < lengths[:, tf.newaxis]
     words = (ids != PAD_ID) & (ids != BOS_ID) & (ids != EOS_ID)
-    rows = tf.ragged.boolean_mask(known(ids, vocab_size), inside & words)
+    rows = tf.ragged.boolean_mask(replace_foreign_ids(ids, vocab_size), inside & words)
     return _source(rows, most)
 
 
