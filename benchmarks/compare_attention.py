@@ -97,7 +97,7 @@ def check(name: str, run: Path, flags: list[str]) -> None:
         return
     _, (config, *_) = parse(["train", "--run_dir", str(run), *flags], "compare")
     try:
-        check_settings(run, config.settings(), config.free, config.implied)
+        check_settings(run, config.settings(), config.free)
     except ValueError as error:
         raise ValueError(f"The variant {name!r} can't be trained: {error}") from error
 

@@ -21,7 +21,7 @@ from keras_luong.cli.main import main as run_command
 from keras_luong.config.training import TrainingConfig
 from keras_luong.runs import train
 from keras_luong.runs.description import describe
-from keras_luong.runs.start import opened, own_directory
+from keras_luong.runs.opening import opened, own_directory
 from keras_luong.training.strategies import make_strategy, together
 
 
@@ -44,13 +44,13 @@ def train_translator(config: TrainingConfig, run_dir: Path) -> kl.Translator:
         tokenizers = train.get_tokenizers(run)
         schedule = train.schedule_of(run)
         with strategy.scope():  # weights are made on every device
-            model, perplexity = train.compiled_model(config, tokenizers, schedule)
+            model, perplexity = train.compiled_model(run, tokenizers, schedule)
         batch_tokens = train.record(run, tokenizers, model)
         describe(run, tokenizers, model, strategy)
         # `model.fit`, with checkpoints, and validation sentences after each epoch.
         train.fit_model(run, tokenizers, model, perplexity, schedule, batch_tokens)
         # The best weights, and a beam search over the held-out splits.
-        train.evaluate(run, batch_tokens)
+        train.evaluate(run)
     translator = kl.load(run.path)
     exported = kl.export_saved_model(
         translator, run.path / "saved_model", overwrite=True

@@ -29,13 +29,8 @@ from keras_luong.export.warmup import replay_warmup
 from keras_luong.files import read_lines, write_json, write_lines
 from keras_luong.runs.callbacks import EpochBar, StepCurves
 from keras_luong.runs.description import count_texts
-from keras_luong.runs.run import (
-    RunDirectory,
-    check_corpus,
-    describe_corpus,
-    read_record,
-)
-from keras_luong.runs.start import opened
+from keras_luong.runs.opening import check_corpus, describe_corpus, opened
+from keras_luong.runs.run import RunDirectory, read_record
 from keras_luong.text.batches import training_batches
 from keras_luong.text.corpus import fingerprint
 from keras_luong.text.find_corpus import TextFiles, load_corpus
@@ -83,15 +78,6 @@ def go_on(data, path, **changes):
         return begun.resuming
 
 
-@pytest.fixture
-def of_before(trained, tmp_path):
-    """A run directory of a version that took no digests: only its record is there."""
-    record = read_record(trained[0])
-    del record["corpus"]
-    write_json(tmp_path / "old" / "run.json", record)
-    return tmp_path / "old"
-
-
 @pytest.mark.slow
 def test_c1_a_mistyped_folder(tmp_path):
     """Before: 512 lines on standard error, and no guess at what was meant."""
@@ -136,15 +122,6 @@ def test_c2_a_folder_written_otherwise(trained, data, tmp_path, monkeypatch, spe
     assert read_record(trained[0])["settings"]["data"] == str(data)  # as it was given
 
 
-def test_c2_a_run_without_digests(of_before, data, monkeypatch):
-    """Before: as above; of such a run the place alone is known."""
-    monkeypatch.chdir(data.parent)
-    assert go_on(f"{data.name}/", of_before) and go_on(data, of_before)
-    other = shutil.copytree(data, of_before.parent / "other")
-    with pytest.raises(ValueError, match="other data, '.*'. Give another.*other'"):
-        go_on(other, of_before)
-
-
 @pytest.fixture
 def copied(data, tmp_path):
     return shutil.copytree(data, tmp_path / "copied")
@@ -176,6 +153,7 @@ def test_c3_lines_that_were_appended_to_what_is_held_out_of_too(tmp_path):
     record_of_before = {
         **{"format": 1, "model": {}, "search": {}, "max_source_length": 9},
         **{"settings": {"data": "mine"}, "corpus": describe_corpus(before, None)},
+        **{"paths": {}, "came_from": None},
     }
     write_json(tmp_path / "run" / "run.json", record_of_before)
     now = describe_corpus(after, None)
@@ -199,18 +177,12 @@ def test_c3_a_line_that_was_changed(trained, copied):
         go_on(copied, trained[0])
 
 
-def test_c3_what_does_not_shape_the_run_may_change(trained, copied, of_before, capsys):
-    """Text for tests, how text is packed, and what an old run never knew."""
+def test_c3_what_does_not_shape_the_run_may_change(trained, copied, capsys):
+    """Text for tests, and how text is packed."""
     write_corpus(copied, test=3)
     text = (copied / "train.xx").read_bytes()
     (copied / "train.xx").write_bytes(text.replace(b"\n", b"\r\n"))
     assert go_on(copied, trained[0])
-    record = read_record(of_before)
-    record["settings"]["data"] = str(copied)
-    write_json(of_before / "run.json", record)
-    add_lines(copied, ["a b c"])
-    assert go_on(copied, of_before)
-    assert "whether that of" in capsys.readouterr().out
     assert go_on(copied, trained[0].parent / "none") is False  # a new one
     assert not capsys.readouterr().out
 

@@ -123,13 +123,13 @@ def between(self, batch, logs=None, then=None):
 
 
 PLACES = {
-    "reading": ("keras_luong.runs.start:describe_corpus", hold),
+    "reading": ("keras_luong.runs.opening:describe_corpus", hold),
     "vocabulary": ("sentencepiece:SentencePieceTrainer.train", hold_lock),
     "tracing": ("keras_luong.models.seq2seq:Seq2Seq.compute_loss", hold),
     "step": ("keras_luong.runs.epochs:FollowEpoch.on_train_batch_end", hold_operation),
     "between": ("keras_luong.runs.checkpoints:Checkpoints.on_train_batch_end", between),
     "checkpoint": ("keras_luong.runs.checkpoints:Checkpoints._save", hold_operation),
-    "evaluation": ("keras_luong.runs.train:_evaluate_split", hold_operation),
+    "evaluation": ("keras_luong.runs.validation:_evaluate_split", hold_operation),
     "loading": ("keras_luong.cli.translators:load_translator", hold_operation),
     "ray starts": ("ray:init", starting),
     "ray works": ("keras_luong.runs.ray_engine:_mapped", hold),

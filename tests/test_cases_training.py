@@ -27,7 +27,7 @@ from keras_luong.models import Seq2Seq, Seq2SeqConfig
 from keras_luong.runs import description
 from keras_luong.runs.callbacks import SaveWeights, StepCurves, training_callbacks
 from keras_luong.runs.checkpoints import Checkpoints, check_history
-from keras_luong.runs.description import _of_passes, _of_time
+from keras_luong.runs.description import _long_time, _many_passes
 from keras_luong.runs.load_save import read_logs, save_weights
 from keras_luong.runs.run import RunDirectory, owned, read_history
 from keras_luong.text.batches import dataset_options, training_batches
@@ -474,7 +474,7 @@ def test_w9_points_of_curves_are_counted_by_batches(tmp_path):
     ],
 )
 def test_c2_a_training_of_many_hours(hours, said):
-    found = list(_of_time(hours * 3600))
+    found = list(_long_time(hours * 3600))
     assert [said in x for x in found] == [True] * bool(said)
 
 
@@ -498,7 +498,7 @@ def test_c2_a_training_of_many_hours(hours, said):
 def test_c2_a_text_that_is_gone_over_thousands_of_times(shape, settings, said):
     settings = {"preset": "small", "shared": True, **settings}
     config = TrainingConfig.from_preset(**settings)
-    found = list(_of_passes(config, {"pairs": 3, **shape}))
+    found = list(_many_passes(config, {"pairs": 3, "passes": 1, "parts": 1, **shape}))
     assert [re.search(said or "", x) is not None for x in found] == [True] * bool(said)
 
 
@@ -510,7 +510,9 @@ def test_c2_by_what_a_training_is_told_at_its_start(monkeypatch, epochs, done, h
     config = TrainingConfig(epochs=epochs, early_stopping=5)
     monkeypatch.setattr(description, "estimated_seconds", lambda *sizes: 7200)
     model = SimpleNamespace(count_params=lambda: 7)
-    seconds = description._seconds({"source_tokens": 9}, model, 1)
+    seconds = description._seconds(
+        {"source_tokens": 9, "target_tokens": 0, "passes": 1, "parts": 1}, model, 1
+    )
     assert description._epochs_left(config, done)[1] * seconds == hours * 3600
 
 
@@ -535,4 +537,5 @@ def test_c8_the_next_command_has_the_tag_of_the_run(tmp_path, tag):
 
 def record_with(settings):
     parts = {"format": 1, "model": {}, "search": {}, "max_source_length": 9}
+    parts |= {"paths": {}, "corpus": None, "came_from": None}
     return {**parts, "settings": settings}

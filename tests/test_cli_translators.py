@@ -16,7 +16,8 @@ from keras_luong import BeamSearch, Ensemble, GreedySearch, Translator
 from keras_luong.cli.translators import corpus_of, load_translator, with_options
 from keras_luong.decoding.shortlist import Shortlist
 from keras_luong.files import write_json
-from keras_luong.runs.run import describe_corpus, read_record
+from keras_luong.runs.opening import describe_corpus
+from keras_luong.runs.run import read_record
 from keras_luong.runs.start import training_corpus
 
 TEXTS = ["the red dog", "the cat is red", ""]

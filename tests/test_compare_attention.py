@@ -97,6 +97,7 @@ def trained(monkeypatch):
         _, (config, path, _) = parse(command[3:])
         path.mkdir(parents=True, exist_ok=True)
         parts = {"format": 1, "model": {}, "search": {}, "max_source_length": 9}
+        parts |= {"paths": {}, "corpus": None, "came_from": None}
         settings = {"settings": config.settings()}
         files.write_json(path / "run.json", parts | settings)
         files.write_json(path / "results.json", {})

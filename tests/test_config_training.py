@@ -10,12 +10,10 @@ from keras_luong.config.models import (
     CellType,
     MonotonicMode,
     ScoreMode,
-    Seq2SeqConfig,
 )
 from keras_luong.config.presets import PRESETS
 from keras_luong.config.training import (
     OF_PIECES,
-    UNRECORDED,
     TrainingConfig,
     defaults,
     model_config_class,
@@ -124,27 +122,6 @@ def test_settings_are_json_of_one_level():
     assert json.loads(json.dumps(settings)) == settings
     assert settings["units"] == 384 and settings["attention"] is None
     assert settings["vocab_size"] == 4000 and "model" not in settings
-
-
-def test_what_is_implied_is_the_presets():
-    config = make("small", units=16, num_layers=3, vocab_size=50)
-    assert config.implied == make("small", vocab_size=50).implied
-    assert config.implied == dataclasses.asdict(Seq2SeqConfig(50, 50)) | UNRECORDED
-
-
-def test_a_run_that_goes_on_keeps_what_it_did_not_record():
-    """A new default is not what an old run had."""
-    config = make("small", target="zh")
-    before = {"bleu_tokenize": "13a"}  # of version 0.1
-    begun = config.as_begun(before)
-    assert {name: getattr(begun, name) for name in UNRECORDED} == UNRECORDED
-    assert begun.bleu_tokenize == "13a" and config.bleu_tokenize == "zh"
-    asked = make("small", target_normalization="nfkc", bleu_tokenize="char")
-    asked = asked.as_begun(before)
-    assert (asked.target_normalization, asked.bleu_tokenize) == ("nfkc", "char")
-    assert config.as_begun(config.settings()) == config
-    words = make("small", tokenizer="word")
-    assert words.as_begun({"bleu_tokenize": "13a"}) == words
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,3 @@ def test_how_long_the_rest_of_a_run_will_take(done, settings, said, monkeypatch)
     time = description._time(TrainingConfig(**config), COUNTED, model, 1, done)
     assert said in time and time.startswith("about 2 min an epoch")
     assert ";" in said or ";" not in time
-
-
-def test_a_run_of_before_knows_no_tokens():
-    assert description._time(TrainingConfig(), {}, None, 1, 0) == ""

@@ -12,9 +12,9 @@ from keras_luong.config.training import TrainingConfig
 from keras_luong.files import count_lines, read_lines, write_json
 from keras_luong.runs import synthetic as distilled_training
 from keras_luong.runs.load_save import load
+from keras_luong.runs.opening import describe_corpus
 from keras_luong.runs.run import (
     RunDirectory,
-    describe_corpus,
     read_record,
     write_record,
 )

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 import shutil
 
@@ -134,13 +133,3 @@ def test_a_run_to_start_from_too(project):
     os.chdir(elsewhere)
     start = fields_of_run("../project/runs/mine")
     assert start["data"] == "../project/corpus"
-
-
-def test_records_without_paths_are_read(project):
-    """Those of a version before."""
-    record_run("runs/mine", data="corpus")
-    file = project / "runs/mine/run.json"
-    record = json.loads(file.read_text())
-    del record["paths"]
-    file.write_text(json.dumps(record))
-    assert data_of("runs/mine") == "corpus"

@@ -7,7 +7,7 @@ import tensorflow as tf
 from small_training import write_corpus
 
 from keras_luong.config.training import TrainingConfig
-from keras_luong.runs.start import opened
+from keras_luong.runs.opening import opened
 
 
 @pytest.fixture(params=[None, "news"])

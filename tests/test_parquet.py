@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from keras_luong.runs.shards import ParquetTexts, is_parquet
-from keras_luong.runs.survey import survey
+from keras_luong.runs.shards import ParquetTexts, is_parquet, survey
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

@@ -54,17 +54,6 @@ class TestSettings:
         check_config(run, Seq2SeqConfig(8, 9, units=8))
         with pytest.raises(ValueError, match="other options.*dropout: 0.2 there, 0.5"):
             check_config(run, Seq2SeqConfig(8, 9, units=8, dropout=0.5))
-        record = read_record(run)
-        del record["model"]["config"]["config"]["dropout"]  # older than the option
-        write_json(run / "run.json", record)
-        check_config(run, Seq2SeqConfig(8, 9, units=8, dropout=0.5))
-
-    def test_what_is_implied_need_not_be_named(self, run):
-        implied = {"dropout": 0.2, "units": 9}
-        assert check_settings(run, SETTINGS, implied=implied) is True
-        assert check_settings(run, {**SETTINGS, "dropout": 0.2}, (), implied) is True
-        with pytest.raises(ValueError, match="dropout: 0.2 there, 0.3 now"):
-            check_settings(run, {**SETTINGS, "dropout": 0.3}, (), implied)
 
     def test_new_directories(self, tmp_path):
         assert check_settings(tmp_path / "new", SETTINGS) is False

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from keras_luong.files import write_lines
 from keras_luong.runs import shards as module
-from keras_luong.runs.shards import MOST, TRIES, Shards, shard_size
-from keras_luong.runs.survey import survey, unchanged
+from keras_luong.runs.shards import MOST, TRIES, Shards, shard_size, survey, unchanged
 
 LINES = [b"a", b"", b"\xef\xbb\xbfb", b"c\rd\r", b"\x1f\x8be", b"\xff\xfef", b"\0"]
 

@@ -14,9 +14,9 @@ from small_training import train_words, write_corpus
 import keras_luong as kl
 from keras_luong.files import write_json, write_lines
 from keras_luong.runs import train
+from keras_luong.runs.opening import describe_corpus
 from keras_luong.runs.run import (
     RunDirectory,
-    describe_corpus,
     read_history,
     read_record,
 )

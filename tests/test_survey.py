@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from keras_luong.runs.survey import survey, unchanged
+from keras_luong.runs.shards import survey, unchanged
 
 LINES = [b"a", b"", b"\xef\xbb\xbfb", b"c\rd\r", b"\x1f\x8be", b"\xff\xfef", b"\0"]
 

@@ -27,8 +27,15 @@ from keras_luong.cli.translators import (
 from keras_luong.files import read_lines, read_raw_lines, saved_stream
 from keras_luong.runs.ray_engine import Pool, check_ray, work_on
 from keras_luong.runs.run import remove_half_written
-from keras_luong.runs.shards import ParquetTexts, Shards, is_parquet, shard_size
-from keras_luong.runs.survey import Survey, survey, unchanged
+from keras_luong.runs.shards import (
+    ParquetTexts,
+    Shards,
+    Survey,
+    is_parquet,
+    shard_size,
+    survey,
+    unchanged,
+)
 from keras_luong.translation.batching import warn_of_cut
 
 #: Files with a line for each line of the input.

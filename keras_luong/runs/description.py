@@ -1,8 +1,8 @@
-"""What is said of a training at its start, and what of its text is left out.
+"""What a training says at its start: what it chose, what it trains, and warnings.
 
-What the recipe "auto" chooses for a corpus, and how it says so.
-
-What a training is told at its start that will probably not go well, and why.
+`chosen_for` has the corpus choose the settings of `--preset auto`, `count_texts` counts
+what of the text is left out, `describe` prints a line for each thing that is trained,
+and `doubts` finds what will probably not go well.
 """
 
 from __future__ import annotations
@@ -11,60 +11,92 @@ import itertools
 import math
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from keras_luong.config.auto import REASONS, ROWS, AutoTraining, CorpusFacts
+from keras_luong.config.auto import REASONS, ROWS, AutoTraining
 from keras_luong.config.training import (
     OWN_TOKENISATIONS,
-    UNRECORDED,
+    DataConfig,
     TrainingConfig,
 )
 from keras_luong.languages import language_code
 from keras_luong.models.translation_model import TranslationModel
 from keras_luong.progress import telling
+from keras_luong.runs.opening import Run
 from keras_luong.runs.run import RunDirectory, read_history, read_record
-from keras_luong.runs.start import Run, learned_before, text_of
+from keras_luong.runs.start import learned_before, text_of
 from keras_luong.text.batches import epoch_shape
 from keras_luong.text.corpus import Corpus, count, notes, thin_out
 from keras_luong.text.find_corpus import load_corpus
 from keras_luong.text.survey import (
-    LEFT_OUT,
     corpus_facts,
     count_pairs,
     language_doubts,
     overlaps,
 )
-from keras_luong.text.tags import count_tags, remove_tags, tags_of, token
+from keras_luong.text.tags import count_tags, tags_of, token, remove_tags
 from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.training.batch_size import estimated_seconds, in_words
 from keras_luong.training.schedules import halving
 
-#: Recorded settings that are no options.
-_NOT_OPTIONS = {"preset", "chosen_batch_tokens"}
+#: How many epochs most trainings take that end where they make no more progress:
+#: docs/what_train_chooses.md.
+USUAL_EPOCHS = 15, 40
+#: Fewer steps than this teach a new model next to nothing.
+FEWEST_STEPS = 1000
+#: A piece that is seen less often than this, on average, is hardly learnt.
+FEWEST_TOKENS_A_PIECE = 10
+#: More of the targets than this are their sources in no corpus of translations.
+MOST_COPIES = 0.2
+#: Whoever waits longer than this for a training should know it before.
+LONGEST_HOURS = 48
+#: A text that is seen more often than this is learned by heart. With `auto`, whose
+#: epochs have 150 steps or more, it is a text of three small batches or less.
+MOST_PASSES = 2000
+#: Short sentences are in any text; more than this share of a split are no chance.
+MOST_KNOWN_SOURCES = 0.5
+_PAIRS = 1000  # to look at, of a split
+_MOST_TAGS = 3  # to name
+
+_Pairs = Sequence[Mapping[str, bytes]]
 
 
 def chosen_for(
-    training: AutoTraining, run_dir: str | Path
-) -> tuple[TrainingConfig, Corpus]:
-    """Chooses what is not given, by the corpus; a run that goes on keeps its choice.
+    training: TrainingConfig | AutoTraining, run_dir: str | Path
+) -> tuple[TrainingConfig, Corpus | None]:
+    """Chooses the settings that are not given, by the corpus.
+
+    A run that goes on keeps its choice.
 
     Args:
-        training: What is given.
+        training: What is given; of a `TrainingConfig` nothing is to be chosen.
         run_dir: The run directory.
 
     Returns:
-        The configuration, and the corpus.
+        The configuration; and the corpus, if it had to be read.
 
     Raises:
         ValueError: The corpus cannot be read, a given value cannot be, or the directory
             holds a run of another preset.
     """
+    if isinstance(training, TrainingConfig):
+        return training, None
     if RunDirectory(run_dir).record.exists():
-        config = _as_chosen_before(training, run_dir)
+        settings = read_record(run_dir)["settings"]
+        if (preset := settings.get("preset")) != "auto":
+            raise ValueError(
+                f"{run_dir} holds a run of the preset {preset!r}. Give --preset "
+                f"{preset} to go on with it, or another run directory. Received: "
+                "preset='auto'"
+            )
+        no_options = {"preset", "chosen_batch_tokens", "source", "target"}
+        kept = {name: settings[name] for name in settings.keys() - no_options}
+        sides = [getattr(training, x) or settings[x] for x in ("source", "target")]
+        config = training.config(kept, *sides)
         return config, load_corpus(config.data, config.source, config.target)
     corpus = load_corpus(training.data, training.source, training.target)
     given = training.given
@@ -72,40 +104,17 @@ def chosen_for(
         facts = corpus_facts(
             corpus,
             given.get("limit_examples"),
-            given.get("character_coverage", UNRECORDED["character_coverage"]),
+            given.get("character_coverage", DataConfig.character_coverage),
         )
     config = training.choose(facts, corpus.source_language, corpus.target_language)
-    print(table(facts, config, given), flush=True)
-    return config, corpus
-
-
-def _as_chosen_before(training: AutoTraining, run_dir: str | Path) -> TrainingConfig:
-    settings = read_record(run_dir)["settings"]
-    if (preset := settings.get("preset")) != "auto":
-        raise ValueError(
-            f"{run_dir} holds a run of the preset {preset!r}. Give --preset {preset} "
-            "to go on with it, or another run directory. Received: preset='auto'"
-        )
-    kept = {name: settings[name] for name in settings.keys() - _NOT_OPTIONS}
-    source, target = kept.pop("source"), kept.pop("target")
-    return training.config(kept, training.source or source, training.target or target)
-
-
-def table(facts: CorpusFacts, config: TrainingConfig, given: Collection[str]) -> str:
-    """Returns what was chosen and why, a line each.
-
-    Args:
-        facts: What is known of the corpus.
-        config: The configuration.
-        given: The settings that were not chosen.
-    """
     settings = config.settings()
     size = f"{facts.content / 1e3:,.0f} kB of {config.target} when compressed"
-    rows = [f"chosen for {facts.pairs:,} pairs, {size} (any option overrules it):"]
+    print(f"chosen for {facts.pairs:,} pairs, {size} (any option overrules it):")
     for name, reason in REASONS.items():
         why = "as given" if name in given else reason
-        rows.append(f"  {name:16} {settings[name]!s:>13}  {why}")
-    return "\n".join(rows)
+        print(f"  {name:16} {settings[name]!s:>13}  {why}")
+    sys.stdout.flush()
+    return config, corpus
 
 
 @telling("Counting tokens and repeated pairs")
@@ -125,9 +134,7 @@ def count_texts(
     Raises:
         ValueError: If no pair is left to train on.
     """
-    known = run.read_record().get("corpus") if run.resuming else None
-    if known and all(known[split].keys() > set(LEFT_OUT) for split in run.texts):
-        return known
+    # 1. The pairs that are left out, and the steps of an epoch of the others.
     most, sampling = run.config.max_length, run.config.subword_sampling
     train = count_pairs(run.training_pairs, tokenizers, most, sampling)
     validation = count_pairs(run.corpus.pairs("validation"), tokenizers, most)
@@ -139,40 +146,33 @@ def count_texts(
     together = run.config.gradient_accumulation_steps
     shape = epoch_shape(batches / together, run.config.steps_per_epoch)
     steps = math.ceil(train.batches(batch_tokens, shape) / together)
-    counted = {
-        **train.left_out,
-        **train.tokens,
-        "steps": steps,
-        **shape._asdict(),
-        **_known(run),
-        "unknown_tags": _unknown_tags(run, tokenizers),
-    }
-    return {
-        "train": {**run.texts["train"], **counted},
-        "validation": {**run.texts["validation"], **validation.left_out},
-    }
-
-
-def _known(run: Run) -> dict[str, Any]:
-    """What of the other splits is known: counts by split; and if all was compared."""
+    # 2. What of the other splits is trained on.
     try:
         learned, compared = learned_before(run.config), True
     except (OSError, ValueError):
         learned, compared = [], False
     found = overlaps(run.corpus, run.config.limit_examples, learned).items()
-    counts = {
+    in_splits = {
         split: (x.pairs, x.size, x.sources, x.validated)
         for split, x in found
         if x.sources or x.validated
     }
-    return {"in_splits": counts, "start_compared": compared}
-
-
-def _unknown_tags(run: Run, tokenizers: TokenizerPair) -> dict[str, int]:
-    """What looks like a tag in front of some sources and is no token: how many."""
+    # 3. What looks like a tag in front of some sources, and is no token.
     tags, _ = count_tags(text_of(run.config, run.training_pairs))
     known = tags_of(tokenizers.source)
-    return {tag: number for tag, number in tags.items() if tag not in known}
+    counted = {
+        **train.left_out,
+        **train.tokens,
+        "steps": steps,
+        **shape._asdict(),
+        "in_splits": in_splits,
+        "start_compared": compared,
+        "unknown_tags": {tag: x for tag, x in tags.items() if tag not in known},
+    }
+    return {
+        "train": {**run.texts["train"], **counted},
+        "validation": {**run.texts["validation"], **validation.left_out},
+    }
 
 
 def describe(
@@ -190,54 +190,94 @@ def describe(
         strategy: What it is trained with.
     """
     config, record = run.config, run.read_record()
+    counted, replicas = record["corpus"], strategy.num_replicas_in_sync
+    train, validation = counted["train"], counted["validation"]
     done = len(read_history(run.path)) if run.resuming else 0
-    train = record["corpus"]["train"]
-    batch_tokens = record["settings"]["chosen_batch_tokens"]
-    said = {
-        "corpus": _corpus(run, record["corpus"]),
-        **notes(run.corpus),
-        "left out": _left_out(config, train),
-        "cut": _cut(config, record["corpus"]["validation"]),
-        "vocabulary": _vocabulary(config, tokenizers),
-        "tags": ", ".join(map(token, tags_of(tokenizers.source))),
-        "unknown": _unknown(config, train),
-        "start": _start(record),
-        "model": f"{config.preset}: {model.count_params():,} parameters"
-        f"{_frozen(config, model)}",
-        "hardware": f"{strategy.num_replicas_in_sync} replica(s), {config.precision}",
-        "batches": f"{batch_tokens:,} tokens",
-        "epochs": _epochs(config, train),
-        "time": _time(config, train, model, strategy.num_replicas_in_sync, done),
-        "BLEU": f"sacrebleu's tokenisation {config.bleu_tokenize}"
-        f"{_better_tokenisation(config)}",
-        "run": f"{run.path}",
-    }
-    print("\n".join(f"{name:12} {text}" for name, text in said.items() if text))
     sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
+
+    # 1. The corpus, and what is not learned from.
+    pairs = {
+        split: counted[split]["pairs"]
+        if split in counted
+        else count(run.corpus.pairs(split))
+        for split in run.corpus.splits
+    }
+    listed = ", ".join(f"{split} {size:,}" for split, size in pairs.items())
+    said = {
+        "corpus": f"{run.corpus.name}, {config.source} → {config.target}: {listed} "
+        "pairs",
+        **notes(run.corpus),
+        "left out": f"none of {train['pairs']:,} training pairs",
+    }
+    if left_out := train["empty"] + train["too_long"]:
+        about = "about " if config.subword_sampling else ""  # lengths are drawn
+        said["left out"] = (
+            f"{about}{left_out:,} of {train['pairs']:,} training pairs: "
+            f"{train['empty']:,} with an empty side, {train['too_long']:,} of over "
+            f"{config.max_length} tokens"
+        )
+    if validation["too_long"]:
+        said["cut"] = (
+            f"{validation['too_long']:,} of {validation['pairs']:,} validation pairs: "
+            f"val_loss is of their first {config.max_length} tokens, BLEU of whole "
+            "references"
+        )
+
+    # 2. The vocabulary, and what it lacks.
+    said["vocabulary"] = f"{sizes[0]:,} {config.source}, {sizes[1]:,} {config.target}"
+    said["vocabulary"] += " (shared)" * tokenizers.shared + f", {config.tokenizer}"
+    if min(sizes) < config.vocab_size:
+        said["vocabulary"] += f"; the text is too small for all {config.vocab_size:,}"
+    said["tags"] = ", ".join(map(token, tags_of(tokenizers.source)))
+    if train["unknown_source"] + train["unknown_target"]:
+        said["unknown"] = (
+            f"{train['unknown_source']:.2%} of the {config.source} tokens are <unk>, "
+            f"{train['unknown_target']:.2%} of the {config.target} ones"
+        )
+
+    # 3. The model, and how it is trained.
+    said["start"] = _start(record)
+    said["model"] = f"{config.preset}: {model.count_params():,} parameters"
+    if config.freeze:
+        frozen = sum(math.prod(x.shape) for x in model.non_trainable_weights)
+        parts = ", ".join(config.freeze)
+        said["model"] += f", of which {frozen:,} are frozen ({parts})"
+    said["hardware"] = f"{replicas} replica(s), {config.precision}"
+    said["batches"] = f"{record['settings']['chosen_batch_tokens']:,} tokens"
+    said["epochs"] = _epochs(config, train)
+    said["time"] = _time(config, train, model, replicas, done)
+    said["BLEU"] = f"sacrebleu's tokenisation {config.bleu_tokenize}"
+    said["BLEU"] += _better_tokenisation(config)
+    said["run"] = f"{run.path}"
+    print("\n".join(f"{name:12} {text}" for name, text in said.items() if text))
+
+    # 4. Warnings.
     *_, epochs = _epochs_left(config, done)
-    replicas = strategy.num_replicas_in_sync
-    seconds = epochs * (_seconds(train, model, replicas) or 0)
+    seconds = epochs * _seconds(train, model, replicas)
     for doubt in doubts(run, sizes, train, seconds):
         print(f"note: {doubt}.")
     sys.stdout.flush()
 
 
-def _corpus(run: Run, counted: Mapping[str, Mapping[str, Any]]) -> str:
-    """Its name, its languages, and how large its splits are."""
-    corpus = run.corpus
-    sizes = {
-        split: counted[split]["pairs"]
-        if split in counted
-        else count(corpus.pairs(split))
-        for split in corpus.splits
-    }
-    pairs = ", ".join(f"{split} {size:,}" for split, size in sizes.items())
-    return f"{corpus.name}, {run.config.source} → {run.config.target}: {pairs} pairs"
+def _start(record: Mapping[str, Any]) -> str:
+    """The run that this one starts from."""
+    if not (start := record["came_from"]):
+        return ""
+    text = f"best weights of {start['run']}"
+    if epochs := start["epochs"]:
+        text += f" after {epochs} epoch(s)"
+    if start["data"]:
+        text += f" on {start['data']}"
+    if languages := " → ".join(filter(None, start["languages"])):
+        text += f", {languages}"
+    if start["corpus"]:
+        text += f", {start['corpus']['train']['pairs']:,} pairs"
+    return text
 
 
 def _epochs(config: TrainingConfig, train: Mapping[str, Any]) -> str:
     """How long an epoch is, and what ends the training."""
-    passes, parts = train.get("passes", 1), train.get("parts", 1)
+    passes, parts = train["passes"], train["parts"]
     of_data = f"{passes} passes over the data"
     if passes == 1:
         of_data = "a pass over the data" if parts == 1 else f"1/{parts} of the data"
@@ -263,8 +303,6 @@ def _time(
     Of a run that goes on after `done` epochs, what is left of it.
     """
     seconds = _seconds(train, model, replicas)
-    if seconds is None:
-        return ""  # of a run that was begun before tokens were counted
     few, many = _epochs_left(config, done)
     text = f"about {in_words(seconds)} an epoch on this machine, and the validation"
     more = " more" if done else ""
@@ -280,14 +318,10 @@ def _time(
     return f"{text}; {hours} for {few} to {many}{more}, which is usual"
 
 
-def _seconds(
-    train: Mapping[str, Any], model: TranslationModel, replicas: int
-) -> float | None:
-    """How long an epoch takes, about; None if its tokens were not counted."""
-    a_pass = max(train.get("source_tokens", 0), train.get("target_tokens", 0))
-    tokens = a_pass * train.get("passes", 1) / train.get("parts", 1)
-    if not tokens:
-        return None
+def _seconds(train: Mapping[str, Any], model: TranslationModel, replicas: int) -> float:
+    """About how long an epoch takes."""
+    a_pass = max(train["source_tokens"], train["target_tokens"])
+    tokens = a_pass * train["passes"] / train["parts"]
     return estimated_seconds(model.count_params(), int(tokens)) / replicas
 
 
@@ -296,71 +330,6 @@ def _epochs_left(config: TrainingConfig, done: int) -> tuple[int, int]:
     usual = USUAL_EPOCHS if config.early_stopping else (config.epochs, config.epochs)
     few, many = (max(0, min(x, config.epochs) - done) for x in usual)
     return few, many
-
-
-def _start(record: Mapping[str, Any]) -> str:
-    """The run that this one starts from."""
-    if not (start := record.get("came_from")):
-        return ""
-    epochs = start["epochs"]
-    after = f" after {epochs} epoch(s)" if epochs else ""
-    text = start["corpus"]
-    pairs = f", {text['train']['pairs']:,} pairs" if text else ""
-    languages = " → ".join(filter(None, start.get("languages", ())))
-    of = f", {languages}" if languages else ""
-    on = f" on {start['data']}" if start["data"] else ""
-    return f"best weights of {start['run']}{after}{on}{of}{pairs}"
-
-
-def _frozen(config: TrainingConfig, model: TranslationModel) -> str:
-    """How many of its parameters do not change."""
-    if not config.freeze:
-        return ""
-    frozen = sum(math.prod(weight.shape) for weight in model.non_trainable_weights)
-    return f", of which {frozen:,} are frozen ({', '.join(config.freeze)})"
-
-
-def _left_out(config: TrainingConfig, train: Mapping[str, Any]) -> str:
-    """The pairs that are not trained on, and why."""
-    empty, too_long = train["empty"], train["too_long"]
-    if not empty + too_long:
-        return f"none of {train['pairs']:,} training pairs"
-    about = "about " if config.subword_sampling else ""  # lengths are drawn
-    return (
-        f"{about}{empty + too_long:,} of {train['pairs']:,} training pairs: {empty:,} "
-        f"with an empty side, {too_long:,} of over {config.max_length} tokens"
-    )
-
-
-def _cut(config: TrainingConfig, validation: Mapping[str, Any]) -> str:
-    """The pairs of which val_loss sees the beginnings alone."""
-    if not (number := validation["too_long"]):
-        return ""
-    return (
-        f"{number:,} of {validation['pairs']:,} validation pairs: val_loss is of their "
-        f"first {config.max_length} tokens, BLEU of whole references"
-    )
-
-
-def _unknown(config: TrainingConfig, train: Mapping[str, Any]) -> str:
-    """How much of the text the vocabularies lack."""
-    source, target = train["unknown_source"], train["unknown_target"]
-    if not source + target:
-        return ""
-    return (
-        f"{source:.2%} of the {config.source} tokens are <unk>, {target:.2%} of the "
-        f"{config.target} ones"
-    )
-
-
-def _vocabulary(config: TrainingConfig, tokenizers: TokenizerPair) -> str:
-    """The sizes, and whether they are smaller than was asked for."""
-    source, target = tokenizers.source.vocab_size, tokenizers.target.vocab_size
-    sizes = f"{source:,} {config.source}, {target:,} {config.target}"
-    sizes += " (shared)" * tokenizers.shared + f", {config.tokenizer}"
-    if min(source, target) < config.vocab_size:
-        sizes += f"; the text is too small for all {config.vocab_size:,}"
-    return sizes
 
 
 def _better_tokenisation(config: TrainingConfig) -> str:
@@ -372,29 +341,6 @@ def _better_tokenisation(config: TrainingConfig) -> str:
     return f' ({own} after pip install "sacrebleu[{code}]")'
 
 
-#: Fewer steps than this teach a new model next to nothing.
-FEWEST_STEPS = 1000
-#: A piece that is seen less often than this, on average, is hardly learnt.
-FEWEST_TOKENS_A_PIECE = 10
-#: More of the targets than this are their sources in no corpus of translations.
-MOST_COPIES = 0.2
-#: How many epochs most trainings take that end where they make no more progress:
-#: docs/what_train_chooses.md.
-USUAL_EPOCHS = 15, 40
-#: Whoever waits longer than this for a training should know it before.
-LONGEST_HOURS = 48
-#: A text that is seen more often than this is learned by heart. With `auto`, whose
-#: epochs have 150 steps or more, it is a text of three small batches or less.
-MOST_PASSES = 2000
-#: Short sentences are in any text; more than this share of a split are no chance.
-MOST_KNOWN_SOURCES = 0.5
-_AT_FULL_RATE = " at the full rate (constant_epochs)"
-_PAIRS = 1000  # to look at, of a split
-_MOST_TAGS = 3  # to name
-
-_Pairs = Sequence[Mapping[str, bytes]]
-
-
 @telling("Looking at the text")
 def doubts(
     run: Run,
@@ -402,39 +348,46 @@ def doubts(
     train: Mapping[str, Any],
     seconds: float = 0.0,
 ) -> list[str]:
-    """Returns sentences on what looks wrong in a corpus, or in how it is trained on.
+    """Warnings before a training starts: what looks wrong in its text or settings.
 
     Args:
         run: The run.
         vocab_sizes: Sizes of the source's and the target's vocabulary.
         train: What is known of the training text, as the run's record has it.
-        seconds: About how long the training may take; 0 if that is not known.
+        seconds: About how long the training may take.
 
     Returns:
-        The sentences; none where nothing looks wrong.
+        Sentences without a full stop; none where nothing looks wrong.
     """
-    new = run.config.init_from is None
-    samples = {} if run.resuming else _samples(run)
-    return [
-        # A run that starts from another one has learned, and has its vocabulary.
-        *(_of_steps(run.config, train) if new else ()),
-        *(_of_vocabulary(run.config, vocab_sizes, train) if new else ()),
-        *_of_time(seconds),
-        *_of_passes(run.config, train),
-        *_of_overlap(run.config.init_from, train),
-        *_of_languages(run.corpus, samples),
-        *_of_copies(samples.get("train", [])),
-        *_of_tags(train),
-    ]
+    config, samples = run.config, {}
+    if not run.resuming:  # of the run's own text: another one may be in other languages
+        pairs = {split: run.corpus.pairs(split) for split in run.corpus.splits}
+        pairs["train"] = text_of(config, run.training_pairs)
+        samples = {
+            split: list(remove_tags(thin_out(some, _PAIRS)).as_numpy_iterator())
+            for split, some in pairs.items()
+        }
+    found: list[str] = []
+    if config.init_from is None:  # another run has learned, and has its vocabulary
+        found += _few_steps(config, train)
+        found += _large_vocabulary(config, vocab_sizes, train)
+    found += _long_time(seconds)
+    found += _many_passes(config, train)
+    found += _known_pairs(config.init_from, train)
+    found += _other_languages(run.corpus, samples)
+    found += _copied_pairs(samples.get("train", []))
+    found += _unknown_tags(train)
+    return found
 
 
-def _of_steps(config: TrainingConfig, train: Mapping[str, Any]) -> Iterator[str]:
+def _few_steps(config: TrainingConfig, train: Mapping[str, Any]) -> Iterator[str]:
     epochs, steps = config.epochs, train["steps"] * config.epochs
-    worth, halved = steps, ""
+    worth, halved, at_full_rate = steps, "", ""
     if config.schedule == "halving" and epochs > config.constant_epochs:
         # A step at half the rate moves the weights half as far.
         rate = halving(1.0, config.constant_epochs)
         worth = round(train["steps"] * sum(map(rate, range(epochs))))
+        at_full_rate = " at the full rate (constant_epochs)"
         halved = (
             f", worth {worth:,}, as the learning rate is halved each epoch after the "
             f"first {config.constant_epochs}"
@@ -444,12 +397,27 @@ def _of_steps(config: TrainingConfig, train: Mapping[str, Any]) -> Iterator[str]
         yield (
             f"{epochs} epoch{'s' * (epochs > 1)} of {train['steps']:,} steps: a model "
             f"needs thousands of steps in all, and this is {steps:,}{halved}. More "
-            f"epochs{_AT_FULL_RATE if halved else ''} make more, smaller batches too "
+            f"epochs{at_full_rate} make more, smaller batches too "
             f"(batch_tokens is {config.batch_tokens}){auto}"
         )
 
 
-def _of_time(seconds: float) -> Iterator[str]:
+def _large_vocabulary(
+    config: TrainingConfig, sizes: tuple[int, int], train: Mapping[str, Any]
+) -> Iterator[str]:
+    tokens = train["source_tokens"] + train["target_tokens"]
+    pieces = sizes[0] if config.shared else sum(sizes)
+    fewest = ROWS[0].vocab_size  # with less, 300 pairs were learned worse
+    if config.vocab_size > fewest and tokens < FEWEST_TOKENS_A_PIECE * pieces:
+        yield (
+            f"the text has {tokens:,} tokens for a vocabulary of {pieces:,}: "
+            f"{tokens / pieces:.1f} for each on average, too few to learn them from. "
+            f"More text helps, or a smaller vocab_size (it is {config.vocab_size:,}) "
+            "that still has room for all characters"
+        )
+
+
+def _long_time(seconds: float) -> Iterator[str]:
     if seconds > LONGEST_HOURS * 3600:
         faster = "more GPUs" if tf.config.list_physical_devices("GPU") else "a GPU"
         yield (
@@ -459,10 +427,10 @@ def _of_time(seconds: float) -> Iterator[str]:
         )
 
 
-def _of_passes(config: TrainingConfig, train: Mapping[str, Any]) -> Iterator[str]:
+def _many_passes(config: TrainingConfig, train: Mapping[str, Any]) -> Iterator[str]:
     most = USUAL_EPOCHS[1] if config.early_stopping else config.epochs
-    epochs, passes = min(most, config.epochs), train.get("passes", 1)
-    if (total := epochs * passes / train.get("parts", 1)) > MOST_PASSES:
+    epochs, passes = min(most, config.epochs), train["passes"]
+    if (total := epochs * passes / train["parts"]) > MOST_PASSES:
         each = f", {passes:,} in each epoch," if passes > 1 else ""
         shorter = " or a lower steps_per_epoch" if config.steps_per_epoch else ""
         yield (
@@ -473,27 +441,10 @@ def _of_passes(config: TrainingConfig, train: Mapping[str, Any]) -> Iterator[str
         )
 
 
-def _of_vocabulary(
-    config: TrainingConfig, sizes: tuple[int, int], train: Mapping[str, Any]
-) -> Iterator[str]:
-    tokens = train.get("source_tokens", 0) + train.get("target_tokens", 0)
-    pieces = sizes[0] if config.shared else sum(sizes)
-    fewest = ROWS[0].vocab_size  # with less, 300 pairs were learned worse
-    if config.vocab_size > fewest and 0 < tokens < FEWEST_TOKENS_A_PIECE * pieces:
-        yield (
-            f"the text has {tokens:,} tokens for a vocabulary of {pieces:,}: "
-            f"{tokens / pieces:.1f} for each on average, too few to learn them from. "
-            f"More text helps, or a smaller vocab_size (it is {config.vocab_size:,}) "
-            "that still has room for all characters"
-        )
-
-
-def _of_overlap(start: str | None, train: Mapping[str, Any]) -> Iterator[str]:
+def _known_pairs(start: str | None, train: Mapping[str, Any]) -> Iterator[str]:
     better = "results will look better than they are"
     text = f"training text, or that of {start}," if start else "training text"
-    # A run that was begun before did not count all of it.
-    for split, (shared, size, *more) in train.get("in_splits", {}).items():
-        sources, validated = (*more, 0, 0)[:2]
+    for split, (shared, size, sources, validated) in train["in_splits"].items():
         if shared:
             known = f"{shared:,} of {size:,} {split} pairs"
             yield f"{known} are in the {text} too: {better}"
@@ -507,57 +458,39 @@ def _of_overlap(start: str | None, train: Mapping[str, Any]) -> Iterator[str]:
                 f"{validated:,} of {size:,} {split} pairs are in the validation text, "
                 f"which chooses the weights: {better}"
             )
-    if not train.get("start_compared", True):
+    if not train["start_compared"]:
         yield (
             f"what {start} was trained on is not there as it was: whether this run is "
             "judged by pairs that it has learned from is not known"
         )
 
 
-def _samples(run: Run) -> dict[str, _Pairs]:
-    """Pairs from all over each split, without the tags in front of their sources.
-
-    To train on, of the run's own text: another one may be in other languages. They are
-    looked at once a run.
-    """
-    pairs = {split: run.corpus.pairs(split) for split in run.corpus.splits}
-    pairs["train"] = text_of(run.config, run.training_pairs)
-    return {
-        split: list(remove_tags(thin_out(some, _PAIRS)).as_numpy_iterator())
-        for split, some in pairs.items()
-    }
-
-
-def _of_languages(corpus: Corpus, samples: Mapping[str, _Pairs]) -> Iterator[str]:
+def _other_languages(corpus: Corpus, samples: Mapping[str, _Pairs]) -> Iterator[str]:
     """Of all splits: whose validation text is swapped, its BLEU stays at nothing."""
-    declared = corpus.source_language, corpus.target_language
-    found: dict[str, list[str]] = {}
+    declared = {"source": corpus.source_language, "target": corpus.target_language}
+
+    def doubts_of(pairs: _Pairs) -> Iterator[str]:
+        sides = {name: [pair[name] for pair in pairs] for name in declared}
+        return language_doubts(sides, declared)
+
+    found: dict[str, list[str]] = {}  # doubt → where
     for split, pairs in samples.items():
-        for doubt, some in _of_quarters(pairs, declared).items():
+        # By quarters, as a split may be of several corpora; or as a whole, if they are
+        # too short to tell.
+        cuts = [len(pairs) * number // 4 for number in range(5)]
+        quarters = Counter(
+            doubt
+            for start, end in itertools.pairwise(cuts)
+            for doubt in doubts_of(pairs[start:end])
+        ) or Counter(dict.fromkeys(doubts_of(pairs), 4))
+        for doubt, number in quarters.items():
+            some = f"{number} quarter{'s' * (number > 1)} of " * (number < 4)
             found.setdefault(doubt, []).append(some + split)
     for doubt, places in found.items():
         yield doubt if "train" in places else f"{doubt}: in {' and '.join(places)}"
 
 
-def _of_quarters(pairs: _Pairs, declared: tuple[str, str]) -> dict[str, str]:
-    """Doubt → "2 quarters of ", or "" for all: a split may be of several corpora."""
-    cuts = [len(pairs) * number // 4 for number in range(5)]
-    quarters = [pairs[start:end] for start, end in itertools.pairwise(cuts)]
-    found = Counter(doubt for some in quarters for doubt in _of_sides(some, declared))
-    if not found:  # or they are too short to tell
-        found = Counter(dict.fromkeys(_of_sides(pairs, declared), 4))
-    return {
-        doubt: f"{number} quarter{'s' * (number > 1)} of " * (number < 4)
-        for doubt, number in found.items()
-    }
-
-
-def _of_sides(pairs: _Pairs, declared: tuple[str, str]) -> Iterator[str]:
-    sides = {name: [pair[name] for pair in pairs] for name in ("source", "target")}
-    return language_doubts(sides, dict(zip(sides, declared, strict=True)))
-
-
-def _of_copies(pairs: _Pairs) -> Iterator[str]:
+def _copied_pairs(pairs: _Pairs) -> Iterator[str]:
     written = [pair for pair in pairs if pair["source"].strip()]
     copies = sum(pair["source"] == pair["target"] for pair in written)
     if copies > MOST_COPIES * len(written):
@@ -567,8 +500,8 @@ def _of_copies(pairs: _Pairs) -> Iterator[str]:
         )
 
 
-def _of_tags(train: Mapping[str, Any]) -> Iterator[str]:
-    tags: Mapping[str, int] = train.get("unknown_tags", {})
+def _unknown_tags(train: Mapping[str, Any]) -> Iterator[str]:
+    tags: Mapping[str, int] = train["unknown_tags"]
     names = sorted(tags, key=lambda tag: -tags[tag])
     if names:
         number, rest = sum(tags.values()), len(names) - _MOST_TAGS

@@ -1,10 +1,8 @@
-"""Several runs as one translator.
+"""Loading what a training left, and saving its counterpart.
 
-Loading what a training left: a translator, and weights into a model.
-
-Saving a translator as a run directory, and a model's weights.
-
-The counterpart of loading.
+A run directory is a translator: `load`, `load_ensemble` of several, and `save_run`. A
+file of weights has a note in front, a CRC-32 by which damage is found, and may say how
+good the weights are: `load_weights`, `save_weights`, `read_logs`.
 """
 
 from __future__ import annotations
@@ -32,6 +30,7 @@ from keras_luong.translation.translator import Translator
 
 NOTE_BYTES = 512  # in front of a file of weights: HDF5 has none shorter
 _NOTE = b"keras_luong crc32 "  # how it begins; a file of Keras's own has none
+_LOGS = "keras_luong_logs"  # an attribute of the file
 
 
 def load(
@@ -67,14 +66,29 @@ def load(
     """
     check_tensorflow()
     run, record = RunDirectory(run_dir), read_record(run_dir)
-    weights_path = None if weights is None else _weights_path(run, weights)
+    weights_path = None
+    if weights is not None:
+        paths = {"best": run.best_weights, "last": run.last_weights}
+        weights_path = paths[check_choice("weights", weights, paths)]
+        others = [path for path in paths.values() if path.exists()]
+        hint = (
+            f"put it back; there is {others[0]}"
+            if others
+            else "no epoch was finished yet"
+        )
+        check_exists(weights_path, f"file of the {weights} weights", hint)
     check_exists(run.tokenizer, "directory of tokenizers", "the run is incomplete")
     tokenizers = TokenizerPair.load(run.tokenizer, run.path)
     changes = {} if dtype is None else {"dtype": keras.dtype_policies.get(dtype).name}
     with ThreadPoolExecutor(1) as beside:
         whole = None if weights_path is None else beside.submit(_whole, weights_path)
         try:  # meanwhile
-            cls = _model_class(record["model"]["class"])
+            name = record["model"]["class"]
+            if (cls := keras.saving.get_registered_object(name)) is None:
+                raise ValueError(
+                    f"no model class is registered as {name!r}; import the module that "
+                    "defines it first"
+                )
             model = cls.from_config({**record["model"]["config"], **changes})
             search = search or BeamSearch(**record["search"])
             longest = record["max_source_length"]
@@ -87,6 +101,164 @@ def load(
     if whole is not None:
         _load_weights(model, whole.result())
     return translator
+
+
+def load_ensemble(
+    run_dirs: Sequence[str | Path], dtype: str | keras.DTypePolicy | None = None
+) -> Translator:
+    """Loads several runs as one translator, whose models translate together.
+
+    Args:
+        run_dirs: The run directories, one at least.
+        dtype: As for `load`.
+
+    Returns:
+        A translator with an `Ensemble` of the runs' models, the first run's search and
+        tokenizers, and the least of their `max_source_length`; for one run, what `load`
+        returns.
+
+    Raises:
+        FileNotFoundError, ValueError: As of `load`.
+        ValueError: If `run_dirs` is no list of runs, or their tokenizers differ.
+
+    Example:
+        >>> from keras_luong.runs.load_save import load_ensemble
+        >>> translator = load_ensemble(["runs/mine", "runs/yours"])
+        >>> len(translator.model.models)
+        2
+    """
+    if isinstance(run_dirs, (str, Path)) or not run_dirs:
+        raise ValueError(
+            "`run_dirs` must be a list of one run directory at least. "
+            f"Received: {run_dirs!r}"
+        )
+    first, *others = translators = [load(run_dir, dtype=dtype) for run_dir in run_dirs]
+    if not others:
+        return first
+    _check_same_tokenizers(run_dirs, [x.tokenizers for x in translators])
+    return Translator(
+        Ensemble([translator.model for translator in translators]),
+        first.tokenizers,
+        first.search,
+        min(translator.max_source_length for translator in translators),
+    )
+
+
+def _check_same_tokenizers(
+    run_dirs: Sequence[str | Path], tokenizers: Sequence[TokenizerPair]
+) -> None:
+    """Refuses runs of which the files of the tokenizers differ."""
+
+    def files(run_dir: str | Path) -> dict[str, bytes]:
+        paths = RunDirectory(run_dir).tokenizer.iterdir()
+        return {path.name: path.read_bytes() for path in paths}
+
+    (first, pair), *others = zip(run_dirs, tokenizers, strict=True)
+    expected = files(first)
+    for other, other_pair in others:
+        if files(other) == expected:
+            continue
+        # What they do to a text before they split it is the likeliest reason.
+        rules = []
+        for side in ("source", "target"):
+            one, two = (
+                getattr(getattr(x, side), "normalization", None)
+                for x in (pair, other_pair)
+            )
+            if None not in (one, two) and one != two:
+                rules.append(f"{side}_normalization {one!r} and {two!r}")
+        differ = f", which differ in {', '.join(rules)}" if rules else ""
+        raise ValueError(
+            "The runs of an ensemble must have the same tokenizers. Received: "
+            f"{first}, {other}{differ}"
+        )
+
+
+def save_run(
+    translator: Translator,
+    directory: str | Path,
+    settings: Mapping[str, Any] | None = None,
+    sample: str | None = None,
+) -> Path:
+    """Writes a run directory of a translator, whole or not at all.
+
+    `keras_luong.load` reads it, and every command of `keras-luong` that takes a run;
+    `keras-luong train --init_from` starts a training from it.
+
+    Args:
+        translator: A translator with one model, of a class that is registered with
+            Keras, and a `BeamSearch` or a `GreedySearch`. (A shortlist is not saved: it
+            has a file of its own.)
+        directory: A new or empty directory.
+        settings: What is known of its training, by the names of `TrainingConfig`, such
+            as `{"data": "my/corpus", "source": "en", "target": "de"}`, which commands
+            then need not be told.
+        sample: A sentence of the source language, for whoever tries an export out.
+
+    Returns:
+        The directory.
+
+    Raises:
+        FileExistsError: If it is not empty.
+        TypeError: If it is no translator, or the search, the tokenizers or a setting
+            cannot be saved.
+        ValueError: If the model's class is not registered with Keras.
+
+    Example:
+        >>> words = kl.WordTokenizer(["a", "dog"])
+        >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(6, 6, units=4))
+        >>> translator = kl.Translator(model, words, kl.BeamSearch(2, max_length=5))
+        >>> kl.save_run(translator, "runs/new", {"source": "en", "target": "en"})
+        PosixPath('runs/new')
+        >>> kl.load("runs/new").search.beam_width
+        2
+    """
+    target = check_path("directory", directory)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise FileExistsError(f"{target} exists and is not empty; give another name")
+    if not isinstance(translator, Translator):
+        raise TypeError(
+            "A run is saved of a Translator: kl.Translator(model, tokenizers) makes "
+            f"one of a model. Received: {type(translator).__name__}"
+        )
+    model: Any = translator.model
+    if not hasattr(model, "save_weights"):
+        raise TypeError(
+            "A run has one Keras model; save the runs of an ensemble one by one. "
+            f"Received: {type(model).__name__}"
+        )
+    # 1. The search, as a record can have it.
+    search: Any = translator.search
+    if isinstance(search, GreedySearch):
+        ids = {name: getattr(search, name) for name in vars(SpecialTokens())}
+        search = BeamSearch(1, max_length=search.max_length, **ids)
+    if type(search) is not BeamSearch:
+        raise TypeError(
+            "A run translates by a BeamSearch; give it one with "
+            f"translator.with_search(...). Received: {type(search).__name__}"
+        )
+    # 2. What a training says of its tokenizers, as far as they know it themselves.
+    pair: Any = translator.tokenizers
+    if not isinstance(pair, TokenizerPair):
+        pair = TokenizerPair(*pair if isinstance(pair, tuple) else [pair])
+    tokenizers = pair.source, pair.target
+    known: dict[str, Any] = {
+        "tokenizer": getattr(pair.target, "kind", type(pair.target).__name__),
+        "vocab_size": max(x.vocab_size for x in tokenizers),
+        "shared": pair.shared,
+    }
+    for side, tokenizer in zip(("source", "target"), tokenizers, strict=True):
+        if hasattr(tokenizer, "normalization"):
+            known[f"{side}_normalization"] = tokenizer.normalization
+    # 3. The directory.
+    with saved_directory_beside(target) as beside:
+        run, longest = RunDirectory(beside), translator.max_source_length
+        write_record(
+            beside, model, search, longest, {**known, **(settings or {})}, sample
+        )
+        pair.save(run.tokenizer)
+        save_weights(model, run.best_weights)
+    return target
 
 
 def load_weights(model: keras.Model, path: str | Path) -> None:
@@ -156,94 +328,6 @@ def _count_weights(path: str | Path) -> int:
     with h5py.File(path, "r") as file:
         file.visititems(note)  # which follows no links
     return sum(not name.startswith("optimizer/") for name in names)
-
-
-def _model_class(name: str) -> type[keras.Model]:
-    cls = keras.saving.get_registered_object(name)
-    if cls is None:
-        raise ValueError(
-            f"no model class is registered as {name!r}; import the module that "
-            "defines it first"
-        )
-    return cls
-
-
-def _weights_path(run: RunDirectory, weights: str) -> Path:
-    paths = {"best": run.best_weights, "last": run.last_weights}
-    check_choice("weights", weights, paths)
-    others = [path for path in paths.values() if path.exists()]
-    hint = (
-        f"put it back; there is {others[0]}" if others else "no epoch was finished yet"
-    )
-    check_exists(paths[weights], f"file of the {weights} weights", hint)
-    return paths[weights]
-
-
-_LOGS = "keras_luong_logs"  # an attribute of the file
-
-
-def save_run(
-    translator: Translator,
-    directory: str | Path,
-    settings: Mapping[str, Any] | None = None,
-    sample: str | None = None,
-) -> Path:
-    """Writes a run directory of a translator, whole or not at all.
-
-    `keras_luong.load` reads it, and every command of `keras-luong` that takes a run;
-    `keras-luong train --init_from` starts a training from it.
-
-    Args:
-        translator: A translator with one model, of a class that is registered with
-            Keras, and a `BeamSearch` or a `GreedySearch`. (A shortlist is not saved: it
-            has a file of its own.)
-        directory: A new or empty directory.
-        settings: What is known of its training, by the names of `TrainingConfig`, such
-            as `{"data": "my/corpus", "source": "en", "target": "de"}`, which commands
-            then need not be told.
-        sample: A sentence of the source language, for whoever tries an export out.
-
-    Returns:
-        The directory.
-
-    Raises:
-        FileExistsError: If it is not empty.
-        TypeError: If it is no translator, or the search, the tokenizers or a setting
-            cannot be saved.
-        ValueError: If the model's class is not registered with Keras.
-
-    Example:
-        >>> words = kl.WordTokenizer(["a", "dog"])
-        >>> model = kl.Seq2Seq(kl.Seq2SeqConfig(6, 6, units=4))
-        >>> translator = kl.Translator(model, words, kl.BeamSearch(2, max_length=5))
-        >>> kl.save_run(translator, "runs/new", {"source": "en", "target": "en"})
-        PosixPath('runs/new')
-        >>> kl.load("runs/new").search.beam_width
-        2
-    """
-    target = check_path("directory", directory)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise FileExistsError(f"{target} exists and is not empty; give another name")
-    if not isinstance(translator, Translator):
-        raise TypeError(
-            "A run is saved of a Translator: kl.Translator(model, tokenizers) makes "
-            f"one of a model. Received: {type(translator).__name__}"
-        )
-    model: Any = translator.model
-    if not hasattr(model, "save_weights"):
-        raise TypeError(
-            "A run has one Keras model; save the runs of an ensemble one by one. "
-            f"Received: {type(model).__name__}"
-        )
-    tokenizers = _pair(translator.tokenizers)
-    known = {**_of_text(tokenizers), **(settings or {})}
-    search, longest = _beam_search(translator.search), translator.max_source_length
-    with saved_directory_beside(target) as beside:
-        run = RunDirectory(beside)
-        write_record(beside, model, search, longest, known, sample)
-        tokenizers.save(run.tokenizer)
-        save_weights(model, run.best_weights)
-    return target
 
 
 def save_weights(
@@ -321,107 +405,3 @@ def read_logs(path: str | Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise OSError(f"{path} is damaged: {error}") from error
     return logs
-
-
-def _pair(tokenizers: Any) -> TokenizerPair:
-    if isinstance(tokenizers, TokenizerPair):
-        return tokenizers
-    return TokenizerPair(*tokenizers if isinstance(tokenizers, tuple) else [tokenizers])
-
-
-def _beam_search(search: Any) -> BeamSearch:
-    """The search as a record can have it."""
-    if isinstance(search, GreedySearch):
-        ids = {name: getattr(search, name) for name in vars(SpecialTokens())}
-        return BeamSearch(1, max_length=search.max_length, **ids)
-    if type(search) is not BeamSearch:
-        raise TypeError(
-            "A run translates by a BeamSearch; give it one with "
-            f"translator.with_search(...). Received: {type(search).__name__}"
-        )
-    return search
-
-
-def _of_text(tokenizers: TokenizerPair) -> dict[str, Any]:
-    """What a training says of its tokenizers, as far as they know it themselves."""
-    source, target = tokenizers.source, tokenizers.target
-    known: dict[str, Any] = {
-        "tokenizer": getattr(target, "kind", type(target).__name__),
-        "vocab_size": max(source.vocab_size, target.vocab_size),
-        "shared": tokenizers.shared,
-    }
-    for side, tokenizer in (("source", source), ("target", target)):
-        if hasattr(tokenizer, "normalization"):
-            known[f"{side}_normalization"] = tokenizer.normalization
-    return known
-
-
-def load_ensemble(
-    run_dirs: Sequence[str | Path], dtype: str | keras.DTypePolicy | None = None
-) -> Translator:
-    """Loads several runs as one translator, whose models translate together.
-
-    Args:
-        run_dirs: The run directories, one at least.
-        dtype: As for `load`.
-
-    Returns:
-        A translator with an `Ensemble` of the runs' models, the first run's search and
-        tokenizers, and the least of their `max_source_length`; for one run, what `load`
-        returns.
-
-    Raises:
-        FileNotFoundError, ValueError: As of `load`.
-        ValueError: If `run_dirs` is no list of runs, or their tokenizers differ.
-
-    Example:
-        >>> from keras_luong.runs.load_save import load_ensemble
-        >>> translator = load_ensemble(["runs/mine", "runs/yours"])
-        >>> len(translator.model.models)
-        2
-    """
-    if isinstance(run_dirs, (str, Path)) or not run_dirs:
-        raise ValueError(
-            "`run_dirs` must be a list of one run directory at least. "
-            f"Received: {run_dirs!r}"
-        )
-    translators = [load(run_dir, dtype=dtype) for run_dir in run_dirs]
-    _check_same_tokenizers(
-        run_dirs, [translator.tokenizers for translator in translators]
-    )
-    first = translators[0]
-    if len(translators) == 1:
-        return first
-    return Translator(
-        Ensemble([translator.model for translator in translators]),
-        first.tokenizers,
-        first.search,
-        min(translator.max_source_length for translator in translators),
-    )
-
-
-def _check_same_tokenizers(
-    run_dirs: Sequence[str | Path], tokenizers: Sequence[TokenizerPair]
-) -> None:
-    def files(run_dir: str | Path) -> dict[str, bytes]:
-        paths = RunDirectory(run_dir).tokenizer.iterdir()
-        return {path.name: path.read_bytes() for path in paths}
-
-    (first, pair), *others = zip(run_dirs, tokenizers, strict=True)
-    expected = files(first)
-    for other, other_pair in others:
-        if files(other) != expected:
-            raise ValueError(
-                "The runs of an ensemble must have the same tokenizers. Received: "
-                f"{first}, {other}{_rules(pair, other_pair)}"
-            )
-
-
-def _rules(one: TokenizerPair, other: TokenizerPair) -> str:
-    """What two pairs do to a text before they split it, where that is not the same."""
-    differing = []
-    for side in ("source", "target"):
-        rules = [getattr(getattr(x, side), "normalization", None) for x in (one, other)]
-        if None not in rules and rules[0] != rules[1]:
-            differing.append(f"{side}_normalization {rules[0]!r} and {rules[1]!r}")
-    return f", which differ in {', '.join(differing)}" if differing else ""

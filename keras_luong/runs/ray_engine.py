@@ -7,7 +7,6 @@ there. A worker that dies is started again and gets its shard again, which Ray d
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
 import os
@@ -103,16 +102,9 @@ def work_on(
     todo = list(todo)
     progress = Progress(shards.lines, "line")
     progress.add(shards.lines - sum(map(shards.length, todo)))
-    if todo:
-        for number in _finished(shards, todo, make, pool):
-            progress.add(shards.length(number))
-    progress.close()
-
-
-def _finished(
-    shards: Shards, todo: list[int], make: Callable[[], Work], pool: Pool
-) -> Iterator[int]:
-    """Yields the numbers of shards as they are done."""
+    if not todo:
+        progress.close()
+        return
     check_ray(pool)
     import ray
     from ray.exceptions import RayError
@@ -122,15 +114,16 @@ def _finished(
         _start(pool)
     try:
         workers = pool.workers or int(ray.cluster_resources().get("CPU", 1))
-        for row in _mapped(shards, todo, make, min(workers, len(todo))):
-            if row["error"]:
-                raise RuntimeError(f"A worker failed. {row['error']}")
-            yield int(row["shard"])
+        for number, error in _mapped(shards, todo, make, min(workers, len(todo))):
+            if error:
+                raise RuntimeError(f"A worker failed. {error}")
+            progress.add(shards.length(number))
     except RayError as error:  # a cluster without room, or one that has ended
         raise RuntimeError(f"Ray failed: {error}") from error
     finally:
         if ours:
             ray.shutdown()
+    progress.close()
 
 
 def _start(pool: Pool) -> None:
@@ -139,33 +132,23 @@ def _start(pool: Pool) -> None:
 
     here: dict[str, Any] = {}
     if pool.address is None:
-        here = {"num_cpus": pool.workers or _processors(), "include_dashboard": False}
+        processors = os.cpu_count() or 1
+        if hasattr(os, "sched_getaffinity"):  # those that this process may use
+            processors = len(os.sched_getaffinity(0))
+        here = {"num_cpus": pool.workers or processors, "include_dashboard": False}
         here["object_store_memory"] = _STORE
-    with quietly(), _for_this_user_alone(), handlers_kept():
-        ray.init(
-            address=pool.address or "local",
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            runtime_env={"env_vars": _environment()},
-            **here,
-        )
-
-
-@contextlib.contextmanager
-def _for_this_user_alone() -> Iterator[None]:
-    """Has new files be nobody else's: Ray writes a token, which lets in who has it."""
-    before = os.umask(0o077)
+    umask = os.umask(0o077)  # Ray writes an access token
     try:
-        yield
+        with quietly(), handlers_kept():
+            ray.init(
+                address=pool.address or "local",
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                runtime_env={"env_vars": _environment()},
+                **here,
+            )
     finally:
-        os.umask(before)
-
-
-def _processors() -> int:
-    """How many this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        os.umask(umask)
 
 
 def _environment() -> dict[str, str]:
@@ -196,8 +179,8 @@ def _before_ray() -> None:
 
 def _mapped(
     shards: Shards, todo: list[int], make: Callable[[], Work], workers: int
-) -> Iterator[dict[str, Any]]:
-    """Yields a row for each shard, as soon as its worker is through with it."""
+) -> Iterator[tuple[int, str]]:
+    """Yields each shard once its worker is through with it, and an error or ""."""
     import ray.data
 
     context = ray.data.DataContext.get_current()
@@ -221,7 +204,7 @@ def _mapped(
     )
     for batch in results.iter_batches(batch_size=None, prefetch_batches=0):
         for number, error in zip(batch["shard"], batch["error"], strict=True):
-            yield {"shard": number, "error": error}
+            yield int(number), error
 
 
 class _Worker:
@@ -233,15 +216,14 @@ class _Worker:
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Works on the shards of a batch; an error is told, and not tried again."""
-        errors = [self._error(int(number)) for number in batch["shard"]]
+        errors = []
+        for number in batch["shard"]:
+            try:
+                self._do(int(number))
+                errors.append("")
+            except Exception as error:  # noqa: BLE001 (people must read it, whatever it is)
+                errors.append(f"{type(error).__name__}: {error}")
         return {"shard": batch["shard"], "error": errors}
-
-    def _error(self, number: int) -> str:
-        try:
-            self._do(number)
-        except Exception as error:  # noqa: BLE001 (whatever it is, people must read it)
-            return f"{type(error).__name__}: {error}"
-        return ""
 
     def _do(self, number: int) -> None:
         if not self.shards.folder.is_dir():

@@ -1,6 +1,4 @@
-"""A run is of one text, wherever that lies: what a run's record knows of its corpus.
-
-The run directory: the names of all that a training leaves.
+"""A run directory: the names of its files, its record, its text, and its lock.
 
 ```
 run.json           what was trained and how: model, search, settings, versions
@@ -15,11 +13,8 @@ logs/              for TensorBoard
 pictures/          attention after each epoch
 ```
 
-What killed processes had begun to write, and nobody will finish.
-
-The record of a run, `run.json`: what was trained, and how.
-
-A run directory has one process at a time, and no litter of those before it.
+A run is of one text, wherever that lies, and of one set of settings; one process at a
+time writes to its directory, which begins by removing what killed ones had begun.
 """
 
 from __future__ import annotations
@@ -28,27 +23,32 @@ import contextlib
 import dataclasses
 import difflib
 import fnmatch
+import hashlib
 import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import filelock
 
 from keras_luong.checks import check_path
+from keras_luong.config.models import ModelConfig
 from keras_luong.config.training import paths_from, with_found_paths
 from keras_luong.files import TEMPORARY, naming, remove, write_json
-from keras_luong.progress import telling
 
 if TYPE_CHECKING:  # a command line is read without TensorFlow
     import keras
 
     from keras_luong.decoding.beam import BeamSearch
-    from keras_luong.text.corpus import Corpus
+
+FORMAT = 1  # of run.json
+_PARTS = (
+    *("format", "model", "search", "max_source_length", "settings", "paths"),
+    *("corpus", "came_from"),
+)
 
 
 class RunDirectory:
@@ -164,63 +164,13 @@ def read_json(path: Path) -> Any:
         raise ValueError(f"{path} is damaged: it is not JSON ({error})") from error
 
 
-def remove_half_written(path: str | Path) -> None:
-    """Removes what was begun for a file or directory, by processes that were killed.
-
-    What others write meanwhile beside it, under other names, stays.
-
-    Args:
-        path: The file or directory, which no process may be writing now.
-
-    Example:
-        >>> from keras_luong.runs.run import remove_half_written
-        >>> remove_half_written("out.de")
-    """
-    path = Path(path)
-    # As `keras_luong.files` names it; "*" would also match other names' ends.
-    begun = re.compile(rf"\.\d+-[0-9a-f]{{8}}\.{re.escape(path.name)}")
-    for beside in list(path.parent.iterdir()) if path.parent.is_dir() else []:
-        if begun.fullmatch(beside.name):
-            remove(beside)
-
-
-@contextlib.contextmanager
-def written_alone(path: str | Path) -> Iterator[None]:
-    """Keeps other processes from writing a file or directory at the same time.
-
-    What killed ones had begun is removed.
-
-    Args:
-        path: The file or directory.
-
-    Raises:
-        OSError: If another process writes it.
-
-    Example:
-        >>> from keras_luong.runs.run import written_alone
-        >>> with written_alone("out.de"):
-        ...     print("Nobody else writes out.de now.")
-        Nobody else writes out.de now.
-    """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = path.with_name(f".{path.name}.lock")
-    try:
-        held = filelock.FileLock(lock).acquire(blocking=False)
-    except filelock.Timeout:
-        raise OSError(
-            f"Another process writes {path}: wait for its end, or give another name"
-        ) from None
-    with held:
-        remove_half_written(path)
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)
-
-
-FORMAT = 1
-_PARTS = ("format", "model", "search", "max_source_length", "settings")
+def file_digest(path: str | Path) -> str:
+    """Returns hexadecimal digits that are others for a file of other bytes."""
+    digest = hashlib.blake2b(digest_size=16)
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def write_record(
@@ -275,27 +225,15 @@ def write_record(
             "library": f"keras_luong {metadata.version('keras_luong')}",
             "keras": keras.__version__,
             "model": {"class": class_name, "config": model.get_config()},
-            "search": _search_fields(search),
+            "search": dataclasses.asdict(search),
             "max_source_length": max_source_length,
             "settings": dict(settings),
             "paths": paths_from(run_dir, settings),
             "sample": sample,
-            **({} if corpus is None else {"corpus": dict(corpus)}),
-            **({} if came_from is None else {"came_from": dict(came_from)}),
+            "corpus": corpus,
+            "came_from": came_from,
         },
     )
-
-
-def _search_fields(search: BeamSearch) -> dict[str, Any]:
-    """Returns the fields; special ids only where they are not the library's.
-
-    Versions that know no others can read the file then.
-    """
-    from keras_luong.decoding.step_model import SpecialTokens
-
-    fields = dataclasses.asdict(search)
-    usual = dataclasses.asdict(SpecialTokens()).items()
-    return {name: x for name, x in fields.items() if (name, x) not in usual}
 
 
 def read_record(run_dir: str | Path) -> dict[str, Any]:
@@ -327,24 +265,18 @@ def read_record(run_dir: str | Path) -> dict[str, Any]:
     missing = [part for part in _PARTS if part not in record]
     if missing:
         raise ValueError(f"{run.record} is damaged: it lacks {', '.join(missing)}")
-    settings, paths = record["settings"], record.get("paths", {})
-    objects = {
-        "paths": paths,
-        **{x: record[x] for x in ("model", "search", "settings")},
-    }
-    for name, value in objects.items():
-        if not isinstance(value, dict):
+    for name in ("model", "search", "settings", "paths"):
+        if not isinstance(record[name], dict):
             raise ValueError(
-                f"{run.record} is damaged: {name} must be an object. Received: {value}"
+                f"{run.record} is damaged: {name} must be an object. "
+                f"Received: {record[name]}"
             )
-    return {**record, "settings": with_found_paths(run.path, settings, paths)}
+    settings = with_found_paths(run.path, record["settings"], record["paths"])
+    return {**record, "settings": settings}
 
 
 def check_settings(
-    run_dir: str | Path,
-    settings: Mapping[str, Any],
-    free: Collection[str] = (),
-    implied: Mapping[str, Any] = MappingProxyType({}),
+    run_dir: str | Path, settings: Mapping[str, Any], free: Collection[str] = ()
 ) -> bool:
     """Tells whether there is a run to go on with, and refuses one of other settings.
 
@@ -352,14 +284,12 @@ def check_settings(
         run_dir: The run directory, which need not exist.
         settings: Name → value of everything that shapes the run.
         free: The names that may change when a run goes on, such as `"epochs"`.
-        implied: Name → value of settings that need not be named.
 
     Returns:
         True if the directory holds a run of these settings, False if it holds none.
 
     Raises:
-        ValueError: If it holds a run of other settings, is not empty and no run, or
-            was written by a version that this one can't read.
+        ValueError: If it holds a run of other settings, or is not empty and no run.
 
     Example:
         >>> from keras_luong.runs.run import check_settings
@@ -369,26 +299,35 @@ def check_settings(
         False
     """
     run = RunDirectory(run_dir)
-    if not run.record.exists():
-        _check_vacant(run)
-        return False
-    before = {**implied, **read_record(run_dir)["settings"]}
-    now = {**implied, **settings}
-    _check_same(run, "settings", before, now, {*before, *now} - set(free))
-    return True
+    if run.record.exists():
+        before = read_record(run_dir)["settings"]
+        _check_same(run, "settings", before, settings, {*before, *settings} - set(free))
+        return True
+    if run.path.is_dir():  # what a run that never began has left may be there
+        names = {path.name for path in run.path.iterdir()}
+        own = {p.name for p in (run.tokenizer, run.workers, run.lock, run.owner)}
+        strangers = names - own - set(fnmatch.filter(names, TEMPORARY))
+        if strangers:
+            raise ValueError(
+                f"{run.path} is no run directory (it has no run.json) and is not "
+                f"empty: {sorted(strangers)[:5]}. Give a new or empty directory"
+            )
+    elif run.path.exists():
+        raise ValueError(f"{run.path} is a file. Give a new or empty directory")
+    return False
 
 
-def check_config(run_dir: str | Path, config: Any) -> None:
+def check_config(run_dir: str | Path, config: ModelConfig) -> None:
     """Refuses to go on with a model of another configuration than the run's.
 
-    Even with the same settings the model may differ, where its preset has changed.
+    Sizes of vocabularies, which follow from the text, may differ.
 
     Args:
         run_dir: A run directory.
-        config: The dataclass that says what the model is, such as `Seq2SeqConfig`.
+        config: What the model is to be, such as a `Seq2SeqConfig`.
 
     Raises:
-        ValueError: If a field that both have differs; it says which.
+        ValueError: If a field differs; it says which.
 
     Example:
         >>> from keras_luong.runs.run import check_config
@@ -396,7 +335,7 @@ def check_config(run_dir: str | Path, config: Any) -> None:
     """
     before = read_record(run_dir)["model"]["config"]["config"]
     now = dataclasses.asdict(config)
-    names = before.keys() & now.keys()
+    names = now.keys() - {"source_vocab_size", "target_vocab_size"}
     _check_same(RunDirectory(run_dir), "options of the model", before, now, names)
 
 
@@ -432,21 +371,6 @@ def _check_same(
         )
 
 
-def _check_vacant(run: RunDirectory) -> None:
-    """Allows what a run that never began has left there, and nothing else."""
-    if run.path.is_dir():
-        names = {path.name for path in run.path.iterdir()}
-        own = {p.name for p in (run.tokenizer, run.workers, run.lock, run.owner)}
-        strangers = names - own - set(fnmatch.filter(names, TEMPORARY))
-        if strangers:
-            raise ValueError(
-                f"{run.path} is no run directory (it has no run.json) and is not "
-                f"empty: {sorted(strangers)[:5]}. Give a new or empty directory"
-            )
-    elif run.path.exists():
-        raise ValueError(f"{run.path} is a file. Give a new or empty directory")
-
-
 @contextlib.contextmanager
 def owned(run_dir: str | Path) -> Iterator[None]:
     """Makes the directory if there is none, and keeps other processes out of it.
@@ -468,21 +392,10 @@ def owned(run_dir: str | Path) -> Iterator[None]:
         No other process writes there now.
     """
     run = RunDirectory(run_dir)
-    with _locked(run), naming(run.path):
-        try:
-            run.owner.write_text(str(os.getpid()))
-            for leftover in [*run.path.glob(TEMPORARY), *run.epochs.glob(TEMPORARY)]:
-                remove(leftover)
-            yield
-        finally:
-            run.owner.unlink(missing_ok=True)
-
-
-def _locked(run: RunDirectory) -> contextlib.AbstractContextManager[object]:
-    """Takes the lock, which the operating system frees when the process ends."""
     try:
         run.path.mkdir(parents=True, exist_ok=True)
-        return filelock.FileLock(run.lock).acquire(blocking=False)
+        # The operating system frees the lock when the process ends.
+        lock = filelock.FileLock(run.lock).acquire(blocking=False)
     except filelock.Timeout:
         owner = run.owner.read_text() if run.owner.exists() else "that has just begun"
         raise OSError(
@@ -494,104 +407,66 @@ def _locked(run: RunDirectory) -> contextlib.AbstractContextManager[object]:
             "run_dir must be a directory that can be written to. "
             f"Received: {run.path} ({error.strerror})"
         ) from error
+    with lock, naming(run.path):
+        try:
+            run.owner.write_text(str(os.getpid()))
+            for leftover in [*run.path.glob(TEMPORARY), *run.epochs.glob(TEMPORARY)]:
+                remove(leftover)
+            yield
+        finally:
+            run.owner.unlink(missing_ok=True)
 
 
-#: The splits that shape a run; others are only evaluated on.
-SPLITS = ("train", "validation")
+def remove_half_written(path: str | Path) -> None:
+    """Removes what was begun for a file or directory, by processes that were killed.
 
-
-@telling("Reading the corpus")
-def describe_corpus(corpus: Corpus, limit: int | None) -> dict[str, dict[str, Any]]:
-    """Returns what a record knows of a corpus.
+    What others write meanwhile beside it, under other names, stays.
 
     Args:
-        corpus: The corpus.
-        limit: Number of pairs to train on, the first ones; None for all.
+        path: The file or directory, which no process may be writing now.
 
-    Returns:
-        Split → the number of its pairs, and a digest of their text; with "train" the
-        same of the "whole" text, where the validation split is held out of it.
+    Example:
+        >>> from keras_luong.runs.run import remove_half_written
+        >>> remove_half_written("out.de")
     """
-    from keras_luong.text.corpus import fingerprint
-    from keras_luong.text.held_out import HeldOut
-
-    limits = {"train": limit}
-    known: dict[str, dict[str, Any]] = {
-        split: fingerprint(corpus, split, limits.get(split))._asdict()
-        for split in SPLITS
-    }
-    if isinstance(corpus, HeldOut):
-        known["train"]["whole"] = fingerprint(corpus.whole, "train")._asdict()
-    return known
+    path = Path(path)
+    # As `keras_luong.files` names it; "*" would also match other names' ends.
+    begun = re.compile(rf"\.\d+-[0-9a-f]{{8}}\.{re.escape(path.name)}")
+    for beside in list(path.parent.iterdir()) if path.parent.is_dir() else []:
+        if begun.fullmatch(beside.name):
+            remove(beside)
 
 
-def check_corpus(
-    run_dir: str | Path,
-    data: str,
-    texts: Mapping[str, Mapping[str, Any]],
-    corpus: Corpus,
-) -> None:
-    """Refuses to go on with another text than the run's.
+@contextlib.contextmanager
+def written_alone(path: str | Path) -> Iterator[None]:
+    """Keeps other processes from writing a file or directory at the same time.
 
-    Of a run that was begun before there were digests, only the name is compared, and
-    that is said; from then on its text is known.
+    What killed ones had begun is removed.
 
     Args:
-        run_dir: A run directory.
-        data: The corpus's name or folder; the same text may have another one.
-        texts: What `describe_corpus` returned.
-        corpus: The corpus.
+        path: The file or directory.
 
     Raises:
-        ValueError: If the text is another one; it says what differs and what to do.
+        OSError: If another process writes it.
+
+    Example:
+        >>> from keras_luong.runs.run import written_alone
+        >>> with written_alone("out.de"):
+        ...     print("Nobody else writes out.de now.")
+        Nobody else writes out.de now.
     """
-    record = read_record(run_dir)
-    before, known = record["settings"].get("data"), record.get("corpus")
-    if known is None:
-        if before is not None and not _same_place(before, data):
-            raise ValueError(
-                f"{run_dir} holds a run with other data, {before!r}. Give another run "
-                f"directory, or the same data to go on with it. Received: {data!r}"
-            )
-        print(
-            f"{run_dir} was begun before a run knew its text: whether that of {data!r} "
-            "has changed since is not known. From here on it must not."
-        )
-        return
-    for split, now in texts.items():
-        if now["digest"] != known[split]["digest"]:
-            of_before = f" of {before!r}" * (before != data)
-            raise ValueError(
-                f"{run_dir} holds a run on another text: its {split} split had "
-                f"{known[split]['pairs']:,} pairs{of_before}, and that of {data!r} has "
-                f"{now['pairs']:,}{_changes(corpus, split, known[split], now)}. Give "
-                "another run directory to train on this text, where --init_from "
-                f"{run_dir} starts from what this run has learned; or the former text "
-                "to go on"
-            )
-
-
-def _changes(
-    corpus: Corpus, split: str, before: Mapping[str, Any], now: Mapping[str, Any]
-) -> str:
-    """What has become of a text, besides the number of its pairs."""
-    from keras_luong.text.corpus import fingerprint
-    from keras_luong.text.held_out import HeldOut
-
-    if ("whole" in before) != ("whole" in now) and split == "train":
-        was, held = ("no longer", "was") if "whole" in before else ("now", "was not")
-        return f": validation text {was} held out of it"
-    if isinstance(corpus, HeldOut) and "whole" in before:
-        # Of a text that has grown, other pairs are held out than before.
-        corpus, before, now = corpus.whole, before["whole"], now["whole"]
-    if before["pairs"] == now["pairs"]:
-        return ", of which some differ"
-    if before["pairs"] > now["pairs"]:
-        return ""
-    same = fingerprint(corpus, split, before["pairs"]).digest == before["digest"]
-    return ": pairs were added at its end" if same else ""
-
-
-def _same_place(one: str, other: str) -> bool:
-    """Whether two names are of one corpus; a folder's can be written variously."""
-    return one == other or Path(one).resolve() == Path(other).resolve()
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.with_name(f".{path.name}.lock")
+    try:
+        held = filelock.FileLock(lock).acquire(blocking=False)
+    except filelock.Timeout:
+        raise OSError(
+            f"Another process writes {path}: wait for its end, or give another name"
+        ) from None
+    with held:
+        remove_half_written(path)
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)

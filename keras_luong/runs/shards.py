@@ -11,12 +11,12 @@ plan.json      what the work is: another one is refused; and the folder's own id
 000012.tries   a byte for each time that a worker began with it
 ```
 
-Each file is written beside and then renamed, so that what is there is complete.
+Each file is written beside and then renamed, so that what is there is complete. A text
+that is read more than once, hours apart, must be the same each time: see `survey`.
 
-Texts in Parquet: a column of a file, or of the files of a folder.
-
-What is made of the texts is written as further columns of the same rows, in files of
-the same names. It needs pyarrow.
+`ParquetTexts` are texts in Parquet: a column of a file, or of the files of a folder.
+What is made of them is written as further columns of the same rows, in files of the
+same names. It needs pyarrow.
 """
 
 from __future__ import annotations
@@ -29,25 +29,35 @@ import shlex
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import filelock
 
 from keras_luong.files import (
     TEMPORARY,
+    is_utf8,
     name_beside,
     remove,
     saved_beside,
     saved_directory_beside,
     write_json,
 )
-from keras_luong.runs.run import RunDirectory, read_json, remove_half_written
-from keras_luong.runs.survey import CHANGED
+from keras_luong.runs.run import (
+    RunDirectory,
+    file_digest,
+    read_json,
+    remove_half_written,
+)
 from keras_luong.text.corpus import new_digest
 
 MOST = 20_000  # shards: more files in a folder are slow to list
 TRIES = 5  # of a worker that dies of a shard
-_BLOCK = 1 << 20
+_AT_ONCE = 8192  # rows of Parquet
+#: What is said of text that is another one when it is read again.
+CHANGED = (
+    "The text is another one than when it was read first: it was changed meanwhile, or "
+    "can be read only once, as a pipe can"
+)
 
 
 def shard_size(lines: int, window: int) -> int:
@@ -89,17 +99,62 @@ def run_digest(run_dir: str | Path) -> str:
     ).hexdigest()
 
 
-def file_digest(path: str | Path) -> str:
-    """Returns the digest of a file's bytes.
+class Survey(NamedTuple):
+    """What tells a text from any other.
+
+    Attributes:
+        lines: The number of its lines.
+        digest: Hexadecimal digits that are others for another text.
+        damaged: The number of lines that are not UTF-8.
+    """
+
+    lines: int
+    digest: str
+    damaged: int
+
+
+def survey(lines: Iterable[bytes]) -> Survey:
+    """Reads a text once.
 
     Args:
-        path: The file.
+        lines: What `read_raw_lines` yields.
+
+    Example:
+        >>> from keras_luong.runs.shards import survey
+        >>> survey([b"a dog", b"a cat"]).lines
+        2
     """
-    digest = new_digest()
-    with open(path, "rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+    number, damaged, digest = 0, 0, new_digest()
+    for line in lines:
+        number += 1
+        damaged += not is_utf8(line)
+        digest.update(line + b"\n")
+    return Survey(number, digest.hexdigest(), damaged)
+
+
+def unchanged(lines: Iterable[bytes], digest: str) -> Iterator[bytes]:
+    """Yields the lines of a text that was read before.
+
+    What is made of them counts only once the last one is taken.
+
+    Args:
+        lines: The lines.
+        digest: The digest of its survey.
+
+    Raises:
+        OSError: If it is another text, at its end.
+
+    Example:
+        >>> from keras_luong.runs.shards import survey, unchanged
+        >>> list(unchanged([b"a dog"], survey([b"a dog"]).digest))
+        [b'a dog']
+    """
+    now = new_digest()
+    for line in lines:
+        now.update(line + b"\n")
+        yield line
+    if now.hexdigest() != digest:
+        raise OSError(CHANGED)
 
 
 class Shards:
@@ -154,9 +209,16 @@ class Shards:
                 differs, and what to do.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        with _locked(self.folder):
+        try:  # the operating system frees the lock when the process ends
+            lock = filelock.FileLock(self.folder / ".lock").acquire(blocking=False)
+        except filelock.Timeout:
+            raise OSError(
+                f"Another process works in {self.folder}: wait for its end, or give "
+                "another output"
+            ) from None
+        with lock:
             remove_half_written(self.folder)  # or rather half removed
-            self.id = _agreed(self.folder, json.loads(json.dumps(plan)))
+            self._agree(json.loads(json.dumps(plan)))
             for leftover in self.folder.glob(TEMPORARY):
                 remove(leftover)
             done = {path.name for path in self.folder.glob("*.json")}
@@ -165,6 +227,27 @@ class Shards:
                 self.path(number, "tries").unlink(missing_ok=True)
             yield todo
 
+    def _agree(self, plan: dict[str, Any]) -> None:
+        """Takes the id of a folder that is of this plan; of a new one it makes one."""
+        path = self.folder / "plan.json"
+        if not path.exists():
+            for shard in self.folder.glob(
+                "0*.*"
+            ):  # of a worker that outlived its command
+                remove(shard)
+            self.id = uuid.uuid4().hex
+            write_json(path, {**plan, "id": self.id})
+            return
+        before = read_json(path)
+        self.id = str(before.pop("id", ""))
+        names = sorted({*before, *plan})
+        if differing := [x for x in names if before.get(x) != plan.get(x)]:
+            raise ValueError(
+                f"{self.folder} holds the parts of other work, which differs in "
+                f"{', '.join(differing)}. Repeat the former command to go on with it, "
+                f"or begin anew: rm -r {shlex.quote(str(self.folder))}"
+            )
+
     def cut(self, todo: Iterable[int], **sides: Iterable[bytes]) -> None:
         """Writes the lines of the shards that are not done, where they are missing.
 
@@ -172,13 +255,17 @@ class Shards:
             todo: The numbers of those shards.
             **sides: Suffix → as many lines as the text has. Where any are needed all
                 are taken, and if taking one raises an error, nothing is cut: see
-                `keras_luong.runs.survey.unchanged`.
+                `keras_luong.runs.shards.unchanged`.
 
         Raises:
             OSError: If a side has fewer lines, or more: it has changed since it was
                 counted, or can be read only once.
         """
-        wanted = {x for x in todo if not self._is_cut(x, sides)}
+        wanted = {
+            number
+            for number in todo
+            if not all(self.path(number, suffix).exists() for suffix in sides)
+        }
         if not wanted:
             return
         rest = {suffix: iter(lines) for suffix, lines in sides.items()}
@@ -190,7 +277,7 @@ class Shards:
                 else:
                     for _ in some:
                         pass
-        if any(map(_has_more, rest.values())):
+        if any(next(lines, None) is not None for lines in rest.values()):
             raise OSError(CHANGED)
         for number in wanted:
             for suffix in sides:
@@ -199,9 +286,6 @@ class Shards:
     def _not_yet(self, number: int, suffix: str) -> Path:
         """Where lines are until all are known to be right; `begun` removes it."""
         return self.folder / f".{self.path(number, suffix).name}"
-
-    def _is_cut(self, number: int, suffixes: Iterable[str]) -> bool:
-        return all(self.path(number, suffix).exists() for suffix in suffixes)
 
     def begin(self, number: int) -> None:
         """Notes that a worker begins with a shard.
@@ -249,15 +333,15 @@ class Shards:
         Raises:
             OSError: If the folder is not that which the worker was sent to.
         """
-        _write(self.path(number, "out"), self._while_ours(lines))
+
+        def while_ours() -> Iterator[bytes]:
+            yield from lines
+            self._check_id()  # the folder may have become another one meanwhile
+
+        _write(self.path(number, "out"), while_ours())
         write_json(self.path(number, "json"), told)
         for suffix in ("in", "constraints", "prefixes", "tries"):
             self.path(number, suffix).unlink(missing_ok=True)
-
-    def _while_ours(self, lines: Iterable[bytes]) -> Iterator[bytes]:
-        """Yields the lines, and fails if the folder became another one meanwhile."""
-        yield from lines
-        self._check_id()
 
     def _check_id(self) -> None:
         """Raises OSError for a worker that has outlived its command and the folder."""
@@ -289,48 +373,9 @@ def _exactly(number: int, lines: Iterator[bytes]) -> Iterator[bytes]:
         yield line
 
 
-def _has_more(lines: Iterator[bytes]) -> bool:
-    return next(lines, None) is not None
-
-
 def _write(path: Path, lines: Iterable[bytes]) -> None:
     with saved_beside(path) as beside, beside.open("wb") as file:
         file.writelines(line + b"\n" for line in lines)
-
-
-def _agreed(folder: Path, plan: dict[str, Any]) -> str:
-    """The id of a folder that is of this plan, or new."""
-    path = folder / "plan.json"
-    if not path.exists():
-        for shard in folder.glob("0*.*"):  # of a worker that outlived its command
-            remove(shard)
-        new = uuid.uuid4().hex
-        write_json(path, {**plan, "id": new})
-        return new
-    before = read_json(path)
-    known = str(before.pop("id", ""))
-    names = sorted({*before, *plan})
-    if differing := [x for x in names if before.get(x) != plan.get(x)]:
-        raise ValueError(
-            f"{folder} holds the parts of other work, which differs in "
-            f"{', '.join(differing)}. Repeat the former command to go on with it, or "
-            f"begin anew: rm -r {shlex.quote(str(folder))}"
-        )
-    return known
-
-
-def _locked(folder: Path) -> contextlib.AbstractContextManager[object]:
-    """Takes the lock, which the operating system frees when the process ends."""
-    try:
-        return filelock.FileLock(folder / ".lock").acquire(blocking=False)
-    except filelock.Timeout:
-        raise OSError(
-            f"Another process works in {folder}: wait for its end, or give another "
-            "output"
-        ) from None
-
-
-_AT_ONCE = 8192  # rows
 
 
 def is_parquet(path: str | Path) -> bool:
@@ -351,12 +396,12 @@ def is_parquet(path: str | Path) -> bool:
 def _within(folder: Path) -> Iterator[Path]:
     """The Parquet files of a folder, without what their writers hide."""
     for path in folder.rglob("*.parquet"):
-        if path.is_file() and not any(map(_is_hidden, path.relative_to(folder).parts)):
+        hidden = (
+            name.startswith(".") or (name.startswith("_") and "=" not in name)
+            for name in path.relative_to(folder).parts
+        )
+        if path.is_file() and not any(hidden):
             yield path
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 class ParquetTexts:
@@ -469,13 +514,10 @@ class ParquetTexts:
                 ]
                 if len(rows_of_values) < len(texts):
                     raise OSError(CHANGED)
-                made = [
-                    pa.array(
-                        [row[i] for row in rows_of_values], pa.type_for_alias(kind)
-                    )
-                    for i, kind in enumerate(types.values())
-                ]
-                columns = [*batch.columns, *made]
+                columns = list(batch.columns)
+                for i, kind in enumerate(types.values()):
+                    column = [row[i] for row in rows_of_values]
+                    columns.append(pa.array(column, pa.type_for_alias(kind)))
                 writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
 
 
@@ -517,7 +559,16 @@ def _shape(file: Path, further: Sequence[str] = ()) -> tuple[int, list[str]]:
 
 def _column(file: Path, schema: Any, asked: str | None) -> str:
     """The name of the column of texts."""
-    texts = [field.name for field in schema if _is_text(field.type)]
+    import pyarrow.types as types
+
+    kinds = {  # by name; of a dictionary's values
+        field.name: field.type.value_type
+        if types.is_dictionary(field.type)
+        else field.type
+        for field in schema
+    }
+    is_text = (types.is_string, types.is_large_string, types.is_string_view)
+    texts = [name for name, kind in kinds.items() if any(x(kind) for x in is_text)]
     if asked is not None:
         if asked not in texts:
             raise ValueError(
@@ -530,14 +581,3 @@ def _column(file: Path, schema: Any, asked: str | None) -> str:
             f"Received: {texts}"
         )
     return str(texts[0])
-
-
-def _is_text(kind: Any) -> bool:
-    import pyarrow.types as types
-
-    if types.is_dictionary(kind):
-        kind = kind.value_type
-    return any(
-        test(kind)
-        for test in (types.is_string, types.is_large_string, types.is_string_view)
-    )

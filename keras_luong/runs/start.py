@@ -1,39 +1,27 @@
-"""A run directory is opened by one training at a time, for one text and one setting.
-
-A run that starts from another one: its corpus, its tokenizers and its weights.
-"""
+"""A run that starts from another one: its corpus, its tokenizers and its weights."""
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import hashlib
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
 from keras_luong.config.training import TrainingConfig
-from keras_luong.languages import standard_code
-from keras_luong.models.growing import grow_into
-from keras_luong.models.translation_model import TranslationModel
+from keras_luong.models.growing import freeze, grow_into
+from keras_luong.models.translation_model import TranslationModel, model_class
 from keras_luong.runs.load_save import load, read_logs
 from keras_luong.runs.run import (
     RunDirectory,
-    check_corpus,
     check_exists,
-    check_settings,
-    describe_corpus,
-    owned,
+    file_digest,
     read_history,
     read_record,
 )
 from keras_luong.text.corpus import (
     ChangedCorpus,
     Corpus,
-    check_split,
     fingerprint,
     with_share,
 )
@@ -42,7 +30,6 @@ from keras_luong.text.growing import add_tokens, grow_tokenizers
 from keras_luong.text.survey import are_alike
 from keras_luong.text.tags import add_tags, token
 from keras_luong.text.tokenizer_pair import TokenizerPair
-from keras_luong.training.strategies import worker_index
 
 
 def training_corpus(
@@ -66,8 +53,8 @@ def training_corpus(
     if share := settings.get("mix_old"):
         start = settings["init_from"]
         _check_direction(settings, start)
-        old, limit = old_corpus(start, settings.get("old_tag")), _limit_of(start)
-        pairs = old.pairs("train").take(limit)
+        old = old_corpus(start, settings.get("old_tag"))
+        pairs = _trained_on(start, old)
         corpus = with_share(corpus, pairs, share, old.name, settings["seed"])
     return corpus
 
@@ -77,7 +64,7 @@ def _check_direction(settings: Mapping[str, Any], start: str) -> None:
     before = read_record(start)["settings"]
     old, new = _languages(before), _languages(settings)
     tags = settings.get("tag"), settings.get("old_tag"), before.get("tag")
-    if _same(old, new) or None in old or any(tags):
+    if _alike(old, new) or None in old or any(tags):
         return
     raise ValueError(
         f"mix_old would mix {old[0]} into {old[1]}, as {start} translates, with "
@@ -90,10 +77,8 @@ def _languages(settings: Mapping[str, Any]) -> list[str | None]:
     return [settings.get(side) for side in ("source", "target")]
 
 
-def _same(languages: Sequence[str | None], others: Sequence[str | None]) -> bool:
-    return all(
-        are_alike(str(x), str(y)) for x, y in zip(languages, others, strict=True)
-    )
+def _alike(languages: Sequence[str | None], others: Sequence[str | None]) -> bool:
+    return all(are_alike(str(x), str(y)) for x, y in zip(languages, others, strict=True))
 
 
 def _with_tag(corpus: Corpus, tag: str) -> Corpus:
@@ -113,7 +98,7 @@ def old_corpus(run_dir: str | Path, tag: str | None = None) -> Corpus:
         ValueError: If its corpus is not where it was, or is another text now.
     """
     record = read_record(run_dir)
-    settings, known = record["settings"], record.get("corpus")
+    settings, known = record["settings"], record["corpus"]
     if not settings.get("data"):
         raise ValueError(
             f"mix_old needs a run that names its data. Received: {run_dir}"
@@ -156,16 +141,16 @@ def learned_before(config: TrainingConfig) -> list[tf.data.Dataset]:
     if config.init_from is None:
         return []
     before = read_record(config.init_from)["settings"]
-    same = _same(_languages(before), _languages(vars(config)))
+    same = _alike(_languages(before), _languages(vars(config)))
     if not (before.get("data") and same):
         return []
-    pairs = old_corpus(config.init_from).pairs("train")
-    return [pairs.take(_limit_of(config.init_from))]
+    return [_trained_on(config.init_from, old_corpus(config.init_from))]
 
 
-def _limit_of(run_dir: str | Path) -> int:
-    """The number of pairs that a run was trained on; -1 for all."""
-    return read_record(run_dir)["settings"].get("limit_examples") or -1
+def _trained_on(run_dir: str | Path, corpus: Corpus) -> tf.data.Dataset:
+    """The pairs of its corpus that a run was trained on."""
+    limit = read_record(run_dir)["settings"].get("limit_examples")
+    return corpus.pairs("train").take(limit or -1)
 
 
 def taken_tokenizers(config: TrainingConfig, text: tf.data.Dataset) -> TokenizerPair:
@@ -234,31 +219,14 @@ def describe_start(run_dir: str | Path) -> dict[str, Any]:
     return {
         "run": str(run_dir),
         "weights": run.best_weights.name,
-        "digest": _digest(run.best_weights),
+        "digest": file_digest(run.best_weights),
         "epochs": read_logs(run.best_weights).get("epoch")
         or len(read_history(run_dir))
         or None,
         "data": settings.get("data"),
         "languages": [settings.get("source"), settings.get("target")],
-        "corpus": record.get("corpus"),
+        "corpus": record["corpus"],
     }
-
-
-def check_other_start(run_dir: str | Path, init_from: str | None) -> None:
-    """Refuses a run that starts from itself.
-
-    Args:
-        run_dir: The run directory.
-        init_from: The run to start from, if any.
-
-    Raises:
-        ValueError: If they are one directory.
-    """
-    if init_from and Path(init_from).resolve() == Path(run_dir).resolve():
-        raise ValueError(
-            f"run_dir must be another directory than init_from, which does not change. "
-            f"Received: {run_dir} for both"
-        )
 
 
 def check_same_start(run_dir: str | Path, init_from: str | None) -> None:
@@ -278,13 +246,21 @@ def check_same_start(run_dir: str | Path, init_from: str | None) -> None:
     if before == init_from:
         return
     now = RunDirectory(init_from).best_weights if init_from and before else None
-    known = record.get("came_from", {}).get("digest")
-    if now is None or not now.exists() or _digest(now) != known:
+    known = (record["came_from"] or {}).get("digest")
+    if now is None or not now.exists() or file_digest(now) != known:
         raise ValueError(
             f"{run_dir} holds a run with another start; give another run directory, or "
             f"the same init_from to go on with it. It had {before!r}. "
             f"Received: {init_from!r}"
         )
+
+
+def make_model(config: TrainingConfig, tokenizers: TokenizerPair) -> TranslationModel:
+    """Returns a new model, of which the parts that the settings name are frozen."""
+    sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
+    model = model_class(config.preset)(config.model_config(*sizes))
+    freeze(model, config.freeze or ())
+    return model
 
 
 def give_weights(
@@ -306,129 +282,10 @@ def give_weights(
         ValueError: If its weights are others now.
     """
     path = RunDirectory(run_dir).best_weights
-    if path.exists() and _digest(path) != start["digest"]:
+    if path.exists() and file_digest(path) != start["digest"]:
         raise ValueError(
             f"{path} has changed since this run began, which had not trained yet. "
             "Give another run directory to start from these weights"
         )
     old = load(run_dir, dtype=model.dtype_policy)
     grow_into(model, old.model, old.tokenizers, tokenizers)
-
-
-def _digest(path: Path) -> str:
-    """Hexadecimal digits that are others for another file."""
-    digest = hashlib.blake2b(digest_size=16)
-    with path.open("rb") as file:
-        while block := file.read(2**20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-class Run(NamedTuple):
-    """A training that has its directory to itself.
-
-    Attributes:
-        config: What is trained, and how.
-        path: The run directory.
-        corpus: What it is trained on.
-        texts: What its record knows of the corpus's text.
-        resuming: Whether there was a run to go on with.
-    """
-
-    config: TrainingConfig
-    path: Path
-    corpus: Corpus
-    texts: dict[str, dict[str, Any]]
-    resuming: bool
-
-    @property
-    def training_pairs(self) -> tf.data.Dataset:
-        """The pairs to learn from."""
-        return self.corpus.pairs("train").take(self.config.limit_examples or -1)
-
-    def read_record(self) -> dict[str, Any]:
-        """What its `run.json` says, once it is written."""
-        return read_record(self.path)
-
-
-def own_directory(run_dir: str | Path, strategy: tf.distribute.Strategy) -> Path:
-    """The directory that this machine writes to: of several, each has its own."""
-    worker = worker_index(strategy)
-    return Path(run_dir) / "workers" / str(worker) if worker else Path(run_dir)
-
-
-@contextlib.contextmanager
-def opened(
-    config: TrainingConfig, path: Path, corpus: Corpus | None = None
-) -> Iterator[Run]:
-    """Loads the corpus, and keeps other processes out of the run directory.
-
-    Args:
-        config: What is trained.
-        path: The run directory.
-        corpus: The corpus, if it is loaded already.
-
-    Yields:
-        The `Run`.
-
-    Raises:
-        ValueError: The directory holds another run, or the corpus cannot be read or has
-            nothing to validate by.
-        OSError: Another process trains there, it cannot be written to, or the corpus
-            changes meanwhile.
-    """
-    check_other_start(path, config.init_from)
-    corpus = training_corpus(config.settings(), corpus)
-    check_split(corpus, "train")  # one to validate by is held out where there is none
-    with owned(path):
-        if RunDirectory(path).record.exists():
-            before = read_record(path)["settings"]
-            config = _as_spelled(before, config).as_begun(before)
-        # A corpus is its text, and a run to start from its weights, wherever they are.
-        free = config.free | {"data", "init_from"}
-        resuming = check_settings(path, config.settings(), free, config.implied)
-        texts = describe_corpus(corpus, config.limit_examples)
-        if resuming:
-            check_same_start(path, config.init_from)
-            check_corpus(path, config.data, texts, corpus)
-            _tell_changes(config, path)
-        elif config.batch_tokens == "auto" and config.strategy == "multiworker":
-            raise ValueError(
-                "Several machines must have batches of one size, which each would "
-                "choose for itself; give a number. Received: batch_tokens='auto'"
-            )
-        try:
-            yield Run(config, path, corpus, texts, resuming)
-        except KeyboardInterrupt:
-            print("\nStopped. The same command again goes on from here.")
-            raise
-        except tf.errors.OpError as error:
-            # What a corpus says of its files, which tf.data hands on within its own; or
-            # what TensorFlow says of its files in the run directory.
-            own = rf"(?<![\w./-])({re.escape(str(path))}/.+?)(?: \[Op:|$)"
-            for words in (r"(?:OS|FileNotFound|Value)Error: (.+)", own):
-                if told := re.search(words, str(error), re.MULTILINE):
-                    raise OSError(told[1]) from error
-            raise
-
-
-def _as_spelled(before: Mapping[str, Any], config: TrainingConfig) -> TrainingConfig:
-    """The configuration with the languages as the run spells them: EN is its en."""
-    spelled = {
-        name: before[name]
-        for name in ("source", "target")
-        if standard_code(getattr(config, name)) == standard_code(before.get(name, ""))
-    }
-    return dataclasses.replace(config, **spelled)
-
-
-def _tell_changes(config: TrainingConfig, path: Path) -> None:
-    """Prints what will be trained or translated otherwise than before."""
-    record = read_record(path)
-    before = {**record["settings"], **record["search"]}  # which may have been tuned
-    names = ["learning_rate", "clip_norm", "beam_width", "length_penalty"]
-    if config.schedule == "cosine":  # which ends where they do
-        names.append("epochs")
-    for name in names:
-        if before.get(name) != (now := getattr(config, name)):
-            print(f"{name} was {before.get(name)}, and is {now} from here on.")

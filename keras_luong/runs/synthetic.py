@@ -1,29 +1,20 @@
-"""A translator whose streams are the work of a pool, for what writes corpora.
+"""Corpora whose training pairs a translator has made in part, as text files.
 
-A corpus whose training pairs a translator has made in part, as text files.
-
-It is what distillation and back-translation share.
-
-Distillation: a corpus that also has what a teacher makes of its sources.
-
-Sequence-level knowledge distillation (Kim & Rush 2016, arXiv:1606.07947, section 3.2)
-teaches a student the best translations of a teacher's beam search. They are more
-regular than people's, and easier to learn; beside the references, which stay in the
-corpus, they are a second way to say each sentence.
-
-Which lines of a file of one language are worth translating back.
+* Distillation: a corpus that also has what a teacher makes of its sources.
+  Sequence-level knowledge distillation (Kim & Rush 2016, arXiv:1606.07947, section 3.2)
+  teaches a student the best translations of a teacher's beam search. They are more
+  regular than people's, and easier to learn; beside the references, which stay in the
+  corpus, they are a second way to say each sentence. `train_distilled` trains teachers
+  first, then their student.
+* Back-translation: a corpus that also has text of its target language alone. A run of
+  the other direction translates the text back, and the pairs of what it says and the
+  text join the corpus (Sennrich, Haddow & Birch 2016, arXiv:1511.06709). The targets
+  are what people wrote, however poor the sources are. A tag in front of these sources
+  tells the model not to trust them as much (Caswell, Chelba & Grangier 2019,
+  arXiv:1906.06442).
+* `pooled`: a translator whose streams are the work of a pool of processes.
 
 Shapes: N lines.
-
-Back-translation: a corpus that also has text of its target language alone.
-
-A run of the other direction translates the text back, and the pairs of what it says
-and the text join the corpus (Sennrich, Haddow & Birch 2016, arXiv:1511.06709). The
-targets are what people wrote, however poor the sources are. A tag in front of these
-sources tells the model not to trust them as much (Caswell, Chelba & Grangier 2019,
-arXiv:1906.06442).
-
-A training that learns from other models too: teachers first, then their student.
 """
 
 from __future__ import annotations
@@ -46,18 +37,17 @@ import numpy as np
 import tensorflow as tf
 
 from keras_luong.checks import check_file, check_size
-from keras_luong.config.auto import AutoTraining
-from keras_luong.config.training import BACK_TRANSLATED, TrainingConfig, check_tag_name
+from keras_luong.config.auto import AutoTraining, Training
+from keras_luong.config.training import BACK_TRANSLATED, check_tag_name
 from keras_luong.files import read_lines, saved_directory_beside
 from keras_luong.languages import standard_code
 from keras_luong.progress import Progress
 from keras_luong.runs.description import chosen_for
 from keras_luong.runs.load_save import load_ensemble
+from keras_luong.runs.opening import opened
 from keras_luong.runs.ray_engine import Pool, Work, check_ray, work_on
 from keras_luong.runs.run import RunDirectory, read_record, written_alone
-from keras_luong.runs.shards import Shards, shard_size
-from keras_luong.runs.start import opened
-from keras_luong.runs.survey import CHANGED, survey, unchanged
+from keras_luong.runs.shards import CHANGED, Shards, shard_size, survey, unchanged
 from keras_luong.runs.train import train
 from keras_luong.text.corpus import Corpus, count, new_digest
 from keras_luong.text.find_corpus import load_corpus
@@ -67,164 +57,99 @@ from keras_luong.translation.batching import warn_of_cut
 from keras_luong.translation.graph import read_text
 from keras_luong.translation.translator import Translator
 
+TEACHERS = 3  # of a distilled training
 _AT_ONCE = 64  # sentences that are translated in a batch
 _WINDOW = 1024  # and those whose translations come at once, sorted by length
+_LINES_AT_ONCE = 1024
 _Item = TypeVar("_Item")
 
 
-def check_new(directory: str | Path) -> Path:
-    """Returns the path of a directory to be.
+def train_distilled(
+    training: Training,
+    run_dir: str | Path,
+    teachers: int = TEACHERS,
+) -> dict[str, Any]:
+    """Trains models that differ in their seed, and a student of their translations.
+
+    Sequence-level knowledge distillation, see `keras_luong.runs.synthetic`. The
+    student learns from the references and from what the teachers, as an ensemble, make
+    of the training sources. What is finished is not done again, but it must be of the
+    same text and the same settings.
 
     Args:
-        directory: The directory.
+        training: What is trained. The student of an `AutoTraining` is as large as its
+            corpus, of twice the pairs, suggests.
+        run_dir: The student's run directory. Beside it, in `<run_dir>-teachers`, are
+            the teachers' and the corpus that the student learns from.
+        teachers: How many teachers there are.
+
+    Returns:
+        The student's results, as `keras_luong.runs.train.train` returns them.
 
     Raises:
-        FileExistsError: If there is something of that name.
-    """
-    directory = Path(directory)
-    if directory.exists() or directory.is_symlink():
-        raise FileExistsError(f"{directory} exists; give the name of a new directory")
-    return directory
-
-
-def write_corpus(
-    corpus: Corpus, training_pairs: Iterable[tuple[str, str]], directory: Path
-) -> None:
-    """Writes a corpus with other training pairs.
-
-    The other splits are written as they are, but line ends within a sentence become
-    spaces. It takes bounded memory, and the directory appears when it is complete; what
-    a killed process had begun is removed and begun anew.
-
-    Args:
-        corpus: The corpus.
-        training_pairs: Sources and targets; the first one is asked for only once the
-            other splits are found to be sound.
-        directory: A new directory, for text files as `TextFiles.from_directory` reads
-            them: `train.en`, `train.de`, `validation.en`, ...
-
-    Raises:
-        FileExistsError: If there is something of that name.
-        OSError: If another process writes it.
-        ValueError: If files of the corpus are damaged.
-    """
-    others = {split: corpus.pairs(split) for split in corpus.splits if split != "train"}
-    with written_alone(directory):
-        check_new(directory)
-        with saved_directory_beside(directory) as beside:
-            _write(corpus, "train", training_pairs, beside)
-            for split, pairs in others.items():
-                _write(corpus, split, texts_of(pairs), beside)
-
-
-def with_translations(
-    items: Iterable[_Item],
-    text_of: Callable[[_Item], str],
-    translator: Translator,
-    bar: Progress | None = None,
-) -> Iterator[tuple[_Item, str]]:
-    """Yields each item with the translation of its text.
-
-    Args:
-        items: What has texts, in any number; an iterator, or what can be read several
-            times, as a translator that reads all before it says anything needs.
-        text_of: Returns an item's text.
-        translator: What translates it.
-        bar: Counts the items.
-
-    Yields:
-        The items in their order, and their translations.
-
-    Raises:
-        OSError: If the items are others when they are read again.
-    """
-    ahead = items
-    if iter(items) is items:
-        items, ahead = itertools.tee(items)
-    texts = _Digested(lambda: map(text_of, ahead))
-    translations = translator.stream(texts, _AT_ONCE, _WINDOW)
-    done, now = 0, new_digest()
-    for item, translation in zip(items, translations, strict=True):
-        now.update(_to_digest(text_of(item)))
-        yield item, translation.text
-        done += 1
-        # The first of a window has waited for all: what it took tells nothing.
-        if bar is not None and done % _WINDOW == 0:
-            bar.add(_WINDOW)
-    if now.digest() != texts.digest.digest():
-        raise OSError(CHANGED)
-    if bar is not None:
-        bar.add(done % _WINDOW)
-
-
-class Again(Generic[_Item]):
-    """What can be read several times.
-
-    Args:
-        make: Returns an iterator from the beginning.
+        ValueError: If only a part of the corpus is to be trained on, or a teacher that
+            is trained is of another text or other settings; and as of
+            `keras_luong.runs.train.train`.
 
     Example:
-        >>> from keras_luong.runs.synthetic import Again
-        >>> letters = Again(lambda: map(str.upper, "ab"))
-        >>> list(letters), list(letters)
-        (['A', 'B'], ['A', 'B'])
+        >>> from keras_luong.config.auto import AutoTraining
+        >>> from keras_luong.runs.synthetic import train_distilled
+        >>> tiny = {"units": 8, "epochs": 1, "tokenizer": "word"}
+        >>> training = AutoTraining("my/corpus", "en", "de", given=tiny)
+        >>> results = train_distilled(training, "runs/new", teachers=1)
+        2 trainings: 1 teacher, then a student. Each tells how long it takes itself.
+        <BLANKLINE>
+        Teacher 1 of 1
+        ...
+        >>> sorted(results)
+        ['test', 'validation']
     """
-
-    def __init__(self, make: Callable[[], Iterator[_Item]]):
-        self._make = make
-
-    def __iter__(self) -> Iterator[_Item]:
-        """Returns an iterator from the beginning."""
-        return self._make()
-
-
-class _Digested(Again[str]):
-    """Texts, and the digest of those that were read the last time."""
-
-    def __init__(self, make: Callable[[], Iterator[str]]):
-        super().__init__(make)
-        self.digest = new_digest()
-
-    def __iter__(self) -> Iterator[str]:
-        self.digest = new_digest()
-        for text in super().__iter__():
-            self.digest.update(_to_digest(text))
-            yield text
-
-
-def _to_digest(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass") + b"\n"
-
-
-def texts_of(pairs: tf.data.Dataset) -> Iterator[tuple[str, str]]:
-    """Yields the sources and targets of a dataset.
-
-    Args:
-        pairs: Dataset of `{"source": tf.string [], "target": tf.string []}`.
-    """
-    for pair in pairs.as_numpy_iterator():
-        yield pair["source"].decode(), pair["target"].decode()
-
-
-def _write(
-    corpus: Corpus, split: str, pairs: Iterable[tuple[str, str]], directory: Path
-) -> None:
-    source, target = (
-        directory / f"{split}.{language}"
-        for language in (corpus.source_language, corpus.target_language)
+    is_auto = isinstance(training, AutoTraining)
+    given = training.given if isinstance(training, AutoTraining) else vars(training)
+    if limit := given.get("limit_examples"):
+        raise ValueError(
+            "Distillation is of a whole corpus; leave limit_examples out. Received: "
+            f"limit_examples={limit}"
+        )
+    beside = Path(f"{run_dir}-teachers")
+    runs = [beside / str(seed) for seed in range(1, teachers + 1)]
+    taught = beside / "corpus"
+    every = f"{teachers} teacher{'s' * (teachers > 1)}, then a student"
+    print(f"{teachers + 1} trainings: {every}. Each tells how long it takes itself.")
+    # 1. The teachers.
+    for seed, run in enumerate(runs, 1):
+        print(f"\nTeacher {seed} of {teachers}", flush=True)
+        is_trained = RunDirectory(run).results.exists()
+        if taught.exists() and not is_trained:
+            raise ValueError(
+                f"{taught} was written by other teachers: {run} is no finished run. "
+                "Remove it, or give another run directory"
+            )
+        of_seed = {"given": {**given, "seed": seed}} if is_auto else {"seed": seed}
+        teacher = dataclasses.replace(training, **of_seed)
+        if is_trained:
+            config, corpus = chosen_for(teacher, run)
+            with opened(config, run, corpus):
+                pass  # which refuses another text, and other settings
+            print(f"is trained: {run}")
+        else:
+            keras.backend.clear_session()  # the one before need not stay in memory
+            train(teacher, run)
+    # 2. The corpus that they make.
+    settings = read_record(runs[0])["settings"]
+    source, target = settings["source"], settings["target"]
+    if not taught.exists():
+        corpus = load_corpus(training.data, source, target)
+        print(f"\nThe teachers translate {corpus.name}", flush=True)
+        # The student puts the tag in front of its sources itself.
+        tag = settings.get("tag")
+        write_distilled(corpus, load_ensemble(runs), taught, progress=True, tag=tag)
+    # 3. The student.
+    print("\nStudent", flush=True)
+    student = dataclasses.replace(
+        training, data=str(taught), source=source, target=target
     )
-    with (
-        source.open("w", encoding="utf-8", newline="\n") as sources,
-        target.open("w", encoding="utf-8", newline="\n") as targets,
-    ):
-        for one, other in pairs:
-            print(_in_a_line(one), file=sources)
-            print(_in_a_line(other), file=targets)
-
-
-def _in_a_line(text: str) -> str:
-    """A text as `TextFiles` will read it: U+2028 and its like are kept as they are."""
-    return re.sub(r"[\r\n]+", " ", text)
+    return train(student, run_dir)
 
 
 def write_distilled(
@@ -299,107 +224,6 @@ def twice(
     for pair, translation in with_translations(pairs, read, teacher, bar):
         yield pair
         yield pair[0], translation
-
-
-_LINES_AT_ONCE = 1024
-
-
-class Monolingual(NamedTuple):
-    """Lines of a file.
-
-    Attributes:
-        path: The file.
-        kept: Which lines are translated: bool [N].
-        left_out: How many are not, by why.
-    """
-
-    path: Path
-    kept: np.ndarray
-    left_out: dict[str, int]
-
-    def __str__(self) -> str:
-        """What is left out, in a sentence."""
-        reasons = [f"{number:,} {why}" for why, number in self.left_out.items()]
-        text = f"{self.kept.sum():,} of {len(self.kept):,} lines of {self.path}"
-        return f"{text}; left out: {', '.join(reasons) or 'none'}"
-
-    def lines(self) -> Iterator[str]:
-        """Yields the lines that are translated."""
-        return itertools.compress(read_lines(self.path), self.kept)
-
-
-def read_monolingual(
-    path: str | Path, corpus: Corpus, translator: Translator, limit: int | None = None
-) -> Monolingual:
-    """Reads a file, and chooses the lines that tell a corpus something new.
-
-    Lines are left out that have no text, that the translator would read in part only,
-    that are targets of the corpus already (of a split to be judged by, above all), or
-    that were there before. Of each line 10 bytes are kept in memory, and of each pair
-    of the corpus 24.
-
-    Args:
-        path: The file, plain or gzip.
-        corpus: The corpus.
-        translator: What will translate the lines.
-        limit: Most lines to keep, the first ones; all by default.
-
-    Returns:
-        What is kept.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it cannot be read, or no line is left.
-    """
-    check_file("file of text", path)
-    known = {split: text_hashes(corpus.pairs(split)).target for split in corpus.splits}
-    train = known.pop("train")
-    held_out = np.concatenate([train[:0], *known.values()])
-    hashes, empty, too_long = _read(path, translator)
-    reasons = {
-        "empty": empty,
-        f"of over {translator.max_source_length} tokens": too_long,
-        "that are held-out targets": np.isin(hashes, held_out),
-        "that are training targets": np.isin(hashes, train),
-        "that repeat others": _repeats(hashes),
-    }
-    kept, left_out = np.ones(len(hashes), bool), {}
-    for why, which in reasons.items():
-        left_out[why] = int(np.sum(kept & which))
-        kept &= ~which
-    if limit is not None:
-        beyond = np.cumsum(kept) > limit
-        left_out[f"beyond the limit of {limit:,}"] = int(np.sum(kept & beyond))
-        kept &= ~beyond
-    left_out = {why: number for why, number in left_out.items() if number}
-    found = Monolingual(Path(path), kept, left_out)
-    if not kept.any():
-        raise ValueError(f"There is nothing to translate: {found}")
-    return found
-
-
-def _read(
-    path: str | Path, translator: Translator
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each line a number that stands for it, and whether it is empty or too long."""
-    lines = read_lines(path)
-    blocks = [(np.zeros(0, np.uint64), np.zeros(0, bool), np.zeros(0, bool))]
-    while some := list(itertools.islice(lines, _LINES_AT_ONCE)):
-        texts = tf.constant(some)
-        tokenizer, most = translator.source_tokenizer, translator.max_source_length
-        read = read_text(texts, tokenizer, most)
-        hashes = hashes_of(texts).numpy().astype(np.uint64)
-        blocks.append((hashes, read.empty.numpy(), read.truncated.numpy()))
-    hashes, empty, too_long = map(np.concatenate, zip(*blocks, strict=True))
-    return hashes, empty, too_long
-
-
-def _repeats(hashes: np.ndarray) -> np.ndarray:
-    """Which are there before: bool [N]."""
-    _, first = np.unique(hashes, return_index=True)
-    repeats = np.ones(len(hashes), bool)
-    repeats[first] = False
-    return repeats
 
 
 class BackTranslated(NamedTuple):
@@ -484,35 +308,119 @@ def write_backtranslated(
     check_size("repeat_real", repeat_real)
     check_tag_name("tag", tag)
     train = corpus.pairs("train")
+    # 1. The lines that are worth translating.
     chosen = read_monolingual(monolingual, corpus, reverse, limit)
     if progress:
         print(chosen, flush=True)
     number, real = int(chosen.kept.sum()), count(train) * repeat_real
     bar = Progress(number, "text") if progress else None
+    # 2. Their sources.
     begin = "" if monolingual_tag is None else f"{token(monolingual_tag)} "
     lines = Again(chosen.lines)
     said = with_translations(lines, lambda line: begin + line, reverse, bar)
-    made = _Made(said, tag)
-    repeated = (texts_of(train) for _ in range(repeat_real))
-    pairs = evenly((itertools.chain.from_iterable(repeated), real), (made, number))
-    write_corpus(corpus, pairs, directory)
-    return BackTranslated(
-        directory, real, number - made.untranslated, made.untranslated
-    )
+    untranslated = 0
 
-
-class _Made:
-    """Pairs whose sources are made; it counts the lines that have none."""
-
-    def __init__(self, said: Iterable[tuple[str, str]], tag: str):
-        self.said, self.tag, self.untranslated = said, tag, 0
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        for line, translation in self.said:
+    def made() -> Iterator[tuple[str, str]]:
+        nonlocal untranslated
+        for line, translation in said:
             if translation.strip():
-                yield f"{token(self.tag)} {translation}", line
+                yield f"{token(tag)} {translation}", line
             else:
-                self.untranslated += 1
+                untranslated += 1
+
+    # 3. The corpus.
+    repeated = (texts_of(train) for _ in range(repeat_real))
+    pairs = evenly((itertools.chain.from_iterable(repeated), real), (made(), number))
+    write_corpus(corpus, pairs, directory)
+    return BackTranslated(directory, real, number - untranslated, untranslated)
+
+
+class Monolingual(NamedTuple):
+    """Lines of a file.
+
+    Attributes:
+        path: The file.
+        kept: Which lines are translated: bool [N].
+        left_out: How many are not, by why.
+    """
+
+    path: Path
+    kept: np.ndarray
+    left_out: dict[str, int]
+
+    def __str__(self) -> str:
+        """What is left out, in a sentence."""
+        reasons = [f"{number:,} {why}" for why, number in self.left_out.items()]
+        text = f"{self.kept.sum():,} of {len(self.kept):,} lines of {self.path}"
+        return f"{text}; left out: {', '.join(reasons) or 'none'}"
+
+    def lines(self) -> Iterator[str]:
+        """Yields the lines that are translated."""
+        return itertools.compress(read_lines(self.path), self.kept)
+
+
+def read_monolingual(
+    path: str | Path, corpus: Corpus, translator: Translator, limit: int | None = None
+) -> Monolingual:
+    """Reads a file, and chooses the lines that tell a corpus something new.
+
+    Lines are left out that have no text, that the translator would read in part only,
+    that are targets of the corpus already (of a split to be judged by, above all), or
+    that were there before. Of each line 10 bytes are kept in memory, and of each pair
+    of the corpus 24.
+
+    Args:
+        path: The file, plain or gzip.
+        corpus: The corpus.
+        translator: What will translate the lines.
+        limit: Most lines to keep, the first ones; all by default.
+
+    Returns:
+        What is kept.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it cannot be read, or no line is left.
+    """
+    check_file("file of text", path)
+    # 1. Of each line a number that stands for it, and whether it is empty or too long.
+    tokenizer, most = translator.source_tokenizer, translator.max_source_length
+    lines = read_lines(path)
+    blocks = [(np.zeros(0, np.uint64), np.zeros(0, bool), np.zeros(0, bool))]
+    while some := list(itertools.islice(lines, _LINES_AT_ONCE)):
+        texts = tf.constant(some)
+        read = read_text(texts, tokenizer, most)
+        numbers = hashes_of(texts).numpy().astype(np.uint64)
+        blocks.append((numbers, read.empty.numpy(), read.truncated.numpy()))
+    hashes, empty, too_long = map(np.concatenate, zip(*blocks, strict=True))
+    # 2. What was there before: in the corpus, or in the file.
+    known = {split: text_hashes(corpus.pairs(split)).target for split in corpus.splits}
+    train = known.pop("train")
+    held_out = np.concatenate([train[:0], *known.values()])
+    _, first = np.unique(hashes, return_index=True)
+    repeats = np.ones(len(hashes), bool)
+    repeats[first] = False
+    # 3. Why lines are left out, one reason for each.
+    reasons = {
+        "empty": empty,
+        f"of over {most} tokens": too_long,
+        "that are held-out targets": np.isin(hashes, held_out),
+        "that are training targets": np.isin(hashes, train),
+        "that repeat others": repeats,
+    }
+    kept, left_out = np.ones(len(hashes), bool), {}
+    for why, which in reasons.items():
+        left_out[why] = int(np.sum(kept & which))
+        kept &= ~which
+    if limit is not None:
+        beyond = np.cumsum(kept) > limit
+        left_out[f"beyond the limit of {limit:,}"] = int(np.sum(kept & beyond))
+        kept &= ~beyond
+    left_out = {why: number for why, number in left_out.items() if number}
+    found = Monolingual(Path(path), kept, left_out)
+    if not kept.any():
+        raise ValueError(f"There is nothing to translate: {found}")
+    return found
 
 
 def evenly(*parts: tuple[Iterable[tuple[str, str]], int]) -> Iterator[tuple[str, str]]:
@@ -558,125 +466,138 @@ def check_reverse(run_dir: str | Path, corpus: Corpus) -> None:
         )
 
 
-TEACHERS = 3
-
-
-def train_distilled(
-    training: TrainingConfig | AutoTraining,
-    run_dir: str | Path,
-    teachers: int = TEACHERS,
-) -> dict[str, Any]:
-    """Trains models that differ in their seed, and a student of their translations.
-
-    Sequence-level knowledge distillation, see `keras_luong.runs.synthetic`. The
-    student learns from the references and from what the teachers, as an ensemble, make
-    of the training sources. What is finished is not done again, but it must be of the
-    same text and the same settings.
+def check_new(directory: str | Path) -> Path:
+    """Returns the path of a directory to be.
 
     Args:
-        training: What is trained. The student of an `AutoTraining` is as large as its
-            corpus, of twice the pairs, suggests.
-        run_dir: The student's run directory. Beside it, in `<run_dir>-teachers`, are
-            the teachers' and the corpus that the student learns from.
-        teachers: How many teachers there are.
-
-    Returns:
-        The student's results, as `keras_luong.runs.train.train` returns them.
+        directory: The directory.
 
     Raises:
-        ValueError: If only a part of the corpus is to be trained on, or a teacher that
-            is trained is of another text or other settings; and as of
-            `keras_luong.runs.train.train`.
+        FileExistsError: If there is something of that name.
+    """
+    directory = Path(directory)
+    if directory.exists() or directory.is_symlink():
+        raise FileExistsError(f"{directory} exists; give the name of a new directory")
+    return directory
+
+
+def write_corpus(
+    corpus: Corpus, training_pairs: Iterable[tuple[str, str]], directory: Path
+) -> None:
+    """Writes a corpus with other training pairs.
+
+    The other splits are written as they are, but line ends within a sentence become
+    spaces. It takes bounded memory, and the directory appears when it is complete; what
+    a killed process had begun is removed and begun anew.
+
+    Args:
+        corpus: The corpus.
+        training_pairs: Sources and targets; the first one is asked for only once the
+            other splits are found to be sound.
+        directory: A new directory, for text files as `TextFiles.from_directory` reads
+            them: `train.en`, `train.de`, `validation.en`, ...
+
+    Raises:
+        FileExistsError: If there is something of that name.
+        OSError: If another process writes it.
+        ValueError: If files of the corpus are damaged.
+    """
+    languages = corpus.source_language, corpus.target_language
+    others = {split: corpus.pairs(split) for split in corpus.splits if split != "train"}
+    splits = {"train": training_pairs}
+    splits |= {split: texts_of(pairs) for split, pairs in others.items()}
+    with written_alone(directory):
+        check_new(directory)
+        with saved_directory_beside(directory) as beside:
+            for split, pairs in splits.items():
+                with contextlib.ExitStack() as stack:
+                    files = [
+                        stack.enter_context((beside / f"{split}.{x}").open("wb"))
+                        for x in languages
+                    ]
+                    for pair in pairs:
+                        for file, text in zip(files, pair, strict=True):
+                            file.write(_line(text) + b"\n")
+
+
+def _line(text: str) -> bytes:
+    """A text as `TextFiles` will read it: U+2028 and its like are kept as they are."""
+    return re.sub(r"[\r\n]+", " ", text).encode("utf-8", "surrogatepass")
+
+
+class Again(Generic[_Item]):
+    """What can be read several times.
+
+    Args:
+        make: Returns an iterator from the beginning.
 
     Example:
-        >>> from keras_luong.config.auto import AutoTraining
-        >>> from keras_luong.runs.synthetic import train_distilled
-        >>> tiny = {"units": 8, "epochs": 1, "tokenizer": "word"}
-        >>> training = AutoTraining("my/corpus", "en", "de", given=tiny)
-        >>> results = train_distilled(training, "runs/new", teachers=1)
-        2 trainings: 1 teacher, then a student. Each tells how long it takes itself.
-        <BLANKLINE>
-        Teacher 1 of 1
-        ...
-        >>> sorted(results)
-        ['test', 'validation']
-    """
-    _check_whole(training)
-    beside = Path(f"{run_dir}-teachers")
-    runs = [beside / str(seed) for seed in range(1, teachers + 1)]
-    taught = beside / "corpus"
-    every = f"{teachers} teacher{'s' * (teachers > 1)}, then a student"
-    print(f"{teachers + 1} trainings: {every}. Each tells how long it takes itself.")
-    for seed, run in enumerate(runs, 1):
-        print(f"\nTeacher {seed} of {teachers}", flush=True)
-        if taught.exists() and not RunDirectory(run).results.exists():
-            raise ValueError(
-                f"{taught} was written by other teachers: {run} is no finished run. "
-                "Remove it, or give another run directory"
-            )
-        _train_once(_changed(training, seed=seed), run)
-    settings = read_record(runs[0])["settings"]
-    languages = settings["source"], settings["target"]
-    if not taught.exists():
-        corpus = load_corpus(training.data, *languages)
-        print(f"\nThe teachers translate {corpus.name}", flush=True)
-        # The student puts the tag in front of its sources itself.
-        tag = settings.get("tag")
-        write_distilled(corpus, load_ensemble(runs), taught, progress=True, tag=tag)
-    print("\nStudent", flush=True)
-    student = dataclasses.replace(training, data=str(taught))
-    source, target = languages
-    return train(dataclasses.replace(student, source=source, target=target), run_dir)
-
-
-def _check_whole(training: TrainingConfig | AutoTraining) -> None:
-    if isinstance(training, AutoTraining):
-        limit = training.given.get("limit_examples")
-    else:
-        limit = training.limit_examples
-    if limit:
-        raise ValueError(
-            "Distillation is of a whole corpus; leave limit_examples out. Received: "
-            f"limit_examples={limit}"
-        )
-
-
-def _changed(
-    training: TrainingConfig | AutoTraining, seed: int
-) -> TrainingConfig | AutoTraining:
-    """The same training with another seed."""
-    if isinstance(training, AutoTraining):
-        return dataclasses.replace(training, given={**training.given, "seed": seed})
-    return dataclasses.replace(training, seed=seed)
-
-
-def _train_once(training: TrainingConfig | AutoTraining, run: Path) -> None:
-    """Trains, unless that is done."""
-    if RunDirectory(run).results.exists():
-        _check_same(training, run)
-        print(f"is trained: {run}")
-        return
-    keras.backend.clear_session()  # the teacher before need not stay in memory
-    train(training, run)
-
-
-def _check_same(training: TrainingConfig | AutoTraining, run: Path) -> None:
-    """Refuses a teacher of another text, or of other settings."""
-    corpus = None
-    if isinstance(training, AutoTraining):
-        training, corpus = chosen_for(training, run)
-    with opened(training, run, corpus):
-        pass  # it is opened only for the same
-
-
-class Said(NamedTuple):
-    """A translation that only says its text.
-
-    Attributes:
-        text: The text.
+        >>> from keras_luong.runs.synthetic import Again
+        >>> letters = Again(lambda: map(str.upper, "ab"))
+        >>> list(letters), list(letters)
+        (['A', 'B'], ['A', 'B'])
     """
 
-    text: str
+    def __init__(self, make: Callable[[], Iterator[_Item]]):
+        self._make = make
+
+    def __iter__(self) -> Iterator[_Item]:
+        """Returns an iterator from the beginning."""
+        return self._make()
+
+
+def texts_of(pairs: tf.data.Dataset) -> Iterator[tuple[str, str]]:
+    """Yields the sources and targets of a dataset.
+
+    Args:
+        pairs: Dataset of `{"source": tf.string [], "target": tf.string []}`.
+    """
+    for pair in pairs.as_numpy_iterator():
+        yield pair["source"].decode(), pair["target"].decode()
+
+
+def with_translations(
+    items: Iterable[_Item],
+    text_of: Callable[[_Item], str],
+    translator: Translator,
+    bar: Progress | None = None,
+) -> Iterator[tuple[_Item, str]]:
+    """Yields each item with the translation of its text.
+
+    Args:
+        items: What has texts, in any number; it is read several times.
+        text_of: Returns an item's text.
+        translator: What translates it.
+        bar: Counts the items.
+
+    Yields:
+        The items in their order, and their translations.
+
+    Raises:
+        OSError: If the items are others when they are read again.
+    """
+    then, now = new_digest(), new_digest()
+
+    def texts() -> Iterator[str]:
+        nonlocal then
+        then = new_digest()  # of what the translator reads, the last time
+        for text in map(text_of, items):
+            then.update(_line(text) + b"\n")
+            yield text
+
+    translations = translator.stream(Again(texts), _AT_ONCE, _WINDOW)
+    done = 0
+    for item, translation in zip(items, translations, strict=True):
+        now.update(_line(text_of(item)) + b"\n")
+        yield item, translation.text
+        done += 1
+        # The first of a window has waited for all: what it took tells nothing.
+        if bar is not None and done % _WINDOW == 0:
+            bar.add(_WINDOW)
+    if now.digest() != then.digest():
+        raise OSError(CHANGED)
+    if bar is not None:
+        bar.add(done % _WINDOW)
 
 
 @contextlib.contextmanager
@@ -712,20 +633,26 @@ def pooled(
         Shards(folder, 0, 1).remove()
 
 
+class Said(NamedTuple):
+    """A translation that only says its text.
+
+    Attributes:
+        text: The text.
+    """
+
+    text: str
+
+
+@dataclasses.dataclass
 class PooledTranslator:
     """See `pooled`: all but `stream` is the translator's own."""
 
-    def __init__(
-        self,
-        translator: Translator,
-        load: Callable[[], Translator],
-        folder: Path,
-        plan: Mapping[str, Any],
-        pool: Pool,
-        stack: contextlib.ExitStack,
-    ):
-        self._translator, self._load, self._folder = translator, load, folder
-        self._plan, self._pool, self._stack = plan, pool, stack
+    _translator: Translator
+    _load: Callable[[], Translator]
+    _folder: Path
+    _plan: Mapping[str, Any]
+    _pool: Pool
+    _stack: contextlib.ExitStack
 
     def __getattr__(self, name: str) -> Any:
         """Returns what the translator has of that name."""
@@ -750,7 +677,7 @@ class PooledTranslator:
         plan = {**self._plan, "texts": found._asdict(), **sizes}
         todo = self._stack.enter_context(shards.begun(plan))
         shards.cut(todo, **{"in": unchanged(map(_line, texts), found.digest)})
-        make = functools.partial(_make, self._load, batch_size, window)
+        make = functools.partial(_make_worker, self._load, batch_size, window)
         work_on(shards, todo, make, self._pool)
         for line in shards.results():
             yield Said(line.decode())
@@ -759,26 +686,17 @@ class PooledTranslator:
         warn_of_cut(limits, Counter(texts=cut) if cut else Counter(), found.lines)
 
 
-def _line(text: str) -> bytes:
-    return re.sub(r"[\r\n]+", " ", text).encode("utf-8", "surrogatepass")
-
-
-def _make(load: Callable[[], Translator], batch_size: int, window: int) -> Work:
-    return _Work(load(), batch_size, window)
-
-
-class _Work:
+def _make_worker(load: Callable[[], Translator], batch_size: int, window: int) -> Work:
     """What a worker does: see `keras_luong.runs.ray_engine.Work`."""
+    translator = load()
 
-    def __init__(self, translator: Translator, batch_size: int, window: int):
-        self.translator, self.sizes = translator, (batch_size, window)
-
-    def __call__(
-        self, shards: Shards, number: int, told: dict[str, Any]
-    ) -> Iterator[bytes]:
+    def work(shards: Shards, number: int, told: dict[str, Any]) -> Iterator[bytes]:
         told["truncated"] = 0
+        texts = shards.read(number, "in")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # as the driver tells it
-            for said in self.translator.stream(shards.read(number, "in"), *self.sizes):
+            for said in translator.stream(texts, batch_size, window):
                 told["truncated"] += said.truncated
                 yield _line(said.text)
+
+    return work

@@ -1,12 +1,11 @@
 """Optimizers, by name, with the paper's clipping of the global gradient norm.
 
-Gradient accumulation and the moving average of the weights are Keras's own. Under a
+Gradient accumulation and the moving average of the weights are Keras's own;
+`MovingAverage` puts that average in the weights' place for validation. Under a
 distribution strategy Keras clips each replica's gradient and then adds them up, so that
 a norm of 5 means something else on two devices than on one. Here the replicas'
 gradients are summed first, so the step does not depend on the number of replicas. The
 optimizers here also record the norms.
-
-The exponential moving average of the weights, in their place for validation.
 """
 
 from __future__ import annotations
@@ -32,61 +31,6 @@ from keras_luong.compat import (
 )
 from keras_luong.types import Logs, Tensor
 
-
-class MovingAverage(keras.callbacks.Callback):
-    """Validates, translates and saves with the average that the optimizer keeps.
-
-    The average takes the weights' place when a validation begins, and gives it back in
-    this callback's `on_epoch_end`: callbacks before it in the list see the average,
-    those after it the weights that training goes on with. (Keras's `SwapEMAWeights`
-    swaps by adding and subtracting, which rounds the weights, and only after the
-    callbacks of the epoch's end have run.) When `fit` ends, Keras leaves the average in
-    the model.
-
-    Raises:
-        ValueError: From `fit`, if the optimizer keeps no average.
-
-    Example:
-        >>> from keras_luong.training.optimizers import MovingAverage
-        >>> from keras_luong.training.optimizers import make_optimizer
-        >>> model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
-        >>> model.compile(make_optimizer("adam", 1e-3, ema_momentum=0.999), "mse")
-        >>> x, y = np.ones([4, 2]), np.ones([4, 1])
-        >>> history = model.fit(x, y, validation_data=(x, y), verbose=0,
-        ...                     callbacks=[MovingAverage()])
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._weights: list[np.ndarray] | None = None
-
-    def on_train_begin(self, logs: Logs = None) -> None:
-        """Checks that there is an average."""
-        if not innermost(self.model.optimizer).use_ema:
-            raise ValueError(
-                "MovingAverage needs an optimizer that keeps the average of the "
-                "weights: make_optimizer(..., ema_momentum=0.999). Received: "
-                f"{self.model.optimizer.name} with use_ema=False"
-            )
-        self._weights = None
-
-    def on_test_begin(self, logs: Logs = None) -> None:
-        """Puts the average in the place of the weights."""
-        variables = self.model.trainable_variables
-        self._weights = [keras.ops.convert_to_numpy(v) for v in variables]
-        self.model.optimizer.finalize_variable_values(variables)
-
-    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Puts the weights back."""
-        if self._weights is None:
-            raise ValueError("MovingAverage needs validation_data, once every epoch")
-        for variable, value in zip(
-            self.model.trainable_variables, self._weights, strict=True
-        ):
-            variable.assign(value)
-        self._weights = None
-
-
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 else:  # the optimizers do without it
@@ -106,7 +50,7 @@ class _SumFirst(keras.optimizers.Optimizer):
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         """Makes the optimizer's variables, outside of the step, where XLA cannot."""
-        with _outside_of_functions():
+        with contextlib.nullcontext() if tf is None else tf.init_scope():
             if not self.built:
                 self.norms = self.add_variable(
                     (2,), name="norms", aggregation="only_first_replica"
@@ -121,9 +65,14 @@ class _SumFirst(keras.optimizers.Optimizer):
         trainable_variables: Sequence[keras.Variable] | None = None,
     ) -> None:
         """Updates the variables; the gradients are those of one replica."""
-        if self.sums:
-            grads = summed_over_replicas(grads)
-        with _after(grads):
+        grads = summed_over_replicas(grads) if self.sums else list(grads)
+        # At the end of an epoch a step starts and fails, as there is no more data.
+        # Without waiting, the step counter, which needs no data, would count that step.
+        there = [g for g in grads if g is not None]
+        wait = (
+            contextlib.nullcontext() if tf is None else tf.control_dependencies(there)
+        )
+        with wait:
             super().apply(grads, trainable_variables)
 
     def _backend_apply_gradients(
@@ -132,7 +81,7 @@ class _SumFirst(keras.optimizers.Optimizer):
         trainable_variables: Sequence[keras.Variable],
     ) -> None:
         steps = self.gradient_accumulation_steps
-        if not steps or _need_not_meet():
+        if not steps or _is_only_replica() or replicas_update_alone():
             return super()._backend_apply_gradients(grads, trainable_variables)
 
         # Keras decides in each replica whether to step, and TensorFlow lets no replica
@@ -187,8 +136,8 @@ class _SumFirst(keras.optimizers.Optimizer):
     def _clip_gradients(self, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
         # Keras's own clipping would turn an embedding's sparse gradient into a tensor
         # of the whole vocabulary. Here even a NaN in the norm reaches only its rows.
-        there = [g for g in grads if g is not None]
-        squares = [ops.sum(ops.square(_values(g))) for g in there]
+        there = [g.values if _is_rows(g) else g for g in grads if g is not None]
+        squares = [ops.sum(ops.square(values)) for values in there]
         norm = ops.cast(ops.sqrt(ops.sum(ops.stack(squares))), "float32")
         self.norms.assign_add(ops.stack([norm, 1.0]))
         limit = self.global_clipnorm
@@ -210,26 +159,6 @@ def _is_vector(variable: keras.Variable) -> bool:
 def _is_rows(gradient: Tensor) -> bool:
     """Tells whether it is a sparse gradient: only some rows of an embedding's."""
     return tf is not None and isinstance(gradient, tf.IndexedSlices)
-
-
-def _values(gradient: Tensor) -> Tensor:
-    """Returns the entries of a gradient that may differ from zero."""
-    return gradient.values if _is_rows(gradient) else gradient
-
-
-def _after(gradients: Iterable[Tensor | None]) -> Any:
-    """Makes operations wait for the gradients, even if they do not use them.
-
-    At the end of an epoch a step starts and fails, as there is no more data. Without
-    this, the optimizer's step counter, which needs no data, would count that step.
-    """
-    if tf is None:
-        return contextlib.nullcontext()
-    return tf.control_dependencies([g for g in gradients if g is not None])
-
-
-def _outside_of_functions() -> Any:
-    return contextlib.nullcontext() if tf is None else tf.init_scope()
 
 
 def summed_over_replicas(gradients: Iterable[Tensor | None]) -> list[Tensor | None]:
@@ -254,30 +183,22 @@ def summed_over_replicas(gradients: Iterable[Tensor | None]) -> list[Tensor | No
     if tf is None:
         return gradients
     if _is_only_replica():
-        return [_one_row_a_word(gradient) for gradient in gradients]
+        return [x if not _is_rows(x) else _one_row_a_word(x) for x in gradients]
     context = tf.distribute.get_replica_context()
     there = [tf.convert_to_tensor(g) for g in gradients if g is not None]
     sums = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, there))
     return [None if gradient is None else next(sums) for gradient in gradients]
 
 
+def _one_row_a_word(gradient: Tensor) -> Tensor:
+    words, place = tf.unique(gradient.indices)
+    rows = tf.math.unsorted_segment_sum(gradient.values, place, tf.size(words))
+    return tf.IndexedSlices(rows, words, gradient.dense_shape)
+
+
 def _is_only_replica() -> bool:
     context = None if tf is None else tf.distribute.get_replica_context()
     return context is None or context.num_replicas_in_sync == 1
-
-
-def _need_not_meet() -> bool:
-    """Whether replicas update their variables alone: one does, and more under XLA."""
-    return _is_only_replica() or replicas_update_alone()
-
-
-def _one_row_a_word(gradient: Tensor) -> Tensor:
-    if not _is_rows(gradient):
-        return gradient
-    words, place = tf.unique(gradient.indices)
-    count = tf.size(words)
-    rows = tf.math.unsorted_segment_sum(gradient.values, place, count)
-    return tf.IndexedSlices(rows, words, gradient.dense_shape)
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -412,3 +333,57 @@ def innermost(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimiz
         'Adam'
     """
     return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+class MovingAverage(keras.callbacks.Callback):
+    """Validates, translates and saves with the average that the optimizer keeps.
+
+    The average takes the weights' place when a validation begins, and gives it back in
+    this callback's `on_epoch_end`: callbacks before it in the list see the average,
+    those after it the weights that training goes on with. (Keras's `SwapEMAWeights`
+    swaps by adding and subtracting, which rounds the weights, and only after the
+    callbacks of the epoch's end have run.) When `fit` ends, Keras leaves the average in
+    the model.
+
+    Raises:
+        ValueError: From `fit`, if the optimizer keeps no average.
+
+    Example:
+        >>> from keras_luong.training.optimizers import MovingAverage
+        >>> from keras_luong.training.optimizers import make_optimizer
+        >>> model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+        >>> model.compile(make_optimizer("adam", 1e-3, ema_momentum=0.999), "mse")
+        >>> x, y = np.ones([4, 2]), np.ones([4, 1])
+        >>> history = model.fit(x, y, validation_data=(x, y), verbose=0,
+        ...                     callbacks=[MovingAverage()])
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._weights: list[np.ndarray] | None = None
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        """Checks that there is an average."""
+        if not innermost(self.model.optimizer).use_ema:
+            raise ValueError(
+                "MovingAverage needs an optimizer that keeps the average of the "
+                "weights: make_optimizer(..., ema_momentum=0.999). Received: "
+                f"{self.model.optimizer.name} with use_ema=False"
+            )
+        self._weights = None
+
+    def on_test_begin(self, logs: Logs = None) -> None:
+        """Puts the average in the place of the weights."""
+        variables = self.model.trainable_variables
+        self._weights = [keras.ops.convert_to_numpy(v) for v in variables]
+        self.model.optimizer.finalize_variable_values(variables)
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Puts the weights back."""
+        if self._weights is None:
+            raise ValueError("MovingAverage needs validation_data, once every epoch")
+        for variable, value in zip(
+            self.model.trainable_variables, self._weights, strict=True
+        ):
+            variable.assign(value)
+        self._weights = None

@@ -21,6 +21,9 @@ from keras_luong.types import Tensor
 History: TypeAlias = Sequence[Mapping[str, Any]]  # the logs of each epoch so far
 
 
+SCHEDULES = ("constant", "halving", "cosine", "plateau", "inverse_sqrt")
+
+
 class Schedule(NamedTuple):
     """A learning rate and the callbacks that drive it.
 
@@ -187,44 +190,6 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
         return {"peak": self.peak, "warmup_steps": self.warmup_steps}
 
 
-def _plateau_of(
-    initial: float,
-    patience: int,
-    monitor: str,
-    history: Callable[[], History],
-) -> Callable[..., float]:
-    check_size("patience", patience)
-
-    def rate(epoch: int, learning_rate: float | None = None) -> float:
-        values = [logs.get(monitor) for logs in history()[:epoch]]
-        return plateau(initial, values, patience, monitor)
-
-    return rate
-
-
-def _by_epochs(initial: float, rate: Callable[..., float]) -> Schedule:
-    return Schedule(initial, [keras.callbacks.LearningRateScheduler(rate)])
-
-
-#: Name → function of the first learning rate and the options of `make_schedule`.
-SCHEDULES: dict[str, Callable[..., Schedule]] = {
-    # Set in each epoch, since a training may be resumed with another rate.
-    "constant": lambda initial, **_: _by_epochs(
-        initial, lambda epoch, learning_rate=None: initial
-    ),
-    "halving": lambda initial, constant_epochs, **_: _by_epochs(
-        initial, halving(initial, constant_epochs)
-    ),
-    "cosine": lambda initial, epochs, **_: _by_epochs(initial, cosine(initial, epochs)),
-    "plateau": lambda initial, patience, monitor, history, **_: _by_epochs(
-        initial, _plateau_of(initial, patience, monitor, history)
-    ),
-    "inverse_sqrt": lambda peak, warmup_steps, **_: Schedule(
-        InverseSquareRoot(peak, warmup_steps), []
-    ),
-}
-
-
 def make_schedule(
     name: str,
     learning_rate: float,
@@ -264,12 +229,23 @@ def make_schedule(
         1
     """
     check_choice("schedule", name, SCHEDULES)
-    return SCHEDULES[name](
-        check_above("learning_rate", learning_rate, 0),
-        epochs=epochs,
-        constant_epochs=constant_epochs,
-        warmup_steps=warmup_steps,
-        patience=patience,
-        monitor=monitor,
-        history=history,
-    )
+    initial = check_above("learning_rate", learning_rate, 0)
+    if name == "inverse_sqrt":
+        return Schedule(InverseSquareRoot(initial, warmup_steps), [])
+    if name == "halving":
+        rate = halving(initial, constant_epochs)
+    elif name == "cosine":
+        rate = cosine(initial, epochs)
+    elif name == "plateau":
+        check_size("patience", patience)
+
+        def rate(epoch: int, learning_rate: float | None = None) -> float:
+            values = [logs.get(monitor) for logs in history()[:epoch]]
+            return plateau(initial, values, patience, monitor)
+
+    else:
+
+        def rate(epoch: int, learning_rate: float | None = None) -> float:
+            return initial  # in each epoch, as a run may go on with another rate
+
+    return Schedule(initial, [keras.callbacks.LearningRateScheduler(rate)])

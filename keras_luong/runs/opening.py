@@ -1,0 +1,274 @@
+"""What a training begins with: a directory of its own, its text, its tokenizers.
+
+A directory is opened by one training at a time, for one text and one set of settings.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from keras_luong.config.training import (
+    OF_PIECES,
+    TrainingConfig,
+    bleu_tokenization,
+)
+from keras_luong.evaluation.scores import check_tokenize
+from keras_luong.languages import standard_code
+from keras_luong.models.translation_model import model_class
+from keras_luong.progress import telling
+from keras_luong.runs.run import (
+    RunDirectory,
+    check_config,
+    check_settings,
+    owned,
+    read_record,
+)
+from keras_luong.runs.start import (
+    check_same_start,
+    taken_tokenizers,
+    text_of,
+    training_corpus,
+    with_tags,
+)
+from keras_luong.text.corpus import Corpus, check_split, fingerprint, first_source
+from keras_luong.text.held_out import HeldOut
+from keras_luong.text.tags import tags_in, remove_tags
+from keras_luong.text.tokenizer_pair import TokenizerPair
+from keras_luong.training.strategies import worker_index
+
+
+class Run(NamedTuple):
+    """A training that has its directory to itself.
+
+    Attributes:
+        config: What is trained, and how.
+        path: The run directory.
+        corpus: What it is trained on.
+        texts: What its record knows of the corpus's text.
+        resuming: Whether there was a run to go on with.
+    """
+
+    config: TrainingConfig
+    path: Path
+    corpus: Corpus
+    texts: dict[str, dict[str, Any]]
+    resuming: bool
+
+    @property
+    def training_pairs(self) -> tf.data.Dataset:
+        """The pairs to learn from."""
+        return self.corpus.pairs("train").take(self.config.limit_examples or -1)
+
+    @property
+    def sample(self) -> str:
+        """A source to validate by, for whoever tries an export out."""
+        return first_source(self.corpus, "validation")
+
+    def read_record(self) -> dict[str, Any]:
+        """What its `run.json` says, once it is written."""
+        return read_record(self.path)
+
+
+def own_directory(run_dir: str | Path, strategy: tf.distribute.Strategy) -> Path:
+    """The directory that this machine writes to: of several, each has its own."""
+    worker = worker_index(strategy)
+    return Path(run_dir) / "workers" / str(worker) if worker else Path(run_dir)
+
+
+@contextlib.contextmanager
+def opened(
+    config: TrainingConfig, path: Path, corpus: Corpus | None = None
+) -> Iterator[Run]:
+    """Loads the corpus, and keeps other processes out of the run directory.
+
+    Args:
+        config: What is trained.
+        path: The run directory.
+        corpus: The corpus, if it is loaded already.
+
+    Yields:
+        The `Run`.
+
+    Raises:
+        TypeError, ValueError: sacrebleu has no such tokenisation, the preset's model
+            cannot be had so, the directory holds another run, or the corpus cannot be
+            read or has nothing to validate by.
+        OSError: Another process trains there, it cannot be written to, or the corpus
+            changes meanwhile.
+    """
+    # 1. What would fail hours later.
+    check_tokenize("bleu_tokenize", config.bleu_tokenize)
+    model_config = config.model_config(*[config.vocab_size] * 2)
+    model_class(config.preset).check(model_config)
+    if config.init_from and Path(config.init_from).resolve() == path.resolve():
+        raise ValueError(
+            f"run_dir must be another directory than init_from, which does not change. "
+            f"Received: {path} for both"
+        )
+    # 2. The text. One to validate by is held out where there is none.
+    corpus = training_corpus(config.settings(), corpus)
+    check_split(corpus, "train")
+    with owned(path):
+        # 3. The same run as before, if there was one. A corpus is its text, and a run
+        # to start from its weights, wherever they are.
+        if RunDirectory(path).record.exists():
+            config = _as_begun(config, read_record(path)["settings"])
+        free = config.free | {"data", "init_from"} | vars(model_config).keys()
+        resuming = check_settings(path, config.settings(), free)
+        texts = describe_corpus(corpus, config.limit_examples)
+        if resuming:
+            check_config(path, model_config)
+            check_same_start(path, config.init_from)
+            check_corpus(path, config.data, texts, corpus)
+            _tell_changes(config, path)
+        elif config.batch_tokens == "auto" and config.strategy == "multiworker":
+            raise ValueError(
+                "Several machines must have batches of one size, which each would "
+                "choose for itself; give a number. Received: batch_tokens='auto'"
+            )
+        # 4. The training.
+        try:
+            yield Run(config, path, corpus, texts, resuming)
+        except KeyboardInterrupt:
+            print("\nStopped. The same command again goes on from here.")
+            raise
+        except tf.errors.OpError as error:
+            # What a corpus says of its files, which tf.data hands on within its own; or
+            # what TensorFlow says of its files in the run directory.
+            own_files = rf"(?<![\w./-])({re.escape(str(path))}/.+?)(?: \[Op:|$)"
+            for words in (r"(?:OS|FileNotFound|Value)Error: (.+)", own_files):
+                if told := re.search(words, str(error), re.MULTILINE):
+                    raise OSError(told[1]) from error
+            raise
+
+
+def _as_begun(config: TrainingConfig, before: Mapping[str, Any]) -> TrainingConfig:
+    """The configuration with what the run has said in another way.
+
+    Languages are spelled as there: EN is its en. And BLEU that is tokenised as is usual
+    for the language stays as it was usual when the run began, whatever has been
+    installed since.
+    """
+    kept = {
+        name: before[name]
+        for name in ("source", "target")
+        if standard_code(getattr(config, name)) == standard_code(before.get(name, ""))
+    }
+    if config.bleu_tokenize == bleu_tokenization(config.target):
+        kept["bleu_tokenize"] = before.get("bleu_tokenize", config.bleu_tokenize)
+    return dataclasses.replace(config, **kept)
+
+
+def _tell_changes(config: TrainingConfig, path: Path) -> None:
+    """Prints what will be trained or translated otherwise than before."""
+    record = read_record(path)
+    before = {**record["settings"], **record["search"]}  # which may have been tuned
+    names = ["learning_rate", "clip_norm", "beam_width", "length_penalty"]
+    if config.schedule == "cosine":  # which ends where they do
+        names.append("epochs")
+    for name in names:
+        if before.get(name) != (now := getattr(config, name)):
+            print(f"{name} was {before.get(name)}, and is {now} from here on.")
+
+
+@telling("Reading the corpus")
+def describe_corpus(corpus: Corpus, limit: int | None) -> dict[str, dict[str, Any]]:
+    """Returns what a record knows of a corpus.
+
+    Args:
+        corpus: The corpus.
+        limit: Number of pairs to train on, the first ones; None for all.
+
+    Returns:
+        Split → the number of its pairs, and a digest of their text; with "train" the
+        same of the "whole" text, where the validation split is held out of it.
+    """
+    train = fingerprint(corpus, "train", limit)._asdict()
+    if isinstance(corpus, HeldOut):
+        train["whole"] = fingerprint(corpus.whole, "train")._asdict()
+    validation = fingerprint(corpus, "validation")._asdict()
+    return {"train": train, "validation": validation}
+
+
+def check_corpus(
+    run_dir: str | Path,
+    data: str,
+    texts: Mapping[str, Mapping[str, Any]],
+    corpus: Corpus,
+) -> None:
+    """Refuses to go on with another text than the run's.
+
+    Args:
+        run_dir: A run directory.
+        data: The corpus's name or folder; the same text may have another one.
+        texts: What `describe_corpus` returned.
+        corpus: The corpus.
+
+    Raises:
+        ValueError: If the text is another one; it says what differs and what to do.
+    """
+    record = read_record(run_dir)
+    before, known = record["settings"]["data"], record["corpus"]
+    if known is None:
+        raise ValueError(
+            f"{run_dir} holds a translator that was saved there and not trained there. "
+            f"Give another run directory, where --init_from {run_dir} starts from it"
+        )
+    for split, now in texts.items():
+        if now["digest"] != known[split]["digest"]:
+            of_before = f" of {before!r}" * (before != data)
+            raise ValueError(
+                f"{run_dir} holds a run on another text: its {split} split had "
+                f"{known[split]['pairs']:,} pairs{of_before}, and that of {data!r} has "
+                f"{now['pairs']:,}{_changes(corpus, split, known[split], now)}. Give "
+                "another run directory to train on this text, where --init_from "
+                f"{run_dir} starts from what this run has learned; or the former text "
+                "to go on"
+            )
+
+
+def _changes(
+    corpus: Corpus, split: str, before: Mapping[str, Any], now: Mapping[str, Any]
+) -> str:
+    """What has become of a text, besides the number of its pairs."""
+    if ("whole" in before) != ("whole" in now) and split == "train":
+        was, held = ("no longer", "was") if "whole" in before else ("now", "was not")
+        return f": validation text {was} held out of it"
+    if isinstance(corpus, HeldOut) and "whole" in before:
+        # Of a text that has grown, other pairs are held out than before.
+        corpus, before, now = corpus.whole, before["whole"], now["whole"]
+    if before["pairs"] == now["pairs"]:
+        return ", of which some differ"
+    if before["pairs"] > now["pairs"]:
+        return ""
+    same = fingerprint(corpus, split, before["pairs"]).digest == before["digest"]
+    return ": pairs were added at its end" if same else ""
+
+
+def get_tokenizers(run: Run) -> TokenizerPair:
+    """Loads the run's tokenizers, or trains and saves them."""
+    config, directory = run.config, RunDirectory(run.path).tokenizer
+    if run.resuming:
+        return TokenizerPair.load(directory, run.path)
+    pairs = text_of(config, run.training_pairs)
+    tags = tags_in(pairs)
+    text = remove_tags(pairs, tags)
+    if config.init_from is not None:
+        tokenizers = taken_tokenizers(config, text)
+    else:
+        names = OF_PIECES if config.tokenizer == "sentencepiece" else ()
+        options = {name: getattr(config, name) for name in names}
+        with telling("Learning the vocabulary"):
+            tokenizers = TokenizerPair.train(
+                text, config.tokenizer, config.vocab_size, config.shared, **options
+            )
+    tokenizers = with_tags(tokenizers, config, tags)
+    tokenizers.save(directory)
+    return tokenizers
