@@ -241,17 +241,11 @@ class TestFiles:
         write_record(path, model, search, 10, {})
         return read_record(path)["search"]
 
-    def test_usual_ids_are_not_written_so_older_versions_read_it(self, tmp_path):
-        written = self.record(kl.BeamSearch(3, n_best=2), tmp_path)
-        assert not {"bos_id", "eos_id", "pad_id"} & written.keys()
-        assert written["beam_width"] == 3 and written["n_best"] == 2
-        assert kl.BeamSearch(**written) == kl.BeamSearch(3, n_best=2)
-
-    def test_other_ids_are(self, tmp_path):
-        search = kl.BeamSearch(3, eos_id=0)
+    def test_a_record_has_the_ids(self, tmp_path):
+        search = kl.BeamSearch(3, n_best=2, eos_id=0)
         written = self.record(search, tmp_path)
-        assert written["eos_id"] == 0 and "pad_id" not in written
-        assert kl.BeamSearch(**written) == search
+        assert written["beam_width"] == 3 and written["n_best"] == 2
+        assert written["eos_id"] == 0 and kl.BeamSearch(**written) == search
 
 
 def test_a_translators_search_has_its_tokenizers_ids():
