@@ -82,7 +82,7 @@ def not_training():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train, "fit", fit)
-        patch.setattr(train, "evaluate", lambda run, batch_tokens: {})
+        patch.setattr(train, "evaluate", lambda run: {})
         yield
 
 

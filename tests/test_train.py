@@ -339,7 +339,7 @@ def test_the_command_says_what_to_do_next(data, tmp_path, capsys):
 def test_goes_on_with_another_learning_rate(data, tmp_path, monkeypatch, capsys):
     trained(data, tmp_path / "run", epochs=1)
     with monkeypatch.context() as stopped:
-        stopped.setattr(train, "evaluate", lambda run, batch_tokens: {})
+        stopped.setattr(train, "evaluate", lambda run: {})
         trained(data, tmp_path / "run", learning_rate=0.5, beam_width=3)
     said = capsys.readouterr().out
     assert "learning_rate was 0.01, and is 0.5 from here on" in said
