@@ -38,7 +38,7 @@ from keras_luong.text.survey import (
     language_doubts,
     overlaps,
 )
-from keras_luong.text.tags import count_tags, tags_of, token, remove_tags
+from keras_luong.text.tags import count_tags, remove_tags, tags_of, token
 from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.training.batch_size import estimated_seconds, in_words
 from keras_luong.training.schedules import halving

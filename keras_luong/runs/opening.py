@@ -39,7 +39,7 @@ from keras_luong.runs.start import (
 )
 from keras_luong.text.corpus import Corpus, check_split, fingerprint, first_source
 from keras_luong.text.held_out import HeldOut
-from keras_luong.text.tags import tags_in, remove_tags
+from keras_luong.text.tags import remove_tags, tags_in
 from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.training.strategies import worker_index
 

@@ -78,7 +78,9 @@ def _languages(settings: Mapping[str, Any]) -> list[str | None]:
 
 
 def _alike(languages: Sequence[str | None], others: Sequence[str | None]) -> bool:
-    return all(are_alike(str(x), str(y)) for x, y in zip(languages, others, strict=True))
+    return all(
+        are_alike(str(x), str(y)) for x, y in zip(languages, others, strict=True)
+    )
 
 
 def _with_tag(corpus: Corpus, tag: str) -> Corpus:
