@@ -299,16 +299,13 @@ class LuongAttention(BaseLayer):
             query = blanked(query, query_mask)
         shape = (*ops.shape(query)[:2], ops.shape(memory.mask)[1])
         mode = Mode(bool(training), Noise(attention=self.draw_noise(shape, training)))
-        options: dict[str, Any] = {"return_logits": True} if return_logits else {}
-        if pairs is not None:  # a subclass's `attend` may not know of it
-            options["attention_mask"] = pairs
         if self.has_state:
             context, weights, *logits = self._attend_in_turn(
-                query, query_mask, memory, positions, mode, options
+                query, query_mask, memory, positions, mode, pairs, return_logits
             )
         else:
             context, weights, _, *logits = self.attend(
-                query, memory, positions, (), mode, **options
+                query, memory, positions, (), mode, pairs, return_logits
             )
         # 5. A masked query gets zeros, and the lowest logits.
         if query_mask is not None:
@@ -458,7 +455,9 @@ class LuongAttention(BaseLayer):
         shape = (batch_size, queries, source_length)
         return [ops.zeros(shape, dtype=self.weights_dtype)]
 
-    def _attend_in_turn(self, query, query_mask, memory, positions, mode, options):
+    def _attend_in_turn(
+        self, query, query_mask, memory, positions, mode, pairs, return_logits
+    ):
         """One query after the other: context [B, Q, Hv], weights and logits."""
         batch_size, length = ops.shape(query)[:2]
         positions = ops.broadcast_to(positions, (batch_size, length))
@@ -467,22 +466,19 @@ class LuongAttention(BaseLayer):
         if mode.noise.attention is not None:  # one row serves the whole recurrence
             mode = mode._replace(noise=Noise(attention=mode.noise.attention[:, :1]))
         constants: tuple[Any, ...] = (memory, positions, ops.cast(query_mask, "bool"))
-        if "attention_mask" in options:
-            constants = (*constants, options["attention_mask"])
+        constants = constants if pairs is None else (*constants, pairs)
 
         def step(query, states, constants, mode):
             memory, positions, mask, *pairs = constants
             before, turn = states  # [B, S] each, and which query it is, [B, 1]
-            own = {**options}
-            if pairs:
-                own["attention_mask"] = ops.take(pairs[0], turn[0], axis=1)
             context, weights, after, *logits = self.attend(
                 ops.expand_dims(query, 1),
                 memory,
                 ops.take_along_axis(positions, turn, axis=1),
                 [ops.expand_dims(x, 1) for x in before],
                 mode,
-                **own,
+                ops.take(pairs[0], turn[0], axis=1) if pairs else None,
+                return_logits,
             )
             # A masked query is as good as none: those after it do not know of it.
             there = ops.take_along_axis(mask, turn, axis=1)
@@ -499,7 +495,7 @@ class LuongAttention(BaseLayer):
         inputs = ops.swapaxes(query, 0, 1)
         outputs, _ = scan(step, inputs, (first, turn), constants, mode=mode)
         context, maps = [ops.swapaxes(x, 0, 1) for x in outputs]
-        if not options.get("return_logits"):
+        if not return_logits:
             return context, maps
         source_length = ops.shape(memory.mask)[1]
         return context, maps[..., :source_length], maps[..., source_length:]
