@@ -32,7 +32,6 @@ def learning_curves_figure(curves: Mapping[str, Sequence[float]]) -> Figure:
 
     Returns:
         A figure; perplexity is on a logarithmic axis.
-
     """
     from matplotlib.ticker import LogLocator, MaxNLocator, ScalarFormatter
 
@@ -64,7 +63,6 @@ def bleu_by_length_figure(
 
     Returns:
         A figure; the groups are evenly spaced, the shortest first.
-
     """
     ends = sorted({float(end) for groups in scores.values() for end in groups})
     counts = {float(end): number for end, number in (sentences or {}).items()}

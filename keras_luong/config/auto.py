@@ -20,7 +20,7 @@ _BYTES_A_PIECE = 2.5
 
 
 class CorpusFacts(NamedTuple):
-    """What the rule knows of a corpus.
+    """How large a corpus is: what its settings depend on.
 
     Attributes:
         pairs: Number of training pairs.
@@ -37,7 +37,7 @@ class CorpusFacts(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A row of the rule.
+    """Settings for corpora up to some size.
 
     Attributes:
         content: It is for corpora with up to so much content.
@@ -61,7 +61,7 @@ class Row(NamedTuple):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What it sets, by field."""
+        """The settings, by field."""
         return {name: x for name, x in self._asdict().items() if name != "content"}
 
 
@@ -158,7 +158,7 @@ class AutoTraining:
     def config(
         self, settings: Mapping[str, Any], source: str, target: str
     ) -> TrainingConfig:
-        """Returns the configuration with what was chosen before.
+        """Returns the configuration with settings that were chosen.
 
         Args:
             settings: The chosen settings.
@@ -181,7 +181,7 @@ Training: TypeAlias = TrainingConfig | AutoTraining
 
 
 def choose_settings(facts: CorpusFacts) -> dict[str, Any]:
-    """Applies the rule.
+    """Returns the settings for a corpus of some size.
 
     Args:
         facts: What is known of the corpus.

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class Preset(NamedTuple):
-    """What a name stands for.
+    """A model, and how it is trained.
 
     Attributes:
         fields: What differs from the defaults of the model's configuration.

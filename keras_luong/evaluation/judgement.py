@@ -1,4 +1,4 @@
-"""What is to be said of translations: scores, differences, lengths, worst sentences."""
+"""Scores of translations: differences of systems, lengths, worst sentences."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class MetricScore(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """What is said of the translations of a test set by one system or several.
+    """Scores of the translations of a test set, of one system or several.
 
     Attributes:
         name: The test set's name.

@@ -37,7 +37,7 @@ def visible(text: str) -> str:
 
 
 def text_report(judged: Judgement, worst: int = 0) -> str:
-    """Returns what there is to say of a test set, for people at a terminal.
+    """Returns the scores of a test set as text for a terminal.
 
     Args:
         judged: What was found.
@@ -168,7 +168,7 @@ def length_rows(judged: Judgement) -> list[tuple[str, ...]]:
 
 
 def signatures(judged: Judgement) -> str:
-    """Returns a line for each metric with its signature, without which it says nothing.
+    """Returns a line for each metric with its signature.
 
     Args:
         judged: What was found.
@@ -251,7 +251,7 @@ def html_report(
     sentences: int = 3,
     pictures: Sequence[Pictures] = (),
 ) -> str:
-    """Returns a page with all that was found, to be read in any browser.
+    """Returns the scores of test sets as a page for any browser.
 
     Args:
         judgements: What was found, of each test set.

@@ -20,7 +20,7 @@ _PAIRS_AT_ONCE = 1024
 
 
 class Fingerprint(NamedTuple):
-    """What tells the text of a split from any other.
+    """Size and digest of a split's text, to tell whether it has changed.
 
     Attributes:
         pairs: The number of pairs.
@@ -110,7 +110,7 @@ def sentences(
 
 
 def notes(corpus: Corpus) -> dict[str, str]:
-    """Returns what a user should know of how a corpus was read, by a word for each.
+    """Returns remarks on how a corpus was read, by a word for each.
 
     Args:
         corpus: The corpus.
@@ -170,7 +170,7 @@ def count(pairs: tf.data.Dataset) -> int:
 def select_pairs(
     pairs: tf.data.Dataset, of_place: Callable[[tf.Tensor], tf.Tensor]
 ) -> tf.data.Dataset:
-    """Returns some pairs, in their order.
+    """Returns the pairs at some places, in their order.
 
     Args:
         pairs: Dataset from `Corpus.pairs`.
@@ -194,7 +194,7 @@ def select_pairs(
 
 
 def thin_out(pairs: tf.data.Dataset, number: int) -> tf.data.Dataset:
-    """Returns some pairs from all over a split, as its beginning may be different.
+    """Returns evenly spaced pairs of a split, as its beginning may be different.
 
     Args:
         pairs: Dataset from `Corpus.pairs`; it is read to its end, twice.
@@ -209,7 +209,7 @@ def thin_out(pairs: tf.data.Dataset, number: int) -> tf.data.Dataset:
 
 
 def fingerprint(corpus: Corpus, split: str, limit: int | None = None) -> Fingerprint:
-    """Returns what tells the text of a split from any other.
+    """Returns the size and a digest of a split's text.
 
     Args:
         corpus: The corpus.
@@ -241,7 +241,7 @@ def new_digest() -> hashlib.blake2b:
 
 
 def joint_digest(parts: Iterable[bytes]) -> str:
-    """Returns the digest of several ones."""
+    """Returns one digest of several."""
     return hashlib.blake2b(b"".join(parts), digest_size=16).hexdigest()
 
 
@@ -326,7 +326,7 @@ def with_share(
 def mix_pairs(
     pairs: tf.data.Dataset, others: tf.data.Dataset, share: float, seed: int = 0
 ) -> tf.data.Dataset:
-    """Returns all pairs, and between them so many others that these are a share of all.
+    """Returns all pairs, with others evenly between them that are a share of all.
 
     Args:
         pairs: Dataset of pairs.
@@ -363,7 +363,7 @@ def mix_pairs(
 
 
 def sample_pairs(pairs: tf.data.Dataset, number: int, seed: int = 0) -> tf.data.Dataset:
-    """Returns so many of the pairs, in their order; each is there equally often.
+    """Returns a number of the pairs, in their order; each is there equally often.
 
     Args:
         pairs: Dataset of pairs.

@@ -181,7 +181,7 @@ class TextFiles:
         return some.flat_map(tf.data.Dataset.from_tensor_slices)
 
     def fingerprint(self, split: str) -> Fingerprint:
-        """Returns what tells a split's text from any other, however it is packed.
+        """Returns the size and a digest of a split's text, however it is packed.
 
         Args:
             split: One of `splits`.
@@ -212,7 +212,7 @@ class TextFiles:
 
 
 class _Read(NamedTuple):
-    """What must be known of a split whose files were read.
+    """A split as it was when its files were read.
 
     Attributes:
         pairs: The number of its pairs.
@@ -322,7 +322,7 @@ class TfdsCorpus:
         return examples.map(lambda e: {"source": e[source], "target": e[target]})
 
     def fingerprint(self, split: str) -> Fingerprint:
-        """Returns what tells a split's text from any other.
+        """Returns the size and a digest of a split.
 
         The text is not read: the name of prepared data has its version, which is
         another one wherever the text is.

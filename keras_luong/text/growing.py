@@ -31,7 +31,7 @@ def grow_tokenizers(
     character_coverage: float = DataConfig.character_coverage,
     limit: int | None = 1_000_000,
 ) -> TokenizerPair:
-    """Returns tokenizers that also have pieces or words of another text.
+    """Adds pieces or words of another text to tokenizers.
 
     Args:
         tokenizers: SentencePiece or word tokenizers; they do not change.
@@ -62,18 +62,18 @@ def grow_tokenizers(
     sources, targets = sample_sides(pairs, limit, seed=0)
     if not tokenizers.shared:
         sides = (source, sources), (target, targets)
-        return TokenizerPair(*(_grown(*x, number, character_coverage) for x in sides))
+        return TokenizerPair(*(_grow(*x, number, character_coverage) for x in sides))
     if source is not target and isinstance(source, SentencePieceTokenizer):
         # The same pieces, for texts that are prepared by different rules.
         sources = map(normalizer(source.normalization), nonblank(sources))
-    both = _grown(target, itertools.chain(sources, targets), number, character_coverage)
+    both = _grow(target, itertools.chain(sources, targets), number, character_coverage)
     return TokenizerPair(_prepared_as(source, both), both)
 
 
 def add_tokens(
     tokenizers: TokenizerPair, tokens: Sequence[str], sides: Sequence[str]
 ) -> TokenizerPair:
-    """Returns tokenizers that split a text at these tokens, each one piece of its own.
+    """Adds given tokens to tokenizers, each a piece of its own.
 
     Args:
         tokenizers: SentencePiece or word tokenizers; they do not change.
@@ -93,17 +93,17 @@ def add_tokens(
     """
     source, target = tokenizers.source, tokenizers.target
     if tokenizers.shared:
-        both = _with_tokens(target, tokens)
+        both = _add_tokens(target, tokens)
         return TokenizerPair(_prepared_as(source, both), both)
     new = (
-        _with_tokens(tokenizer, tokens) if side in sides else tokenizer
+        _add_tokens(tokenizer, tokens) if side in sides else tokenizer
         for side, tokenizer in (("source", source), ("target", target))
     )
     return TokenizerPair(*new)
 
 
 def origins(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
-    """Returns what an older tokenizer made of the tokens that a grown one has besides.
+    """Returns the old ids of the text of each new token.
 
     Args:
         old: The tokenizer.
@@ -119,7 +119,7 @@ def origins(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
     return [[i for i in row if i != UNK_ID] for row in rows]
 
 
-def _grown(tokenizer: Any, texts: Texts, number: int, coverage: float) -> Any:
+def _grow(tokenizer: Any, texts: Texts, number: int, coverage: float) -> Any:
     if isinstance(tokenizer, WordTokenizer):
         known = set(tokenizer.vocabulary)
         size = number + tokenizer.vocab_size
@@ -127,7 +127,7 @@ def _grown(tokenizer: Any, texts: Texts, number: int, coverage: float) -> Any:
         new = [word for word in words if word not in known][:number]
         return WordTokenizer([*tokenizer.words, *new])
     _check_kind(tokenizer)
-    return _with_pieces(tokenizer, _new_pieces(tokenizer, texts, number, coverage))
+    return _add_pieces(tokenizer, _new_pieces(tokenizer, texts, number, coverage))
 
 
 def _new_pieces(
@@ -162,14 +162,14 @@ def _scores(tokenizer: SentencePieceTokenizer) -> dict[str, float]:
     return {piece.piece: piece.score for piece in pieces}
 
 
-def _with_tokens(tokenizer: Any, tokens: Sequence[str]) -> Any:
+def _add_tokens(tokenizer: Any, tokens: Sequence[str]) -> Any:
     if isinstance(tokenizer, WordTokenizer):
         known = set(tokenizer.vocabulary)
         new = [token for token in tokens if token not in known]
         return WordTokenizer([*tokenizer.words, *new]) if new else tokenizer
     _check_kind(tokenizer)
     known, pieces = set(tokenizer.vocabulary), [f"▁{token}" for token in tokens]
-    return _with_pieces(tokenizer, [(x, _CERTAIN) for x in pieces if x not in known])
+    return _add_pieces(tokenizer, [(x, _CERTAIN) for x in pieces if x not in known])
 
 
 #: A score with which a piece is taken wherever it fits, also when splits are drawn. As
@@ -177,7 +177,7 @@ def _with_tokens(tokenizer: Any, tokens: Sequence[str]) -> Any:
 _CERTAIN = 100.0
 
 
-def _with_pieces(
+def _add_pieces(
     tokenizer: SentencePieceTokenizer, pieces: Sequence[tuple[str, float]]
 ) -> SentencePieceTokenizer:
     model = parse_model(tokenizer.model)

@@ -116,7 +116,7 @@ class HeldOut:
 
 
 class _Parted(NamedTuple):
-    """Which pairs are of which split; those of neither repeat what is held out.
+    """Masks of two splits; pairs of neither repeat what is held out.
 
     Attributes:
         train: bool [N].

@@ -147,7 +147,7 @@ class SentencePieceTokenizer(VocabularyTokenizer):
         check_coverage("character_coverage", character_coverage)
         check_choice("normalization", normalization, NORMALIZATIONS)
         model, errors = io.BytesIO(), list[Exception]()
-        text = _noting(_with_twins(_prepared(sentences, normalization)), errors)
+        text = _training_text(sentences, normalization, errors)
         try:
             with ending_at_once():
                 sentencepiece.SentencePieceTrainer.train(
@@ -169,7 +169,16 @@ class SentencePieceTokenizer(VocabularyTokenizer):
                 )
         except RuntimeError as error:
             if not errors:
-                raise _training_error(error, vocab_size) from error
+                why = f"SentencePiece could not train a model: {error}"
+                if "sentences_.empty()" in str(error):
+                    why = "There is no text to train a tokenizer on."
+                elif found := re.search(r"required_chars\. \d+ vs (\d+)", str(error)):
+                    why = (
+                        f"vocab_size={vocab_size} is too small: the single characters "
+                        f"of this text alone need {found[1]}. Raise it, or lower "
+                        "character_coverage."
+                    )
+                raise ValueError(why) from error
         if errors:
             raise errors[0]
         return cls(with_normalization(model.getvalue(), normalization))
@@ -210,7 +219,7 @@ class SentencePieceTokenizer(VocabularyTokenizer):
         return str(text).replace(WORD_START, " ").strip()
 
     def with_normalization(self, normalization: str) -> SentencePieceTokenizer:
-        """Returns a tokenizer with the same pieces that prepares texts otherwise.
+        """Returns a tokenizer with the same pieces and another normalisation rule.
 
         Args:
             normalization: As for `train`.
@@ -327,7 +336,7 @@ class SentencePieceTokenizer(VocabularyTokenizer):
 
 
 def with_normalization(model: bytes, normalization: str) -> bytes:
-    """Gives a SentencePiece model another rule.
+    """Gives a SentencePiece model another normalisation rule.
 
     Args:
         model: The serialised model.
@@ -394,20 +403,41 @@ def parse_model(model: bytes) -> Any:
     return sentencepiece_model_pb2.ModelProto.FromString(model)
 
 
-def _prepared(sentences: Iterable[str | bytes], normalization: str) -> Iterator[str]:
-    """Yields what SentencePiece can learn from: if it is nothing, that is an error."""
-    change, is_empty = normalizer(normalization), True
-    for sentence in nonblank(sentences):
-        text = change(sentence).translate(_RESERVED)
-        if text.strip():
-            yield from _parts(text)
-            is_empty = False
-    if is_empty:  # SentencePiece would end the process
-        dropped = f", nor what {normalization} drops" * (normalization != "identity")
-        raise ValueError(
-            "There is no text to train a tokenizer on. It needs a sentence with a "
-            f"letter: white space, NUL, ▁ and ▅ are none{dropped}."
-        )
+def _training_text(
+    sentences: Iterable[str | bytes], normalization: str, errors: list[Exception]
+) -> Iterator[str]:
+    """Yields what SentencePiece learns from; an error is put into `errors` too.
+
+    Some versions of SentencePiece pass errors on; others take them for the end of text.
+
+    After the sentences comes each word that occurred at least twice, as "word.":
+    SentencePiece only considers strings as pieces that occur in two distinct words. In
+    tokenised text a word such as "and" may be part of no other word, and would be split
+    however frequent it is, as would a quarter of the 300 most frequent words of the
+    tokenised Multi30k. The full stop makes the word a candidate, and hardly changes its
+    frequency.
+    """
+    change, counts = normalizer(normalization), Counter[str]()
+    try:
+        for sentence in nonblank(sentences):
+            text = change(sentence).translate(_RESERVED)
+            for part in _parts(text) if text.strip() else ():
+                counts.update(part.split())
+                yield part
+        if not counts:  # SentencePiece would end the process
+            dropped = f", nor what {normalization} drops" * (
+                normalization != "identity"
+            )
+            raise ValueError(
+                "There is no text to train a tokenizer on. It needs a sentence with a "
+                f"letter: white space, NUL, ▁ and ▅ are none{dropped}."
+            )
+        for word, count in counts.items():
+            if count > 1 and word.isalpha():
+                yield f"{word}."
+    except Exception as error:
+        errors.append(error)
+        raise
 
 
 def _parts(text: str) -> Iterator[str]:
@@ -419,36 +449,6 @@ def _parts(text: str) -> Iterator[str]:
         yield text[begin:end]
         begin = end
     yield text[begin:]
-
-
-def _noting(items: Iterable[Any], errors: list[Exception]) -> Iterator[Any]:
-    """Yields the items, and records an error that their iteration raises.
-
-    Some versions of SentencePiece pass errors on; others take them for the end of text.
-    """
-    try:
-        yield from items
-    except Exception as error:
-        errors.append(error)
-        raise
-
-
-def _with_twins(sentences: Iterable[str]) -> Iterator[str]:
-    """Yields the sentences, then each word that occurred at least twice, as "word.".
-
-    SentencePiece only considers strings as pieces that occur in two distinct words. In
-    tokenised text a word such as "and" may be part of no other word, and would be split
-    however frequent it is, as would a quarter of the 300 most frequent words of the
-    tokenised Multi30k. The twin with a full stop makes the word a candidate, and hardly
-    changes its frequency.
-    """
-    counts: Counter[str] = Counter()
-    for sentence in sentences:
-        counts.update(sentence.split())
-        yield sentence
-    for word, count in counts.items():
-        if count > 1 and word.isalpha():
-            yield f"{word}."
 
 
 class _SharedModel(tf.saved_model.experimental.TrackableResource):
@@ -470,16 +470,3 @@ class _SharedModel(tf.saved_model.experimental.TrackableResource):
 
     def _create_resource(self) -> tf.Tensor:
         return self._create(model=self._model, shared_name=self._name)
-
-
-def _training_error(error: RuntimeError, vocab_size: int) -> ValueError:
-    """Returns a readable error for one of SentencePiece's trainer."""
-    if "sentences_.empty()" in str(error):
-        return ValueError("There is no text to train a tokenizer on.")
-    needed = re.search(r"required_chars\. \d+ vs (\d+)", str(error))
-    if needed:
-        return ValueError(
-            f"vocab_size={vocab_size} is too small: the single characters of this text "
-            f"alone need {needed[1]}. Raise it, or lower character_coverage."
-        )
-    return ValueError(f"SentencePiece could not train a model: {error}")

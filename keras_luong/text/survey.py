@@ -70,7 +70,7 @@ _ALIKE = tuple(
 
 
 class TextHashes(NamedTuple):
-    """A number for each sentence, the same on every machine; 0 for a blank one.
+    """Hashes of sentences, the same on every machine; 0 for a blank one.
 
     Sentences that differ in their white space alone have the same: a model reads them
     alike, as SentencePiece does.
@@ -97,7 +97,7 @@ class TextHashes(NamedTuple):
 
 
 def text_hashes(pairs: tf.data.Dataset) -> TextHashes:
-    """Reads pairs, and keeps 24 bytes of each.
+    """Hashes the sentences of pairs: 24 bytes a pair.
 
     Args:
         pairs: Dataset of `{"source": tf.string [], "target": tf.string []}`.
@@ -121,7 +121,7 @@ def text_hashes(pairs: tf.data.Dataset) -> TextHashes:
 
 
 def hashes_of(texts: tf.Tensor) -> tf.Tensor:
-    """Returns numbers for texts, int64 [N]: 0 for blank ones.
+    """Returns hashes of texts, int64 [N]: 0 for blank ones.
 
     Args:
         texts: tf.string [N].
@@ -307,7 +307,7 @@ def _tokens(ids: tf.RaggedTensor) -> tf.Tensor:
 
 
 class Overlap(NamedTuple):
-    """How much of a split is in others too; blank sentences don't count.
+    """How many of a split's pairs are in others too; blank sentences don't count.
 
     Attributes:
         size: The number of the split's pairs.

@@ -1,8 +1,8 @@
 """The word tokenizer: whole words or `<unk>`, as in the paper.
 
-Shapes: B sentences, T tokens.
+Also which scripts put no spaces between words: Chinese, Japanese, Thai and others.
 
-Scripts that put no spaces between words: Chinese, Japanese, Thai and others.
+Shapes: B sentences, T tokens.
 """
 
 from __future__ import annotations
@@ -159,7 +159,14 @@ class WordTokenizer(VocabularyTokenizer):
 
     @classmethod
     def _from_bytes(cls, content: bytes) -> WordTokenizer:
-        return cls(_vocabulary_lines(content))
+        if not content.endswith(b"\n"):
+            raise ValueError("Its last line has no end: the file was cut off.")
+        lines = content.decode("utf-8").split("\n")[:-1]
+        begin = len(SPECIAL_PIECES)
+        if tuple(lines[:begin]) != SPECIAL_PIECES:
+            begins = ", ".join(SPECIAL_PIECES)
+            raise ValueError(f"It must begin with the lines {begins}.")
+        return cls(lines[begin:])
 
 
 def _checked(words: Iterable[str]) -> list[str]:
@@ -184,12 +191,3 @@ def _checked(words: Iterable[str]) -> list[str]:
     if repeated:
         raise ValueError(f"Words must be distinct. Received twice: {repeated[:5]}")
     return words
-
-
-def _vocabulary_lines(content: bytes) -> list[str]:
-    if not content.endswith(b"\n"):
-        raise ValueError("Its last line has no end: the file was cut off.")
-    lines = content.decode("utf-8").split("\n")[:-1]
-    if tuple(lines[: len(SPECIAL_PIECES)]) != SPECIAL_PIECES:
-        raise ValueError(f"It must begin with the lines {', '.join(SPECIAL_PIECES)}.")
-    return lines[len(SPECIAL_PIECES) :]
