@@ -14,11 +14,11 @@ import numpy as np
 
 import keras_luong as kl
 from keras_luong.evaluation.plots import save_attention
-from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID
 
 FORMATS = "%d %B %Y|%A, %d %B %Y|%B %d, %Y|%a %b %d %Y|%d.%m.%Y|%d %b %y|%A %d %B %Y"
 LETTERS = sorted(set("abcdefghijklmnopqrstuvwxyz0123456789 ,.-"))
-FIRST = EOS_ID + 1  # the ids before are padding, unknown, begin and end
+TOKENS = kl.SpecialTokens()
+FIRST = TOKENS.eos_id + 1  # the ids before are padding, unknown, begin and end
 ID = {letter: FIRST + i for i, letter in enumerate(LETTERS)}
 VOCABULARY = FIRST + len(LETTERS)
 PICTURE = Path("dates.png")
@@ -34,8 +34,8 @@ def pair(rng: random.Random) -> tuple[str, str]:
 
 def ids(texts: list[str], length: int) -> np.ndarray:
     """Rows of ids, with the end id, padded with 0."""
-    rows = [[*map(ID.__getitem__, text), EOS_ID] for text in texts]
-    return np.array([row + [PAD_ID] * (length - len(row)) for row in rows])
+    rows = [[*map(ID.__getitem__, text), TOKENS.eos_id] for text in texts]
+    return np.array([row + [TOKENS.pad_id] * (length - len(row)) for row in rows])
 
 
 def main(examples: int = 8000, epochs: int = 3) -> float:
@@ -43,7 +43,7 @@ def main(examples: int = 8000, epochs: int = 3) -> float:
     rng = random.Random(0)
     written, iso = zip(*{pair(rng) for _ in range(examples + 500)}, strict=True)
     source, label = ids(written, 30), ids(iso, 11)
-    before = np.full((len(label), 1), BOS_ID)
+    before = np.full((len(label), 1), TOKENS.bos_id)
     target = np.concatenate([before, label[:, :-1]], axis=1)  # what was written so far
 
     keras.utils.set_random_seed(1)

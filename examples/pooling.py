@@ -12,8 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import keras_luong as kl
-from keras_luong.text import load_corpus
-from keras_luong.text.corpus import sentences
+from keras_luong.text import load_corpus, sentences
 
 # Found in the German translation, which the model does not see.
 MONEY, TIME, DATE = "€|Euro|Dollar|Cent", "Uhr|halb|um .* (nach|vor)", r"\. \w+ \d{4}"

@@ -10,10 +10,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import keras_luong as kl
-from keras_luong.special_ids import BOS_ID, EOS_ID
 
 PHONES, LENGTH, FRAMES, FEATURES = 4, 10, 64, 16
-FIRST = EOS_ID + 1  # the ids before are special
+TOKENS = kl.SpecialTokens()
+FIRST = TOKENS.eos_id + 1  # the ids before are special
 
 
 def data(seed: int, size: int):
@@ -26,7 +26,7 @@ def data(seed: int, size: int):
         long = rng.integers(3, 7, size=LENGTH)
         heard = sounds[np.repeat([PHONES, *said], [2, *long])]  # after a silence
         frames[row, : len(heard)] = heard + 0.5 * rng.normal(size=heard.shape)
-    ends = {"constant_values": (BOS_ID, EOS_ID)}
+    ends = {"constant_values": (TOKENS.bos_id, TOKENS.eos_id)}
     return frames, np.pad(phones + FIRST, [(0, 0), (1, 1)], **ends)
 
 

@@ -1,63 +1,100 @@
-"""Trains a translation model, by default as Luong et al. (2015) did on WMT'14.
+"""A translator from layers to a server, trained as by Luong, Pham & Manning (2015).
 
-It does what `keras-luong train` does, with the same options, one part after the other:
-corpus, tokenizers, model, strategy, `fit`, search, export. The same command again goes
-on where an interrupted run stopped. Some commands:
+    python examples/train_wmt.py                   # WMT'14, English to German: days
+    python examples/train_wmt.py --data phrases    # the embedded corpus: minutes
+    python examples/train_wmt.py --data my/corpus  # files: train.en, train.de, ...
 
-    python examples/train_wmt.py --run_dir runs/wmt14          # the paper's, en → de
-    python examples/train_wmt.py --run_dir runs/mine --data my/corpus \
-        --source en --target fr --preset small --vocab_size 8000 \
-        --optimizer adam --epochs 20
-    python examples/train_wmt.py --help
+`keras-luong train` does as much in one command. Here each part is to be seen.
 """
 
-from __future__ import annotations
+import argparse
 
-import sys
-from pathlib import Path
+import keras
+import sacrebleu
+import tensorflow as tf
 
 import keras_luong as kl
-from keras_luong.cli.main import main as run_command
-from keras_luong.config.training import TrainingConfig
-from keras_luong.runs import train
-from keras_luong.runs.description import describe
-from keras_luong.runs.opening import opened, own_directory
-from keras_luong.training.strategies import make_strategy, together
+
+SMALL = {"units": 128, "depth": 1, "batch_tokens": 512}  # for `phrases`
 
 
-def main(argv: list[str] | None = None) -> None:
-    """Reads the command line, and trains."""
-    words = sys.argv[1:] if argv is None else argv
-    command = ["train", "--preset", "luong2015-global-general", *words]
-    run_command(command, run=lambda options: train_translator(*options[:2]))
+class LuongModel:
+    """The paper's layers, for `fit` and, with `encode` and `step`, for a search."""
+
+    def __init__(self, source_size, target_size, units, depth):
+        uniform = keras.initializers.RandomUniform(-0.1, 0.1)
+        drawn = {"kernel_initializer": uniform}
+        lstms = {**drawn, "recurrent_initializer": uniform, "dropout": 0.2}
+        self.source = keras.layers.Embedding(source_size, units, uniform)
+        self.target = keras.layers.Embedding(target_size, units, uniform.clone())
+        self.encoder = kl.RecurrentEncoder(units, depth, go_backwards=True, **lstms)
+        local_p = kl.LocalAttention(10, "predictive", **drawn)  # Eq. 7 to 10
+        self.cell = kl.InputFeedingDecoderCell(units, local_p, depth, **lstms)
+        self.decoder = kl.InputFeedingDecoder(self.cell)  # Eq. 5, word after word
+        self.logits = keras.layers.Dense(target_size, use_bias=False, **drawn)  # Eq. 6
+
+    def read(self, source):
+        """Ids [B, S] to the encoder's states [B, S, H], their mask, the last states."""
+        mask = keras.ops.not_equal(source, 0)
+        memory, *last = self.encoder(self.source(source), mask=mask)
+        return memory, mask, last
+
+    def teacher_forced(self):
+        """For `fit`: reads a reference's words, and predicts each from those before."""
+        source = keras.Input([None], dtype="int32", name="source")
+        target = keras.Input([None], dtype="int32", name="target")
+        memory, mask, last = self.read(source)
+        h = self.decoder(self.target(target), memory, mask, initial_state=last)
+        return keras.Model({"source": source, "target": target}, self.logits(h))
+
+    def encode(self, source):
+        """For a search: what all steps attend to, and the states before the first."""
+        return self.cell.start(*self.read(source))
+
+    def step(self, words, states, memory):
+        """For a search: the logits of the next word, the new states, the attention."""
+        h, states, weights = self.cell(self.target(words), states, memory)
+        return self.logits(h), states, weights
 
 
-def train_translator(config: TrainingConfig, run_dir: Path) -> kl.Translator:
-    """From a corpus to a translator that a server can run."""
-    # The devices come first: TensorFlow must know them before it does anything else.
-    strategy = make_strategy(config.strategy)
-    train.set_up(config)  # seeds and precision
-    path = own_directory(run_dir, strategy)
-    # A directory has one training at a time; several machines begin and end together.
-    with opened(config, path) as run, together(strategy):
-        # Pairs of sentences → pieces of words → batches of about the same length.
-        tokenizers = train.get_tokenizers(run)
-        schedule = train.schedule_of(run)
-        with strategy.scope():  # weights are made on every device
-            model, perplexity = train.compiled_model(run, tokenizers, schedule)
-        batch_tokens = train.record(run, tokenizers, model)
-        describe(run, tokenizers, model, strategy)
-        # `model.fit`, with checkpoints, and validation sentences after each epoch.
-        train.fit_model(run, tokenizers, model, perplexity, schedule, batch_tokens)
-        # The best weights, and a beam search over the held-out splits.
-        train.evaluate(run)
-    translator = kl.load(run.path)
-    exported = kl.export_saved_model(
-        translator, run.path / "saved_model", overwrite=True
-    )
-    print(f"SavedModel, for TensorFlow Serving: {exported}")
-    return translator
+def main(data, out, units=1000, depth=4, batch_tokens=4096, epochs=12):
+    """From pairs of sentences to a translation by the exported model."""
+    corpus = kl.text.load_corpus(data, "en", "de")
+    pairs = corpus.pairs("train")
+    tokenizers = kl.TokenizerPair.train(pairs, "word", vocab_size=50_000)
+    # Batches of similar lengths, up to 50 words; 4,096 tokens are about 128 pairs.
+    train = kl.text.training_batches(pairs, tokenizers, batch_tokens, max_length=50)
+    validation = kl.text.evaluation_batches(corpus.pairs("validation"), tokenizers)
+
+    with kl.training.make_strategy().scope():  # all GPUs that there are
+        sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
+        luong = LuongModel(*sizes, units, depth)
+        model = luong.teacher_forced()
+        sgd = kl.training.make_optimizer("sgd", learning_rate=1.0, clip_norm=5)
+        # (XLA would compile a step for every length that a batch has.)
+        model.compile(sgd, kl.SequenceCrossentropy(), jit_compile=False)
+    callbacks = [
+        # Eight epochs with a rate of 1; from then on each has half of the one before.
+        keras.callbacks.LearningRateScheduler(lambda epoch: 0.5 ** max(0, epoch - 7)),
+        keras.callbacks.EarlyStopping(patience=3, restore_best_weights=True),
+        keras.callbacks.BackupAndRestore(f"{out}/backup"),  # goes on if it was killed
+    ]
+    model.fit(train, validation_data=validation, epochs=epochs, callbacks=callbacks)
+
+    translator = kl.Translator(luong, tokenizers, kl.BeamSearch(beam_width=10))
+    texts, references = kl.text.sentences(corpus, corpus.splits[-1])
+    translations = [x.text for x in translator.translate(texts)]
+    print(sacrebleu.corpus_bleu(translations, [references]))
+
+    exported = kl.export_saved_model(translator, f"{out}/saved_model", overwrite=True)
+    serve = tf.saved_model.load(exported).signatures["serving_default"]
+    answer = serve(text=tf.constant(texts[:1]))  # strings in, strings out
+    print(texts[0], "→", answer["translation"].numpy()[0].decode())
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data", default="wmt14_translate/de-en")
+    parser.add_argument("--out", default="runs/wmt")
+    args = parser.parse_args()
+    main(**vars(args), **(SMALL if args.data == "phrases" else {}))

@@ -288,15 +288,13 @@ def test_a_file_in_the_place_of_the_directory_is_known_at_once(tmp_path):
         train(tmp_path / "run")
 
 
-SCRIPT = Path(__file__).parents[1] / "examples" / "train_wmt.py"
-
-
 def command(data, run_dir):
     flags = "--source xx --target yy --preset small --units 8 --tokenizer word"
     flags += " --optimizer adam --batch_tokens 30 --epochs 6 --save_steps 5"
     flags += " --dropout 0.3 --eval_sentences 4 --beam_width 2"
     places = ["--data", data, "--run_dir", run_dir]
-    return [sys.executable, str(SCRIPT), *map(str, places), *flags.split()]
+    train = [sys.executable, "-m", "keras_luong.cli", "train"]
+    return [*train, *map(str, places), *flags.split()]
 
 
 def weights_of(run_dir):

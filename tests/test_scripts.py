@@ -46,6 +46,7 @@ ELSEWHERE = {
     "benchmarks/workers.py": "by decode.py, compare_search.py and compare_train.py",
     **{f"examples/{name}.py": "test_examples.py" for name in EXAMPLES},
     "examples/train_distilled.sh": "test_cli_distill.py",
+    "examples/train_wmt.py": "test_train_wmt.py",
     "export/packages.py": "test_release.py",
     "export/serving/lines.py": "by the clients, load.py and ../evaluate.py",
     "export/serving/c_client.py": "by verify.py; test_c_client.py",
@@ -323,14 +324,6 @@ def test_compare_attention(data, tmp_path):
     assert said.strip().splitlines()[-1].startswith("| local-p (general) |")
     pictures = {path.name for path in tmp_path.glob("*.png")}
     assert pictures == {"bleu.png", "bleu_by_length.png", "learning_curves.png"}
-
-
-@pytest.mark.slow
-def test_train_wmt(data, tmp_path):
-    given = [*data, *TINY, "--preset", "small", "--run_dir", tmp_path / "run"]
-    said = run("examples/train_wmt.py", *given)
-    assert (tmp_path / "run" / "saved_model" / "1" / "saved_model.pb").exists()
-    assert "SavedModel, for TensorFlow Serving" in said.splitlines()[-1]
 
 
 @pytest.mark.slow

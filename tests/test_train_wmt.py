@@ -1,67 +1,66 @@
-"""The example that trains as the paper did, part by part."""
+"""The example that makes a translator of layers: short, of public names, and right."""
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
-import tensorflow as tf
-from commands import run
-from small_training import train_words, write_corpus
-
-from keras_luong.runs.run import read_record, read_results
+from small_training import write_corpus
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "train_wmt.py"
 
 
-def main(*words):
+@pytest.fixture(scope="module")
+def example():
     spec = importlib.util.spec_from_file_location("train_wmt", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.main([str(word) for word in words])
+    return module
 
 
-def listing(path):
-    files = {file.relative_to(path) for file in path.rglob("*") if file.is_file()}
-    return {file for file in files if file.parts[0] not in ("logs", "saved_model")}
+def test_trains_translates_and_exports(example, tmp_path, capsys):
+    write_corpus(tmp_path, train=40, val=4, test=4)
+    for path in [*tmp_path.iterdir()]:
+        path.rename(path.with_suffix({".xx": ".en", ".yy": ".de"}[path.suffix]))
+    out = tmp_path / "run"
+    example.main(tmp_path, out, units=8, depth=1, batch_tokens=99, epochs=1)
+    *_, bleu, translation = capsys.readouterr().out.splitlines()
+    assert bleu.startswith("BLEU = ")
+    assert re.fullmatch(r"([a-g] )+→.*", translation)
+    assert (out / "saved_model" / "1" / "saved_model.pb").is_file()
 
 
-def record_of(path):
-    """The record, without the number that Keras gives each of a process's models."""
-    record = read_record(path)
-    del record["model"]["config"]["name"]
-    return record
+def test_steps_are_those_that_are_trained(example):
+    luong = example.LuongModel(9, 9, units=4, depth=2)
+    source, target = np.array([[4, 5, 3], [6, 3, 0]]), np.array([[2, 7], [2, 8]])
+    logits = luong.teacher_forced()({"source": source, "target": target})
+    memory, states = luong.encode(source)
+    for t in range(2):
+        step, states, _ = luong.step(target[:, t : t + 1], states, memory)
+        np.testing.assert_allclose(step[:, 0], logits[:, t], atol=1e-5)
+
+
+def test_is_short_and_of_public_names():
+    text = SCRIPT.read_text("utf-8")
+    assert len(text.splitlines()) <= 100
+    nodes = [*ast.walk(ast.parse(text))]
+    modules = {x.module for x in nodes if isinstance(x, ast.ImportFrom)}
+    assert not any(str(name).startswith("keras_luong") for name in modules)
+    names = [ast.unparse(x) for x in nodes if isinstance(x, ast.Attribute)]
+    packages = {x.split(".")[1] for x in names if x.startswith("kl.")}
+    assert {x for x in packages if x.islower()} == {"export_saved_model", *PACKAGES}
+
+
+PACKAGES = {"text", "training"}
 
 
 @pytest.mark.slow
-def test_leaves_what_the_command_leaves_and_a_saved_model(tmp_path):
-    data, one, other = tmp_path / "data", tmp_path / "one", tmp_path / "other"
-    data.mkdir()
-    write_corpus(data, train=20, val=4)
-    run("train", *train_words(data, one, epochs=1))
-    main(*train_words(data, other, epochs=1))
-    assert listing(one) == listing(other)
-    assert read_results(one) == read_results(other)
-    assert record_of(one) == record_of(other)
-    model = tf.saved_model.load(str(other / "saved_model" / "1"))
-    said = model.signatures["serving_default"](text=tf.constant(["a b"]))
-    assert said["translation"].shape == (1,)
-
-
-def test_takes_the_same_options(capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main("--run_dir", "x", "--epochs", "0")
-    assert stopped.value.code == 2
-    assert "--epochs must be at least 1. Received: 0" in capsys.readouterr().err
-    main("--help")
-    assert "--run_dir PATH" in capsys.readouterr().out
-
-
-def test_mistakes_have_no_traceback(tmp_path, capsys):
-    for side in ("xx", "yy"):
-        (tmp_path / f"train.{side}").write_text("a\n")
-    with pytest.raises(SystemExit) as stopped:
-        main(*train_words(tmp_path, tmp_path / "run"))
-    assert stopped.value.code == 2
-    assert "has no validation split" in capsys.readouterr().err
+def test_learns_the_embedded_corpus(example, tmp_path, capsys):
+    pytest.importorskip("babel")
+    example.main("phrases", tmp_path, **example.SMALL)
+    (bleu,) = re.findall(r"^BLEU = ([\d.]+)", capsys.readouterr().out, re.M)
+    assert float(bleu) > 40
