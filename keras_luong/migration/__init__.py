@@ -1,8 +1,4 @@
-"""From other libraries to this one: what their checkpoints hold, in models of ours.
-
-Reading order: object_graph, pieces, placings, decoder_weights, matching, report,
-addons.
-"""
+"""Weights of other libraries' checkpoints in models of this one."""
 
 from keras_luong.migration.addons import LoadedCheckpoint, load_addons_checkpoint
 

@@ -1,15 +1,12 @@
-"""Checkpoints of models that were made with TensorFlow Addons' `tfa.seq2seq`.
+"""Loads checkpoints of models that were made with TensorFlow Addons' `tfa.seq2seq`.
 
-What became of a checkpoint's weights, and of a model's.
+The parts of a checkpoint are recognised by what they have, as their names are whatever
+somebody's model called them. Nothing is guessed from names or from order: two
+embeddings of one shape may be of the source and of the target, and the caller has to
+say which. `load_addons_checkpoint` first lists where every weight goes, and assigns
+when all of it fits.
 
-Which weights of a checkpoint go to which weights of a model, before they do.
-
-What goes where by itself: what fits in one place only.
-
-Nothing is guessed from names or from order: two embeddings of one shape may be of the
-source and of the target.
-
-From the weights of `tfa.seq2seq.AttentionWrapper` to those of a decoder's cell.
+What the weights of a `tfa.seq2seq.AttentionWrapper` become in a decoder's cell:
 
 * The first cell's `kernel` has the rows of x and then those of h̃, `[E + A, .]`. In an
   `AttentionWrapper` it is the same; in an `InputFeedingDecoderCell` it is `kernel`
@@ -19,7 +16,7 @@ From the weights of `tfa.seq2seq.AttentionWrapper` to those of a decoder's cell.
   `score.value_kernel` and `score.query_kernel`, `attention_v` is `score.scale`.
 * Of both: `attention_g` is `score.gain`, `attention_b` `score.bias`, and
   `attention_score_bias` that of the `MonotonicAttention`.
-* The attention layer has the rows of h first, and we those of the context.
+* The attention layer has the rows of h first, and ours those of the context.
 
 Shapes: E inputs, A attentional units, H units of h.
 """
@@ -59,6 +56,30 @@ from keras_luong.migration.object_graph import (
 )
 from keras_luong.types import Shape
 
+#: Cells that a wrapper of Addons can become.
+CELLS = AttentionWrapper, InputFeedingDecoderCell
+
+#: Layers that cannot be loaded before they are built.
+WITH_WEIGHTS = (
+    *CELLS,
+    RecurrentEncoder,
+    keras.layers.RNN,
+    keras.layers.Bidirectional,
+    keras.layers.Embedding,
+    keras.layers.Dense,
+)
+
+#: Our score, by Addons' name and whether it has g.
+SCORE_MODES = {
+    ("Luong", False): "general",
+    ("Luong", True): "scaled_general",
+    ("Bahdanau", False): "concat",
+    ("Bahdanau", True): "normed_concat",
+}
+
+#: The variable of the checkpoint, the weight of the model, and its new value.
+Placing = tuple[Node, Any, Any]
+
 
 @dataclasses.dataclass(frozen=True)
 class LoadedCheckpoint:
@@ -95,402 +116,26 @@ class LoadedCheckpoint:
 
     def __str__(self) -> str:
         """Sentences."""
+
+        def count(weights: Mapping[str, Any]) -> str:
+            return f"{len(weights)} weight{'s' * (len(weights) != 1)}"
+
+        def listed(shapes: Mapping[str, Shape]) -> str:
+            return ", ".join(f"{path} {shape}" for path, shape in shapes.items())
+
         verb = "is" if len(self.placed) == 1 else "are"
-        lines = [f"{_count(self.placed)} of the checkpoint {verb} placed."]
+        lines = [f"{count(self.placed)} of the checkpoint {verb} placed."]
         if self.not_placed:
             lines.append(
-                f"No place in the model for {_count(self.not_placed)} of the "
-                f"checkpoint: {_listed(self.not_placed)}."
+                f"No place in the model for {count(self.not_placed)} of the "
+                f"checkpoint: {listed(self.not_placed)}."
             )
         if self.not_loaded:
             lines.append(
-                f"Not loaded, so as before: {_count(self.not_loaded)} of the model: "
-                f"{_listed(self.not_loaded)}."
+                f"Not loaded, so as before: {count(self.not_loaded)} of the model: "
+                f"{listed(self.not_loaded)}."
             )
         return "\n".join([*lines, *self.hints])
-
-
-def _count(weights):
-    return f"{len(weights)} weight{'s' * (len(weights) != 1)}"
-
-
-def _listed(shapes):
-    return ", ".join(f"{path} {shape}" for path, shape in shapes.items())
-
-
-#: The node that a weight is loaded from, the weight, and what it is to be.
-Placing = tuple[Node, Any, Any]
-
-
-class Placings:
-    """All placings of a checkpoint, and what is left out on purpose."""
-
-    def __init__(self) -> None:
-        self._placings: list[Placing] = []
-        self._nodes: set[Node] = set()  # variables
-        self._weights: set[int] = set()
-
-    def add(self, placings: Iterable[Placing]) -> None:
-        """Adds some.
-
-        Raises:
-            ValueError: A weight of the model has got another value already.
-        """
-        placings = list(placings)
-        for node, weight, _ in placings:
-            if self.has_weight(weight):
-                raise ValueError(
-                    f"{weight.path} of the model has more than one place in the "
-                    f"checkpoint: {self._source(weight)} and {node.path}."
-                )
-        self._placings += placings
-        self._nodes.update(node for node, _, _ in placings)
-        self._weights.update(id(weight) for _, weight, _ in placings)
-
-    def _source(self, weight):
-        return next(node.path for node, x, _ in self._placings if x is weight)
-
-    def leave_out(self, nodes: Iterable[Node]) -> None:
-        """Notes variables that nobody wants."""
-        self._nodes.update(nodes)
-
-    def has(self, part: Any) -> bool:
-        """Whether any weight of a node or of a layer, or in it, has been placed."""
-        if isinstance(part, Node):
-            return not self._nodes.isdisjoint(part.walk())
-        return any(map(self.has_weight, part.weights))
-
-    def has_weight(self, weight: Any) -> bool:
-        """Whether a weight of the model is to be loaded."""
-        return id(weight) in self._weights
-
-    def paths(self) -> dict[str, str]:
-        """Where everything goes: paths of ours by paths of the checkpoint."""
-        found: dict[str, list[str]] = {}
-        for node, weight, _ in self._placings:
-            found.setdefault(node.path, []).append(weight.path)
-        return {path: ", ".join(ours) for path, ours in found.items()}
-
-    def assign(self) -> None:
-        """Gives the model its weights."""
-        for _, weight, value in self._placings:
-            weight.assign(value)
-
-
-def place_piece(theirs: Piece, ours: Piece) -> list[Placing]:
-    """Every weight of a piece, by its name.
-
-    Raises:
-        ValueError: They do not fit each other.
-    """
-    if [len(level) for level in theirs.levels] != [len(x) for x in ours.levels]:
-        raise ValueError(
-            f"{theirs.path} of the checkpoint does not fit {ours.path}: it has "
-            f"{_described(theirs)}, and the model {_described(ours)}."
-        )
-    pairs = zip(theirs.leaves, ours.leaves, strict=True)
-    return [placing for pair in pairs for placing in place_layer(*pair)]
-
-
-def _described_shapes(piece):
-    levels = [" and ".join(str(_shapes(leaf)) for leaf in x) for x in piece.levels]
-    return f"{len(levels)} level{'s' * (len(levels) != 1)} ({'; '.join(levels)})"
-
-
-def _shapes(leaf):
-    return {name: tuple(x.shape) for name, x in weights_of(leaf).items()}
-
-
-def place_layer(node: Node, layer: Any) -> list[Placing]:
-    """Every weight of a layer, by its name.
-
-    Raises:
-        ValueError: The two have other weights.
-    """
-    ours = same_names(node, layer)
-    return [place(node.weights[name], ours[name]) for name in ours]
-
-
-def same_names(node: Node, layer: Any) -> dict[str, Any]:
-    """The weights of a layer, by name, where the node has the same names.
-
-    Raises:
-        ValueError: The two have other weights.
-    """
-    ours = own_weights(layer)
-    if node.weights.keys() != ours.keys():
-        raise ValueError(
-            f"{node.path} of the checkpoint has {_shapes(node)}, and {layer.path} of "
-            f"the model {_shapes(layer)}."
-        )
-    return ours
-
-
-def place(node: Node, weight: Any, value: Any = None) -> Placing:
-    """One weight of the checkpoint, as it is or as `value`, as one of ours.
-
-    Raises:
-        ValueError: They have other shapes.
-    """
-    value = node.read() if value is None else value
-    if tuple(value.shape) != tuple(weight.shape):
-        raise ValueError(
-            f"{node.path} of the checkpoint has the shape {node.shape}, and "
-            f"{weight.path} of the model would need it to be "
-            f"{_as_theirs(node, value, weight)}."
-        )
-    return node, weight, value
-
-
-def _as_theirs(node, value, weight):
-    shape = tuple(weight.shape)
-    turned = node.shape != value.shape and node.shape == value.shape[::-1]
-    return shape[::-1] if turned else shape
-
-
-def match(theirs: Sequence[Piece], ours: Sequence[Piece], placings: Placings) -> None:
-    """Places every piece that fits one piece of ours, where no other does.
-
-    The largest come first: a stack as a whole rather than its layers one by one.
-
-    Args:
-        theirs: Pieces of the checkpoint.
-        ours: Pieces of the model.
-        placings: What has been placed, to which it is added.
-    """
-    for size in sorted({len(piece.leaves) for piece in ours}, reverse=True):
-        for one, other in _alike(theirs, ours, placings, size):
-            if len(one) == len(other) == 1:
-                placings.add(place_piece(one[0], other[0]))
-
-
-def _alike(theirs, ours, placings, size):
-    """Lists of pieces of a size and of one signature, not placed yet: of both sides."""
-    groups: Any = defaultdict(lambda: ([], []))
-    for side, pieces in enumerate((theirs, ours)):
-        for piece in pieces:
-            if len(piece.leaves) == size and not any(map(placings.has, piece.leaves)):
-                groups[piece.signature][side].append(piece)
-    return list(groups.values())
-
-
-def ambiguities(
-    theirs: Sequence[Piece], ours: Sequence[Piece], placings: Placings
-) -> Iterator[str]:
-    """Sentences about layers that fit several places, or places that several fit."""
-    for group in _alike(theirs, ours, placings, 1):
-        names = [", ".join(piece.path for piece in side) for side in group]
-        if all(names):
-            yield (
-                f"{names[0]} of the checkpoint could be {names[1]} of the model: "
-                "say which with places={path: layer}."
-            )
-
-
-#: Cells that a wrapper of Addons can become.
-CELLS = AttentionWrapper, InputFeedingDecoderCell
-
-
-def is_wrapper(node: Node) -> bool:
-    """Whether a node is a `tfa.seq2seq.AttentionWrapper`."""
-    return {"_cell", "_attention_mechanisms"} <= node.children.keys()
-
-
-def has_wrapper(node: Node) -> bool:
-    """Whether a node is a decoder of Addons around such a wrapper."""
-    cell = node.children.get("cell") or node.children.get("_cell")
-    return cell is not None and is_wrapper(cell)
-
-
-def place_wrapper(wrapper: Node, cell: Any) -> list[Placing]:
-    """Every weight of a wrapper.
-
-    Args:
-        wrapper: The node of a wrapper.
-        cell: An `AttentionWrapper` or `InputFeedingDecoderCell` that is built.
-
-    Raises:
-        ValueError: The cell has other parts, or other sizes.
-    """
-    mechanism = _mechanism(wrapper)
-    _check_attention(mechanism, cell.attention)  # the kind first, then sizes
-    return [
-        *_place_cells(wrapper.children["_cell"], cell),
-        *_place_mechanism(mechanism, cell.attention),
-        *_place_attention_layer(wrapper, cell),
-    ]
-
-
-def _place_cells(node, cell):
-    theirs, is_wrapper = nodes_of_cell(node), isinstance(cell, AttentionWrapper)
-    ours = (
-        cells_of(cell.cell) if is_wrapper else [x.cell for x in cell.recurrent.layers]
-    )
-    if len(theirs) != len(ours):
-        raise ValueError(
-            f"{node.path} of the checkpoint has {len(theirs)} recurrent layers, and "
-            f"the model's decoder {len(ours)}."
-        )
-    pairs, placings = list(zip(theirs, ours, strict=True)), []
-    if not is_wrapper:
-        first, *pairs = pairs
-        placings = _place_first(*first, cell)
-    return placings + [x for pair in pairs for x in place_layer(*pair)]
-
-
-def _place_first(node, layer, cell):
-    """The rows of x and of h̃ are one kernel there, and two here."""
-    kernel, split = _weight(node, "kernel"), cell.input_units
-    feeding = cell.feeding_kernel
-    fed = 0 if feeding is None else cell.attentional_units
-    if kernel.shape != (split + fed, cell.recurrent.columns):
-        raise ValueError(
-            f"{kernel.path} of the checkpoint has the shape {kernel.shape}, and the "
-            f"model would need ({split} + {fed}, {cell.recurrent.columns}): rows for "
-            "the inputs, and for the attentional vector that is fed back."
-        )
-    ours, value = same_names(node, layer), kernel.read()
-    placings = [place(kernel, ours.pop("kernel"), value[:split])]
-    if feeding is not None:
-        placings.append(place(kernel, feeding, value[split:]))
-    return placings + [place(node.weights[name], ours[name]) for name in ours]
-
-
-def _mechanism(wrapper):
-    mechanisms = wrapper.children["_attention_mechanisms"].items
-    if len(mechanisms) != 1:
-        raise ValueError(
-            f"{wrapper.path} of the checkpoint has {len(mechanisms)} attention "
-            "mechanisms, and a decoder's cell has one."
-        )
-    return mechanisms[0]
-
-
-def _place_mechanism(node, attention):
-    score, gain = attention.score, _gain_of(node)
-    more = {
-        "attention_b": getattr(score, "bias", None),
-        "attention_score_bias": getattr(attention, "score_bias", None),
-        **({gain: score.gain} if gain else {}),
-    }
-    return _place_matrices(node, score) + [
-        place(_weight(node, name), weight)
-        for name, weight in more.items()
-        if weight is not None
-    ]
-
-
-def _place_matrices(node, score):
-    memory = _weight(node, "memory_layer", "kernel")
-    if not _is_bahdanau(node):
-        return [place(memory, score.kernel, memory.read().T)]
-    return [
-        place(memory, score.value_kernel),
-        place(_weight(node, "query_layer", "kernel"), score.query_kernel),
-        place(_weight(node, "attention_v"), score.scale),
-    ]
-
-
-def _is_bahdanau(node):
-    return "attention_v" in node.children
-
-
-def _is_monotonic(node):
-    return "attention_score_bias" in node.children
-
-
-def _gain_of(node):
-    """What g is called there: in `LuongAttention` otherwise than in the others."""
-    names = "scale_weight", "attention_g"
-    return next((name for name in names if name in node.children), None)
-
-
-#: Our score, by Addons' name and whether it has g.
-_SCORE_MODES = {
-    ("Luong", False): "general",
-    ("Luong", True): "scaled_general",
-    ("Bahdanau", False): "concat",
-    ("Bahdanau", True): "normed_concat",
-}
-
-
-def _check_attention(node, attention):
-    """Raises unless a mechanism's kind is an attention's."""
-    name = "Bahdanau" if _is_bahdanau(node) else "Luong"
-    scaled, monotonic = _gain_of(node) is not None, _is_monotonic(node)
-    wanted = _SCORE_MODES[name, scaled]
-    same_kind = isinstance(attention, MonotonicAttention) == monotonic
-    if same_kind and type(getattr(attention, "score", None)) is SCORES[wanted]:
-        return
-    option = "normalize" if _is_bahdanau(node) else "scale"
-    theirs = f"{name}{'Monotonic' * monotonic}Attention"
-    theirs += f"(units{f', {option}=True' * scaled})"
-    kind = "MonotonicAttention" if monotonic else "LuongAttention"
-    raise ValueError(
-        f"{node.path} of the checkpoint is a {theirs}, which is "
-        f'{kind}("{wanted}") here. Received: {_described(attention)}'
-    )
-
-
-def _described(attention):
-    if attention is None:
-        return "no attention"
-    mode = getattr(attention, "score_mode", None)
-    mode = repr(mode) if mode is not None else ""
-    return f"{type(attention).__name__}({mode})"
-
-
-def _place_attention_layer(wrapper, cell):
-    vector, layers = cell.attentional_vector, wrapper.children.get("_attention_layers")
-    if (layers is None) != (vector is None):
-        theirs = "no attention layer" if layers is None else "an attention layer"
-        raise ValueError(
-            f"{wrapper.path} of the checkpoint has {theirs}, which is "
-            f"use_attentional_vector={layers is not None} here. Received: "
-            f"use_attentional_vector={vector is not None}"
-        )
-    if layers is None or not isinstance(vector, AttentionalVector):
-        return []
-    (node,) = layers.items
-    kernel, h = _weight(node, "kernel"), cell.query_units
-    value = kernel.read()
-    placings = [place(kernel, vector.kernel, np.concatenate([value[h:], value[:h]]))]
-    if ("bias" in node.children) != vector.use_bias:
-        raise ValueError(
-            f"{node.path} of the checkpoint has "
-            f"{'a' if not vector.use_bias else 'no'} bias, which is attentional_bias="
-            f"{not vector.use_bias} here. Received: attentional_bias={vector.use_bias}"
-        )
-    if vector.use_bias:
-        placings.append(place(_weight(node, "bias"), vector.bias))
-    return placings
-
-
-def _weight(node, *names):
-    """The variable that is reached by names.
-
-    Raises:
-        ValueError: There is none.
-    """
-    for name in names:
-        if name not in node.children:
-            raise ValueError(
-                f"{node.path} of the checkpoint has no {name}. It has "
-                f"{', '.join(node.children)}."
-            )
-        node = node.children[name]
-    return node
-
-
-#: Layers that cannot be loaded before they are built.
-WITH_WEIGHTS = (
-    *CELLS,
-    RecurrentEncoder,
-    keras.layers.RNN,
-    keras.layers.Bidirectional,
-    keras.layers.Embedding,
-    keras.layers.Dense,
-)
 
 
 def load_addons_checkpoint(
@@ -546,24 +191,36 @@ def load_addons_checkpoint(
         >>> print(kl.migration.load_addons_checkpoint("addons/translator", model))
         12 weights of the checkpoint are placed.
     """
-    layers, places = _layers(model), _checked(places)
+    layers = _built_layers(model)
+    places = {} if places is None else places
+    if not isinstance(places, Mapping) or not all(isinstance(x, str) for x in places):
+        raise TypeError(
+            "places must be a dictionary of layers of the model, or None, by paths of "
+            f"the checkpoint. Received: {places!r}"
+        )
     root, placings = read_checkpoint(path), Placings()
     for place, layer in places.items():
         _place_by_hand(root.find(place), layer, layers, placings)
     _place_decoder(root, layers, placings)
     _place_output_layer(root, layers, placings)
     theirs, ours = pieces_of_checkpoint(root), pieces_of_model(layers)
-    match(theirs, ours, placings)
-    hints = tuple(ambiguities(theirs, ours, placings))
-    loaded = _report(root, layers, placings, hints)
+    hints = tuple(_match(theirs, ours, placings))
+    weights = {id(x): x for layer in layers for x in layer.weights}.values()
+    variables = [node for node in root.walk() if node.value is not None]
+    loaded = LoadedCheckpoint(
+        placings.paths(),
+        {node.path: node.shape for node in variables if not placings.has(node)},
+        {x.path: tuple(x.shape) for x in weights if not placings.has_weight(x)},
+        hints,
+    )
     placings.assign()  # all or nothing: whatever raises has done so
     if not loaded.complete:
         warnings.warn(str(loaded), stacklevel=2)
     return loaded
 
 
-def _layers(model):
-    """All layers of a model, of a layer or of several, each once."""
+def _built_layers(model):
+    """All layers of a model, of a layer or of several, each once; they are built."""
     given = keras.tree.flatten(model)
     if not given or not all(isinstance(x, keras.layers.Layer) for x in given):
         raise TypeError(
@@ -585,50 +242,85 @@ def _layers(model):
     return layers
 
 
-def _checked(places):
-    """The argument `places`."""
-    places = {} if places is None else places
-    if not isinstance(places, Mapping) or not all(isinstance(x, str) for x in places):
-        raise TypeError(
-            "places must be a dictionary of layers of the model, or None, by paths of "
-            f"the checkpoint. Received: {places!r}"
-        )
-    return places
+class Placings:
+    """Which variable of the checkpoint goes to which weight, and what is left out."""
+
+    def __init__(self) -> None:
+        self._by_weight: dict[int, Placing] = {}  # by id
+        self._nodes: set[Node] = set()  # variables
+
+    def add(self, placings: Iterable[Placing]) -> None:
+        """Adds some.
+
+        Raises:
+            ValueError: A weight of the model has got another value already.
+        """
+        placings = list(placings)
+        for node, weight, _ in placings:
+            if self.has_weight(weight):
+                other, *_ = self._by_weight[id(weight)]
+                raise ValueError(
+                    f"{weight.path} of the model has more than one place in the "
+                    f"checkpoint: {other.path} and {node.path}."
+                )
+        self._by_weight |= {id(placing[1]): placing for placing in placings}
+        self.leave_out(node for node, _, _ in placings)
+
+    def leave_out(self, nodes: Iterable[Node]) -> None:
+        """Notes variables that are done with."""
+        self._nodes.update(nodes)
+
+    def has(self, part: Any) -> bool:
+        """Whether any weight of a node or of a layer, or in it, has been placed."""
+        if isinstance(part, Node):
+            return not self._nodes.isdisjoint(part.walk())
+        return any(map(self.has_weight, part.weights))
+
+    def has_weight(self, weight: Any) -> bool:
+        """Whether a weight of the model is to be loaded."""
+        return id(weight) in self._by_weight
+
+    def paths(self) -> dict[str, str]:
+        """Where everything goes: paths of ours by paths of the checkpoint."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for node, weight, _ in self._by_weight.values():
+            found[node.path].append(weight.path)
+        return {path: ", ".join(ours) for path, ours in found.items()}
+
+    def assign(self) -> None:
+        """Gives the model its weights."""
+        for _, weight, value in self._by_weight.values():
+            weight.assign(value)
+
+
+# The steps of `load_addons_checkpoint`.
 
 
 def _place_by_hand(node, layer, layers, placings):
     """One of the argument `places`."""
     if layer is None:
         placings.leave_out(x for x in node.walk() if x.value is not None)
-    elif node.value is not None:
+        return
+    if node.value is not None:
         raise ValueError(
             "places must name objects of the checkpoint, such as layers. Received a "
             f"weight: {node.path!r}"
         )
-    elif not any(layer is x for x in layers):
+    if not any(layer is x for x in layers):
         raise ValueError(
             f"places must name layers of the model. Received: {node.path!r}: {layer!r}"
         )
-    elif is_wrapper(node):
-        placings.add(place_wrapper(node, _cell_of(layer, node)))
-    else:
-        placings.add(
-            place_piece(
-                Piece(node.path, levels_of_node(node)),
-                Piece(layer.path, levels_of_layer(layer)),
-            )
-        )
-
-
-def _cell_of(layer, node):
-    """The cell of a decoder, or the cell that it is itself."""
+    if not is_wrapper(node):
+        theirs = Piece(node.path, levels_of_node(node))
+        placings.add(place_piece(theirs, Piece(layer.path, levels_of_layer(layer))))
+        return
     cell = layer if isinstance(layer, CELLS) else getattr(layer, "cell", None)
     if not isinstance(cell, CELLS):
         raise ValueError(
             f"{node.path} of the checkpoint is an AttentionWrapper, and goes to a "
             f"decoder or its cell. Received: {layer!r}"
         )
-    return cell
+    placings.add(place_wrapper(node, cell))
 
 
 def _place_decoder(root, layers, placings):
@@ -664,42 +356,286 @@ def _place_output_layer(root, layers, placings):
         node.children[name]
         for node in root.walk()
         for name in ("output_layer", "_output_layer")
-        if name in node.children and has_wrapper(node)
+        if name in node.children and _has_wrapper(node)
     ]
-    found = {id(x): x for layer in layers if (x := _output_layer(layer)) is not None}
-    theirs = [node for node in dict.fromkeys(nodes) if not placings.has(node)]
-    ours = [layer for layer in found.values() if not placings.has(layer)]
-    if len(theirs) == len(ours) == 1:
-        _check_bias(theirs[0], ours[0])
-        placings.add(place_layer(theirs[0], ours[0]))
-
-
-def _check_bias(node, layer):
-    """Raises where one output layer has a bias: `Seq2Seq` has none by default."""
-    theirs, ours = ("bias" in weights_of(x) for x in (node, layer))
-    if theirs != ours:
+    found: list[Any] = [getattr(layer, "output_layer", None) for layer in layers]
+    found = [x for x in found if isinstance(x, keras.layers.Layer)]
+    theirs = [x for x in dict.fromkeys(nodes) if not placings.has(x)]
+    ours = [x for x in {id(x): x for x in found}.values() if not placings.has(x)]
+    if not len(theirs) == len(ours) == 1:
+        return
+    (node,), (layer,) = theirs, ours
+    has, wants = ("bias" in weights_of(x) for x in (node, layer))
+    if has != wants:  # `Seq2Seq` has none by default
         raise ValueError(
-            f"{node.path} of the checkpoint has {'a' if theirs else 'no'} bias, which "
-            f"is output_bias={theirs} of Seq2SeqConfig, or use_bias={theirs} of your "
-            f"own Dense. Received: {layer.path} with {'a' if ours else 'no'} bias"
+            f"{node.path} of the checkpoint has {'a' if has else 'no'} bias, which "
+            f"is output_bias={has} of Seq2SeqConfig, or use_bias={has} of your "
+            f"own Dense. Received: {layer.path} with {'a' if wants else 'no'} bias"
+        )
+    placings.add(place_layer(node, layer))
+
+
+def _match(
+    theirs: Sequence[Piece], ours: Sequence[Piece], placings: Placings
+) -> Iterator[str]:
+    """Places every piece that fits one piece of ours, where no other does.
+
+    The largest come first: a stack as a whole rather than its layers one by one.
+
+    Yields:
+        Sentences about layers that fit several places, or places that several fit.
+    """
+
+    def alike(size: int) -> list[tuple[list[Piece], list[Piece]]]:
+        """Those of a size that fit each other and are not placed yet, of both sides."""
+        groups: Any = defaultdict(lambda: ([], []))
+        for side, pieces in enumerate((theirs, ours)):
+            for piece in pieces:
+                if len(piece.leaves) == size and not any(
+                    map(placings.has, piece.leaves)
+                ):
+                    groups[piece.signature][side].append(piece)
+        return [group for group in groups.values() if all(group)]
+
+    for size in sorted({len(piece.leaves) for piece in ours}, reverse=True):
+        for one, other in alike(size):
+            if len(one) == len(other) == 1:
+                placings.add(place_piece(one[0], other[0]))
+    for group in alike(1):
+        names = [", ".join(piece.path for piece in side) for side in group]
+        yield (
+            f"{names[0]} of the checkpoint could be {names[1]} of the model: "
+            "say which with places={path: layer}."
         )
 
 
-def _output_layer(layer):
-    found = getattr(layer, "output_layer", None)
-    return found if isinstance(found, keras.layers.Layer) else None
+# What goes where of a wrapper of Addons.
 
 
-def _report(root, layers, placings, hints):
-    not_placed = {
-        node.path: node.shape
-        for node in root.walk()
-        if node.value is not None and not placings.has(node)
+def is_wrapper(node: Node) -> bool:
+    """Whether a node is a `tfa.seq2seq.AttentionWrapper`."""
+    return {"_cell", "_attention_mechanisms"} <= node.children.keys()
+
+
+def _has_wrapper(node):
+    """Whether a node is a decoder of Addons around such a wrapper."""
+    cell = node.children.get("cell") or node.children.get("_cell")
+    return cell is not None and is_wrapper(cell)
+
+
+def place_wrapper(wrapper: Node, cell: Any) -> list[Placing]:
+    """Every weight of a wrapper.
+
+    Args:
+        wrapper: The node of a wrapper.
+        cell: An `AttentionWrapper` or `InputFeedingDecoderCell` that is built.
+
+    Raises:
+        ValueError: The cell has other parts, or other sizes.
+    """
+    mechanisms = wrapper.children["_attention_mechanisms"].items
+    if len(mechanisms) != 1:
+        raise ValueError(
+            f"{wrapper.path} of the checkpoint has {len(mechanisms)} attention "
+            "mechanisms, and a decoder's cell has one."
+        )
+    _check_attention(mechanisms[0], cell.attention)  # the kind first, then sizes
+    return [
+        *_place_cells(wrapper.children["_cell"], cell),
+        *_place_attention(mechanisms[0], cell.attention),
+        *_place_attention_layer(wrapper, cell),
+    ]
+
+
+def _check_attention(node, attention):
+    """Raises unless an attention mechanism is of the model's kind."""
+    is_bahdanau = "attention_v" in node.children
+    is_monotonic = "attention_score_bias" in node.children
+    is_scaled = _gain_of(node) is not None
+    name = "Bahdanau" if is_bahdanau else "Luong"
+    mode = SCORE_MODES[name, is_scaled]
+    same_kind = isinstance(attention, MonotonicAttention) == is_monotonic
+    if same_kind and type(getattr(attention, "score", None)) is SCORES[mode]:
+        return
+    option = "normalize" if is_bahdanau else "scale"
+    theirs = f"{name}{'Monotonic' * is_monotonic}Attention"
+    theirs += f"(units{f', {option}=True' * is_scaled})"
+    kind = "MonotonicAttention" if is_monotonic else "LuongAttention"
+    ours = "no attention"
+    if attention is not None:
+        own_mode = getattr(attention, "score_mode", None)
+        ours = "" if own_mode is None else repr(own_mode)
+        ours = f"{type(attention).__name__}({ours})"
+    raise ValueError(
+        f"{node.path} of the checkpoint is a {theirs}, which is "
+        f'{kind}("{mode}") here. Received: {ours}'
+    )
+
+
+def _gain_of(node):
+    """What g is called there: in `LuongAttention` otherwise than in the others."""
+    names = "scale_weight", "attention_g"
+    return next((name for name in names if name in node.children), None)
+
+
+def _place_cells(node, cell):
+    """The recurrent layers. The first one's rows of x and of h̃ are one kernel there."""
+    has_one_kernel = isinstance(cell, AttentionWrapper)
+    if has_one_kernel:
+        ours = cells_of(cell.cell)
+    else:
+        ours = [layer.cell for layer in cell.recurrent.layers]
+    theirs = nodes_of_cell(node)
+    if len(theirs) != len(ours):
+        raise ValueError(
+            f"{node.path} of the checkpoint has {len(theirs)} recurrent layers, and "
+            f"the model's decoder {len(ours)}."
+        )
+    pairs, placings = list(zip(theirs, ours, strict=True)), []
+    if not has_one_kernel:
+        (first, layer), *pairs = pairs
+        kernel, split = _weight(first, "kernel"), cell.input_units
+        feeding = cell.feeding_kernel
+        fed = 0 if feeding is None else cell.attentional_units
+        columns = cell.recurrent.columns
+        if kernel.shape != (split + fed, columns):
+            raise ValueError(
+                f"{kernel.path} of the checkpoint has the shape {kernel.shape}, and "
+                f"the model would need ({split} + {fed}, {columns}): rows for the "
+                "inputs, and for the attentional vector that is fed back."
+            )
+        weights, value = _same_names(first, layer), kernel.read()
+        placings = [place(kernel, weights.pop("kernel"), value[:split])]
+        if feeding is not None:
+            placings.append(place(kernel, feeding, value[split:]))
+        placings += [place(first.weights[name], x) for name, x in weights.items()]
+    return placings + [x for pair in pairs for x in place_layer(*pair)]
+
+
+def _place_attention(node, attention):
+    """The weights of an attention mechanism."""
+    score, memory = attention.score, _weight(node, "memory_layer", "kernel")
+    if "attention_v" in node.children:  # a Bahdanau attention
+        placings = [
+            place(memory, score.value_kernel),
+            place(_weight(node, "query_layer", "kernel"), score.query_kernel),
+            place(_weight(node, "attention_v"), score.scale),
+        ]
+    else:
+        placings = [place(memory, score.kernel, memory.read().T)]
+    more = {
+        "attention_b": getattr(score, "bias", None),
+        "attention_score_bias": getattr(attention, "score_bias", None),
     }
-    weights = {id(x): x for layer in layers for x in layer.weights}
-    not_loaded = {
-        weight.path: tuple(weight.shape)
-        for weight in weights.values()
-        if not placings.has_weight(weight)
-    }
-    return LoadedCheckpoint(placings.paths(), not_placed, not_loaded, hints)
+    if gain := _gain_of(node):
+        more[gain] = score.gain
+    there = {name: weight for name, weight in more.items() if weight is not None}
+    return placings + [place(_weight(node, name), x) for name, x in there.items()]
+
+
+def _place_attention_layer(wrapper, cell):
+    """What makes h̃: the rows of h come first there, and those of the context here."""
+    vector, layers = cell.attentional_vector, wrapper.children.get("_attention_layers")
+    if (layers is None) != (vector is None):
+        theirs = "no attention layer" if layers is None else "an attention layer"
+        raise ValueError(
+            f"{wrapper.path} of the checkpoint has {theirs}, which is "
+            f"use_attentional_vector={layers is not None} here. Received: "
+            f"use_attentional_vector={vector is not None}"
+        )
+    if layers is None or not isinstance(vector, AttentionalVector):
+        return []
+    (node,) = layers.items
+    kernel, h = _weight(node, "kernel"), cell.query_units
+    value = kernel.read()
+    placings = [place(kernel, vector.kernel, np.concatenate([value[h:], value[:h]]))]
+    if ("bias" in node.children) != vector.use_bias:
+        raise ValueError(
+            f"{node.path} of the checkpoint has "
+            f"{'a' if not vector.use_bias else 'no'} bias, which is attentional_bias="
+            f"{not vector.use_bias} here. Received: attentional_bias={vector.use_bias}"
+        )
+    if vector.use_bias:
+        placings.append(place(_weight(node, "bias"), vector.bias))
+    return placings
+
+
+def _weight(node, *names):
+    """The variable that is reached by names.
+
+    Raises:
+        ValueError: There is none.
+    """
+    for name in names:
+        if name not in node.children:
+            raise ValueError(
+                f"{node.path} of the checkpoint has no {name}. It has "
+                f"{', '.join(node.children)}."
+            )
+        node = node.children[name]
+    return node
+
+
+# What goes where of a piece, of a layer, of a weight.
+
+
+def place_piece(theirs: Piece, ours: Piece) -> list[Placing]:
+    """Every weight of a piece, by its name.
+
+    Raises:
+        ValueError: They do not fit each other.
+    """
+
+    def described(piece: Piece) -> str:
+        levels = [" and ".join(str(_shapes(leaf)) for leaf in x) for x in piece.levels]
+        return f"{len(levels)} level{'s' * (len(levels) != 1)} ({'; '.join(levels)})"
+
+    if [len(level) for level in theirs.levels] != [len(x) for x in ours.levels]:
+        raise ValueError(
+            f"{theirs.path} of the checkpoint does not fit {ours.path}: it has "
+            f"{described(theirs)}, and the model {described(ours)}."
+        )
+    pairs = zip(theirs.leaves, ours.leaves, strict=True)
+    return [placing for pair in pairs for placing in place_layer(*pair)]
+
+
+def place_layer(node: Node, layer: Any) -> list[Placing]:
+    """Every weight of a layer, by its name.
+
+    Raises:
+        ValueError: The two have other weights.
+    """
+    ours = _same_names(node, layer)
+    return [place(node.weights[name], weight) for name, weight in ours.items()]
+
+
+def _same_names(node, layer):
+    """The weights of a layer, by name; raises unless the node has the same names."""
+    ours = own_weights(layer)
+    if node.weights.keys() != ours.keys():
+        raise ValueError(
+            f"{node.path} of the checkpoint has {_shapes(node)}, and {layer.path} of "
+            f"the model {_shapes(layer)}."
+        )
+    return ours
+
+
+def _shapes(leaf):
+    return {name: tuple(x.shape) for name, x in weights_of(leaf).items()}
+
+
+def place(node: Node, weight: Any, value: Any = None) -> Placing:
+    """One weight of the checkpoint, as it is or as `value`, as one of ours.
+
+    Raises:
+        ValueError: They have other shapes.
+    """
+    value, wanted = node.read() if value is None else value, tuple(weight.shape)
+    if tuple(value.shape) != wanted:
+        is_transposed = node.shape != value.shape and node.shape == value.shape[::-1]
+        raise ValueError(
+            f"{node.path} of the checkpoint has the shape {node.shape}, and "
+            f"{weight.path} of the model would need it to be "
+            f"{wanted[::-1] if is_transposed else wanted}."
+        )
+    return node, weight, value

@@ -1,9 +1,9 @@
-"""The objects of a `tf.train.Checkpoint`, and the weights that they have.
+"""What a `tf.train.Checkpoint` and a model consist of, in the same terms.
 
-What a checkpoint and a model are made of, beside the decoder: layers and stacks.
-
-A piece is a layer with weights of its own; or recurrent ones that belong together: a
-stack, the two directions of one, or an encoder.
+A checkpoint is read as a graph of `Node`s: objects and variables. A `Piece` is a part
+of it, or of a model, with weights of its own: a layer; or recurrent ones that belong
+together: a stack, the two directions of one, or an encoder. Two pieces fit each other
+where the names and shapes of their weights are the same.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -116,7 +117,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Node:
         FileNotFoundError: There is no checkpoint of that name.
         ValueError: It is something else, or a checkpoint without objects.
     """
-    prefix = find_checkpoint(path)
+    prefix = _prefix(check_path("path", path))
     try:
         reader = tf.train.load_checkpoint(prefix)
         objects = trackable_objects(reader)
@@ -128,14 +129,36 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Node:
             "1 do. Load it into its model there, and save it with "
             "tf.train.Checkpoint(model=model).write(path)."
         )
-    return _connected(objects, reader)
+    # The nodes that are reached from the first, each by its shortest path.
+    shapes = reader.get_variable_to_shape_map()
+    root = Node("")
+    made, waiting = {0: root}, deque([0])
+    while waiting:
+        number = waiting.popleft()
+        node, children = made[number], objects[number].children
+        for name, child in children.items():
+            if name in NOT_OF_MODELS or OF_OPTIMIZERS & objects[child].children.keys():
+                continue
+            if child not in made:
+                made[child] = Node(f"{node.path}/{name}".lstrip("/"))
+                key = objects[child].key
+                if key in shapes:
+                    made[child].value = partial(reader.get_tensor, key)
+                    made[child].shape = tuple(shapes[key])
+                waiting.append(child)
+            node.children[name] = made[child]
+    return root
 
 
-def find_checkpoint(path: str | os.PathLike[str]) -> str:
-    """The name of a checkpoint, without the ending of its files; see the above."""
-    path = check_path("path", path)
+def _prefix(path: Path) -> str:
+    """The name of a checkpoint, or of a folder's latest, without an ending."""
     if path.is_dir():
-        return _latest(path)
+        if found := tf.train.latest_checkpoint(str(path)):
+            return found
+        raise FileNotFoundError(
+            f"{path} has no file named checkpoint that says which is the latest "
+            "and where it is: give the path of one." + _those_in(path)
+        )
     prefix = re.sub(r"\.(index|data-\d+-of-\d+)$", "", str(path))
     if Path(f"{prefix}.index").is_file():
         return prefix
@@ -151,46 +174,11 @@ def find_checkpoint(path: str | os.PathLike[str]) -> str:
     )
 
 
-def _latest(directory):
-    found = tf.train.latest_checkpoint(str(directory))
-    if found is None:
-        raise FileNotFoundError(
-            f"{directory} has no file named checkpoint that says which is the latest "
-            "and where it is: give the path of one." + _those_in(directory)
-        )
-    return found
-
-
 def _those_in(directory):
     """A sentence; one in a SavedModel is variables/variables."""
     found = [*directory.glob("*.index"), *directory.glob("variables/*.index")]
     names = sorted(str(x.relative_to(directory).with_suffix("")) for x in found)
     return f" In {directory} there is {', '.join(names[:10]) or 'none'}."
-
-
-def _connected(objects, reader):
-    """The nodes that are reached from the first, each by its shortest path."""
-    shapes = reader.get_variable_to_shape_map()
-    made = {0: Node("")}
-    waiting = deque([0])
-    while waiting:
-        number = waiting.popleft()
-        node, children = made[number], objects[number].children
-        for name, child in children.items():
-            if name in NOT_OF_MODELS or OF_OPTIMIZERS & objects[child].children.keys():
-                continue
-            if child not in made:
-                path = f"{node.path}/{name}".lstrip("/")
-                made[child] = _node(path, objects[child].key, reader, shapes)
-                waiting.append(child)
-            node.children[name] = made[child]
-    return made[0]
-
-
-def _node(path, key, reader, shapes):
-    if key not in shapes:
-        return Node(path)
-    return Node(path, {}, lambda: reader.get_tensor(key), tuple(shapes[key]))
 
 
 #: Of each layer of a stack, from below, its directions.
@@ -216,11 +204,12 @@ class Piece(NamedTuple):
     @property
     def signature(self) -> Any:
         """Two pieces that fit each other have the same one: names and shapes."""
-        return tuple(tuple(map(_names_and_shapes, level)) for level in self.levels)
 
+        def of_leaf(leaf: Any) -> frozenset[tuple[str, Shape]]:
+            weights = weights_of(leaf).items()
+            return frozenset((name, tuple(x.shape)) for name, x in weights)
 
-def _names_and_shapes(leaf):
-    return frozenset((name, tuple(x.shape)) for name, x in weights_of(leaf).items())
+        return tuple(tuple(map(of_leaf, level)) for level in self.levels)
 
 
 def weights_of(leaf: Any) -> dict[str, Any]:
@@ -238,7 +227,7 @@ def own_weights(layer: keras.layers.Layer) -> dict[str, Any]:
 def pieces_of_checkpoint(root: Node) -> list[Piece]:
     """All pieces, those in others too; the nearest to the root first."""
     found = (Piece(node.path, levels_of_node(node)) for node in root.walk())
-    return _unlike(piece for piece in found if piece.levels)
+    return _distinct(piece for piece in found if piece.levels)
 
 
 def levels_of_node(node: Node) -> Levels:
@@ -273,22 +262,18 @@ def _is_recurrent(levels):
 def pieces_of_model(layers: Iterable[Any]) -> list[Piece]:
     """All pieces of layers, those in others too."""
     found = (Piece(x.path, levels_of_layer(x)) for x in layers)
-    return _unlike(piece for piece in found if piece.levels)
+    return _distinct(piece for piece in found if piece.levels)
 
 
 def levels_of_layer(layer: Any) -> Levels:
     """The levels of a layer; none where it is no piece."""
     if isinstance(layer, RecurrentEncoder):
-        directions = layer.forward_layers, layer.backward_layers
-        levels = [
-            tuple((one.cell,) for one in direction)
-            for direction in directions
-            if direction
-        ]
-        return _abreast(levels)
+        directions = filter(None, (layer.forward_layers, layer.backward_layers))
+        return _abreast([tuple((x.cell,) for x in one) for one in directions])
     if isinstance(layer, keras.layers.Bidirectional):
-        directions = layer.forward_layer, layer.backward_layer
-        return _abreast([levels_of_layer(one) for one in directions])
+        return _abreast(
+            [levels_of_layer(x) for x in (layer.forward_layer, layer.backward_layer)]
+        )
     if isinstance(layer, keras.layers.RNN):
         return tuple((cell,) for cell in cells_of(layer.cell))
     return ((layer,),) if own_weights(layer) else ()
@@ -300,15 +285,9 @@ def _abreast(directions: Sequence[Levels]) -> Levels:
     return tuple(tuple(itertools.chain(*row)) for row in rows)
 
 
-def _unlike(pieces: Iterable[Piece]) -> list[Piece]:
+def _distinct(pieces: Iterable[Piece]) -> list[Piece]:
     """Without those that are the same as an earlier one, such as a layer's one cell."""
-
-    def distinct() -> Iterator[Piece]:
-        seen = set()
-        for piece in pieces:
-            key = tuple(tuple(map(id, level)) for level in piece.levels)
-            if key not in seen:
-                seen.add(key)
-                yield piece
-
-    return list(distinct())
+    found: dict[Any, Piece] = {}
+    for piece in pieces:
+        found.setdefault(tuple(tuple(map(id, level)) for level in piece.levels), piece)
+    return list(found.values())
