@@ -1,11 +1,7 @@
 """The life of a training, from a corpus to the scores of its best weights.
 
-<<<<<<< HEAD
 `train` runs it; its parts follow in the order in which they come.
-`examples/train_wmt.py` composes the same parts one by one.
-=======
 `examples/train_wmt.py` shows in a hundred lines what becomes of layers.
->>>>>>> 91abca6 (wip)
 """
 
 from __future__ import annotations
