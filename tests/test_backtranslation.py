@@ -13,7 +13,11 @@ import keras_luong as kl
 from keras_luong.decoding import BeamSearch
 from keras_luong.files import write_lines
 from keras_luong.runs import synthetic as backtranslation
-from keras_luong.runs.synthetic import evenly, read_monolingual, write_backtranslated
+from keras_luong.runs.synthetic import (
+    read_monolingual,
+    spread_evenly,
+    write_backtranslated,
+)
 from keras_luong.text import TokenizerPair, WordTokenizer, load_corpus
 from keras_luong.text.growing import add_tokens
 from keras_luong.text.tags import remove_tags, tags_in, tags_of
@@ -122,11 +126,11 @@ def test_k2_real_pairs_may_be_repeated_and_tags_named(reverse, tmp_path):
 def test_parts_are_spread_over_the_whole():
     """Fewer than were promised is no harm, nor that there are none."""
     few, many = [(-i, -i) for i in range(10)], [(i, i) for i in range(90)]
-    whole = list(evenly((few, 10), (many, 90)))
+    whole = list(spread_evenly((few, 10), (many, 90)))
     assert sorted(whole) == sorted([*few, *many])
     places = [i for i, pair in enumerate(whole) if pair in few[1:]]
     assert {b - a for a, b in zip(places, places[1:], strict=False)} == {10}
-    assert list(evenly((few[:2], 10), (iter(()), 0))) == few[:2]
+    assert list(spread_evenly((few[:2], 10), (iter(()), 0))) == few[:2]
 
 
 def test_k2_reads_no_further_than_it_translates(reverse, tmp_path, monkeypatch):

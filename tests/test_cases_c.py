@@ -29,7 +29,7 @@ from keras_luong.export.warmup import replay_warmup
 from keras_luong.files import read_lines, write_json, write_lines
 from keras_luong.runs.callbacks import EpochBar, StepCurves
 from keras_luong.runs.description import count_texts
-from keras_luong.runs.opening import check_corpus, describe_corpus, opened
+from keras_luong.runs.opening import check_corpus, describe_corpus, open_run
 from keras_luong.runs.run import RunDirectory, read_record
 from keras_luong.text.batches import training_batches
 from keras_luong.text.corpus import fingerprint
@@ -74,7 +74,7 @@ def trained(data, tmp_path_factory):
 def go_on(data, path, **changes):
     """Whether a command would go on with the run; nothing is trained."""
     config, path, _ = options("train", *words(data, path, **changes))
-    with opened(config, path) as begun:
+    with open_run(config, path) as begun:
         return begun.resuming
 
 
@@ -454,7 +454,7 @@ def test_t8_what_is_left_out_elsewhere(data, tmp_path):
     """Before: letters without a piece, and long pairs to validate by, were not told."""
     copied = shutil.copytree(data, tmp_path / "data")
     add_lines(copied, [LONG], "val")
-    with opened(*options("train", *words(copied, tmp_path / "run"))[:2]) as begun:
+    with open_run(*options("train", *words(copied, tmp_path / "run"))[:2]) as begun:
         # As if a corpus had more words than its vocabularies: "A" is unknown.
         tokenizers = TokenizerPair(
             WordTokenizer([*"abcdefg"]), WordTokenizer([*"BCDEFG"])

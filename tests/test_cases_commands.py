@@ -48,7 +48,7 @@ from keras_luong.files import (
 from keras_luong.runs import load_save
 from keras_luong.runs.checkpoints import Checkpoints
 from keras_luong.runs.load_save import load, save_weights
-from keras_luong.runs.run import RunDirectory, owned, read_record
+from keras_luong.runs.run import RunDirectory, lock_run, read_record
 
 ROOT = Path(__file__).parents[1]
 
@@ -399,7 +399,7 @@ def test_c3_a_run_names_itself_and_keeps_its_record(trained, tmp_path, capsys):
     assert record.read_text() == before
 
     def in_training():
-        with owned(trained):
+        with lock_run(trained):
             full = "x: No space left on device"
             raise tf.errors.ResourceExhaustedError(None, None, full)
 

@@ -29,7 +29,7 @@ from keras_luong.runs.callbacks import SaveWeights, StepCurves, training_callbac
 from keras_luong.runs.checkpoints import Checkpoints, check_history
 from keras_luong.runs.description import _long_time, _many_passes
 from keras_luong.runs.load_save import read_logs, save_weights
-from keras_luong.runs.run import RunDirectory, owned, read_history
+from keras_luong.runs.run import RunDirectory, lock_run, read_history
 from keras_luong.text.batches import dataset_options, training_batches
 from keras_luong.text.tokenizer_pair import TokenizerPair, WordTokenizer
 from keras_luong.training.losses import SequenceCrossentropy
@@ -281,7 +281,10 @@ def test_c4_a_directory_that_is_gone_ends_the_training(
         change(path)
         later.extend(sorted(x.name for x in tmp_path.rglob("*")))
 
-    with owned(path), pytest.raises(OSError, match=f"{path} was removed, moved or rep"):
+    with (
+        lock_run(path),
+        pytest.raises(OSError, match=f"{path} was removed, moved or rep"),
+    ):
         train(path, [Once(spoil, batch)], epochs=EPOCHS + 9)
     assert {x.name for x in tmp_path.rglob("*")} <= {*later}  # nothing more is written
 

@@ -44,7 +44,7 @@ def test_reads_no_further_than_the_teacher(tmp_path):
         pytest.fail("read to the end")
 
     teacher = Backwards()
-    pairs = distillation.twice(distillation.Again(endless), teacher)
+    pairs = distillation.twice(distillation.Rereadable(endless), teacher)
     assert [next(pairs) for _ in range(4)] == [("a", "A"), ("a", "a")] * 2
     assert teacher.read == 2
 

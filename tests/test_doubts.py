@@ -10,7 +10,7 @@ from small_translator import word_translator
 
 import keras_luong as kl
 from keras_luong.config.training import TrainingConfig
-from keras_luong.runs.description import doubts
+from keras_luong.runs.description import find_problems
 from keras_luong.runs.opening import Run
 from keras_luong.text import load_corpus
 
@@ -40,7 +40,7 @@ def said(phrases, tmp_path):
         settings = {"shared": True, "epochs": 10, "vocab_size": vocab_size, **changes}
         config = TrainingConfig.from_preset(preset, **settings)
         run = Run(config, tmp_path, corpus, {}, resuming=False)
-        return doubts(run, (vocab_size, vocab_size), {**FINE, **dict(train)})
+        return find_problems(run, (vocab_size, vocab_size), {**FINE, **dict(train)})
 
     return say
 
@@ -88,7 +88,7 @@ def test_a_run_that_starts_from_another_may_be_short(said, phrases, tmp_path):
     new = {"data": "phrases", "source": "en", "target": "de", "epochs": 1}
     run = Run(TrainingConfig.from_run(run_dir, **new), tmp_path, phrases, {}, False)
     train = {**FINE, "steps": 29, "source_tokens": 5, "target_tokens": 5}
-    assert doubts(run, (4000, 4000), train) == []
+    assert find_problems(run, (4000, 4000), train) == []
 
 
 def test_validation_that_is_trained_on(said):

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from keras_luong.runs import run as lock
-from keras_luong.runs.run import owned
+from keras_luong.runs.run import lock_run
 
 HOLD = """
 import sys, time
@@ -23,14 +23,14 @@ def test_one_process_at_a_time(tmp_path):
         try:
             assert other.stdout.readline() == "owned\n"
             message = f"Another process, {other.pid}, trains in .*run"
-            with pytest.raises(OSError, match=message), owned(tmp_path / "run"):
+            with pytest.raises(OSError, match=message), lock_run(tmp_path / "run"):
                 pass
         finally:
             other.kill()
-    with owned(tmp_path / "run"):  # a killed process owns nothing
+    with lock_run(tmp_path / "run"):  # a killed process owns nothing
         assert (tmp_path / "run").is_dir()
         with pytest.raises(OSError, match=f"Another process, {os.getpid()}, trains"):
-            with owned(tmp_path / "run"):
+            with lock_run(tmp_path / "run"):
                 pass
     assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
 
@@ -43,7 +43,7 @@ def test_what_was_half_written_is_removed(tmp_path):
         path.touch()
     litter.append(tmp_path / ".123-7.a-distilled")
     (litter[-1] / "tokenizer").mkdir(parents=True)
-    with owned(tmp_path):
+    with lock_run(tmp_path):
         assert all(path.exists() for path in kept)
         assert not any(path.exists() for path in litter)
 
@@ -52,7 +52,7 @@ def test_what_was_half_written_is_removed(tmp_path):
 def test_what_cannot_be_written_to_is_named(name, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match=f"run_dir must be .*Received: .*{name}"):
-        with owned(tmp_path / name):
+        with lock_run(tmp_path / name):
             pass
 
 
@@ -62,6 +62,6 @@ def test_it_is_free_again_though_litter_could_not_be_removed(tmp_path, monkeypat
 
     (tmp_path / ".123.run.json").touch()
     monkeypatch.setattr(lock, "remove", fail)
-    with pytest.raises(PermissionError), owned(tmp_path):
+    with pytest.raises(PermissionError), lock_run(tmp_path):
         pass
     assert not (tmp_path / ".lock.owner").exists()

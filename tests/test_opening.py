@@ -7,7 +7,7 @@ import tensorflow as tf
 from small_training import write_corpus
 
 from keras_luong.config.training import TrainingConfig
-from keras_luong.runs.opening import opened
+from keras_luong.runs.opening import open_run
 
 
 @pytest.fixture(params=[None, "news"])
@@ -29,7 +29,7 @@ def config(request, tmp_path):
 )
 def test_a_corpus_that_changes_meanwhile_is_told(config, change, told, tmp_path):
     """Not as an error of tf.data's, with a traceback of its own."""
-    with pytest.raises(OSError, match=told), opened(config, tmp_path / "run") as run:
+    with pytest.raises(OSError, match=told), open_run(config, tmp_path / "run") as run:
         pairs = run.training_pairs
         assert len(list(pairs)) == len(list(pairs)) == 100
         path = tmp_path / "train.xx"
@@ -41,6 +41,6 @@ def test_another_error_stays_what_it_is(config, tmp_path):
     error = tf.errors.ResourceExhaustedError(None, None, "no memory is left")
     with (
         pytest.raises(tf.errors.ResourceExhaustedError),
-        opened(config, tmp_path / "r"),
+        open_run(config, tmp_path / "r"),
     ):
         raise error

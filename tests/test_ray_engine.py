@@ -28,7 +28,7 @@ from keras_luong.runs import ray_engine
 from keras_luong.runs import synthetic as pooled_translator
 from keras_luong.runs.ray_engine import Pool, check_ray
 from keras_luong.runs.shards import Shards
-from keras_luong.runs.synthetic import Again
+from keras_luong.runs.synthetic import Rereadable
 
 ROOT = Path(__file__).parents[1]
 ODD = (
@@ -290,7 +290,7 @@ def test_texts_that_change_before_a_pool_has_them_are_refused(without_ray, tmp_p
     read = iter([["a", "b"], ["b", "a"]])
     pool = pooled_translator.pooled(None, None, tmp_path / "parts", {}, Pool())
     with pytest.raises(OSError, match="was changed meanwhile"), pool as translator:
-        list(translator.stream(Again(lambda: iter(next(read)))))
+        list(translator.stream(Rereadable(lambda: iter(next(read)))))
 
 
 def written_parquet(path, texts):

@@ -23,7 +23,7 @@ from keras_luong.runs.run import (
 from keras_luong.runs.start import (
     _check_direction,
     describe_start,
-    give_weights,
+    inherit_weights,
     old_corpus,
     training_corpus,
 )
@@ -185,7 +185,7 @@ def test_k2_weights_that_changed_before_they_were_read_are_refused(old, tmp_path
     RunDirectory(copy).best_weights.write_bytes(b"")
     translator = kl.load(old)
     with pytest.raises(ValueError, match="has changed since this run began"):
-        give_weights(translator.model, translator.tokenizers, copy, start)
+        inherit_weights(translator.model, translator.tokenizers, copy, start)
 
 
 def test_k2_weights_are_read_from_where_the_start_is_now(old, tmp_path):
@@ -193,7 +193,7 @@ def test_k2_weights_are_read_from_where_the_start_is_now(old, tmp_path):
     start = describe_start(copy)
     moved = copy.rename(tmp_path / "moved")
     fresh = kl.Seq2Seq(kl.load(old).model.config)
-    give_weights(fresh, kl.load(old).tokenizers, moved, start)
+    inherit_weights(fresh, kl.load(old).tokenizers, moved, start)
     for now, before in zip(fresh.weights, kl.load(old).model.weights, strict=True):
         np.testing.assert_array_equal(now, before)
 

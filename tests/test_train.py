@@ -90,7 +90,7 @@ def test_t1_what_changes_in_texts_is_chosen_for_each_side(tmp_path):
     words += " --preset small --vocab_size 50 --character_coverage 1"
     words += " --source_normalization identity --target_normalization nmt_nfkc_cf"
     config, path, _ = options("train", *words.split())
-    with opening.opened(config, path) as begun:
+    with opening.open_run(config, path) as begun:
         pair = train.get_tokenizers(begun)
     source, target = (
         x.decode(x.encode(["Ａ ｄｏｇ ½"])).numpy()[0].decode()
@@ -107,7 +107,7 @@ def test_t3_lines_of_any_length_are_learnt_from(tmp_path):
     words = f"--run_dir {tmp_path}/run --data {tmp_path} --source xx --target yy"
     words += " --preset small --vocab_size 50 --max_length 2000"
     config, path, _ = options("train", *words.split())
-    with opening.opened(config, path) as begun:
+    with opening.open_run(config, path) as begun:
         pair = train.get_tokenizers(begun)
     assert "▁hill" in pair.source.vocabulary and "▁berg" in pair.target.vocabulary
 
@@ -120,7 +120,7 @@ def test_text_without_letters_is_refused(tmp_path, sides):
         (tmp_path / f"{split}.yy").write_text("\0\n" * (2 - len(sides)))
     words = f"--run_dir {tmp_path}/run --data {tmp_path} --source xx --target yy"
     config, path, _ = options("train", *words.split(), "--preset", "small", *sides)
-    with opening.opened(config, path) as begun:
+    with opening.open_run(config, path) as begun:
         message = "needs a sentence with a letter"
         message = message if sides else f"The target side: .*{message}"
         with pytest.raises(ValueError, match=message):
@@ -199,7 +199,7 @@ def test_going_on_with_every_option(data, tmp_path, monkeypatch):
 def opened(data, run_dir, **changes):
     """The run as it is before anything is trained."""
     config, path, _ = options("train", *train_words(data, run_dir, **changes))
-    with opening.opened(config, path) as run:
+    with opening.open_run(config, path) as run:
         yield run
 
 

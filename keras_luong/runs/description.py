@@ -1,8 +1,8 @@
 """What a training says at its start: what it chose, what it trains, and warnings.
 
-`chosen_for` has the corpus choose the settings of `--preset auto`, `count_texts` counts
+`choose_by_corpus` chooses the settings of `--preset auto`, `count_texts` counts
 what of the text is left out, `describe` prints a line for each thing that is trained,
-and `doubts` finds what will probably not go well.
+and `find_problems` finds what will probably not go well.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from keras_luong.models.translation_model import TranslationModel
 from keras_luong.progress import telling
 from keras_luong.runs.opening import Run
 from keras_luong.runs.run import RunDirectory, read_history, read_record
-from keras_luong.runs.start import learned_before, text_of
+from keras_luong.runs.start import own_pairs, pairs_of_start
 from keras_luong.text.batches import epoch_shape
 from keras_luong.text.corpus import Corpus, count, notes, thin_out
 from keras_luong.text.find_corpus import load_corpus
@@ -65,7 +65,7 @@ _MOST_TAGS = 3  # to name
 _Pairs = Sequence[Mapping[str, bytes]]
 
 
-def chosen_for(
+def choose_by_corpus(
     training: TrainingConfig | AutoTraining, run_dir: str | Path
 ) -> tuple[TrainingConfig, Corpus | None]:
     """Chooses the settings that are not given, by the corpus.
@@ -148,7 +148,7 @@ def count_texts(
     steps = math.ceil(train.batches(batch_tokens, shape) / together)
     # 2. What of the other splits is trained on.
     try:
-        learned, compared = learned_before(run.config), True
+        learned, compared = pairs_of_start(run.config), True
     except (OSError, ValueError):
         learned, compared = [], False
     found = overlaps(run.corpus, run.config.limit_examples, learned).items()
@@ -158,7 +158,7 @@ def count_texts(
         if x.sources or x.validated
     }
     # 3. What looks like a tag in front of some sources, and is no token.
-    tags, _ = count_tags(text_of(run.config, run.training_pairs))
+    tags, _ = count_tags(own_pairs(run.config, run.training_pairs))
     known = tags_of(tokenizers.source)
     counted = {
         **train.left_out,
@@ -254,7 +254,7 @@ def describe(
     # 4. Warnings.
     *_, epochs = _epochs_left(config, done)
     seconds = epochs * _seconds(train, model, replicas)
-    for doubt in doubts(run, sizes, train, seconds):
+    for doubt in find_problems(run, sizes, train, seconds):
         print(f"note: {doubt}.")
     sys.stdout.flush()
 
@@ -342,7 +342,7 @@ def _better_tokenisation(config: TrainingConfig) -> str:
 
 
 @telling("Looking at the text")
-def doubts(
+def find_problems(
     run: Run,
     vocab_sizes: tuple[int, int],
     train: Mapping[str, Any],
@@ -362,7 +362,7 @@ def doubts(
     config, samples = run.config, {}
     if not run.resuming:  # of the run's own text: another one may be in other languages
         pairs = {split: run.corpus.pairs(split) for split in run.corpus.splits}
-        pairs["train"] = text_of(config, run.training_pairs)
+        pairs["train"] = own_pairs(config, run.training_pairs)
         samples = {
             split: list(remove_tags(thin_out(some, _PAIRS)).as_numpy_iterator())
             for split, some in pairs.items()

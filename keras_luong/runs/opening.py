@@ -27,15 +27,15 @@ from keras_luong.runs.run import (
     RunDirectory,
     check_config,
     check_settings,
-    owned,
+    lock_run,
     read_record,
 )
 from keras_luong.runs.start import (
+    add_tag_tokens,
     check_same_start,
-    taken_tokenizers,
-    text_of,
+    inherit_tokenizers,
+    own_pairs,
     training_corpus,
-    with_tags,
 )
 from keras_luong.text.corpus import Corpus, check_split, fingerprint, first_source
 from keras_luong.text.held_out import HeldOut
@@ -83,7 +83,7 @@ def own_directory(run_dir: str | Path, strategy: tf.distribute.Strategy) -> Path
 
 
 @contextlib.contextmanager
-def opened(
+def open_run(
     config: TrainingConfig, path: Path, corpus: Corpus | None = None
 ) -> Iterator[Run]:
     """Loads the corpus, and keeps other processes out of the run directory.
@@ -115,7 +115,7 @@ def opened(
     # 2. The text. One to validate by is held out where there is none.
     corpus = training_corpus(config.settings(), corpus)
     check_split(corpus, "train")
-    with owned(path):
+    with lock_run(path):
         # 3. The same run as before, if there was one. A corpus is its text, and a run
         # to start from its weights, wherever they are.
         if RunDirectory(path).record.exists():
@@ -257,11 +257,11 @@ def get_tokenizers(run: Run) -> TokenizerPair:
     config, directory = run.config, RunDirectory(run.path).tokenizer
     if run.resuming:
         return TokenizerPair.load(directory, run.path)
-    pairs = text_of(config, run.training_pairs)
+    pairs = own_pairs(config, run.training_pairs)
     tags = tags_in(pairs)
     text = remove_tags(pairs, tags)
     if config.init_from is not None:
-        tokenizers = taken_tokenizers(config, text)
+        tokenizers = inherit_tokenizers(config, text)
     else:
         names = OF_PIECES if config.tokenizer == "sentencepiece" else ()
         options = {name: getattr(config, name) for name in names}
@@ -269,6 +269,6 @@ def get_tokenizers(run: Run) -> TokenizerPair:
             tokenizers = TokenizerPair.train(
                 text, config.tokenizer, config.vocab_size, config.shared, **options
             )
-    tokenizers = with_tags(tokenizers, config, tags)
+    tokenizers = add_tag_tokens(tokenizers, config, tags)
     tokenizers.save(directory)
     return tokenizers

@@ -372,7 +372,7 @@ def _check_same(
 
 
 @contextlib.contextmanager
-def owned(run_dir: str | Path) -> Iterator[None]:
+def lock_run(run_dir: str | Path) -> Iterator[None]:
     """Makes the directory if there is none, and keeps other processes out of it.
 
     Files and directories that a killed process had begun to write there are removed.
@@ -386,8 +386,8 @@ def owned(run_dir: str | Path) -> Iterator[None]:
             full meanwhile.
 
     Example:
-        >>> from keras_luong.runs.run import owned
-        >>> with owned("runs/mine"):
+        >>> from keras_luong.runs.run import lock_run
+        >>> with lock_run("runs/mine"):
         ...     print("No other process writes there now.")
         No other process writes there now.
     """
@@ -438,7 +438,7 @@ def remove_half_written(path: str | Path) -> None:
 
 
 @contextlib.contextmanager
-def written_alone(path: str | Path) -> Iterator[None]:
+def lock_output(path: str | Path) -> Iterator[None]:
     """Keeps other processes from writing a file or directory at the same time.
 
     What killed ones had begun is removed.
@@ -450,8 +450,8 @@ def written_alone(path: str | Path) -> Iterator[None]:
         OSError: If another process writes it.
 
     Example:
-        >>> from keras_luong.runs.run import written_alone
-        >>> with written_alone("out.de"):
+        >>> from keras_luong.runs.run import lock_output
+        >>> with lock_output("out.de"):
         ...     print("Nobody else writes out.de now.")
         Nobody else writes out.de now.
     """

@@ -129,7 +129,7 @@ def old_corpus(run_dir: str | Path, tag: str | None = None) -> Corpus:
     return _with_tag(corpus, tag)
 
 
-def learned_before(config: TrainingConfig) -> list[tf.data.Dataset]:
+def pairs_of_start(config: TrainingConfig) -> list[tf.data.Dataset]:
     """Returns the pairs that the run to start from was trained on, in a dataset.
 
     The list is empty if there is no such run, or it names no text.
@@ -155,7 +155,7 @@ def _trained_on(run_dir: str | Path, corpus: Corpus) -> tf.data.Dataset:
     return corpus.pairs("train").take(limit or -1)
 
 
-def taken_tokenizers(config: TrainingConfig, text: tf.data.Dataset) -> TokenizerPair:
+def inherit_tokenizers(config: TrainingConfig, text: tf.data.Dataset) -> TokenizerPair:
     """Returns the tokenizers of the run to start from, grown as the settings say.
 
     Args:
@@ -173,7 +173,9 @@ def taken_tokenizers(config: TrainingConfig, text: tf.data.Dataset) -> Tokenizer
     return tokenizers
 
 
-def text_of(config: TrainingConfig, training_pairs: tf.data.Dataset) -> tf.data.Dataset:
+def own_pairs(
+    config: TrainingConfig, training_pairs: tf.data.Dataset
+) -> tf.data.Dataset:
     """Returns the pairs of a run's own corpus, as they are, to learn tokens from.
 
     Args:
@@ -186,7 +188,7 @@ def text_of(config: TrainingConfig, training_pairs: tf.data.Dataset) -> tf.data.
     return corpus.pairs("train").take(config.limit_examples or -1)
 
 
-def with_tags(
+def add_tag_tokens(
     tokenizers: TokenizerPair, config: TrainingConfig, in_text: Sequence[str]
 ) -> TokenizerPair:
     """Returns tokenizers that know the tags of a run's sources.
@@ -265,7 +267,7 @@ def make_model(config: TrainingConfig, tokenizers: TokenizerPair) -> Translation
     return model
 
 
-def give_weights(
+def inherit_weights(
     model: TranslationModel,
     tokenizers: TokenizerPair,
     run_dir: str | Path,

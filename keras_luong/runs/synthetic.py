@@ -42,11 +42,11 @@ from keras_luong.config.training import BACK_TRANSLATED, check_tag_name
 from keras_luong.files import read_lines, saved_directory_beside
 from keras_luong.languages import standard_code
 from keras_luong.progress import Progress
-from keras_luong.runs.description import chosen_for
+from keras_luong.runs.description import choose_by_corpus
 from keras_luong.runs.load_save import load_ensemble
-from keras_luong.runs.opening import opened
+from keras_luong.runs.opening import open_run
 from keras_luong.runs.ray_engine import Pool, Work, check_ray, work_on
-from keras_luong.runs.run import RunDirectory, read_record, written_alone
+from keras_luong.runs.run import RunDirectory, lock_output, read_record
 from keras_luong.runs.shards import CHANGED, Shards, shard_size, survey, unchanged
 from keras_luong.runs.train import train
 from keras_luong.text.corpus import Corpus, count, new_digest
@@ -128,8 +128,8 @@ def train_distilled(
         of_seed = {"given": {**given, "seed": seed}} if is_auto else {"seed": seed}
         teacher = dataclasses.replace(training, **of_seed)
         if is_trained:
-            config, corpus = chosen_for(teacher, run)
-            with opened(config, run, corpus):
+            config, corpus = choose_by_corpus(teacher, run)
+            with open_run(config, run, corpus):
                 pass  # which refuses another text, and other settings
             print(f"is trained: {run}")
         else:
@@ -195,7 +195,7 @@ def write_distilled(
     directory = check_new(directory)
     train = corpus.pairs("train")
     bar = Progress(count(train), "text") if progress else None
-    pairs = Again(lambda: texts_of(train))
+    pairs = Rereadable(lambda: read_pairs(train))
     write_corpus(corpus, twice(pairs, teacher, bar, tag), directory)
     return directory
 
@@ -316,7 +316,7 @@ def write_backtranslated(
     bar = Progress(number, "text") if progress else None
     # 2. Their sources.
     begin = "" if monolingual_tag is None else f"{token(monolingual_tag)} "
-    lines = Again(chosen.lines)
+    lines = Rereadable(chosen.lines)
     said = with_translations(lines, lambda line: begin + line, reverse, bar)
     untranslated = 0
 
@@ -329,8 +329,10 @@ def write_backtranslated(
                 untranslated += 1
 
     # 3. The corpus.
-    repeated = (texts_of(train) for _ in range(repeat_real))
-    pairs = evenly((itertools.chain.from_iterable(repeated), real), (made(), number))
+    repeated = (read_pairs(train) for _ in range(repeat_real))
+    pairs = spread_evenly(
+        (itertools.chain.from_iterable(repeated), real), (made(), number)
+    )
     write_corpus(corpus, pairs, directory)
     return BackTranslated(directory, real, number - untranslated, untranslated)
 
@@ -423,7 +425,9 @@ def read_monolingual(
     return found
 
 
-def evenly(*parts: tuple[Iterable[tuple[str, str]], int]) -> Iterator[tuple[str, str]]:
+def spread_evenly(
+    *parts: tuple[Iterable[tuple[str, str]], int],
+) -> Iterator[tuple[str, str]]:
     """Yields the pairs of several parts, each spread over the whole.
 
     A training shuffles pairs that are near each other only, if there are many.
@@ -432,8 +436,8 @@ def evenly(*parts: tuple[Iterable[tuple[str, str]], int]) -> Iterator[tuple[str,
         *parts: Pairs and their number, or the most that there may be.
 
     Example:
-        >>> from keras_luong.runs.synthetic import evenly
-        >>> list(evenly((["a", "b"], 2), ([1, 2, 3, 4], 4)))
+        >>> from keras_luong.runs.synthetic import spread_evenly
+        >>> list(spread_evenly((["a", "b"], 2), ([1, 2, 3, 4], 4)))
         [1, 'a', 2, 3, 'b', 4]
     """
 
@@ -505,8 +509,8 @@ def write_corpus(
     languages = corpus.source_language, corpus.target_language
     others = {split: corpus.pairs(split) for split in corpus.splits if split != "train"}
     splits = {"train": training_pairs}
-    splits |= {split: texts_of(pairs) for split, pairs in others.items()}
-    with written_alone(directory):
+    splits |= {split: read_pairs(pairs) for split, pairs in others.items()}
+    with lock_output(directory):
         check_new(directory)
         with saved_directory_beside(directory) as beside:
             for split, pairs in splits.items():
@@ -525,15 +529,15 @@ def _line(text: str) -> bytes:
     return re.sub(r"[\r\n]+", " ", text).encode("utf-8", "surrogatepass")
 
 
-class Again(Generic[_Item]):
+class Rereadable(Generic[_Item]):
     """What can be read several times.
 
     Args:
         make: Returns an iterator from the beginning.
 
     Example:
-        >>> from keras_luong.runs.synthetic import Again
-        >>> letters = Again(lambda: map(str.upper, "ab"))
+        >>> from keras_luong.runs.synthetic import Rereadable
+        >>> letters = Rereadable(lambda: map(str.upper, "ab"))
         >>> list(letters), list(letters)
         (['A', 'B'], ['A', 'B'])
     """
@@ -546,7 +550,7 @@ class Again(Generic[_Item]):
         return self._make()
 
 
-def texts_of(pairs: tf.data.Dataset) -> Iterator[tuple[str, str]]:
+def read_pairs(pairs: tf.data.Dataset) -> Iterator[tuple[str, str]]:
     """Yields the sources and targets of a dataset.
 
     Args:
@@ -585,7 +589,7 @@ def with_translations(
             then.update(_line(text) + b"\n")
             yield text
 
-    translations = translator.stream(Again(texts), _AT_ONCE, _WINDOW)
+    translations = translator.stream(Rereadable(texts), _AT_ONCE, _WINDOW)
     done = 0
     for item, translation in zip(items, translations, strict=True):
         now.update(_line(text_of(item)) + b"\n")
@@ -633,7 +637,7 @@ def pooled(
         Shards(folder, 0, 1).remove()
 
 
-class Said(NamedTuple):
+class TextOnly(NamedTuple):
     """A translation that only says its text.
 
     Attributes:
@@ -660,7 +664,7 @@ class PooledTranslator:
 
     def stream(
         self, texts: Iterable[str], batch_size: int = 32, window: int = 1024
-    ) -> Iterator[Said]:
+    ) -> Iterator[TextOnly]:
         """Yields the translation of each text, once all are done.
 
         Args:
@@ -680,7 +684,7 @@ class PooledTranslator:
         make = functools.partial(_make_worker, self._load, batch_size, window)
         work_on(shards, todo, make, self._pool)
         for line in shards.results():
-            yield Said(line.decode())
+            yield TextOnly(line.decode())
         cut = sum(told["truncated"] for told in shards.told())
         limits = {"texts": ("max_source_length", self._translator.max_source_length)}
         warn_of_cut(limits, Counter(texts=cut) if cut else Counter(), found.lines)

@@ -18,11 +18,11 @@ from keras_luong.config.auto import Training
 from keras_luong.config.training import TrainingConfig
 from keras_luong.runs.callbacks import EpochBar, stopped_early, training_callbacks
 from keras_luong.runs.checkpoints import Checkpoints, check_history
-from keras_luong.runs.description import chosen_for, count_texts, describe
+from keras_luong.runs.description import choose_by_corpus, count_texts, describe
 from keras_luong.runs.epochs import FollowEpoch, fit
-from keras_luong.runs.opening import Run, get_tokenizers, opened, own_directory
+from keras_luong.runs.opening import Run, get_tokenizers, open_run, own_directory
 from keras_luong.runs.run import RunDirectory, read_history, write_record
-from keras_luong.runs.start import describe_start, give_weights, make_model
+from keras_luong.runs.start import describe_start, inherit_weights, make_model
 from keras_luong.runs.validation import evaluate, final_search, validation_callback
 from keras_luong.text.batches import EpochShape, evaluation_batches, training_batches
 from keras_luong.text.tokenizer_pair import TokenizerPair
@@ -68,15 +68,15 @@ def train(config: Training, run_dir: str | Path) -> dict[str, Any]:
     strategy = make_strategy(config.strategy)
     path = own_directory(run_dir, strategy)
     # 2. The settings that the corpus chooses; seeds and precision.
-    config, corpus = chosen_for(config, path)
+    config, corpus = choose_by_corpus(config, path)
     set_up(config)
     # 3. A directory of its own; several machines begin and end together.
-    with opened(config, path, corpus) as run, together(strategy):
+    with open_run(config, path, corpus) as run, together(strategy):
         # 4. The tokenizers, the model, and how it is trained.
         tokenizers = get_tokenizers(run)
-        schedule = schedule_of(run)
+        schedule = choose_schedule(run)
         with strategy.scope():
-            model, perplexity = compiled_model(run, tokenizers, schedule)
+            model, perplexity = compile_model(run, tokenizers, schedule)
         # 5. What the run is, written down and said.
         batch_tokens = record(run, tokenizers, model)
         describe(run, tokenizers, model, strategy)
@@ -94,7 +94,7 @@ def set_up(config: TrainingConfig) -> None:
     keras.config.set_dtype_policy(config.precision)
 
 
-def schedule_of(run: Run) -> Schedule:
+def choose_schedule(run: Run) -> Schedule:
     """How the learning rate changes."""
     config = run.config
     return make_schedule(
@@ -109,7 +109,7 @@ def schedule_of(run: Run) -> Schedule:
     )
 
 
-def compiled_model(
+def compile_model(
     run: Run, tokenizers: TokenizerPair, schedule: Schedule
 ) -> tuple[keras.Model, Perplexity]:
     """The model, ready to be trained, and its metric that counts tokens."""
@@ -157,7 +157,7 @@ def record(run: Run, tokenizers: TokenizerPair, model: keras.Model) -> int:
         start = None
         if config.init_from is not None:
             start = describe_start(config.init_from)
-            give_weights(model, tokenizers, config.init_from, start)
+            inherit_weights(model, tokenizers, config.init_from, start)
     # Sources beyond the length of those trained on are translated, if the model can.
     positions = getattr(model.config, "max_source_length", None)
     write_record(
@@ -187,7 +187,7 @@ def fit_model(
     checkpoints = Checkpoints(run.path, config.save_steps)
     start = known["came_from"]
     if start and run.resuming and not checkpoints.exist():
-        give_weights(model, tokenizers, str(config.init_from), start)
+        inherit_weights(model, tokenizers, str(config.init_from), start)
     epoch, step = started_at = checkpoints.restore(model)
     # 2. Whether there is anything to do. What is known of later epochs is of weights
     # that are trained again. All machines have this checkpoint, so that all stop here
