@@ -96,7 +96,12 @@ def load_average(model: keras.Model, paths: Sequence[str | Path]) -> None:
         >>> load_average(model, epoch_weights("runs/mine", last=2))
     """
     _check_paths(paths)
-    _check_not_quantised(model)
+    for weight in model.weights:
+        if weight.dtype in ("int8", "uint8"):
+            raise ValueError(
+                f"{weight.path} is quantised ({weight.dtype}), which has no mean; "
+                "average the weights before they are quantised"
+            )
     totals = [np.zeros(weight.shape, np.float64) for weight in model.weights]
     for path in paths:
         load_weights(model, path)
@@ -162,12 +167,3 @@ def _check_paths(paths: Sequence[str | Path]) -> Sequence[str | Path]:
     for path in paths:
         check_file("file of weights", path)
     return paths
-
-
-def _check_not_quantised(model: keras.Model) -> None:
-    for weight in model.weights:
-        if weight.dtype in ("int8", "uint8"):
-            raise ValueError(
-                f"{weight.path} is quantised ({weight.dtype}), which has no mean; "
-                "average the weights before they are quantised"
-            )

@@ -1,7 +1,4 @@
-"""The largest batch that fits into the memory, found by trying.
-
-How long training takes on this machine, about, before there was any.
-"""
+"""The largest batch that fits into the memory, and about how long training takes."""
 
 from __future__ import annotations
 
@@ -23,7 +20,8 @@ from keras_luong.checks import check_size
 #: Part of the time that a training step spends in matrix products, as measured by
 #: `benchmarks/train_step.py` on models of 256 to 512 units.
 _SHARE_OF_PRODUCTS = 0.4
-_SIZE = 1024
+_SIZE = 1024  # of a product whose time is measured
+_SMALLEST = 512  # tokens of a batch
 
 
 def estimated_seconds(parameters: int, tokens: int) -> float:
@@ -81,9 +79,6 @@ def _products_a_second() -> float:
     return 2 * _SIZE**3 / min(seconds)
 
 
-_SMALLEST = 512
-
-
 def largest_batch_tokens(
     model: keras.Model,
     max_length: int = 50,
@@ -127,7 +122,12 @@ def largest_batch_tokens(
     check_size("memory", memory, optional=True)
     on_gpu = bool(tf.config.list_logical_devices("GPU"))
     memory = memory or int(0.8 * _free_memory())
-    state, before = _state(model), _memory_in_use()
+    if not model.optimizer.built:
+        with model.distribute_strategy.scope():
+            model.optimizer.build(model.trainable_variables)
+    variables = [*model.variables, *model.optimizer.variables]
+    values = [keras.ops.convert_to_numpy(variable) for variable in variables]
+    before = _memory_in_use()
 
     def try_step(tokens: int) -> int:
         _train(model, tokens // (max_length + 1), max_length + 1)
@@ -141,7 +141,7 @@ def largest_batch_tokens(
             memory=None if on_gpu else memory,
         )
     finally:
-        for variable, value in state:
+        for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
     if fitting is None:
         raise ValueError(
@@ -184,15 +184,6 @@ def _train(model: keras.Model, rows: int, length: int) -> None:
         ),
     )
     model.fit(batch, steps_per_epoch=1, shuffle=False, verbose=0)
-
-
-def _state(model: keras.Model) -> list[tuple[keras.Variable, np.ndarray]]:
-    """Returns the variables that a step changes, with their values."""
-    if not model.optimizer.built:
-        with model.distribute_strategy.scope():
-            model.optimizer.build(model.trainable_variables)
-    variables = [*model.variables, *model.optimizer.variables]
-    return [(v, keras.ops.convert_to_numpy(v)) for v in variables]
 
 
 def _free_memory() -> int:
