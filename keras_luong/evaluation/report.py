@@ -1,14 +1,14 @@
 """A judgement as text for a terminal, and as one HTML page.
 
-The page needs no network and no JavaScript. It is built as a tree whose text is escaped
-where it is written, so that no sentence can become part of the page.
+The page needs no network and no JavaScript. All of its text is escaped in one function,
+so that no sentence can become part of the page.
 """
 
 from __future__ import annotations
 
 import base64
-import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Mapping, Sequence
+import html
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from keras_luong.evaluation.judgement import SAMPLES, Judgement, MetricScore
@@ -267,83 +267,66 @@ def html_report(
         >>> "<b>" in page, "&lt;b&gt;" in page
         (False, True)
     """
-    root = ET.Element("html", lang="en")
-    head = ET.SubElement(root, "head")
-    ET.SubElement(head, "meta", charset="utf-8")
-    policy = {"http-equiv": "Content-Security-Policy", "content": POLICY}
-    ET.SubElement(head, "meta", policy)
-    screen = {"name": "viewport", "content": "width=device-width, initial-scale=1"}
-    ET.SubElement(head, "meta", screen)
-    title = f"How good is {' against '.join(judgements[0].systems)}?"
-    _add(head, "title", title)
-    ET.SubElement(head, "style").text = STYLE
-    body = ET.SubElement(root, "body")
-    _add(body, "h1", title)
+    title = _element("title", f"How good is {' against '.join(judgements[0].systems)}?")
+    parts = [
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"{title}<style>{STYLE}</style></head><body>",
+        title.replace("title>", "h1>"),
+    ]
     drawn = pictures or [{}] * len(judgements)
     for judged, of_rows in zip(judgements, drawn, strict=True):
-        _test_set(body, judged, sentences, of_rows)
-    return f"<!doctype html>\n{ET.tostring(root, 'unicode', 'html')}\n"
+        parts += _test_set(judged, sentences, of_rows)
+    return "\n".join([*parts, "</body></html>\n"])
 
 
-def _add(parent: ET.Element, tag: str, text: str, name: str = "") -> ET.Element:
-    """Adds an element with a text, which is escaped once it is written."""
-    attributes = {"class": name} if name else {}
-    element = ET.SubElement(parent, tag, attributes)
-    element.text = "\n".join(map(visible, text.split("\n")))
-    return element
+def _element(tag: str, text: str, attributes: str = "") -> str:
+    """An element with a text, which is escaped here: all text of the page is."""
+    shown = "\n".join(map(visible, text.split("\n")))
+    return f"<{tag}{attributes}>{html.escape(shown)}</{tag}>"
 
 
-def _test_set(
-    body: ET.Element, judged: Judgement, sentences: int, pictures: Pictures
-) -> None:
-    _add(body, "h2", f"{judged.name}: {len(judged.sources):,} sentences")
-    _table(body, score_rows(judged))
+def _test_set(judged: Judgement, sentences: int, pictures: Pictures) -> Iterator[str]:
+    """Yields the parts of the page that are of one test set."""
+    note = ' class="note"'
+    yield _element("h2", f"{judged.name}: {len(judged.sources):,} sentences")
+    yield _html_table(score_rows(judged))
     if len(judged.systems) > 1:
-        _add(body, "p", explanation(judged), "note")
-    _add(body, "pre", signatures(judged))
-    _add(body, "h3", "By source length")
-    _table(body, length_rows(judged))
+        yield _element("p", explanation(judged), note)
+    yield _element("pre", signatures(judged))
+    yield _element("h3", "By source length")
+    yield _html_table(length_rows(judged))
     if any(group.is_small for group, *_ in judged.groups[0]):
-        _add(body, "p", f"* {FEW_SAID}", "note")
+        yield _element("p", f"* {FEW_SAID}", note)
     first = next(iter(judged.systems))
     for which, rows in (("worst", judged.worst), ("best", judged.best)):
         if found := rows(sentences):
-            _add(body, "h3", f"The {which} of {first}, by the chrF of the sentence")
-            _sentences(body, judged, found, pictures)
+            yield _element("h3", f"The {which} of {first}, by the chrF of the sentence")
+        for row in found:
+            yield _html_sentence(judged, row, pictures.get(row))
 
 
-def _table(body: ET.Element, rows: Iterable[tuple[str, ...]]) -> None:
-    """Adds a table, which scrolls by itself where the screen is narrow."""
-    table = ET.SubElement(ET.SubElement(body, "div", {"class": "wide"}), "table")
+def _html_table(rows: Iterable[tuple[str, ...]]) -> str:
+    """A table, which scrolls by itself where the screen is narrow."""
+    lines = []
     for number, row in enumerate(rows):
-        line = ET.SubElement(table, "tr")
-        for text in row:
-            _add(line, "td" if number else "th", text)
+        cells = (_element("td" if number else "th", text) for text in row)
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    return f'<div class="wide"><table>{"".join(lines)}</table></div>'
 
 
-def _sentences(
-    body: ET.Element, judged: Judgement, rows: Iterable[int], pictures: Pictures
-) -> None:
-    """Adds sentences, each with its reference and translations beside it."""
-    for row in rows:
-        article = ET.SubElement(body, "article")
-        chrf = judged.sentence_chrf[row]
-        _add(article, "h4", f"Line {row + 1:,}, chrF {chrf:.1f}")
-        sides = ET.SubElement(article, "dl", {"class": "sides"})
-        for name, texts in (
-            ("source", judged.sources),
-            ("reference", judged.references),
-            *judged.systems.items(),
-        ):
-            side = ET.SubElement(sides, "div")
-            _add(side, "dt", name)
-            _add(side, "dd", texts[row]).set("dir", "auto")
-        if row in pictures:
-            _picture(article, pictures[row])
-
-
-def _picture(article: ET.Element, png: bytes) -> None:
-    data = base64.b64encode(png).decode("ascii")
-    about = "Attention from each word of the translation to the words of the source"
-    wide = ET.SubElement(article, "div", {"class": "wide"})
-    ET.SubElement(wide, "img", alt=about, src=f"data:image/png;base64,{data}")
+def _html_sentence(judged: Judgement, row: int, png: bytes | None) -> str:
+    """A sentence with its reference and translations beside it."""
+    chrf = judged.sentence_chrf[row]
+    parts = [_element("h4", f"Line {row + 1:,}, chrF {chrf:.1f}"), '<dl class="sides">']
+    texts = {"source": judged.sources, "reference": judged.references}
+    for name, side in [*texts.items(), *judged.systems.items()]:
+        text = _element("dd", side[row], ' dir="auto"')
+        parts.append(f"<div>{_element('dt', name)}{text}</div>")
+    parts.append("</dl>")
+    if png is not None:
+        about = "Attention from each word of the translation to the words of the source"
+        data = f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
+        parts.append(f'<div class="wide"><img alt="{about}" src="{data}"></div>')
+    return f"<article>{''.join(parts)}</article>"
