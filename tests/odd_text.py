@@ -36,7 +36,7 @@ from keras_luong.evaluation.scores import bleu
 from keras_luong.files import read_lines, read_raw_lines
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
 from keras_luong.runs import load_save
-from keras_luong.text.find_corpus import TextFiles
+from keras_luong.text.corpora import TextFiles
 from keras_luong.text.tokenizer_pair import (
     SentencePieceTokenizer,
     TokenizerPair,

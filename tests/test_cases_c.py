@@ -32,8 +32,8 @@ from keras_luong.runs.description import count_texts
 from keras_luong.runs.opening import check_corpus, describe_corpus, open_run
 from keras_luong.runs.run import RunDirectory, read_record
 from keras_luong.text.batches import training_batches
+from keras_luong.text.corpora import TextFiles, load_corpus
 from keras_luong.text.corpus import fingerprint
-from keras_luong.text.find_corpus import TextFiles, load_corpus
 from keras_luong.text.held_out import with_validation
 from keras_luong.text.survey import count_pairs
 from keras_luong.text.tokenizer_pair import TokenizerPair, WordTokenizer

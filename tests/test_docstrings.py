@@ -46,7 +46,7 @@ SLOW = {
     "keras_luong.runs.synthetic.train_distilled",
     "keras_luong.runs.train.train",
     "keras_luong.runs.validation.TranslationEvaluation",
-    "keras_luong.text.find_corpus.TfdsCorpus",
+    "keras_luong.text.corpora.TfdsCorpus",
 }
 
 LAYERS = "keras_luong.layers."

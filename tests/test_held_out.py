@@ -8,8 +8,8 @@ from small_training import train_words, write_corpus
 
 from keras_luong.files import write_lines
 from keras_luong.runs.run import read_record
+from keras_luong.text.corpora import TextFiles, load_corpus
 from keras_luong.text.corpus import fingerprint, notes, sentences
-from keras_luong.text.find_corpus import TextFiles, load_corpus
 from keras_luong.text.held_out import HeldOut, part, with_validation
 from keras_luong.text.survey import Overlap, TextHashes, overlaps, text_hashes
 

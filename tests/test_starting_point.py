@@ -27,8 +27,8 @@ from keras_luong.runs.start import (
     old_corpus,
     training_corpus,
 )
+from keras_luong.text.corpora import load_corpus
 from keras_luong.text.corpus import sentences
-from keras_luong.text.find_corpus import load_corpus
 from keras_luong.text.tags import tags_of
 
 MIXED = {"mix_old": "0.5", "grow_vocab": 5, "tag": "new", "old_tag": "old"}

@@ -5,9 +5,9 @@ import gzip
 import pytest
 
 from keras_luong.files import write_lines
+from keras_luong.text.corpora import TextFiles, load_corpus
 from keras_luong.text.corpus import fingerprint, notes, sentences
 from keras_luong.text.corpus_files import Table, read_table
-from keras_luong.text.find_corpus import TextFiles, load_corpus
 
 
 @pytest.mark.parametrize(

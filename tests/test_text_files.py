@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from keras_luong.files import read_lines
-from keras_luong.text.find_corpus import TextFiles
+from keras_luong.text.corpora import TextFiles
 
 
 def write(path, content):

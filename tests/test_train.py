@@ -17,8 +17,8 @@ from keras_luong.cli.export import check_text
 from keras_luong.runs import opening, train
 from keras_luong.runs.load_save import load
 from keras_luong.runs.run import RunDirectory, read_history
+from keras_luong.text.corpora import load_corpus
 from keras_luong.text.corpus import first_source
-from keras_luong.text.find_corpus import load_corpus
 
 
 @pytest.fixture(scope="module")

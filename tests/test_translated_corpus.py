@@ -8,7 +8,7 @@ from small_training import write_corpus
 
 from keras_luong.runs.synthetic import with_translations
 from keras_luong.runs.synthetic import write_corpus as write_translated
-from keras_luong.text.find_corpus import load_corpus
+from keras_luong.text.corpora import load_corpus
 
 
 class Pool(Backwards):

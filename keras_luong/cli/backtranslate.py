@@ -92,7 +92,7 @@ def run(options: BacktranslateOptions) -> None:
     """Translates, and writes the directory of the corpus."""
     from keras_luong.cli.translators import engine, of_workers
     from keras_luong.runs.synthetic import check_reverse, write_backtranslated
-    from keras_luong.text.find_corpus import load_corpus
+    from keras_luong.text.corpora import load_corpus
 
     settings = read_record(options.run_dir)["settings"]
     source = options.source or settings.get("target")  # the other direction

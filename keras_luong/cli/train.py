@@ -32,7 +32,7 @@ from keras_luong.config.training import (
     fields_of_run,
 )
 from keras_luong.runs.run import read_record
-from keras_luong.text.corpus_files import find_text
+from keras_luong.text.corpus_files import find_corpus_files
 
 HELP = f"""
 Presets: {", ".join(RECIPES)}. Presets of papers, in their sizes: {", ".join(PAPERS)}.
@@ -112,7 +112,7 @@ class Training(NamedTuple):
         """Checks the paths, before TensorFlow is imported."""
         check_corpus("data", self.config.data)
         if self.config.data != EMBEDDED:
-            find_text(self.config.data, self.config.source, self.config.target)
+            find_corpus_files(self.config.data, self.config.source, self.config.target)
         if self.run_dir.is_file():
             raise NotADirectoryError(
                 f"--run_dir must be a directory. Received a file: {self.run_dir}"

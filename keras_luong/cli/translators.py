@@ -33,8 +33,8 @@ from keras_luong.runs.shards import run_digest
 from keras_luong.runs.start import training_corpus
 from keras_luong.runs.synthetic import pooled
 from keras_luong.special_ids import UNK_ID
+from keras_luong.text.corpora import load_corpus
 from keras_luong.text.corpus import Corpus, fingerprint
-from keras_luong.text.find_corpus import load_corpus
 from keras_luong.text.survey import language_doubts
 from keras_luong.text.tags import tags_of
 from keras_luong.text.tokenizer import as_str

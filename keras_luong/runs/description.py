@@ -30,8 +30,8 @@ from keras_luong.runs.opening import Run
 from keras_luong.runs.run import RunDirectory, read_history, read_record
 from keras_luong.runs.start import own_pairs, pairs_of_start
 from keras_luong.text.batches import epoch_shape
+from keras_luong.text.corpora import load_corpus
 from keras_luong.text.corpus import Corpus, count, notes, thin_out
-from keras_luong.text.find_corpus import load_corpus
 from keras_luong.text.survey import (
     corpus_facts,
     count_pairs,

@@ -19,13 +19,13 @@ from keras_luong.runs.run import (
     read_history,
     read_record,
 )
+from keras_luong.text.corpora import load_corpus
 from keras_luong.text.corpus import (
     ChangedCorpus,
     Corpus,
     fingerprint,
     with_share,
 )
-from keras_luong.text.find_corpus import load_corpus
 from keras_luong.text.growing import add_tokens, grow_tokenizers
 from keras_luong.text.survey import are_alike
 from keras_luong.text.tags import add_tags, token

@@ -49,8 +49,8 @@ from keras_luong.runs.ray_engine import Pool, Work, check_ray, work_on
 from keras_luong.runs.run import RunDirectory, lock_output, read_record
 from keras_luong.runs.shards import CHANGED, Shards, shard_size, survey, unchanged
 from keras_luong.runs.train import train
+from keras_luong.text.corpora import load_corpus
 from keras_luong.text.corpus import Corpus, count, new_digest
-from keras_luong.text.find_corpus import load_corpus
 from keras_luong.text.survey import hashes_of, text_hashes
 from keras_luong.text.tags import add_tag, token
 from keras_luong.translation.batching import warn_of_cut

@@ -136,7 +136,7 @@ class Table(NamedTuple):
 PairFiles: TypeAlias = TwoFiles | Table
 
 
-class Found(NamedTuple):
+class CorpusFiles(NamedTuple):
     """What a folder or a file holds: the arguments of `TextFiles`.
 
     Attributes:
@@ -154,7 +154,9 @@ class Found(NamedTuple):
     notes: dict[str, str]
 
 
-def find_text(data: str | Path, source: str | None, target: str | None) -> Found | None:
+def find_corpus_files(
+    data: str | Path, source: str | None, target: str | None
+) -> CorpusFiles | None:
     """Finds the text files that `--data` names; None if it is no path of any.
 
     Args:
@@ -178,10 +180,12 @@ def find_text(data: str | Path, source: str | None, target: str | None) -> Found
     if len(named) == 2:  # the source comes first
         source, target = source or named[0], target or named[1]
     languages = _settle_languages(data, named, source, target)
-    return Found({"train": two}, *languages, two.source.name, {})
+    return CorpusFiles({"train": two}, *languages, two.source.name, {})
 
 
-def find_in_folder(directory: Path, source: str | None, target: str | None) -> Found:
+def find_in_folder(
+    directory: Path, source: str | None, target: str | None
+) -> CorpusFiles:
     """Finds the files of each split in a folder.
 
     Args:
@@ -242,10 +246,10 @@ def find_in_folder(directory: Path, source: str | None, target: str | None) -> F
         x for x in paths if _stem_and_language(x)[1] in endings and x not in read
     ]:
         notes["not read"] = _shortened(unread)
-    return Found(files, source, target, directory.resolve().name, notes)
+    return CorpusFiles(files, source, target, directory.resolve().name, notes)
 
 
-def find_table(path: Path, source: str | None, target: str | None) -> Found:
+def find_table(path: Path, source: str | None, target: str | None) -> CorpusFiles:
     """Reads what a single file is.
 
     Args:
@@ -262,7 +266,7 @@ def find_table(path: Path, source: str | None, target: str | None) -> Found:
     table = read_table(path, source, target)
     split = _split_of(_stem_and_language(path)[0]) or "train"
     notes = _column_notes([table], source, target)
-    return Found({split: table}, source, target, path.name, notes)
+    return CorpusFiles({split: table}, source, target, path.name, notes)
 
 
 def read_table(path: Path, source: str, target: str) -> Table:

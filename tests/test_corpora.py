@@ -1,8 +1,8 @@
 import pytest
 
 from keras_luong.text import load_corpus
+from keras_luong.text.corpora import TfdsCorpus
 from keras_luong.text.corpus import fingerprint, sentences
-from keras_luong.text.find_corpus import TfdsCorpus
 from keras_luong.text.phrases import PhraseCorpus
 
 

@@ -23,9 +23,9 @@ from keras_luong.text.corpus_files import (
     PairFiles,
     Table,
     TwoFiles,
+    find_corpus_files,
     find_in_folder,
     find_table,
-    find_text,
     sort_splits,
 )
 from keras_luong.text.held_out import with_validation
@@ -393,7 +393,9 @@ def load_corpus(
     source, target = source_language, target_language
     if str(data) == EMBEDDED:
         return PhraseCorpus(source or "en", target or "de")
-    if not isinstance(data, Mapping) and (found := find_text(data, source, target)):
+    if not isinstance(data, Mapping) and (
+        found := find_corpus_files(data, source, target)
+    ):
         return with_validation(TextFiles(*found))
     if source is None or target is None:
         here = "" if isinstance(data, Mapping) else " is no folder or file, and"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from keras_luong.text.corpora import TextFiles, load_corpus
 from keras_luong.text.corpus import notes, sentences
-from keras_luong.text.find_corpus import TextFiles, load_corpus
 
 
 def fill(folder, names, lines=("1", "2")):
