@@ -1,12 +1,15 @@
 """Progress of long work: a bar where it can be seen, else a line now and then.
 
-Work that cannot be counted says what it is.
+Work that cannot be counted says what it is. Other libraries are kept from talking to
+people, unless what they do fails.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -101,3 +104,33 @@ def telling(what: str) -> Iterator[None]:
 def _say(text: str) -> None:
     if sys.stderr is not None:
         print(text, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Holds back what is written to standard error, past Python's `sys.stderr` too.
+
+    If there is an error, all of it is told; else none, nor where a user stops it.
+
+    Example:
+        >>> import os
+        >>> from keras_luong.progress import quietly
+        >>> with quietly():
+        ...     written = os.write(2, b"This machine has a processor.")
+    """
+    if sys.stderr is None:
+        yield
+        return
+    sys.stderr.flush()
+    standard = os.dup(2)
+    with tempfile.TemporaryFile() as told:
+        os.dup2(told.fileno(), 2)
+        try:
+            yield
+        except Exception:
+            told.seek(0)
+            os.write(standard, told.read())
+            raise
+        finally:
+            os.dup2(standard, 2)
+            os.close(standard)

@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PATIENCE = 2.0  # seconds for Python to get to its handler
@@ -38,29 +39,6 @@ class Watch:
         self._before_the_end = before_the_end
         self._noticed = threading.Event()
         self._stderr = 2
-
-    @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
-        """Answers until the block is left."""
-        reader, writer = os.pipe()
-        os.set_blocking(writer, False)
-        self._stderr = os.dup(2)  # which is turned away while TensorFlow is imported
-        # What nohup or a shell's & has a process ignore stays ignored.
-        ours = [x for x in SIGNALS if signal.getsignal(x) is not signal.SIG_IGN]
-        thread = threading.Thread(target=self._answer, args=[reader], daemon=True)
-        fd_before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        before = {number: signal.signal(number, self._handle) for number in ours}
-        thread.start()
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            signal.set_wakeup_fd(fd_before)
-            os.close(writer)
-            thread.join()
-            for fd in (reader, self._stderr):
-                os.close(fd)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         """Python's own handler, in the main thread; a second signal is the thread's."""
@@ -96,18 +74,18 @@ class Watch:
 
     def _end(self, number: int) -> None:
         """Ends the process, whatever its main thread is at."""
+
+        def flush_all() -> None:
+            for stream in filter(None, (sys.stdout, sys.stderr)):
+                with contextlib.suppress(OSError, ValueError):
+                    stream.flush()
+
         self._before_the_end()
-        flush = threading.Thread(target=_flush, daemon=True)  # who reads may not
+        flush = threading.Thread(target=flush_all, daemon=True)  # who reads may not
         flush.start()
         flush.join(TOGETHER)
         end_children()
         os._exit(128 + number)
-
-
-def _flush() -> None:
-    for stream in filter(None, (sys.stdout, sys.stderr)):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
 
 
 def _next_signal(reader: int, seconds: float | None = None) -> int | None:
@@ -141,12 +119,24 @@ def answered(before_the_end: Callable[[], object] = int) -> Iterator[Watch]:
     if threading.current_thread() is not threading.main_thread():
         yield watch
         return
-    before, _watch = _watch, watch
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    watch._stderr = os.dup(2)  # which is turned away while TensorFlow is imported
+    thread = threading.Thread(target=watch._answer, args=[reader], daemon=True)
+    thread.start()
+    watch_before, _watch = _watch, watch
+    fd_before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     try:
-        with watch.watching():
+        with handlers_kept():
+            _handle_signals(watch._handle)
             yield watch
     finally:
-        _watch = before
+        signal.set_wakeup_fd(fd_before)
+        os.close(writer)
+        thread.join()
+        for fd in (reader, watch._stderr):
+            os.close(fd)
+        _watch = watch_before
         if watch.first is not None:
             end_children()
 
@@ -191,10 +181,15 @@ def ending_at_once() -> Iterator[None]:
         yield
         return
     with handlers_kept():
-        for number in SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, signal.SIG_DFL)
+        _handle_signals(signal.SIG_DFL)
         yield
+
+
+def _handle_signals(handler: Any) -> None:
+    """Sets a handler; what nohup or a shell's & has a process ignore stays ignored."""
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

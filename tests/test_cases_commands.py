@@ -33,7 +33,6 @@ from keras_luong.cli import command_line
 from keras_luong.cli import main as command
 from keras_luong.cli.command_line import parse
 from keras_luong.cli.errors import run_carefully
-from keras_luong.cli.options import check_corpus
 from keras_luong.cli.translate import opened_output
 from keras_luong.cli.translators import tell_languages, telling_language
 from keras_luong.evaluation import scores
@@ -492,7 +491,6 @@ WRONG = [
     "evaluate no/run",
     "evaluate RUN --against no/run",
     "evaluate RUN --test no/file no/file",
-    "evaluate RUN --data no/corpus",
     "evaluate --hypotheses no/file --test no/file no/file",
     "score no/run a b",
     "score RUN no/file no/file",
@@ -508,11 +506,8 @@ WRONG = [
     "distill no/run --out new",
     "distill RUN --out RUN",
     "backtranslate no/run --data phrases --mono FILE --out new",
-    "backtranslate RUN --data no/corpus --mono FILE --out new",
     "backtranslate RUN --data phrases --mono no/file --out new",
     "compare no/run",
-    "train no/corpus --source a --target b",
-    "train no-corpus --source a --target b",
     "train phrases --run_dir FILE",
     "train --init_from no/run",
     "train DIR --source a --target b",
@@ -562,11 +557,6 @@ def test_c6_names_what_may_have_been_meant(trained, capsys):
     wrong = trained.with_name("bass")
     text = said(capsys, lambda: run("tune", wrong))
     assert text.endswith(f"Did you mean {trained}?")
-
-
-def test_c6_data_sets_are_no_wrong_paths():
-    for name in ("phrases", "wmt14_translate/de-en", "opus", "mtnt/en-fr", "ns:name"):
-        check_corpus("data", name)
 
 
 @pytest.mark.parametrize("kind", ["random", "weights", "picture", "zip"])

@@ -10,7 +10,7 @@ import pytest
 from commands import help_of
 
 from keras_luong.cli.command_line import parse
-from keras_luong.cli.train import TRAINING, default_run_dir
+from keras_luong.cli.train import RARE, TRAINING, default_run_dir
 from keras_luong.config.models import Seq2SeqConfig
 from keras_luong.config.presets import PAPERS, PRESETS
 from keras_luong.config.training import TrainingConfig
@@ -33,6 +33,19 @@ def test_help_of_training_has_all_there_is():
     lines = " ".join(help_of("train", "--preset", "multi30k", "--help").split())
     assert "[default: 4000]" in lines and "Dropout" not in lines
     assert "--num_heads" in help_of("train", "--preset=wu2021-tiny", "--help")
+
+
+def test_help_shows_what_is_needed_without_a_paper(capsys):
+    shown = {}
+    for words in (["--help"], ["--help=all"]):
+        parse(["train", *words])
+        shown[words[0]] = set(re.findall(r"^ *--\w+", capsys.readouterr().out, re.M))
+    few, all_options = shown.values()
+    assert (
+        len(few) <= 45
+        and few < all_options
+        and RARE <= {option.strip(" -") for option in all_options - few}
+    )
 
 
 def test_a_training_is_a_configuration():

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from keras_luong.quiet import quietly
+from keras_luong.progress import quietly
 
 
 def test_nothing_is_told(capfd):

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from keras_luong.checks import check_file
 from keras_luong.cli.options import (
-    CorpusName,
     EngineOptions,
     NewPlace,
     SearchOptions,
@@ -58,7 +57,7 @@ class BacktranslateOptions(EngineOptions, SearchOptions):
     """
 
     _: KW_ONLY
-    data: CorpusName
+    data: str
     mono: TextFile
     out: NewPlace
     source: str | None = None

@@ -46,12 +46,11 @@ COMMANDS = (
 )
 
 
-def parse(argv: Sequence[str], prog: str = PROG) -> tuple[str, Any] | None:
+def parse(argv: Sequence[str]) -> tuple[str, Any] | None:
     """Reads a command line.
 
     Args:
         argv: The words after the program's name.
-        prog: The program's name.
 
     Returns:
         The command, and its `Options` (of "train": a `Training`); None if help was
@@ -61,15 +60,15 @@ def parse(argv: Sequence[str], prog: str = PROG) -> tuple[str, Any] | None:
         SystemExit: With code 2, a mistake, which it tells.
     """
     if not argv:
-        fail(prog, f"A command is needed: {', '.join(COMMANDS)}. See {prog} --help.")
+        fail(f"A command is needed: {', '.join(COMMANDS)}. See {PROG} --help.")
     name, *words = argv
     try:
         if name in COMMANDS:
-            app = _command(name, words, prog)
+            app = _command(name, words)
         elif name.startswith("-"):
-            app, words = _all_commands(prog), list(argv)
+            app, words = _all_commands(), list(argv)
         else:
-            fail(prog, f"There is no command {name}. {suggestion(name, COMMANDS)}")
+            fail(f"There is no command {name}. {suggestion(name, COMMANDS)}")
         function, bound, _ = app.parse_args(
             ["--help" if word == "--help=all" else word for word in words],
             print_error=False,
@@ -77,10 +76,10 @@ def parse(argv: Sequence[str], prog: str = PROG) -> tuple[str, Any] | None:
         )
         found = function(*bound.args, **bound.kwargs)
     except cyclopts.CycloptsError as error:
-        fail(prog, _reworded(error, argv, prog))
+        fail(_reworded(error, argv))
     except MISTAKES as error:  # values that do not fit together
         message, code = told(error)
-        fail(prog, with_dashes(message, argv), code)
+        fail(with_dashes(message, argv), code)
     return (name, found) if isinstance(found, (Options, tuple)) else None
 
 
@@ -95,10 +94,10 @@ def _about(command: str) -> str:
     return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
 
 
-def _all_commands(prog: str) -> cyclopts.App:
+def _all_commands() -> cyclopts.App:
     """The program, of which help and the version can be asked for."""
     app = cyclopts.App(
-        name=prog,
+        name=PROG,
         help="Translators with Luong's attention, from two text files to a server. Any "
         "command takes --debug, which shows the traceback of an error.",
         version=__version__,
@@ -110,7 +109,7 @@ def _all_commands(prog: str) -> cyclopts.App:
     return app
 
 
-def _command(name: str, argv: Sequence[str], prog: str) -> cyclopts.App:
+def _command(name: str, argv: Sequence[str]) -> cyclopts.App:
     """A command, whose function makes its `Options` of what is given.
 
     Raises:
@@ -142,7 +141,7 @@ def _command(name: str, argv: Sequence[str], prog: str) -> cyclopts.App:
 
     read.__signature__ = sign  # type: ignore[attr-defined] # what cyclopts reads
     app = cyclopts.App(
-        name=f"{prog} {name}", help=_about(name), version_flags=(), **_LOOK
+        name=f"{PROG} {name}", help=_about(name), version_flags=(), **_LOOK
     )
     app.default(read)
     app["--help"].show = False
@@ -300,11 +299,11 @@ def with_dashes(message: str, argv: Sequence[str]) -> str:
     )
 
 
-def _reworded(error: cyclopts.CycloptsError, argv: Sequence[str], prog: str) -> str:
+def _reworded(error: cyclopts.CycloptsError, argv: Sequence[str]) -> str:
     """One or two sentences on what was received and what would be right."""
     error.verbose = False
     place = error.argument.name if error.argument else ""
-    more = f"see {prog} {argv[0]} --help"
+    more = f"see {PROG} {argv[0]} --help"
     match error:
         case cyclopts.CoercionError(argument=argument) if argument and error.msg:
             return f"{argument.name} {error.msg}"

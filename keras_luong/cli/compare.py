@@ -21,23 +21,11 @@ from keras_luong.config.presets import PRESETS
 from keras_luong.runs.run import RunDirectory, read_history, read_record, read_results
 
 #: Settings that do not affect the model, or that have a column of their own.
-HIDDEN = {
-    "epochs",
-    "strategy",
-    "save_steps",
-    "keep_epochs",
-    "chosen_batch_tokens",
-    "average_of",
-}
-HEADER = (
-    "run",
-    "settings",
-    "epochs",
-    "minutes",
-    "perplexity",
-    "BLEU",
-    "beam BLEU",
-    "beam chrF",
+HIDDEN = set(
+    "epochs strategy save_steps keep_epochs chosen_batch_tokens average_of".split()
+)
+HEADER = tuple(
+    "run,settings,epochs,minutes,perplexity,BLEU,beam BLEU,beam chrF".split(",")
 )
 #: Hyperparameters of all models.
 HYPERPARAMETERS = {

@@ -8,9 +8,7 @@ import os
 import signal
 import sys
 import tempfile
-import traceback
 from collections.abc import Callable
-from types import FrameType
 from typing import Any, NoReturn
 
 from keras_luong.files import DiskError, disk_is_full, naming, remove_unfinished
@@ -20,13 +18,12 @@ PROG = "keras-luong"
 MISTAKES = (TypeError, ValueError, OSError, ImportError, FloatingPointError)
 
 
-def run_carefully(run: Callable[[], Any], debug: bool = False, prog: str = PROG) -> Any:
+def run_carefully(run: Callable[[], Any], debug: bool = False) -> Any:
     """Runs, and ends the process with a sentence where something is wrong.
 
     Args:
         run: What to run.
         debug: Whether to show tracebacks.
-        prog: The program's name.
 
     Returns:
         What `run` returns.
@@ -53,7 +50,7 @@ def run_carefully(run: Callable[[], Any], debug: bool = False, prog: str = PROG)
                 print(end="", flush=True)
             except OSError:  # Python would try again at its end
                 _drop_output()
-            fail(prog, *told(error))
+            fail(*told(error))
 
 
 def _drop_output() -> None:
@@ -75,40 +72,31 @@ def told(error: Exception) -> tuple[str, int]:
         return f"{where} cannot be written: {reason}. (--debug shows where.)", 2
     if isinstance(error, OSError):
         return message, 2
-    trace = list(traceback.walk_tb(error.__traceback__))
-    *_, (last, _) = trace
-    if _is_ours(last) and _is_raised(error) and isinstance(error, MISTAKES):
+    trace = error.__traceback__
+    ours = []  # places in this library
+    while trace is not None:
+        frame, line, last = trace.tb_frame, trace.tb_lineno, trace
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] == "keras_luong":
+            ours.append(f"{module}, line {line}")
+        trace = trace.tb_next
+    is_ours = module.partition(".")[0] == "keras_luong"
+    operation = dis.opname[last.tb_frame.f_code.co_code[last.tb_lasti]]
+    is_refusal = is_ours and operation == "RAISE_VARARGS"
+    if is_refusal and isinstance(error, MISTAKES):
         return message, 2
-    own = _is_ours(last) and isinstance(error, RuntimeError) and _is_raised(error)
-    machine = isinstance(error, (ImportError, MemoryError))
-    if own or machine or type(error).__name__ == "ResourceExhaustedError":
+    is_machines = isinstance(error, (ImportError, MemoryError))
+    is_machines |= type(error).__name__ == "ResourceExhaustedError"
+    if is_machines or is_refusal and isinstance(error, RuntimeError):
         return f"{message} (--debug shows where.)", 1
-    frame, line = [place for place in trace if _is_ours(place[0])][-1]
-    library = "" if _is_ours(last) else f" or of {_module(last).partition('.')[0]}"
+    library = "" if is_ours else f" or of {module.partition('.')[0]}"
     return (
-        f"This is a fault of keras-luong{library}, in {_module(frame)}, line {line}: "
+        f"This is a fault of keras-luong{library}, in {ours[-1]}: "
         f"{type(error).__name__}: {message:.500} (--debug shows all of it.)"
     ), 1
 
 
-def _module(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__", ""))
-
-
-def _is_ours(frame: FrameType) -> bool:
-    return _module(frame).partition(".")[0] == "keras_luong"
-
-
-def _is_raised(error: Exception) -> bool:
-    """Whether an error comes from a `raise`, and not from what an instruction does."""
-    trace: Any = error.__traceback__
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    instruction = trace.tb_frame.f_code.co_code[trace.tb_lasti]
-    return dis.opname[instruction] == "RAISE_VARARGS"
-
-
-def fail(prog: str, message: str, code: int = 2) -> NoReturn:
+def fail(message: str, code: int = 2) -> NoReturn:
     """Ends the process with a sentence on standard error."""
-    print(f"{prog}: {message}", file=sys.stderr)
+    print(f"{PROG}: {message}", file=sys.stderr)
     raise SystemExit(code)

@@ -16,7 +16,7 @@ from typing import Any
 
 from keras_luong.checks import check_tensorflow
 from keras_luong.cli.errors import run_carefully
-from keras_luong.quiet import quietly
+from keras_luong.progress import quietly
 
 
 def main(

@@ -8,10 +8,7 @@ before TensorFlow is imported, so that a mistake is told at once.
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import importlib.util
 import os
-import re
 import typing
 from dataclasses import KW_ONLY
 from pathlib import Path
@@ -22,11 +19,10 @@ from keras_luong.config.fields import (
     Count,
     NotNegative,
     check_fields,
-    check_text,
     hints_of,
     kinds_of,
 )
-from keras_luong.config.training import EMBEDDED, Precision
+from keras_luong.config.training import Precision
 from keras_luong.files import read_raw_lines
 from keras_luong.runs.run import check_run
 
@@ -96,42 +92,6 @@ def check_writable(path: Path) -> None:
         raise PermissionError(f"{path} cannot be written: {above} is read-only.")
 
 
-def check_corpus(name: str, data: str) -> None:
-    """Refuses data that is neither there nor a data set of tensorflow-datasets.
-
-    To ask tensorflow-datasets itself takes seconds; the files in its package name the
-    corpora that it has.
-
-    Args:
-        name: The option.
-        data: What it names.
-
-    Raises:
-        ValueError: There is nothing of that name.
-    """
-    path, dataset = Path(data), re.split("[/:]", data)[0]
-    if data == EMBEDDED or path.exists() or "," in data or ":" in data.split("/")[0]:
-        return
-    spec = importlib.util.find_spec("tensorflow_datasets")
-    (package,) = (spec and spec.submodule_search_locations) or [""]
-    own = Path(os.environ.get("TFDS_DATA_DIR", "~/tensorflow_datasets")).expanduser()
-    for place in (
-        Path(package, "datasets", dataset),
-        Path(package, "translate", dataset),
-        Path(package, "url_checksums", f"{dataset}.txt"),
-        own / dataset,
-    ):
-        if dataset and place.exists():
-            return
-    beside = [str(x) for x in path.parent.glob("[!.]*")]
-    close = difflib.get_close_matches(str(path), beside, 1)
-    hint = f" Did you mean {close[0]}?" if close else ""
-    raise ValueError(
-        f"There is no folder or file {data}, and no data set of that name in "
-        f"tensorflow-datasets.{hint}"
-    )
-
-
 #: A type, what a value must be, and what must be there before TensorFlow is imported.
 RunDir = Annotated[Path, check_path, _check_run]
 RunOrOther = Annotated[Path, check_path, _check_run_or_other]
@@ -142,7 +102,6 @@ OldFolder = Annotated[Path, check_path, _check_folder]
 NewFile = Annotated[Path, check_path, _check_new_file]
 NewFolder = Annotated[Path, check_path, _check_new_folder]
 NewPlace = Annotated[Path, check_path, _check_new]
-CorpusName = Annotated[str, check_text, check_corpus]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -247,7 +206,7 @@ class CorpusOptions(Options):
         target: Language to translate into.
     """
 
-    data: CorpusName | None = None
+    data: str | None = None
     source: str | None = None
     target: str | None = None
 

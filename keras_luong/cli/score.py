@@ -41,12 +41,8 @@ def run(options: ScoreOptions) -> None:
 
     A line is "-12.3456", and with --alignments "-12.3456 ||| 0-0 1-1".
     """
+    from keras_luong.cli import translators
     from keras_luong.cli.lines import word_links
-    from keras_luong.cli.translators import (
-        load_translator,
-        tell_damaged,
-        tell_languages,
-    )
 
     # A pipe cannot be read twice.
     files = [check_file("file", path) for path in (options.source, options.target)]
@@ -54,8 +50,8 @@ def run(options: ScoreOptions) -> None:
     total, others = map(count_lines, files)
     check_as_many_lines(files[0], total, files[1], others)
     source, target = map(read_raw_lines, files)
-    tell_languages(options.run_dir, source=source, target=target)
-    translator = load_translator(options)
+    translators.tell_languages(options.run_dir, source=source, target=target)
+    translator = translators.load_translator(options)
     progress = Progress(total, "line")
     log_prob, tokens, damaged = 0.0, 0, 0
     sources, targets = map(read_raw_lines, files)
@@ -74,7 +70,7 @@ def run(options: ScoreOptions) -> None:
                 out.flush()  # somebody may wait for what is ready
             progress.add()
     progress.close()
-    tell_damaged(damaged)
+    translators.tell_damaged(damaged)
     said = f"note: all lines of {files[0]} are blank: there is no perplexity"
     if not total:
         said = f"note: {files[0]} is empty: there is nothing to score"

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import cyclopts
 
 from keras_luong.cli.command_line import signature, suggestion, with_dashes
-from keras_luong.cli.options import Options, check_corpus, check_writable
+from keras_luong.cli.options import Options, check_writable
 from keras_luong.config.auto import CHOSEN, AutoTraining
 from keras_luong.config.models import model_config_class
 from keras_luong.config.presets import PAPERS, PRESETS, RECIPES
@@ -110,7 +110,6 @@ class Training(NamedTuple):
 
     def check_places(self) -> None:
         """Checks the paths, before TensorFlow is imported."""
-        check_corpus("data", self.config.data)
         if self.config.data != EMBEDDED:
             find_corpus_files(self.config.data, self.config.source, self.config.target)
         if self.run_dir.is_file():

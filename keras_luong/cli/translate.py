@@ -27,14 +27,8 @@ from keras_luong.progress import Progress
 
 def run(options: TranslateOptions) -> None:
     """Translates what the command line says."""
-    from keras_luong.cli import translate_ray
+    from keras_luong.cli import translate_ray, translators
     from keras_luong.cli.lines import LineTranslator, tell_missing
-    from keras_luong.cli.translators import (
-        load_translator,
-        tell_damaged,
-        tell_tags,
-        telling_language,
-    )
     from keras_luong.evaluation.plots import check_matplotlib, save_attention
 
     text, must, begin = options.input, options.constraints, options.prefixes
@@ -43,7 +37,7 @@ def run(options: TranslateOptions) -> None:
         translate_ray.run(options)
         return
     source = text or _standard("input").buffer
-    translator = load_translator(options).with_search(n_best=options.n_best)
+    translator = translators.load_translator(options).with_search(n_best=options.n_best)
     folder = options.pictures
     if folder is not None:
         check_matplotlib()
@@ -56,13 +50,13 @@ def run(options: TranslateOptions) -> None:
     elif options.pieces:
         raise ValueError("--pieces is about pictures, and needs --pictures FOLDER")
     translate = LineTranslator(options, translator)
-    tell_tags(translator, options.tag)
+    translators.tell_tags(translator, options.tag)
     total = (
         count_lines(text) if text is not None and text.is_file() else None
     )  # no pipe
     progress, damaged = Progress(total, "line"), 0
     with opened_output(options.output) as out:
-        lines = telling_language(options.run_dir, read_raw_lines(source))
+        lines = translators.telling_language(options.run_dir, read_raw_lines(source))
         phrases = None if must is None else read_lines(must)
         beginnings = None if begin is None else read_lines(begin)
         for number, done in enumerate(translate(lines, phrases, beginnings), 1):
@@ -84,7 +78,7 @@ def run(options: TranslateOptions) -> None:
             progress.add()
         out.flush()
         progress.close()
-        tell_damaged(damaged)
+        translators.tell_damaged(damaged)
 
 
 def check_output(output: Path | None, *inputs: Path | None) -> None:

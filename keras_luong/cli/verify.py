@@ -70,11 +70,7 @@ def run(options: VerifyOptions, more: Mapping[str, Runtime] | None = None) -> No
     """
     import tensorflow as tf
 
-    from keras_luong.cli.translators import (
-        bleu_tokenization,
-        load_translator,
-        tell_languages,
-    )
+    from keras_luong.cli import translators
 
     if not (options.saved_model or options.tflite or more):
         raise ValueError("Nothing to compare: give --saved_model, --tflite, or both")
@@ -84,10 +80,10 @@ def run(options: VerifyOptions, more: Mapping[str, Runtime] | None = None) -> No
         texts, references = read_pairs(options.source, options.reference)
     if not texts:
         raise ValueError(f"{options.source} is empty: there is nothing to compare.")
-    tokenize = bleu_tokenization(options.bleu_tokenize, options.run_dir)
-    tell_languages(options.run_dir, source=texts, target=references or ())
+    tokenize = translators.bleu_tokenization(options.bleu_tokenize, options.run_dir)
+    translators.tell_languages(options.run_dir, source=texts, target=references or ())
     on_edge = [_by_tflite(path) for path in options.tflite]  # what is missing is told
-    translator = load_translator(options)
+    translator = translators.load_translator(options)
 
     def by_keras(texts: list[str]) -> list[str]:
         translations = translator.translate(texts, options.batch_size, progress=True)

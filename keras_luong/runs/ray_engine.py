@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from keras_luong.progress import Progress
-from keras_luong.quiet import quietly
+from keras_luong.progress import Progress, quietly
 from keras_luong.runs.shards import Shards
 from keras_luong.signals import handlers_kept
 
