@@ -21,7 +21,14 @@ from typing import Annotated, Any
 
 import cyclopts
 import docstring_parser
-from cyclopts.help import DefaultFormatter, PanelSpec, TableSpec
+from cyclopts.help import (
+    ColumnSpec,
+    DefaultFormatter,
+    DescriptionRenderer,
+    NameRenderer,
+    PanelSpec,
+    TableSpec,
+)
 from rich import box
 
 from keras_luong.cli.errors import MISTAKES, PROG, fail, told
@@ -148,11 +155,16 @@ def _command(name: str, argv: Sequence[str]) -> cyclopts.App:
     return app
 
 
+_LONGEST_NAME = 34
 _LOOK: dict[str, Any] = {
     "help_format": "plaintext",
     "help_formatter": DefaultFormatter(
         panel_spec=PanelSpec(box=box.SIMPLE, border_style="none"),
         table_spec=TableSpec(box=None, show_header=False),
+        column_specs=(
+            ColumnSpec(NameRenderer(_LONGEST_NAME), max_width=_LONGEST_NAME),
+            ColumnSpec(DescriptionRenderer()),
+        ),
     ),
     "default_parameter": cyclopts.Parameter(
         name_transform=lambda name: name,  # learning_rate, not learning-rate
@@ -261,9 +273,10 @@ def _value(word: str, hint: Any) -> Any:
         return word
     if str in kinds and any("\ud800" <= letter <= "\udfff" for letter in word):
         raise ValueError(f"must be UTF-8. Received: {word!a}")  # as paths need not be
-    for kind in _WORDS.keys() & kinds:
+    for kind in kinds:
         try:
-            return kind(word)
+            if kind in _WORDS:
+                return kind(word)
         except ValueError:
             pass
     words = [_WORDS[kind] for kind in kinds if kind in _WORDS]

@@ -97,18 +97,15 @@ def run(options: ExportOptions) -> Path:
     """Exports, compares the export with the run on a text, says how to use it."""
     import tensorflow as tf
 
-    refused: tuple[str, ...] = OF_TFLITE
-    export, what = _to_saved_model, "a .tflite file or a page"
-    if options.out is None or options.out.suffix.lower() == ".tflite":
-        export = _to_web if options.out is None else _to_tflite
-        refused, what = OF_SAVED_MODELS, "a SavedModel"
-    for name in refused:
+    is_litert = options.out is None or options.out.suffix.lower() == ".tflite"
+    what = "a SavedModel" if is_litert else "a .tflite file or a page"
+    for name in OF_SAVED_MODELS if is_litert else OF_TFLITE:
         if (value := getattr(options, name)) is not None:
             out = options.out or f"--web {options.web}"
             raise ValueError(f"--{name} is for {what}. Received: {value}, {out}")
     # A graph that is traced where there is a GPU may hold what only GPUs run.
     tf.config.set_visible_devices([], "GPU")
-    return export(options)
+    return _to_litert(options) if is_litert else _to_saved_model(options)
 
 
 def _to_saved_model(options: ExportOptions) -> Path:
@@ -149,78 +146,55 @@ def _to_saved_model(options: ExportOptions) -> Path:
     return path
 
 
-def _to_tflite(options: ExportOptions) -> Path:
-    from keras_luong.export.tflite import export_tflite
-
-    assert options.out is not None
-    translator = _for_litert(options)
-    path = export_tflite(
-        translator,
-        options.out,
-        quantize=options.quantize,
-        source_length=options.source_length,
-        metadata=origin(options, "float32"),
-    )
-    _try_out(path, translator, options)
-    print("\nTo use it where keras-luong-edge is installed (export/edge):")
-    print(f"  keras-luong-edge {shlex.quote(str(path))} < in.txt > out.txt")
-    return path
-
-
-def _to_web(options: ExportOptions) -> Path:
+def _to_litert(options: ExportOptions) -> Path:
+    """A .tflite file, or a page around one."""
+    from keras_luong.cli.translators import load_translator
     from keras_luong.decoding.beam import BeamSearch
+    from keras_luong.export.tflite import export_tflite
     from keras_luong.export.web import MODEL, SOURCE_LENGTH, export_web
 
-    assert options.web is not None
-    translator = _for_litert(options)
-    search = translator.search
-    if isinstance(search, BeamSearch) and options.n_best is None:
-        translator = translator.with_search(n_best=search.beam_width)
-    print(
-        "The model is exported, then npm builds the page. Packages that npm does not "
-        "have yet come from its registry; if that cannot be reached, it says so after "
-        "a minute or two."
-    )
-    path = export_web(
-        translator,
-        options.web,
-        quantize=options.quantize,
-        source_length=options.source_length or SOURCE_LENGTH,
-        overwrite=options.overwrite,
-        metadata=origin(options, "float32"),
-    )
-    _try_out(path / MODEL, translator, options)
+    translator = load_translator(options, "float32")  # which LiteRT computes in
+    n_best = options.n_best
+    if options.web is not None and isinstance(translator.search, BeamSearch):
+        n_best = n_best or translator.search.beam_width
+    if n_best is not None:
+        translator = translator.with_search(n_best=n_best)
+    has_edge = importlib.util.find_spec("keras_luong_edge") is not None
+    text = check_text(options) if has_edge else None
+    about: Any = {"quantize": options.quantize, "metadata": origin(options, "float32")}
+    if options.web is None:
+        assert options.out is not None
+        length = options.source_length
+        path = export_tflite(translator, options.out, source_length=length, **about)
+        model = path
+    else:
+        print(
+            "The model is exported, then npm builds the page. Packages that npm does "
+            "not have yet come from its registry; if that cannot be reached, it says "
+            "so after a minute or two."
+        )
+        about["source_length"] = options.source_length or SOURCE_LENGTH
+        about["overwrite"] = options.overwrite
+        path = export_web(translator, options.web, **about)
+        model = path / MODEL
+    size = f"{model}, {model.stat().st_size / 1e6:.1f} MB"
+    if text is None:
+        print(f"{size}. It was not tried out, which needs keras-luong-edge.")
+    else:
+        from keras_luong_edge import EdgeTranslator  # a distribution of its own
+
+        translation = EdgeTranslator(model).translate([text])[0].text
+        _compare(model, translator, text, translation, exact=options.quantize is None)
+        print(f"{size}: {text!r} -> {translation!r}")
     place = shlex.quote(str(path))
-    print("\nTo use it, from this machine or any server of files:")
-    print(f"  python -m http.server --bind 127.0.0.1 --directory {place}")
-    print("and open http://127.0.0.1:8000 in a browser.")
+    if options.web is None:
+        print("\nTo use it where keras-luong-edge is installed (export/edge):")
+        print(f"  keras-luong-edge {place} < in.txt > out.txt")
+    else:
+        print("\nTo use it, from this machine or any server of files:")
+        print(f"  python -m http.server --bind 127.0.0.1 --directory {place}")
+        print("and open http://127.0.0.1:8000 in a browser.")
     return path
-
-
-def _for_litert(options: ExportOptions) -> Translator:
-    """The translator in the type that LiteRT computes in."""
-    from keras_luong.cli.translators import load_translator
-
-    translator = load_translator(options, "float32")
-    if importlib.util.find_spec("keras_luong_edge") is not None:
-        check_text(options)  # before the long work
-    if options.n_best is not None:
-        translator = translator.with_search(n_best=options.n_best)
-    return translator
-
-
-def _try_out(path: Path, translator: Translator, options: ExportOptions) -> None:
-    """Says how large the file is, and compares it with the run."""
-    about = f"{path}, {path.stat().st_size / 1e6:.1f} MB"
-    if importlib.util.find_spec("keras_luong_edge") is None:
-        print(f"{about}. It was not tried out, which needs keras-luong-edge.")
-        return
-    from keras_luong_edge import EdgeTranslator  # a distribution of its own
-
-    text = check_text(options)
-    translation = EdgeTranslator(path).translate([text])[0].text
-    _compare(path, translator, text, translation, exact=options.quantize is None)
-    print(f"{about}: {text!r} -> {translation!r}")
 
 
 def check_text(options: ExportOptions) -> str:
