@@ -149,7 +149,7 @@ def corpus_of(options: CorpusOptions, run_dir: Any, with_tag: bool = True) -> Co
     tagged = training_corpus({**found, "tag": settings.get("tag")}, corpus)
     # In the other direction it is another text, as it was asked for.
     is_same = all(found[name] == settings.get(name) for name in ("source", "target"))
-    before = record.get("corpus", {}).get("validation", {}).get("digest")
+    before = (record.get("corpus") or {}).get("validation", {}).get("digest")
     if is_same and before and "validation" in corpus.splits:
         if fingerprint(tagged, "validation").digest != before:
             warnings.warn(
