@@ -310,8 +310,8 @@ class LuongAttention(BaseLayer):
         # 5. A masked query gets zeros, and the lowest logits.
         if query_mask is not None:
             context, weights = [blanked(x, query_mask) for x in (context, weights)]
-            there = ops.expand_dims(ops.cast(query_mask, "bool"), -1)
-            logits = [masked_logits(x, there) for x in logits]
+            is_word = ops.expand_dims(ops.cast(query_mask, "bool"), -1)
+            logits = [masked_logits(x, is_word) for x in logits]
             set_keras_mask(context, query_mask)
         maps = [weights, *logits] if return_attention_scores else logits
         maps = [as_source(x, inputs.value) for x in maps]
@@ -351,7 +351,7 @@ class LuongAttention(BaseLayer):
         return make_memory(value, keys if len(keys) > 1 else keys[0], mask)
 
     def _prepare_keys(self, score, key):
-        """What queries are scored against, [B, S, Hk]."""
+        """The keys of one score, [B, S, Hk]."""
         try:
             with autocasting(score):
                 return score.prepare(key)
@@ -439,7 +439,7 @@ class LuongAttention(BaseLayer):
         return self.coverage
 
     def initial_state(self, memory: Memory, queries: int = 1) -> list[Tensor]:
-        """What the attention knows before the first target word.
+        """The state before the first target word.
 
         Args:
             memory: What `prepare` returned.
@@ -481,9 +481,9 @@ class LuongAttention(BaseLayer):
                 return_logits,
             )
             # A masked query is as good as none: those after it do not know of it.
-            there = ops.take_along_axis(mask, turn, axis=1)
+            is_word = ops.take_along_axis(mask, turn, axis=1)
             after = [
-                ops.where(there, ops.squeeze(new, 1), old)
+                ops.where(is_word, ops.squeeze(new, 1), old)
                 for new, old in zip(after, before, strict=True)
             ]
             # A loop knows the sizes of all its outputs but one.

@@ -283,7 +283,7 @@ def check_tensors(name: str, values: Any, one: bool = False) -> list[Any]:
 
 
 def unpacking_hint(items: Sequence[Any], otherwise: str = "") -> str:
-    """What to add to an error where tensors look like an encoder's outputs.
+    """A hint for errors where tensors look like an encoder's outputs.
 
     Args:
         items: Tensors or their shapes.

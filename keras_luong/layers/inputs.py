@@ -1,4 +1,4 @@
-"""What an attention layer is called with, in Keras's two forms: checked, made uniform.
+"""The inputs of an attention layer's call, in Keras's two forms: checked, made uniform.
 
 Shapes: B batch, Q queries, Hq/Hv/Hk query/value/key units. A source has one axis [B, S,
 Hv], or several that are one to the attention: [B, h, w, Hv] has S = h w positions.
@@ -218,14 +218,14 @@ def as_source(x: Tensor, value: Tensor) -> Tensor:
 
 def combined_masks(*masks: Tensor | None) -> Tensor | None:
     """True where all of the masks are that are not None; None if there are none."""
-    given = [ops.cast(mask, "bool") for mask in masks if mask is not None]
-    return functools.reduce(ops.logical_and, given) if given else None
+    bools = [ops.cast(mask, "bool") for mask in masks if mask is not None]
+    return functools.reduce(ops.logical_and, bools) if bools else None
 
 
 def pair_mask(
     inputs: AttentionInputs, positions: Tensor, use_causal_mask: bool
 ) -> Tensor | None:
-    """What each query may attend to: bool [B or 1, Q, S], or None for anything.
+    """Where each query may attend to: bool [B or 1, Q, S], or None for anywhere.
 
     Raises:
         ValueError: A causal mask of a source that has no order.

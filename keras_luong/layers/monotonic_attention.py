@@ -304,8 +304,8 @@ def chunkwise_weights(
     offsets = range(chunk_size)  # how far before its stop a position is
     mask = ops.cast(mask, "int32")
     of_chunks = ops.stack([shifted(scores, i) for i in offsets], -1)
-    there = ops.stack([shifted(mask, i) for i in offsets], -1) > 0
-    shares = ops.expand_dims(stops, -1) * masked_softmax(of_chunks, there)
+    masks = ops.stack([shifted(mask, i) for i in offsets], -1) > 0
+    shares = ops.expand_dims(stops, -1) * masked_softmax(of_chunks, masks)
     return sum(shifted(shares[..., i], -i) for i in offsets)
 
 

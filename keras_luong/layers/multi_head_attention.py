@@ -212,7 +212,7 @@ class HeadScores(Score):
                 score.build((*query_shape[:-1], size), (*key_shape[:-1], size))
 
     def prepare(self, key: Tensor) -> Tensor:
-        """What each head compares with, side by side: [B, S, N k]."""
+        """The keys of all heads, side by side: [B, S, N k]."""
         heads = split_heads(matmul(self.key_kernel, key), self.num_heads)
         prepared = [s.prepare(heads[:, n]) for n, s in enumerate(self.scores)]
         return ops.concatenate(prepared, -1)

@@ -73,8 +73,8 @@ class MultiSourceAttention(BaseLayer):
 
     def __init__(self, attentions: Sequence[Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        given = isinstance(attentions, (list, tuple)) and len(attentions) > 0
-        if not given or not all(hasattr(one, "attend") for one in attentions):
+        is_list = isinstance(attentions, (list, tuple)) and len(attentions) > 0
+        if not is_list or not all(hasattr(one, "attend") for one in attentions):
             raise TypeError(
                 "attentions must be a list of attention layers such as "
                 f"LuongAttention. Received: {attentions!r}"
@@ -163,7 +163,7 @@ class MultiSourceAttention(BaseLayer):
         check_count("value", shapes_of(value), self.num_sources)
         masks = [None] * self.num_sources if value_mask is None else value_mask
         check_count("value_mask", shapes_of(masks), self.num_sources)
-        made = [
+        attended = [
             one(
                 query,
                 source,
@@ -175,7 +175,7 @@ class MultiSourceAttention(BaseLayer):
             for one, source, mask in zip(self.attentions, value, masks, strict=True)
         ]
         context, weights = [
-            ops.concatenate(parts, -1) for parts in zip(*made, strict=True)
+            ops.concatenate(parts, -1) for parts in zip(*attended, strict=True)
         ]
         return (context, weights) if return_attention_scores else context
 

@@ -101,7 +101,7 @@ def leading_axes(x: Tensor) -> tuple[Any, ...]:
 
     One that is not known is -1, which takes less to compute than the size itself.
     """
-    known = tuple(x.shape[:-1])
-    if known.count(None) == 1 and 0 not in known:
-        return tuple(-1 if size is None else size for size in known)
+    sizes = tuple(x.shape[:-1])
+    if sizes.count(None) == 1 and 0 not in sizes:
+        return tuple(-1 if size is None else size for size in sizes)
     return tuple(ops.shape(x)[:-1])

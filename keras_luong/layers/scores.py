@@ -341,10 +341,10 @@ class LocationScore(Score):
                 'needs a score that compares with the source, such as "general".'
             )
         position = ops.arange(ops.shape(key)[1])
-        known = ops.minimum(position, self.max_source_length - 1)
-        scores = ops.take(project(self.kernel, query), known, axis=-1)
-        beyond = ops.cast(float("-inf"), scores.dtype)
-        return ops.where(position < self.max_source_length, scores, beyond)
+        column = ops.minimum(position, self.max_source_length - 1)
+        scores = ops.take(project(self.kernel, query), column, axis=-1)
+        never = ops.cast(float("-inf"), scores.dtype)
+        return ops.where(position < self.max_source_length, scores, never)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
