@@ -308,7 +308,7 @@ class BeamSearch(SpecialTokens):
         nothing = tf.fill(shape, IMPOSSIBLE)
         log_probs = tf.where(np.arange(self.beam_width) == 0, 0.0, nothing)
         size = tf.maximum(1, tf.reduce_max(sentences.limits))
-        coverage, bonus, written = [], [], []
+        coverage, bonus, past = [], [], []
         if coverage_penalty_of(self.coverage_penalty) is not None:
             if not weights:
                 raise ValueError(
@@ -323,9 +323,9 @@ class BeamSearch(SpecialTokens):
             sentences = sentences._replace(mask=[mask[:, None]])
             bonus = [tf.zeros_like(nothing)]
         if self.no_repeat_ngram:
-            written = [tf.zeros([*tf.unstack(shape), size], tf.int32)]
+            past = [tf.zeros([*tf.unstack(shape), size], tf.int32)]
         progress = [lexical.start(x, self.beam_width) for x in sentences.phrases]
-        beams = Beams(tokens, log_probs, state, coverage, written, progress)
+        beams = Beams(tokens, log_probs, state, coverage, past, progress)
         pool = Pool(nothing, tf.zeros_like(tokens)).first(self._pool_size)
         ended = Ended(pool, nothing, bonus)
         shape = [known_count_of(source), self.beam_width]
@@ -373,7 +373,7 @@ class BeamSearch(SpecialTokens):
             follows = sentences.phrases[0], beams.progress[0]
             lacks = tf.reduce_any(lexical.unmet(*follows), axis=2, keepdims=True)
             masks.append(lacks & (ids == self.eos_id))
-        for tokens in beams.written:
+        for tokens in beams.past:
             V = vocab_size_in(logits) if listed is None else self.shortlist.vocab_size
             again = repeats(tokens, time, self.no_repeat_ngram, V)
             masks.append(again if listed is None else tf.gather(again, listed, axis=-1))
@@ -400,14 +400,14 @@ class BeamSearch(SpecialTokens):
         log_probs, parents, tokens = best
 
         # 4. What belongs to the parents follows them.
-        state, coverage, weights, written = follow(
-            (state, beams.coverage, weights, beams.written), parents
+        state, coverage, weights, past = follow(
+            (state, beams.coverage, weights, beams.past), parents
         )
         if coverage:
             coverage = [coverage[0] + flat_positions(weights[0])]
-        written = [
+        past = [
             tf.where(tf.range(tf.shape(x)[2]) == time, tokens[..., None], x)
-            for x in written
+            for x in past
         ]
         choices = History(Written(tokens, log_probs, weights), parents)
 
@@ -447,7 +447,7 @@ class BeamSearch(SpecialTokens):
         if self.early_stopping == "first":
             goes_on &= pool.score(self._pool_size) == IMPOSSIBLE
         log_probs = tf.where(goes_on, log_probs, IMPOSSIBLE)
-        beams = Beams(tokens, log_probs, state, coverage, written, progress)
+        beams = Beams(tokens, log_probs, state, coverage, past, progress)
         return beams, Ended(pool, cut, bonus), choices
 
     def _finish(self, end, limits):

@@ -130,7 +130,7 @@ class Phrases(NamedTuple):
     lengths: tf.Tensor  # [A, C] in tokens
     earlier: tf.Tensor  # [A, C] how many equal ones come before; -1 if it is no phrase
     codes: tf.Tensor  # [A, C, L] what they write, a space in front included
-    written: tf.Tensor  # [A, C, L] how many tokens end with each character; 0 if within
+    token_ends: tf.Tensor  # [A, C, L] tokens up to each character; 0 within a token
     begin: tf.Tensor  # [A, C] 1 if they write a space in front, else 0
 
 
@@ -173,24 +173,24 @@ def phrases_of(constraints: Constraints, source: Source, pad_id: int) -> Phrases
     counts = tf.math.count_nonzero(codes, axis=3, keepdims=True, dtype=tf.int32)
     P, R = tf.shape(ids)[2], tf.shape(codes)[3]
     is_last = tf.range(R) == counts - 1
-    written = tf.where(is_last, 1 + tf.range(P)[:, None], 0)
+    ends = tf.where(is_last, 1 + tf.range(P)[:, None], 0)
 
     # One after another, without what is between: [B, C, L].
     flat = [*tf.unstack(tf.shape(ids)[:2]), P * R]
-    codes, written = tf.reshape(codes, flat), tf.reshape(written, flat)
+    codes, ends = tf.reshape(codes, flat), tf.reshape(ends, flat)
     order = tf.argsort(tf.cast(codes == 0, tf.int32), axis=2, stable=True)
     order = order[:, :, : tf.maximum(1, tf.reduce_max(tf.reduce_sum(counts, [2, 3])))]
-    codes, written = (tf.gather(x, order, batch_dims=2) for x in (codes, written))
+    codes, ends = (tf.gather(x, order, batch_dims=2) for x in (codes, ends))
 
     # How a phrase begins, with and without a space in front.
     has_space, bare = lengths < 0, ids[..., 0]  # where tokens are no text, no spaces
     if spelling is not None:
         has_space = codes[..., 0] == _SPACE
         bare = tf.gather(spelling.bare, spelling.rows(bare))
-    only_space = has_space & (written[..., 0] == 1)  # as of "▁" and ","
+    only_space = has_space & (ends[..., 0] == 1)  # as of "▁" and ","
     bare = tf.where(only_space, ids[..., :2][..., -1], bare)
     begin = tf.cast(has_space, tf.int32)
-    return Phrases(ids, bare, lengths, earlier, codes, written, begin)
+    return Phrases(ids, bare, lengths, earlier, codes, ends, begin)
 
 
 def tokens_of(phrases: Phrases) -> tf.Tensor:
@@ -386,7 +386,8 @@ def _plans(phrases, progress, spelling):
         return tf.reduce_sum(lengths, axis=2, keepdims=True)
 
     lacks = unmet(phrases, progress)
-    begun = tf.where(phrases.written < phrases.lengths[..., None], phrases.written, 0)
+    ends = phrases.token_ends
+    begun = tf.where(ends < phrases.lengths[..., None], ends, 0)
     written = tf.where(progress.matching, begun[:, None], 0)
     written = tf.reduce_max(written, axis=3)
     met = tokens_in(~lacks)
@@ -474,7 +475,7 @@ def _joined(before, after):
 def _at_end(phrases, progress):
     """Tells whether each phrase stands at the end of the text, bool [A, K, C]."""
     lengths = tf.maximum(phrases.lengths, 1)[..., None]
-    is_last = tf.equal(phrases.written, lengths)  # `==` would forget the known axes
+    is_last = tf.equal(phrases.token_ends, lengths)  # `==` would forget the known axes
     return tf.reduce_any(progress.matching & is_last[:, None], axis=3)
 
 

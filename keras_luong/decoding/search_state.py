@@ -57,7 +57,7 @@ class Beams(NamedTuple):
     log_probs: tf.Tensor  # [A, K]
     state: Any  # nest of [A, K, ...], the model's
     coverage: list[tf.Tensor]  # [A, K, S] attention so far, for a coverage penalty
-    written: list[tf.Tensor]  # [A, K, T] tokens so far, for `no_repeat_ngram`
+    past: list[tf.Tensor]  # [A, K, T] all tokens so far, for `no_repeat_ngram`
     progress: list[Any]  # the `Progress` [A, K, ...] with the phrases
 
 

@@ -249,9 +249,7 @@ class Shortlist:
         Path(path).stat()  # a missing file is not a damaged one
         try:
             with np.load(path) as arrays:
-                return cls(
-                    **{name: x if x.ndim else x[()] for name, x in arrays.items()}
-                )
+                return cls(**{name: array[()] for name, array in arrays.items()})
         except Exception as error:  # damaged files raise many kinds of errors
             raise ValueError(f"{path} is not a shortlist: {error}") from error
 
