@@ -206,7 +206,7 @@ def test_t2_the_c_program_drops_the_mark(version, translator, tmp_path):
 def whole(translator):
     """All that the beam finds: (text, score) of each hypothesis of each sentence."""
     search = BeamSearch(12, n_best=12, max_length=5, length_penalty=0.6)
-    found = search(translator.model, translator._read(tf.constant(TEXTS)).ids)
+    found = search(translator.model, translator.graph.read(tf.constant(TEXTS)).ids)
     texts = translator.target_tokenizer.decode(found.ids).numpy()
     rows = zip(texts, found.scores.numpy(), strict=True)
     return [[(text.decode(), x) for text, x in zip(*row, strict=True)] for row in rows]

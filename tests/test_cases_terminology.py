@@ -186,7 +186,7 @@ def test_w2_phrases_are_limited_and_lone_surrogates_refused(translator):
     with pytest.raises(ValueError, match="can contain"):
         translator.translate(["a"], constraints=[["\ud800"]])
     with pytest.raises(tf.errors.InvalidArgumentError, match="too many phrases"):
-        translator.explain_constrained(
+        translator.graph.translate_with(
             tf.constant(["a"]), tf.constant(["Lampe\t" * 65]), tf.constant([""])
         )
 

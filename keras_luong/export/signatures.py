@@ -23,8 +23,8 @@ from keras_luong.decoding.generate import SequenceGenerator
 from keras_luong.decoding.step_model import Hypotheses
 from keras_luong.export.warmup import TOO_MANY
 from keras_luong.translation.batching import all_bytes
-from keras_luong.translation.graph import SEPARATOR, read_ids
-from keras_luong.translation.translator import IDS, TEXT, Translator
+from keras_luong.translation.graph import IDS, SEPARATOR, TEXT, read_ids
+from keras_luong.translation.translator import Translator
 
 TARGET = tf.TensorSpec([None], tf.string, name="target")
 LENGTH = tf.TensorSpec([None], tf.int32, name="length")
@@ -126,7 +126,7 @@ class TextExport:
     """
 
     def __init__(self, translator: Translator):
-        self.translator = translator
+        self.translator, self.graph = translator, translator.graph
         self.model, self.search = translator.model, translator.search
         self.tokenizers: dict[str, Any] = {
             "source": translator.source_tokenizer,
@@ -138,7 +138,7 @@ class TextExport:
     def signatures(self) -> dict[str, Any]:
         """Returns each signature's function and the specs of its arguments."""
         signatures = {
-            "serving_default": (self.translator.serve, TEXT),
+            "serving_default": (self.graph.serve, TEXT),
             "n_best": (self._n_best(), TEXT),
             "align": (self._align, TEXT),
             "score": (self._score, TEXT, TARGET),
@@ -155,7 +155,7 @@ class TextExport:
             wide = wide.with_search(n_best=search.beam_width)
 
         def n_best(text):
-            fields = wide.explain(text)
+            fields = wide.graph.translate(text)
             return {
                 "translation": fields["text"],
                 "score": fields["score"],
@@ -165,7 +165,7 @@ class TextExport:
         return n_best
 
     def _align(self, text):
-        fields = self.translator.explain(text)
+        fields = self.graph.translate(text)
         best = ("score", "tokens", "length", "log_probs", "alignment")
         shared = ("source_tokens", "source_length", "truncated")
         return {
@@ -175,7 +175,7 @@ class TextExport:
         }
 
     def _score(self, text, target):
-        fields = self.translator.forced(text, target)
+        fields = self.graph.score(text, target)
         best = ("tokens", "length", "log_probs")
         return {
             "log_prob": fields["score"][:, 0],
@@ -184,8 +184,7 @@ class TextExport:
         }
 
     def _constrain(self, text, phrases):
-        nothing = tf.fill(tf.shape(text), "")
-        fields = self.translator.explain_constrained(text, phrases, nothing)
+        fields = self.graph.translate_with(text, phrases)
         there = (fields["phrases"] != "") & fields["unmet"][:, 0]
         unmet = tf.ragged.boolean_mask(fields["phrases"], there)
         return {
@@ -196,10 +195,9 @@ class TextExport:
         }
 
     def _ids(self, ids, length):
-        vocab_size = self.translator.source_tokenizer.vocab_size
-        most = self.translator.max_source_length
-        source = read_ids(ids, length, vocab_size, most)
-        hypotheses = self.translator.find(source.ids)
+        vocab_size = self.graph.source_tokenizer.vocab_size
+        source = read_ids(ids, length, vocab_size, self.graph.max_source_length)
+        hypotheses = self.graph.find(source.ids)
         return {
             "ids": tf.where(source.empty[:, tf.newaxis], 0, hypotheses.ids[:, 0]),
             "length": tf.where(source.empty, 0, hypotheses.lengths[:, 0]),
@@ -213,7 +211,7 @@ class TextExport:
 
     def requests(self, texts: list[bytes]) -> dict[str, dict[str, Any]]:
         """Returns the inputs of each signature."""
-        ids = self.translator.source_tokenizer.encode(tf.constant(texts))
+        ids = self.graph.source_tokenizer.encode(tf.constant(texts))
         lengths = tf.cast(ids.row_lengths(), tf.int32)
         inputs = {
             "text": texts,

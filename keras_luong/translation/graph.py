@@ -1,22 +1,36 @@
 """The graph around a search: texts to ids before it, hypotheses to answers after it.
 
+`TranslationGraph` has what a translator and its exports run.
+
 Shapes: B sentences, N hypotheses of each, C phrases that must occur, S source tokens, T
 target tokens, end tokens included.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from keras_luong.decoding.beam import BeamSearch
+from keras_luong.decoding.generate import SequenceGenerator, force, retraced
 from keras_luong.decoding.lexical import Constraints, Spelling, unmet_by
-from keras_luong.decoding.step_model import IMPOSSIBLE, Hypotheses, follow, token_counts
+from keras_luong.decoding.step_model import (
+    IMPOSSIBLE,
+    Hypotheses,
+    Search,
+    StepModel,
+    follow,
+    token_counts,
+)
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_luong.text.batches import ended_rows
 from keras_luong.text.terminology import is_word_border
 from keras_luong.text.tokenizer import Tokenizer, replace_foreign_ids
 from keras_luong.text.words import is_unspaced
+
+IDS = tf.TensorSpec([None, None], tf.int32, name="ids")
+TEXT = tf.TensorSpec([None], tf.string, name="text")
 
 # SentencePiece's longest piece: 16 characters of 4 bytes. Texts are cut to the length
 # that the tokens can have, as tokenizing alone could take minutes for one request.
@@ -26,6 +40,133 @@ SEPARATOR = "\t"  # between the phrases of a text
 #: Of a text: each is followed in each hypothesis, and may go on with each other.
 MOST_PHRASES = 64
 TOO_MANY = "There are too many phrases for a text: the most are"
+
+
+class TranslationGraph:
+    """A translator's graphs: strings in, tensors out. Each is traced once.
+
+    Args:
+        model: A `StepModel`.
+        tokenizers: The tokenizer of the texts, and that of their translations.
+        search: The search.
+        max_source_length: Most tokens to read of a text, without the end token.
+    """
+
+    def __init__(
+        self,
+        model: StepModel,
+        tokenizers: tuple[Tokenizer, Tokenizer],
+        search: Search,
+        max_source_length: int,
+    ):
+        self.model = model
+        self.source_tokenizer, self.target_tokenizer = tokenizers
+        self.max_source_length = max_source_length
+        self.max_target_length = 2 * max_source_length + 10
+        self._n_best = None
+        if isinstance(search, BeamSearch):  # some hypotheses may have the same text
+            search, self._n_best = search.with_spares(), search.n_best
+        self._search: Any = search
+        self._generator = SequenceGenerator(model, IDS, search)
+
+    @retraced(TEXT)
+    def serve(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Translates a batch; see `Translator.serve`."""
+        source = self.read(text)
+        hypotheses = self.find(source.ids)
+        translation = self.target_tokenizer.decode(hypotheses.ids[:, 0])
+        return {
+            "translation": tf.where(source.empty, "", translation),
+            "score": tf.where(source.empty, 0.0, hypotheses.scores[:, 0]),
+            "truncated": source.truncated,
+        }
+
+    @retraced(TEXT)
+    def translate(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Translates a batch; returns what `answers` does.
+
+        Args:
+            text: tf.string [B].
+        """
+        source = self.read(text)
+        return self._answers(source, self.find(source.ids), self._n_best)
+
+    @retraced(TEXT, TEXT)
+    def translate_from(
+        self, text: tf.Tensor, prefix: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Translates a batch, of which the beginnings of translations are given.
+
+        Args:
+            text: tf.string [B].
+            prefix: tf.string [B], the beginning of each translation.
+        """
+        source = self.read(text)
+        prefix = self.target_tokenizer.encode(prefix).to_tensor(PAD_ID)
+        hypotheses = self._search(self.model, source.ids, prefix)
+        return self._answers(source, hypotheses, self._n_best)
+
+    def translate_with(
+        self, text: tf.Tensor, lines: tf.Tensor, prefix: tf.Tensor | None = None
+    ) -> dict[str, tf.Tensor]:
+        """Translates a batch, of which phrases are given that must occur.
+
+        Args:
+            text: tf.string [B].
+            lines: tf.string [B], the phrases of each, with tabs between them.
+            prefix: tf.string [B], the beginning of each translation; or None.
+        """
+        prefix = tf.fill(tf.shape(text), "") if prefix is None else prefix
+        return self._translate_with(text, lines, prefix)
+
+    @retraced(TEXT, TEXT, TEXT)
+    def _translate_with(self, text, lines, prefix):
+        as_many = tf.debugging.assert_equal(
+            tf.size(text), tf.size(lines), "There must be one line of phrases a text"
+        )
+        with tf.control_dependencies([as_many] if as_many is not None else []):
+            source = self.read(tf.identity(text))
+        prefix = self.target_tokenizer.encode(prefix).to_tensor(PAD_ID)
+        phrases, constraints = read_phrases(lines, self.target_tokenizer)
+        hypotheses = self._search(self.model, source.ids, prefix, constraints)
+        fields = self._answers(source, hypotheses, self._n_best, constraints)
+        unknown = (phrases != "") & tf.reduce_all(constraints.ids == PAD_ID, axis=2)
+        unmet = fields["unmet"] | unknown[:, None]
+        return {**fields, "unmet": unmet, "phrases": phrases}
+
+    @retraced(TEXT, TEXT)
+    def score(self, text: tf.Tensor, target: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Scores given translations of a batch; returns what `answers` does.
+
+        Args:
+            text: tf.string [B].
+            target: tf.string [B].
+        """
+        source = self.read(text)
+        read = read_text(target, self.target_tokenizer, self.max_target_length)
+        fields = self._answers(source, force(self.model, source.ids, read.ids))
+        return {**fields, "target_truncated": read.truncated & ~source.empty}
+
+    def read(self, text: tf.Tensor) -> Source:
+        """Tokenizes texts, tf.string [B]."""
+        return read_text(text, self.source_tokenizer, self.max_source_length)
+
+    def find(self, ids: tf.Tensor) -> Hypotheses:
+        """Runs the search, in a graph of its own that all methods share.
+
+        Args:
+            ids: int32 [B, S], each row ending with an end token, right-padded with
+                `PAD_ID`.
+
+        Returns:
+            `Hypotheses`; if a `BeamSearch` looks for several, all that its beam has, as
+            some of them may have the same text.
+        """
+        return self._generator(ids)
+
+    def _answers(self, source, hypotheses, n_best=None, constraints=None):
+        tokenizers = self.source_tokenizer, self.target_tokenizer
+        return answers(source, hypotheses, *tokenizers, n_best, constraints)
 
 
 class Source(NamedTuple):

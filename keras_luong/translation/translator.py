@@ -1,6 +1,6 @@
-"""`Translator`: text to ids, ids to hypotheses, hypotheses to text.
+"""`Translator`: text in, text out, in batches of any number of texts.
 
-Shapes: B sentences, S source tokens, T target tokens, end tokens included.
+What it runs in a graph is its `TranslationGraph`.
 """
 
 from __future__ import annotations
@@ -13,16 +13,13 @@ import tensorflow as tf
 
 from keras_luong.checks import check_size
 from keras_luong.decoding.beam import BeamSearch
-from keras_luong.decoding.generate import SequenceGenerator, force, retraced
 from keras_luong.decoding.step_model import (
-    Hypotheses,
     Search,
     SpecialTokens,
     StepModel,
     copies,
     vocab_size_of,
 )
-from keras_luong.special_ids import PAD_ID
 from keras_luong.text.tokenizer import Tokenizer
 from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.translation.batching import (
@@ -32,10 +29,7 @@ from keras_luong.translation.batching import (
     in_batches,
     phrase_lines,
 )
-from keras_luong.translation.graph import Source, answers, read_phrases, read_text
-
-IDS = tf.TensorSpec([None, None], tf.int32, name="ids")
-TEXT = tf.TensorSpec([None], tf.string, name="text")
+from keras_luong.translation.graph import TranslationGraph
 
 
 class Translator:
@@ -82,12 +76,9 @@ class Translator:
         self.model = model
         self.tokenizers = tokenizers
         self.search: Any = BeamSearch() if search is None else search
-        searched, self._n_best = self.search, None
-        if isinstance(self.search, BeamSearch):
-            searched, self._n_best = self.search.with_spares(), self.search.n_best
-        self._generator = SequenceGenerator(model, IDS, searched)
         self.max_source_length = max_source_length
-        self.source_tokenizer, self.target_tokenizer = _sides(tokenizers)
+        pair = self.source_tokenizer, self.target_tokenizer = _sides(tokenizers)
+        self.graph = TranslationGraph(model, pair, self.search, max_source_length)
         sides = {"source": self.source_tokenizer, "target": self.target_tokenizer}
         for side, tokenizer in sides.items():
             size = vocab_size_of(model, side)
@@ -239,7 +230,7 @@ class Translator:
     @property
     def max_target_length(self) -> int:
         """The most tokens that `score` reads of a target, without the end token."""
-        return 2 * self.max_source_length + 10
+        return self.graph.max_target_length
 
     def score(
         self,
@@ -269,8 +260,9 @@ class Translator:
             ValueError: If they differ in number, or `batch_size` is below 1.
         """
         sides = {"texts": texts, "targets": targets}
-        found = [*in_batches(self, self.forced, sides, batch_size, progress=progress)]
-        return [hypotheses[0] for hypotheses in found]
+        score = self.graph.score
+        found = in_batches(self, score, sides, batch_size, progress=progress)
+        return [hypotheses[0] for hypotheses in list(found)]
 
     def score_stream(
         self, texts: Texts, targets: Texts, batch_size: int = 32, window: int = 1024
@@ -293,7 +285,7 @@ class Translator:
         """
         check_size("window", window)
         sides = {"texts": texts, "targets": targets}
-        for hypotheses in in_batches(self, self.forced, sides, batch_size, window):
+        for hypotheses in in_batches(self, self.graph.score, sides, batch_size, window):
             yield hypotheses[0]
 
     def _sides_of(
@@ -311,16 +303,15 @@ class Translator:
         if prefixes is not None:
             sides["prefixes"] = prefixes
         answers: dict[str, Any] = {
-            "texts": self.explain,
-            "texts, prefixes": self._explain_prefixed,
-            "texts, constraints": self._explain_unprefixed,
-            "texts, constraints, prefixes": self.explain_constrained,
+            "texts": self.graph.translate,
+            "texts, prefixes": self.graph.translate_from,
+            "texts, constraints": self.graph.translate_with,
+            "texts, constraints, prefixes": self.graph.translate_with,
         }
         return answers[", ".join(sides)], sides
 
-    @retraced(TEXT)
     def serve(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Translates a batch in the graph, as an exported model does.
+        """Translates a batch in a graph, as an exported model does.
 
         Args:
             text: tf.string [B].
@@ -328,96 +319,7 @@ class Translator:
         Returns:
             `{"translation": string [B], "score": float32 [B], "truncated": bool [B]}`.
         """
-        source = self._read(text)
-        hypotheses = self.find(source.ids)
-        translation = self.target_tokenizer.decode(hypotheses.ids[:, 0])
-        return {
-            "translation": tf.where(source.empty, "", translation),
-            "score": tf.where(source.empty, 0.0, hypotheses.scores[:, 0]),
-            "truncated": source.truncated,
-        }
-
-    def find(self, ids: tf.Tensor) -> Hypotheses:
-        """Runs the search, in a graph of its own that all methods share.
-
-        Args:
-            ids: int32 [B, S], each row ending with an end token, right-padded with
-                `PAD_ID`.
-
-        Returns:
-            `Hypotheses`; if a `BeamSearch` looks for several, all that its beam has, as
-            some of them may have the same text.
-        """
-        return self._generator(ids)
-
-    @retraced(TEXT)
-    def explain(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Translates a batch in the graph; see `keras_luong.translation.graph.answers`.
-
-        Args:
-            text: tf.string [B].
-        """
-        source = self._read(text)
-        return self._answers(source, self.find(source.ids), self._n_best)
-
-    @retraced(TEXT, TEXT)
-    def _explain_prefixed(
-        self, text: tf.Tensor, prefix: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
-        """Translates a batch in the graph, with given beginnings of translations."""
-        source = self._read(text)
-        prefix = self.target_tokenizer.encode(prefix).to_tensor(PAD_ID)
-        search: Any = self._generator.search  # not every search takes prefixes
-        hypotheses = search(self.model, source.ids, prefix)
-        return self._answers(source, hypotheses, self._n_best)
-
-    @retraced(TEXT, TEXT, TEXT)
-    def explain_constrained(
-        self, text: tf.Tensor, lines: tf.Tensor, prefix: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
-        """Translates a batch in the graph, with phrases that it must contain.
-
-        Args:
-            text: tf.string [B].
-            lines: tf.string [B], the phrases of each, with tabs between them.
-            prefix: tf.string [B], the beginning of each translation.
-        """
-        as_many = tf.debugging.assert_equal(
-            tf.size(text), tf.size(lines), "There must be one line of phrases a text"
-        )
-        with tf.control_dependencies([as_many] if as_many is not None else []):
-            source = self._read(tf.identity(text))
-        prefix = self.target_tokenizer.encode(prefix).to_tensor(PAD_ID)
-        phrases, constraints = read_phrases(lines, self.target_tokenizer)
-        search: Any = self._generator.search
-        hypotheses = search(self.model, source.ids, prefix, constraints)
-        fields = self._answers(source, hypotheses, self._n_best, constraints)
-        unknown = (phrases != "") & tf.reduce_all(constraints.ids == PAD_ID, axis=2)
-        unmet = fields["unmet"] | unknown[:, None]
-        return {**fields, "unmet": unmet, "phrases": phrases}
-
-    def _explain_unprefixed(self, text, lines):
-        return self.explain_constrained(text, lines, tf.fill(tf.shape(text), ""))
-
-    @retraced(TEXT, TEXT)
-    def forced(self, text: tf.Tensor, target: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Scores given translations of a batch in the graph, as `score` does.
-
-        Args:
-            text: tf.string [B].
-            target: tf.string [B].
-        """
-        source = self._read(text)
-        read = read_text(target, self.target_tokenizer, self.max_target_length)
-        fields = self._answers(source, force(self.model, source.ids, read.ids))
-        return {**fields, "target_truncated": read.truncated & ~source.empty}
-
-    def _read(self, text: tf.Tensor) -> Source:
-        return read_text(text, self.source_tokenizer, self.max_source_length)
-
-    def _answers(self, source, hypotheses, n_best=None, constraints=None):
-        tokenizers = self.source_tokenizer, self.target_tokenizer
-        return answers(source, hypotheses, *tokenizers, n_best, constraints)
+        return self.graph.serve(text)
 
 
 def _sides(tokenizers: Any) -> tuple[Tokenizer, Tokenizer]:
