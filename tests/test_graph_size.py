@@ -18,27 +18,27 @@ def sizes(find, *signature, **config):
 
 
 def test_beam_search():
-    assert sizes(kl.BeamSearch(), IDS) == (130, 484)
+    assert sizes(kl.BeamSearch(), IDS) == (130, 479)
 
 
 def test_a_tied_output_layer_adds_one_transpose():
-    assert sizes(kl.BeamSearch(), IDS, tie_embeddings="target") == (130, 485)
+    assert sizes(kl.BeamSearch(), IDS, tie_embeddings="target") == (130, 480)
 
 
 def test_of_one_sentence():
-    assert sizes(kl.BeamSearch(), ONE) == (119, 413)
+    assert sizes(kl.BeamSearch(), ONE) == (119, 411)
 
 
 def test_greedy_search():
-    assert sizes(kl.GreedySearch(), IDS) == (130, 478)
+    assert sizes(kl.GreedySearch(), IDS) == (130, 473)
 
 
 @pytest.mark.parametrize(
     "beam_width, ids, expected",
     [
-        (5, IDS, (146, 508)),
-        (5, ONE, (131, 437)),
-        pytest.param(1, IDS, (144, 500), marks=pytest.mark.slow),
+        (5, IDS, (146, 503)),
+        (5, ONE, (131, 435)),
+        pytest.param(1, IDS, (144, 495), marks=pytest.mark.slow),
     ],
 )
 def test_as_trained_runs_search(beam_width, ids, expected):
@@ -49,4 +49,4 @@ def test_as_trained_runs_search(beam_width, ids, expected):
 
 
 def test_given_targets():
-    assert sizes(kl.decoding.force, IDS, IDS) == (79, 342)
+    assert sizes(kl.decoding.force, IDS, IDS) == (79, 337)
