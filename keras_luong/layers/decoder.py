@@ -114,7 +114,7 @@ class InputFeedingDecoder(BaseLayer):
         self.output_layer = output_layer
 
     def build(self, inputs_shape: Shape, memory_shape: Any) -> None:
-        """Builds the cell, and what is around it."""
+        """Builds the cell, the output layer and the feeding."""
         if not self.cell.built:
             self.cell.build(tuple(inputs_shape), memory_shape)
         build_layer(self.output_layer, (None, None, self.cell.output_units))
@@ -162,7 +162,7 @@ class InputFeedingDecoder(BaseLayer):
         return tuple(results) if len(results) > 1 else results[0]
 
     def _check(self, inputs, memory, memory_mask, mask, initial_state):
-        """Raises unless shapes fit: of tensors as of symbolic ones."""
+        """Raises ValueError unless shapes fit, of tensors and of symbolic tensors."""
         cell = self.cell
         check_axes(
             inputs=(inputs, "batch size", "target length", cell.input_units),
@@ -212,7 +212,7 @@ class InputFeedingDecoder(BaseLayer):
         return results, final
 
     def _feed(self, inputs, memory, states, mask, training, keep_weights):
-        """The next input may be the output before."""
+        """Feeding back: an input may be the output of the step before."""
         cell, batch_size = self.cell, ops.shape(inputs)[0]
         input_noise, output_noise = (
             cell.draw_noise((batch_size, units), rate, training)

@@ -45,7 +45,7 @@ from keras_luong.types import Shape, Tensor, Tensors
 
 
 class CellStates(NamedTuple):
-    """The states of a decoder cell by what they are; users and searches see them flat.
+    """A decoder cell's states, grouped by kind; users and searches see a flat list.
 
     Attributes:
         recurrent: Nest of what recurs: of each layer [h, c] or [h], or as a Keras cell
@@ -69,7 +69,7 @@ class CellStates(NamedTuple):
 
 
 class RecurrentStack(RecurrentLayers):
-    """Stacked recurrent layers, as a decoder cell steps them: its `recurrent` part.
+    """Stacked recurrent layers: what a decoder cell has as its `recurrent` part.
 
     Args:
         first_residual: The lowest layer whose input is added to its output, where
@@ -89,14 +89,14 @@ class RecurrentStack(RecurrentLayers):
         self.layers = self.make_layers(self.num_layers, "layer")
 
     def build(self, input_units: int, fed_units: int | None = None) -> None:
-        """Makes the layers' weights, for words [..., E]; what is fed has its own."""
+        """Makes the layers' weights, for embedded words [..., E]."""
         for i, layer in enumerate(self.layers):
             layer.build((None, None, self.units if i else input_units))
         self.built = True
 
     @property
     def columns(self) -> int:
-        """Columns of every layer's kernel, gates x H."""
+        """Number of columns of every layer's kernel: gates x H."""
         return self.layers[0].cell.kernel.shape[-1]
 
     def state_spec(self, shape: Shape) -> list[list[Any]]:
@@ -105,7 +105,7 @@ class RecurrentStack(RecurrentLayers):
         return [[state] * self.kind.num_states] * self.num_layers
 
     def first_states(self, shape: Any) -> list[Tensor]:
-        """Zeros, flat."""
+        """Zeros for all layers, as a flat list."""
         zeros = ops.zeros((*shape, self.units), dtype=self.compute_dtype)
         return [zeros] * (self.kind.num_states * self.num_layers)
 
@@ -197,7 +197,7 @@ class RecurrentStack(RecurrentLayers):
         return x, finals
 
     def describe(self) -> str:
-        """What recurs, for errors."""
+        """The stack in words, for error messages."""
         return f'{self.num_layers} layers of "{self.cell_type}"'
 
 
@@ -328,7 +328,7 @@ class DecoderCell(BaseLayer):
 
     @property
     def query_units(self) -> int:
-        """Size H of the h that attends."""
+        """Size H of the state that attends to the source."""
         if self.recurrent is None:
             name = type(self).__name__
             raise TypeError(f"{name} must say how large h is: query_units")
@@ -341,7 +341,7 @@ class DecoderCell(BaseLayer):
 
     @property
     def fed_units(self) -> int | None:
-        """Size of what the next step reads of this one, or None."""
+        """Size of the tensor that is fed to the next step; None for none."""
         return None
 
     @property
@@ -390,7 +390,7 @@ class DecoderCell(BaseLayer):
     def start(
         self, memory: Any, mask: Any = None, initial_state: Any = None
     ) -> tuple[Any, list[Tensor]]:
-        """What a search begins with: the `encode` of a `StepModel` returns it.
+        """Prepares a source and the first states: what `StepModel.encode` returns.
 
         Args:
             memory: The source [B, S, Hv].
@@ -408,7 +408,7 @@ class DecoderCell(BaseLayer):
         return memory, self.initial_states((rows, 1), states, memory)
 
     def project_inputs(self, inputs: Tensor, mode: Mode = INFERENCE) -> Tensor:
-        """What a step reads of its input, [..., E]: as much as needs no state.
+        """Computes the part of a step that needs its input [..., E] and no state.
 
         Called on all steps [T, B, E] before the loop; inside of it where inputs are fed
         back, or in a search. A subclass multiplies by weights through `mode.project`.
@@ -418,7 +418,7 @@ class DecoderCell(BaseLayer):
         return self.recurrent.project_inputs(inputs, mode)
 
     def make_mode(self, memory: Any, training: Any, queries: int = 1) -> Mode:
-        """How to compute the steps of a sequence: draws its dropout multipliers.
+        """Makes the `Mode` of a sequence: draws its dropout multipliers.
 
         Those of the inputs, and of the output, are the decoder's business.
 
@@ -466,7 +466,7 @@ class DecoderCell(BaseLayer):
     def attend(
         self, query: Tensor, memory: Any, states: CellStates, mode: Mode
     ) -> tuple[Tensor, Tensor, Sequence[Tensor]]:
-        """Attends from the queries of this step; without attention, to nothing.
+        """Attends to the source from the queries of this step.
 
         Args:
             query: [B, H] in a loop, [B, K, H] in search.
@@ -503,7 +503,7 @@ class DecoderCell(BaseLayer):
     def state_spec(
         self, shape: Shape = (None,), source_length: Any = None
     ) -> CellStates:
-        """What the states are: symbolic tensors of leading axes `shape`.
+        """Symbolic states with leading axes `shape`, for shapes and dtypes.
 
         Args:
             shape: Leading axes.
@@ -524,7 +524,7 @@ class DecoderCell(BaseLayer):
         return CellStates(recurrent, fed, attention, spec(1, "int32"))
 
     def pack(self, states: Sequence[Tensor]) -> CellStates:
-        """The states of a flat list, each cast to its dtype."""
+        """Groups a flat list of states by kind, each cast to its dtype."""
         spec = self.state_spec()
         packed = keras.tree.pack_sequence_as(spec, list(states))
         return keras.tree.map_structure(
@@ -532,7 +532,7 @@ class DecoderCell(BaseLayer):
         )
 
     def check_states(self, initial_state: Any, shape: Any) -> list[Tensor]:
-        """Initial states as a flat list.
+        """Checks initial states, and returns them as a flat list.
 
         Args:
             initial_state: None, the recurrent states, or all states.
@@ -631,8 +631,9 @@ class DecoderCell(BaseLayer):
         return outputs, keras.tree.flatten(new), weights
 
     def _check_prepared(self, memory):
-        """Raises where a source was not prepared; somebody's own may be anything."""
+        """Raises TypeError for a source that was not prepared."""
         prepare = type(self if self.attention is None else self.attention).prepare
+        # What somebody's own `prepare` returns may be anything.
         own = {f.__module__.split(".")[0] for f in (prepare, type(self).prepare)}
         if own == {"keras_luong"} and not hasattr(memory, "mask"):
             raise TypeError(

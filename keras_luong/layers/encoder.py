@@ -22,7 +22,9 @@ from keras_luong.types import Shape, Tensor, Tensors
 
 @keras.saving.register_keras_serializable(package="keras_luong")
 class RecurrentEncoder(RecurrentLayers):
-    """Stacked recurrent layers over the source: all states of the top, last of each.
+    """Stacked recurrent layers that read the source.
+
+    They return all states of the top layer, and the last ones of each layer.
 
     Args:
         units: Size H of each layer and direction.
@@ -168,9 +170,9 @@ class RecurrentEncoder(RecurrentLayers):
         return (memory, *states) if self.return_state else memory
 
     def _check(self, inputs, mask, initial_state):
-        """The initial states as a list, or None; raises unless shapes and dtypes fit.
+        """Checks shapes and dtypes; returns the initial states as a list, or None.
 
-        Of tensors as of symbolic ones.
+        The tensors may be symbolic.
         """
         sizes, states = self.state_sizes, []
         if initial_state is not None:
@@ -250,5 +252,5 @@ class RecurrentEncoder(RecurrentLayers):
 
 
 def _joined(directions):
-    """What one or two directions computed, abreast."""
+    """Concatenates the outputs of one or two directions."""
     return ops.concatenate(directions, -1) if len(directions) > 1 else directions[0]

@@ -28,7 +28,7 @@ from keras_luong.types import Shape, Tensor
 
 
 class Feeding(BaseLayer):
-    """Base of what says where a decoder's next input comes from.
+    """Base of layers that choose a decoder's next input.
 
     At each step the decoder reads either the teacher's input or its own, which is made
     of its output of the step before. The first input of every call, of each row, is the
@@ -78,7 +78,7 @@ class Feeding(BaseLayer):
         return None
 
     def remember(self, outputs: Tensor, uniforms: Tensor | None) -> Tensor:
-        """What the next step has to know of this step's outputs [B, V]: [B, n].
+        """Returns what the next step must know of this step's outputs [B, V]: [B, n].
 
         Args:
             outputs: As the decoder returns them.
@@ -145,7 +145,7 @@ class Feeding(BaseLayer):
         return self.own_input(self.remember(outputs, uniforms), inputs, time)
 
     def check_inputs(self, shape: Shape) -> None:
-        """Raises ValueError unless inputs of the shape [B, T, E] will do."""
+        """Raises ValueError for inputs [B, T, E] of a length that does not fit."""
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
@@ -153,7 +153,7 @@ class Feeding(BaseLayer):
 
 
 class OwnOutput(Feeding):
-    """Base of what feeds back the embedding of an own word, or the output itself.
+    """Base of feedings of the decoder's own words, embedded, or of its own outputs.
 
     Args:
         embedding: A layer such as `keras.layers.Embedding`, from ids [B] to [B, E], of
@@ -264,7 +264,7 @@ class OwnOutput(Feeding):
         return self.uniform(length, batch_size) if self.sample else None
 
     def remember(self, outputs: Tensor, uniforms: Tensor | None) -> Tensor:
-        """The outputs; or an own word int32 [B, 1], through which no gradient flows."""
+        """The outputs; or the chosen words, int32 [B, 1], without gradients."""
         if self.embedding is None:
             return outputs
         if uniforms is None:
@@ -294,7 +294,7 @@ class OwnOutput(Feeding):
 
 @keras.saving.register_keras_serializable(package="keras_luong")
 class CustomFeeding(Feeding):
-    """Somebody's own function says what the next input is.
+    """A function of yours makes the next input.
 
     In training as at inference. As `tfa.seq2seq.CustomSampler`.
     `InputFeedingDecoder(cell, feeding=function)` is short for it.
@@ -332,7 +332,7 @@ class CustomFeeding(Feeding):
         self.steps = check_size("steps", steps, optional=True)
 
     def own_input(self, before: Tensor, inputs: Tensor, time: Tensor) -> Tensor:
-        """What the function returns."""
+        """Calls the function."""
         return self.function(before, inputs, time)
 
     def check_inputs(self, shape: Shape) -> None:
@@ -373,7 +373,7 @@ def sample_ids(logits: Tensor, uniforms: Tensor) -> Tensor:
 
 
 def as_feeding(given: Any) -> Feeding | None:
-    """A decoder's argument `feeding`; raises TypeError if it is none."""
+    """Makes a `Feeding` of a decoder's argument `feeding`, or raises TypeError."""
     if given is None or isinstance(given, Feeding):
         return given
     if callable(given) and not isinstance(given, type):
@@ -385,7 +385,7 @@ def as_feeding(given: Any) -> Feeding | None:
 
 
 def check_function(function: Any) -> Any:
-    """Returns it if it can be called; raises TypeError if not."""
+    """Returns the function, or raises TypeError if it cannot be called."""
     if not callable(function):
         raise TypeError(f"function must be callable. Received: {function!r}")
     return function
@@ -661,12 +661,12 @@ class FreeRunning(OwnOutput):
         self.given = check_size("given", given, largest=steps)
 
     def is_own(self, length: Any, batch_size: Any) -> Tensor:
-        """After those that are given."""
+        """True after the first `given` steps."""
         own = ops.arange(self.steps) >= self.given
         return ops.broadcast_to(own[:, None], (self.steps, batch_size))
 
     def check_inputs(self, shape: Shape) -> None:
-        """Raises ValueError unless inputs of the shape [B, T, E] will do."""
+        """Raises ValueError for inputs [B, T, E] of a length that does not fit."""
         auxiliary = self.own_units < shape[-1]
         lengths = {self.steps} if auxiliary else {self.given, self.steps}
         if shape[1] is not None and shape[1] not in lengths:

@@ -119,7 +119,7 @@ def check_count(name: str, shape: Any, expected: int | None) -> None:
 
 
 def source_axes(memory: Any, mask: Any, sizes: Any) -> dict[str, Any]:
-    """What the axes of sources and masks are, for `keras_luong.checks.check_axes`.
+    """Names the axes of sources and masks, for `keras_luong.checks.check_axes`.
 
     Args:
         memory: One source or several.

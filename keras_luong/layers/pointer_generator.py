@@ -99,13 +99,13 @@ class CoverageLoss(BaseLayer):
         return outputs
 
     def compute_mask(self, outputs: Any, previous_mask: Any = None) -> Any:
-        """That of `outputs`, whatever words the loss counts."""
+        """The mask of `outputs`, whatever words the loss counts."""
         return keras.tree.map_structure(get_keras_mask, outputs)
 
     def compute_output_spec(
         self, outputs: Any, weights: Tensor, mask: Any = None
     ) -> Any:
-        """That of `outputs`."""
+        """Shape and dtype of `outputs`."""
         _check(outputs, weights, mask)
         return keras.tree.map_structure(
             lambda x: keras.KerasTensor(x.shape, dtype=x.dtype), outputs
@@ -293,7 +293,7 @@ class PointerGenerator(BaseLayer):
         return ops.squeeze(ops.sigmoid(self._gate(features)), -1)
 
     def _gate(self, features):
-        """What p_gen is the sigmoid of, [..., 1]."""
+        """The logit of p_gen, [..., 1]."""
         each = _as_list(features, isinstance(features, (list, tuple)))
         each = [ops.cast(x, self.compute_dtype) for x in each]
         gate = matmul(self.kernel, ops.concatenate(each, -1), bias=self.bias)
@@ -337,7 +337,7 @@ class PointerGenerator(BaseLayer):
         check_ids("source_ids", source_ids)
 
     def compute_mask(self, features: Any, previous_mask: Any = None) -> Any:
-        """That of the (first of the) features."""
+        """The mask of the features, or of the first of them."""
         return get_keras_mask(keras.tree.flatten(features)[0])
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> keras.KerasTensor:

@@ -219,7 +219,7 @@ class PointerNetwork(BaseLayer):
         return logits
 
     def _pointed(self, memory, mask):
-        """What is pointed at, the end first, prepared."""
+        """Prepares the positions that are pointed at: the end, then the source's."""
         if mask is not None:
             mask = ops.cast(mask, "bool")
             mask = ops.concatenate([ops.ones_like(mask[:, :1]), mask], axis=1)

@@ -119,7 +119,7 @@ class Noise(NamedTuple):
 
 
 class Mode(NamedTuple):
-    """How a step is to be computed: what a loop hands down to each of its steps.
+    """How to compute a step: what a loop hands to each of its steps.
 
     Attributes:
         training: Whether this is training, and gradients will be wanted.
@@ -207,7 +207,7 @@ def _in_graph():
 
 
 class _Cell:
-    """What `keras.layers.RNN` asks of a cell, around a step."""
+    """A step as a cell for `keras.layers.RNN`."""
 
     def __init__(self, step, states, constants):
         self.step, self.constants = step, constants

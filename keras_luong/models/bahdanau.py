@@ -66,7 +66,7 @@ class MaxoutCell(DecoderCell):
         return self.maxout_units
 
     def build(self, inputs_shape: Shape, memory_shape: Any) -> None:
-        """Makes what recurs, the attention's, and the output's of state and word."""
+        """Makes the weights of all parts, and the output's of state and word."""
         super().build(inputs_shape, memory_shape)
         units = self.recurrent.units
         self.state_readout = self.add_readout("state_readout", units)
@@ -82,7 +82,7 @@ class MaxoutCell(DecoderCell):
         return ops.concatenate([super().project_inputs(inputs, mode), word], axis=-1)
 
     def split_inputs(self, z: Tensor) -> list[Tensor]:
-        """What `project_inputs` joined: [..., gates x H] and [..., 2 O]."""
+        """Splits what `project_inputs` joined: [..., gates x H] and [..., 2 O]."""
         return ops.split(z, [self.recurrent.columns], axis=-1)
 
     def get_config(self) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def _named(*names: str) -> Callable[[Any], Any]:
 
 
 def _attention(model: Any) -> Any:
-    """What the decoder attends to the source with."""
+    """The layers by which the decoder attends to the source."""
     decoder = getattr(model, "decoder", None)
     if isinstance(decoder, list):  # of a Transformer
         return [block.cross_attention for block in decoder]

@@ -142,7 +142,7 @@ class Seq2Seq(TranslationModel):
 
     @classmethod
     def word_initializer(cls, config: Any) -> keras.initializers.Initializer:
-        """Of the matrices with a vector for each word: the embeddings and W_s."""
+        """Initializer of the embeddings and of W_s, with a vector for each word."""
         # With Keras's own 0.05 for embeddings all states start near zero and attention
         # uniform, and training takes three times as many steps to get away from there.
         # With Glorot's limit for W_s, 0.04 here, attention is hardly learned at all
@@ -260,7 +260,7 @@ def initializers(config: Any) -> dict[str, Any]:
 
 
 def recurrent_options(config: Any, dtype: Any) -> dict[str, Any]:
-    """What every encoder and every decoder cell is made with."""
+    """Arguments of every encoder and every decoder cell."""
     return {
         "num_layers": config.num_layers,
         "cell_type": config.cell_type,
@@ -272,7 +272,7 @@ def recurrent_options(config: Any, dtype: Any) -> dict[str, Any]:
 
 
 def cell_options(config: Any, dtype: Any) -> dict[str, Any]:
-    """What every decoder cell is made with."""
+    """Arguments of every decoder cell."""
     return {
         **recurrent_options(config, dtype),
         "output_dropout": config.output_dropout,

@@ -58,7 +58,7 @@ class SinusoidalPositions(keras.layers.Layer):
     def compute_output_shape(
         self, embedded_shape: Shape, positions_shape: Shape | None = None
     ) -> Shape:
-        """That of the embeddings."""
+        """The shape of the embeddings."""
         return embedded_shape
 
 
@@ -233,13 +233,13 @@ class Transformer(TranslationModel):
 
     @classmethod
     def word_initializer(cls, config: Any) -> keras.initializers.Initializer:
-        """Of the embeddings."""
+        """Initializer of the embeddings."""
         # Variance 1 after the scaling by √d_model, like that of the logits where tied.
         return keras.initializers.RandomNormal(stddev=config.units**-0.5)
 
     @classmethod
     def output_initializer(cls, config: Any) -> str:
-        """Of the output layer's matrix: Keras's own."""
+        """Initializer of the output layer's matrix: Keras's own."""
         return "glorot_uniform"
 
     @classmethod

@@ -27,7 +27,7 @@ from keras_luong.types import Tensor
 
 
 def cast_weights(model: keras.Model) -> list[tuple[keras.Variable, Tensor]]:
-    """Pairs of a weight and what to read in its place.
+    """Pairs of a weight and the tensor to read in its place.
 
     Matrices are cast to the dtype in which their layer reads them. Vectors are small,
     and stay as they are.
@@ -343,7 +343,7 @@ class TranslationModel(FusedModel):
         return None if self.output_layer is None else self.output_layer.bias
 
     def cast_weights(self) -> list[tuple[keras.Variable, Tensor]]:
-        """Pairs of a weight and what to read in its place, under mixed precision.
+        """Pairs of a weight and the tensor to read in its place, in mixed precision.
 
         See `keras_luong.decoding.hoisting`.
         """
