@@ -15,7 +15,6 @@ import keras
 import tensorflow as tf
 
 from keras_luong.config.auto import Training
-from keras_luong.config.training import TrainingConfig
 from keras_luong.runs.callbacks import EpochBar, stopped_early, training_callbacks
 from keras_luong.runs.checkpoints import Checkpoints, check_history
 from keras_luong.runs.description import choose_by_corpus, count_texts, describe
@@ -69,14 +68,16 @@ def train(config: Training, run_dir: str | Path) -> dict[str, Any]:
     path = own_directory(run_dir, strategy)
     # 2. The settings that the corpus chooses; seeds and precision.
     config, corpus = choose_by_corpus(config, path)
-    set_up(config)
+    keras.utils.set_random_seed(config.seed)
+    keras.config.set_dtype_policy(config.precision)
+    # Epochs end when their data does; Keras would rather know beforehand.
+    warnings.filterwarnings("ignore", message="Your input ran out of data")
     # 3. A directory of its own; several machines begin and end together.
     with open_run(config, path, corpus) as run, together(strategy):
         # 4. The tokenizers, the model, and how it is trained.
         tokenizers = get_tokenizers(run)
-        schedule = choose_schedule(run)
         with strategy.scope():
-            model, perplexity = compile_model(run, tokenizers, schedule)
+            model, perplexity, schedule = compile_model(run, tokenizers)
         # 5. What the run is, written down and said.
         batch_tokens = record(run, tokenizers, model)
         describe(run, tokenizers, model, strategy)
@@ -86,18 +87,13 @@ def train(config: Training, run_dir: str | Path) -> dict[str, Any]:
         return evaluate(run)
 
 
-def set_up(config: TrainingConfig) -> None:
-    """Sets the process's seed and precision."""
-    # Epochs end when their data does; Keras would rather know beforehand.
-    warnings.filterwarnings("ignore", message="Your input ran out of data")
-    keras.utils.set_random_seed(config.seed)
-    keras.config.set_dtype_policy(config.precision)
-
-
-def choose_schedule(run: Run) -> Schedule:
-    """How the learning rate changes."""
+def compile_model(
+    run: Run, tokenizers: TokenizerPair
+) -> tuple[keras.Model, Perplexity, Schedule]:
+    """The model, ready to be trained; its metric that counts tokens; its schedule."""
     config = run.config
-    return make_schedule(
+    model = make_model(config, tokenizers)
+    schedule = make_schedule(
         config.schedule,
         float(config.learning_rate or 0),  # TrainingConfig has filled it in
         epochs=config.epochs,
@@ -107,14 +103,6 @@ def choose_schedule(run: Run) -> Schedule:
         monitor=config.monitor,
         history=lambda: read_history(run.path),
     )
-
-
-def compile_model(
-    run: Run, tokenizers: TokenizerPair, schedule: Schedule
-) -> tuple[keras.Model, Perplexity]:
-    """The model, ready to be trained, and its metric that counts tokens."""
-    config = run.config
-    model = make_model(config, tokenizers)
     optimizer = make_optimizer(
         config.optimizer,
         schedule.learning_rate,
@@ -132,7 +120,7 @@ def compile_model(
         metrics=[perplexity, TokenAccuracy()],
         jit_compile=config.jit_compile,
     )
-    return model, perplexity
+    return model, perplexity, schedule
 
 
 def record(run: Run, tokenizers: TokenizerPair, model: keras.Model) -> int:
