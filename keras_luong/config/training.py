@@ -602,15 +602,15 @@ def with_found_paths(
         >>> with_found_paths("runs/mine", {"data": "corpus"}, paths)
         {'data': 'my/corpus'}
     """
-    here, found = Path(run_dir).resolve(), dict(settings)
+    here, renamed = Path(run_dir).resolve(), dict(settings)
     for name in _NAMES:
         given = settings.get(name)
         if isinstance(given, str):
-            found[name] = ",".join(
+            renamed[name] = ",".join(
                 _from_here(here / paths[path], path) if path in paths else path
                 for path in ([given] if given in paths else given.split(","))
             )
-    return found
+    return renamed
 
 
 def _from_here(place: Path, given: str) -> str:

@@ -151,10 +151,10 @@ def count_texts(
         learned, compared = pairs_of_start(run.config), True
     except (OSError, ValueError):
         learned, compared = [], False
-    found = overlaps(run.corpus, run.config.limit_examples, learned).items()
+    overlapping = overlaps(run.corpus, run.config.limit_examples, learned).items()
     in_splits = {
         split: (x.pairs, x.size, x.sources, x.validated)
-        for split, x in found
+        for split, x in overlapping
         if x.sources or x.validated
     }
     # 3. What looks like a tag in front of some sources, and is no token.
@@ -367,17 +367,17 @@ def find_problems(
             split: list(remove_tags(thin_out(some, _PAIRS)).as_numpy_iterator())
             for split, some in pairs.items()
         }
-    found: list[str] = []
+    problems: list[str] = []
     if config.init_from is None:  # another run has learned, and has its vocabulary
-        found += _few_steps(config, train)
-        found += _large_vocabulary(config, vocab_sizes, train)
-    found += _long_time(seconds)
-    found += _many_passes(config, train)
-    found += _known_pairs(config.init_from, train)
-    found += _other_languages(run.corpus, samples)
-    found += _copied_pairs(samples.get("train", []))
-    found += _unknown_tags(train)
-    return found
+        problems += _few_steps(config, train)
+        problems += _large_vocabulary(config, vocab_sizes, train)
+    problems += _long_time(seconds)
+    problems += _many_passes(config, train)
+    problems += _known_pairs(config.init_from, train)
+    problems += _other_languages(run.corpus, samples)
+    problems += _copied_pairs(samples.get("train", []))
+    problems += _unknown_tags(train)
+    return problems
 
 
 def _few_steps(config: TrainingConfig, train: Mapping[str, Any]) -> Iterator[str]:
@@ -473,7 +473,7 @@ def _other_languages(corpus: Corpus, samples: Mapping[str, _Pairs]) -> Iterator[
         sides = {name: [pair[name] for pair in pairs] for name in declared}
         return language_doubts(sides, declared)
 
-    found: dict[str, list[str]] = {}  # doubt → where
+    places_of: dict[str, list[str]] = {}  # doubt → where
     for split, pairs in samples.items():
         # By quarters, as a split may be of several corpora; or as a whole, if they are
         # too short to tell.
@@ -485,8 +485,8 @@ def _other_languages(corpus: Corpus, samples: Mapping[str, _Pairs]) -> Iterator[
         ) or Counter(dict.fromkeys(doubts_of(pairs), 4))
         for doubt, number in quarters.items():
             some = f"{number} quarter{'s' * (number > 1)} of " * (number < 4)
-            found.setdefault(doubt, []).append(some + split)
-    for doubt, places in found.items():
+            places_of.setdefault(doubt, []).append(some + split)
+    for doubt, places in places_of.items():
         yield doubt if "train" in places else f"{doubt}: in {' and '.join(places)}"
 
 

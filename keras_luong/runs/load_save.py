@@ -285,8 +285,8 @@ def load_weights(model: keras.Model, path: str | Path) -> None:
 
 def _load_weights(model: keras.Model, path: str | Path) -> None:
     try:
-        if (found := _count_weights(path)) != (expected := len(model.weights)):
-            raise ValueError(f"it has {found} weights, and the model {expected}")
+        if (number := _count_weights(path)) != (expected := len(model.weights)):
+            raise ValueError(f"it has {number} weights, and the model {expected}")
         with warnings.catch_warnings():  # `save_weights` leaves the optimizer out
             warnings.filterwarnings("ignore", "Skipping variable loading for optimizer")
             model.load_weights(path)

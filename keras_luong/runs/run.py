@@ -145,11 +145,11 @@ def read_results(run_dir: str | Path) -> dict[str, Any] | None:
         ValueError: If the file is damaged.
     """
     path = RunDirectory(run_dir).results
-    found = read_json(path) if path.exists() else None
-    splits = found.values() if isinstance(found, dict) else [found]
-    if found is not None and not all(isinstance(x, dict) for x in splits):
+    results = read_json(path) if path.exists() else None
+    splits = results.values() if isinstance(results, dict) else [results]
+    if results is not None and not all(isinstance(x, dict) for x in splits):
         raise ValueError(f"{path} is damaged: it must have an object for each split")
-    return found
+    return results
 
 
 def read_json(path: Path) -> Any:

@@ -419,10 +419,10 @@ def read_monolingual(
         left_out[f"beyond the limit of {limit:,}"] = int(np.sum(kept & beyond))
         kept &= ~beyond
     left_out = {why: number for why, number in left_out.items() if number}
-    found = Monolingual(Path(path), kept, left_out)
+    chosen = Monolingual(Path(path), kept, left_out)
     if not kept.any():
-        raise ValueError(f"There is nothing to translate: {found}")
-    return found
+        raise ValueError(f"There is nothing to translate: {chosen}")
+    return chosen
 
 
 def spread_evenly(
@@ -675,19 +675,19 @@ class PooledTranslator:
         Raises:
             OSError: If they are other texts when they are read again.
         """
-        found = survey(map(_line, texts))
-        shards = Shards(self._folder, found.lines, shard_size(found.lines, window))
+        text = survey(map(_line, texts))
+        shards = Shards(self._folder, text.lines, shard_size(text.lines, window))
         sizes = {"batch_size": batch_size, "window": window}
-        plan = {**self._plan, "texts": found._asdict(), **sizes}
+        plan = {**self._plan, "texts": text._asdict(), **sizes}
         todo = self._stack.enter_context(shards.begun(plan))
-        shards.cut(todo, **{"in": unchanged(map(_line, texts), found.digest)})
+        shards.cut(todo, **{"in": unchanged(map(_line, texts), text.digest)})
         make = functools.partial(_make_worker, self._load, batch_size, window)
         work_on(shards, todo, make, self._pool)
         for line in shards.results():
             yield TextOnly(line.decode())
         cut = sum(told["truncated"] for told in shards.told())
         limits = {"texts": ("max_source_length", self._translator.max_source_length)}
-        warn_of_cut(limits, Counter(texts=cut) if cut else Counter(), found.lines)
+        warn_of_cut(limits, Counter(texts=cut) if cut else Counter(), text.lines)
 
 
 def _make_worker(load: Callable[[], Translator], batch_size: int, window: int) -> Work:
