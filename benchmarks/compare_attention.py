@@ -95,7 +95,7 @@ def check(name: str, run: Path, flags: list[str]) -> None:
     """Refuses a variant that was trained in another way, as training would."""
     if finished(run, flags):
         return
-    _, (config, *_) = parse(["train", "--run_dir", str(run), *flags], "compare")
+    _, (config, *_) = parse(["train", "--run_dir", str(run), *flags])
     try:
         check_settings(run, config.settings(), config.free)
     except ValueError as error:

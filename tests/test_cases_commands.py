@@ -539,7 +539,7 @@ def test_c6_a_wrong_path_is_told_before_anything_is_imported(argv, trained, tmp_
     "argv, message",
     [
         ("translate no/run", "There is no run directory at no/run. "),
-        ("train docs --source a --target b", "docs has no train, val, "),
+        ("train docs --source a --target b", "docs has no train.a and train.b, "),
     ],
 )
 def test_c6_at_once(argv, message):

@@ -78,7 +78,7 @@ OTHERS = (ROOT / "docs" / "coming_from_others.md").read_text("utf-8")
 def test_options_of_ours_are_there(capsys):
     """In docs/coming_from_others.md."""
     for command in ("train", "translate"):
-        parse([command, "--help"])
+        parse([command, "--help=all"])
     known = set(re.findall(r"--\w+", capsys.readouterr().out))
     named = set(re.findall(r"`(--\w+)", OTHERS)) | set(re.findall(r" (--\w+)", OTHERS))
     assert len(named) > 40

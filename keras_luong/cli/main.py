@@ -1,6 +1,6 @@
 """`keras-luong`: reads its command line, checks the paths, runs the command.
 
-Nothing here takes long to import, so that Ctrl-C is answered from the beginning.
+All that takes long is imported by `main`, so that Ctrl-C is answered from the beginning.
 """
 
 from __future__ import annotations
@@ -13,10 +13,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
-
-from keras_luong.checks import check_tensorflow
-from keras_luong.cli.errors import run_carefully
-from keras_luong.progress import quietly
 
 
 def main(
@@ -32,10 +28,15 @@ def main(
         argv: The words after the program's name; by default the process's.
         run: What to do with the options; by default what the command does.
     """
+    try:
+        from keras_luong.cli.errors import run_carefully
+    except KeyboardInterrupt:
+        sys.exit(130)
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
 
     def work() -> None:
+        from keras_luong.checks import check_tensorflow
         from keras_luong.cli.command_line import parse
 
         parsed = parse([word for word in words if word != "--debug"])
@@ -87,5 +88,7 @@ def _quiet() -> contextlib.AbstractContextManager[None]:
     It obeys its variable for the level of messages only once it is loaded, and writes
     past Python's `sys.stderr` until then. Where loading fails, all is told.
     """
+    from keras_luong.progress import quietly
+
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     return quietly()
