@@ -1,6 +1,6 @@
 """`keras-luong`: reads its command line, checks the paths, runs the command.
 
-All that takes long is imported by `main`, so that Ctrl-C is answered from the beginning.
+What takes long is imported by `main`, so that Ctrl-C is answered from the beginning.
 """
 
 from __future__ import annotations
