@@ -45,10 +45,11 @@ class AttentionWrapper(AttentionalCell):
         attentional_units: Size A of h̃; that of the cell's output by default.
         input_feeding: Whether the cell reads the h̃ of the step before, after x.
         kernel_initializer: That of W_c.
+        attentional_vector: A layer of your own in the place of `AttentionalVector`.
         **kwargs: `attentional_activation`, `attentional_bias`,
-            `use_attentional_vector`, `output_attention` and `attentional_vector` as in
-            `AttentionalCell`; `dropout` (on the inputs), `output_dropout`, `seed`;
-            `name`, `dtype` (the cell's by default).
+            `use_attentional_vector` and `output_attention` as in `AttentionalCell`;
+            `dropout` (on the inputs), `output_dropout`, `seed`; `name`, `dtype` (the
+            cell's by default).
 
     Call arguments, returns: As `InputFeedingDecoderCell`; the states are the cell's.
 

@@ -43,8 +43,6 @@ class AttentionalCell(DecoderCell):
             as in `tfa.seq2seq.AttentionWrapper` with `attention_layer_size=None`.
         output_attention: Whether the output is h̃; if not, it is h, and h̃ is only fed
             back, as in tfa.
-        attentional_vector: A layer in the place of `AttentionalVector`, with its call
-            arguments; the three options before are for the default one.
         **kwargs: `dropout`, `output_dropout`, `seed`, `name`, `dtype`.
     """
 
@@ -197,9 +195,10 @@ class InputFeedingDecoderCell(AttentionalCell):
         attentional_units: Size A of h̃; `units` by default.
         cell_type: "lstm", "layer_norm_lstm", "gru" or "simple_rnn".
         input_feeding: Whether h̃_{t-1} enters the first layer.
+        attentional_vector: A layer of your own in the place of `AttentionalVector`.
         **kwargs: `attentional_activation`, `attentional_bias`,
-            `use_attentional_vector`, `output_attention` and `attentional_vector` as in
-            `AttentionalCell`; `dropout`, `recurrent_dropout`, `residual` and the
+            `use_attentional_vector` and `output_attention` as in `AttentionalCell`;
+            `dropout`, `recurrent_dropout`, `residual` and the
             initializers as in `RecurrentLayers`; `output_dropout` and `seed` as in
             `DecoderCell`; `name`, `dtype`.
 
