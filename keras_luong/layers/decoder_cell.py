@@ -72,6 +72,7 @@ class RecurrentStack(RecurrentLayers):
     """Stacked recurrent layers: what a decoder cell has as its `recurrent` part.
 
     Args:
+        *args: As in `RecurrentLayers`: `units`, `num_layers`, `cell_type`, ...
         first_residual: The lowest layer whose input is added to its output, where
             `residual`.
         **kwargs: As in `RecurrentLayers`. `dropout` is the rate between the layers: the
