@@ -37,7 +37,12 @@ from keras_luong.evaluation.alignment import (
 )
 from keras_luong.evaluation.scores import bleu, by_length
 from keras_luong.runs.load_save import load
-from keras_luong.runs.run import check_settings, read_history, read_results
+from keras_luong.runs.run import (
+    check_config,
+    check_settings,
+    read_history,
+    read_results,
+)
 from keras_luong.text import load_corpus
 from keras_luong.text.corpus import Corpus, sentences
 
@@ -97,7 +102,10 @@ def check(name: str, run: Path, flags: list[str]) -> None:
         return
     _, (config, *_) = parse(["train", "--run_dir", str(run), *flags])
     try:
-        check_settings(run, config.settings(), config.free)
+        model = config.model_config(*[config.vocab_size] * 2)
+        free = config.free | vars(model).keys()
+        if check_settings(run, config.settings(), free):
+            check_config(run, model)
     except ValueError as error:
         raise ValueError(f"The variant {name!r} can't be trained: {error}") from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import json
 import random
@@ -96,7 +97,9 @@ def trained(monkeypatch):
         commands.append(command)
         _, (config, path, _) = parse(command[3:])
         path.mkdir(parents=True, exist_ok=True)
-        parts = {"format": 1, "model": {}, "search": {}, "max_source_length": 9}
+        model = dataclasses.asdict(config.model_config(9, 9))
+        parts = {"format": 1, "search": {}, "max_source_length": 9}
+        parts["model"] = {"config": {"config": model}}
         parts |= {"paths": {}, "corpus": None, "came_from": None}
         settings = {"settings": config.settings()}
         files.write_json(path / "run.json", parts | settings)
