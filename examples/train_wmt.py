@@ -1,10 +1,8 @@
 """A translator from layers to a server, trained as by Luong, Pham & Manning (2015).
 
-    python examples/train_wmt.py                   # WMT'14, English to German: days
-    python examples/train_wmt.py --data phrases    # the embedded corpus: minutes
-    python examples/train_wmt.py --data my/corpus  # files: train.en, train.de, ...
-
-`keras-luong train` does as much in one command. Here each part is to be seen.
+python examples/train_wmt.py                   # WMT'14, English to German: days
+python examples/train_wmt.py --data phrases    # the embedded corpus: minutes
+python examples/train_wmt.py --data my/corpus  # files: train.en, train.de, ...
 """
 
 import argparse
@@ -15,7 +13,7 @@ import tensorflow as tf
 
 import keras_luong as kl
 
-SMALL = {"units": 128, "depth": 1, "batch_tokens": 512}  # for `phrases`
+PHRASES = dict(units=128, depth=1, batch_tokens=1024, method="adam", rate=0.004)
 
 
 class LuongModel:
@@ -57,7 +55,9 @@ class LuongModel:
         return self.logits(h), states, weights
 
 
-def main(data, out, units=1000, depth=4, batch_tokens=4096, epochs=12):
+def main(
+    data, out, units=1000, depth=4, batch_tokens=4096, method="sgd", rate=1.0, epochs=12
+):
     """From pairs of sentences to a translation by the exported model."""
     corpus = kl.text.load_corpus(data, "en", "de")
     pairs = corpus.pairs("train")
@@ -70,12 +70,12 @@ def main(data, out, units=1000, depth=4, batch_tokens=4096, epochs=12):
         sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
         luong = LuongModel(*sizes, units, depth)
         model = luong.teacher_forced()
-        sgd = kl.training.make_optimizer("sgd", learning_rate=1.0, clip_norm=5)
+        optimizer = kl.training.make_optimizer(method, rate, clip_norm=5)
         # (XLA would compile a step for every length that a batch has.)
-        model.compile(sgd, kl.SequenceCrossentropy(), jit_compile=False)
+        model.compile(optimizer, kl.SequenceCrossentropy(), jit_compile=False)
     callbacks = [
-        # Eight epochs with a rate of 1; from then on each has half of the one before.
-        keras.callbacks.LearningRateScheduler(lambda epoch: 0.5 ** max(0, epoch - 7)),
+        # Eight epochs of one rate; from then on each has half of the one before.
+        keras.callbacks.LearningRateScheduler(lambda i: rate * 0.5 ** max(0, i - 7)),
         keras.callbacks.EarlyStopping(patience=3, restore_best_weights=True),
         keras.callbacks.BackupAndRestore(f"{out}/backup"),  # goes on if it was killed
     ]
@@ -97,4 +97,4 @@ if __name__ == "__main__":
     parser.add_argument("--data", default="wmt14_translate/de-en")
     parser.add_argument("--out", default="runs/wmt")
     args = parser.parse_args()
-    main(**vars(args), **(SMALL if args.data == "phrases" else {}))
+    main(**vars(args), **(PHRASES if args.data == "phrases" else {}))

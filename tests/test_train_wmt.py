@@ -60,6 +60,6 @@ def test_is_short_and_of_public_names():
 @pytest.mark.slow
 def test_learns_the_embedded_corpus(example, tmp_path, capsys):
     pytest.importorskip("babel")
-    example.main("phrases", tmp_path, **example.SMALL)
+    example.main("phrases", tmp_path, **example.PHRASES)
     (bleu,) = re.findall(r"^BLEU = ([\d.]+)", capsys.readouterr().out, re.M)
-    assert float(bleu) > 40
+    assert float(bleu) > 20
