@@ -132,7 +132,7 @@ def bahdanau(weights, source, target):
         dense = [(x, next(bridges)) for x in last]
         states.append([np.tanh(x @ w["kernel"] + w["bias"]) for x, w in dense])
     cell = part(weights, "decoder/decoder_cell")
-    layers = stack(weights, "decoder/decoder_cell/layer")
+    layers = stack(weights, "decoder/decoder_cell/recurrent/layer")
     logits = []
     for y in weights["target_embedding/embeddings"][target]:
         s = states[-1][0]
@@ -153,7 +153,7 @@ def cho(weights, source, target):
     cell = part(weights, "decoder/decoder_cell")
     c = np.tanh(h[-1] @ cell["summary_kernel"])
     start = np.tanh(c @ cell["start_kernel"])
-    layers = stack(weights, "decoder/decoder_cell/layer")
+    layers = stack(weights, "decoder/decoder_cell/recurrent/layer")
     states = [[start, np.zeros_like(start)][: len(last)] for _ in layers]
     logits = []
     for y in weights["target_embedding/embeddings"][target]:
@@ -180,7 +180,7 @@ def gnmt(weights, source, target):
         memory = h + memory if i >= 2 else h
         states.append(last)
     cell = part(weights, "decoder/decoder_cell")
-    layers = stack(weights, "decoder/decoder_cell/layer")
+    layers = stack(weights, "decoder/decoder_cell/recurrent/layer")
     context, logits = np.zeros(memory.shape[1]), []
     for y in weights["target_embedding/embeddings"][target]:
         h, new = y, []

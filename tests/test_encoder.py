@@ -87,7 +87,7 @@ def test_an_empty_row_is_zeros():
         np.testing.assert_array_equal(x, 0)
 
 
-def test_dropout_is_for_training_and_one_mask_a_sequence():
+def test_dropout_is_for_training_and_one_mask_a_sequence(monkeypatch):
     encoder = RecurrentEncoder(200, dropout=0.5, seed=1)
     x = np.ones((1, 3, 4), "float32")
     np.testing.assert_array_equal(encoder(x)[0], encoder(x, training=False)[0])
@@ -97,7 +97,16 @@ def test_dropout_is_for_training_and_one_mask_a_sequence():
     trained, expected = recurrent(x, training=True)[0], recurrent(x)[0]
     np.testing.assert_allclose(trained[:, 0], expected[:, 0], atol=1e-6)  # from zeros
     assert np.abs(trained - expected)[:, 1].max() > 1e-3
-    dropped = np.asarray(encoder._drop(np.ones((4, 2, 500), "float32"), True))
+    read = []
+
+    def scan_layer(layer, x, *args, **kwargs):
+        read.append(x)
+        return RecurrentEncoder.scan_layer(encoder, layer, x, *args, **kwargs)
+
+    encoder = RecurrentEncoder(3, dropout=0.5, seed=1)
+    monkeypatch.setattr(encoder, "scan_layer", scan_layer)
+    encoder(np.ones((2, 4, 500), "float32"), training=True)
+    dropped = np.asarray(read[0])  # [T, B, n]
     np.testing.assert_array_equal(dropped[0], dropped[-1])
     assert (dropped[:, 0] != dropped[:, 1]).any()
     assert set(np.unique(dropped)) == {0, 2} and 0.9 < dropped.mean() < 1.1

@@ -39,6 +39,7 @@ PYTHON = [x for x in SCRIPTS if x.endswith(".py")]
 #: What runs in another file's tests, or is only imported by others.
 EXAMPLES = "captions custom_score dates forecast pooling sorting speech".split()
 ELSEWHERE = {
+    "benchmarks/curves.py": "by compare_attention.py; test_curves.py",
     "benchmarks/peers/ct2_transformer.py": "by decode.py, where CT2_PYTHON is set",
     "benchmarks/peers/tfa_beam.py": "by compare_search.py",
     "benchmarks/peers/tfa_train.py": "by compare_train.py",

@@ -100,7 +100,7 @@ def test_a_run_holds_no_code_in_its_configuration(run):
         kl.load(run.path)
 
 
-@pytest.mark.parametrize("name", ["frequent", "lexicon", "vocab_size", "special_ids"])
+@pytest.mark.parametrize("name", ["frequent", "lexicon", "vocab_size", "eos_id"])
 def test_a_shortlist_holds_no_objects(name, tmp_path, capsys):
     path = tmp_path / "shortlist.npz"
     kl.Shortlist(np.array([4]), np.full((6, 1), 5), 6).save(path)

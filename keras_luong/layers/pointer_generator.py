@@ -80,6 +80,8 @@ class CoverageLoss(BaseLayer):
         1
     """
 
+    _keeps_dtypes = True  # attention weights are float32 under any policy
+
     def __init__(self, factor: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
@@ -217,6 +219,7 @@ class PointerGenerator(BaseLayer):
         (1, 2, 11)
     """
 
+    _keeps_dtypes = True
     _sizes: list[Any] | None = None  # H of each of the features, once built
 
     def __init__(

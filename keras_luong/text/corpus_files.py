@@ -199,6 +199,8 @@ def find_in_folder(
     """
     if not directory.is_dir():
         raise FileNotFoundError(f"There is no directory {directory}.")
+    if source and target:
+        _settle_languages(directory, (), source, target)  # they must differ
     # Hidden files are a Mac's own, or still being written.
     paths = sorted(x for x in directory.iterdir() if not x.name.startswith("."))
     # 1. The files of each split, by language; those of tables by "tsv".
