@@ -162,8 +162,8 @@ class OwnOutput(Feeding):
             the most probable one.
         function: Without an embedding: what makes the next input [B, n] of the outputs
             [B, V], a layer or a function; the outputs themselves by default.
-        rate: With which probability it does, and then in training only; None for
-            always. See `ScheduledEmbedding`.
+        rate: With which probability, where it is `only_in_training`; else it always
+            does. See `ScheduledEmbedding`.
         **kwargs: As in `Feeding`.
     """
 
@@ -176,7 +176,6 @@ class OwnOutput(Feeding):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.only_in_training = rate is not None
         self._schedule: Any = None
         if embedding is not None and not isinstance(embedding, keras.layers.Layer):
             raise TypeError(
@@ -193,7 +192,7 @@ class OwnOutput(Feeding):
         if check_flag("sample", sample) and embedding is None:
             raise ValueError("A word that is sampled needs an embedding. Received none")
         self.embedding, self.sample, self.function = embedding, sample, function
-        if rate is not None:
+        if self.only_in_training:
             self._set_rate(rate)
 
     def _set_rate(self, rate):
@@ -280,16 +279,12 @@ class OwnOutput(Feeding):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments; of a variable rate, the value that it has."""
-        config = {
-            "embedding": serialize_shared(self.embedding),
-            "sample": self.sample,
-            "function": serialize_shared(self.function),
-        }
+        config = super().get_config()
         if self._schedule is not None:
             config["rate"] = keras.saving.serialize_keras_object(self._schedule)
         elif self.only_in_training:
             config["rate"] = float(ops.convert_to_numpy(self._variable))
-        return {**super().get_config(), **config}
+        return config
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -532,6 +527,8 @@ class ScheduledEmbedding(OwnOutput):
         (2, 5, 100)
     """
 
+    only_in_training = True
+
     def __init__(
         self,
         rate: Any,
@@ -542,15 +539,12 @@ class ScheduledEmbedding(OwnOutput):
     ) -> None:
         if embedding is None:
             raise TypeError("embedding must be a layer. Received: None")
-        if rate is None:
-            raise TypeError(f"rate must be a number in [0, 1]. Received: {rate!r}")
         super().__init__(embedding, sample, rate=rate, seed=seed, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        config = super().get_config()
-        del config["function"]
-        return config
+        embedding = serialize_shared(self.embedding)
+        return {**super().get_config(), "embedding": embedding, "sample": self.sample}
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -583,6 +577,8 @@ class ScheduledOutput(OwnOutput):
         (2, 5, 1)
     """
 
+    only_in_training = True
+
     def __init__(
         self,
         rate: Any,
@@ -590,15 +586,11 @@ class ScheduledOutput(OwnOutput):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        if rate is None:
-            raise TypeError(f"rate must be a number in [0, 1]. Received: {rate!r}")
         super().__init__(function=function, rate=rate, seed=seed, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        config = super().get_config()
-        del config["embedding"], config["sample"]
-        return config
+        return {**super().get_config(), "function": serialize_shared(self.function)}
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -679,4 +671,11 @@ class FreeRunning(OwnOutput):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        return {**super().get_config(), "steps": self.steps, "given": self.given}
+        return {
+            **super().get_config(),
+            "steps": self.steps,
+            "embedding": serialize_shared(self.embedding),
+            "sample": self.sample,
+            "function": serialize_shared(self.function),
+            "given": self.given,
+        }
