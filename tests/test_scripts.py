@@ -196,6 +196,25 @@ def test_train_step():
 
 
 @pytest.mark.slow
+def test_gpu_step(data):
+    """Rows that are measured, and one that fails beside them."""
+    rows = ["4 x 1000 mixed_bfloat16 TensorFlow, neither", "512 float32 JAX", "train"]
+    train = " ".join(map(str, [*data[1:], *TINY]))
+    given = ["--rehearse", "--train", train, "--jax", "false", "--only", *rows]
+    said = run("benchmarks/gpu_step.py", *given)
+    _, _, jax, step, command = (
+        [cell.strip() for cell in line.split("|")[3:-1]]
+        for line in said.splitlines()
+        if line.startswith("|")
+    )
+    assert jax == ["JAX", "ended with 1: nothing", *[""] * 4]
+    assert step[0] == "TensorFlow, neither" and step[2] == step[5] == "-"
+    tokens = float(step[3].replace(",", ""))  # 2 rows of 5
+    assert tokens == pytest.approx(2 * 5 / float(step[1]) * 1000, rel=0.1)
+    assert command[0] == "keras-luong train" and int(command[3].replace(",", "")) > 0
+
+
+@pytest.mark.slow
 def test_constraints(tmp_path):
     path = written_run(tmp_path / "run", word_translator()).path
     (tmp_path / "a.en").write_text("the dog\nthe cat\n")
