@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -80,7 +81,7 @@ print(json.dumps(results))
 """
 
 
-def python(backend, *arguments, timeout=600):
+def python(backend, *arguments, cwd=TESTS.parent, timeout=600):
     """What a process prints whose Keras has that backend."""
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
@@ -90,7 +91,7 @@ def python(backend, *arguments, timeout=600):
     done = subprocess.run(
         [sys.executable, *arguments],
         env=environment,
-        cwd=root,
+        cwd=cwd,
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -116,6 +117,17 @@ def test_models_train_there_and_their_weights_load_here(backend, tmp_path):
         first, _, _ = model.step(target[:, :1], state, memory)
         np.testing.assert_allclose(logits, said["logits"], atol=1e-5, err_msg=name)
         np.testing.assert_allclose(first, said["first"], atol=1e-5, err_msg=name)
+
+
+@pytest.mark.slow
+def test_what_is_trained_on_jax_is_exported_from_tensorflow(tmp_path):
+    """The page that says so; `test_documents.py` runs it in one process, on one."""
+    page = (TESTS.parent / "docs" / "jax.md").read_text("utf-8")
+    train, export, serve = re.findall(r"```python\n(.*?)```", page, re.S)
+    for backend, code in (("jax", train), ("tensorflow", export + serve)):
+        said = python(backend, "-c", code, cwd=tmp_path).splitlines()
+        for wanted in re.findall(r"^print\(.*\)  # (.*)$", code, re.M):
+            assert wanted in said
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ ENDS = re.compile(r"\s(?:#|\||<|>|&&|;|&)(?:\s|$).*|[;)].*$")
 
 #: Pages whose examples take more than some seconds.
 SLOW = set(
-    "alignments edge evaluation from_tfa_seq2seq going_on one_layer search serving "
+    "alignments edge evaluation from_tfa_seq2seq going_on jax one_layer search serving "
     "terminology training translator".split()
 )
 
