@@ -3,8 +3,10 @@ import gc
 import numpy as np
 import pytest
 import tensorflow as tf
+from copy_translator import CopyModel
 from loop_graphs import invariants, loop_bodies, size, traced
 
+from keras_luong.decoding import BeamSearch
 from keras_luong.decoding.hoisting import hoisted
 
 X = tf.random.stateless_normal([3, 5], [1, 2])
@@ -124,3 +126,10 @@ def test_gradients_go_through_it(inside, kernel):
     with tf.GradientTape() as tape:
         y = function(function(X)[0])[0]
     np.testing.assert_allclose(found, tape.gradient(y, kernel), rtol=1e-4, atol=1e-6)
+
+
+def test_what_a_loop_computes_and_what_it_reads_have_names_of_their_own():
+    # "sub" is the source's last place, before the loop, and a log-probability in it.
+    search = BeamSearch(2, max_length=7, compact=False)
+    find = tf.function(lambda ids: search(CopyModel(), ids), autograph=False)
+    assert find(tf.constant([[4, 5, 3]])).ids.numpy().tolist() == [[[4, 5, 3]]]

@@ -103,12 +103,13 @@ def hoisted(
             read.update(x.name for x in operation.inputs)
     names = sorted(fixed & read)
     definition = graph.as_graph_def(add_shapes=True)
-    before = dict(zip(names, _copied(graph, definition, captured, names), strict=True))
+    moved = _copied(graph, definition, captured, names, "before")
+    before = dict(zip(names, moved, strict=True))
 
     # 3. Calls add the rest to the graph in which they are.
     def call(*args):
         known = {**before, **dict(zip(arguments, tf.nest.flatten(args), strict=True))}
-        copies = iter(_copied(graph, definition, known, outputs))
+        copies = iter(_copied(graph, definition, known, outputs, "step"))
         return tf.nest.map_structure(
             lambda x: next(copies) if tf.is_tensor(x) else x, results
         )
@@ -174,7 +175,7 @@ def _computed_from(names, operations):
     return reached
 
 
-def _copied(graph, definition, known, names):
+def _copied(graph, definition, known, names, scope):
     """Adds tensors of another graph to the current one.
 
     Args:
@@ -182,6 +183,8 @@ def _copied(graph, definition, known, names):
         definition: Its `GraphDef`.
         known: Tensors of this graph by the names of those that they stand for.
         names: Names of the tensors that are wanted.
+        scope: Before their names here. Not the same for those that a loop computes and
+            those that it reads: TensorFlow gives one name twice where they meet.
 
     Returns:
         List of tensors.
@@ -208,7 +211,7 @@ def _copied(graph, definition, known, names):
                 rest.append(name)
     # Without the library of functions: the current graph shares them.
     part = tf.compat.v1.GraphDef(node=needed.values(), versions=definition.versions)
-    made = tf.graph_util.import_graph_def(part, inputs, missing, name="step")
+    made = tf.graph_util.import_graph_def(part, inputs, missing, name=scope)
     made = dict(zip(missing, made, strict=True))
     return [made[x] if x in made else in_this_graph(known[x]) for x in names]
 
