@@ -7,6 +7,7 @@ people, unless what they do fails.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import tempfile
@@ -71,6 +72,26 @@ class Progress:
         if self._bar is not None and self.done and self.done != self.total:
             with contextlib.redirect_stdout(self.stream):
                 self._bar.update(self.done, finalize=True)
+
+
+def in_words(seconds: float) -> str:
+    """Returns a duration as one says it.
+
+    Args:
+        seconds: The duration.
+
+    Example:
+        >>> from keras_luong.progress import in_words
+        >>> in_words(2.4), in_words(200), in_words(9000), in_words(4e6)
+        ('3 s', '4 min', '2.5 hours', '46 days')
+    """
+    if seconds < 90:
+        return f"{math.ceil(seconds)} s"
+    minutes = math.ceil(seconds / 60)
+    hours = seconds / 3600
+    if hours >= 100:
+        return f"{hours / 24:,.0f} days"
+    return f"{minutes} min" if minutes < 90 else f"{hours:.1f} hours"
 
 
 def _is_terminal(stream: TextIO | None) -> bool:

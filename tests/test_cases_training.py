@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -27,7 +26,7 @@ from keras_luong.models import Seq2Seq, Seq2SeqConfig
 from keras_luong.runs import description
 from keras_luong.runs.callbacks import SaveWeights, StepCurves, training_callbacks
 from keras_luong.runs.checkpoints import Checkpoints, check_history
-from keras_luong.runs.description import _long_time, _many_passes
+from keras_luong.runs.description import TimeEstimate, _long_time, _many_passes
 from keras_luong.runs.load_save import read_logs, save_weights
 from keras_luong.runs.run import RunDirectory, lock_run, read_history
 from keras_luong.text.batches import dataset_options, training_batches
@@ -506,27 +505,25 @@ def test_c2_a_text_that_is_gone_over_thousands_of_times(shape, settings, said):
 
 
 @pytest.mark.parametrize(
-    ("epochs", "done", "hours"), [(100, 0, 80), (30, 0, 60), (100, 20, 40)]
+    ("epochs", "done", "said"), [(100, 0, ["80.0"]), (30, 0, ["60.0"]), (100, 20, [])]
 )
-def test_c2_by_what_a_training_is_told_at_its_start(monkeypatch, epochs, done, hours):
+def test_c2_by_what_a_training_says_of_its_time(epochs, done, said, capsys):
     """Two hours an epoch; of those that end early, 40 at the most are usual."""
     config = TrainingConfig(epochs=epochs, early_stopping=5)
-    monkeypatch.setattr(description, "estimated_seconds", lambda *sizes: 7200)
-    model = SimpleNamespace(count_params=lambda: 7)
-    seconds = description._seconds(
-        {"source_tokens": 9, "target_tokens": 0, "passes": 1, "parts": 1}, model, 1
-    )
-    assert description._epochs_left(config, done)[1] * seconds == hours * 3600
+    TimeEstimate(config, 1, done)._say(7200)
+    printed = capsys.readouterr().out
+    assert re.findall(r"note: this may take (\S+) hours", printed) == said
 
 
 @pytest.mark.slow
 def test_c2_and_c8_by_the_command(data, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(description, "estimated_seconds", lambda *sizes: 49 * 3600)
+    monkeypatch.setattr(description, "MEASURED_STEPS", 1)
+    monkeypatch.setattr(description, "LONGEST_HOURS", 0)
     path = tmp_path / "run"
-    words = train_words(data, path, epochs=1, steps_per_epoch=1, tag="ui")
-    run("train", *words)
+    run("train", *train_words(data, path, epochs=2, tag="ui"))
     said = capsys.readouterr().out
-    assert "note: this may take 49.0 hours on this machine." in said
+    assert re.search("time +about . s an epoch on this machine, and the valid", said)
+    assert said.count("note: this may take") == 1
     assert f"Translate:  keras-luong translate {path} --tag ui < in.txt" in said
 
 

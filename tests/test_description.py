@@ -8,8 +8,7 @@ import pytest
 
 from keras_luong.config.training import TrainingConfig
 from keras_luong.runs import description
-
-COUNTED = {"source_tokens": 900, "target_tokens": 1000, "passes": 3, "parts": 1}
+from keras_luong.runs.description import MEASURED_STEPS, TimeEstimate
 
 
 @pytest.mark.parametrize(
@@ -21,16 +20,10 @@ COUNTED = {"source_tokens": 900, "target_tokens": 1000, "passes": 3, "parts": 1}
         ({"epochs": 100, "early_stopping": 0}, "3.3 hours for all 100"),
     ],
 )
-def test_how_long_it_will_take(settings, said, monkeypatch):
-    monkeypatch.setattr(
-        description, "estimated_seconds", lambda parameters, tokens: tokens / 25
-    )
-    model = SimpleNamespace(count_params=lambda: 7)
-    time = description._time(TrainingConfig(**settings), COUNTED, model, 1, 0)
+def test_how_long_it_will_take(settings, said):
+    time = description._time(TrainingConfig(**settings), 120, 0)
     assert time.startswith("about 2 min an epoch on this machine, and the validation;")
     assert said in time
-    shared = description._time(TrainingConfig(**settings), COUNTED, model, 2, 0)
-    assert shared.startswith("about 60 s an epoch")  # by two devices
 
 
 @pytest.mark.parametrize(
@@ -43,11 +36,31 @@ def test_how_long_it_will_take(settings, said, monkeypatch):
         (9, {"early_stopping": 5, "epochs": 10}, "; 2 min for 1 more"),
     ],
 )
-def test_how_long_the_rest_of_a_run_will_take(done, settings, said, monkeypatch):
-    monkeypatch.setattr(
-        description, "estimated_seconds", lambda parameters, tokens: tokens / 25
-    )
-    model, config = SimpleNamespace(count_params=lambda: 7), {"epochs": 100, **settings}
-    time = description._time(TrainingConfig(**config), COUNTED, model, 1, done)
+def test_how_long_the_rest_of_a_run_will_take(done, settings, said):
+    config = TrainingConfig(**{"epochs": 100, **settings})
+    time = description._time(config, 120, done)
     assert said in time and time.startswith("about 2 min an epoch")
     assert ";" in said or ";" not in time
+
+
+@pytest.mark.parametrize(
+    ("step", "epoch", "note"),
+    [(3, "3 min", ""), (900, "13.8 hours", "note: this may take 7 days on this")],
+)
+def test_the_time_is_that_of_the_first_steps(step, epoch, note, monkeypatch, capsys):
+    """Without tracing, compiling and validating; it is said once."""
+    said = f"time         about {epoch} an epoch"
+    clock = SimpleNamespace(now=0.0, perf_counter=lambda: clock.now)
+    monkeypatch.setattr(description, "time", clock)
+    estimate = TimeEstimate(TrainingConfig(epochs=12, early_stopping=0), 50)
+    told = []
+    for number in range(4):
+        estimate.on_epoch_begin(number)
+        for batch in range(9):
+            clock.now += 100 * step if batch in (0, 4) else step * (0.5, 1.5)[batch % 2]
+            estimate.on_train_batch_end(batch)
+            told.append(capsys.readouterr().out)
+        clock.now += 70 * step  # the validation
+    ((number, text),) = [(i, x) for i, x in enumerate(told) if x]
+    assert number == 2 * 9 + 7 and MEASURED_STEPS == 20  # 1.1 times `step`, 50 times
+    assert text.startswith(said) and note in text and bool(note) == ("note" in text)

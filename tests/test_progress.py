@@ -10,7 +10,7 @@ import time
 import pytest
 
 from keras_luong import progress
-from keras_luong.progress import Progress, telling
+from keras_luong.progress import Progress, in_words, telling
 
 
 class Terminal(io.StringIO):
@@ -114,3 +114,11 @@ class TestTelling:
             raise KeyError
         time.sleep(0.2)
         assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "seconds, words",
+    [(0.1, "1 s"), (89, "89 s"), (91, "2 min"), (5340, "89 min"), (7200, "2.0 hours")],
+)
+def test_durations_in_words(seconds, words):
+    assert in_words(seconds) == words

@@ -2,7 +2,8 @@
 
 `choose_by_corpus` chooses the settings of `--preset auto`, `count_texts` counts
 what of the text is left out, `describe` prints a line for each thing that is trained,
-and `find_problems` finds what will probably not go well.
+and `find_problems` finds what will probably not go well. `TimeEstimate` says how long
+it will take, once it has seen some steps.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 import itertools
 import math
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from keras_luong.config.auto import REASONS, ROWS, AutoTraining
@@ -25,9 +28,9 @@ from keras_luong.config.training import (
 )
 from keras_luong.languages import language_code
 from keras_luong.models.translation_model import TranslationModel
-from keras_luong.progress import telling
+from keras_luong.progress import in_words, telling
 from keras_luong.runs.opening import Run
-from keras_luong.runs.run import RunDirectory, read_history, read_record
+from keras_luong.runs.run import RunDirectory, read_record
 from keras_luong.runs.start import own_pairs, pairs_of_start
 from keras_luong.text.batches import epoch_shape
 from keras_luong.text.corpora import load_corpus
@@ -40,8 +43,8 @@ from keras_luong.text.survey import (
 )
 from keras_luong.text.tags import count_tags, remove_tags, tags_of, token
 from keras_luong.text.tokenizer_pair import TokenizerPair
-from keras_luong.training.batch_size import estimated_seconds, in_words
 from keras_luong.training.schedules import halving
+from keras_luong.types import Logs
 
 #: How many epochs most trainings take that end where they make no more progress:
 #: docs/what_train_chooses.md.
@@ -52,8 +55,10 @@ FEWEST_STEPS = 1000
 FEWEST_TOKENS_A_PIECE = 10
 #: More of the targets than this are their sources in no corpus of translations.
 MOST_COPIES = 0.2
-#: Whoever waits longer than this for a training should know it before.
+#: Whoever waits longer than this for a training should know it early.
 LONGEST_HOURS = 48
+#: How many steps are measured to say how long a training takes.
+MEASURED_STEPS = 20
 #: A text that is seen more often than this is learned by heart. With `auto`, whose
 #: epochs have 150 steps or more, it is a text of three small batches or less.
 MOST_PASSES = 2000
@@ -192,7 +197,6 @@ def describe(
     config, record = run.config, run.read_record()
     counted, replicas = record["corpus"], strategy.num_replicas_in_sync
     train, validation = counted["train"], counted["validation"]
-    done = len(read_history(run.path)) if run.resuming else 0
     sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
 
     # 1. The corpus, and what is not learned from.
@@ -245,16 +249,13 @@ def describe(
     said["hardware"] = f"{replicas} replica(s), {config.precision}"
     said["batches"] = f"{record['settings']['chosen_batch_tokens']:,} tokens"
     said["epochs"] = _epochs(config, train)
-    said["time"] = _time(config, train, model, replicas, done)
     said["BLEU"] = f"sacrebleu's tokenisation {config.bleu_tokenize}"
     said["BLEU"] += _better_tokenisation(config)
     said["run"] = f"{run.path}"
     print("\n".join(f"{name:12} {text}" for name, text in said.items() if text))
 
     # 4. Warnings.
-    *_, epochs = _epochs_left(config, done)
-    seconds = epochs * _seconds(train, model, replicas)
-    for doubt in find_problems(run, sizes, train, seconds):
+    for doubt in find_problems(run, sizes, train):
         print(f"note: {doubt}.")
     sys.stdout.flush()
 
@@ -291,18 +292,59 @@ def _epochs(config: TrainingConfig, train: Mapping[str, Any]) -> str:
     return text
 
 
-def _time(
-    config: TrainingConfig,
-    train: Mapping[str, Any],
-    model: TranslationModel,
-    replicas: int,
-    done: int,
-) -> str:
-    """How long it will take, by the sizes alone; an epoch's bar knows better soon.
+class TimeEstimate(keras.callbacks.Callback):
+    """Says how long a training will take, when its first steps are done.
+
+    These are measured, and so are right for any device and model. An epoch's first step
+    does not count, nor does what takes ten times as long as the fastest: TensorFlow
+    traces the model in the one, and XLA compiles it for a new shape in the others.
+
+    Args:
+        config: How the run is trained.
+        steps: The steps of an epoch, about.
+        done: How many epochs were trained before.
+    """
+
+    def __init__(self, config: TrainingConfig, steps: int, done: int = 0) -> None:
+        super().__init__()
+        self.config, self.steps, self.done = config, steps, done
+        self._seconds: list[float] = []
+        self._last = math.inf
+        self._said = False
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        """Stops the clock until the epoch's first step is done."""
+        self._last = math.inf
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Measures the step, which has ended: its loss is in the logs."""
+        if self._said:
+            return
+        now = time.perf_counter()
+        if self._last < now:
+            self._seconds.append(now - self._last)
+        self._last = now
+        usual = [x for x in self._seconds if x < 10 * min(self._seconds)]
+        if len(usual) == MEASURED_STEPS:
+            self._said = True
+            self._say(self.steps * sum(usual) / len(usual))
+
+    def _say(self, seconds: float) -> None:
+        """Prints it, below the bar if there is one; an epoch takes so many seconds."""
+        if sys.stdout.isatty():
+            print()
+        print(f"{'time':12} {_time(self.config, seconds, self.done)}")
+        _, epochs = _epochs_left(self.config, self.done)
+        for doubt in _long_time(epochs * seconds):
+            print(f"note: {doubt}.")
+        sys.stdout.flush()
+
+
+def _time(config: TrainingConfig, seconds: float, done: int) -> str:
+    """How long it will take, if an epoch takes so many seconds.
 
     Of a run that goes on after `done` epochs, what is left of it.
     """
-    seconds = _seconds(train, model, replicas)
     few, many = _epochs_left(config, done)
     text = f"about {in_words(seconds)} an epoch on this machine, and the validation"
     more = " more" if done else ""
@@ -316,13 +358,6 @@ def _time(
         return f"{text}; {to}{in_words(many * seconds)} for {many}{more}"
     hours = f"{in_words(few * seconds)} to {in_words(many * seconds)}"
     return f"{text}; {hours} for {few} to {many}{more}, which is usual"
-
-
-def _seconds(train: Mapping[str, Any], model: TranslationModel, replicas: int) -> float:
-    """About how long an epoch takes."""
-    a_pass = max(train["source_tokens"], train["target_tokens"])
-    tokens = a_pass * train["passes"] / train["parts"]
-    return estimated_seconds(model.count_params(), int(tokens)) / replicas
 
 
 def _epochs_left(config: TrainingConfig, done: int) -> tuple[int, int]:
@@ -346,7 +381,6 @@ def find_problems(
     run: Run,
     vocab_sizes: tuple[int, int],
     train: Mapping[str, Any],
-    seconds: float = 0.0,
 ) -> list[str]:
     """Warnings before a training starts: what looks wrong in its text or settings.
 
@@ -354,7 +388,6 @@ def find_problems(
         run: The run.
         vocab_sizes: Sizes of the source's and the target's vocabulary.
         train: What is known of the training text, as the run's record has it.
-        seconds: About how long the training may take.
 
     Returns:
         Sentences without a full stop; none where nothing looks wrong.
@@ -371,7 +404,6 @@ def find_problems(
     if config.init_from is None:  # another run has learned, and has its vocabulary
         problems += _few_steps(config, train)
         problems += _large_vocabulary(config, vocab_sizes, train)
-    problems += _long_time(seconds)
     problems += _many_passes(config, train)
     problems += _known_pairs(config.init_from, train)
     problems += _other_languages(run.corpus, samples)

@@ -17,7 +17,12 @@ import tensorflow as tf
 from keras_luong.config.auto import Training
 from keras_luong.runs.callbacks import EpochBar, stopped_early, training_callbacks
 from keras_luong.runs.checkpoints import Checkpoints, check_history
-from keras_luong.runs.description import choose_by_corpus, count_texts, describe
+from keras_luong.runs.description import (
+    TimeEstimate,
+    choose_by_corpus,
+    count_texts,
+    describe,
+)
 from keras_luong.runs.epochs import FollowEpoch, fit
 from keras_luong.runs.opening import Run, get_tokenizers, open_run, own_directory
 from keras_luong.runs.run import RunDirectory, read_history, write_record
@@ -216,6 +221,7 @@ def fit_model(
             follow,
             *schedule.callbacks,
             validation_callback(run, tokenizers, model),
+            TimeEstimate(config, steps, epoch),
         ],
         moving_average=config.ema_momentum > 0,
         last=[checkpoints, EpochBar(steps, started_at)],
