@@ -208,9 +208,8 @@ def test_c3_a_corpus_of_ones_own_needs_no_fingerprint(data):
     assert fingerprint(Mine(corpus), "train") == fingerprint(corpus, "train")
 
 
-def test_how_long_it_takes_and_what_looks_wrong_is_said(trained):
-    (time,) = re.findall("^time .*", trained[1], re.MULTILINE)
-    assert "an epoch on this machine" in time
+def test_what_looks_wrong_is_said(trained):
+    """How long it takes is said after 20 steps: `test_c2_and_c8_by_the_command`."""
     assert re.search(
         "^note: 1 epoch of [0-9]+ steps: a model", trained[1], re.MULTILINE
     )
