@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 from leave_slow import slow_but
 
 from keras_luong.decoding import BeamSearch, GreedySearch, RandomSampling
+from keras_luong.decoding.beam import compiled_search
 from keras_luong.decoding.penalties import (
     AverageLengthPenalty,
     GNMTCoveragePenalty,
@@ -282,6 +283,24 @@ def test_eager_equals_graph_of_unknown_shape(name):
         eager = search(model, sources)
         for name, value in graph(sources)._asdict().items():
             np.testing.assert_allclose(value, getattr(eager, name), 1e-6, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SEARCHES)
+def test_compiled_by_xla_it_finds_the_same(name):
+    model, search = TableModel(3, vocabulary=8), SEARCHES[name]
+    signature = [tf.TensorSpec([None, None], tf.int32)]
+    plain, compiled = (
+        tf.function(lambda ids, f=f: f(search, model, ids), input_signature=signature)
+        for f in (lambda search, model, ids: search(model, ids), compiled_search)
+    )
+    random = np.random.default_rng(0)
+    for shape in ((5, 7), (17, 3), (2, 18)):
+        lengths = random.integers(1, shape[1], shape[0])[:, None]
+        sources = random.integers(4, 9, shape) * (np.arange(shape[1]) < lengths)
+        for field, value in compiled(sources.astype("int32"))._asdict().items():
+            other = getattr(plain(sources.astype("int32")), field)
+            np.testing.assert_allclose(value, other, 1e-5, 1e-5, err_msg=field)
 
 
 def test_shapes_and_dtypes():

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +15,12 @@ from copy_translator import SOURCE_WORDS, TARGET_WORDS, CopyModel, make, texts_o
 from small_translator import word_translator
 
 from keras_luong import Translation, Translator
-from keras_luong.decoding import BeamSearch, GreedySearch
+from keras_luong.decoding import (
+    BeamSearch,
+    GreedySearch,
+    RandomSampling,
+    Shortlist,
+)
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID
 from keras_luong.text.tokenizer_pair import (
@@ -356,6 +365,106 @@ def test_with_another_search():
 def test_another_search_that_cannot_be(search, changes, error, message):
     with pytest.raises(error, match=message):
         make().with_search(search, **changes)
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    """XLA compiles the search of all texts but the first ones."""
+    monkeypatch.setattr("keras_luong.translation.translator.pays_to_compile", bool)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "search", [GreedySearch(None), BeamSearch(1, 1, 7), BeamSearch(5, 3, None, 0.6)]
+)
+def test_compiled_by_xla_it_says_the_same(search, as_on_a_gpu):
+    texts = ["the red dog", "", "cat is", "dog " * 9, "is is is red"]
+    plain = word_translator(search)
+    plain.jit_compile = False
+    compiled = Translator(plain.model, plain.tokenizers, search, 10)
+    kinds = [{}, {"prefixes": ["der", "", "Hund ist", "", "ist"]}]
+    for more in kinds[: 1 + isinstance(search, BeamSearch)]:  # which takes prefixes
+        compiled._translated = 1
+        found = compiled.translate(texts, n_best=True, **more)
+        expected = plain.translate(texts, n_best=True, **more)
+        for one, other in zip(sum(found, []), sum(expected, []), strict=True):
+            assert one.text == other.text and one.tokens == other.tokens
+            assert one.score == pytest.approx(other.score, rel=1e-5, abs=1e-5)
+            np.testing.assert_allclose(one.alignment, other.alignment, 1e-5, 1e-5)
+    assert compiled.jit_compile is None  # it could
+    assert "_compiled_graph" in vars(compiled) and "_compiled_graph" not in vars(plain)
+
+
+class Talking(CopyModel):
+    """Has an operation that XLA cannot compile."""
+
+    def step(self, tokens, position, source_ids):
+        with tf.control_dependencies([tf.py_function(lambda: 0, [], tf.int32)]):
+            return super().step(tf.identity(tokens), position, source_ids)
+
+
+@pytest.mark.slow
+def test_what_xla_cannot_compile_is_translated_without(as_on_a_gpu):
+    texts = ["one two", "three"]
+    talking = Translator(Talking(), make().tokenizers, GreedySearch(50))
+    for compiles in (None, None, False, False):
+        assert talking.jit_compile is compiles
+        assert texts_of(talking.translate(texts)) == ["eins zwei", "drei"]
+    talking.jit_compile = True
+    with pytest.raises(tf.errors.OpError):
+        talking.translate(texts)
+
+
+@pytest.mark.slow
+def test_some_searches_are_not_compiled():
+    texts = ["the dog is red", "cat"]
+    listed = Shortlist([4, 5, 6], np.full([9, 1], 4), 7)
+    for search in (RandomSampling(seed=1), BeamSearch(2, 1, 9, shortlist=listed)):
+        usual = word_translator(search)
+        told = usual.with_search()
+        told.jit_compile = True
+        assert texts_of(told.translate(texts)) == texts_of(usual.translate(texts))
+    told = told.with_search(MUST)
+    (t,) = told.translate(["cat"], constraints=[["Hund"]])
+    assert "Hund" in t.tokens and told.jit_compile
+
+
+def test_only_translate_is_compiled(as_on_a_gpu):
+    translator = make().with_search()
+    translator.translate(["one"])
+    like = [tf.TensorSpec([None], tf.string)]
+
+    def is_compiled(method):
+        function = tf.function(method, input_signature=like, autograph=False)
+        graph = function.get_concrete_function().graph.as_graph_def()
+        return "_XlaMustCompile" in str(graph)
+
+    assert not is_compiled(translator.serve)  # exports have it
+    assert not is_compiled(translator.graph.translate)
+    assert is_compiled(translator._compiled_graph.translate)
+
+
+MULTI30K = Path(__file__).parents[2] / "shared/data/multi30k/val.en"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not MULTI30K.exists(), reason="needs Multi30k")
+def test_xla_compiles_a_few_times_for_a_thousand_sentences(tmp_path):
+    script = """if True:
+        import sys
+        from copy_translator import CopyModel, make
+        from keras_luong import GreedySearch, Translator
+        texts = open(sys.argv[1], encoding="utf-8").read().splitlines()[:1000]
+        of_copies = CopyModel(), make().tokenizers, GreedySearch(None)
+        translator = Translator(*of_copies, jit_compile=True)
+        found = [len(x.tokens) for x in translator.translate(texts)]
+        assert found == [len(text.split()) + 1 for text in texts]
+    """
+    flags = {"XLA_FLAGS": f"--xla_dump_to={tmp_path} --xla_dump_hlo_as_text"}
+    path = {"PYTHONPATH": os.pathsep.join([*sys.path, str(Path(__file__).parent)])}
+    command = [sys.executable, "-c", script, str(MULTI30K)]
+    subprocess.run(command, check=True, env={**os.environ, **flags, **path})
+    assert 1 < len([*tmp_path.glob("*_after_optimizations.txt")]) <= 5
 
 
 @pytest.mark.parametrize("window", [1, 2, 100])

@@ -21,7 +21,7 @@ class FakeTranslator:
     def __init__(self, known=2, alignment=True):
         self.known, self.alignment = known, alignment
 
-    def translate(self, texts):
+    def translate(self, texts, batch_size):
         return [
             Translation(
                 text=text.upper() if i < self.known else "",

@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import numpy as np
@@ -58,6 +59,7 @@ from keras_luong.decoding.search_state import (
 from keras_luong.decoding.step_model import (
     IMPOSSIBLE,
     Hypotheses,
+    Search,
     Size,
     SizeOrNone,
     SizeOrZero,
@@ -242,8 +244,12 @@ class BeamSearch(SpecialTokens):
                 return self._search(model, source, prefix_ids)
             return self._search_with(constraints, model, source, prefix_ids)
 
-    def _search(self, model, source, prefix_ids, constraints=None):
-        """Encodes the source, takes steps while a hypothesis is open, and finishes."""
+    def _search(self, model, source, prefix_ids, constraints=None, longest=None):
+        """Encodes the source, takes steps while a hypothesis is open, and finishes.
+
+        `longest` is the T of the result, at least all maximum lengths, where XLA must
+        know it by shapes alone; None for that of the longest hypothesis.
+        """
         phrases, spelling, listed = [], None, None
         if constraints is not None:
             phrases = [lexical.phrases_of(constraints, source, self.pad_id)]
@@ -259,7 +265,9 @@ class BeamSearch(SpecialTokens):
         limits = max_lengths(self, source, prefix_ids)
         rows, least = tf.range(count_of(source)), min_lengths(self, source, limits)
         sentences = Sentences(rows, limits, least, prefix_ids, phrases, [], memory)
-        start = self._start(source, sentences, tokens, state, weights)
+        if longest is not None:  # the very attention: its shape may not change
+            weights = model_step(tokens, state)[2]
+        start = self._start(source, sentences, tokens, state, weights, longest)
         shapes = loop_shapes(start, self.compact)
         # What a step changes or, where sentences leave the batch, reads anew.
         parts: Any = "time", "beams", "ended", *["sentences"] * self.compact
@@ -291,9 +299,9 @@ class BeamSearch(SpecialTokens):
             return (now.time == 0) | tf.reduce_any(now.beams.log_probs > IMPOSSIBLE)
 
         (end,) = tf.while_loop(any_open, body, [start], [shapes])
-        return self._finish(end, limits)
+        return self._finish(end, limits, longest)
 
-    def _start(self, source, sentences, tokens, state, weights):
+    def _start(self, source, sentences, tokens, state, weights, longest=None):
         """Returns a state with one open hypothesis per sentence and empty pools.
 
         Args:
@@ -303,11 +311,14 @@ class BeamSearch(SpecialTokens):
             state: The model's state, a nest of [B, K, ...].
             weights: A step's attention [B, K, S], for its shape; an empty list if the
                 model has none.
+            longest: At least all maximum lengths; None for the largest of them.
         """
         shape = tf.shape(tokens)
         nothing = tf.fill(shape, IMPOSSIBLE)
         log_probs = tf.where(np.arange(self.beam_width) == 0, 0.0, nothing)
-        size = tf.maximum(1, tf.reduce_max(sentences.limits))
+        size = longest
+        if longest is None:
+            size = tf.maximum(1, tf.reduce_max(sentences.limits))
         coverage, bonus, past = [], [], []
         if coverage_penalty_of(self.coverage_penalty) is not None:
             if not weights:
@@ -318,6 +329,8 @@ class BeamSearch(SpecialTokens):
             attended = weights[0].shape[2:]
             # Where the number of positions is not known yet, one will grow to it.
             positions = attended.num_elements() or 1
+            if longest is not None:
+                positions = tf.shape(flat_positions(weights[0]))[2]
             coverage = [tf.zeros([*tf.unstack(shape), positions])]
             mask = source_mask(source, self.pad_id, attended)
             sentences = sentences._replace(mask=[mask[:, None]])
@@ -450,14 +463,14 @@ class BeamSearch(SpecialTokens):
         beams = Beams(tokens, log_probs, state, coverage, past, progress)
         return beams, Ended(pool, cut, bonus), choices
 
-    def _finish(self, end, limits):
+    def _finish(self, end, limits, longest):
         """Fills empty places in the pool with what was cut, and reads the history."""
         ended = ended_of_all(end) if self.compact else end.ended
         beam = np.arange(self.beam_width)
         places = (limits - 1) * self.beam_width + beam
         scores = self._scores(ended.cut, limits, ended.bonus)
         pool = fill(ended.pool, Pool(scores, places)).first(self.n_best)
-        return trace_back(pool, end.history, end.time, self.pad_id)
+        return trace_back(pool, end.history, end.time, self.pad_id, longest)
 
     def _scores(self, log_probs, lengths, bonus):
         """Returns the scores of hypotheses [A, K] that ended."""
@@ -546,3 +559,71 @@ class GreedySearch(SpecialTokens):
                 `pad_id`; or tensors [B, ...] of any dtype, or a tuple or dict of them.
         """
         return self.as_beam_search()(model, source)
+
+
+def compiled_search(
+    search: Search, model: StepModel, ids: tf.Tensor, prefix_ids: Any = None
+) -> Hypotheses:
+    """Searches by XLA, which makes a few launches of a step's many small operations.
+
+    XLA compiles anew for each shape. So sentences and columns are filled up to a power
+    of two, no sentence leaves the batch, and there is room for the longest hypothesis
+    of a source of so many columns. What XLA cannot compile is as ever: the model's
+    `encode`, which cuDNN may run; a shortlist, whose words are others in every batch;
+    a search that is no `BeamSearch` or `GreedySearch`.
+
+    Args:
+        search: The search.
+        model: A `StepModel`, whose `step` XLA can compile.
+        ids: int32 [B, S], right-padded with 0, B at least 1.
+        prefix_ids: int32 [B, P] likewise, as of `BeamSearch`; or None.
+
+    Returns:
+        The result of `search(model, ids, prefix_ids)`.
+    """
+    prefixes = [] if prefix_ids is None else [prefix_ids]
+    if isinstance(search, GreedySearch):
+        search = search.as_beam_search()
+    if not isinstance(search, BeamSearch) or search.shortlist is not None:
+        return search(model, ids, *prefixes)
+    search = dataclasses.replace(search, compact=False)
+
+    # 1. Few shapes. The last sentence is there again; then none goes on for longer.
+    B, S = tf.unstack(tf.shape(ids))
+    rows = tf.minimum(tf.range(_power_of_two(B)), B - 1)
+    source, *prefixes = (_filled(tf.gather(x, rows)) for x in (ids, *prefixes))
+    prefix = prefixes[0] if prefixes else tf.zeros([tf.size(rows), 0], tf.int32)
+
+    # 2. All but the encoder is compiled.
+    with cast_once(model):
+        encoded = model.encode(source)
+        config = getattr(model, "config", None)
+        rest = SimpleNamespace(encode=lambda _: encoded, step=model.step, config=config)
+
+        def find() -> Hypotheses:
+            # Of shapes alone: XLA would compile anew for other ids.
+            full = (tf.fill(tf.shape(x), 1) for x in (source, prefix))
+            longest = tf.reduce_max(max_lengths(search, *full))
+            return search._search(rest, source, prefix, longest=longest)
+
+        found = tf.function(find, jit_compile=True, autograph=False)()
+
+    # 3. What was filled up goes.
+    found = Hypotheses(*(x[:B] for x in found))
+    T = tf.maximum(1, tf.reduce_max(found.lengths))
+    return found._replace(
+        ids=found.ids[:, :, :T],
+        weights=found.weights[:, :, :T, :S],
+        token_log_probs=found.token_log_probs[:, :, :T],
+    )
+
+
+def _power_of_two(size):
+    """Returns the smallest power of two that is a size or above it, at least 16."""
+    powers = 2 ** np.arange(4, 31, dtype="int32")
+    return tf.reduce_min(tf.boolean_mask(powers, powers >= size))
+
+
+def _filled(ids):
+    missing = _power_of_two(tf.shape(ids)[1]) - tf.shape(ids)[1]
+    return tf.pad(ids, [[0, 0], [0, missing]])

@@ -214,7 +214,11 @@ def write(arrays: Any, time: tf.Tensor, step: Any) -> Any:
 
 
 def trace_back(
-    pool: Pool, history: History, steps: tf.Tensor, pad_id: int = PAD_ID
+    pool: Pool,
+    history: History,
+    steps: tf.Tensor,
+    pad_id: int = PAD_ID,
+    length: tf.Tensor | None = None,
 ) -> Hypotheses:
     """Reads the pool's hypotheses from the history, from last token to first.
 
@@ -223,6 +227,7 @@ def trace_back(
         history: The choices of every step.
         steps: int32, the number of steps.
         pad_id: What fills the ids up.
+        length: T, at least the number of steps; None for that of the longest.
     """
     shape = history.parents.element_shape
     lengths, slots = pool.places // shape[1] + 1, pool.places % shape[1]
@@ -237,15 +242,20 @@ def trace_back(
         return time, slots, written
 
     attended = [x.element_shape[2:] for x in history.written.weights]
-    written = empty_arrays([shape[0], slots.shape[1]], attended, steps)
+    size = steps if length is None else length
+    written = empty_arrays([shape[0], slots.shape[1]], attended, size)
     start = steps, slots, written
     _, _, written = tf.while_loop(lambda time, *_: time > 0, read, start)
     written = tf.nest.map_structure(lambda a: a.stack(), written)
-    return collect(written, lengths, pool.scores, pad_id)
+    return collect(written, lengths, pool.scores, pad_id, length)
 
 
 def collect(
-    written: Written, lengths: tf.Tensor, scores: tf.Tensor, pad_id: int = PAD_ID
+    written: Written,
+    lengths: tf.Tensor,
+    scores: tf.Tensor,
+    pad_id: int = PAD_ID,
+    length: tf.Tensor | None = None,
 ) -> Hypotheses:
     """Makes `Hypotheses` of the steps that a search recorded.
 
@@ -255,13 +265,14 @@ def collect(
         lengths: int32 [B, N].
         scores: float32 [B, N].
         pad_id: What fills the ids up.
-
-    Returns:
-        `Hypotheses` with T the length of the longest of them, at least 1.
+        length: T, the number of steps written; None for the length of the longest
+            hypothesis, at least 1.
     """
     there = scores > IMPOSSIBLE
     lengths = tf.where(there, lengths, 0)
-    steps = tf.range(tf.maximum(1, tf.reduce_max(lengths)))
+    if length is None:
+        length = tf.maximum(1, tf.reduce_max(lengths))
+    steps = tf.range(length)
     inside = steps < lengths[..., tf.newaxis]  # [B, N, T]
 
     def by_hypothesis(x):  # [T, B, N, ...] -> [B, N, T, ...]

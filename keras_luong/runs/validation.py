@@ -32,6 +32,7 @@ from keras_luong.translation.translator import Translator
 from keras_luong.types import Logs
 
 SAMPLES = 5  # translations to show at the end
+BATCH = 128  # sentences that are translated at once, greedily
 
 
 class TranslationEvaluation(keras.callbacks.Callback):
@@ -88,7 +89,7 @@ class TranslationEvaluation(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Translates, scores, prints, draws."""
         # 1. Scores.
-        translations = self.translator.translate(self.sources)
+        translations = self.translator.translate(self.sources, BATCH)
         texts = [translation.text for translation in translations]
         if logs is not None:
             logs["val_bleu"] = bleu(texts, self.references, self.tokenize).score

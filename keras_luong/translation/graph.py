@@ -8,11 +8,12 @@ target tokens, end tokens included.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_luong.decoding.beam import BeamSearch
+from keras_luong.decoding.beam import BeamSearch, compiled_search
 from keras_luong.decoding.generate import SequenceGenerator, force, retraced
 from keras_luong.decoding.lexical import Constraints, Spelling, unmet_by
 from keras_luong.decoding.step_model import (
@@ -50,6 +51,7 @@ class TranslationGraph:
         tokenizers: The tokenizer of the texts, and that of their translations.
         search: The search.
         max_source_length: Most tokens to read of a text, without the end token.
+        jit_compile: Whether XLA compiles the search, which no export can have.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class TranslationGraph:
         tokenizers: tuple[Tokenizer, Tokenizer],
         search: Search,
         max_source_length: int,
+        jit_compile: bool = False,
     ):
         self.model = model
         self.source_tokenizer, self.target_tokenizer = tokenizers
@@ -66,6 +69,8 @@ class TranslationGraph:
         self._n_best = None
         if isinstance(search, BeamSearch):  # some hypotheses may have the same text
             search, self._n_best = search.with_spares(), search.n_best
+        if jit_compile:
+            search = functools.partial(compiled_search, search)
         self._search: Any = search
         self._generator = SequenceGenerator(model, IDS, search)
 

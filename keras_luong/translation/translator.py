@@ -6,6 +6,7 @@ What it runs in a graph is its `TranslationGraph`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -49,6 +50,10 @@ class Translator:
         max_source_length: Most tokens to read of a text, without the end token. (At
             most 64 bytes are read for each token; ASCII white space around the text
             does not count.)
+        jit_compile: Whether XLA compiles the search, which takes seconds for each of a
+            few shapes of batches. (It compiles no `RandomSampling`, shortlist or
+            constraints.) None for on a GPU, after the first 1,000 texts, and only
+            where XLA can.
 
     Raises:
         TypeError: If an argument lacks the methods that are needed.
@@ -71,8 +76,11 @@ class Translator:
         tokenizers: Any,
         search: Search | None = None,
         max_source_length: int = 200,
+        jit_compile: bool | None = None,
     ):
         check_size("max_source_length", max_source_length)
+        self.jit_compile = jit_compile
+        self._translated = 0  # texts
         self.model = model
         self.tokenizers = tokenizers
         self.search: Any = BeamSearch() if search is None else search
@@ -135,7 +143,8 @@ class Translator:
             other = dataclasses.replace(other, **changes)
         if max_source_length is None:
             max_source_length = self.max_source_length
-        return Translator(self.model, self.tokenizers, other, max_source_length)
+        rest = max_source_length, self.jit_compile
+        return Translator(self.model, self.tokenizers, other, *rest)
 
     def translate(
         self,
@@ -303,12 +312,34 @@ class Translator:
         if prefixes is not None:
             sides["prefixes"] = prefixes
         answers: dict[str, Any] = {
-            "texts": self.graph.translate,
-            "texts, prefixes": self.graph.translate_from,
+            "texts": functools.partial(self._answer, "translate"),
+            "texts, prefixes": functools.partial(self._answer, "translate_from"),
             "texts, constraints": self.graph.translate_with,
             "texts, constraints, prefixes": self.graph.translate_with,
         }
         return answers[", ".join(sides)], sides
+
+    def _answer(self, method: str, *batch: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Translates a batch by a method of the graph, compiled or as it is."""
+        compiles = self.jit_compile
+        if compiles is None:
+            compiles = pays_to_compile(self._translated)
+        self._translated += len(batch[0])
+        if compiles:
+            try:
+                return getattr(self._compiled_graph, method)(*batch)
+            except Exception:  # XLA lacks an operation; or there will be another
+                if self.jit_compile:
+                    raise
+                self.jit_compile = False
+        return getattr(self.graph, method)(*batch)
+
+    @functools.cached_property
+    def _compiled_graph(self) -> TranslationGraph:
+        """As `graph`, which exports have, but compiled by XLA."""
+        pair = self.source_tokenizer, self.target_tokenizer
+        options = self.search, self.max_source_length, True
+        return TranslationGraph(self.model, pair, *options)
 
     def serve(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """Translates a batch in a graph, as an exported model does.
@@ -320,6 +351,16 @@ class Translator:
             `{"translation": string [B], "score": float32 [B], "truncated": bool [B]}`.
         """
         return self.graph.serve(text)
+
+
+def pays_to_compile(translated: int) -> bool:
+    """Whether XLA compiles a search if it was neither told to nor not to.
+
+    Args:
+        translated: How many texts were translated without it: a few more would not
+            make up for the time that XLA takes.
+    """
+    return translated >= 1000 and bool(tf.config.list_logical_devices("GPU"))
 
 
 def _sides(tokenizers: Any) -> tuple[Tokenizer, Tokenizer]:
