@@ -103,7 +103,7 @@ def luong(weights, source, target, activation, feeds, emits):
     """
     words = weights["source_embedding/embeddings"][source]
     memory, states = read(part(weights, "encoder/forward_0"), words)
-    layer = part(weights, "decoder/decoder_cell/layer_0")
+    layer = part(weights, "decoder/decoder_cell/recurrent/layer_0")
     attention = part(weights, "decoder/decoder_cell/attention")
     vector = part(weights, "decoder/decoder_cell/attentional_vector")
     feeding = weights.get("decoder/decoder_cell/feeding_kernel")

@@ -287,7 +287,7 @@ def test_c10_exporting_says_how_to_warm_up(tmp_path, capsys, monkeypatch):
     pasted = said.split("done before: ")[1]
     names = {"serve": signatures["serving_default"], "tf": tf}
     assert eval(pasted, names)["score"].shape == [1]
-    assert len(signatures) == 5
+    assert len(signatures) == 6
     for signature in signatures.values():
         specs = signature.structured_input_signature[1].items()
         empty = {k: tf.zeros([0] * spec.shape.rank, spec.dtype) for k, spec in specs}

@@ -70,7 +70,7 @@ def test_a_saved_model_that_was_tried_out(whole, tmp_path, capsys):
     assert about["run"]["settings"] == read_record(path)["settings"]
     assert "beam_width=3" in about["search"] and about["precision"] == "float32"
     extra = {file.name for file in (version / "assets.extra").iterdir()}
-    assert extra == {"keras_luong.json"}  # no warm-up texts, as was asked for
+    assert extra == {"keras_luong.json", "crc32.json"}  # no warm-up texts
     # What it says to paste.
     model = tf.saved_model.load(str(version))
     said = model.signatures["serving_default"](text=tf.constant([FIRST]))

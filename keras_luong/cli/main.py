@@ -47,6 +47,7 @@ def main(
         options.check_places()
         _use_onednn()
         with contextlib.nullcontext() if debug else _quiet():
+            importlib.import_module("tensorflow")
             command = run or importlib.import_module(f"keras_luong.cli.{name}").run
         with warnings_as_notes():
             command(options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -397,8 +398,13 @@ def load_corpus(
         found := find_corpus_files(data, source, target)
     ):
         return with_validation(TextFiles(*found))
+    meant = ""
+    if not isinstance(data, Mapping):
+        beside = [str(x) for x in Path(data).parent.glob("*")]
+        close = difflib.get_close_matches(str(Path(data)), beside, 1)
+        meant = f" (did you mean {close[0]!r}?)" if close else ""
     if source is None or target is None:
-        here = "" if isinstance(data, Mapping) else " is no folder or file, and"
+        here = "" if isinstance(data, Mapping) else f" is no folder or file{meant}, and"
         raise ValueError(
             f"{str(data)!r}{here} needs both languages. Received: {source!r} and "
             f"{target!r}."
@@ -409,7 +415,7 @@ def load_corpus(
         return with_validation(TfdsCorpus(str(data), source, target, data_dir))
     except UnknownDataset as error:
         raise ValueError(
-            f"Found no corpus {str(data)!r}. Tried: the embedded corpus (it is called "
-            "'phrases'); a directory or a file (there is none); tensorflow-datasets "
+            f"Found no corpus {str(data)!r}{meant}. Tried: the embedded corpus (it is "
+            "called 'phrases'); a directory or a file (there is none); tensorflow-datasets "
             f"({error})"
         ) from error
