@@ -62,6 +62,19 @@ def test_leaves_all_that_a_run_directory_has(whole):
 
 
 @pytest.mark.slow
+def test_translations_compiled_by_xla_score_the_same(
+    data, whole, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("keras_luong.translation.translator.pays_to_compile", bool)
+    results = trained(data, tmp_path)  # compiled from its second epoch on
+    one, other = read_history(tmp_path), read_history(whole[1].path)
+    for name in ("val_bleu", "val_chrf"):
+        assert [x[name] for x in one] == pytest.approx([x[name] for x in other])
+    for split in results:
+        assert results[split]["chrf"] == pytest.approx(whole[0][split]["chrf"])
+
+
+@pytest.mark.slow
 def test_stops_early_once_its_last_epoch_is_saved(data, tmp_path, capsys):
     early = {"epochs": 5, "early_stopping": 1, "learning_rate": 1e-30}
     trained(data, tmp_path, **early)
