@@ -416,6 +416,6 @@ def load_corpus(
     except UnknownDataset as error:
         raise ValueError(
             f"Found no corpus {str(data)!r}{meant}. Tried: the embedded corpus (it is "
-            "called 'phrases'); a directory or a file (there is none); tensorflow-datasets "
-            f"({error})"
+            "called 'phrases'); a directory or a file (there is none); "
+            f"tensorflow-datasets ({error})"
         ) from error
