@@ -5,18 +5,24 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_luong.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_luong.text.batches import (
+    A_PASS,
+    BatchShape,
     bucket_lengths,
     ended_rows,
     evaluation_batches,
     training_batches,
 )
+from keras_luong.text.phrases import PhraseCorpus
+from keras_luong.text.survey import count_pairs
 from keras_luong.text.tokenizer_pair import (
     SentencePieceTokenizer,
     TokenizerPair,
     WordTokenizer,
 )
+from keras_luong.training.losses import SequenceCrossentropy
 
 WORDS = [f"w{i}" for i in range(500)]
 TOKENIZERS = TokenizerPair(WordTokenizer(WORDS))
@@ -282,3 +288,100 @@ def test_words_that_are_whole_cannot_be_split():
     pairs, _ = corpus([(3, 3)])
     with pytest.raises(ValueError, match="sentencepiece.*WordTokenizer"):
         training_batches(pairs, TOKENIZERS, subword_sampling=0.1)
+
+
+def shape_of(inputs, labels):
+    return BatchShape(*inputs["source"].shape, labels.shape[1])
+
+
+def test_a_batch_of_a_fixed_shape_by_hand():
+    tokenizers = TokenizerPair(WordTokenizer(["a", "b"]), WordTokenizer(["x"]))
+    pairs, shape = dataset([("a b", "x")]), BatchShape(2, 4, 3)
+    ((inputs, labels, weights),) = training_batches(pairs, tokenizers, shapes=[shape])
+    empty = [EOS_ID, 0, 0, 0]
+    np.testing.assert_array_equal(inputs["source"], [[4, 5, EOS_ID, 0], empty])
+    np.testing.assert_array_equal(inputs["target"], [[BOS_ID, 4, 0], [BOS_ID, 0, 0]])
+    np.testing.assert_array_equal(labels, [[4, EOS_ID, 0], [0, 0, 0]])
+    np.testing.assert_array_equal(weights, [[0.5, 0.5, 0], [0, 0, 0]])
+
+
+@pytest.mark.parametrize("together", [pytest.param(1, marks=pytest.mark.slow), 3])
+def test_fixed_shapes_hold_every_pair_once(together):
+    pairs, expected = corpus(some_lengths(150))
+    shapes = [BatchShape(7, 6, 6), BatchShape(5, 12, 18)]  # and one for what is longer
+    batches = training_batches(
+        pairs, TOKENIZERS, 100, 20, gradient_accumulation_steps=together, shapes=shapes
+    )
+    batches = list(batches)
+    assert {shape_of(*x[:2]) for x in batches} == {*shapes, BatchShape(4, 21, 21)}
+    assert sorted(filter(any, sentences(batches))) == sorted(expected)
+    assert len(batches) % together == 0
+    for i in range(0, len(batches), together):
+        group = batches[i : i + together]
+        assert sum(np.sum(x[2]) for x in group) == pytest.approx(together)
+        for inputs, _, _ in group:
+            assert all((ids[:, 0] != PAD_ID).numpy().all() for ids in inputs.values())
+
+
+@pytest.mark.slow
+def test_a_shape_is_filled_without_a_change_of_loss_or_gradients():
+    pairs, _ = corpus(some_lengths(12, longest=9))
+    size = TOKENIZERS.source.vocab_size
+    config = Seq2SeqConfig(size, size, units=4, num_layers=1, dropout=0.0)
+    model, loss = Seq2Seq(config), SequenceCrossentropy()
+
+    shapes = [BatchShape(9, 7, 8), BatchShape(8, 10, 12)]
+    batches = training_batches(pairs, TOKENIZERS, max_length=11, shapes=shapes)
+
+    @tf.function(input_signature=batches.element_spec)
+    def gradients(inputs, labels, weights):
+        with tf.GradientTape() as tape:
+            value = loss(labels, model(inputs, training=True), weights)
+        found = tape.gradient(value, model.trainable_weights)
+        return [value, *map(tf.convert_to_tensor, found)]
+
+    for batch in batches.as_numpy_iterator():
+        inputs, labels, weights = batch
+        assert shape_of(inputs, labels) in shapes
+        rows, t = (np.count_nonzero(labels.any(axis=axis)) for axis in (1, 0))
+        s = np.count_nonzero(inputs["source"].any(axis=0))
+        assert rows < len(labels) and t < labels.shape[1]
+        source, target = inputs["source"][:rows, :s], inputs["target"][:rows, :t]
+        inputs = {"source": source, "target": target}
+        alone = gradients(inputs, labels[:rows, :t], weights[:rows, :t])
+        for filled, expected in zip(gradients(*batch), alone, strict=True):
+            np.testing.assert_allclose(filled, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_an_epoch_of_a_corpus_is_traced_once_and_has_few_shapes():
+    pairs = PhraseCorpus("en", "de", train=4000).pairs("train")
+    tokenizers = TokenizerPair.train(pairs, vocab_size=200)
+    counts = count_pairs(pairs, tokenizers, 50)
+    traced, shapes = [], []
+
+    class Traced(Seq2Seq):
+        def train_step(self, batch):
+            inputs, labels, _ = batch
+            traced.append(1)
+            sizes = tf.concat([tf.shape(inputs["source"]), tf.shape(labels)], 0)
+            noted = tf.numpy_function(lambda x: shapes.append(tuple(x)), [sizes], [])
+            with tf.control_dependencies([noted]):
+                return super().train_step(batch)
+
+    size = tokenizers.source.vocab_size, tokenizers.target.vocab_size
+    model = Traced(Seq2SeqConfig(*size, units=2, num_layers=1))
+    model.compile("sgd", SequenceCrossentropy())
+
+    def epoch(fixed):
+        traced.clear(), shapes.clear()
+        batches = training_batches(pairs, tokenizers, 500, shapes=fixed)
+        model.fit(batches, verbose=0)
+        assert len(shapes) == counts.batches(500, A_PASS, fixed)
+        positions = sum(rows * (s + t) for rows, s, _, t in shapes)
+        return len(traced), len(set(shapes)), positions
+
+    _, without, cut = epoch(None)
+    traces, compiled, positions = epoch(counts.batch_shapes(500))
+    assert without > 16 >= compiled and traces <= 1
+    assert positions < 1.1 * cut

@@ -13,6 +13,7 @@ from keras_luong.runs.callbacks import (
     EpochLog,
     SaveWeights,
     StopOnNaN,
+    TellCompiling,
     training_callbacks,
 )
 from keras_luong.runs.run import RunDirectory, read_history
@@ -239,3 +240,17 @@ def test_the_last_epochs_weights_are_kept(tmp_path):
 def test_a_negative_number_of_epochs_is_refused(tmp_path):
     with pytest.raises(ValueError, match="keep_epochs.*-1"):
         SaveWeights(tmp_path, keep_epochs=-1)
+
+
+def test_says_once_how_long_shapes_took_to_be_compiled(monkeypatch, capsys):
+    steps = [20, 1, 1, 9, 2, 1, 1]  # seconds
+    clock = iter(np.repeat(np.cumsum([0, *steps]), 2)[1:])
+    monkeypatch.setattr(callbacks.time, "perf_counter", lambda: next(clock))
+    tell = TellCompiling(shapes=2)
+    for _ in steps:
+        tell.on_train_batch_begin(0)
+        tell.on_train_batch_end(0)
+    tell.on_epoch_end(0)
+    assert capsys.readouterr().out == "\n2 shapes of batches were compiled in 27 s.\n"
+    tell.on_epoch_end(1)
+    assert capsys.readouterr().out == ""

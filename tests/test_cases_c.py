@@ -327,7 +327,7 @@ class TestSteps:
         batches = list(training_batches(pairs, tokenizers, batch_tokens, 20))
         assert counts.batches(batch_tokens) == len(batches)
         rows = sum(len(labels) for _, labels, _ in batches)
-        assert sum(counts.buckets) == rows == 40 - EMPTY - TOO_LONG
+        assert sum(counts.lengths.values()) == rows == 40 - EMPTY - TOO_LONG
 
     @pytest.mark.slow
     def test_c11_an_estimate_where_words_are_split_at_random(self, data):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,8 @@ BUCKETS = len(bucket_lengths(MOST))
 
 
 def counts(buckets):
-    return PairCounts(0, 0, 0.0, 0.0, 0, 0, tuple(buckets), MOST)
+    lengths = {(n, n): x for n, x in zip(bucket_lengths(MOST), buckets, strict=True)}
+    return PairCounts(0, 0, 0.0, 0.0, 0, 0, lengths, MOST)
 
 
 @given(st.lists(st.integers(0, 200), min_size=BUCKETS, max_size=BUCKETS))
@@ -24,6 +27,25 @@ def test_only_the_last_batch_of_each_length_is_not_full(buckets):
     assert full <= batches < full + BUCKETS
     many = found.batches(1000, EpochShape(passes=1000))
     assert many / 1000 == pytest.approx(full, abs=BUCKETS / 1000)
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.integers(2, MOST + 1), st.integers(2, MOST + 1)),
+        st.integers(1, 500),
+        min_size=1,
+    )
+)
+def test_few_shapes_hold_all_pairs_in_full_batches(lengths):
+    found = PairCounts(0, 0, 0.0, 0.0, 0, 0, lengths, MOST)
+    shapes = found.batch_shapes(300)
+    assert 1 <= len(shapes) <= 15
+    assert all(1 <= x.rows * max(x.source, x.target) <= 300 for x in shapes)
+    in_batches = found._in_batches(300, shapes)
+    assert not any(in_batches[len(shapes) :])
+    for shape, batches in zip(shapes, in_batches, strict=False):
+        missing = (math.ceil(batches) - batches) * shape.rows
+        assert 0 <= missing < math.ceil(batches)  # not a row a batch
 
 
 @given(st.lists(st.integers(1, 40), min_size=BUCKETS, max_size=BUCKETS))

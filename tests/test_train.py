@@ -14,7 +14,7 @@ from commands import options, run
 from small_training import train_words, write_corpus
 
 from keras_luong.cli.export import check_text
-from keras_luong.runs import opening, train
+from keras_luong.runs import description, opening, train
 from keras_luong.runs.load_save import load
 from keras_luong.runs.run import RunDirectory, read_history
 from keras_luong.text.corpora import load_corpus
@@ -382,3 +382,26 @@ def test_options_are_checked_before_anything_is_written(
         trained(data, tmp_path / "run", **changes)
     assert re.search(message, f"{stopped.value} {capsys.readouterr().err}")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_a_gpu_gets_batches_of_few_shapes(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(description, "on_gpu", lambda: True)
+    words = f"--data phrases --run_dir {tmp_path} --preset small --units 4 --epochs 2"
+    words += " --limit_examples 900 --tokenizer word --batch_tokens 300 --beam_width 1"
+    config, path, _ = options("train", *words.split(), "--eval_sentences", "2")
+    seen, made = [], train.training_batches
+
+    def noted(*args, **kwargs):
+        seen.append(kwargs["shapes"])
+        return made(*args, **kwargs)
+
+    monkeypatch.setattr(train, "training_batches", noted)
+    train.train(config, path)
+    said = capsys.readouterr().out
+    counted = json.loads(RunDirectory(path).record.read_text())["corpus"]["train"]
+    number, steps = len(counted["batch_shapes"]), counted["steps"]
+    assert seen == [[tuple(x) for x in counted["batch_shapes"]]] and number <= 15
+    assert f"300 tokens, of {number} shapes" in said
+    assert said.count(f"{number} shapes of batches were compiled in ") == 1
+    assert f"\n{steps}/{steps} - " in said  # exact

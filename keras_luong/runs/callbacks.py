@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ import tensorflow as tf
 
 from keras_luong.checks import check_size
 from keras_luong.files import json_number, write_lines
-from keras_luong.progress import Progress
+from keras_luong.progress import Progress, in_words
 from keras_luong.runs.average import EPOCH_WEIGHTS, epoch_weights
 from keras_luong.runs.load_save import read_logs, save_weights
 from keras_luong.runs.run import RunDirectory, read_history
@@ -349,6 +350,37 @@ class EpochBar(keras.callbacks.ProgbarLogger):
             self._lines.close()
         self.target = self.progbar.target = self.seen
         super().on_epoch_end(epoch, logs)
+
+
+class TellCompiling(keras.callbacks.Callback):
+    """Says once, after an epoch, how long its first steps took to be compiled.
+
+    Args:
+        shapes: How many shapes batches have: the first step of each is compiled.
+    """
+
+    def __init__(self, shapes: int) -> None:
+        super().__init__()
+        self.shapes = check_size("shapes", shapes)
+        self._seconds: list[float] | None = []
+
+    def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
+        """Starts the clock."""
+        self._start = time.perf_counter()
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Stops the clock."""
+        if self._seconds is not None:
+            self._seconds.append(time.perf_counter() - self._start)
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Says by how much the slowest steps took longer than is usual."""
+        if self._seconds:
+            usual = statistics.median(self._seconds)
+            slowest = sorted(self._seconds)[-self.shapes :]
+            took = in_words(sum(seconds - usual for seconds in slowest))
+            print(f"\n{self.shapes} shapes of batches were compiled in {took}.")
+        self._seconds = None
 
 
 class StepCurves(keras.callbacks.Callback):

@@ -122,6 +122,11 @@ def choose_by_corpus(
     return config, corpus
 
 
+def on_gpu() -> bool:
+    """Whether TensorFlow trains on a GPU: by XLA there, for each shape of a batch."""
+    return bool(tf.config.list_logical_devices("GPU"))
+
+
 @telling("Counting tokens and repeated pairs")
 def count_texts(
     run: Run, tokenizers: TokenizerPair, batch_tokens: int
@@ -150,7 +155,8 @@ def count_texts(
         )
     together = run.config.gradient_accumulation_steps
     shape = epoch_shape(batches / together, run.config.steps_per_epoch)
-    steps = math.ceil(train.batches(batch_tokens, shape) / together)
+    fixed = train.batch_shapes(batch_tokens, shape) if on_gpu() else None
+    steps = math.ceil(train.batches(batch_tokens, shape, fixed) / together)
     # 2. What of the other splits is trained on.
     try:
         learned, compared = pairs_of_start(run.config), True
@@ -170,6 +176,7 @@ def count_texts(
         **train.tokens,
         "steps": steps,
         **shape._asdict(),
+        "batch_shapes": fixed,
         "in_splits": in_splits,
         "start_compared": compared,
         "unknown_tags": {tag: x for tag, x in tags.items() if tag not in known},
@@ -248,6 +255,8 @@ def describe(
         said["model"] += f", of which {frozen:,} are frozen ({parts})"
     said["hardware"] = f"{replicas} replica(s), {config.precision}"
     said["batches"] = f"{record['settings']['chosen_batch_tokens']:,} tokens"
+    if fixed := train.get("batch_shapes"):
+        said["batches"] += f", of {len(fixed)} shapes"
     said["epochs"] = _epochs(config, train)
     said["BLEU"] = f"sacrebleu's tokenisation {config.bleu_tokenize}"
     said["BLEU"] += _better_tokenisation(config)

@@ -15,7 +15,12 @@ import keras
 import tensorflow as tf
 
 from keras_luong.config.auto import Training
-from keras_luong.runs.callbacks import EpochBar, stopped_early, training_callbacks
+from keras_luong.runs.callbacks import (
+    EpochBar,
+    TellCompiling,
+    stopped_early,
+    training_callbacks,
+)
 from keras_luong.runs.checkpoints import Checkpoints, check_history
 from keras_luong.runs.description import (
     TimeEstimate,
@@ -28,7 +33,12 @@ from keras_luong.runs.opening import Run, get_tokenizers, open_run, own_director
 from keras_luong.runs.run import RunDirectory, read_history, write_record
 from keras_luong.runs.start import describe_start, inherit_weights, make_model
 from keras_luong.runs.validation import evaluate, final_search, validation_callback
-from keras_luong.text.batches import EpochShape, evaluation_batches, training_batches
+from keras_luong.text.batches import (
+    BatchShape,
+    EpochShape,
+    evaluation_batches,
+    training_batches,
+)
 from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.training.batch_size import largest_batch_tokens
 from keras_luong.training.losses import SequenceCrossentropy
@@ -195,16 +205,21 @@ def fit_model(
     # 3. The batches of each epoch.
     counted = known["corpus"]["train"]
     shape = EpochShape(counted["passes"], counted["parts"])
-    sizes = {"batch_tokens": batch_tokens, "max_length": config.max_length}
+    sizes = batch_tokens, config.max_length
+    fixed = counted.get("batch_shapes")  # of runs that began on a GPU
+    if fixed is not None:  # each replica has as many rows
+        replicas = model.distribute_strategy.num_replicas_in_sync
+        fixed = [BatchShape(-(-n // replicas) * replicas, s, t) for n, s, t in fixed]
 
     def batches_of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
         return training_batches(
             shape.of_epoch(run.training_pairs, epoch),
             tokenizers,
+            *sizes,
             seed=epoch,
             subword_sampling=config.subword_sampling,
             gradient_accumulation_steps=config.gradient_accumulation_steps,
-            **sizes,
+            shapes=fixed,
         )
 
     follow = FollowEpoch(started_at)
@@ -218,6 +233,7 @@ def fit_model(
         first=[
             # At an epoch's end, before anything else is written.
             keras.callbacks.LambdaCallback(on_test_begin=checkpoints.check_place),
+            *([TellCompiling(len(fixed))] if fixed else []),
             follow,
             *schedule.callbacks,
             validation_callback(run, tokenizers, model),
@@ -234,7 +250,7 @@ def fit_model(
         batches,
         config.epochs,
         checkpoints,
-        validation_data=evaluation_batches(pairs, tokenizers, **sizes),
+        validation_data=evaluation_batches(pairs, tokenizers, *sizes),
         shuffle=False,  # the data shuffles itself
         callbacks=callbacks,
         verbose="auto" if sys.stdout.isatty() else 2,

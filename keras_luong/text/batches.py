@@ -8,14 +8,20 @@ After an epoch a model is validated and its progress judged. For a corpus of a t
 pairs a pass is too little for that, and for one of ten million it is too much: an
 `EpochShape` is several passes over a small corpus, or a part of a large one.
 
+XLA compiles a training step anew for each shape of a batch. For it, `few_shapes`
+chooses some shapes by the lengths of a corpus, and batches are filled up to these.
+
 Shapes: B sentence pairs, S source length, T target length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from keras_luong.checks import check_above, check_size
@@ -26,6 +32,9 @@ from keras_luong.text.tokenizer_pair import TokenizerPair
 _TEXTS_AT_ONCE = 1024  # tokenized at a time: several times faster than one by one
 _SHUFFLED_BATCHES = 64
 PREFETCHED_BATCHES = 16  # about what one round of tokenizing makes
+#: Shapes that XLA is to compile; one more holds what is longer than all known pairs.
+MOST_SHAPES = 15
+MOST_PADDING = 0.1  # of the tokens; no more shapes are made for less
 
 Tensors = dict[str, tf.Tensor]  # by name, such as "source" and "target"
 
@@ -102,6 +111,20 @@ def epoch_shape(steps_per_pass: float, steps_per_epoch: int | None) -> EpochShap
     )
 
 
+class BatchShape(NamedTuple):
+    """The size of a batch.
+
+    Attributes:
+        rows: Number of pairs.
+        source: Length of the sources, EOS included.
+        target: Length of the targets, BOS included.
+    """
+
+    rows: int
+    source: int
+    target: int
+
+
 def training_batches(
     pairs: tf.data.Dataset,
     tokenizers: TokenizerPair,
@@ -111,6 +134,7 @@ def training_batches(
     shuffle_pairs: int = 100_000,
     subword_sampling: float | None = None,
     gradient_accumulation_steps: int = 1,
+    shapes: Sequence[BatchShape] | None = None,
 ) -> tf.data.Dataset:
     """Makes batches to train on: shuffled, filtered and bucketed by length.
 
@@ -133,8 +157,10 @@ def training_batches(
             split.
         gradient_accumulation_steps: How many batches the optimizer takes together, see
             `make_optimizer`. They give the gradient of one batch of all their pairs,
-            and an epoch has whole groups of them: its last batches may be of one row
-            without a label.
+            and an epoch has whole groups of them: its last batches may have no label.
+        shapes: The shapes that batches have, for XLA: of `PairCounts.batch_shapes`. A
+            pair goes to the first that holds it. Rows without a label, whose weights
+            are 0, fill a batch up. None makes batches as small as their longest rows.
 
     Returns:
         Dataset of `({"source": int32 [B, S], "target": int32 [B, T]}, labels int32
@@ -163,6 +189,9 @@ def training_batches(
     check_size("gradient_accumulation_steps", gradient_accumulation_steps)
 
     split = splitter(tokenizers, subword_sampling)
+    buckets = bucket_shapes(batch_tokens, max_length)
+    if shapes is not None:
+        buckets = [*shapes, buckets[-1]]
 
     def encode(number: tf.Tensor, texts: Tensors) -> Tensors:
         source = split("source", texts, (seed, 2 * number))
@@ -171,16 +200,17 @@ def training_batches(
         return _rows(
             tf.ragged.boolean_mask(source, kept),
             tf.ragged.boolean_mask(target, kept),
-            max_length,
+            buckets,
         )
 
     shuffled = pairs.shuffle(shuffle_pairs, seed=seed, reshuffle_each_iteration=True)
-    batches = _bucketed(_encoded(shuffled, encode), batch_tokens, max_length)
+    batches = _bucketed(_encoded(shuffled, encode), buckets, fill=shapes is not None)
     # The last, partly filled batches of all buckets come by length: mix them in.
     batches = batches.shuffle(
         _SHUFFLED_BATCHES, seed=seed, reshuffle_each_iteration=True
     )
-    return _finished(batches, gradient_accumulation_steps)
+    fixed = buckets if shapes is not None else None
+    return _finished(batches, gradient_accumulation_steps, fixed)
 
 
 def evaluation_batches(
@@ -216,13 +246,14 @@ def evaluation_batches(
     """
     check_size("batch_tokens", batch_tokens)
     check_size("max_length", max_length)
+    buckets = bucket_shapes(batch_tokens, max_length)
 
     def encode(number: tf.Tensor, texts: Tensors) -> Tensors:
         source = tokenizers.source.encode(texts["source"])
         target = tokenizers.target.encode(texts["target"])
-        return _rows(source[:, :max_length], target[:, :max_length], max_length)
+        return _rows(source[:, :max_length], target[:, :max_length], buckets)
 
-    return _finished(_bucketed(_encoded(pairs, encode), batch_tokens, max_length))
+    return _finished(_bucketed(_encoded(pairs, encode), buckets))
 
 
 def ended_rows(
@@ -259,14 +290,91 @@ def bucket_lengths(max_length: int) -> list[int]:
     return lengths
 
 
-def bucket_rows(batch_tokens: int, max_length: int) -> list[int]:
-    """Returns the number of rows of a full batch of each bucket.
+def bucket_shapes(batch_tokens: int, max_length: int) -> list[BatchShape]:
+    """Returns the largest shape that a batch of each bucket has.
 
     Args:
         batch_tokens: Most tokens on one side of a batch, padding included.
         max_length: Most tokens of a sentence, BOS and EOS not counted.
     """
-    return [max(1, batch_tokens // length) for length in bucket_lengths(max_length)]
+    lengths = bucket_lengths(max_length)
+    return [BatchShape(max(1, batch_tokens // n), n, n) for n in lengths]
+
+
+def few_shapes(
+    pairs: Mapping[tuple[int, int], float], batch_tokens: int, max_length: int
+) -> list[BatchShape]:
+    """Chooses at most `MOST_SHAPES` shapes for the batches of an epoch.
+
+    Padding is to be at most a tenth of the tokens, if so many shapes can do that. The
+    pairs of a shape are divided into batches of one size, so that few rows are missing
+    in the last.
+
+    Args:
+        pairs: Lengths of source and target, EOS included → how many pairs have them.
+        batch_tokens: Most tokens on one side of a batch, padding included.
+        max_length: Most tokens of a sentence, BOS and EOS not counted.
+
+    Returns:
+        The shapes, small ones first.
+
+    Example:
+        >>> from keras_luong.text.batches import few_shapes
+        >>> for shape in few_shapes({(4, 4): 90, (9, 7): 30}, 100, max_length=50):
+        ...     print(*shape)
+        23 4 4
+        10 10 8
+    """
+    lengths, counts = np.array([*pairs]), np.array([*pairs.values()])
+    edges = np.array(bucket_lengths(max_length))
+
+    def sizes_with(shape: tuple[int, int]) -> np.ndarray:
+        """The number of positions that each pair takes if there is this shape too."""
+        fits = (lengths <= shape).all(axis=1)
+        return np.where(fits, np.minimum(sizes, sum(shape)), sizes)
+
+    # 1. A shape for all; then, one by one, those that save the most.
+    longest = tuple(edges[np.searchsorted(edges, lengths.max(axis=0))].tolist())
+    chosen, sizes = [longest], np.full(len(counts), sum(longest))
+    most = (1 + MOST_PADDING) * (counts @ lengths.sum(axis=1))
+    while len(chosen) < MOST_SHAPES and counts @ sizes > most:
+        shape = min(
+            itertools.product(edges.tolist(), repeat=2),
+            key=lambda shape: counts @ sizes_with(shape),
+        )
+        chosen, sizes = [*chosen, shape], sizes_with(shape)
+    # 2. Their rows. A shape whose pairs have all gone to smaller ones is none.
+    shapes = [
+        BatchShape(max(1, batch_tokens // max(shape)), *shape)
+        for shape in sorted(chosen, key=sum)
+    ]
+    numbers = np.bincount(
+        shape_indices(lengths[:, 0], lengths[:, 1], shapes), counts, len(shapes)
+    )
+    return [
+        shape._replace(rows=math.ceil(n / math.ceil(n / shape.rows)))
+        for shape, n in zip(shapes, numbers, strict=True)
+        if n
+    ]
+
+
+def shape_indices(
+    source: tf.Tensor, target: tf.Tensor, shapes: Sequence[BatchShape]
+) -> tf.Tensor:
+    """Returns the index of the first shape that holds each pair.
+
+    Args:
+        source: int64 [B], lengths of the sources, EOS included.
+        target: int64 [B], lengths of the targets, EOS included.
+        shapes: The shapes, the last of which holds every pair.
+
+    Returns:
+        int64 [B].
+    """
+    _, longest_source, longest_target = np.array(shapes, np.int64).T
+    fits = (source[:, None] <= longest_source) & (target[:, None] <= longest_target)
+    indices = tf.range(len(shapes), dtype=tf.int64)
+    return tf.reduce_min(tf.where(fits, indices, len(shapes) - 1), axis=1)
 
 
 def dataset_options() -> tf.data.Options:
@@ -319,30 +427,18 @@ def _fits(ids: tf.RaggedTensor, max_length: int) -> tf.Tensor:
     return (lengths > 0) & (lengths <= max_length)
 
 
-def _rows(source: tf.RaggedTensor, target: tf.RaggedTensor, max_length: int) -> Tensors:
+def _rows(
+    source: tf.RaggedTensor, target: tf.RaggedTensor, buckets: Sequence[BatchShape]
+) -> Tensors:
     """Pads rows to one width, so that unbatching is cheap, and adds their buckets."""
     source, labels = _with_eos(source), _with_eos(target)
-    shape = [None, max_length + 1]
+    shape = [None, buckets[-1].target]
+    lengths = source.row_lengths(), labels.row_lengths()
     return {
         "source": source.to_tensor(PAD_ID, shape=shape),
         "labels": labels.to_tensor(PAD_ID, shape=shape),
-        "bucket": buckets_of(source.row_lengths(), labels.row_lengths(), max_length),
+        "bucket": shape_indices(*lengths, buckets),
     }
-
-
-def buckets_of(source: tf.Tensor, target: tf.Tensor, max_length: int) -> tf.Tensor:
-    """Returns the number of the bucket of each pair.
-
-    Args:
-        source: int64 [B], lengths of the sources, EOS included.
-        target: int64 [B], lengths of the targets, EOS included.
-        max_length: Most tokens of a sentence, EOS not counted.
-
-    Returns:
-        int64 [B], indices of `bucket_lengths`.
-    """
-    lengths = tf.constant(bucket_lengths(max_length), tf.int64)
-    return tf.searchsorted(lengths, tf.maximum(source, target), out_type=tf.int64)
 
 
 def _with_eos(ids: tf.RaggedTensor) -> tf.RaggedTensor:
@@ -358,26 +454,50 @@ def _encoded(
 
 
 def _bucketed(
-    rows: tf.data.Dataset, batch_tokens: int, max_length: int
+    rows: tf.data.Dataset, buckets: Sequence[BatchShape], fill: bool = False
 ) -> tf.data.Dataset:
-    """Batches rows of the same bucket.
+    """Batches rows of the same bucket; rows without a word fill batches up.
 
     `bucket_by_sequence_length` could not be used, since the rows are already padded to
     one width, to be encoded many at a time.
     """
-    counts = tf.constant(bucket_rows(batch_tokens, max_length), tf.int64)
+    counts = tf.constant([bucket.rows for bucket in buckets], tf.int64)
+    empty = tf.one_hot(0, buckets[-1].source, EOS_ID, PAD_ID, dtype=tf.int32)
+    nothing = {
+        "source": empty,  # cuDNN needs a word in each row
+        "labels": tf.fill(empty.shape, PAD_ID),
+        "bucket": tf.constant(0, tf.int64),
+    }
+    filling = tf.data.Dataset.from_tensors(nothing).repeat()
+
+    def batch_of(bucket: tf.Tensor, group: tf.data.Dataset) -> tf.data.Dataset:
+        if fill:
+            group = group.concatenate(filling).take(counts[bucket])
+        return group.batch(counts[bucket])
+
     return rows.group_by_window(
         key_func=lambda row: row["bucket"],
-        reduce_func=lambda bucket, group: group.batch(counts[bucket]),
+        reduce_func=batch_of,
         window_size_func=lambda bucket: counts[bucket],
     )
 
 
-def _finished(batches: tf.data.Dataset, together: int = 1) -> tf.data.Dataset:
-    """Makes inputs, labels and weights of batches, `together` of which are one step."""
+def _finished(
+    batches: tf.data.Dataset,
+    together: int = 1,
+    shapes: Sequence[BatchShape] | None = None,
+) -> tf.data.Dataset:
+    """Makes inputs, labels and weights of batches, `together` of which are one step.
+
+    Batches have the shapes of their buckets; None cuts them to their longest rows.
+    """
 
     def model_inputs(batch: Tensors) -> tuple[Tensors, tf.Tensor, tf.Tensor]:
-        source, labels = _trimmed(batch["source"]), _trimmed(batch["labels"])
+        if shapes is None:
+            source, labels = _trimmed(batch["source"]), _trimmed(batch["labels"])
+        else:
+            _, s, t = tf.unstack(tf.constant(shapes)[batch["bucket"][0]])
+            source, labels = batch["source"][:, :s], batch["labels"][:, :t]
         begin = tf.fill([tf.shape(labels)[0], 1], BOS_ID)
         target = tf.concat([begin, labels[:, :-1]], axis=1)
         target = tf.where(target == EOS_ID, PAD_ID, target)  # of shorter rows
@@ -396,11 +516,20 @@ def _finished(batches: tf.data.Dataset, together: int = 1) -> tf.data.Dataset:
         )
         mean = counts.reduce(0.0, tf.add) / together
         counted = weights.map(lambda x: tf.cast(x > 0, tf.float32) / mean)
-        nothing = {"source": [[EOS_ID]], "target": [[BOS_ID]]}, [[PAD_ID]], [[0.0]]
         group = tf.data.Dataset.zip((inputs, labels, counted))
         filling = tf.data.Dataset.from_tensors(nothing).repeat()
         return group.concatenate(filling).take(together)
 
+    rows, s, t = BatchShape(1, 1, 1) if shapes is None else shapes[0]
+
+    def empty_rows(first: int, length: int) -> list[list[int]]:
+        return [[first] + [PAD_ID] * (length - 1)] * rows
+
+    nothing = (
+        {"source": empty_rows(EOS_ID, s), "target": empty_rows(BOS_ID, t)},
+        empty_rows(PAD_ID, t),
+        [[0.0] * t] * rows,
+    )
     batches = batches.map(model_inputs, num_parallel_calls=tf.data.AUTOTUNE)
     if together > 1:
         batches = batches.window(together).flat_map(as_one_batch)

@@ -23,11 +23,12 @@ from keras_luong.languages import language_code
 from keras_luong.special_ids import UNK_ID
 from keras_luong.text.batches import (
     A_PASS,
+    BatchShape,
     EpochShape,
     Tensors,
-    bucket_lengths,
-    bucket_rows,
-    buckets_of,
+    bucket_shapes,
+    few_shapes,
+    shape_indices,
     splitter,
 )
 from keras_luong.text.corpus import Corpus
@@ -177,7 +178,7 @@ def corpus_facts(
 
 
 class PairCounts(NamedTuple):
-    """How many pairs there are of each sort; only those of `buckets` are trained on.
+    """How many pairs there are of each sort; only those of `lengths` are trained on.
 
     Attributes:
         empty: Those with an empty side.
@@ -187,7 +188,8 @@ class PairCounts(NamedTuple):
         unknown_target: The same of the targets, where a model learns to write `<unk>`.
         source_tokens: How many tokens the sources have, EOS not counted.
         target_tokens: How many the targets have.
-        buckets: The number of the others, by their lengths: see `bucket_lengths`.
+        lengths: The number of the others, by the lengths of source and target, EOS
+            included.
         max_length: Most tokens of a sentence, BOS and EOS not counted.
     """
 
@@ -197,7 +199,7 @@ class PairCounts(NamedTuple):
     unknown_target: float
     source_tokens: int
     target_tokens: int
-    buckets: tuple[int, ...]
+    lengths: Mapping[tuple[int, int], int]
     max_length: int
 
     @property
@@ -213,16 +215,23 @@ class PairCounts(NamedTuple):
             "target_tokens": self.target_tokens,
         }
 
-    def batches(self, batch_tokens: int, shape: EpochShape = A_PASS) -> int:
+    def batches(
+        self,
+        batch_tokens: int,
+        shape: EpochShape = A_PASS,
+        batch_shapes: Sequence[BatchShape] | None = None,
+    ) -> int:
         """Returns the number of batches that `training_batches` makes of an epoch.
 
         Args:
             batch_tokens: Most tokens on one side of a batch, padding included.
             shape: What of the corpus an epoch is; of parts of a corpus the number is
                 about right.
+            batch_shapes: The shapes of the batches, if they are fixed.
         """
         share = shape.passes / shape.parts
-        return sum(math.ceil(share * size) for size in self._in_batches(batch_tokens))
+        sizes = self._in_batches(batch_tokens, batch_shapes)
+        return sum(math.ceil(share * size) for size in sizes)
 
     def full_batches(self, batch_tokens: int) -> float:
         """Returns how many batches a pass would make if all of them were full.
@@ -235,10 +244,26 @@ class PairCounts(NamedTuple):
         """
         return sum(self._in_batches(batch_tokens))
 
-    def _in_batches(self, batch_tokens):
-        """The sizes of the buckets, in batches."""
-        rows = bucket_rows(batch_tokens, self.max_length)
-        return [number / most for number, most in zip(self.buckets, rows, strict=True)]
+    def batch_shapes(
+        self, batch_tokens: int, shape: EpochShape = A_PASS
+    ) -> list[BatchShape]:
+        """Returns `few_shapes` for `training_batches`, on hardware that needs XLA.
+
+        Args:
+            batch_tokens: Most tokens on one side of a batch, padding included.
+            shape: What of the corpus an epoch is.
+        """
+        share = shape.passes / shape.parts
+        pairs = {lengths: share * number for lengths, number in self.lengths.items()}
+        return few_shapes(pairs, batch_tokens, self.max_length)
+
+    def _in_batches(self, batch_tokens, batch_shapes=()):
+        """How many batches the pairs of each bucket fill."""
+        buckets = [*(batch_shapes or ()), *bucket_shapes(batch_tokens, self.max_length)]
+        source, target = np.array([*self.lengths], np.int64).reshape(-1, 2).T
+        indices = shape_indices(source, target, buckets)
+        numbers = np.bincount(indices, [*self.lengths.values()], len(buckets))
+        return [n / x.rows for n, x in zip(numbers.tolist(), buckets, strict=True)]
 
 
 def count_pairs(
@@ -268,26 +293,24 @@ def count_pairs(
         1
     """
     split = splitter(tokenizers, subword_sampling)
-    size = len(bucket_lengths(max_length))
 
-    def counted(number: tf.Tensor, texts: Tensors) -> tf.Tensor:
+    def counted(number: tf.Tensor, texts: Tensors) -> tuple[tf.Tensor, ...]:
         source = split("source", texts, (0, 2 * number))
         target = split("target", texts, (0, 2 * number + 1))
-        lengths = source.row_lengths(), target.row_lengths()
-        empty = tf.reduce_min(lengths, axis=0) == 0
-        too_long = ~empty & (tf.reduce_max(lengths, axis=0) > max_length)
-        buckets = buckets_of(lengths[0] + 1, lengths[1] + 1, max_length)
-        # The buckets come after those that are left out.
-        places = tf.where(
-            empty, 0, tf.where(too_long, 1, 2 + tf.cast(buckets, tf.int32))
-        )
-        pairs = tf.math.bincount(places, minlength=2 + size, dtype=tf.int64)
-        return tf.concat([_tokens(source), _tokens(target), pairs], axis=0)
+        lengths = tf.stack([source.row_lengths(), target.row_lengths()], axis=1)
+        empty = tf.reduce_min(lengths, axis=1) == 0
+        too_long = ~empty & (tf.reduce_max(lengths, axis=1) > max_length)
+        left_out = [tf.math.count_nonzero(x) for x in (empty, too_long)]
+        kept = tf.boolean_mask(lengths, ~empty & ~too_long)
+        return tf.concat([_tokens(source), _tokens(target), left_out], 0), kept + 1
 
     many = pairs.batch(_TEXTS_AT_ONCE).enumerate()
-    counts = many.map(counted, num_parallel_calls=tf.data.AUTOTUNE)
-    total = counts.reduce(tf.zeros([4 + 2 + size], tf.int64), tf.add).numpy().tolist()
-    sources, unknown_source, targets, unknown_target, empty, too_long, *buckets = total
+    blocks = many.map(counted, num_parallel_calls=tf.data.AUTOTUNE)
+    total, lengths = np.zeros(6, np.int64), Counter[tuple[int, int]]()
+    for numbers, kept in blocks.as_numpy_iterator():
+        total += numbers
+        lengths.update(map(tuple, kept.tolist()))
+    sources, unknown_source, targets, unknown_target, empty, too_long = total.tolist()
     return PairCounts(
         empty=empty,
         too_long=too_long,
@@ -295,7 +318,7 @@ def count_pairs(
         unknown_target=unknown_target / max(targets, 1),
         source_tokens=sources,
         target_tokens=targets,
-        buckets=tuple(buckets),
+        lengths=lengths,
         max_length=max_length,
     )
 
