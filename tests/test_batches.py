@@ -355,7 +355,7 @@ def test_a_shape_is_filled_without_a_change_of_loss_or_gradients():
 
 @pytest.mark.slow
 def test_an_epoch_of_a_corpus_is_traced_once_and_has_few_shapes():
-    pairs = PhraseCorpus("en", "de", train=4000).pairs("train")
+    pairs = PhraseCorpus("en", "de", train=2500).pairs("train")
     tokenizers = TokenizerPair.train(pairs, vocab_size=200)
     counts = count_pairs(pairs, tokenizers, 50)
     traced, shapes = [], []

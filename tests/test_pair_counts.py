@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_luong.text.batches import EpochShape, bucket_lengths, epoch_shape
@@ -29,6 +29,7 @@ def test_only_the_last_batch_of_each_length_is_not_full(buckets):
     assert many / 1000 == pytest.approx(full, abs=BUCKETS / 1000)
 
 
+@settings(max_examples=10)
 @given(
     st.dictionaries(
         st.tuples(st.integers(2, MOST + 1), st.integers(2, MOST + 1)),

@@ -196,6 +196,16 @@ def test_train_step():
 
 
 @pytest.mark.slow
+def test_input_speed():
+    size = "--limit_examples 300 --vocab_size 200 --batch_tokens 200 --rounds 1".split()
+    cut, few = map(
+        json.loads, run("benchmarks/input_speed.py", "phrases", *size).split("\n")[:2]
+    )
+    assert 0 < few["shapes"] <= 15 and few["target_tokens_per_s"] > 0
+    assert 1 < few["positions_per_token"] < 1.1 * cut["positions_per_token"]
+
+
+@pytest.mark.slow
 def test_gpu_step(data):
     """Rows that are measured, and one that fails beside them."""
     rows = ["4 x 1000 mixed_bfloat16 TensorFlow, neither", "512 float32 JAX", "train"]
