@@ -20,6 +20,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MOST_HEADERS = 16 << 10  # bytes
 MOST_READ = 512  # connections whose requests have not come whole
+ROOM = 0.1  # seconds that one that has just come has at least, however many there are
 KEEP_ALIVE = 65.0  # seconds that a connection may wait for its next request
 AT_ONCE = 16 << 10  # bytes of one connection that are read before others have a turn
 SETTLE = 1.0  # seconds in which the last answers are sent
@@ -87,6 +88,12 @@ class Connection(H11Protocol):
             if is_reading:
                 self.reading[self] = None
         if len(self.reading) > MOST_READ:
+            # Not now: many may have come at once, and what they sent is read after.
+            self.loop.call_later(ROOM, self._make_room)
+
+    def _make_room(self) -> None:
+        """Closes those that have waited longest, if there are too many."""
+        while len(self.reading) > MOST_READ:
             oldest = next(iter(self.reading))
             del self.reading[oldest]
             oldest.transport.abort()
