@@ -167,25 +167,6 @@ def learning_rate_as_given(optimizer: keras.optimizers.Optimizer) -> Any:
     return optimizer._learning_rate
 
 
-def gradients_across_graphs(
-    targets: Sequence[Any], sources: Sequence[Any], upstream: Sequence[Any]
-) -> list[Any]:
-    """`tf.gradients` of what another graph than the current one computed.
-
-    That one looks for the loop in the current graph only; but the gradient of a
-    function, or of a branch, is another graph. What has no gradient has zeros.
-    """
-    from tensorflow.python.ops import gradients_util
-
-    return gradients_util._GradientsHelper(
-        list(targets),
-        list(sources),
-        list(upstream),
-        unconnected_gradients=tf.UnconnectedGradients.ZERO,
-        src_graph=targets[0].graph,
-    )
-
-
 def frozen(function: Any) -> Any:
     """A concrete function with its weights as constants, loops left as they are.
 
@@ -233,6 +214,11 @@ def in_this_graph(x: Any) -> Any:
     """A tensor as the current graph, a function's or a branch's, has it."""
     graph = tf.compat.v1.get_default_graph()
     return graph.capture(x) if hasattr(graph, "capture") else x
+
+
+def in_a_branch() -> bool:
+    """Whether a branch of a `tf.cond` is being traced."""
+    return type(tf.compat.v1.get_default_graph()).__name__ == "CondBranchFuncGraph"
 
 
 def is_recorded() -> bool:

@@ -139,34 +139,21 @@ def test_variables_are_cast_as_they_were():
 
 
 @pytest.mark.tensorflow
-def test_gradients_of_another_graph():
-    """What the fast recurrence needs: its gradient is a function of its own."""
-
-    @tf.custom_gradient
-    def doubled(x):
-        total = tf.while_loop(
-            lambda i, _: i < 3, lambda i, y: (i + 1, y * x), (0, tf.ones_like(x))
-        )[1]
-        apart = tf.identity(x)
-
-        def grad(upstream):
-            targets, sources = [total], [x, apart]
-            found = compat.gradients_across_graphs(targets, sources, [upstream])
-            np.testing.assert_array_equal(found[1].shape, [2])
-            return found[0] + found[1]  # zeros
-
-        return total, grad
+def test_a_branch_is_known():
+    """The fast recurrence needs it: a branch's gradient reads no variables."""
 
     @tf.function
-    def gradient(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = doubled(x)
-        return y, tape.gradient(y, x)
+    def where(x):
+        traced.append(compat.in_a_branch())
+        return tf.cond(x > 0, lambda: inside(x), lambda: x)
 
-    y, dx = gradient(tf.constant([2.0, 3.0]))
-    np.testing.assert_allclose(y, [8, 27])
-    np.testing.assert_allclose(dx, [12, 27])
+    def inside(x):
+        traced.append(compat.in_a_branch())
+        return x
+
+    traced = []
+    where(tf.constant(1.0))
+    assert traced == [False, True]
 
 
 @pytest.mark.tensorflow

@@ -111,7 +111,13 @@ def in_a_branch(run, variables, mask):
     def inner(scan, mask):
         return tf.cond(always, lambda: run(scan, mask), lambda: run(scan, mask))
 
-    return tf.function(lambda: gradients_of(inner, variables, fast_scan, mask))()
+    def in_training(step, *args):
+        def with_mode(x, states, constants, mode):
+            return step(x, states, constants, mode.project)
+
+        return scan(with_mode, *args, mode=Mode(training=True))
+
+    return tf.function(lambda: gradients_of(inner, variables, in_training, mask))()
 
 
 @pytest.mark.parametrize(
@@ -167,10 +173,14 @@ def test_random_numbers_are_never_drawn_again():
         del constants, project
         return (x * keras.random.normal((BATCH, WIDTH), seed=seeds),), states
 
+    def with_mode(x, states, constants, mode):
+        return step(x, states, constants, mode.project)
+
     x, start = tf.ones([STEPS, BATCH, WIDTH]), tf.ones([BATCH, 1])
 
     def loss():
-        return tf.reduce_sum(fast_scan(step, x, [start])[0][0])
+        mode = Mode(training=True)
+        return tf.reduce_sum(scan(with_mode, x, [start], mode=mode)[0][0])
 
     @tf.function
     def inside():

@@ -189,11 +189,13 @@ def scan(
         outputs, nest = step(x, nest, constants, mode._replace(project=project))
         return outputs, keras.tree.flatten(nest)
 
-    loop = plain_scan
+    arguments = flat_step, inputs, keras.tree.flatten(states), constants, mask
+    results = None
     if mode.training and _in_graph():
-        from keras_luong.layers.fast_recurrence import fast_scan as loop
-    flat = keras.tree.flatten(states)
-    outputs, finals = loop(flat_step, inputs, flat, constants, mask)
+        from keras_luong.layers.fast_recurrence import fast_scan
+
+        results = fast_scan(*arguments)  # None: its steps cannot be computed again
+    outputs, finals = plain_scan(*arguments) if results is None else results
     return outputs, keras.tree.pack_sequence_as(states, finals)
 
 
