@@ -9,7 +9,7 @@ in `training.optimizers`, `models.transformer` and `text.sentencepiece`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import keras
