@@ -129,21 +129,6 @@ def test_l2_nothing_more_runs_where_nobody_asks():
     assert loops(gradients) == 2  # there and back
 
 
-def test_l2_a_step_that_draws_random_numbers_is_refused():
-    """Computed again, it would draw others."""
-    seeds = keras.random.SeedGenerator(1)
-    x = tf.Variable(tf.ones([4, 3, 2]))
-
-    def step(x, states, constants, project):
-        return (x**2 * keras.random.normal((3, 2), seed=seeds),), states
-
-    def outputs():
-        return fast_scan(step, x, [tf.ones([3, 1])])[0]
-
-    with pytest.raises(ValueError, match="random numbers.*Received: a step with"):
-        in_a_graph(lambda: penalty(outputs, [x], [x], 1))
-
-
 def sequences(dtype="float32"):
     """Inputs [B, T, E] and memory [B, S, H]; and their masks."""
     rng = np.random.default_rng(0)

@@ -19,12 +19,12 @@ Shapes: T steps, B batch, n inputs and m outputs of a product. Sequences are tim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_luong.compat import autocast_as_now, in_a_branch
+from keras_luong.compat import autocast_as_now, in_a_branch, in_this_graph
 from keras_luong.layers.projection import matmul
 
 #: Operations with a state that computing a step again does not change.
@@ -70,7 +70,6 @@ def fast_scan(
     Raises:
         ValueError: The step multiplies through `project` by a matrix that is not the
             same at every step.
-        NotImplementedError: Its gradient is differentiated.
     """
     if not tf.executing_eagerly() and in_a_branch():
         return None
@@ -92,6 +91,11 @@ def fast_scan(
     )
     step = autocast_as_now(_masked(step, nest))
 
+    def again(flat):
+        now = tf.nest.pack_sequence_as(given, flat)
+        outputs, finals, _ = _forward(step, matrices, likes, now, bounded=True)
+        return [y for y in (*outputs, *finals) if _floats(y)]
+
     @tf.custom_gradient
     def run(*flat):
         # One tensor may stand for two arguments: values that are their own keys.
@@ -101,10 +105,11 @@ def fast_scan(
 
         def gradient(*upstream, variables=None):
             variables = variables or []
-            found = _backward(step, matrices, now, saved, upstream, variables)
-            found = _refuse_derivatives([*found[0], *found[1]])
-            of_flat, of_variables = found[: len(flat)], found[len(flat) :]
-            return (of_flat, of_variables) if variables else of_flat
+            first = _backward(step, matrices, now, saved, upstream, variables)
+            upstream = [dy for dy in upstream if _floats(dy)]
+            first = iter(_differentiable(first, again, flat, variables, upstream))
+            of_flat = [next(first) if _floats(x) else None for x in flat]
+            return (of_flat, list(first)) if variables else of_flat
 
         return results, gradient
 
@@ -222,10 +227,11 @@ class _Projector:
         return run(x)
 
 
-def _forward(step, matrices, likes, given):
+def _forward(step, matrices, likes, given, bounded=False):
     """The loop: -> stacked outputs, final states, and what the backward loop needs.
 
-    That is, of all steps, the states before and each product.
+    That is, of all steps, the states before and each product. A loop that is `bounded`
+    is one whose gradient XLA compiles, but it no longer sees how many rounds it makes.
     """
     length = _length(given.inputs)
     matrices = _with(matrices, given)
@@ -245,7 +251,10 @@ def _forward(step, matrices, likes, given):
 
     start = [_array(length, x) for x in likes], [_array(length, x) for x in kept]
     _, outputs, saved, finals = tf.while_loop(
-        lambda t, *_: t < length, body, (0, *start, given.states)
+        lambda t, *_: t < length,
+        body,
+        (0, *start, given.states),
+        maximum_iterations=length if bounded else None,
     )
     saved = [array.stack() for array in saved]
     count = len(given.states)
@@ -253,7 +262,7 @@ def _forward(step, matrices, likes, given):
 
 
 def _backward(step, matrices, given, saved, upstream, variables):
-    """The gradients of all of `given`, flat, and of variables that the step reads.
+    """The gradients of what is floating in `given`, then of variables.
 
     Args:
         step: The step, as `_masked` makes it.
@@ -332,17 +341,8 @@ def _backward(step, matrices, given, saved, upstream, variables):
         of_weights.append(_of_weight(x, dz, matrix.transposed))
         if matrix.bias is not None:
             of_biases.append(_of_bias(dz))
-    of_states, of_constants = iter(of_states), iter(of_constants)
-    of_given = given._replace(
-        inputs=of_inputs.stack(),
-        mask=[None for _ in given.mask],
-        states=[next(of_states) if _floats(s) else None for s in given.states],
-        constants=[next(of_constants) if _floats(c) else None for c in given.constants],
-        weights=of_weights,
-        biases=of_biases,
-    )
-    flat = [x for part in of_given[1:] for x in part]
-    return [of_given.inputs, *flat], of_variables
+    of_given = [of_inputs.stack(), *of_states, *of_constants, *of_weights, *of_biases]
+    return [*of_given, *of_variables]
 
 
 def _of_weight(x, dz, transposed):
@@ -363,22 +363,44 @@ def _of_bias(dz):
     return tf.matmul(tf.ones([1, tf.shape(rows)[0]], rows.dtype), rows)[0]
 
 
-def _refuse_derivatives(gradients: Sequence[Any]) -> list[Any]:
-    """The same gradients, which nobody can differentiate without a word."""
+def _differentiable(first, again, flat, variables, upstream):
+    """The same gradients, which can be differentiated themselves.
+
+    They were made by a loop that TensorFlow does not look into. Where somebody asks for
+    their gradients, as a gradient penalty does (Gulrajani et al. 2017,
+    arXiv:1704.00028), the results are computed once more by one that it does.
+
+    Args:
+        first: The gradients of what is floating in `flat`, then of the variables.
+        again: `flat -> results`, by operations that TensorFlow differentiates.
+        flat: What the results are computed from.
+        variables: Those that are read besides.
+        upstream: The gradients of the results.
+    """
+    flat = [in_this_graph(x) for x in flat]
+    read = [tf.convert_to_tensor(variable) for variable in variables]
 
     @tf.custom_gradient
-    def refusing(*found):
-        def refuse(*upstream):
-            raise NotImplementedError(
-                "A recurrence in training has no second derivatives in a graph. "
-                "Compute them eagerly, by compile(..., run_eagerly=True) or outside of "
-                "tf.function; or call the layer with training=False"
-            )
+    def tied(*args):
+        def gradient(*above):
+            # One tensor may stand for two arguments: here each is one of its own.
+            given = [tf.identity(x) for x in args[: len(flat)]]
+            upstream = [tf.identity(dy) for dy in args[len(flat) + len(read) :]]
+            sources = [*(x for x in given if x.dtype.is_floating), *variables]
+            zeros = tf.UnconnectedGradients.ZERO
+            with tf.GradientTape() as outer:
+                outer.watch([*sources, *upstream])
+                with tf.GradientTape() as inner:
+                    inner.watch(sources)
+                    results = again(given)
+                slopes = inner.gradient(results, sources, upstream, zeros)
+            second = outer.gradient(slopes, [*sources, *upstream], above, zeros)
+            second = iter([tf.convert_to_tensor(x) for x in second])
+            return [next(second) if x.dtype.is_floating else None for x in args]
 
-        return [tf.identity(x) for x in found], refuse
+        return [tf.stop_gradient(x) for x in first], gradient
 
-    found = iter(refusing(*(x for x in gradients if x is not None)))
-    return [None if x is None else next(found) for x in gradients]
+    return tied(*flat, *read, *upstream)
 
 
 def _with(matrices, given):
