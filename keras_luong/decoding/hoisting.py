@@ -135,9 +135,9 @@ def begin(
             those that are left, as a third argument.
 
     Returns:
-        The memory; the first tokens [B, K] and the first state, nest of [B, K, ...];
-        the step, `take_step` of tokens and state; and logits and attention of such a
-        step, of which only the shapes are of use.
+        The tensors of the memory, a flat list; the first tokens [B, K] and the first
+        state, nest of [B, K, ...]; the step, `take_step` of tokens and state; and
+        logits and attention of such a step, of which only the shapes are of use.
 
     Raises:
         ValueError: If the model does not have the id to begin with.
@@ -148,12 +148,18 @@ def begin(
             f"bos_id must be one of the model's {size} tokens, which it reads first. "
             f"Received: bos_id={special.bos_id}"
         )
-    memory, state = model.encode(source)
+    encoded, state = model.encode(source)
+    # A loop carries tensors alone: what is None, such as a mask, stays outside.
+    memory = [x for x in tf.nest.flatten(encoded) if x is not None]
     tokens = tf.fill([count_of(source), beams], special.bos_id)
     state = repeated(state, beams)
 
     def step(tokens, state, memory=memory):
-        return take_step(model, tokens, state, memory)
+        parts = iter(memory)
+        packed = tf.nest.map_structure(
+            lambda x: x if x is None else next(parts), encoded
+        )
+        return take_step(model, tokens, state, packed)
 
     first = (tokens, state, memory) if compact else (tokens, state)
     shapes = tf.nest.map_structure(any_rows, first) if compact else None

@@ -26,12 +26,14 @@ from keras_luong.layers.inputs import (
     combined_masks,
     flattened,
     pair_mask,
+    pair_masks,
     read_inputs,
     spread_batch,
     unpack_shapes,
 )
 from keras_luong.layers.memory import (
     Memory,
+    batch_and_length,
     blanked,
     make_memory,
     mask_of,
@@ -39,9 +41,11 @@ from keras_luong.layers.memory import (
 )
 from keras_luong.layers.normalizers import (
     Normalizer,
+    finite,
     get_normalizer,
     hardened,
     masked_logits,
+    masked_softmax,
 )
 from keras_luong.layers.projection import Project, dot, matmul
 from keras_luong.layers.recurrence import INFERENCE, Mode, Noise, scan
@@ -79,10 +83,11 @@ def attention_weights(
         >>> float(weights[0, 0, 0]), float(scores[0, 0, 0])
         (0.20000000298023224, 8.0)
     """
-    scores = score(query, keys, project=project)
-    scores = ops.cast(scores, weights_dtype(scores.dtype))
-    mask = ops.ones_like(scores, dtype="bool") if mask is None else mask
-    return get_normalizer(normalizer)(scores, mask), scores
+    scores = finite(score(query, keys, project=project))
+    normalizer = get_normalizer(normalizer)
+    if mask is None and normalizer is not masked_softmax:
+        mask = ops.ones_like(scores, dtype="bool")
+    return normalizer(scores, mask), scores
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -295,9 +300,8 @@ class LuongAttention(BaseLayer):
             self._spreads_at_run_time,
         )
         # 4. All queries at once; or one after the other, if they know of one another.
-        if query_mask is not None:
-            query = blanked(query, query_mask)
-        shape = (*ops.shape(query)[:2], ops.shape(memory.mask)[1])
+        query = blanked(query, query_mask)
+        shape = (*ops.shape(query)[:2], batch_and_length(memory)[1])
         mode = Mode(bool(training), Noise(attention=self.draw_noise(shape, training)))
         if self.has_state:
             context, weights, *logits = self._attend_in_turn(
@@ -342,11 +346,11 @@ class LuongAttention(BaseLayer):
                 f"itself, on query and value. Received: value={value}"
             )
         value, mask = flattened(value, 1, 1), flattened(mask_of(value, mask), 1, 0)
-        key = value if key is None else flattened(key, 1, 1)
+        key = flattened(key, 1, 1)
         _, of_value, of_key = self._sizes
         check_axes(value=(value, None, None, of_value), key=(key, None, None, of_key))
-        if mask is not None:  # its gradient would be NaN where padding is
-            key = blanked(key, mask)
+        value, key = blanked(value, mask), None if key is None else blanked(key, mask)
+        key = value if key is None else key
         keys = tuple(self._prepare_keys(score, key) for score in self._parts)
         return make_memory(value, keys if len(keys) > 1 else keys[0], mask)
 
@@ -390,7 +394,7 @@ class LuongAttention(BaseLayer):
             Context [B, Q, Hv]; weights, `weights_dtype` [B, Q, S]; the new state; and,
             with `return_logits`, the scores, like the weights.
         """
-        mask = combined_masks(ops.expand_dims(memory.mask, 1), attention_mask)
+        mask = pair_masks(memory, attention_mask)  # [B, Q or 1, S], or None
         weights, scores, state = self.weigh(query, memory.keys, mask, state, mode)
         kept = ops.cast(dropped(weights, mode.noise.attention), memory.values.dtype)
         context = mode.project(memory.values, kept)  # c_t = Σ_s a_t(s) h̄_s
@@ -405,7 +409,7 @@ class LuongAttention(BaseLayer):
         Args:
             query: Decoder states [B, Q, Hq].
             keys: Prepared keys [B, S, Hk], or each query's own, [B, Q, S, Hk].
-            mask: Where each query may attend to: bool [B, Q or 1, S].
+            mask: Where each query may attend to: bool [B, Q or 1, S]; None for all.
             state: What `initial_state` or the attention before returned.
             mode: How to compute it.
 
@@ -451,7 +455,7 @@ class LuongAttention(BaseLayer):
         """
         if not self.has_state:
             return []
-        batch_size, source_length = ops.shape(memory.mask)
+        batch_size, source_length = batch_and_length(memory)
         shape = (batch_size, queries, source_length)
         return [ops.zeros(shape, dtype=self.weights_dtype)]
 
@@ -497,7 +501,7 @@ class LuongAttention(BaseLayer):
         context, maps = [ops.swapaxes(x, 0, 1) for x in outputs]
         if not return_logits:
             return context, maps
-        source_length = ops.shape(memory.mask)[1]
+        source_length = batch_and_length(memory)[1]
         return context, maps[..., :source_length], maps[..., source_length:]
 
     def draw_noise(self, shape: Any, training: Any) -> Tensor | None:

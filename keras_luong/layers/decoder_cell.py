@@ -28,6 +28,8 @@ from keras_luong.layers.cells import (
     dropped,
 )
 from keras_luong.layers.memory import (
+    batch_and_length,
+    blanked,
     check_count,
     is_several,
     joined_shape,
@@ -385,7 +387,8 @@ class DecoderCell(BaseLayer):
         several = getattr(self.attention, "num_sources", None)
         check_count("memory", shapes_of(memory), several)
         if self.attention is None:
-            return make_memory(memory, memory, mask_of(memory, mask))
+            mask = mask_of(memory, mask)
+            return make_memory(blanked(memory, mask), (), mask)
         return self.attention.prepare(memory, mask)
 
     def start(
@@ -430,7 +433,7 @@ class DecoderCell(BaseLayer):
         """
         if not training:
             return INFERENCE
-        batch_size, source_length = ops.shape(memory.mask)
+        batch_size, source_length = batch_and_length(memory)
         noise = Noise()
         if self.recurrent is not None:
             noise = self.recurrent.draw_sequence_noise(batch_size, training)
@@ -496,7 +499,7 @@ class DecoderCell(BaseLayer):
 
     def no_weights(self, query: Tensor, memory: Any) -> Tensor:
         """Alignment weights of a decoder without attention: zeros [..., S]."""
-        shape = (*ops.shape(query)[:-1], ops.shape(memory.mask)[1])
+        shape = (*ops.shape(query)[:-1], batch_and_length(memory)[1])
         return ops.zeros(shape, dtype=self.weights_dtype)
 
     # Its states.
@@ -648,7 +651,8 @@ class DecoderCell(BaseLayer):
         """Shapes and dtypes of `call`'s results."""
         self._check_prepared(memory)
         shape, lengths = inputs.shape[:-1], prepared_lengths(memory)
-        weights = keras.KerasTensor((*shape, memory.mask.shape[1]), self.weights_dtype)
+        length = memory.mask.shape[1] if hasattr(memory, "each") else lengths
+        weights = keras.KerasTensor((*shape, length), self.weights_dtype)
         new = keras.tree.flatten(self.state_spec(shape, lengths))
         output = keras.KerasTensor((*shape, self.output_units), self.compute_dtype)
         return output, new, weights

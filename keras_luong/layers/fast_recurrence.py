@@ -75,7 +75,9 @@ def fast_scan(
         return None
     inputs = tf.convert_to_tensor(inputs)
     states = [tf.convert_to_tensor(state) for state in states]
-    nest = tf.nest.map_structure(tf.convert_to_tensor, constants)
+    nest = tf.nest.map_structure(
+        lambda x: x if x is None else tf.convert_to_tensor(x), constants
+    )
     masks = [] if mask is None else [tf.cast(mask, tf.bool)[..., None]]
     traced = _trace(step, inputs[0], states, nest)
     if traced is None:
@@ -85,7 +87,7 @@ def fast_scan(
         inputs,
         masks,
         states,
-        tf.nest.flatten(nest),
+        [x for x in tf.nest.flatten(nest) if x is not None],
         [matrix.weight for matrix in matrices],
         [matrix.bias for matrix in matrices if matrix.bias is not None],
     )
@@ -169,7 +171,10 @@ def _masked(step, nest):
     """The step, over flat constants; where its mask is False, states are kept."""
 
     def masked(x, mask, states, constants, project):
-        constants = tf.nest.pack_sequence_as(nest, constants)
+        given = iter(constants)
+        constants = tf.nest.map_structure(
+            lambda x: x if x is None else next(given), nest
+        )
         outputs, new_states = step(x, states, constants, project)
         for keep in mask:  # [B, 1]
             outputs = [tf.where(keep, y, tf.zeros_like(y)) for y in outputs]

@@ -222,6 +222,12 @@ def combined_masks(*masks: Tensor | None) -> Tensor | None:
     return functools.reduce(ops.logical_and, bools) if bools else None
 
 
+def pair_masks(memory: Any, attention_mask: Tensor | None) -> Tensor | None:
+    """Where each query may attend to, [B, Q or 1, S]: where both masks are True."""
+    mask = None if memory.mask is None else ops.expand_dims(memory.mask, 1)
+    return combined_masks(mask, attention_mask)
+
+
 def pair_mask(
     inputs: AttentionInputs, positions: Tensor, use_causal_mask: bool
 ) -> Tensor | None:

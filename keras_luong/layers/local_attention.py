@@ -132,12 +132,14 @@ class LocalAttention(LuongAttention):
         # 1. The window ⌊p_t⌋ - D ... ⌊p_t⌋ + D: where it starts, perhaps before the
         # sentence; its places, moved into the source; which of them are words.
         centres = self._centres(query, positions, memory.lengths, mode.project)
-        source_length = ops.shape(memory.mask)[1]
+        source_length = ops.shape(memory.values)[1]
         start = ops.expand_dims(ops.cast(ops.floor(centres), "int32"), -1) - self.window
         place = start + ops.arange(2 * self.window + 1, dtype="int32")
         index = ops.clip(place, 0, source_length - 1)  # [B, Q, W]
-        word = ops.squeeze(gather(ops.expand_dims(memory.mask, -1), index), -1)
-        inside = word & (index == place)
+        inside = index == place
+        if memory.mask is not None:
+            word = gather(ops.expand_dims(memory.mask, -1), index)
+            inside = ops.logical_and(inside, ops.squeeze(word, -1))
         if attention_mask is not None:
             shape = (*ops.shape(inside)[:2], source_length)
             allowed = ops.broadcast_to(attention_mask, shape)

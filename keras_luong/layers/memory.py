@@ -27,7 +27,7 @@ class Memory(NamedTuple):
         values: What is averaged into the context: [B, S, Hv].
         keys: What queries are scored against, projected already: [B, S, Hk]; a tuple
             of such tensors where an attention has several scores.
-        mask: True where there is a word: bool [B, S].
+        mask: True where there is a word: bool [B, S]; None if that is everywhere.
         lengths: True source lengths: int32 [B].
 
     Example:
@@ -40,7 +40,7 @@ class Memory(NamedTuple):
 
     values: Tensor
     keys: Any
-    mask: Tensor
+    mask: Tensor | None
     lengths: Tensor
 
 
@@ -61,17 +61,21 @@ def mask_of(source: Any, mask: Any = None) -> Any:
 
 
 def make_memory(values: Tensor, keys: Any, mask: Tensor | None = None) -> Memory:
-    """A `Memory` with its lengths; without a mask every position is a word."""
+    """A `Memory` with its lengths, of values that are `blanked` where masked."""
     if mask is None:
-        mask = ops.ones(ops.shape(values)[:2], dtype="bool")
+        batch_size, length = ops.shape(values)[:2]
+        return Memory(values, keys, None, ops.full((batch_size,), length, "int32"))
     mask = ops.cast(mask, "bool")
-    # Weight 0 is not enough where padding holds NaN or infinity: 0 times it is NaN.
-    values, keys = keras.tree.map_structure(lambda x: blanked(x, mask), (values, keys))
     return Memory(values, keys, mask, ops.sum(ops.cast(mask, "int32"), axis=-1))
 
 
-def blanked(x: Tensor, mask: Tensor) -> Tensor:
-    """Zeros where the mask [B, n] is False, even in the place of NaN: [B, n, H]."""
+def blanked(x: Tensor, mask: Tensor | None) -> Tensor:
+    """Zeros where the mask [B, n] is False, even in the place of NaN: [B, n, H].
+
+    Weight 0 is not enough where padding holds NaN or infinity: 0 times it is NaN.
+    """
+    if mask is None:
+        return x
     mask = ops.expand_dims(ops.cast(mask, "bool"), -1)
     return ops.where(mask, x, ops.zeros_like(x))
 
@@ -162,7 +166,8 @@ def source_shapes(shape: Any) -> Any:
     if hasattr(shape, "each"):
         return [source_shapes(one) for one in shape.each]
     if hasattr(shape, "values") and hasattr(shape, "mask"):
-        return (*shape.mask, shape.values[-1])
+        mask = shape.values[:2] if shape.mask is None else shape.mask
+        return (*mask, shape.values[-1])
     return [tuple(one) for one in shape] if is_several(shape) else tuple(shape)
 
 
@@ -187,8 +192,16 @@ def joined_shape(shape: Any) -> Shape:
 def prepared_lengths(memory: Any) -> Any:
     """The length S of a prepared source, or a list of those of several."""
     if hasattr(memory, "each"):
-        return [one.mask.shape[1] for one in memory.each]
-    return memory.mask.shape[1]
+        return [prepared_lengths(one) for one in memory.each]
+    return memory.values.shape[-2] if memory.mask is None else memory.mask.shape[1]
+
+
+def batch_and_length(memory: Any) -> tuple[Any, Any]:
+    """The sizes B and S of a prepared source; S is the sum of those of several."""
+    if memory.mask is not None:
+        return ops.shape(memory.mask)
+    shape = ops.shape(memory.values)
+    return shape[0], shape[-2]
 
 
 def state_lengths(attention: Any, source_length: Any) -> list[int | None]:

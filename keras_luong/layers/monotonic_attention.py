@@ -96,9 +96,7 @@ class MonotonicAttention(LuongAttention):
     def initial_state(self, memory: Memory, queries: int = 1) -> list[Tensor]:
         """The weights before the first query: all at the first position."""
         (nothing,) = super().initial_state(memory, queries)
-        return [
-            nothing + ops.one_hot(0, ops.shape(memory.mask)[1], dtype=nothing.dtype)
-        ]
+        return [nothing + ops.one_hot(0, ops.shape(nothing)[-1], dtype=nothing.dtype)]
 
     def weigh(
         self, query: Tensor, keys: Any, mask: Any, state: Sequence[Tensor], mode: Mode
@@ -120,7 +118,7 @@ class MonotonicAttention(LuongAttention):
             scores = scores + self.sigmoid_noise * noise
         hard = self.hard and not mode.training
         stops = ops.cast(scores > 0, scores.dtype) if hard else ops.sigmoid(scores)
-        stops = ops.where(mask, stops, 0.0)
+        stops = stops if mask is None else ops.where(mask, stops, 0.0)
         before = ops.cast(state[0], stops.dtype)
         weights = monotonic_weights(stops, before, "hard" if hard else self.mode)
         return weights, scores, [ops.cast(weights, state[0].dtype)]
@@ -283,7 +281,7 @@ def _linear_recurrence(factors, terms):
 
 
 def chunkwise_weights(
-    stops: Tensor, scores: Tensor, mask: Tensor, chunk_size: int
+    stops: Tensor, scores: Tensor, mask: Tensor | None, chunk_size: int
 ) -> Tensor:
     """The expected weights of Chiu & Raffel 2018 (arXiv:1712.05382), section 2.3.
 
@@ -295,13 +293,14 @@ def chunkwise_weights(
         stops: α, probabilities of stopping at each position, [..., S]. Where they are 0
             but for one 1, these are the hard weights of inference.
         scores: u, of the same shape.
-        mask: Which positions there are: bool, broadcasts to the scores.
+        mask: Which positions there are: bool, broadcasts to the scores; None for all.
         chunk_size: w.
 
     Returns:
         [..., S]; they sum to as much as the stops.
     """
     offsets = range(chunk_size)  # how far before its stop a position is
+    mask = ops.ones_like(scores) if mask is None else mask
     mask = ops.cast(mask, "int32")
     of_chunks = ops.stack([shifted(scores, i) for i in offsets], -1)
     masks = ops.stack([shifted(mask, i) for i in offsets], -1) > 0

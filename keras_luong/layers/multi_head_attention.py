@@ -17,7 +17,7 @@ from keras_luong.checks import check_size
 from keras_luong.layers.attention import LuongAttention, attention_weights
 from keras_luong.layers.base import Kernel
 from keras_luong.layers.cells import dropped
-from keras_luong.layers.inputs import combined_masks
+from keras_luong.layers.inputs import pair_masks
 from keras_luong.layers.memory import Memory
 from keras_luong.layers.normalizers import hardened, masked_logits
 from keras_luong.layers.projection import Project, matmul
@@ -135,7 +135,7 @@ class MultiHeadLuongAttention(LuongAttention):
         weights = ops.mean(weights, axis=1)
         if not return_logits:
             return context, weights, []
-        mask = combined_masks(ops.expand_dims(memory.mask, 1), attention_mask)
+        mask = pair_masks(memory, attention_mask)
         logits = masked_logits(ops.log(ops.maximum(weights, 1e-37)), mask)
         return context, weights, [], logits
 
@@ -159,8 +159,8 @@ class MultiHeadLuongAttention(LuongAttention):
             >>> tuple(weights.shape)
             (2, 4, 3, 5)
         """
-        mask = combined_masks(ops.expand_dims(memory.mask, 1), attention_mask)
-        mask = ops.expand_dims(mask, 1)
+        mask = pair_masks(memory, attention_mask)
+        mask = None if mask is None else ops.expand_dims(mask, 1)
         weights, _ = attention_weights(
             query, memory.keys, mask, self.score, self.normalizer, mode.project
         )

@@ -14,7 +14,13 @@ from keras import ops
 
 from keras_luong.compat import serialize_shared
 from keras_luong.layers.base import BaseLayer
-from keras_luong.layers.memory import Memory, check_count, shapes_of, state_lengths
+from keras_luong.layers.memory import (
+    Memory,
+    batch_and_length,
+    check_count,
+    shapes_of,
+    state_lengths,
+)
 from keras_luong.layers.recurrence import INFERENCE, Mode
 from keras_luong.types import Shape, Tensor, Tensors
 
@@ -112,7 +118,11 @@ class MultiSourceAttention(BaseLayer):
         masks = [None] * self.num_sources if mask is None else mask
         sources = zip(self.attentions, value, masks, strict=True)
         each = tuple(one.prepare(x, its_mask) for one, x, its_mask in sources)
-        return Memories(each, ops.concatenate([one.mask for one in each], axis=1))
+        all_masks = [
+            ops.ones(batch_and_length(one), "bool") if one.mask is None else one.mask
+            for one in each
+        ]
+        return Memories(each, ops.concatenate(all_masks, axis=1))
 
     def initial_state(self, memory: Memories, queries: int = 1) -> list[Tensor]:
         """The states of all attentions that have one, [B, Q, S] each."""
@@ -139,7 +149,7 @@ class MultiSourceAttention(BaseLayer):
         for i, (one, part) in enumerate(zip(self.attentions, memory.each, strict=True)):
             noise = None if noises is None else noises[i]
             if noise is not None:
-                length = ops.shape(part.mask)[1]
+                length = batch_and_length(part)[1]
                 noise, start = noise[..., start : start + length], start + length
             own = [next(states)] if one.has_state else []
             its_mode = mode._replace(noise=mode.noise._replace(attention=noise))

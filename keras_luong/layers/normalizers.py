@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+import keras
 from keras import ops
 
 from keras_luong.checks import check_choice
@@ -25,20 +26,28 @@ LOWEST, HIGHEST = -3.4e38, 3.4e38
 Normalizer: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 
-def masked_logits(scores: Tensor, mask: Tensor) -> Tensor:
+def finite(scores: Tensor) -> Tensor:
+    """Scores in at least float32; those that overflowed half precision are finite."""
+    dtype = weights_dtype(scores.dtype)
+    if keras.backend.standardize_dtype(scores.dtype) == dtype:
+        return scores
+    return ops.clip(ops.cast(scores, dtype), LOWEST, HIGHEST)
+
+
+def masked_logits(scores: Tensor, mask: Tensor | None) -> Tensor:
     """Scores, finite, and at least float32: the lowest where `mask` is False."""
-    scores = ops.cast(scores, weights_dtype(scores.dtype))
-    return ops.where(mask, ops.minimum(scores, HIGHEST), LOWEST)
+    scores = ops.minimum(ops.cast(scores, weights_dtype(scores.dtype)), HIGHEST)
+    return scores if mask is None else ops.where(mask, scores, LOWEST)
 
 
-def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
+def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     """Softmax over the last axis; exactly 0 where `mask` is False.
 
     A row without any True is all zeros (`keras.layers.Attention` makes it uniform).
 
     Args:
         scores: [..., N] of any floating dtype.
-        mask: bool, broadcasts to the scores.
+        mask: bool, broadcasts to the scores; True everywhere by default.
 
     Returns:
         float32 [..., N]; float64 where the scores are.
@@ -48,11 +57,13 @@ def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
         >>> keras.ops.convert_to_numpy(kl.masked_softmax(scores, mask))
         array([0.5, 0.5, 0. ], dtype=float32)
     """
-    scores = masked_logits(scores, mask)
-    peak = ops.max(scores, axis=-1, keepdims=True, initial=LOWEST)
-    exponentials = ops.where(mask, ops.exp(scores - ops.stop_gradient(peak)), 0.0)
-    total = ops.sum(exponentials, axis=-1, keepdims=True)
-    return exponentials / ops.where(total > 0, total, 1.0)
+    scores = finite(scores)
+    if mask is None:
+        return ops.softmax(scores, axis=-1)
+    # What is added to the lowest number leaves it as it is: its weight is exactly 0.
+    scores = scores + ops.where(mask, ops.cast(0, scores.dtype), LOWEST)
+    any_word = ops.max(scores, axis=-1, keepdims=True, initial=LOWEST) > LOWEST
+    return ops.softmax(scores, axis=-1) * ops.cast(any_word, scores.dtype)
 
 
 def sparsemax(scores: Tensor, mask: Tensor) -> Tensor:

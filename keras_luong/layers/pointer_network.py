@@ -210,6 +210,8 @@ class PointerNetwork(BaseLayer):
         read = _rows(memory.inputs, tokens)
         query, state, _ = self.cell(read, state, memory.source)
         logits = self._point(query, memory.pointed)
+        if memory.pointed.mask is None:
+            return logits, state, masked_softmax(logits)[..., 1:]
         mask = ops.expand_dims(memory.pointed.mask, 1)
         weights = masked_softmax(logits, mask)[..., 1:]
         return ops.where(mask, logits, float("-inf")), state, weights

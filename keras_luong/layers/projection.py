@@ -18,6 +18,9 @@ from keras import ops
 
 from keras_luong.types import Tensor
 
+#: From how many queries on it is cheaper to turn the keys than the queries.
+MANY = 16
+
 #: A function like `matmul`.
 Project: TypeAlias = Callable[..., Tensor]
 
@@ -51,11 +54,13 @@ def matmul(
         product = functools.reduce(operator.add, products)
     elif len(weights.shape) == 2:
         product = _flat_matmul(inputs, weights)
-    elif transposed:  # turning inputs and product is cheaper than turning the keys
+    elif not transposed:
+        product = ops.matmul(inputs, weights)
+    elif (inputs.shape[1] or MANY) >= MANY:
+        product = ops.matmul(inputs, ops.transpose(weights, (0, 2, 1)))
+    else:  # of a step: turning inputs and product is cheaper than turning the keys
         turned = ops.matmul(weights, ops.transpose(inputs, (0, 2, 1)))
         product = ops.transpose(turned, (0, 2, 1))
-    else:
-        product = ops.matmul(inputs, weights)
     bias = bias() if callable(bias) else bias
     return product if bias is None else product + ops.cast(bias, product.dtype)
 

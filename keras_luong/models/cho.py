@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_luong.layers.cells import CellInput
 from keras_luong.layers.decoder_cell import CellStates, DecoderCell
-from keras_luong.layers.memory import make_memory, mask_of
+from keras_luong.layers.memory import blanked, make_memory, mask_of
 from keras_luong.layers.projection import matmul
 from keras_luong.layers.recurrence import INFERENCE, Mode
 from keras_luong.models.bahdanau import MaxoutCell, maxout
@@ -84,7 +84,10 @@ class ChoDecoderCell(MaxoutCell):
 
     def prepare(self, memory: Tensor, mask: Tensor | None = None) -> Summary:
         """The `Summary` of encoder states [B, S, Hv], padded on the right."""
-        values, _, mask, lengths = make_memory(memory, memory, mask_of(memory, mask))
+        mask = mask_of(memory, mask)
+        values, _, mask, lengths = make_memory(blanked(memory, mask), (), mask)
+        if mask is None:
+            mask = ops.ones(ops.shape(values)[:2], "bool")
         last = ops.maximum(lengths - 1, 0)[:, None, None]
         last = ops.take_along_axis(values, last, axis=1)[:, 0]
         summary = ops.tanh(matmul(self.summary_kernel, last))
