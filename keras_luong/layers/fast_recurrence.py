@@ -19,6 +19,7 @@ Shapes: T steps, B batch, n inputs and m outputs of a product. Sequences are tim
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -26,6 +27,10 @@ import tensorflow as tf
 
 from keras_luong.compat import autocast_as_now, in_a_branch, in_this_graph
 from keras_luong.layers.projection import matmul
+
+#: Whether XLA compiles the two loops, and nothing else; None: where there is a GPU. A
+#: round is then a few launches there, and cuDNN still runs what it can.
+COMPILE_LOOPS: bool | None = None
 
 #: Operations with a state that computing a step again does not change.
 _HARMLESS = frozenset(
@@ -102,13 +107,17 @@ def fast_scan(
     def run(*flat):
         # One tensor may stand for two arguments: values that are their own keys.
         now = tf.nest.pack_sequence_as(given, [tf.stop_gradient(x) for x in flat])
-        outputs, finals, saved = _forward(step, matrices, likes, now)
+        forward = _compiled(functools.partial(_forward, step, matrices, likes))
+        outputs, finals, saved = forward(now)
         results = [*outputs, *finals]
 
         def gradient(*upstream, variables=None):
             variables = variables or []
-            first = _backward(step, matrices, now, saved, upstream, variables)
             upstream = [dy for dy in upstream if _floats(dy)]
+            backward = _compiled(
+                functools.partial(_backward, step, matrices, likes, variables)
+            )
+            first = backward(now, saved, upstream)
             first = iter(_differentiable(first, again, flat, variables, upstream))
             of_flat = [next(first) if _floats(x) else None for x in flat]
             return (of_flat, list(first)) if variables else of_flat
@@ -117,6 +126,16 @@ def fast_scan(
 
     results = run(*tf.nest.flatten(given))
     return tuple(results[: len(likes)]), list(results[len(likes) :])
+
+
+def _compiled(function):
+    """The function, compiled by XLA where loops are."""
+    compiles = COMPILE_LOOPS
+    if compiles is None:
+        compiles = bool(tf.config.list_logical_devices("GPU"))
+    if not compiles:
+        return function
+    return tf.function(function, autograph=False, jit_compile=True)
 
 
 def _trace(step, x, states, constants):
@@ -259,31 +278,32 @@ def _forward(step, matrices, likes, given, bounded=False):
         lambda t, *_: t < length,
         body,
         (0, *start, given.states),
-        maximum_iterations=length if bounded else None,
+        maximum_iterations=tf.shape(given.inputs)[0] if bounded else None,
     )
     saved = [array.stack() for array in saved]
     count = len(given.states)
     return [array.stack() for array in outputs], finals, (saved[:count], saved[count:])
 
 
-def _backward(step, matrices, given, saved, upstream, variables):
+def _backward(step, matrices, likes, variables, given, saved, upstream):
     """The gradients of what is floating in `given`, then of variables.
 
     Args:
         step: The step, as `_masked` makes it.
         matrices: A `_Matrix` for each product.
+        likes: A `tf.TensorSpec` for each output.
+        variables: Those that the step reads other than through `project`.
         given: An `_Inputs`.
         saved: The states before each step, and each product, of all steps.
-        upstream: The gradients of all outputs and final states.
-        variables: Those that the step reads other than through `project`.
+        upstream: The gradients of the outputs and final states that are floating.
     """
     length = _length(given.inputs)
     matrices = _with(matrices, given)
     sequences = [_unstack(x) for x in (given.inputs, *given.mask)]
     old_states, products = ([_unstack(x) for x in xs] for xs in saved)
-    count = len(upstream) - len(given.states)
-    of_outputs = [_unstack(dy) if _floats(dy) else None for dy in upstream[:count]]
-    of_states = [ds for ds in upstream[count:] if _floats(ds)]
+    count = sum(map(_floats, likes))
+    of_outputs = [_unstack(dy) for dy in upstream[:count]]
+    of_states = upstream[count:]
     constants = [c for c in given.constants if c.dtype.is_floating]
 
     def body(i, of_inputs, inputs, of_products, of_states, of_constants, of_variables):
@@ -297,9 +317,8 @@ def _backward(step, matrices, given, saved, upstream, variables):
             tape.watch([x, *floating, *constants])
             y, new = step(x, mask, states, given.constants, project)
         # 2. The gradients of what it reads.
-        targets = [v for v, dy in zip(y, of_outputs, strict=True) if dy is not None]
-        targets += [s for s in new if s.dtype.is_floating]
-        above = [dy.read(t) for dy in of_outputs if dy is not None]
+        targets = [v for v in (*y, *new) if v.dtype.is_floating]
+        above = [dy.read(t) for dy in of_outputs]
         sources = [x, *floating, *constants, *variables]
         dx, *found = tape.gradient(targets, sources, [*above, *of_states])
         found = iter(found)
