@@ -228,6 +228,13 @@ def is_recorded() -> bool:
     return record.could_possibly_record()
 
 
+def unrecorded() -> Any:
+    """A context in which no `tf.GradientTape` around it watches what is computed."""
+    from tensorflow.python.eager import record
+
+    return record.stop_recording()
+
+
 def trackable_objects(reader: Any) -> list[TrackableObject] | None:
     """The objects of a `tf.train.Checkpoint`, the first of which has all others.
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_luong.compat import autocast_as_now, in_a_branch, in_this_graph
+from keras_luong.compat import autocast_as_now, in_a_branch, in_this_graph, unrecorded
 from keras_luong.layers.projection import matmul
 
 #: Whether XLA compiles the two loops, and nothing else; None: where there is a GPU. A
@@ -108,7 +108,8 @@ def fast_scan(
         # One tensor may stand for two arguments: values that are their own keys.
         now = tf.nest.pack_sequence_as(given, [tf.stop_gradient(x) for x in flat])
         forward = _compiled(functools.partial(_forward, step, matrices, likes))
-        outputs, finals, saved = forward(now)
+        with unrecorded():  # or TensorFlow would keep what second derivatives need
+            outputs, finals, saved = forward(now)
         results = [*outputs, *finals]
 
         def gradient(*upstream, variables=None):
