@@ -39,9 +39,9 @@ def test_greedy_search():
 @pytest.mark.parametrize(
     "beam_width, ids, expected",
     [
-        (5, IDS, (146, 503)),
-        (5, ONE, (131, 435)),
-        pytest.param(1, IDS, (144, 495), marks=pytest.mark.slow),
+        (5, IDS, (143, 494)),
+        (5, ONE, (126, 426)),
+        pytest.param(1, IDS, (141, 486), marks=pytest.mark.slow),
     ],
 )
 def test_as_trained_runs_search(beam_width, ids, expected):
