@@ -44,9 +44,16 @@ def test_masked_softmax_by_hand():
     np.testing.assert_allclose(masked_softmax(scores, mask), expected, atol=1e-6)
 
 
-def test_masked_softmax_of_hostile_scores_is_finite():
-    scores = np.array([[-np.inf, 1e30, -1e30], [-np.inf] * 3], "float32")
-    result = np.asarray(masked_softmax(scores, np.ones((2, 3), bool)))
+@pytest.mark.parametrize("mask", [None, np.ones((3, 3), bool)])
+def test_scores_that_overflowed_half_precision_are_finite(mask):
+    scores = [[-np.inf, 6e4, -6e4], [np.inf, 0, 0], [-np.inf] * 3]
+    result = masked_softmax(np.array(scores, "float16"), mask)
+    np.testing.assert_array_equal(result, [[0, 1, 0], [1, 0, 0], [0, 0, 0]])
+
+
+def test_what_is_masked_has_weight_0_whatever_the_others_scores_are():
+    scores = np.array([[-np.inf, 1e38, -1e38], [-np.inf] * 2 + [0]], "float32")
+    result = masked_softmax(scores, np.array([[True] * 3, [True, True, False]]))
     np.testing.assert_array_equal(result, [[0, 1, 0], [0, 0, 0]])
 
 

@@ -21,27 +21,27 @@ def sizes(find, *signature, **config):
 
 
 def test_beam_search():
-    assert sizes(kl.BeamSearch(), IDS) == (127, 470)
+    assert sizes(kl.BeamSearch(), IDS) == (121, 464)
 
 
 def test_a_tied_output_layer_adds_one_transpose():
-    assert sizes(kl.BeamSearch(), IDS, tie_embeddings="target") == (127, 471)
+    assert sizes(kl.BeamSearch(), IDS, tie_embeddings="target") == (121, 465)
 
 
 def test_of_one_sentence():
-    assert sizes(kl.BeamSearch(), ONE) == (114, 402)
+    assert sizes(kl.BeamSearch(), ONE) == (110, 396)
 
 
 def test_greedy_search():
-    assert sizes(kl.GreedySearch(), IDS) == (127, 464)
+    assert sizes(kl.GreedySearch(), IDS) == (121, 458)
 
 
 @pytest.mark.parametrize(
     "beam_width, ids, expected",
     [
-        (5, IDS, (143, 494)),
-        (5, ONE, (126, 426)),
-        pytest.param(1, IDS, (141, 486), marks=pytest.mark.slow),
+        (5, IDS, (137, 488)),
+        (5, ONE, (122, 420)),
+        pytest.param(1, IDS, (135, 480), marks=pytest.mark.slow),
     ],
 )
 def test_as_trained_runs_search(beam_width, ids, expected):
@@ -52,7 +52,7 @@ def test_as_trained_runs_search(beam_width, ids, expected):
 
 
 def test_given_targets():
-    assert sizes(kl.decoding.force, IDS, IDS) == (74, 328)
+    assert sizes(kl.decoding.force, IDS, IDS) == (70, 322)
 
 
 def attentions():

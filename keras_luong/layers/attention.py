@@ -41,7 +41,6 @@ from keras_luong.layers.memory import (
 )
 from keras_luong.layers.normalizers import (
     Normalizer,
-    finite,
     get_normalizer,
     hardened,
     masked_logits,
@@ -83,11 +82,13 @@ def attention_weights(
         >>> float(weights[0, 0, 0]), float(scores[0, 0, 0])
         (0.20000000298023224, 8.0)
     """
-    scores = finite(score(query, keys, project=project))
+    scores = score(query, keys, project=project)
+    wide = ops.cast(scores, weights_dtype(scores.dtype))
     normalizer = get_normalizer(normalizer)
-    if mask is None and normalizer is not masked_softmax:
-        mask = ops.ones_like(scores, dtype="bool")
-    return normalizer(scores, mask), scores
+    if normalizer is masked_softmax:
+        return masked_softmax(scores, mask), wide
+    mask = ops.ones_like(wide, dtype="bool") if mask is None else mask
+    return normalizer(wide, mask), wide
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")

@@ -114,12 +114,12 @@ def fast_scan(
 
         def gradient(*upstream, variables=None):
             variables = variables or []
-            upstream = [dy for dy in upstream if _floats(dy)]
+            above = [dy for dy in upstream if _floats(dy)]
             backward = _compiled(
                 functools.partial(_backward, step, matrices, likes, variables)
             )
-            first = backward(now, saved, upstream)
-            first = iter(_differentiable(first, again, flat, variables, upstream))
+            first = backward(now, saved, above)
+            first = iter(_differentiable(first, again, flat, variables, above))
             of_flat = [next(first) if _floats(x) else None for x in flat]
             return (of_flat, list(first)) if variables else of_flat
 

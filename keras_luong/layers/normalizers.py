@@ -16,6 +16,7 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_choice
+from keras_luong.layers.inputs import combined_masks
 from keras_luong.layers.memory import weights_dtype
 from keras_luong.types import Tensor
 
@@ -24,14 +25,6 @@ LOWEST, HIGHEST = -3.4e38, 3.4e38
 
 #: A function like `masked_softmax`.
 Normalizer: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-
-
-def finite(scores: Tensor) -> Tensor:
-    """Scores in at least float32; those that overflowed half precision are finite."""
-    dtype = weights_dtype(scores.dtype)
-    if keras.backend.standardize_dtype(scores.dtype) == dtype:
-        return scores
-    return ops.clip(ops.cast(scores, dtype), LOWEST, HIGHEST)
 
 
 def masked_logits(scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -57,13 +50,16 @@ def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
         >>> keras.ops.convert_to_numpy(kl.masked_softmax(scores, mask))
         array([0.5, 0.5, 0. ], dtype=float32)
     """
-    scores = finite(scores)
+    dtype = weights_dtype(scores.dtype)
+    if keras.backend.standardize_dtype(scores.dtype) != dtype:
+        # Half precision overflows: to the highest of all, or to never.
+        scores = ops.minimum(ops.cast(scores, dtype), HIGHEST)
+        mask = combined_masks(scores > LOWEST, mask)
     if mask is None:
         return ops.softmax(scores, axis=-1)
-    # What is added to the lowest number leaves it as it is: its weight is exactly 0.
-    scores = scores + ops.where(mask, ops.cast(0, scores.dtype), LOWEST)
-    any_word = ops.max(scores, axis=-1, keepdims=True, initial=LOWEST) > LOWEST
-    return ops.softmax(scores, axis=-1) * ops.cast(any_word, scores.dtype)
+    # Not -inf, which would make NaN of a row without any True; zeros after, for it.
+    weights = ops.softmax(ops.where(mask, scores, LOWEST), axis=-1)
+    return ops.where(mask, weights, 0.0)
 
 
 def sparsemax(scores: Tensor, mask: Tensor) -> Tensor:
