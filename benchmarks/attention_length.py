@@ -54,7 +54,8 @@ def attender(layer, length: int, args):
     query = rng.normal(size=(args.batch, args.queries, args.units)).astype("float32")
     if not layer.built:
         layer.build(query.shape, source.shape)
-    memory = tf.nest.map_structure(tf.constant, layer.prepare(source))
+    everywhere = np.ones(shape[:2], bool)
+    memory = tf.nest.map_structure(tf.constant, layer.prepare(source, everywhere))
     # Positions all over the source, as a decoder's are.
     positions = np.linspace(0, length - 1, args.queries, dtype="int32")[None]
     query, positions = tf.constant(query), tf.constant(positions)

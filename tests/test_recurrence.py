@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
+from keras_luong.layers import fast_recurrence
 from keras_luong.layers.fast_recurrence import fast_scan
 from keras_luong.layers.recurrence import Mode, plain_scan, scan
 
@@ -136,6 +137,19 @@ def test_both_loops_have_the_same_gradients(mask, gradients):
     expected = gradients_of(run, variables, plain_scan, mask)
     for plain, fast in zip(expected, gradients(run, variables, mask), strict=True):
         assert np.abs(plain).max() > 1e-3
+        np.testing.assert_allclose(fast, plain, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "gradients", [in_one, pytest.param(in_another, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("mask", [pytest.param(None, marks=pytest.mark.slow), MASK])
+def test_loops_that_xla_compiles_have_them_too(mask, gradients, monkeypatch):
+    """As by itself on a GPU; what is around them is not compiled."""
+    monkeypatch.setattr(fast_recurrence, "COMPILE_LOOPS", True)
+    run, variables = problem()
+    expected = gradients_of(run, variables, plain_scan, mask)
+    for plain, fast in zip(expected, gradients(run, variables, mask), strict=True):
         np.testing.assert_allclose(fast, plain, rtol=1e-4, atol=1e-5)
 
 

@@ -187,6 +187,14 @@ def test_attention_length():
 
 
 @pytest.mark.slow
+def test_one_layer():
+    said = run("benchmarks/one_layer.py", *"--shapes 2,3,4,8 --rounds 1".split())
+    table = [line.split("|") for line in said.splitlines()[4:]]
+    assert [row[1].strip() for row in table[::2]] == ["dot", "concat", "multi-head"]
+    assert all(float(cell) > 0 for row in table for cell in row[4:6])
+
+
+@pytest.mark.slow
 def test_train_step():
     changes = '{"attention": "local-m", "window": 2}'
     size = ["--shape", "2,3,4,20,5,6,1", "--steps", 2, "--changes", changes]
