@@ -1,8 +1,9 @@
 """One attention layer beside Keras's own: how many times its time, in turns.
 
 Forward, and forward with backward, in a compiled function, without a mask and with one
-of random lengths; each ratio is of medians over rounds in which both take turns. On
-Keras's backend, so run it for each:
+of random lengths; each ratio is of medians over rounds in which both take turns. On JAX
+also of the memory that XLA takes for forward and backward. It runs on the backend of
+Keras, so run it for each:
 
     python benchmarks/one_layer.py
     KERAS_BACKEND=jax python benchmarks/one_layer.py
@@ -35,8 +36,8 @@ def main() -> None:
     print(
         f"{backend}, Keras {keras.version()}; time in Keras's, {args.rounds} rounds\n"
     )
-    print("| layer | B, Q, S, H | mask | forward | with backward |")
-    print("|---|---|---|---:|---:|")
+    print("| layer | B, Q, S, H | mask | forward | with backward | memory |")
+    print("|---|---|---|---:|---:|---:|")
     for shape in args.shapes:
         batch, queries, length, units = map(int, shape.split(","))
         rng = np.random.default_rng(0)
@@ -49,11 +50,9 @@ def main() -> None:
         for name in args.layers:
             for with_mask in (False, True):
                 inputs = (query, value, mask) if with_mask else (query, value)
-                ratios = [
-                    ratio(name, units, inputs, backward, args.rounds)
-                    for backward in (False, True)
-                ]
-                cells = " | ".join(f"{x:.2f}" for x in ratios)
+                forward, _ = ratios(name, units, inputs, False, args.rounds)
+                both, memory = ratios(name, units, inputs, True, args.rounds)
+                cells = f"{forward:.2f} | {both:.2f} | {memory}"
                 masked = "yes" if with_mask else "no"
                 print(f"| {name} | {shape} | {masked} | {cells} |", flush=True)
 
@@ -95,10 +94,11 @@ class AddedScore(kl.Score):
         return ops.squeeze(kl.layers.matmul(self.scale[:, None], added), -1)
 
 
-def ratio(name, units, inputs, backward, rounds):
-    """Our median time divided by Keras's."""
+def ratios(name, units, inputs, backward, rounds):
+    """Our median time divided by Keras's, and our memory where it is known."""
     ours, theirs, call = make_pair(name, units)
-    runs = [compiled(layer, call, inputs, backward) for layer in (ours, theirs)]
+    both = [compiled(layer, call, inputs, backward) for layer in (ours, theirs)]
+    runs, sizes = zip(*both, strict=True)
     for run in runs:
         run(), run()  # compiles
     times = [[], []]
@@ -107,11 +107,12 @@ def ratio(name, units, inputs, backward, rounds):
             start = time.perf_counter()
             run()
             seconds.append(time.perf_counter() - start)
-    return statistics.median(times[0]) / statistics.median(times[1])
+    memory = f"{sizes[0] / sizes[1]:.2f}" if all(sizes) else "-"
+    return statistics.median(times[0]) / statistics.median(times[1]), memory
 
 
 def compiled(layer, call, inputs, backward):
-    """A function of nothing that runs a layer to its end."""
+    """A function of nothing that runs a layer to its end; and its memory, in bytes."""
     call(layer, *inputs)  # makes the weights
     query, value, *mask = inputs
     if keras.backend.backend() == "jax":
@@ -130,7 +131,9 @@ def compiled(layer, call, inputs, backward):
             return ops.sum(forward(*args) ** 2)
 
         run = jax.jit(jax.grad(loss, (0, 1, 2)) if backward else forward)
-        return lambda: jax.block_until_ready(run(weights, query, value))
+        run = run.lower(weights, query, value).compile()
+        size = run.memory_analysis().temp_size_in_bytes
+        return lambda: jax.block_until_ready(run(weights, query, value)), size
 
     import tensorflow as tf
 
@@ -143,7 +146,7 @@ def compiled(layer, call, inputs, backward):
             loss = ops.sum(call(layer, query, value, *mask) ** 2)
         return tape.gradient(loss, [query, value, *layer.trainable_variables])
 
-    return lambda: tf.nest.map_structure(lambda x: x.numpy(), run(query, value))
+    return lambda: tf.nest.map_structure(lambda x: x.numpy(), run(query, value)), None
 
 
 def ordered(layer, weights, others):
