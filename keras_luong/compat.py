@@ -52,7 +52,7 @@ def set_keras_mask(tensor: Any, mask: Any) -> None:
 
 
 def autocasting(layer: keras.layers.Layer) -> contextlib.AbstractContextManager[Any]:
-    """Where a layer's weights read in its compute dtype, as they do in its `call`.
+    """A context in which a layer's weights are read in its compute dtype.
 
     For methods other than `call` that subclasses write. Within another layer's call
     they would read in the compute dtype of that one.
@@ -96,7 +96,7 @@ def takes_training(layer: Any) -> bool:
 
 
 def output_spec(function: Callable[..., Any], *args: Any) -> Any:
-    """Symbolic tensors like those that a function makes of symbolic ones."""
+    """The symbolic outputs of a function for symbolic arguments."""
     return backend.compute_output_spec(function, *args)
 
 
@@ -155,7 +155,7 @@ def made_by(tensor: Any) -> Any:
 
 
 def variable_key(optimizer: keras.optimizers.Optimizer, variable: Any) -> Any:
-    """By what an optimizer knows a variable, also a replica's copy of it."""
+    """An optimizer's key for a variable, also for a replica's copy of it."""
     return optimizer._var_key(variable)
 
 
@@ -211,7 +211,7 @@ def share_functions(graph: Any) -> None:
 
 
 def in_this_graph(x: Any) -> Any:
-    """A tensor as the current graph, a function's or a branch's, has it."""
+    """Captures a tensor of an outer graph in the current one."""
     graph = tf.compat.v1.get_default_graph()
     return graph.capture(x) if hasattr(graph, "capture") else x
 

@@ -25,7 +25,7 @@ _watch: Watch | None = None
 
 
 class Watch:
-    """What answers the signals of a command.
+    """Answers Ctrl-C and SIGTERM while a command runs.
 
     Attributes:
         first: The signal that came first; None before.

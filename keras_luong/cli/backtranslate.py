@@ -82,8 +82,8 @@ class BacktranslateOptions(EngineOptions, SearchOptions):
             given = getattr(self, name) != getattr(SearchOptions, name)
             if given and name not in ("max_length", "max_source_length"):
                 raise ValueError(
-                    f"{name} is for a beam search, and --sampling is none: give "
-                    "one of them."
+                    f"{name} is for a beam search, and --sampling draws at random: "
+                    "leave one of them out."
                 )
 
 

@@ -81,13 +81,13 @@ def parse(argv: Sequence[str]) -> tuple[str, Any] | None:
             print_error=False,
             exit_on_error=False,
         )
-        found = function(*bound.args, **bound.kwargs)
+        options = function(*bound.args, **bound.kwargs)
     except cyclopts.CycloptsError as error:
         fail(_reworded(error, argv))
     except MISTAKES as error:  # values that do not fit together
         message, code = told(error)
         fail(with_dashes(message, argv), code)
-    return (name, found) if isinstance(found, (Options, tuple)) else None
+    return (name, options) if isinstance(options, (Options, tuple)) else None
 
 
 def _module(command: str) -> ModuleType:
@@ -95,14 +95,14 @@ def _module(command: str) -> ModuleType:
 
 
 def _about(command: str) -> str:
-    """What help says of a command, by paragraphs: its module's docstring, for one."""
+    """Returns a command's help by paragraphs: its module's docstring, and `HELP`."""
     module = _module(command)
     text = f"{module.__doc__}{getattr(module, 'HELP', '')}"
     return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
 
 
 def _all_commands() -> cyclopts.App:
-    """The program, of which help and the version can be asked for."""
+    """Makes the app that answers --help and --version without a command."""
     app = cyclopts.App(
         name=PROG,
         help="Translators with Luong's attention, from two text files to a server. Any "
@@ -117,7 +117,7 @@ def _all_commands() -> cyclopts.App:
 
 
 def _command(name: str, argv: Sequence[str]) -> cyclopts.App:
-    """A command, whose function makes its `Options` of what is given.
+    """Makes the app of one command, whose function returns its `Options`.
 
     Raises:
         CycloptsError: There is an option that the command has not.
@@ -231,7 +231,7 @@ _NO_DEFAULT = inspect.Parameter.empty
 
 
 def _texts(config_class: type) -> dict[str, str]:
-    """What the docstring says of each field."""
+    """Reads the help text of each field from a dataclass's docstring."""
     style = docstring_parser.DocstringStyle.GOOGLE
     params = docstring_parser.parse(inspect.getdoc(config_class) or "", style).params
     return {x.arg_name: " ".join((x.description or "").split()) for x in params}
@@ -265,7 +265,7 @@ def _converter(hint: Any) -> Callable[[Any, Sequence[Any]], Any] | None:
 
 
 def _value(word: str, hint: Any) -> Any:
-    """The value that a word of the command line stands for."""
+    """Converts a word of the command line to its type, or raises ValueError."""
     kinds = [getattr(kind, "__origin__", kind) for kind in kinds_of(hint)]
     if type(None) in kinds and word.lower() == "none":
         return None

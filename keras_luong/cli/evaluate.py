@@ -95,7 +95,7 @@ class EvaluateOptions(CorpusOptions, SearchOptions):
         """Checks all fields, and that there is something to score."""
         super().__post_init__()
         if self.hypotheses and not self.test:
-            raise ValueError("hypotheses needs --test, which they are translations of.")
+            raise ValueError("hypotheses needs --test, the sentences they translate.")
         refuse_both(self, "test", "data")
         if self.run_dir is not None:
             return
@@ -153,9 +153,9 @@ def run(options: EvaluateOptions) -> None:
         language = language_of(options.test[1])  # test.de is German
     tokenize = bleu_tokenization(options.bleu_tokenize, options.run_dir, language)
     tests = list(_test_sets(options))
-    given = list(map(list, map(read_lines, options.hypotheses)))
+    hypotheses = list(map(list, map(read_lines, options.hypotheses)))
     if options.test:  # hypotheses have no other
-        for path, lines in zip(options.hypotheses, given, strict=True):
+        for path, lines in zip(options.hypotheses, hypotheses, strict=True):
             sources = len(tests[0].sources)
             check_as_many_lines(options.test[0], sources, path, len(lines))
     names = _names(options)
@@ -169,7 +169,7 @@ def run(options: EvaluateOptions) -> None:
                 texts = [add_tag(text.encode(), tag) for text in texts]
             size = options.batch_size
             translations.append(translator.translate(texts, size, progress=True))
-        texts = [*([t.text for t in system] for system in translations), *given]
+        texts = [*([t.text for t in system] for system in translations), *hypotheses]
         result = judge(*test, dict(zip(names, texts, strict=True)), tokenize)
         rows = zip(test.sources, test.references, texts[0], strict=True)
         for row in list(rows)[: options.show]:

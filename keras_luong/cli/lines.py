@@ -24,11 +24,11 @@ from keras_luong.translation.batching import Translation, unwritable
 from keras_luong.translation.graph import BYTES_PER_TOKEN
 from keras_luong.translation.translator import Translator
 
-_UNKNOWN = "what the target tokenizer does not know all letters or words of:"
+_UNKNOWN = "phrases with words or letters unknown to the target tokenizer:"
 
 
 class Translated(NamedTuple):
-    """A line, and what became of it.
+    """A line of input, its translations, and the lines to write.
 
     Attributes:
         line: The line, with its tag.
@@ -98,10 +98,10 @@ class LineTranslator:
             lines = (add_tag(line, tag) for line in lines)
         lines, again = itertools.tee(lines)
         sizes = self.options.batch_size, self.options.window
-        found = self.translator.stream(
+        results = self.translator.stream(
             lines, *sizes, n_best=True, prefixes=prefixes, constraints=wanted
         )
-        for number, (hypotheses, line) in enumerate(zip(found, again, strict=True)):
+        for number, (hypotheses, line) in enumerate(zip(results, again, strict=True)):
             output = [self._output(x, line, first + number) for x in hypotheses]
             yield Translated(line, hypotheses, output)
 
@@ -161,7 +161,7 @@ def columns(t: Translation, options: TranslateOptions) -> Iterator[str]:
 def _joined(
     given: Iterable[list[str]], found: Iterable[list[str]]
 ) -> Iterator[list[str]]:
-    """Phrases of two sources; what both require is required once."""
+    """Merges each line's phrases of --constraints and --terms, without repeats."""
     # Where one of both ends first, the translator finds that they differ.
     for phrases, terms in itertools.zip_longest(given, found):
         if phrases is None:

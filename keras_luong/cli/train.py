@@ -102,7 +102,7 @@ RARE = frozenset(
 
 
 class Training(NamedTuple):
-    """What `train` is asked for: see `TrainOptions`."""
+    """A command line of `keras-luong train`, parsed: what to train, and where."""
 
     config: TrainingConfig | AutoTraining
     run_dir: Path
@@ -195,7 +195,7 @@ def _value_of(option: str, argv: Sequence[str]) -> str | None:
 
 
 def training(**given: Any) -> Training:
-    """What is asked for by the options that were given."""
+    """Makes a `Training` of the options on the command line."""
     distill = given.pop("distill", False)
     run_dir = given.pop("run_dir", None) or default_run_dir(given)
     if (start := given.pop("init_from", None)) is not None:
@@ -219,7 +219,7 @@ def training(**given: Any) -> Training:
 
 
 def default_run_dir(given: dict[str, Any]) -> Path:
-    """Where a run goes if nothing is said: runs/CORPUS-SOURCE-TARGET.
+    """Returns the default run directory: runs/CORPUS-SOURCE-TARGET.
 
     One that starts from another run, on the same corpus, goes to runs/RUN-more.
 

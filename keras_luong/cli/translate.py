@@ -115,5 +115,5 @@ def opened_output(path: Path | None) -> Iterator[IO[bytes]]:
 def _standard(name: str) -> TextIO:
     stream = sys.stdin if name == "input" else sys.stdout
     if stream is None:
-        raise ValueError(f"--{name} is needed where standard {name} is closed")
+        raise ValueError(f"Standard {name} is closed: give --{name} FILE")
     return stream

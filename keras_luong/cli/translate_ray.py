@@ -68,9 +68,9 @@ def run(options: TranslateOptions) -> None:
     translator = load_translator(options).with_search(n_best=options.n_best)
     LineTranslator(options, translator)  # refuses before any work what cannot be
     tell_tags(translator, options.tag)
-    found, plan = _plan(options, texts)
-    size = shard_size(found.lines, options.window)
-    shards = Shards(parts_of(output), found.lines, size)
+    facts, plan = _plan(options, texts)
+    size = shard_size(facts.lines, options.window)
+    shards = Shards(parts_of(output), facts.lines, size)
     with shards.begun(plan) as todo:
         remove_half_written(output)
         if not texts.is_written(output, todo):
@@ -86,7 +86,7 @@ def run(options: TranslateOptions) -> None:
             theirs = dataclasses.replace(of_workers(options), **nothing)
             make = functools.partial(_Work, theirs, plan["run"])
             work_on(shards, todo, make, pool)
-            texts.write(shards, output, found.digest)
+            texts.write(shards, output, facts.digest)
         cut: Counter[str] = Counter()
         for told in shards.told():  # what the local engine says
             for number, *phrases in told["unmet"]:
@@ -95,8 +95,8 @@ def run(options: TranslateOptions) -> None:
             if told["truncated"]:
                 cut["texts"] += told["truncated"]
         limits = {"texts": ("max_source_length", translator.max_source_length)}
-        warn_of_cut(limits, cut, found.lines)
-        tell_damaged(found.damaged)
+        warn_of_cut(limits, cut, facts.lines)
+        tell_damaged(facts.damaged)
         shards.remove()
 
 
@@ -186,19 +186,19 @@ def _plan(
     options: TranslateOptions, texts: _Lines | _Rows
 ) -> tuple[Survey, dict[str, Any]]:
     """What the input is, and all that the output depends on."""
-    found = survey(texts.lines())
+    facts = survey(texts.lines())
     plan = plan_of(options, [options.run_dir, *options.ensemble])
-    plan["input"] = found._asdict()
+    plan["input"] = facts._asdict()
     for name in _SIDES:
         if (path := getattr(options, name)) is not None:
             required = survey(read_raw_lines(path))
-            check_as_many(options.input, found.lines, path, required.lines)
+            check_as_many(options.input, facts.lines, path, required.lines)
             plan[name] = required._asdict()
-    return found, plan
+    return facts, plan
 
 
 class _Work:
-    """What a worker does: see `keras_luong.runs.ray_engine.Work`."""
+    """Translates shards in a worker: a `keras_luong.runs.ray_engine.Work`."""
 
     def __init__(self, options: TranslateOptions, digests: list[str]):
         translator = load_translator(options).with_search(n_best=options.n_best)

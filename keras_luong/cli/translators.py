@@ -127,28 +127,28 @@ def corpus_of(options: CorpusOptions, run_dir: Any, with_tag: bool = True) -> Co
     """
     record = read_record(run_dir)
     settings, names = record["settings"], ("data", "source", "target")
-    found = {name: getattr(options, name) or settings.get(name) for name in names}
-    missing = [f"--{name}" for name, value in found.items() if value is None]
+    chosen = {name: getattr(options, name) or settings.get(name) for name in names}
+    missing = [f"--{name}" for name, value in chosen.items() if value is None]
     if missing:
         raise ValueError(f"{run_dir} does not name its data: give {', '.join(missing)}")
     if options.data is not None:
-        corpus = load_corpus(found["data"], found["source"], found["target"])
+        corpus = load_corpus(chosen["data"], chosen["source"], chosen["target"])
         pairs = list(corpus.pairs(corpus.splits[0]).take(_LINES).as_numpy_iterator())
         sides = {side: [pair[side] for pair in pairs] for side in ("source", "target")}
         tell_languages(run_dir, **sides)
         return corpus
     try:
-        corpus = load_corpus(found["data"], found["source"], found["target"])
+        corpus = load_corpus(chosen["data"], chosen["source"], chosen["target"])
     except (ValueError, OSError) as error:
-        if Path(found["data"]).exists():
+        if Path(chosen["data"]).exists():
             raise
         raise ValueError(
-            f"{run_dir} names {found['data']!r} as its data, which is not there; a "
+            f"{run_dir} names {chosen['data']!r} as its data, which is not there; a "
             f"command that has --data takes its new place. {error}"
         ) from error
-    tagged = training_corpus({**found, "tag": settings.get("tag")}, corpus)
+    tagged = training_corpus({**chosen, "tag": settings.get("tag")}, corpus)
     # In the other direction it is another text, as it was asked for.
-    is_same = all(found[name] == settings.get(name) for name in ("source", "target"))
+    is_same = all(chosen[name] == settings.get(name) for name in ("source", "target"))
     before = (record.get("corpus") or {}).get("validation", {}).get("digest")
     if is_same and before and "validation" in corpus.splits:
         if fingerprint(tagged, "validation").digest != before:
@@ -218,7 +218,7 @@ def parts_of(output: Path) -> Path:
 
 
 def plan_of(options: EngineOptions, run_dirs: Sequence[Path]) -> dict[str, Any]:
-    """All that translations depend on, beside their texts, as JSON can hold it.
+    """Returns the settings that translations depend on, as a dict for JSON.
 
     Args:
         options: The options; those that name files count by what is in the files.
@@ -251,22 +251,22 @@ def check_runs(run_dirs: Sequence[Path], digests: Sequence[str]) -> None:
     for run_dir, digest in zip(run_dirs, digests, strict=True):
         if run_digest(run_dir) != digest:
             raise ValueError(
-                f"{run_dir} has changed since the work began, half of which would be "
-                "of another model. Work with a copy of a run that is being trained"
+                f"{run_dir} has changed since the work began: the rest would come "
+                "from another model. Work with a copy of a run that is being trained"
             )
 
 
 def _unchanged(
     load: Callable[[], Translator], run_dirs: Sequence[Path], digests: Sequence[str]
 ) -> Translator:
-    """What a worker loads."""
+    """Loads a worker's translator, and checks that its runs have not changed."""
     translator = load()
     check_runs(run_dirs, digests)
     return translator
 
 
 def of_workers(options: _Options) -> _Options:
-    """The options as workers have them, which run in other folders."""
+    """Makes the paths in options absolute: workers run in other folders."""
     changes: dict[str, Any] = {}
     for name, value in vars(options).items():
         if paths := _paths(value):

@@ -49,7 +49,7 @@ class VerifyOptions(SearchOptions):
 
 
 class Answers(NamedTuple):
-    """What a runtime says of the file."""
+    """A runtime's translations of the file, and the time that they took."""
 
     runtime: str
     translations: list[str]

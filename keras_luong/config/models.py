@@ -89,7 +89,7 @@ class ModelConfig:
         known = {field.name for field in dataclasses.fields(cls)}
         if not preset.fields.keys() <= known:
             raise ValueError(
-                f"The preset {name} is no {cls.__name__}: it is one of a {preset.model}"
+                f"The preset {name} is no {cls.__name__}: it makes a {preset.model}"
             )
         if strangers := sorted(changes.keys() - known):
             raise ValueError(

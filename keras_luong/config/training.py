@@ -318,7 +318,7 @@ class TrainingConfig(EvaluationConfig, GoingOnConfig, OptimizationConfig, DataCo
         self._check_together()
 
     def _taken_over(self) -> dict[str, Any]:
-        """What is taken from the run to start from, where it is not given."""
+        """The settings inherited from the run `init_from`, where none are given."""
         if self.init_from is None:
             return {}
         run = fields_of_run(self.init_from)
@@ -411,21 +411,21 @@ class TrainingConfig(EvaluationConfig, GoingOnConfig, OptimizationConfig, DataCo
             >>> config.model["units"], config.learning_rate
             (4, 0.0005)
         """
-        run, given = fields_of_run(init_from), _split(changes)
-        known = {*hints_of(cls), *hints_of(model_config_class(run["preset"]))}
-        for name in changes.keys() - (known - NOT_CHOSEN):
-            check_choice("A setting", name, sorted(known - NOT_CHOSEN))
-        check_agrees(init_from, run, given)
-        if given.get("optimizer", run.get("optimizer")) != run.get("optimizer"):
+        run, chosen = fields_of_run(init_from), _split(changes)
+        settings = {*hints_of(cls), *hints_of(model_config_class(run["preset"]))}
+        for name in changes.keys() - (settings - NOT_CHOSEN):
+            check_choice("A setting", name, sorted(settings - NOT_CHOSEN))
+        check_agrees(init_from, run, chosen)
+        if chosen.get("optimizer", run.get("optimizer")) != run.get("optimizer"):
             run = {k: run[k] for k in run.keys() - {"learning_rate", "beta_2"}}
         passed_on = hints_of(cls).keys() - OF_ONE_RUN
         kept = {name: run[name] for name in run.keys() & passed_on}
         for name in ("data", "source", "target"):
-            if kept.get(name) is None and name not in given:
+            if kept.get(name) is None and name not in chosen:
                 raise ValueError(
                     f"{name} must be given, as {init_from} does not name its own."
                 )
-        return cls(**{**kept, **given, "init_from": str(init_from)})
+        return cls(**{**kept, **chosen, "init_from": str(init_from)})
 
     def model_config(self, source_vocab_size: int, target_vocab_size: int) -> Any:
         """Returns the model's configuration for vocabularies of these sizes."""
@@ -552,7 +552,7 @@ def check_agrees(run_dir: Any, inherited: Mapping[str, Any], given: Any) -> None
 
 
 def paths_from(run_dir: str | Path, settings: Mapping[str, Any]) -> dict[str, str]:
-    """Returns how what the settings name is reached from a run directory.
+    """Returns the paths in a run's settings, relative to its directory.
 
     Args:
         run_dir: The run directory.
@@ -584,7 +584,7 @@ def _paths_in(data: str) -> list[str]:
 def with_found_paths(
     run_dir: str | Path, settings: Mapping[str, Any], paths: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Returns the settings with paths that lead there from the working directory.
+    """Returns a run's settings with paths relative to the working directory.
 
     Args:
         run_dir: The run directory.

@@ -606,15 +606,15 @@ def compiled_search(
             longest = tf.reduce_max(max_lengths(search, *full))
             return search._search(rest, source, prefix, longest=longest)
 
-        found = tf.function(find, jit_compile=True, autograph=False)()
+        hypotheses = tf.function(find, jit_compile=True, autograph=False)()
 
     # 3. What was filled up goes.
-    found = Hypotheses(*(x[:B] for x in found))
-    T = tf.maximum(1, tf.reduce_max(found.lengths))
-    return found._replace(
-        ids=found.ids[:, :, :T],
-        weights=found.weights[:, :, :T, :S],
-        token_log_probs=found.token_log_probs[:, :, :T],
+    hypotheses = Hypotheses(*(x[:B] for x in hypotheses))
+    T = tf.maximum(1, tf.reduce_max(hypotheses.lengths))
+    return hypotheses._replace(
+        ids=hypotheses.ids[:, :, :T],
+        weights=hypotheses.weights[:, :, :T, :S],
+        token_log_probs=hypotheses.token_log_probs[:, :, :T],
     )
 
 

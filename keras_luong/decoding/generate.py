@@ -103,7 +103,7 @@ def _function(model: Callable[[], Any], search: Search) -> Any:
 
 
 def _key(x: Any) -> Any:
-    """Returns what is equal for equal searches, also of dataclasses without a hash.
+    """Returns a hashable key of a search: equal searches have equal keys.
 
     As they may change, they are known by the fields that they have now.
     """

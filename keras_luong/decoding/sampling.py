@@ -177,8 +177,8 @@ class RandomSampling(SpecialTokens):
         steps, (_, _, log_probs, lengths, _), written = loop
         # Steps that were not taken have no shape.
         written = tf.nest.map_structure(lambda x: x.gather(tf.range(steps)), written)
-        found = collect(written, lengths, log_probs, self.pad_id)
-        return follow(found, tf.math.top_k(found.scores, self.num_samples).indices)
+        drawn = collect(written, lengths, log_probs, self.pad_id)
+        return follow(drawn, tf.math.top_k(drawn.scores, self.num_samples).indices)
 
     def _draw(self, logits, uniforms):
         """Returns tokens [B, N] and their log-probabilities."""

@@ -256,9 +256,9 @@ def _scored(
         score = metric.corpus_score(named[0][1], references).score
         return [MetricScore(score, str(metric.get_signature()))]
     test = PairedTest(named, {"": metric}, references, "bs", SAMPLES)
-    signatures, found = test()
+    signatures, results_by_name = test()
     [(name, signature)] = signatures.items()  # the metric's own name, such as chrF2
-    results: Any = found[name]
+    results: Any = results_by_name[name]
     scores = []
     for (_, texts), x in zip(named, results, strict=True):
         # Where nothing ever differs, sacrebleu has the least p there is, as if it did.

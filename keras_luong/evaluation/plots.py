@@ -177,7 +177,7 @@ def save_attention(
 
 
 def _drawn(tokens: Sequence[str], pieces: bool) -> list[Word]:
-    """Returns what has a row or a column of its own: words, or each token."""
+    """Returns the words, or the tokens, that get a row or a column each."""
     if pieces:
         return [Word(token, range(i, i + 1)) for i, token in enumerate(tokens)]
     drawn: list[Word] = []
@@ -274,11 +274,11 @@ def _drawable(texts: list[str]) -> tuple[list[str], list[str]]:
     if missing:
         names = {face.name for face in fontManager.ttflist}
         plain_first = sorted(names, key=lambda name: ("Sans" not in name, name))
-        found = {x: {c for c in missing if _has(x, c)} for x in plain_first}
-        for family in sorted(found, key=lambda x: -len(found[x])):
-            if found[family] & missing:
+        drawn_by = {x: {c for c in missing if _has(x, c)} for x in plain_first}
+        for family in sorted(drawn_by, key=lambda x: -len(drawn_by[x])):
+            if drawn_by[family] & missing:
                 families.append(family)
-                missing -= found[family]
+                missing -= drawn_by[family]
     if missing:
         warnings.warn(
             "No installed font has some of the characters: they are drawn as their "

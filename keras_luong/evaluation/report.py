@@ -159,10 +159,10 @@ def length_rows(judged: Judgement) -> list[tuple[str, ...]]:
     of = [f", {name}" if len(judged.systems) > 1 else "" for name in judged.systems]
     metrics = [f"{metric}{name}" for name in of for metric in ("BLEU", "chrF")]
     rows = [(f"source {judged.unit}", "sentences", *metrics)]
-    for found in zip(*judged.groups, strict=True):
-        group = found[0][0]
+    for systems in zip(*judged.groups, strict=True):
+        group = systems[0][0]
         number = f"{len(group.rows):,}{'*' * group.is_small}"
-        scores = [f"{score:.2f}" for _, *both in found for score in both]
+        scores = [f"{score:.2f}" for _, *both in systems for score in both]
         rows.append((group.label, number, *scores))
     return rows
 

@@ -205,10 +205,10 @@ def describe(search: Any, metadata: Mapping[str, Any] | None, **entries: Any) ->
 def _check_servable(name: str, function: Any) -> None:
     graph = function.graph.as_graph_def()
     nodes = [*graph.node, *(x for f in graph.library.function for x in f.node_def)]
-    if found := sorted({x.op for x in nodes if x.op.startswith(UNSERVABLE)}):
+    if ops := sorted({x.op for x in nodes if x.op.startswith(UNSERVABLE)}):
         raise ValueError(
             f"The signature {name!r} cannot be served: its graph has the operations "
-            f"{', '.join(found)}, which run in Python or on a GPU alone. (If it is the "
+            f"{', '.join(ops)}, which run in Python or on a GPU alone. (If it is the "
             "GPU: export where tf.config.set_visible_devices([], 'GPU') hides it.)"
         )
 

@@ -32,7 +32,7 @@ PHRASES = tf.TensorSpec([None], tf.string, name="phrases")  # with tabs between 
 
 
 def exported(translator: Translator | SequenceGenerator) -> Exported:
-    """Returns what an export has of a translator or a generator of sequences.
+    """Returns the `TextExport` or `SequenceExport` of a translator or generator.
 
     Raises:
         TypeError: If it is neither.
@@ -115,7 +115,7 @@ def _bounded(answer, specs, max_batch_size):
 
 
 class TextExport:
-    """What an export has of a translator.
+    """The signatures of a translator, and requests to try them with.
 
     Attributes:
         model: The model, of sequences of ids.

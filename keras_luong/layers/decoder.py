@@ -292,18 +292,18 @@ class InputFeedingDecoder(BaseLayer):
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         """Shapes and dtypes of what `call` returns for the same arguments."""
-        given = arguments_of(self.call, args, kwargs)
-        inputs, memory = given["inputs"], given["memory"]
-        masks = given["memory_mask"], given["mask"]
-        self._check(inputs, memory, *masks, given["initial_state"])
+        arguments = arguments_of(self.call, args, kwargs)
+        inputs, memory = arguments["inputs"], arguments["memory"]
+        masks = arguments["memory_mask"], arguments["mask"]
+        self._check(inputs, memory, *masks, arguments["initial_state"])
         cell, shapes = self.cell, keras.tree.map_structure(lambda x: x.shape, memory)
         axes = self._axes(inputs.shape)
         results = [self._output_spec(axes)]
-        if given["return_attention_scores"]:
+        if arguments["return_attention_scores"]:
             source_length = joined_shape(shapes)[1]
             shape = (*axes, source_length)
             results.append(keras.KerasTensor(shape, cell.weights_dtype))
-        if given["return_state"]:
+        if arguments["return_state"]:
             each = [x[1] for x in shapes] if is_several(shapes) else shapes[1]
             spec = cell.state_spec(inputs.shape[:1], each)
             results.extend(keras.tree.flatten(spec))

@@ -320,7 +320,7 @@ class DecoderCell(BaseLayer):
         """Nest of symbolic tensors, with leading axes `shape`, of what recurs."""
         if self.recurrent is None:
             raise TypeError(
-                f"{type(self).__name__} must say what recurs: recurrent_spec"
+                f"{type(self).__name__} must define recurrent_spec, or set recurrent"
             )
         return self.recurrent.state_spec(shape)
 
@@ -334,7 +334,7 @@ class DecoderCell(BaseLayer):
         """Size H of the state that attends to the source."""
         if self.recurrent is None:
             name = type(self).__name__
-            raise TypeError(f"{name} must say how large h is: query_units")
+            raise TypeError(f"{name} must define query_units, or set recurrent")
         return self.recurrent.units
 
     @property
@@ -465,7 +465,7 @@ class DecoderCell(BaseLayer):
             (output [..., output_units], weights [..., S] in `weights_dtype`) and the
             new states.
         """
-        raise TypeError(f"{type(self).__name__} must say what a step is: def step")
+        raise TypeError(f"{type(self).__name__} must define the method step")
 
     def attend(
         self, query: Tensor, memory: Any, states: CellStates, mode: Mode

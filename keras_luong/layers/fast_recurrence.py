@@ -39,7 +39,7 @@ _HARMLESS = frozenset(
 
 
 class _Matrix(NamedTuple):
-    """What one product of the step multiplies by."""
+    """A matrix that the step multiplies by, with its bias."""
 
     weight: tf.Tensor  # [n, m], or a sentence's own, [B, n, m]
     bias: tf.Tensor | None  # [m]
@@ -48,7 +48,7 @@ class _Matrix(NamedTuple):
 
 
 class _Inputs(NamedTuple):
-    """All that the loops are computed from."""
+    """The tensors that both loops read."""
 
     inputs: tf.Tensor  # [T, B, n]
     mask: list[tf.Tensor]  # [T, B, 1], or nothing
@@ -130,7 +130,7 @@ def fast_scan(
 
 
 def _compiled(function):
-    """The function, compiled by XLA where loops are."""
+    """Compiles a function by XLA as `COMPILE_LOOPS` says: by default on a GPU."""
     compiles = COMPILE_LOOPS
     if compiles is None:
         compiles = bool(tf.config.list_logical_devices("GPU"))
@@ -171,8 +171,8 @@ def _trace(step, x, states, constants):
     if any(op.op_def.is_stateful and op.type not in _HARMLESS for op in made):
         return None
     weights = [matrix.weight for matrix in matrices]
-    found = tape.gradient(weights, changing) if weights else []
-    if any(gradient is not None for gradient in found):
+    gradients = tape.gradient(weights, changing) if weights else []
+    if any(gradient is not None for gradient in gradients):
         raise ValueError(
             "project multiplies by matrices that are the same at every step. Received "
             "one that the step computed from its inputs or states: use ops.matmul"
@@ -181,7 +181,7 @@ def _trace(step, x, states, constants):
 
 
 def _operations():
-    """Those of the graph that is being made; none where there is none."""
+    """The operations of the current graph; none in eager mode."""
     if tf.executing_eagerly():
         return []
     return tf.compat.v1.get_default_graph().get_operations()
@@ -287,7 +287,7 @@ def _forward(step, matrices, likes, given, bounded=False):
 
 
 def _backward(step, matrices, likes, variables, given, saved, upstream):
-    """The gradients of what is floating in `given`, then of variables.
+    """Runs the loop backwards: -> gradients of floating inputs, then of variables.
 
     Args:
         step: The step, as `_masked` makes it.
@@ -321,14 +321,14 @@ def _backward(step, matrices, likes, variables, given, saved, upstream):
         targets = [v for v in (*y, *new) if v.dtype.is_floating]
         above = [dy.read(t) for dy in of_outputs]
         sources = [x, *floating, *constants, *variables]
-        dx, *found = tape.gradient(targets, sources, [*above, *of_states])
-        found = iter(found)
-        new_of_states = [_or_zeros(next(found), s) for s in floating]
+        dx, *gradients = tape.gradient(targets, sources, [*above, *of_states])
+        gradients = iter(gradients)
+        new_of_states = [_or_zeros(next(gradients), s) for s in floating]
         for one, old in zip(new_of_states, of_states, strict=True):
             one.set_shape(old.shape)
         # 3. Of what is the same at every step, they are summed up.
-        of_constants = [_plus(total, next(found)) for total in of_constants]
-        of_variables = [_plus(total, next(found)) for total in of_variables]
+        of_constants = [_plus(total, next(gradients)) for total in of_constants]
+        of_variables = [_plus(total, next(gradients)) for total in of_variables]
         # 4. Of its inputs and products, they are written for what comes after the loop.
         of_inputs = of_inputs.write(t, _or_zeros(dx, x))
         inputs = [a.write(t, v) for a, v in zip(inputs, project.inputs, strict=True)]
@@ -438,7 +438,7 @@ def _with(matrices, given):
 
 
 def _input_spec(matrix):
-    """Of what one product multiplies by its matrix, at one step."""
+    """The spec of what a matrix is multiplied with at one step."""
     weight = matrix.weight
     width = weight.shape[-1 if matrix.transposed else -2]
     shape = [None] * (len(weight.shape) - 1) + [width]

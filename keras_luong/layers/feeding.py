@@ -94,7 +94,7 @@ class Feeding(BaseLayer):
             inputs: The teacher's [B, E].
             time: int32 [B, 1], how many steps each row has made.
         """
-        raise TypeError(f"{type(self).__name__} must say what is fed: def own_input")
+        raise TypeError(f"{type(self).__name__} must define the method own_input")
 
     def next_input(self, before: Tensor, inputs: Tensor, time: Tensor) -> Tensor:
         """`own_input` beside the auxiliary columns of the teacher's: [B, E]."""
@@ -190,7 +190,7 @@ class OwnOutput(Feeding):
                 f"both: embedding={embedding!r}, function={function!r}"
             )
         if check_flag("sample", sample) and embedding is None:
-            raise ValueError("A word that is sampled needs an embedding. Received none")
+            raise ValueError("sample=True needs an embedding. Received: embedding=None")
         self.embedding, self.sample, self.function = embedding, sample, function
         if self.only_in_training:
             self._set_rate(rate)
@@ -458,19 +458,6 @@ def scan_feeding(
     mode = mode._replace(own_inputs=True)
     outputs, (states, _) = scan(step, packed, (states, before), memory, mask, mode)
     return outputs, states
-
-
-def lengthened(inputs: Tensor, steps: int) -> Tensor:
-    """Inputs [B, T, E] for that many steps, zeros where there were none."""
-    batch_size, _, units = ops.shape(inputs)
-    zeros = ops.zeros((batch_size, steps, units), dtype=inputs.dtype)
-    return ops.concatenate([inputs, zeros], axis=1)[:, :steps]
-
-
-def lengthened_mask(mask: Tensor, steps: int) -> Tensor:
-    """A mask [B, T] for that many steps, True where there were none."""
-    more = ops.ones((ops.shape(mask)[0], steps), dtype="bool")
-    return ops.concatenate([ops.cast(mask, "bool"), more], axis=1)[:, :steps]
 
 
 def apply_in_loop(layer: Any, x: Tensor, project: Project) -> Tensor:

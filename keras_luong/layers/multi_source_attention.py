@@ -200,7 +200,7 @@ class MultiSourceAttention(BaseLayer):
 
 
 def _check_given(value):
-    """Keras's own message, of an argument that is missing, does not say which way."""
+    """Raises ValueError if there is no value: Keras would not say how to call it."""
     if value is None:
         raise ValueError(
             "MultiSourceAttention is called on a query and the list of sources, "

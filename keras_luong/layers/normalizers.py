@@ -125,7 +125,7 @@ def entmax15(scores: Tensor, mask: Tensor) -> Tensor:
 
 
 def _below_the_highest(scores, mask, scale=1.0):
-    """Scores less their highest, not below -2: from -1 on no weight is above 0."""
+    """Scores minus their maximum, clipped at -2: weights are 0 from -1 down."""
     scores = masked_logits(scores, mask)
     peak = ops.max(scores, axis=-1, keepdims=True, initial=LOWEST)
     below = scale * (scores - ops.stop_gradient(peak))

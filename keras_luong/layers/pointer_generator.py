@@ -306,9 +306,9 @@ class PointerGenerator(BaseLayer):
         """Log-probabilities [B, Q, V + n] of float tensors [B, Q, ...]."""
         size = logits.shape[-1] or ops.shape(logits)[-1]  # a shortlist has any size
         size = size + self.num_extra_ids
-        known = ops.logical_and(source_ids >= 0, source_ids < size)
-        weights = ops.where(known[:, None], weights, 0.0)
-        copied = copied_weights(weights, ops.where(known, source_ids, 0), size)
+        in_vocabulary = ops.logical_and(source_ids >= 0, source_ids < size)
+        weights = ops.where(in_vocabulary[:, None], weights, 0.0)
+        copied = copied_weights(weights, ops.where(in_vocabulary, source_ids, 0), size)
         generate, copy = ops.log_sigmoid(gate), ops.log_sigmoid(-gate)
         generated = generate + ops.log_softmax(logits, axis=-1)
         if self.num_extra_ids:
@@ -345,9 +345,9 @@ class PointerGenerator(BaseLayer):
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> keras.KerasTensor:
         """Shape and dtype of the log-probabilities."""
-        given = arguments_of(self.call, args, kwargs)
-        self._check(*(given[name] for name in ARGUMENTS))
-        *axes, size = given["logits"].shape
+        arguments = arguments_of(self.call, args, kwargs)
+        self._check(*(arguments[name] for name in ARGUMENTS))
+        *axes, size = arguments["logits"].shape
         size = None if size is None else size + self.num_extra_ids
         return keras.KerasTensor((*axes, size), weights_dtype(self.compute_dtype))
 

@@ -228,7 +228,7 @@ class PointerNetwork(BaseLayer):
         return self.attention.prepare(self._with(self.end, memory), mask)
 
     def _with(self, first, x):
-        """[B, 1 + n, H] of x [B, n, H] and what comes before it in each row, [1, H]."""
+        """Puts `first` [1, H] before the rows of x [B, n, H]: -> [B, 1 + n, H]."""
         x = self._cast(x)
         shape = (ops.shape(x)[0], 1, first.shape[-1])
         first = ops.broadcast_to(ops.cast(first, x.dtype), shape)
@@ -257,12 +257,12 @@ class PointerNetwork(BaseLayer):
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> keras.KerasTensor:
         """Shape and dtype of the logits."""
-        given = arguments_of(self.call, args, kwargs)
+        arguments = arguments_of(self.call, args, kwargs)
         names = "targets", "memory", "memory_mask", "inputs"
-        self._check(*(given[name] for name in names))
-        length = given["memory"].shape[1]
+        self._check(*(arguments[name] for name in names))
+        length = arguments["memory"].shape[1]
         size = None if length is None else length + 1
-        shape = (*given["targets"].shape, size)
+        shape = (*arguments["targets"].shape, size)
         return keras.KerasTensor(shape, self.attention.weights_dtype)
 
     def get_config(self) -> dict[str, Any]:

@@ -221,13 +221,13 @@ def load_addons_checkpoint(
 
 def _built_layers(model):
     """All layers of a model, of a layer or of several, each once; they are built."""
-    given = keras.tree.flatten(model)
-    if not given or not all(isinstance(x, keras.layers.Layer) for x in given):
+    parts = keras.tree.flatten(model)
+    if not parts or not all(isinstance(x, keras.layers.Layer) for x in parts):
         raise TypeError(
             "model must be a Keras model or layer, or a list or dictionary of them. "
             f"Received: {model!r}"
         )
-    layers = list({id(x): x for one in given for x in flat_layers(one)}.values())
+    layers = list({id(x): x for one in parts for x in flat_layers(one)}.values())
     for layer in layers:
         if isinstance(layer, WITH_WEIGHTS) and not layer.built:
             raise ValueError(
@@ -250,7 +250,7 @@ class Placings:
         self._nodes: set[Node] = set()  # variables
 
     def add(self, placings: Iterable[Placing]) -> None:
-        """Adds some.
+        """Adds placings.
 
         Raises:
             ValueError: A weight of the model has got another value already.
@@ -267,7 +267,7 @@ class Placings:
         self.leave_out(node for node, _, _ in placings)
 
     def leave_out(self, nodes: Iterable[Node]) -> None:
-        """Notes variables that are done with."""
+        """Marks variables of the checkpoint as placed, or as not needed."""
         self._nodes.update(nodes)
 
     def has(self, part: Any) -> bool:
@@ -324,7 +324,7 @@ def _place_by_hand(node, layer, layers, placings):
 
 
 def _place_decoder(root, layers, placings):
-    """The wrapper goes to the decoder's cell, which has to be its like."""
+    """Places a wrapper's weights in a decoder's cell, which must match it."""
     wrappers = [x for x in root.walk() if is_wrapper(x)]
     cells = [x for x in layers if isinstance(x, CELLS)]
     if not wrappers:
@@ -473,7 +473,7 @@ def _check_attention(node, attention):
 
 
 def _gain_of(node):
-    """What g is called there: in `LuongAttention` otherwise than in the others."""
+    """The checkpoint's name for g, which differs by attention; None without g."""
     names = "scale_weight", "attention_g"
     return next((name for name in names if name in node.children), None)
 
@@ -534,7 +534,7 @@ def _place_attention(node, attention):
 
 
 def _place_attention_layer(wrapper, cell):
-    """What makes h̃: the rows of h come first there, and those of the context here."""
+    """Placings of W_c: its rows of h come first there, those of the context here."""
     vector, layers = cell.attentional_vector, wrapper.children.get("_attention_layers")
     if (layers is None) != (vector is None):
         theirs = "no attention layer" if layers is None else "an attention layer"

@@ -87,7 +87,7 @@ class Node:
                     waiting.append(child)
 
     def find(self, path: str) -> Node:
-        """What is reached by a path from here.
+        """Finds the node at a path from this one.
 
         Raises:
             ValueError: Nothing is.
@@ -175,7 +175,7 @@ def _prefix(path: Path) -> str:
 
 
 def _those_in(directory):
-    """A sentence; one in a SavedModel is variables/variables."""
+    """Names the checkpoints in a directory, also a SavedModel's, in a sentence."""
     found = [*directory.glob("*.index"), *directory.glob("variables/*.index")]
     names = sorted(str(x.relative_to(directory).with_suffix("")) for x in found)
     return f" In {directory} there is {', '.join(names[:10]) or 'none'}."

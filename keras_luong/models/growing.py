@@ -40,8 +40,8 @@ def freeze(model: keras.Model, parts: Sequence[str]) -> None:
     for part in parts:
         check_choice("freeze", part, PARTS)
         layers = PARTS[part](model)
-        found = [x for x in keras.tree.flatten(layers) if x is not None and x.weights]
-        if not found:
+        frozen = [x for x in keras.tree.flatten(layers) if x is not None and x.weights]
+        if not frozen:
             tied = getattr(getattr(model, "config", None), "tie_embeddings", None)
             hint = ": its output is its target_embedding" * bool(tied)
             hint = hint if part == "output" else ""
@@ -49,7 +49,7 @@ def freeze(model: keras.Model, parts: Sequence[str]) -> None:
                 f"freeze names a part that {type(model).__name__} has not, as it is "
                 f"configured{hint}. Received: {part!r}"
             )
-        for layer in found:
+        for layer in frozen:
             layer.trainable = False
     if parts and not model.trainable_weights:
         raise ValueError(

@@ -272,7 +272,7 @@ def _epochs_and_digest(run: RunDirectory, epochs: int) -> tuple[int, str]:
 
 
 def _place_of(run: RunDirectory) -> tuple[object, ...]:
-    """What is another thing where a run directory was removed, moved or replaced.
+    """An identity of a run directory: another once it is moved or replaced.
 
     No file can have the inode of the lock while its process holds it.
     """

@@ -218,8 +218,8 @@ def save_run(
         raise FileExistsError(f"{target} exists and is not empty; give another name")
     if not isinstance(translator, Translator):
         raise TypeError(
-            "A run is saved of a Translator: kl.Translator(model, tokenizers) makes "
-            f"one of a model. Received: {type(translator).__name__}"
+            "A run is saved of a Translator, such as kl.Translator(model, "
+            f"tokenizers). Received: {type(translator).__name__}"
         )
     model: Any = translator.model
     if not hasattr(model, "save_weights"):
@@ -234,7 +234,7 @@ def save_run(
         search = BeamSearch(1, max_length=search.max_length, **ids)
     if type(search) is not BeamSearch:
         raise TypeError(
-            "A run translates by a BeamSearch; give it one with "
+            "Only a BeamSearch or a GreedySearch can be saved in a run: save "
             f"translator.with_search(...). Received: {type(search).__name__}"
         )
     # 2. What a training says of its tokenizers, as far as they know it themselves.
@@ -242,19 +242,19 @@ def save_run(
     if not isinstance(pair, TokenizerPair):
         pair = TokenizerPair(*pair if isinstance(pair, tuple) else [pair])
     tokenizers = pair.source, pair.target
-    known: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "tokenizer": getattr(pair.target, "kind", type(pair.target).__name__),
         "vocab_size": max(x.vocab_size for x in tokenizers),
         "shared": pair.shared,
     }
     for side, tokenizer in zip(("source", "target"), tokenizers, strict=True):
         if hasattr(tokenizer, "normalization"):
-            known[f"{side}_normalization"] = tokenizer.normalization
+            facts[f"{side}_normalization"] = tokenizer.normalization
     # 3. The directory.
     with saved_directory_beside(target) as beside:
         run, longest = RunDirectory(beside), translator.max_source_length
         write_record(
-            beside, model, search, longest, {**known, **(settings or {})}, sample
+            beside, model, search, longest, {**facts, **(settings or {})}, sample
         )
         pair.save(run.tokenizer)
         save_weights(model, run.best_weights)
@@ -297,7 +297,7 @@ def _load_weights(model: keras.Model, path: str | Path) -> None:
 
 
 def note_of(file: IO[bytes]) -> bytes:
-    """What must stand in front of a file of weights that is whole.
+    """Returns the note in front of a file of weights: the CRC-32 of what follows.
 
     Args:
         file: The file, open to be read.
@@ -307,7 +307,7 @@ def note_of(file: IO[bytes]) -> bytes:
 
 
 def _whole(path: str | Path) -> str | Path:
-    """Returns the path of a file of weights, if nothing of it has changed."""
+    """Returns the path of a file of weights; raises ValueError if it is damaged."""
     with open(path, "rb") as file:
         note = file.read(NOTE_BYTES)
         # Most of it is enough: it may be damaged too.

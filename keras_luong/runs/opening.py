@@ -150,7 +150,7 @@ def open_run(
 
 
 def _as_begun(config: TrainingConfig, before: Mapping[str, Any]) -> TrainingConfig:
-    """The configuration with what the run has said in another way.
+    """Spells a configuration's settings as the run did when it began.
 
     Languages are spelled as there: EN is its en. And BLEU that is tokenised as is usual
     for the language stays as it was usual when the run began, whatever has been
@@ -215,19 +215,19 @@ def check_corpus(
         ValueError: If the text is another one; it says what differs and what to do.
     """
     record = read_record(run_dir)
-    before, known = record["settings"]["data"], record["corpus"]
-    if known is None:
+    before, saved = record["settings"]["data"], record["corpus"]
+    if saved is None:
         raise ValueError(
             f"{run_dir} holds a translator that was saved there and not trained there. "
             f"Give another run directory, where --init_from {run_dir} starts from it"
         )
     for split, now in texts.items():
-        if now["digest"] != known[split]["digest"]:
+        if now["digest"] != saved[split]["digest"]:
             of_before = f" of {before!r}" * (before != data)
             raise ValueError(
                 f"{run_dir} holds a run on another text: its {split} split had "
-                f"{known[split]['pairs']:,} pairs{of_before}, and that of {data!r} has "
-                f"{now['pairs']:,}{_changes(corpus, split, known[split], now)}. Give "
+                f"{saved[split]['pairs']:,} pairs{of_before}, and that of {data!r} has "
+                f"{now['pairs']:,}{_changes(corpus, split, saved[split], now)}. Give "
                 "another run directory to train on this text, where --init_from "
                 f"{run_dir} starts from what this run has learned; or the former text "
                 "to go on"

@@ -167,7 +167,7 @@ def _environment() -> dict[str, str]:
 
 
 def _before_ray() -> None:
-    """Says what Ray reads while it is imported."""
+    """Sets the environment variables that Ray reads while it is imported."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_DATA_LOG_LEVEL", "ERROR")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # it tells of what is tried

@@ -165,7 +165,7 @@ def read_json(path: Path) -> Any:
 
 
 def file_digest(path: str | Path) -> str:
-    """Returns hexadecimal digits that are others for a file of other bytes."""
+    """Returns a file's digest in hexadecimal digits."""
     digest = hashlib.blake2b(digest_size=16)
     with open(path, "rb") as file:
         while block := file.read(1 << 20):

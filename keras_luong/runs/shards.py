@@ -100,7 +100,7 @@ def run_digest(run_dir: str | Path) -> str:
 
 
 class Survey(NamedTuple):
-    """What tells a text from any other.
+    """A fingerprint of a text: its number of lines, and their digest.
 
     Attributes:
         lines: The number of its lines.
@@ -228,7 +228,7 @@ class Shards:
             yield todo
 
     def _agree(self, plan: dict[str, Any]) -> None:
-        """Takes the id of a folder that is of this plan; of a new one it makes one."""
+        """Takes over a folder of the same plan, or gives a new folder an id."""
         path = self.folder / "plan.json"
         if not path.exists():
             for shard in self.folder.glob(
@@ -284,7 +284,7 @@ class Shards:
                 self._not_yet(number, suffix).replace(self.path(number, suffix))
 
     def _not_yet(self, number: int, suffix: str) -> Path:
-        """Where lines are until all are known to be right; `begun` removes it."""
+        """The hidden name of a shard's lines until all are cut; `begun` removes it."""
         return self.folder / f".{self.path(number, suffix).name}"
 
     def begin(self, number: int) -> None:
@@ -366,7 +366,7 @@ class Shards:
 
 
 def _exactly(number: int, lines: Iterator[bytes]) -> Iterator[bytes]:
-    """Yields so many of the lines, or fails."""
+    """Yields `number` lines; raises OSError if there are fewer."""
     for _ in range(number):
         if (line := next(lines, None)) is None:
             raise OSError(CHANGED)

@@ -250,8 +250,8 @@ def check_same_start(run_dir: str | Path, init_from: str | None) -> None:
     if before == init_from:
         return
     now = RunDirectory(init_from).best_weights if init_from and before else None
-    known = (record["came_from"] or {}).get("digest")
-    if now is None or not now.exists() or file_digest(now) != known:
+    digest = (record["came_from"] or {}).get("digest")
+    if now is None or not now.exists() or file_digest(now) != digest:
         raise ValueError(
             f"{run_dir} holds a run with another start; give another run directory, or "
             f"the same init_from to go on with it. It had {before!r}. "

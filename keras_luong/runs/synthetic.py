@@ -227,7 +227,7 @@ def twice(
 
 
 class BackTranslated(NamedTuple):
-    """What was written.
+    """A corpus that `write_backtranslated` wrote, in numbers.
 
     Attributes:
         directory: Where.
@@ -338,7 +338,7 @@ def write_backtranslated(
 
 
 class Monolingual(NamedTuple):
-    """Lines of a file.
+    """A file of monolingual text, and which of its lines are translated.
 
     Attributes:
         path: The file.
@@ -396,9 +396,9 @@ def read_monolingual(
         blocks.append((numbers, read.empty.numpy(), read.truncated.numpy()))
     hashes, empty, too_long = map(np.concatenate, zip(*blocks, strict=True))
     # 2. What was there before: in the corpus, or in the file.
-    known = {split: text_hashes(corpus.pairs(split)).target for split in corpus.splits}
-    train = known.pop("train")
-    held_out = np.concatenate([train[:0], *known.values()])
+    sides = {split: text_hashes(corpus.pairs(split)).target for split in corpus.splits}
+    train = sides.pop("train")
+    held_out = np.concatenate([train[:0], *sides.values()])
     _, first = np.unique(hashes, return_index=True)
     repeats = np.ones(len(hashes), bool)
     repeats[first] = False
@@ -649,7 +649,7 @@ class TextOnly(NamedTuple):
 
 @dataclasses.dataclass
 class PooledTranslator:
-    """See `pooled`: all but `stream` is the translator's own."""
+    """A translator whose `stream` a pool of workers does; see `pooled`."""
 
     _translator: Translator
     _load: Callable[[], Translator]

@@ -185,10 +185,10 @@ def fit_model(
     batch_tokens: int,
 ) -> None:
     """Runs `model.fit`, from where the run directory says that it was."""
-    config, known = run.config, run.read_record()
+    config, saved = run.config, run.read_record()
     # 1. The weights: of the last checkpoint, or of the run to start from.
     checkpoints = Checkpoints(run.path, config.save_steps)
-    start = known["came_from"]
+    start = saved["came_from"]
     if start and run.resuming and not checkpoints.exist():
         inherit_weights(model, tokenizers, str(config.init_from), start)
     epoch, step = started_at = checkpoints.restore(model)
@@ -203,7 +203,7 @@ def fit_model(
     if len(history) < config.epochs:  # what is known is of other weights
         RunDirectory(run.path).results.unlink(missing_ok=True)
     # 3. The batches of each epoch.
-    counted = known["corpus"]["train"]
+    counted = saved["corpus"]["train"]
     shape = EpochShape(counted["passes"], counted["parts"])
     sizes = batch_tokens, config.max_length
     fixed = counted.get("batch_shapes")  # of runs that began on a GPU

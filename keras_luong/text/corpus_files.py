@@ -379,7 +379,7 @@ def _split_of(stem: str) -> str | None:
 def _settle_languages(
     place: object, named: Iterable[str], source: str | None, target: str | None
 ) -> tuple[str, str]:
-    """The languages to translate from and into, of which one may follow.
+    """Chooses both languages: as given, or the one that is left in the files.
 
     Raises:
         ValueError: The two are the same, or one is missing and could be another.

@@ -354,7 +354,7 @@ def with_normalization(model: bytes, normalization: str) -> bytes:
 
 
 def normalizer(normalization: str) -> Callable[[str], str]:
-    """A function that changes a text as a model with this rule does.
+    """Returns a function that normalises text by a SentencePiece rule.
 
     Args:
         normalization: One of `NORMALIZATIONS`.

@@ -373,17 +373,17 @@ def overlaps(
     sources = np.concatenate([text.source for text in train])
     names = [split for split in corpus.splits if split != "train"]
     others = {split: text_hashes(remove_tags(corpus.pairs(split))) for split in names}
-    found = {}
+    overlap = {}
     for split, other in others.items():
         full = other.pairs[other.full]
         judged = others["validation"].pairs if split != "validation" else full[:0]
-        found[split] = Overlap(
+        overlap[split] = Overlap(
             len(other.source),
             int(np.isin(full, pairs).sum()),
             int(np.isin(other.source[other.source > 0], sources).sum()),
             int(np.isin(full, judged).sum()),
         )
-    return found
+    return overlap
 
 
 def guess_language(lines: Iterable[bytes], declared: str) -> str | None:

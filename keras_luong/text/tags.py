@@ -102,11 +102,11 @@ def count_tags(pairs: tf.data.Dataset) -> tuple[dict[str, int], int]:
         names = tf.strings.regex_replace(some, f"(?s)^<({_NAME})> .*", r"\1")
         return names, tf.size(sources)
 
-    total, found = 0, Counter[bytes]()
+    total, occurrences = 0, Counter[bytes]()
     for names, size in pairs.batch(_TEXTS_AT_ONCE).map(begins).as_numpy_iterator():
         total += int(size)
-        found.update(names.tolist())
-    counts = {name.decode(): found[name] for name in sorted(found)}
+        occurrences.update(names.tolist())
+    counts = {name.decode(): occurrences[name] for name in sorted(occurrences)}
     tags = {tag: n for tag, n in counts.items() if token(tag) not in SPECIAL_PIECES}
     return tags, total
 

@@ -173,12 +173,12 @@ class Terminology:
         Returns:
             Each of them once, in the order of the text.
         """
-        found: dict[str, None] = {}
+        targets: dict[str, None] = {}
         for words in self._readings(remove_tag(as_str(text).lstrip("\ufeff"))):
             place = 0
             while place < len(words):
-                place += self._take(words, place, found)
-        return list(found)
+                place += self._take(words, place, targets)
+        return list(targets)
 
     def _readings(self, text: str) -> list[tuple[str, ...]]:
         """Returns the words of a text, as they are seen and as a tokenizer reads them.

@@ -180,8 +180,8 @@ def _checked(words: Iterable[str]) -> list[str]:
             raise TypeError(f"A word must be a str. Received: {word!r}")
         if word != as_str(word):
             raise ValueError(
-                "A word must be of whole characters, and surrogates are halves of "
-                f"some. Received: {word!r}"
+                "A word must be valid Unicode, without lone surrogates. "
+                f"Received: {word!r}"
             )
         if word.encode().split() != [word.encode()]:
             raise ValueError(

@@ -239,7 +239,7 @@ class FusedModel(keras.Model):
 
     def output_weights(self) -> tuple[Tensor, bool]:
         """The output layer's matrix, and whether it is an embedding [V, H]."""
-        raise TypeError(f"{type(self).__name__} must say: def output_weights")
+        raise TypeError(f"{type(self).__name__} must define the method output_weights")
 
     def output_bias(self) -> Tensor | None:
         """The output layer's bias [V], if it has one."""

@@ -191,8 +191,8 @@ class Translator:
             True
         """
         answer, sides = self._sides_of(texts, prefixes, constraints)
-        found = [*in_batches(self, answer, sides, batch_size, progress=progress)]
-        return found if n_best else [hypotheses[0] for hypotheses in found]
+        results = [*in_batches(self, answer, sides, batch_size, progress=progress)]
+        return results if n_best else [hypotheses[0] for hypotheses in results]
 
     def stream(
         self,
@@ -300,7 +300,7 @@ class Translator:
     def _sides_of(
         self, texts: Texts, prefixes: Texts | None, constraints: PhraseLists | None
     ) -> tuple[Callable[..., dict[str, tf.Tensor]], dict[str, Texts]]:
-        """Returns what translates batches, and what there is of each text."""
+        """Returns the function that translates a batch, and its inputs, by text."""
         sides: dict[str, Texts] = {"texts": texts}
         if constraints is not None:
             if not isinstance(self.search, BeamSearch):
@@ -354,7 +354,7 @@ class Translator:
 
 
 def pays_to_compile(translated: int) -> bool:
-    """Whether XLA compiles a search if it was neither told to nor not to.
+    """Whether XLA compiles a search by default: on a GPU, after 1,000 texts.
 
     Args:
         translated: How many texts were translated without it: a few more would not
