@@ -217,8 +217,11 @@ def in_this_graph(x: Any) -> Any:
 
 
 def in_a_branch() -> bool:
-    """Whether a branch of a `tf.cond` is being traced."""
-    return type(tf.compat.v1.get_default_graph()).__name__ == "CondBranchFuncGraph"
+    """Whether what is being traced is in a branch of a `tf.cond`, at any depth."""
+    graph = tf.compat.v1.get_default_graph()
+    while graph is not None and type(graph).__name__ != "CondBranchFuncGraph":
+        graph = getattr(graph, "outer_graph", None)
+    return graph is not None
 
 
 def is_recorded() -> bool:

@@ -106,11 +106,12 @@ def in_two(run, variables, mask):
     return tf.function(lambda: in_another(run, variables, mask))()
 
 
-def in_a_branch(run, variables, mask):
+def in_a_branch(run, variables, mask, around=lambda loop: loop):
     always = tf.Variable(True)
 
     def inner(scan, mask):
-        return tf.cond(always, lambda: run(scan, mask), lambda: run(scan, mask))
+        loop = around(lambda: run(scan, mask))
+        return tf.cond(always, loop, loop)
 
     def in_training(step, *args):
         def with_mode(x, states, constants, mode):
@@ -121,13 +122,17 @@ def in_a_branch(run, variables, mask):
     return tf.function(lambda: gradients_of(inner, variables, in_training, mask))()
 
 
+def in_a_function_in_a_branch(run, variables, mask):
+    return in_a_branch(run, variables, mask, tf.function)
+
+
 @pytest.mark.parametrize(
     "gradients",
     [
         in_one,
         *(
             pytest.param(x, marks=pytest.mark.slow)
-            for x in (in_a_branch, in_another, in_two)
+            for x in (in_a_branch, in_a_function_in_a_branch, in_another, in_two)
         ),
     ],
 )
@@ -151,6 +156,33 @@ def test_loops_that_xla_compiles_have_them_too(mask, gradients, monkeypatch):
     expected = gradients_of(run, variables, plain_scan, mask)
     for plain, fast in zip(expected, gradients(run, variables, mask), strict=True):
         np.testing.assert_allclose(fast, plain, rtol=1e-4, atol=1e-5)
+
+
+def test_ids_as_inputs_and_a_part_of_the_final_states():
+    """There is no gradient of the one; that of the other is not whole."""
+    rng = np.random.default_rng(0)
+    u, scale, start, bias = (
+        tf.Variable(rng.normal(size=shape).astype("float32"))
+        for shape in ((3, 3), (3,), (2, 3), (3,))
+    )
+    ids = tf.constant([[[1], [2]], [[0], [3]]])  # [T, B, 1]
+
+    def step(x, states, constants, project):
+        h = project(u, states[0]) + scale * ops.cast(x, "float32") + constants
+        return (ops.tanh(h),), [ops.tanh(h)]
+
+    def gradients(scan):
+        with tf.GradientTape() as tape:
+            first = [tf.convert_to_tensor(start)]
+            (y,), (h,) = scan(step, ids, first, tf.convert_to_tensor(bias))
+            loss = tf.reduce_sum(y**2) + tf.reduce_sum(tf.gather(h, [1]) ** 3)
+        return tape.gradient(loss, [u, scale, start, bias])
+
+    for one, other in zip(
+        tf.function(gradients)(fast_scan), gradients(plain_scan), strict=True
+    ):
+        assert np.abs(other).min() > 1e-6
+        np.testing.assert_allclose(one, other, rtol=1e-4)
 
 
 @pytest.mark.slow

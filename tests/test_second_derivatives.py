@@ -14,6 +14,7 @@ from keras_luong.layers import (
     LuongAttention,
     MonotonicAttention,
     RecurrentEncoder,
+    fast_recurrence,
 )
 from keras_luong.layers.cells import CELL_TYPES
 from keras_luong.layers.fast_recurrence import fast_scan
@@ -97,6 +98,19 @@ def test_l2_the_loops_agree(way, mask, power):
 
     expected = penalty(lambda: outputs(plain_scan), variables, variables, power)
     check(way(lambda: outputs(fast_scan), variables, power), expected)
+
+
+@pytest.mark.slow
+def test_l2_of_loops_that_xla_compiles(monkeypatch):
+    monkeypatch.setattr(fast_recurrence, "COMPILE_LOOPS", True)
+    run, variables = problem()
+
+    def outputs(scan):
+        ys, (h, _) = run(scan, MASK)
+        return *ys, h
+
+    expected = penalty(lambda: outputs(plain_scan), variables, variables, 2)
+    check(in_one(lambda: outputs(fast_scan), variables, 2), expected)
 
 
 @pytest.mark.slow

@@ -29,7 +29,9 @@ from keras_luong.compat import autocast_as_now, in_a_branch, in_this_graph, unre
 from keras_luong.layers.projection import matmul
 
 #: Whether XLA compiles the two loops, and nothing else; None: where there is a GPU. A
-#: round is then a few launches there, and cuDNN still runs what it can.
+#: round is then a few launches there, and cuDNN still runs what it can. False is for
+#: steps of an operation that XLA lacks, and for second derivatives by tapes that are
+#: outside of the `tf.function`.
 COMPILE_LOOPS: bool | None = None
 
 #: Operations with a state that computing a step again does not change.
@@ -114,7 +116,7 @@ def fast_scan(
 
         def gradient(*upstream, variables=None):
             variables = variables or []
-            above = [dy for dy in upstream if _floats(dy)]
+            above = [tf.convert_to_tensor(dy) for dy in upstream if _floats(dy)]
             backward = _compiled(
                 functools.partial(_backward, step, matrices, likes, variables)
             )
@@ -136,7 +138,14 @@ def _compiled(function):
         compiles = bool(tf.config.list_logical_devices("GPU"))
     if not compiles:
         return function
-    return tf.function(function, autograph=False, jit_compile=True)
+    compiled = tf.function(function, autograph=False, jit_compile=True)
+
+    def run(*args):
+        compiled.get_concrete_function(*args)  # traced with tapes, for its own
+        with unrecorded():
+            return compiled(*args)
+
+    return run
 
 
 def _trace(step, x, states, constants):
@@ -306,8 +315,9 @@ def _backward(step, matrices, likes, variables, given, saved, upstream):
     of_outputs = [_unstack(dy) for dy in upstream[:count]]
     of_states = upstream[count:]
     constants = [c for c in given.constants if c.dtype.is_floating]
+    inputs = [given.inputs] if _floats(given.inputs) else []  # or ids, say
 
-    def body(i, of_inputs, inputs, of_products, of_states, of_constants, of_variables):
+    def body(i, of_inputs, rows, of_products, of_states, of_constants, of_variables):
         t = length - 1 - i
         x, *mask = (sequence.read(t) for sequence in sequences)
         states = [array.read(t) for array in old_states]
@@ -315,23 +325,23 @@ def _backward(step, matrices, likes, variables, given, saved, upstream):
         # 1. The step once more, with the products that it had.
         project = _Projector(matrices, [array.read(t) for array in products])
         with tf.GradientTape() as tape:
-            tape.watch([x, *floating, *constants])
+            xs = [x for _ in inputs]
+            tape.watch([*xs, *floating, *constants])
             y, new = step(x, mask, states, given.constants, project)
         # 2. The gradients of what it reads.
         targets = [v for v in (*y, *new) if v.dtype.is_floating]
         above = [dy.read(t) for dy in of_outputs]
-        sources = [x, *floating, *constants, *variables]
-        dx, *gradients = tape.gradient(targets, sources, [*above, *of_states])
-        gradients = iter(gradients)
+        sources = [*xs, *floating, *constants, *variables]
+        gradients = iter(tape.gradient(targets, sources, [*above, *of_states]))
+        of_inputs = [a.write(t, _or_zeros(next(gradients), x)) for a in of_inputs]
         new_of_states = [_or_zeros(next(gradients), s) for s in floating]
         for one, old in zip(new_of_states, of_states, strict=True):
             one.set_shape(old.shape)
         # 3. Of what is the same at every step, they are summed up.
         of_constants = [_plus(total, next(gradients)) for total in of_constants]
         of_variables = [_plus(total, next(gradients)) for total in of_variables]
-        # 4. Of its inputs and products, they are written for what comes after the loop.
-        of_inputs = of_inputs.write(t, _or_zeros(dx, x))
-        inputs = [a.write(t, v) for a, v in zip(inputs, project.inputs, strict=True)]
+        # 4. Of its products, they are written for what comes after the loop.
+        rows = [a.write(t, v) for a, v in zip(rows, project.inputs, strict=True)]
         dzs = [
             _or_zeros(project.gradients.get(j), z)
             for j, z in enumerate(project.products)
@@ -340,7 +350,7 @@ def _backward(step, matrices, likes, variables, given, saved, upstream):
         return (
             i + 1,
             of_inputs,
-            inputs,
+            rows,
             of_products,
             new_of_states,
             of_constants,
@@ -349,24 +359,25 @@ def _backward(step, matrices, likes, variables, given, saved, upstream):
 
     start = (
         0,
-        _array(length, tf.TensorSpec(given.inputs.shape[1:], given.inputs.dtype)),
+        [_array(length, tf.TensorSpec(x.shape[1:], x.dtype)) for x in inputs],
         [_array(length, _input_spec(matrix)) for matrix in matrices],
         [_array(length, matrix.product) for matrix in matrices],
         of_states,
         [tf.zeros_like(c) for c in constants],
         [tf.zeros_like(v) for v in variables],
     )
-    _, of_inputs, inputs, of_products, of_states, of_constants, of_variables = (
+    _, of_inputs, rows, of_products, of_states, of_constants, of_variables = (
         tf.while_loop(lambda i, *_: i < length, body, start)
     )
     # 5. The gradients of weights and biases, over all steps at once.
     of_weights, of_biases = [], []
-    for matrix, x, dz in zip(matrices, inputs, of_products, strict=True):
+    for matrix, x, dz in zip(matrices, rows, of_products, strict=True):
         x, dz = x.stack(), dz.stack()
         of_weights.append(_of_weight(x, dz, matrix.transposed))
         if matrix.bias is not None:
             of_biases.append(_of_bias(dz))
-    of_given = [of_inputs.stack(), *of_states, *of_constants, *of_weights, *of_biases]
+    of_inputs = [array.stack() for array in of_inputs]
+    of_given = [*of_inputs, *of_states, *of_constants, *of_weights, *of_biases]
     return [*of_given, *of_variables]
 
 

@@ -39,7 +39,8 @@ def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     A row without any True is all zeros (`keras.layers.Attention` makes it uniform).
 
     Args:
-        scores: [..., N] of any floating dtype.
+        scores: [..., N] of any floating dtype; -inf for a weight of 0 too, but not in
+            all of a row.
         mask: bool, broadcasts to the scores; True everywhere by default.
 
     Returns:
@@ -52,12 +53,13 @@ def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     """
     dtype = weights_dtype(scores.dtype)
     if keras.backend.standardize_dtype(scores.dtype) != dtype:
-        # Half precision overflows: to the highest of all, or to never.
+        # What overflowed half precision upwards wins; downwards, it is as if masked.
         scores = ops.minimum(ops.cast(scores, dtype), HIGHEST)
         mask = combined_masks(scores > LOWEST, mask)
     if mask is None:
         return ops.softmax(scores, axis=-1)
-    # Not -inf, which would make NaN of a row without any True; zeros after, for it.
+    # The lowest number, as -inf would make NaN of a row without any True. There the
+    # softmax is uniform, and the second `where` makes zeros of it.
     weights = ops.softmax(ops.where(mask, scores, LOWEST), axis=-1)
     return ops.where(mask, weights, 0.0)
 

@@ -6,11 +6,8 @@ are time-major: [T, B, ...].
 A step multiplies by weight matrices only through the `project` that the loop gives it.
 In the plain loop that is a matmul. In the loop for training on TensorFlow
 (`keras_luong.layers.fast_recurrence`) it takes the weights' gradients out of the loop.
-Tests hold the two equal in outputs and gradients.
-
-cuDNN's recurrent layers, through Keras's own, in place of a loop (TensorFlow's GPU).
-
-Shapes: T steps, B batch, n inputs, H units. Sequences are time-major: [T, B, ...].
+Tests hold the two equal in outputs and gradients. On a GPU, TensorFlow has cuDNN run a
+recurrent layer alone, through Keras's own, in place of a loop.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class CachedMultiHeadAttention(keras.layers.MultiHeadAttention):
     def _masked_softmax(self, attention_scores, attention_mask=None):
         # Keras's has the layer's dtype, half precision perhaps, and makes NaN of scores
         # that overflowed in it.
-        mask = True if attention_mask is None else attention_mask[:, None]
+        mask = None if attention_mask is None else attention_mask[:, None]
         weights = masked_softmax(attention_scores, mask)
         return ops.cast(weights, attention_scores.dtype)
 

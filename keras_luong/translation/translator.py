@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -328,10 +329,11 @@ class Translator:
         if compiles:
             try:
                 return getattr(self._compiled_graph, method)(*batch)
-            except Exception:  # XLA lacks an operation; or there will be another
+            except (tf.errors.OpError, TypeError, ValueError) as error:
                 if self.jit_compile:
                     raise
-                self.jit_compile = False
+                self.jit_compile = False  # XLA lacks an operation, or memory
+                warnings.warn(f"Searching without XLA: {error}"[:200], stacklevel=2)
         return getattr(self.graph, method)(*batch)
 
     @functools.cached_property
