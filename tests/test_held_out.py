@@ -234,7 +234,7 @@ def test_every_command_knows_the_held_out_pairs(tmp_path, capsys):
     moved.mkdir()
     for path in (tmp_path / "data").iterdir():
         packed = gzip.compress(path.read_bytes())
-        (moved / f"Letters.{path.suffix[1:].upper()}.gz").write_bytes(packed)
+        (moved / f"{path.name}.gz").write_bytes(packed)
         path.unlink()
     run("train", *train_words(moved, tmp_path / "run", epochs=2))
     assert read_record(tmp_path / "run")["corpus"] == known
