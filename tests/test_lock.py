@@ -9,8 +9,8 @@ from keras_luong.runs.run import lock_run
 
 HOLD = """
 import sys, time
-from keras_luong.runs.run import owned
-with owned(sys.argv[1]):
+from keras_luong.runs.run import lock_run
+with lock_run(sys.argv[1]):
     print("owned", flush=True)
     time.sleep(60)
 """
