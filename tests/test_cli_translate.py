@@ -230,9 +230,9 @@ def test_files_need_no_standard_streams(path, tmp_path, monkeypatch):
         monkeypatch.setattr(sys, name, None)
     run("translate", path, "--input", source, "--output", output)
     assert output.read_bytes().count(b"\n") == 2
-    with pytest.raises(ValueError, match="--input is needed"):
+    with pytest.raises(ValueError, match="Standard input is closed"):
         run("translate", path, "--output", output)
-    with pytest.raises(ValueError, match="--output is needed"):
+    with pytest.raises(ValueError, match="Standard output is closed"):
         run("translate", path, "--input", source)
 
 
@@ -351,7 +351,7 @@ def test_c9_terms_that_no_line_has_are_told_and_no_more(path, tmp_path, capsys):
     terms.write_text("x\tÄ\ny\tÖ Ö\nb\tE\n")
     run("translate", path, "--input", given, "--terms", terms)
     said = capsys.readouterr().err
-    assert "terms.tsv has what" in said and "'Ä' (line 1), 'Ö Ö' (line 2)" in said
+    assert "terms.tsv has phrases with words" in said and "'Ä' (line 1), 'Ö Ö' (line 2)" in said
     must = tmp_path / "must.tsv"
     must.write_text("E\tÄ\n")
     with pytest.raises(ValueError, match="must.tsv asks for .*: 'Ä' .line 1"):

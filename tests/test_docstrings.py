@@ -86,7 +86,7 @@ def workplace(tmp_path_factory):
 def without_downloads(name):
     """Lets tensorflow-datasets make a corpus up, as its own tests do."""
     with contextlib.ExitStack() as stack:
-        if "tfds" in name:
+        if "tfds" in name.lower():
             from tensorflow_datasets.testing import mock_data
 
             stack.enter_context(mock_data(num_examples=2))
