@@ -45,7 +45,7 @@ def attentive(past, clock):
 
 def main(series: int = 4000, epochs: int = 8, picture: str = "forecast.png"):
     """Trains both, and returns each one's mean squared error at some horizons."""
-    keras.utils.set_random_seed(1)
+    keras.utils.set_random_seed(7)
     past, clock = keras.Input((KNOWN, 1 + DAY)), keras.Input((DAY, DAY))
     y, weights = attentive(past, clock)
     outputs, errors = {"plain LSTM": plain(past, clock), "attention": y}, {}
