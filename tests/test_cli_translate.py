@@ -351,7 +351,10 @@ def test_c9_terms_that_no_line_has_are_told_and_no_more(path, tmp_path, capsys):
     terms.write_text("x\tÄ\ny\tÖ Ö\nb\tE\n")
     run("translate", path, "--input", given, "--terms", terms)
     said = capsys.readouterr().err
-    assert "terms.tsv has phrases with words" in said and "'Ä' (line 1), 'Ö Ö' (line 2)" in said
+    assert (
+        "terms.tsv has phrases with words" in said
+        and "'Ä' (line 1), 'Ö Ö' (line 2)" in said
+    )
     must = tmp_path / "must.tsv"
     must.write_text("E\tÄ\n")
     with pytest.raises(ValueError, match="must.tsv asks for .*: 'Ä' .line 1"):
