@@ -350,8 +350,8 @@ class LuongAttention(BaseLayer):
         key = flattened(key, 1, 1)
         _, of_value, of_key = self._sizes
         check_axes(value=(value, None, None, of_value), key=(key, None, None, of_key))
-        value, key = blanked(value, mask), None if key is None else blanked(key, mask)
-        key = value if key is None else key
+        value = blanked(value, mask)
+        key = value if key is None else blanked(key, mask)
         keys = tuple(self._prepare_keys(score, key) for score in self._parts)
         return make_memory(value, keys if len(keys) > 1 else keys[0], mask)
 

@@ -19,7 +19,7 @@ from keras import ops
 from keras_luong.types import Tensor
 
 #: From how many queries on it is cheaper to turn the keys than the queries.
-MANY = 16
+_MANY = 16
 
 #: A function like `matmul`.
 Project: TypeAlias = Callable[..., Tensor]
@@ -56,7 +56,7 @@ def matmul(
         product = _flat_matmul(inputs, weights)
     elif not transposed:
         product = ops.matmul(inputs, weights)
-    elif (inputs.shape[1] or MANY) >= MANY:
+    elif (inputs.shape[1] or _MANY) >= _MANY:
         product = ops.matmul(inputs, ops.transpose(weights, (0, 2, 1)))
     else:  # of a step: turning inputs and product is cheaper than turning the keys
         turned = ops.matmul(weights, ops.transpose(inputs, (0, 2, 1)))
