@@ -35,7 +35,7 @@ def test_equations_equal_kerass_own_cells(name):
     states = [rng.normal(size=(2, 3)).astype("float32") for _ in range(kind.num_states)]
     _, expected = cell(x, states)
     hoisted = CellInput(kind.project_input(cell, x))
-    inside = CellInput(kind.input_bias(cell), (cell.kernel,), (x,))
+    inside = CellInput(None, (cell.kernel,), (x,), bias=kind.input_bias(cell))
     for inputs in (hoisted, inside):
         result = kind.equations(cell, inputs, states, matmul)
         assert len(result) == kind.num_states

@@ -14,8 +14,8 @@ STEPS, BATCH, WIDTH, UNITS = 6, 3, 4, 5
 
 def problem(seed=0):
     """A step with every kind of ingredient: products of one and of two, a shared
-    weight, a rank-3 product, products with each sentence's own matrix, a variable
-    outside `project`, constants, an int state."""
+    weight, a rank-3 product, what is added to products, products with each sentence's
+    own matrix, a variable outside `project`, constants, an int state."""
     rng = np.random.default_rng(seed)
 
     def make(*shape):
@@ -27,11 +27,11 @@ def problem(seed=0):
 
     def step(x, states, constants, project):
         h, position = states
-        h = ops.tanh(project((w, u), (x, h)) + project(u, h))
+        h = ops.tanh(project((w, u), (x, h), plus=project(u, h)))
         memory = constants["memory"]
         own = project(memory, project(memory, h[:, None], transposed=True))
         h = h + ops.sum(memory, axis=1) + 0.1 * own[:, 0]
-        y = project(v, ops.expand_dims(h, 1))[:, 0] * scale
+        y = project(v, h[:, None], plus=ops.sin(x)[:, None, :2])[:, 0] * scale
         return (y, ops.sin(h)), [h, position + 1]
 
     variables = [w, u, v, scale, inputs, memory, start]
@@ -52,7 +52,7 @@ def numpy_run(run_variables, mask=None):
         own = np.einsum("bn,bsn,bsm->bm", new, memory, memory)
         new = new + memory.sum(1) + 0.1 * own
         keep = np.ones((BATCH, 1), bool) if mask is None else mask[t][:, None]
-        ys.append(np.where(keep, (new @ v) * scale, 0))
+        ys.append(np.where(keep, (new @ v + np.sin(inputs[t][:, :2])) * scale, 0))
         zs.append(np.where(keep, np.sin(new), 0))
         h, position = np.where(keep, new, h), position + keep
     return np.stack(ys), np.stack(zs), h, position
@@ -350,6 +350,18 @@ def test_sums_over_many_rows_lose_nothing_in_half(dtype):
         return tape.gradient(loss, bias)
 
     np.testing.assert_allclose(gradient(), [5000.0] * 2, rtol=1e-2)
+
+
+@pytest.mark.parametrize("scan", [plain_scan, fast_scan])
+def test_what_is_added_to_a_product_has_its_shape(scan):
+    """Its gradient would have another, in a loop that is trained."""
+
+    def step(x, states, constants, project):
+        return (project(constants, x, plus=x[:1]),), states
+
+    x = tf.ones([STEPS, BATCH, WIDTH])
+    with pytest.raises(ValueError, match=r"\(3, 4\). Received: plus.shape=\(1, 4\)"):
+        scan(step, x, [tf.ones([BATCH, UNITS])], tf.eye(WIDTH))
 
 
 def test_a_matrix_that_changes_is_refused():

@@ -106,10 +106,11 @@ def gru(cell: Any, x: CellInput, states: States, project: Project) -> States:
     (h,) = states
     w = x.projected
     if x.weights:
-        w = _total(project(x.weights, x.tensors, bias=x.bias), w)
-    u = project(cell.recurrent_kernel, dropped(h, x.noise), bias=lambda: cell.bias[1])
+        w = project(x.weights, x.tensors, bias=x.bias, plus=w)
+    h_in = dropped(h, x.noise)
+    u = project(cell.recurrent_kernel, h_in, bias=lambda: cell.bias[1], plus=x.beside)
     w_z, w_r, w_h = ops.split(w, 3, axis=-1)
-    u_z, u_r, u_h = ops.split(_total(u, x.beside), 3, axis=-1)
+    u_z, u_r, u_h = ops.split(u, 3, axis=-1)
     z = ops.sigmoid(w_z + u_z)
     candidate = ops.tanh(w_h + ops.sigmoid(w_r + u_r) * u_h)
     return [z * h + (1 - z) * candidate]
@@ -124,13 +125,13 @@ def _preactivation(cell, x, h, project):
     """`x W + h U + b`: one product of all that is multiplied inside the loop."""
     weights = (*x.weights, cell.recurrent_kernel)
     tensors = (*x.tensors, dropped(h, x.noise))
-    product = project(weights, tensors, bias=x.bias)
-    return _total(product, x.projected, x.beside)
+    return project(weights, tensors, bias=x.bias, plus=_total(x.projected, x.beside))
 
 
 def _total(*parts):
-    """The sum of those parts that are not None."""
-    return functools.reduce(operator.add, [x for x in parts if x is not None])
+    """The sum of those parts that are not None; or None."""
+    parts = [x for x in parts if x is not None]
+    return functools.reduce(operator.add, parts) if parts else None
 
 
 def dropped(x: Tensor, noise: Tensor | None) -> Tensor:

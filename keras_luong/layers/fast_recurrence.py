@@ -7,7 +7,8 @@ product to the weight's gradient. Here
 1. the forward loop saves the states before each step, and each product with a matrix;
 2. the backward loop goes from the last step to the first. It computes each step again
    from what was saved, so that no product is, and differentiates that; a product's
-   gradient dZ is multiplied by the transpose, which is made once, and saved;
+   gradient dZ is multiplied by the transpose, which is made once, and takes the
+   product's place;
 3. the gradients of all matrices, weights or a sentence's keys and values, are one
    product after the loops, over all steps at once: dW = Xᵀ dZ.
 
@@ -138,7 +139,10 @@ def _compiled(function):
         compiles = bool(tf.config.list_logical_devices("GPU"))
     if not compiles:
         return function
-    compiled = tf.function(function, autograph=False, jit_compile=True)
+
+    @tf.function(autograph=False, jit_compile=True)
+    def compiled(*args):  # a list cannot leave what XLA compiles
+        return tf.nest.map_structure(_stack, function(*args))
 
     def run(*args):
         compiled.get_concrete_function(*args)  # traced with tapes, for its own
@@ -157,7 +161,7 @@ def _trace(step, x, states, constants):
     """
     matrices = []
 
-    def project(weights, inputs, transposed=False, bias=None):
+    def project(weights, inputs, transposed=False, bias=None, plus=None):
         weight, rows = weights, inputs
         if isinstance(weights, tuple):  # a sum of products is one
             weight = tf.concat([tf.convert_to_tensor(w) for w in weights], 0)
@@ -165,7 +169,7 @@ def _trace(step, x, states, constants):
         weight = tf.cast(weight, rows.dtype)
         bias = bias() if callable(bias) else bias
         bias = None if bias is None else tf.cast(bias, weight.dtype)
-        product = matmul(weights, inputs, transposed, bias)
+        product = matmul(weights, inputs, transposed, bias, plus)
         shape = [None] * (len(weight.shape) - 1) + [product.shape[-1]]
         spec = tf.TensorSpec(shape, product.dtype)
         matrices.append(_Matrix(weight, bias, transposed, spec))
@@ -220,52 +224,54 @@ class _Projector:
     Args:
         matrices: A `_Matrix` for each product.
         saved: The products, where the step is computed again; else None.
+        transposes: Of the weights, what dZ is multiplied by then.
     """
 
-    def __init__(self, matrices, saved=None):
-        self.matrices, self.saved = matrices, saved
+    def __init__(self, matrices, saved=None, transposes=()):
+        self.matrices, self.saved, self.transposes = matrices, saved, transposes
         self.inputs, self.products, self.gradients = [], [], {}
 
-    def __call__(self, weights, inputs, transposed=False, bias=None):
+    def __call__(self, weights, inputs, transposed=False, bias=None, plus=None):
         del transposed, bias  # as they were when the step was traced
         first = inputs[0] if isinstance(weights, tuple) else inputs
         x = tf.concat(inputs, -1) if isinstance(weights, tuple) else inputs
         i = len(self.inputs)
         if len(self.matrices[i].weight.shape) == 2:
             x = _rows(x)
-        z = self._multiply(x, i) if self.saved is None else self._read(x, i)
+            plus = None if plus is None else _rows(plus)
+        z = self._multiply(x, i, plus) if self.saved is None else self._read(x, i, plus)
         self.inputs.append(x)
         self.products.append(z)
         if len(x.shape) == len(first.shape):
             return z
         return tf.reshape(z, tf.concat([tf.shape(first)[:-1], [z.shape[-1]]], 0))
 
-    def _multiply(self, x, i):
+    def _multiply(self, x, i, plus):
         matrix = self.matrices[i]
         z = tf.matmul(x, matrix.weight, transpose_b=matrix.transposed)
-        return z if matrix.bias is None else tf.nn.bias_add(z, matrix.bias)
+        z = z if matrix.bias is None else tf.nn.bias_add(z, matrix.bias)
+        return z if plus is None else z + plus
 
-    def _read(self, x, i):
+    def _read(self, x, i, plus):
         """The product that was saved, and its gradients: dZ is kept, dX = dZ Wᵀ."""
 
         @tf.custom_gradient
-        def run(x):
+        def run(x, *plus):
             def gradient(dz):
                 self.gradients[i] = dz
-                matrix = self.matrices[i]
-                back = not matrix.transposed
-                return tf.matmul(dz, matrix.weight, transpose_b=back)
+                return [tf.matmul(dz, self.transposes[i]), *(dz for _ in plus)]
 
             return tf.identity(self.saved[i]), gradient
 
-        return run(x)
+        return run(x, *([] if plus is None else [plus]))
 
 
 def _forward(step, matrices, likes, given, bounded=False):
     """The loop: -> stacked outputs, final states, and what the backward loop needs.
 
-    That is, of all steps, the states before and each product. A loop that is `bounded`
-    is one whose gradient XLA compiles, but it no longer sees how many rounds it makes.
+    That is, arrays of the states before each step and of each product. A loop that is
+    `bounded` is one whose gradient XLA compiles, but it no longer sees how many rounds
+    it makes.
     """
     length = _length(given.inputs)
     matrices = _with(matrices, given)
@@ -290,7 +296,6 @@ def _forward(step, matrices, likes, given, bounded=False):
         (0, *start, given.states),
         maximum_iterations=tf.shape(given.inputs)[0] if bounded else None,
     )
-    saved = [array.stack() for array in saved]
     count = len(given.states)
     return [array.stack() for array in outputs], finals, (saved[:count], saved[count:])
 
@@ -304,11 +309,16 @@ def _backward(step, matrices, likes, variables, given, saved, upstream):
         likes: A `tf.TensorSpec` for each output.
         variables: Those that the step reads other than through `project`.
         given: An `_Inputs`.
-        saved: The states before each step, and each product, of all steps.
+        saved: The states before each step, and each product, of all steps: tensors, or
+            arrays.
         upstream: The gradients of the outputs and final states that are floating.
     """
     length = _length(given.inputs)
     matrices = _with(matrices, given)
+    transposes = [  # a product with `transpose_b` would make it at each step
+        m.weight if m.transposed else tf.linalg.matrix_transpose(m.weight)
+        for m in matrices
+    ]
     sequences = [_unstack(x) for x in (given.inputs, *given.mask)]
     old_states, products = ([_unstack(x) for x in xs] for xs in saved)
     count = sum(map(_floats, likes))
@@ -323,7 +333,8 @@ def _backward(step, matrices, likes, variables, given, saved, upstream):
         states = [array.read(t) for array in old_states]
         floating = [s for s in states if s.dtype.is_floating]
         # 1. The step once more, with the products that it had.
-        project = _Projector(matrices, [array.read(t) for array in products])
+        z = [array.read(t) for array in of_products]
+        project = _Projector(matrices, z, transposes)
         with tf.GradientTape() as tape:
             xs = [x for _ in inputs]
             tape.watch([*xs, *floating, *constants])
@@ -340,7 +351,8 @@ def _backward(step, matrices, likes, variables, given, saved, upstream):
         # 3. Of what is the same at every step, they are summed up.
         of_constants = [_plus(total, next(gradients)) for total in of_constants]
         of_variables = [_plus(total, next(gradients)) for total in of_variables]
-        # 4. Of its products, they are written for what comes after the loop.
+        # 4. Of its products, they are written for what comes after the loop, where the
+        # products were: their memory is free for the next ones.
         rows = [a.write(t, v) for a, v in zip(rows, project.inputs, strict=True)]
         dzs = [
             _or_zeros(project.gradients.get(j), z)
@@ -361,7 +373,7 @@ def _backward(step, matrices, likes, variables, given, saved, upstream):
         0,
         [_array(length, tf.TensorSpec(x.shape[1:], x.dtype)) for x in inputs],
         [_array(length, _input_spec(matrix)) for matrix in matrices],
-        [_array(length, matrix.product) for matrix in matrices],
+        products,
         of_states,
         [tf.zeros_like(c) for c in constants],
         [tf.zeros_like(v) for v in variables],
@@ -465,7 +477,13 @@ def _array(length, like):
     return tf.TensorArray(like.dtype, length, element_shape=like.shape)
 
 
+def _stack(x):
+    return x.stack() if isinstance(x, tf.TensorArray) else x
+
+
 def _unstack(x):
+    if isinstance(x, tf.TensorArray):
+        return x
     return _array(_length(x), tf.TensorSpec(x.shape[1:], x.dtype)).unstack(x)
 
 

@@ -26,9 +26,13 @@ Project: TypeAlias = Callable[..., Tensor]
 
 
 def matmul(
-    weights: Any, inputs: Any, transposed: bool = False, bias: Any = None
+    weights: Any,
+    inputs: Any,
+    transposed: bool = False,
+    bias: Any = None,
+    plus: Tensor | None = None,
 ) -> Tensor:
-    """`inputs @ weights + bias`: what a `project` does.
+    """`inputs @ weights + bias + plus`: what a `project` does.
 
     Args:
         weights: A matrix [n, m]; a tuple of them, whose products are summed; or one
@@ -38,9 +42,14 @@ def matmul(
         transposed: Whether each sentence's matrix is given as [B, m, n].
         bias: [m], or None; or a function that returns it, so that a part of a variable
             is read only where it is added, and not in a loop that has it already.
+        plus: Of the product's shape, or None. `project(w, x) + plus` is the same, but
+            a loop that is trained keeps both.
 
     Returns:
         [..., m] or [B, Q, m].
+
+    Raises:
+        ValueError: `plus` has another shape than the product.
 
     Example:
         >>> weights, inputs = np.ones([3, 2], "float32"), np.ones([5, 4, 3], "float32")
@@ -62,7 +71,19 @@ def matmul(
         turned = ops.matmul(weights, ops.transpose(inputs, (0, 2, 1)))
         product = ops.transpose(turned, (0, 2, 1))
     bias = bias() if callable(bias) else bias
-    return product if bias is None else product + ops.cast(bias, product.dtype)
+    if bias is not None:
+        product = product + ops.cast(bias, product.dtype)
+    if plus is None:
+        return product
+    pairs = zip(product.shape, plus.shape, strict=False)
+    if len(plus.shape) != len(product.shape) or any(
+        a != b and (None not in (a, b) or 1 in (a, b)) for a, b in pairs
+    ):
+        raise ValueError(
+            f"plus must have the product's shape, {tuple(product.shape)}. Received: "
+            f"plus.shape={tuple(plus.shape)}"
+        )
+    return product + plus
 
 
 def dot(query: Tensor, key: Tensor, project: Project = matmul) -> Tensor:
