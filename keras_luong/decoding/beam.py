@@ -566,11 +566,12 @@ def compiled_search(
 ) -> Hypotheses:
     """Searches by XLA, which makes a few launches of a step's many small operations.
 
-    XLA compiles anew for each shape. So sentences and columns are filled up to a power
-    of two, no sentence leaves the batch, and there is room for the longest hypothesis
-    of a source of so many columns. What XLA cannot compile is as ever: the model's
-    `encode`, which cuDNN may run; a shortlist, whose words are others in every batch;
-    a search that is no `BeamSearch` or `GreedySearch`.
+    Call it within a `tf.function`: alone, it would compile at every call. XLA compiles
+    anew for each shape. So sentences and columns are filled up to a power of two, no
+    sentence leaves the batch, and there is room for the longest hypothesis of a source
+    of so many columns. What XLA cannot compile is as ever: the model's `encode`, which
+    cuDNN may run; a shortlist, whose words are others in every batch; a search that is
+    no `BeamSearch` or `GreedySearch`.
 
     Args:
         search: The search.
