@@ -352,16 +352,25 @@ def test_sums_over_many_rows_lose_nothing_in_half(dtype):
     np.testing.assert_allclose(gradient(), [5000.0] * 2, rtol=1e-2)
 
 
-@pytest.mark.parametrize("scan", [plain_scan, fast_scan])
-def test_what_is_added_to_a_product_has_its_shape(scan):
-    """Its gradient would have another, in a loop that is trained."""
+@pytest.mark.parametrize("shape", [(UNITS,), (1, UNITS), (BATCH, 1), (BATCH, UNITS)])
+def test_what_is_added_to_a_product_may_be_broadcast(shape):
+    weight, plus = tf.Variable(tf.eye(UNITS)), tf.Variable(tf.fill(shape, 0.3))
+    x = tf.random.normal([STEPS, BATCH, UNITS])
 
     def step(x, states, constants, project):
-        return (project(constants, x, plus=x[:1]),), states
+        new = ops.tanh(project(weight, states[0], plus=constants[0] * x[0, 0]))
+        return (ops.sin(new + x),), [new]
 
-    x = tf.ones([STEPS, BATCH, WIDTH])
-    with pytest.raises(ValueError, match=r"\(3, 4\). Received: plus.shape=\(1, 4\)"):
-        scan(step, x, [tf.ones([BATCH, UNITS])], tf.eye(WIDTH))
+    @tf.function
+    def gradients(scan):
+        with tf.GradientTape() as tape:
+            start = tf.zeros([BATCH, UNITS])
+            (y,), _ = scan(step, x, [start], [tf.convert_to_tensor(plus)])
+            loss = tf.reduce_sum(y**2)
+        return tape.gradient(loss, [weight, plus])
+
+    for ours, expected in zip(gradients(fast_scan), gradients(plain_scan), strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_matrix_that_changes_is_refused():

@@ -7,8 +7,7 @@ product to the weight's gradient. Here
 1. the forward loop saves the states before each step, and each product with a matrix;
 2. the backward loop goes from the last step to the first. It computes each step again
    from what was saved, so that no product is, and differentiates that; a product's
-   gradient dZ is multiplied by the transpose, which is made once, and takes the
-   product's place;
+   gradient dZ is multiplied by the transpose, which is made once, and saved;
 3. the gradients of all matrices, weights or a sentence's keys and values, are one
    product after the loops, over all steps at once: dW = Xᵀ dZ.
 
@@ -48,6 +47,7 @@ class _Matrix(NamedTuple):
     bias: tf.Tensor | None  # [m]
     transposed: bool  # whether the weight is given as [B, m, n]
     product: tf.TensorSpec  # of the product at one step
+    adds: bool  # whether what is added is a part of it: it has the product's shape
 
 
 class _Inputs(NamedTuple):
@@ -172,7 +172,8 @@ def _trace(step, x, states, constants):
         product = matmul(weights, inputs, transposed, bias, plus)
         shape = [None] * (len(weight.shape) - 1) + [product.shape[-1]]
         spec = tf.TensorSpec(shape, product.dtype)
-        matrices.append(_Matrix(weight, bias, transposed, spec))
+        adds = plus is not None and tuple(plus.shape) == tuple(product.shape)
+        matrices.append(_Matrix(weight, bias, transposed, spec, adds))
         return product
 
     before = _operations()
@@ -236,34 +237,35 @@ class _Projector:
         first = inputs[0] if isinstance(weights, tuple) else inputs
         x = tf.concat(inputs, -1) if isinstance(weights, tuple) else inputs
         i = len(self.inputs)
+        adds = self.matrices[i].adds
+        added = [plus] if adds else []
         if len(self.matrices[i].weight.shape) == 2:
-            x = _rows(x)
-            plus = None if plus is None else _rows(plus)
-        z = self._multiply(x, i, plus) if self.saved is None else self._read(x, i, plus)
+            x, *added = map(_rows, (x, *added))
+        z = (self._multiply if self.saved is None else self._read)(i, x, *added)
         self.inputs.append(x)
         self.products.append(z)
-        if len(x.shape) == len(first.shape):
-            return z
-        return tf.reshape(z, tf.concat([tf.shape(first)[:-1], [z.shape[-1]]], 0))
+        if len(x.shape) != len(first.shape):
+            z = tf.reshape(z, tf.concat([tf.shape(first)[:-1], [z.shape[-1]]], 0))
+        return z if plus is None or adds else z + plus
 
-    def _multiply(self, x, i, plus):
+    def _multiply(self, i, x, *added):
         matrix = self.matrices[i]
         z = tf.matmul(x, matrix.weight, transpose_b=matrix.transposed)
         z = z if matrix.bias is None else tf.nn.bias_add(z, matrix.bias)
-        return z if plus is None else z + plus
+        return sum(added, start=z)
 
-    def _read(self, x, i, plus):
+    def _read(self, i, *inputs):
         """The product that was saved, and its gradients: dZ is kept, dX = dZ Wᵀ."""
 
         @tf.custom_gradient
-        def run(x, *plus):
+        def run(x, *added):
             def gradient(dz):
                 self.gradients[i] = dz
-                return [tf.matmul(dz, self.transposes[i]), *(dz for _ in plus)]
+                return [tf.matmul(dz, self.transposes[i]), *(dz for _ in added)]
 
             return tf.identity(self.saved[i]), gradient
 
-        return run(x, *([] if plus is None else [plus]))
+        return run(*inputs)
 
 
 def _forward(step, matrices, likes, given, bounded=False):
@@ -333,8 +335,7 @@ def _backward(step, matrices, likes, variables, given, saved, upstream):
         states = [array.read(t) for array in old_states]
         floating = [s for s in states if s.dtype.is_floating]
         # 1. The step once more, with the products that it had.
-        z = [array.read(t) for array in of_products]
-        project = _Projector(matrices, z, transposes)
+        project = _Projector(matrices, [a.read(t) for a in products], transposes)
         with tf.GradientTape() as tape:
             xs = [x for _ in inputs]
             tape.watch([*xs, *floating, *constants])
@@ -351,8 +352,7 @@ def _backward(step, matrices, likes, variables, given, saved, upstream):
         # 3. Of what is the same at every step, they are summed up.
         of_constants = [_plus(total, next(gradients)) for total in of_constants]
         of_variables = [_plus(total, next(gradients)) for total in of_variables]
-        # 4. Of its products, they are written for what comes after the loop, where the
-        # products were: their memory is free for the next ones.
+        # 4. Of its products, they are written for what comes after the loop.
         rows = [a.write(t, v) for a, v in zip(rows, project.inputs, strict=True)]
         dzs = [
             _or_zeros(project.gradients.get(j), z)
@@ -373,7 +373,8 @@ def _backward(step, matrices, likes, variables, given, saved, upstream):
         0,
         [_array(length, tf.TensorSpec(x.shape[1:], x.dtype)) for x in inputs],
         [_array(length, _input_spec(matrix)) for matrix in matrices],
-        products,
+        # (In the place of the products, XLA would copy all of them in every round.)
+        [_array(length, matrix.product) for matrix in matrices],
         of_states,
         [tf.zeros_like(c) for c in constants],
         [tf.zeros_like(v) for v in variables],

@@ -42,14 +42,11 @@ def matmul(
         transposed: Whether each sentence's matrix is given as [B, m, n].
         bias: [m], or None; or a function that returns it, so that a part of a variable
             is read only where it is added, and not in a loop that has it already.
-        plus: Of the product's shape, or None. `project(w, x) + plus` is the same, but
-            a loop that is trained keeps both.
+        plus: What is added to the product, or None. A loop that is trained would keep
+            both the product and the sum of `project(w, x) + plus`.
 
     Returns:
         [..., m] or [B, Q, m].
-
-    Raises:
-        ValueError: `plus` has another shape than the product.
 
     Example:
         >>> weights, inputs = np.ones([3, 2], "float32"), np.ones([5, 4, 3], "float32")
@@ -73,17 +70,7 @@ def matmul(
     bias = bias() if callable(bias) else bias
     if bias is not None:
         product = product + ops.cast(bias, product.dtype)
-    if plus is None:
-        return product
-    pairs = zip(product.shape, plus.shape, strict=False)
-    if len(plus.shape) != len(product.shape) or any(
-        a != b and (None not in (a, b) or 1 in (a, b)) for a, b in pairs
-    ):
-        raise ValueError(
-            f"plus must have the product's shape, {tuple(product.shape)}. Received: "
-            f"plus.shape={tuple(plus.shape)}"
-        )
-    return product + plus
+    return product if plus is None else product + plus
 
 
 def dot(query: Tensor, key: Tensor, project: Project = matmul) -> Tensor:
