@@ -283,6 +283,12 @@ def test_draws_any_characters_without_a_box(tokens, title):
         draw(tokens, title)
 
 
+def test_a_title_has_no_other_white_space_than_spaces():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # U+001F is white space to Python, not to a font
+        draw(["a"] * 4, "one\x1ftwo\tthree")
+
+
 @pytest.mark.parametrize("format", slow_but(["png", "svg", "pdf"], "png", "svg"))
 def test_saves_any_script_in_any_format(format, tmp_path):
     path = tmp_path / f"picture.{format}"

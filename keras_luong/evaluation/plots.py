@@ -6,6 +6,7 @@ Shapes: T target tokens, S source tokens.
 from __future__ import annotations
 
 import functools
+import re
 import unicodedata
 import warnings
 from collections.abc import Iterator, Sequence
@@ -116,7 +117,7 @@ def attention_figure(
         )
     target, source = (_drawn(x, pieces) for x in (target_tokens, source_tokens))
     labels = [_readable(word.text) for word in (*target, *source)]
-    lines = [] if title is None else title.split("\n")
+    lines = [] if title is None else re.sub(r"[^\S\n]", " ", title).split("\n")
     texts, families = _drawable([*labels, *lines])
     down, along, lines = (
         texts[: len(target)],

@@ -62,7 +62,7 @@ def matmul(
         product = _flat_matmul(inputs, weights)
     elif not transposed:
         product = ops.matmul(inputs, weights)
-    elif (inputs.shape[1] or _MANY) >= _MANY:
+    elif not isinstance(inputs.shape[1], int) or inputs.shape[1] >= _MANY:
         product = ops.matmul(inputs, ops.transpose(weights, (0, 2, 1)))
     else:  # of a step: turning inputs and product is cheaper than turning the keys
         turned = ops.matmul(weights, ops.transpose(inputs, (0, 2, 1)))
