@@ -10,6 +10,10 @@ import tensorflow as tf
 from keras_luong import compat
 
 
+def dtype_of(x):
+    return keras.backend.standardize_dtype(keras.ops.convert_to_tensor(x).dtype)
+
+
 def test_a_tensors_mask():
     embedded = keras.layers.Embedding(5, 2, mask_zero=True)(np.array([[3, 0]]))
     np.testing.assert_array_equal(compat.get_keras_mask(embedded), [[True, False]])
@@ -19,105 +23,17 @@ def test_a_tensors_mask():
     np.testing.assert_array_equal(compat.get_keras_mask(plain), [True])
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "float32", "float64"])
-def test_weights_read_as_in_a_call(policy):
-    layer = keras.layers.Dense(2, dtype=policy)
-    layer.build((None, 3))
-    with compat.autocasting(layer):
-        dtype = keras.ops.convert_to_tensor(layer.kernel).dtype
-    assert keras.backend.standardize_dtype(dtype) == layer.compute_dtype
-
-
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "float32"])
-def test_weights_read_as_in_a_call_within_another_layers(policy):
+@pytest.mark.parametrize(
+    "policy", ["mixed_float16", "mixed_bfloat16", "float32", "float64"]
+)
+def test_weights_read_as_in_a_call_also_within_another_layers(policy):
     outer = keras.layers.Dense(2, dtype="mixed_float16")
     layer = keras.layers.Dense(2, dtype=policy)
     layer.build((None, 3))
+    with compat.autocasting(layer):
+        assert dtype_of(layer.kernel) == layer.compute_dtype
     with compat.autocasting(outer), compat.autocasting(layer):
-        dtype = keras.ops.convert_to_tensor(layer.kernel).dtype
-    assert keras.backend.standardize_dtype(dtype) == layer.compute_dtype
-
-
-def test_a_call_gets_arguments_in_their_own_dtypes():
-    layer = keras.layers.Lambda(lambda x: x, dtype="float16")
-    x = keras.ops.ones([1], "float32")
-    assert keras.backend.standardize_dtype(layer(x).dtype) == "float16"
-    compat.keep_dtypes(layer)
-    assert keras.backend.standardize_dtype(layer(x).dtype) == "float32"
-
-
-def test_the_symbolic_outputs_of_every_call():
-    layer = keras.layers.Dense(2)
-    assert compat.outputs_of_calls(layer) == []
-    first, second = layer(keras.Input((3,))), layer(keras.Input((3,)))
-    (one,), (other,) = compat.outputs_of_calls(layer)
-    assert one is first
-    assert other is second
-
-
-def test_which_layers_know_of_training():
-    assert compat.takes_training(keras.layers.LSTMCell(2))
-    assert not compat.takes_training(keras.layers.Embedding(2, 2))
-    assert not compat.takes_training(object())
-
-
-def test_the_symbolic_results_of_a_function():
-    x = keras.KerasTensor((None, 3))
-    double, turned = compat.output_spec(lambda x: [2 * x, keras.ops.transpose(x)], x)
-    assert (double.shape, turned.shape) == ((None, 3), (3, None))
-
-
-def test_parts_are_marked_only_while_a_model_is_saved(tmp_path):
-    """Outside, the configurations of equal layers are equal."""
-
-    @keras.saving.register_keras_serializable(package="tests")
-    class Holder(keras.layers.Layer):
-        def __init__(self, part, **kwargs):
-            super().__init__(**kwargs)
-            self.part = part
-
-        def call(self, x):
-            return self.part(x)
-
-        def get_config(self):
-            part = compat.serialize_shared(self.part)
-            return {**super().get_config(), "part": part}
-
-        @classmethod
-        def from_config(cls, config):
-            part = keras.saving.deserialize_keras_object(config["part"])
-            return cls(**{**config, "part": part})
-
-    part = keras.layers.Dense(3)
-    assert "shared_object_id" not in Holder(part).get_config()["part"]
-    inputs = keras.Input((3,))
-    model = keras.Model(inputs, Holder(part)(Holder(part)(inputs)))
-    model.save(tmp_path / "shared.keras")
-    first, second = keras.models.load_model(tmp_path / "shared.keras").layers[1:]
-    assert first.part is second.part
-
-
-@pytest.mark.tensorflow
-def test_variables_become_tensors():
-    for kind in (tf.Variable, keras.Variable, np.asarray):
-        assert compat.as_tensor(kind([1.0])).ndim == 1
-
-
-def test_all_layers_each_before_its_parts():
-    inner = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3, name="deep")])
-    inputs = keras.Input((2,))
-    wrapped = keras.layers.TimeDistributed(keras.layers.Dense(1, name="wrapped"))
-    outputs = wrapped(keras.layers.Reshape((1, 3))(inner(inputs)))
-    model = keras.Model(inputs, outputs)
-    names = [layer.name for layer in compat.flat_layers(model)]
-    assert names.index(inner.name) < names.index("deep")
-    assert names.index(wrapped.name) < names.index("wrapped")
-    assert "deep" not in [layer.name for layer in model.layers]
-
-
-def test_the_layer_that_made_a_tensor():
-    layer = keras.layers.Dense(2)
-    assert compat.made_by(layer(keras.Input((3,)))) is layer
+        assert dtype_of(layer.kernel) == layer.compute_dtype
 
 
 @pytest.mark.tensorflow
@@ -136,6 +52,50 @@ def test_variables_are_cast_as_they_were():
 
     Reads(dtype="mixed_bfloat16")(np.zeros((1, 2)))
     assert [read().dtype for read in kept] == ["float32", "bfloat16"]
+
+
+def test_a_call_gets_arguments_in_their_own_dtypes():
+    layer = keras.layers.Lambda(lambda x: x, dtype="float16")
+    x = keras.ops.ones([1], "float32")
+    assert dtype_of(layer(x)) == "float16"
+    compat.keep_dtypes(layer)
+    assert dtype_of(layer(x)) == "float32"
+
+
+def test_symbolic_outputs_of_layers_and_functions():
+    layer = keras.layers.Dense(2)
+    assert compat.outputs_of_calls(layer) == []
+    first, second = layer(keras.Input((3,))), layer(keras.Input((3,)))
+    (one,), (other,) = compat.outputs_of_calls(layer)
+    assert one is first and other is second
+    assert compat.made_by(first) is layer
+    x = keras.KerasTensor((None, 3))
+    double, turned = compat.output_spec(lambda x: [2 * x, keras.ops.transpose(x)], x)
+    assert (double.shape, turned.shape) == ((None, 3), (3, None))
+
+
+def test_which_layers_know_of_training():
+    assert compat.takes_training(keras.layers.LSTMCell(2))
+    assert not compat.takes_training(keras.layers.Embedding(2, 2))
+    assert not compat.takes_training(object())
+
+
+@pytest.mark.tensorflow
+def test_variables_become_tensors():
+    for kind in (tf.Variable, keras.Variable, np.asarray):
+        assert compat.as_tensor(kind([1.0])).ndim == 1
+
+
+def test_all_layers_each_before_its_parts():
+    inner = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3, name="deep")])
+    inputs = keras.Input((2,))
+    wrapped = keras.layers.TimeDistributed(keras.layers.Dense(1, name="wrapped"))
+    outputs = wrapped(keras.layers.Reshape((1, 3))(inner(inputs)))
+    model = keras.Model(inputs, outputs)
+    names = [layer.name for layer in compat.flat_layers(model)]
+    assert names.index(inner.name) < names.index("deep")
+    assert names.index(wrapped.name) < names.index("wrapped")
+    assert "deep" not in [layer.name for layer in model.layers]
 
 
 @pytest.mark.tensorflow
@@ -194,6 +154,7 @@ def test_a_sentencepiece_model_of_ones_own():
 
 
 def test_the_objects_of_a_checkpoint(tmp_path):
+    """One of TensorFlow 1 has none."""
     words = tf.Variable([1.0, 2.0])
     path = tf.train.Checkpoint(words=words).write(str(tmp_path / "model"))
     reader = tf.train.load_checkpoint(path)
@@ -201,9 +162,6 @@ def test_the_objects_of_a_checkpoint(tmp_path):
     assert list(root.children) == ["words"] and root.key is None
     words = others[root.children["words"] - 1]
     np.testing.assert_array_equal(reader.get_tensor(words.key), [1, 2])
-
-
-def test_a_checkpoint_of_variables_has_no_objects(tmp_path):
     path = str(tmp_path / "old")
     tf.raw_ops.SaveV2(
         prefix=path, tensor_names=["w"], shape_and_slices=[""], tensors=[tf.ones(2)]

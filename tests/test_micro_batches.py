@@ -30,37 +30,52 @@ def rows_of(question):
     return [(question.name, question.start + i) for i in range(question.rows)]
 
 
-class Model:
+def all_rows_of(questions):
+    return list(map(rows_of, questions))
+
+
+class Model(MicroBatches):
     """Answers when it is let, and notes what it was asked at once."""
 
-    def __init__(self):
+    def __init__(self, most, tell=lambda rows: None):
+        super().__init__(self.answer, most, join, tell)
         self.let, self.asked = threading.Event(), []
 
     def answer(self, questions):
         self.asked.append([(x.name, x.rows) for x in questions])
         assert self.let.wait(60)
-        return list(map(rows_of, questions))
+        return all_rows_of(questions)
 
-    async def is_asked(self, times):
-        while len(self.asked) < times:
-            await asyncio.sleep(0.01)
+    async def begin(self, *questions):
+        """Asks, until the first batch is being computed."""
+        asked = [self.soon(question) for question in questions]
+        while not self.asked:
+            await asyncio.sleep(0.002)
+        return asked
+
+    def soon(self, question):
+        return asyncio.ensure_future(self.ask(question))
 
 
-def test_what_comes_meanwhile_is_one_batch():
-    async def run():
-        model, told = Model(), []
-        batches = MicroBatches(model.answer, 32, join, told.append)
-        first = asyncio.ensure_future(batches.ask(Question(0)))
-        await model.is_asked(1)
-        others = [asyncio.ensure_future(batches.ask(Question(i))) for i in range(1, 17)]
-        await asyncio.sleep(0.1)
+@pytest.fixture
+def run():
+    """Runs a coroutine function, now."""
+    return lambda work: asyncio.run(work())
+
+
+def test_what_comes_meanwhile_is_one_batch(run):
+    @run
+    async def work():
+        told = []
+        model = Model(32, told.append)
+        asked = await model.begin(Question(0))
+        asked += [model.soon(Question(i)) for i in range(1, 17)]
+        await asyncio.sleep(0.05)
         assert model.asked == [[(0, 1)]]  # one batch at a time
         model.let.set()
-        assert await asyncio.gather(first, *others) == [[(i, 0)] for i in range(17)]
+        assert await asyncio.gather(*asked) == [[(i, 0)] for i in range(17)]
         together = [(i, 1) for i in range(1, 17)]
         assert model.asked == [[(0, 1)], together] and told == [1, 16]
-
-    asyncio.run(run())
 
 
 @pytest.mark.parametrize(
@@ -75,72 +90,64 @@ def test_what_comes_meanwhile_is_one_batch():
         ([9, 1], [[(1, 1)], [(0, 4)], [(0, 4)], [(0, 1)]]),  # few before many
     ],
 )
-def test_no_batch_is_larger_than_it_may_be(rows, expected):
-    async def run():
-        model = Model()
+def test_no_batch_is_larger_than_it_may_be(run, rows, expected):
+    @run
+    async def work():
+        model = Model(4)
         model.let.set()
-        batches = MicroBatches(model.answer, 4, join)
         questions = [Question(i, n) for i, n in enumerate(rows)]
-        said = await asyncio.gather(*map(batches.ask, questions))
-        assert said == list(map(rows_of, questions)) and model.asked == expected
-
-    asyncio.run(run())
+        said = await asyncio.gather(*map(model.ask, questions))
+        assert said == all_rows_of(questions) and model.asked == expected
 
 
-def test_s3_few_come_between_the_parts_of_many_and_neither_waits_for_ever():
-    async def run():
-        model = Model()
-        batches = MicroBatches(model.answer, 8, join)
-        many = asyncio.ensure_future(batches.ask(Question(0, 20)))
-        await model.is_asked(1)
-        few = [asyncio.ensure_future(batches.ask(Question(i))) for i in range(1, 25)]
+def test_s3_few_come_between_the_parts_of_many_and_neither_waits_for_ever(run):
+    @run
+    async def work():
+        model = Model(8)
+        asked = await model.begin(Question(0, 20))
+        asked += [model.soon(Question(i)) for i in range(1, 25)]
         await asyncio.sleep(0)
         model.let.set()
-        await asyncio.gather(many, *few)
+        await asyncio.gather(*asked)
         names = [{name for name, _ in batch} for batch in model.asked]
         assert [0 in x for x in names[:5]] == [True, False, True, False, True]
         assert model.asked[2][0][1] < 8  # a smaller part than where it is alone
 
-    asyncio.run(run())
 
-
-def test_s3_a_part_takes_about_as_long_as_those_that_it_lets_wait(monkeypatch):
+@pytest.mark.parametrize(
+    "cost, expected",
+    [(1.0, (2, 3)), (0.001, (32,))],  # of a row, as on a CPU and as on a GPU
+)
+def test_s3_a_part_takes_about_as_long_as_those_that_it_lets_wait(
+    run, cost, expected, monkeypatch
+):
     """Seconds by a clock of the test's own: a row more takes a second more."""
-    module, now = export_script("micro_batches"), [100.0]
+    module, now, sizes = export_script("micro_batches"), [100.0], []
     clock = SimpleNamespace(monotonic=lambda: now[0])  # asyncio keeps its own
     monkeypatch.setattr(module, "time", clock)
-    sizes = []
 
     def answer(parts):
         rows = sum(x.rows for x in parts)
         sizes.append((rows, parts[0].name))
         now[0] += 0.01 * (1 + cost * rows)
-        return list(map(rows_of, parts))
+        return all_rows_of(parts)
 
-    async def run():
-        sizes.clear()
+    @run
+    async def work():
         batches = MicroBatches(answer, 32, join)
         many = asyncio.ensure_future(batches.ask(Question(0, 320)))
         while not many.done():
             await batches.ask(Question(1))
-        parts = [rows for rows, name in sizes if name == 0]
-        assert sum(parts) == 320
-        return parts[len(parts) // 2]
 
-    cost = 1.0  # of a row: as on a CPU
-    assert asyncio.run(run()) in (2, 3)
-    cost = 0.001  # as on a GPU
-    assert asyncio.run(run()) == 32
+    parts = [rows for rows, name in sizes if name == 0]
+    assert sum(parts) == 320 and parts[len(parts) // 2] in expected
 
 
-def test_what_is_cancelled_is_not_computed():
-    async def run():
-        model = Model()
-        batches = MicroBatches(model.answer, 4, join)
-        first, gone, other = (
-            asyncio.ensure_future(batches.ask(Question(i, 4))) for i in range(3)
-        )
-        await model.is_asked(1)
+def test_what_is_cancelled_is_not_computed(run):
+    @run
+    async def work():
+        model = Model(4)
+        first, gone, other = await model.begin(*(Question(i, 4) for i in range(3)))
         gone.cancel()
         first.cancel()  # it is computed already
         await asyncio.sleep(0)
@@ -148,38 +155,27 @@ def test_what_is_cancelled_is_not_computed():
         assert await other == rows_of(Question(2, 4))
         assert model.asked == [[(0, 4)], [(2, 4)]]
 
-    asyncio.run(run())
 
-
-def test_a_failure_is_told_to_those_of_the_batch_alone():
-    def answer(questions):
-        if questions[0].name == 0:
-            raise RuntimeError("no memory")
-        return [[x.name] for x in questions]
-
-    async def run():
-        batches = MicroBatches(answer, 2, join)
-        said = await asyncio.gather(
-            *(batches.ask(Question(i)) for i in range(3)), return_exceptions=True
-        )
-        assert [str(x) for x in said] == ["no memory", "no memory", "[2]"]
-        assert await batches.ask(Question(5)) == [5]  # and it goes on
-
-    asyncio.run(run())
-
-
-def test_s3_what_is_refused_in_part_is_not_computed_further():
+def test_s3_a_failure_is_told_to_those_of_the_batch_alone(run):
+    """And what is refused in part is not computed further."""
     asked = []
 
     def answer(parts):
         asked.extend((x.name, x.start) for x in parts)
+        if parts[0].name == 0:
+            raise RuntimeError("no memory")
         return [ValueError("no") if x.start == 8 else rows_of(x) for x in parts]
 
-    async def run():
+    @run
+    async def work():
+        batches = MicroBatches(answer, 2, join)
+        said = await asyncio.gather(
+            *(batches.ask(Question(i)) for i in range(3)), return_exceptions=True
+        )
+        assert [str(x) for x in said] == ["no memory", "no memory", "[(2, 0)]"]
+        asked.clear()
         batches = MicroBatches(answer, 8, lambda parts: parts[-1])
-        no = await batches.ask(Question(0, 40))
-        assert str(no) == "no"
-        assert await batches.ask(Question(1)) == [(1, 0)]
+        assert str(await batches.ask(Question(3, 40))) == "no"
+        assert await batches.ask(Question(1)) == [(1, 0)]  # and it goes on
 
-    asyncio.run(run())
-    assert asked == [(0, 0), (0, 8), (1, 0)]
+    assert asked == [(3, 0), (3, 8), (1, 0)]
