@@ -130,8 +130,8 @@ def _preactivation(cell, x, h, project):
 
 def _total(*parts):
     """The sum of those parts that are not None; or None."""
-    parts = [x for x in parts if x is not None]
-    return functools.reduce(operator.add, parts) if parts else None
+    there = [x for x in parts if x is not None]
+    return functools.reduce(operator.add, there) if there else None
 
 
 def dropped(x: Tensor, noise: Tensor | None) -> Tensor:
