@@ -41,3 +41,78 @@ def seeded():
     np.random.seed(0)
     yield
     keras.config.set_dtype_policy("float32")
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory):
+    """Makes a file or folder, in the first of xdist's workers that asks, for all."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+
+    def made(name, make):
+        import fcntl
+
+        path = folder / name
+        with open(folder / f"{path.name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed
+            if not path.exists():
+                make(path)
+        return path
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def pieces():
+    """A translator with SentencePiece, the best two of three hypotheses."""
+    from small_translator import sentencepiece_translator
+
+    keras.utils.set_random_seed(0)  # the same one in every process
+    return sentencepiece_translator().with_search(n_best=2)
+
+
+@pytest.fixture(scope="session")
+def pieces_said(pieces):
+    """What it says, of `SENTENCES`: lists of hypotheses."""
+    from small_translator import SENTENCES
+
+    return pieces.translate(SENTENCES, n_best=True)
+
+
+ORIGIN = {"run": {"settings": {"source": "en", "target": "de", "größe": 3}}}
+
+
+@pytest.fixture(scope="session")
+def pieces_model(pieces, made_once):
+    """A SavedModel of it, which takes at most 40 texts."""
+    from keras_luong import export_saved_model
+
+    def make(path):
+        export_saved_model(pieces, path.parent, 7, max_batch_size=40, metadata=ORIGIN)
+
+    return made_once("models/deep/pieces/7", make)
+
+
+@pytest.fixture(scope="session")
+def pieces_tflite(pieces, made_once):
+    """A `.tflite` file of it."""
+    from keras_luong import export_tflite
+
+    return made_once(
+        "pieces.tflite", lambda path: export_tflite(pieces, path, metadata=ORIGIN)
+    )
+
+
+@pytest.fixture(scope="session")
+def pieces_site(pieces, made_once):
+    """A web folder of it, for sources of 31 tokens; its page is an empty one."""
+    from keras_luong.export import web
+
+    def make(path):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(web, "find_npm", lambda: "npm")
+            patch.setattr(web, "build_page", lambda x: (x / "index.html").touch())
+            web.export_web(pieces, path, source_length=31)
+
+    return made_once("site", make)

@@ -1,4 +1,7 @@
-"""An exported model says what the library says, in a process that does not have it."""
+"""A SavedModel says what the library says, whoever else is in the batch.
+
+`test_exports.py` has every model and search.
+"""
 
 from __future__ import annotations
 
@@ -6,42 +9,418 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from opinionated import opinionated
-from small_models import MODELS
-from small_translator import (
-    SENTENCES,
-    sentencepiece_translator,
-    to_bytes,
-    word_translator,
-)
+from export_scripts import export_script
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from own_models import IDS, Both, Transcriber, features
+from small_translator import SENTENCES, to_bytes, word_translator
 from tensorflow.core.protobuf import saved_model_pb2
 
-import keras_luong.cli.export as command
-import keras_luong.export.saved_model as saved_model
-from keras_luong import Translator, export_saved_model
-from keras_luong.cli import translators
-from keras_luong.cli.main import main
+from keras_luong import export_saved_model
 from keras_luong.decoding import (
-    AverageLengthPenalty,
     BeamSearch,
-    Ensemble,
     GreedySearch,
-    Shortlist,
+    RandomSampling,
+    SequenceGenerator,
 )
+from keras_luong.export import saved_model, warm_up
 from keras_luong.export.saved_model import METADATA
+from keras_luong.export.signatures import exported, signatures
 from keras_luong.export.warmup import WARMUP
-from keras_luong.models import build
-from keras_luong.text.tokenizer_pair import (
-    TokenizerPair,
-    WordTokenizer,
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*max_source_length")
+
+NAMES = ["serving_default", "n_best", "align", "score", "ids", "constrain"]
+TEXT = tf.constant([*map(to_bytes, SENTENCES)])
+SPEC = tf.TensorSpec([None, None, 3])
+
+
+class Counted:
+    """A signature that keeps what it was asked."""
+
+    def __init__(self, function):
+        self.function, self.asked = function, []
+        self.structured_input_signature = function.structured_input_signature
+        self.structured_outputs = function.structured_outputs
+
+    def __call__(self, **inputs):
+        self.asked.append(inputs)
+        return self.function(**inputs)
+
+
+def loaded(path):
+    found = tf.saved_model.load(path).signatures
+    return SimpleNamespace(signatures={k: Counted(x) for k, x in found.items()})
+
+
+@pytest.fixture(scope="session")
+def warm(pieces_model):
+    """The signatures, warmed up: what is compiled at first takes seconds."""
+    found = loaded(pieces_model)
+    warm_up(found)
+    warmed = {name: x.asked for name, x in found.signatures.items()}
+    found.warmed = {name: [*asked] for name, asked in warmed.items()}
+    return found
+
+
+@pytest.fixture(scope="session")
+def ask(warm):
+    def ask(name, **inputs):
+        return {k: x.numpy() for k, x in warm.signatures[name](**inputs).items()}
+
+    return ask
+
+
+@pytest.fixture(scope="session")
+def best(ask):
+    return ask("serving_default", text=TEXT)
+
+
+def strings(array):
+    return [x.decode() for x in array]
+
+
+def generator(model=None, search=None):
+    """The smallest that there is to export."""
+    search = search or GreedySearch(3, **IDS)
+    return SequenceGenerator(model or Transcriber(), SPEC, search)
+
+
+def test_translations_lists_and_alignments_are_keras(pieces_said, ask, best):
+    lists, align = ask("n_best", text=TEXT), ask("align", text=TEXT)
+    assert lists["translation"].shape == (len(SENTENCES), 3)  # all that the beam holds
+    for i, hypotheses in enumerate(pieces_said):
+        t = hypotheses[0]
+        for said in (best, align):
+            assert said["translation"][i].decode() == t.text
+            assert said["score"][i] == pytest.approx(t.score, abs=1e-5)
+        N = len(hypotheses)
+        assert strings(lists["translation"][i, :N]) == [x.text for x in hypotheses]
+        scores = [x.score for x in hypotheses]
+        np.testing.assert_allclose(lists["score"][i, :N], scores, atol=1e-5)
+        assert {x["truncated"][i] for x in (best, lists, align)} == {t.truncated}
+        T, S = align["length"][i], align["source_length"][i]
+        assert strings(align["tokens"][i, :T]) == t.tokens
+        assert strings(align["source_tokens"][i, :S]) == t.source_tokens
+        weights = align["alignment"][i, :T, :S]
+        np.testing.assert_allclose(weights, t.alignment, atol=1e-5)
+        np.testing.assert_allclose(align["log_probs"][i, :T], t.log_probs, atol=1e-4)
+    assert len({*best["translation"]}) > 3
+    assert {*best["truncated"]} == {True, False}
+
+
+def test_scores_are_log_probabilities_of_given_targets(pieces, ask):
+    said = ask("score", text=TEXT, target=TEXT[::-1])
+    for i, t in enumerate(pieces.score(SENTENCES, SENTENCES[::-1])):
+        T = said["length"][i]
+        assert strings(said["tokens"][i, :T]) == t.tokens
+        np.testing.assert_allclose(said["log_prob"][i], t.score, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(said["log_probs"][i, :T], t.log_probs, atol=1e-4)
+        assert said["truncated"][i] == t.truncated
+    assert {*said["truncated"]} == {True, False}
+
+
+def test_what_was_tokenized_elsewhere_is_translated_alike(pieces, ask, best):
+    rows = pieces.source_tokenizer.encode(TEXT)
+    lengths = tf.cast(rows.row_lengths(), tf.int32)
+    said = ask("ids", ids=rows.to_tensor(), length=lengths)
+    decoded = pieces.target_tokenizer.decode(said["ids"]).numpy()
+    assert decoded.tolist() == best["translation"].tolist()
+    np.testing.assert_allclose(said["score"], best["score"], atol=1e-5)
+    assert (said["length"] == (said["ids"] != 0).sum(1)).all()
+
+
+@pytest.mark.parametrize("padding", [0, 3, 99999])
+def test_what_stands_behind_the_length_does_not_matter(ask, padding):
+    """A server that joins requests may fill rows up with whatever it likes."""
+    ids = [[5, 6, 7], [8, padding, padding], [padding] * 3]
+    said = ask("ids", ids=tf.constant(ids), length=tf.constant([3, 1, 0]))
+    expected = ask("ids", ids=tf.constant([[8]]), length=tf.constant([1]))
+    assert said["ids"][1, : said["length"][1]].tolist() == expected["ids"][0].tolist()
+    assert said["length"][2] == 0 and said["score"][2] == 0
+
+
+@settings(max_examples=20)
+@given(
+    st.lists(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=60), max_size=4),
+    st.lists(st.integers(-(2**31), 2**31 - 1), min_size=4, max_size=4),
 )
+def test_any_ids_have_an_answer(ask, rows, lengths):
+    width = max([0, *map(len, rows)])
+    ids = np.array([row + [0] * (width - len(row)) for row in rows], "int32")
+    lengths = np.array(lengths[: len(rows)], "int32")
+    said = ask("ids", ids=ids.reshape(len(rows), width), length=lengths)
+    assert len(said["ids"]) == len(rows) and np.isfinite(said["score"]).all()
+
+
+def test_neighbours_do_not_matter(ask, best):
+    for i in range(len(SENTENCES)):
+        alone = ask("serving_default", text=TEXT[i : i + 1])["translation"]
+        assert alone[0] == best["translation"][i]
+
+
+@pytest.mark.parametrize(
+    ("name", "one"),
+    {
+        "serving_default": {"text": "a"},
+        "n_best": {"text": "a"},
+        "align": {"text": "a"},
+        "score": {"text": "a", "target": "a"},
+        "ids": {"ids": [1], "length": 1},
+        "constrain": {"text": "a", "phrases": ""},
+    }.items(),
+)
+def test_as_many_as_the_export_takes_and_no_more(ask, name, one):
+    inputs = {key: tf.constant([x] * 41) for key, x in one.items()}
+    with pytest.raises(tf.errors.InvalidArgumentError, match="too many sentences"):
+        ask(name, **inputs)
+    for count in (40, 0):
+        said = ask(name, **{key: x[:count] for key, x in inputs.items()})
+        assert {len(x) for x in said.values()} == {count}
+    for key in [*one][1:]:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="differ in number"):
+            few = {other: x[:3] for other, x in inputs.items()}
+            ask(name, **{**few, key: inputs[key][:2]})
+
+
+def test_the_work_on_a_text_has_a_limit(pieces, ask):
+    """Neither a long text nor a long target is read to its end."""
+    long = tf.constant([b"the dog " * 100_000])
+    said = ask("score", text=long, target=long)
+    assert said["length"][0] == pieces.max_target_length + 1
+    said = ask("align", text=long)
+    assert said["source_length"][0] == pieces.max_source_length + 1
+    assert said["length"][0] <= pieces.search.max_length
+
+
+def test_the_layout_and_signatures_are_servings(pieces_model, warm):
+    assert os.listdir(pieces_model.parent) == ["7"]
+    assert {*warm.signatures} == {*NAMES}
+    umask = os.umask(0)
+    os.umask(umask)  # Serving runs as another user; temporary directories are private
+    assert pieces_model.stat().st_mode & 0o777 == 0o777 & ~umask
+    about = json.loads((pieces_model / METADATA).read_text("utf-8"))
+    assert about["run"]["settings"] == {"source": "en", "target": "de", "größe": 3}
+    assert about["max_source_length"] == 30 and about["max_batch_size"] == 40
+    assert "beam_width=3" in about["search"]
+    signature = warm.signatures["serving_default"]
+    (text,) = signature.structured_input_signature[1].values()
+    assert text == tf.TensorSpec([None], tf.string, name="text")
+    outputs = signature.structured_outputs.items()
+    assert {name: (x.dtype, x.shape.rank) for name, x in outputs} == {
+        "translation": (tf.string, 1),
+        "score": (tf.float32, 1),
+        "truncated": (tf.bool, 1),
+    }
+    for name, function in warm.signatures.items():
+        inputs = function.structured_input_signature[1].values()
+        for x in (*inputs, *function.structured_outputs.values()):
+            assert x.shape.rank >= 1 and x.shape[0] is None, name
+            assert not x.name.endswith("_bytes")  # which Serving's REST would rename
+
+
+def test_serving_has_every_operation(pieces_model):
+    """TensorFlow's own, and the tokenizer's that Serving links from tensorflow_text."""
+    content = (pieces_model / "saved_model.pb").read_bytes()
+    (graph,) = saved_model_pb2.SavedModel.FromString(content).meta_graphs
+    functions = graph.graph_def.library.function
+    nodes = [*graph.graph_def.node, *(x for f in functions for x in f.node_def)]
+    others = {node.op for node in nodes} - {f.signature.name for f in functions}
+    others = {op for op in others if not hasattr(tf.raw_ops, op)}
+    known = {"SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceDetokenizeOp"}
+    assert known <= others <= known | {"SentencepieceIdToStringOp"}
+
+
+def test_what_only_python_runs_is_refused(tmp_path):
+    class Pythonic(Transcriber):
+        def encode(self, source):
+            memory, state = super().encode(source)
+            odd = tf.numpy_function(lambda x: x, [memory], tf.float32)
+            return tf.ensure_shape(odd, memory.shape), state
+
+    message = "serving_default' cannot be served: .* the operations .*PyFunc"
+    with pytest.raises(ValueError, match=message):
+        export_saved_model(generator(Pythonic()), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_version_is_refused_or_replaced_and_keeps_its_weights(tmp_path):
+    source = generator()
+    (tmp_path / "2").mkdir()
+    (tmp_path / "2" / "old").touch()
+    with pytest.raises(FileExistsError, match="2 exists; .*overwrite=True"):
+        export_saved_model(source, tmp_path, version=2)
+    assert os.listdir(tmp_path / "2") == ["old"]
+    path = export_saved_model(source, tmp_path, version=2, overwrite=True)
+    assert "old" not in os.listdir(path) and os.listdir(tmp_path) == ["2"]
+    assert not (path / WARMUP).exists()  # nobody asked for it
+    before = source(features()).scores.numpy()
+    for weight in source.model.trainable_variables:
+        weight.assign(weight + 1.0)
+    assert abs(source(features()).scores - before).numpy().max() > 1e-3
+    serve = tf.saved_model.load(path).signatures["serving_default"]
+    said = serve(source=tf.constant(features()))["scores"]
+    np.testing.assert_allclose(said, before, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"translator": "run"}, TypeError, "must be a Translator.* Received: 'run'"),
+        ({"max_batch_size": 0}, ValueError, "max_batch_size must be at least 1.*: 0"),
+        ({"version": 0}, ValueError, "version must be at least 1. Received: 0"),
+        ({"version": "1"}, TypeError, "version must be an integer. Received: '1'"),
+        ({"directory": None}, TypeError, "directory must be a path. Received: None"),
+        ({"directory": __file__}, NotADirectoryError, "`directory` is a file"),
+        ({"metadata": [1]}, TypeError, r"must be a dict or None. Received: \[1\]"),
+        ({"metadata": {"x": object()}}, TypeError, "not JSON serializable"),
+        ({"metadata": {"x": float("nan")}}, ValueError, "JSON compliant"),
+        ({"metadata": {"x": "\ud800"}}, UnicodeEncodeError, "surrogates"),
+        ({"warmup": "a dog"}, TypeError, "`warmup` must be a list .* single 'a dog'"),
+        ({"warmup": [3]}, TypeError, "`warmup` must hold str or bytes. .*: int 3"),
+        (
+            {"warmup": ["a"] * 3, "max_batch_size": 2},
+            ValueError,
+            "at most max_batch_size=2 texts. Received: 3",
+        ),
+    ],
+)
+def test_wrong_arguments(change, error, message, pieces, tmp_path):
+    with pytest.raises(error, match=message):
+        export_saved_model(**{"translator": pieces, "directory": tmp_path, **change})
+    assert not list(tmp_path.iterdir())
+
+
+class TestWarmUp:
+    def test_without_the_package_it_says_what_to_install(
+        self, pieces, tmp_path, monkeypatch
+    ):
+        monkeypatch.setitem(sys.modules, "tensorflow_serving", None)
+        with pytest.raises(ModuleNotFoundError, match=r"keras_luong\[serving\]"):
+            export_saved_model(pieces, tmp_path, warmup=["a"])
+        assert not list(tmp_path.iterdir())
+
+    def test_requests_are_for_all_signatures(self, pieces, ask, best):
+        texts = [*map(to_bytes, SENTENCES)]
+        requests = exported(pieces).requests(texts)
+        assert [*requests] == NAMES
+        for name, inputs in requests.items():
+            said = ask(name, **{key: tf.constant(x) for key, x in inputs.items()})
+            assert {len(x) for x in said.values()} == {len(texts)}
+            if "translation" in said and name != "n_best":
+                assert said["translation"].tolist() == best["translation"].tolist()
+
+    def test_they_are_written_where_serving_looks_and_answered(
+        self, tmp_path, monkeypatch
+    ):
+        apis = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
+        source, said, replay = generator(), [], saved_model.replay_warmup
+
+        def replayed(path):
+            said.append(replay(path))
+            return said[-1]
+
+        monkeypatch.setattr(saved_model, "replay_warmup", replayed)
+        path = export_saved_model(source, tmp_path / "dogs", warmup=features())
+        (answers,) = said  # before it was published
+        found = answers["serving_default"]["ids"]
+        np.testing.assert_array_equal(found, source(features()).ids)
+        file = path / "assets.extra" / "tf_serving_warmup_requests"
+        assert file == path / WARMUP
+        (record,) = tf.data.TFRecordDataset(str(file))
+        log = apis.PredictionLog.FromString(record.numpy())
+        assert log.WhichOneof("log_type") == "predict_log"
+        spec = log.predict_log.request.model_spec
+        assert (spec.name, spec.signature_name) == ("dogs", "serving_default")
+        message = "(?s)ids for source 0, .*, is array.*, the library's array"
+        with pytest.raises(RuntimeError, match=message):
+            samples = exported(source).samples(features())
+            saved_model._compare(exported(source), {"ids": found + 1}, samples)
+
+    def test_what_translates_otherwise_is_not_published(self, pieces):
+        message = "translation for source 0, b'the red dog', is b'x', the library's b'"
+        with pytest.raises(RuntimeError, match=message):
+            other = {"translation": tf.constant(["x"])}
+            saved_model._compare(exported(pieces), other, [b"the red dog"])
+        # But what is drawn is never the same.
+        drawn = exported(word_translator(RandomSampling()))
+        saved_model._compare(drawn, other, [b"the red dog"])
+
+    def test_every_signature_is_asked_for_one_sentence_and_for_two(self, warm):
+        assert sorted(warm.warmed) == sorted(NAMES)
+        for name, function in warm.signatures.items():
+            specs = function.structured_input_signature[1]
+            for asked, size in zip(warm.warmed[name], (1, 2), strict=True):
+                assert asked.keys() == specs.keys()
+                assert {len(x) for x in asked.values()} == {size}
+
+    def test_a_generators_is_asked_too_for_one_alone_if_no_more_are_taken(
+        self, tmp_path
+    ):
+        source = {
+            "features": tf.TensorSpec([None, 4, 3]),
+            "style": tf.TensorSpec([None, None], tf.int32),
+        }
+        both = SequenceGenerator(Both(), source, GreedySearch(3, **IDS))
+        found = loaded(export_saved_model(both, tmp_path, max_batch_size=1))
+        warm_up(found)
+        asked = found.signatures["serving_default"].asked
+        assert [x["features"].shape for x in asked] == [(1, 4, 3), (2, 4, 3)]
+        assert [x["style"].shape for x in asked] == [(1, 8), (2, 8)]
+
+    def test_other_failures_are_not_hidden(self):
+        class Failing:
+            structured_input_signature = (), {"text": tf.TensorSpec([None], tf.string)}
+
+            def __call__(self, text):
+                raise tf.errors.InvalidArgumentError(None, None, "A table is missing")
+
+        found = SimpleNamespace(signatures={"serving_default": Failing()})
+        with pytest.raises(tf.errors.InvalidArgumentError, match="A table is missing"):
+            warm_up(found)
+        with pytest.raises(TypeError, match="must be what tf.saved_model.load returns"):
+            warm_up("models/mine/1")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("search", "count"),
+    [(GreedySearch(5), 1), (RandomSampling(num_samples=3), 3)],
+)
+def test_other_searches_have_their_own_number_of_hypotheses(search, count):
+    found = signatures(word_translator(search), 8)
+    said = found["n_best"](tf.constant(["the red dog", ""]))
+    assert said["translation"].shape == (2, count) and "constrain" not in found
+
+
+@pytest.mark.slow
+def test_one_hypothesis_of_a_wide_search_is_the_best_of_many():
+    translator = word_translator(BeamSearch(5, max_length=6, length_penalty=1.0))
+    found = signatures(translator, 8)
+    text = tf.constant(["the red dog", "cat", "is the the"])
+    one, many = found["serving_default"](text), found["n_best"](text)
+    np.testing.assert_array_equal(one["translation"], many["translation"][:, 0])
+    # By score, those that the maximum length cut behind the finished ones.
+    words = [[len(x.split()) for x in row] for row in many["translation"].numpy()]
+    for cut, score in zip(np.equal(words, 6), many["score"].numpy(), strict=True):
+        assert sorted(zip(cut, -score, strict=True)) == [*zip(cut, -score, strict=True)]
+
+
+@pytest.mark.slow
+def test_every_number_is_one_that_json_knows():
+    """A beam of more than there are hypotheses."""
+    found = signatures(word_translator(BeamSearch(20, max_length=1)), 8)
+    for name in ("n_best", "align", "serving_default"):
+        said = found[name](tf.constant(["the red dog", ""]))
+        assert all(np.isfinite(x).all() for x in said.values() if x.dtype.is_floating)
+    assert (found["n_best"](tf.constant(["the"]))["score"].numpy() < -1e38).any()
+
 
 # Runs with -I in an empty directory: nothing of the repository can be imported.
 READER = """
@@ -62,392 +441,55 @@ else:
 import tensorflow as tf, tensorflow_text
 
 serve = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
-answers = []
-for batch in json.load(open(sys.argv[2])):
-    batch = [bytes(sentence) for sentence in batch]
-    said = serve(text=tf.constant(batch, tf.string, [len(batch)]))
-    answers.append({
-        "translation": [x.decode() for x in said["translation"].numpy()],
-        "score": said["score"].numpy().tolist(),
-        "truncated": said["truncated"].numpy().tolist(),
-    })
-json.dump(answers, open(sys.argv[3], "w"))
+text = [bytes(x) for x in json.load(sys.stdin)]
+said = serve(text=tf.constant(text))["translation"].numpy()
+print(json.dumps([x.decode() for x in said]))
 """
 
 
-def read_elsewhere(path, batches, directory):
-    """What a process without keras_luong reads from an export."""
-    questions, answers = directory / "questions.json", directory / "answers.json"
-    questions.write_text(json.dumps([[list(to_bytes(x)) for x in b] for b in batches]))
-    empty = directory / "empty"
-    empty.mkdir()
-    command = [sys.executable, "-I", "-c", READER, path, questions, answers]
-    done = subprocess.run(command, cwd=empty, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return json.loads(answers.read_text())
-
-
-def ensemble_translator():
-    """Two models with other units, one vocabulary."""
-    one = sentencepiece_translator()
-    size = one.tokenizers.vocab_size
-    other = opinionated(build("small", size, size, units=6))
-    together = Ensemble([one.model, other])
-    return Translator(together, one.tokenizers, one.search, one.max_source_length)
-
-
-VARIANTS = {
-    "ensemble": ensemble_translator,
-    "sentencepiece": sentencepiece_translator,
-    "words": lambda: word_translator(
-        GreedySearch(6), cell_type="gru", num_layers=2, score_mode="dot"
-    ),
-    "all options": lambda: word_translator(
-        BeamSearch(
-            beam_width=4,
-            n_best=2,
-            max_length=None,
-            length_penalty=AverageLengthPenalty(0.8),
-            coverage_penalty=0.3,
-            min_length=2,
-            min_length_ratio=0.5,
-            max_length_ratio=1.5,
-            no_repeat_ngram=2,
-            forbidden=(1,),
-            early_stopping=False,
-        ),
-        attention="local-p",
-    ),
-    "shortlist": lambda: word_translator(
-        BeamSearch(
-            3,
-            max_length=4,
-            forbidden=(1,),
-            min_length=3,
-            shortlist=Shortlist([4], [[4 + i % 3] for i in range(9)], vocab_size=7),
-        )
-    ),
-}
-
-
-SLOW = ("words", "shortlist", "all options", "ensemble")
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        pytest.param(make, id=name, marks=[pytest.mark.slow] * (name in SLOW))
-        for name, make in VARIANTS.items()
-    ],
-)
-def test_says_the_same_as_keras_without_the_library(make, tmp_path):
-    translator = make()
-    path = export_saved_model(translator, tmp_path / "model")
-    batches = [SENTENCES, SENTENCES[:1], SENTENCES[::-1][:5], []]
-    answers = read_elsewhere(str(path), batches, tmp_path)
-    with pytest.warns(UserWarning, match="only their beginnings were read"):
-        translations = translator.translate(SENTENCES, batch_size=4)
-    by_sentence = dict(zip(map(to_bytes, SENTENCES), translations, strict=True))
-    for batch, answer in zip(batches, answers, strict=True):
-        expected = [by_sentence[to_bytes(x)] for x in batch]
-        assert answer["translation"] == [x.text for x in expected]
-        assert answer["truncated"] == [x.truncated for x in expected]
-        scores = [x.score for x in expected]
-        np.testing.assert_allclose(answer["score"], scores, atol=1e-4)
-    assert len({x.text for x in translations}) > 3
-    assert {x.truncated for x in translations} == {True, False}
-
-
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("models") / "deep" / "words"
-    return export_saved_model(word_translator(), directory, version=7)
-
-
-def test_the_layout_and_signature_are_servings(exported):
-    assert exported.name == "7" and exported.parent.name == "words"
-    assert [x.name for x in exported.parent.iterdir()] == ["7"]
-    assert not (exported / WARMUP).exists()  # nobody asked for it
-    loaded = tf.saved_model.load(exported)
-    asked = {"serving_default", "n_best", "align", "score", "ids", "constrain"}
-    assert set(loaded.signatures) == asked
-    signature = loaded.signatures["serving_default"]
-    (text,) = signature.structured_input_signature[1].values()
-    assert text == tf.TensorSpec([None], tf.string, name="text")
-    outputs = {
-        name: (x.dtype, x.shape.rank)
-        for name, x in signature.structured_outputs.items()
-    }
-    assert outputs == {
-        "translation": (tf.string, 1),
-        "score": (tf.float32, 1),
-        "truncated": (tf.bool, 1),
-    }
-
-
-def operations(path):
-    """The types of all operations in a SavedModel."""
-    content = (path / "saved_model.pb").read_bytes()
-    (graph,) = saved_model_pb2.SavedModel.FromString(content).meta_graphs
-    functions = graph.graph_def.library.function
-    nodes = [*graph.graph_def.node, *(x for f in functions for x in f.node_def)]
-    return {node.op for node in nodes}
-
-
 @pytest.mark.slow
-def test_serving_has_every_operation(tmp_path):
-    """TensorFlow's own, and the tokenizer's that Serving links from tensorflow_text."""
-    path = export_saved_model(sentencepiece_translator(), tmp_path)
-    content = (path / "saved_model.pb").read_bytes()
-    (graph,) = saved_model_pb2.SavedModel.FromString(content).meta_graphs
-    functions = {f.signature.name for f in graph.graph_def.library.function}
-    others = {op for op in operations(path) - functions if not hasattr(tf.raw_ops, op)}
-    known = {"SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceDetokenizeOp"}
-    assert known <= others <= known | {"SentencepieceIdToStringOp"}
-
-
-@pytest.mark.slow
-def test_what_only_python_runs_is_refused(tmp_path):
-    class Search:
-        def __call__(self, model, source_ids):
-            found = BeamSearch(2, max_length=4)(model, source_ids)
-            ids = tf.numpy_function(lambda x: x, [found.ids], tf.int32)
-            return found._replace(ids=tf.ensure_shape(ids, found.ids.shape))
-
-    translator = word_translator(Search())
-    message = "serving_default' cannot be served: .* the operations .*PyFunc"
-    with pytest.raises(ValueError, match=message):
-        export_saved_model(translator, tmp_path)
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-def test_where_it_comes_from_lies_beside_it(tmp_path):
-    origin = {"results": {"test": {"bleu": 39.6, "signature": "nrefs:1"}}, "größe": 3}
-    path = export_saved_model(word_translator(), tmp_path, metadata=origin)
-    about = json.loads((path / "assets.extra" / "keras_luong.json").read_text())
-    assert about["results"] == origin["results"] and about["größe"] == 3
-    assert about["max_source_length"] == 10 and about["max_batch_size"] == 256
-    assert "beam_width=2" in about["search"]
-    with pytest.raises(TypeError, match="not JSON serializable"):
-        export_saved_model(word_translator(), tmp_path, 2, metadata={"x": object()})
-    assert os.listdir(tmp_path) == ["1"]
-
-
-@pytest.mark.parametrize(
-    ("metadata", "error", "message"),
-    [
-        ([1], TypeError, r"metadata must be a dict or None. Received: \[1\]"),
-        ({"x": float("nan")}, ValueError, "JSON compliant"),
-        ({"x": "\ud800"}, UnicodeEncodeError, "surrogates"),
-    ],
-)
-def test_what_json_cannot_write_is_refused_first(metadata, error, message, tmp_path):
-    with pytest.raises(error, match=message):
-        export_saved_model(word_translator(), tmp_path, metadata=metadata)
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-def test_a_faster_export_of_the_same_version_stays(tmp_path, monkeypatch):
-    target = tmp_path / "1"
-
-    def save(*args, **kwargs):
-        tf.saved_model.save(*args, **kwargs)
-        target.mkdir()
-        (target / "saved_model.pb").write_text("the other's")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(saved_model, "tf", SimpleNamespace(**vars(tf)))
-        patch.setattr(
-            saved_model.tf,
-            "saved_model",
-            SimpleNamespace(save=save, SaveOptions=tf.saved_model.SaveOptions),
-        )
-        with pytest.raises(FileExistsError, match="1 exists"):
-            export_saved_model(word_translator(), tmp_path)
-    assert (target / "saved_model.pb").read_text() == "the other's"
-    assert os.listdir(tmp_path) == ["1"]
-
-
-@pytest.mark.slow
-def test_what_translates_otherwise_is_not_published(tmp_path, monkeypatch):
-    pytest.importorskip("tensorflow_serving.apis")
-    translator = word_translator()
-
-    def replay(path):
-        return {"serving_default": {"translation": tf.constant(["x"])}}
-
-    monkeypatch.setattr(saved_model, "replay_warmup", replay)
-    message = "translation for source 0, b'the red dog', is b'x', the library's b'"
-    with pytest.raises(RuntimeError, match=message):
-        export_saved_model(translator, tmp_path, warmup=["the red dog"])
-    assert not list(tmp_path.iterdir())
-
-
-def test_others_may_read_it(exported):
-    """Serving runs as another user; temporary directories are private by default."""
-    umask = os.umask(0)
-    os.umask(umask)
-    assert exported.stat().st_mode & 0o777 == 0o777 & ~umask
-
-
-@pytest.mark.slow
-def test_the_weights_are_those_at_export(tmp_path):
-    translator = word_translator()
-    path = export_saved_model(translator, tmp_path)
-    sentence = tf.constant(["the red dog"])
-    before = translator.serve(sentence)["score"].numpy()
-    for weight in translator.model.trainable_variables:
-        weight.assign(weight + 1.0)
-    after = export_saved_model(translator, tmp_path, version=2)
-    first, second = (
-        tf.saved_model.load(x).signatures["serving_default"](sentence)["score"].numpy()
-        for x in (path, after)
+def test_the_library_is_not_needed(pieces_model, pieces_said, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", READER, pieces_model],
+        input=json.dumps([list(to_bytes(x)) for x in SENTENCES]),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
     )
-    np.testing.assert_allclose(first, before, rtol=1e-6)
-    np.testing.assert_allclose(second, translator.serve(sentence)["score"], rtol=1e-6)
-    assert abs(first - second) > 1e-3
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [x[0].text for x in pieces_said]
 
 
 @pytest.mark.slow
-def test_an_existing_version_is_refused_or_replaced(tmp_path, monkeypatch):
-    version = tmp_path / "3"
-    version.mkdir()
-    (version / "old").touch()
-    translator = word_translator(GreedySearch(3))
-    with pytest.raises(FileExistsError, match="3 exists; .*overwrite=True"):
-        export_saved_model(translator, tmp_path, version=3)
-    assert os.listdir(version) == ["old"]
-
-    def fail(*args, **kwargs):
-        raise OSError("disk full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(saved_model.tf.saved_model, "save", fail)
-        with pytest.raises(OSError, match="disk full"):
-            export_saved_model(translator, tmp_path, version=3, overwrite=True)
-    assert os.listdir(tmp_path) == ["3"] and os.listdir(version) == ["old"]
-
-    export_saved_model(translator, tmp_path, version=3, overwrite=True)
-    assert os.listdir(tmp_path) == ["3"]
-    assert "saved_model.pb" in os.listdir(version) and "old" not in os.listdir(version)
-
-
-@pytest.mark.slow
-def test_a_reader_never_sees_half_a_version(tmp_path):
-    half, stop = [], threading.Event()
-
-    def poll():
-        while not stop.is_set():
-            for version in tmp_path.glob("[0-9]*"):
-                names = {str(x.relative_to(version)) for x in version.rglob("*")}
-                if not {"saved_model.pb", "variables/variables.index"} <= names:
-                    half.append(names)
-
-    reader = threading.Thread(target=poll)
-    reader.start()
-    translator = word_translator(GreedySearch(3))
-    for version in (1, 2, 3):
-        export_saved_model(translator, tmp_path, version=version)
-    stop.set()
-    reader.join()
-    assert not half and len(list(tmp_path.iterdir())) == 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("options", "search"),
-    [
-        ([], BeamSearch(4, 2, 9, 0.5)),
-        (["--beam_width", "1", "--warmup"], BeamSearch(1, 1, 9, 0.5)),
-        (
-            ["--length_penalty", "0", "--max_length", "3", "--max_source_length", "2"],
-            BeamSearch(4, 2, 3, 0.0),
-        ),
-    ],
-)
-def test_the_command(options, search, tmp_path, monkeypatch, capsys):
-    def load_ensemble(run_dirs, dtype):
-        assert (run_dirs, dtype) == ([tmp_path / "run"], "float32")
-        return word_translator(BeamSearch(4, 2, 9, 0.5))
-
-    def origin(options, precision):
-        return {"from": str(options.run_dir), "precision": precision}
-
-    seen = []
-
-    def export(translator, *args, **kwargs):
-        seen.append(translator)
-        return export_saved_model(translator, *args, **kwargs)
-
-    monkeypatch.setattr(translators, "load_ensemble", load_ensemble)
-    monkeypatch.setattr(command, "origin", origin)
-    monkeypatch.setattr(saved_model, "export_saved_model", export)
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "run.json").write_text("{}")  # which makes it a run
-    run, out = str(tmp_path / "run"), str(tmp_path / "out")
-    argv = ["export", run, out, "--version", "2", "--check", "the cat", *options]
-    main([*argv, "--precision", "float32"])
-    assert seen[0].search == search
-    assert seen[0].max_source_length == (2 if "--max_source_length" in options else 10)
-    about = json.loads((Path(out) / "2" / METADATA).read_text())
-    assert (about["from"], about["precision"]) == (run, "float32")
-    assert (Path(out) / "2" / WARMUP).exists() == ("--warmup" not in options)
-    said = capsys.readouterr().out
-    (first, _, *snippet) = said.splitlines()
-    assert first.startswith(f"{out}/2: 'the cat' -> ")
-    words = {}
-    exec("\n".join(x.strip() for x in snippet[1:3]), words)
-    result = eval(snippet[3].strip(), words).numpy()[0].decode()
-    assert first.endswith(repr(result))
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"translator": "run"}, TypeError, "must be a Translator.* Received: 'run'"),
-        ({"max_batch_size": 0}, ValueError, "max_batch_size must be at least 1.*: 0"),
-        ({"version": 0}, ValueError, "version must be at least 1. Received: 0"),
-        ({"version": "1"}, TypeError, "version must be an integer. Received: '1'"),
-        ({"directory": None}, TypeError, "directory must be a path. Received: None"),
-        ({"directory": __file__}, NotADirectoryError, "`directory` is a file"),
-    ],
-)
-def test_wrong_arguments(change, error, message, tmp_path):
-    arguments = {"translator": word_translator(), "directory": tmp_path, "version": 1}
-    with pytest.raises(error, match=message):
-        export_saved_model(**{**arguments, **change})
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("preset, fields", MODELS.values(), ids=MODELS)
-def test_every_model_says_the_same_as_keras(preset, fields, tmp_path):
-    source = WordTokenizer(["the", "red", "dog", "cat", "is"])
-    pair = TokenizerPair(source, WordTokenizer(["der", "Hund", "ist"]))
-    model = opinionated(build(preset, 9, 7, units=4, **fields))
-    translator = Translator(model, pair, BeamSearch(2, max_length=6))
-    path = export_saved_model(translator, tmp_path / "model")
-    serve = tf.saved_model.load(str(path)).signatures["serving_default"]
-    sentences = ["the red dog", "", "cat", "is is is the red dog the cat", "x"]
-    translations = translator.translate(sentences)
-    said = serve(text=tf.constant(sentences))
-    texts = [text.decode() for text in said["translation"].numpy()]
-    assert texts == [t.text for t in translations]
-    np.testing.assert_allclose(said["score"], [t.score for t in translations], 1e-4)
-
-
-@pytest.mark.slow
-def test_the_command_that_the_page_gives_for_saved_model_cli(tmp_path):
+def test_the_command_that_the_page_gives_for_saved_model_cli(pieces_model, tmp_path):
     page = Path(__file__).parents[1] / "docs" / "serving.md"
     blocks = [x for x in page.read_text().split("```") if x.startswith("bash\n")]
     (block,) = [x for x in blocks if "saved_model_cli" in x]
     command = block.removeprefix("bash\n").replace("python", sys.executable, 1)
-    path = export_saved_model(sentencepiece_translator(), tmp_path / "models/mine")
-    assert path.relative_to(tmp_path).as_posix() == "models/mine/1"
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    (tmp_path / "models" / "mine" / "1").symlink_to(pieces_model)
     done = subprocess.run(
         command, shell=True, cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     assert "Result for output key translation:\n[b'" in done.stdout
+
+
+@pytest.mark.slow
+def test_answers_stay_the_same_and_memory_does_not_grow(ask, pieces, pieces_said):
+    """Twenty thousand requests from sixteen threads on one loaded SavedModel."""
+
+    def translate(texts):
+        return ask("serving_default", text=tf.constant(texts))["translation"].tolist()
+
+    texts = [text for text in map(to_bytes, SENTENCES) if len(text) < 1000]
+    found = export_script("load").send(translate, texts, requests=20_000, threads=16)
+    before, after = found.megabytes
+    print(f"{before:.0f} MB after a tenth, {after:.0f} MB at the end")
+    assert found.failed == found.changed == 0
+    assert len(found.milliseconds) == 20_000
+    assert after - before < 60
+    right = {
+        to_bytes(x): t[0].text for x, t in zip(SENTENCES, pieces_said, strict=True)
+    }
+    assert [translate([x])[0].decode() for x in texts] == [right[x] for x in texts]

@@ -1,296 +1,340 @@
-"""A `.tflite` file finds the hypotheses that Keras finds, with builtin operations."""
+"""A `.tflite` file says what Keras says, with builtin operations and without us.
+
+`test_exports.py` has every model and search. The edge's runtime, `export/edge`, is a
+distribution of its own, which shares no code with this library; its own tests are in
+`export/edge/tests`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from opinionated import opinionated
-from small_models import MODELS
-from small_translator import SENTENCES, sentencepiece_translator, word_translator
+from small_translator import SENTENCES, to_bytes, word_translator
 
 from keras_luong import Translator, export_tflite
-from keras_luong.decoding import (
-    AverageLengthPenalty,
-    BeamSearch,
-    Ensemble,
-    GreedySearch,
-    RandomSampling,
-    Shortlist,
-    SummaryCoveragePenalty,
-    WordReward,
-)
+from keras_luong.decoding import BeamSearch, Ensemble, RandomSampling, Shortlist
+from keras_luong.export import tflite
 from keras_luong.models import build
+from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_luong.text.tokenizer_pair import TokenizerPair, WordTokenizer
 
 interpreter = pytest.importorskip("ai_edge_litert.interpreter")
 edge = pytest.importorskip("keras_luong_edge")
+from keras_luong_edge.archive import read_archive  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*max_source_length")
 
-SMALL = BeamSearch(3, 2, max_length=7)
-SOURCES = ([4, 5, 6, 3], [3], [8, 3], [7] * 7 + [3], [4, 5, 6, 7, 8, 1] * 2 + [3])
+slow = pytest.mark.slow
+PIECES = ["pieces", "pieces, 31"]
+WORDS = {"words": None, "words, 16": 16}
+EVERY = [*PIECES, *(pytest.param(name, marks=slow) for name in WORDS)]
 
 
-def translator_of(model, search=SMALL):
-    """For models of nine source words and seven target words."""
-    source = WordTokenizer(["the", "red", "dog", "cat", "is"])
-    pair = TokenizerPair(source, WordTokenizer(["der", "Hund", "ist"]))
-    return Translator(model, pair, search, max_source_length=14)
+@pytest.fixture(scope="module")
+def pair(request, tmp_path_factory):
+    """A translator, its export, and the export's path: of any or of a known length."""
+    if request.param in PIECES:
+        translator = request.getfixturevalue("pieces")
+        if request.param == "pieces":
+            path = request.getfixturevalue("pieces_tflite")
+        else:
+            path = request.getfixturevalue("pieces_site") / "model.tflite"
+    else:
+        translator, path = word_translator(), tmp_path_factory.mktemp("edge") / "x"
+        export_tflite(translator, path, source_length=WORDS[request.param])
+    return translator, edge.EdgeTranslator(path), path
 
 
-def small(preset="small", **fields):
-    return opinionated(build(preset, 9, 7, units=4, **fields))
+every_pair = pytest.mark.parametrize("pair", EVERY, indirect=True)
 
 
-def assert_the_same(translator, path, source_length=None):
-    """Ids exactly; numbers as float32 has them."""
-    export_tflite(translator, path, source_length=source_length)
-    run = interpreter.Interpreter(str(path)).get_signature_runner()
-    search = translator.search
-    if isinstance(search, BeamSearch):
-        search = dataclasses.replace(search.with_spares(), compact=False)
-    for ids in SOURCES:
-        source = np.array([ids], "int32")
-        if source_length is not None:
-            source = np.pad(source, [[0, 0], [0, source_length - len(ids)]])
-        found = run(source=source)
-        expected = search(translator.model, source)._asdict()
-        assert found.keys() == expected.keys()
-        if source_length is not None:
-            found = cut(found, expected["ids"].shape[2])
-        np.testing.assert_array_equal(found["ids"], expected["ids"])
-        np.testing.assert_array_equal(found["lengths"], expected["lengths"])
-        for name in ("scores", "log_probs", "weights", "token_log_probs"):
-            x = expected[name].numpy()
-            x = np.maximum(x, np.finfo("float32").min)  # LiteRT's -inf is that
-            np.testing.assert_allclose(found[name], x, rtol=1e-4, atol=1e-4)
+def assert_the_same(said, expected, atol=1e-5):
+    """All hypotheses of all texts, in everything that a `Translation` says."""
+    assert [len(x) for x in said] == [len(x) for x in expected]
+    for hypotheses, others in zip(said, expected, strict=True):
+        for a, b in zip(hypotheses, others, strict=True):
+            # Phrases that must occur are not of the edge.
+            assert (*a._fields, "unmet") == b._fields
+            assert (a.text, a.tokens) == (b.text, b.tokens)
+            assert a.source_tokens == b.source_tokens
+            assert a.truncated is b.truncated
+            for name in ("score", "alignment", "log_probs"):
+                x, y = getattr(a, name), getattr(b, name)
+                assert type(x) is type(y) and np.shape(x) == np.shape(y)
+                np.testing.assert_allclose(x, y, rtol=1e-5, atol=atol)
 
 
-def cut(found, length):
-    """Without the padding of a file whose shapes are known."""
-    for name in ("ids", "weights", "token_log_probs"):
-        assert not found[name][:, :, length:].any()
-        found[name] = found[name][:, :, :length]
-    return found
+@every_pair
+def test_hostile_and_other_sentences(pair, pieces, pieces_said):
+    translator, on_edge, _ = pair
+    expected = pieces_said
+    if translator is not pieces:
+        expected = translator.translate(SENTENCES, n_best=True)
+    assert on_edge.n_best == translator.search.n_best
+    assert_the_same(on_edge.translate(SENTENCES, n_best=True), expected)
+    best = on_edge.translate(SENTENCES)
+    assert [t.text for t in best] == [hypotheses[0].text for hypotheses in expected]
 
 
-def cases(options):
-    """Every option with any length and with a known one."""
-    for name, values in options.items():
-        for source_length in (None, 16):
-            case = f"{name}, {source_length or 'any'}"
-            yield pytest.param(values, source_length, id=case)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model, source_length", cases(MODELS))
-def test_every_model_says_the_same_as_keras(model, source_length, tmp_path):
-    preset, fields = model
-    model = small(preset, **fields)
-    assert_the_same(translator_of(model), tmp_path / "x.tflite", source_length)
-
-
-SEARCHES = {
-    "greedy": GreedySearch(6),
-    "greedy, any length": GreedySearch(None),
-    "a beam of one": BeamSearch(1, max_length=6),
-    "any length": BeamSearch(3, max_length=None),
-    "GNMT's penalties": BeamSearch(
-        3, max_length=7, length_penalty=0.6, coverage_penalty=0.2
-    ),
-    "other penalties": BeamSearch(
-        3,
-        2,
-        max_length=7,
-        length_penalty=AverageLengthPenalty(0.8),
-        coverage_penalty=SummaryCoveragePenalty(0.2),
-        early_stopping="first",
-    ),
-    "word reward": BeamSearch(3, max_length=7, length_penalty=WordReward(0.3)),
-    "constraints": BeamSearch(
-        4,
-        4,
-        max_length=None,
-        min_length=3,
-        min_length_ratio=0.5,
-        max_length_ratio=1.5,
-        no_repeat_ngram=2,
-        forbidden=(1,),
-        early_stopping=False,
-    ),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("search, source_length", cases(SEARCHES))
-def test_every_search_says_the_same_as_keras(search, source_length, tmp_path):
-    translator = translator_of(small(), search)
-    assert_the_same(translator, tmp_path / "x.tflite", source_length)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mean", ["geometric", "arithmetic"])
-def test_an_ensemble_says_the_same(mean, tmp_path):
-    models = [small(), small("cho2014")]
-    translator = translator_of(Ensemble(models, mean))
-    assert_the_same(translator, tmp_path / "x.tflite")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
-def test_mixed_precision_is_exported_in_float32(dtype, tmp_path):
-    model = small(dtype=dtype)
-    translator = translator_of(Ensemble([model]))
-    path = export_tflite(translator, tmp_path / "x.tflite")
-    twin = build("small", 9, 7, units=4)
-    twin.set_weights(model.get_weights())
-    texts = ["the red dog", "is is cat", "x"]
-    expected = translator_of(twin).translate(texts)
-    for a, b in zip(edge.EdgeTranslator(path).translate(texts), expected, strict=True):
-        assert a.text == b.text
-        np.testing.assert_allclose(a.score, b.score, atol=1e-4)
-
-
-def operations(path):
-    """The operations of the file, in all of its graphs."""
-    tf.lite.experimental.Analyzer.analyze(str(path))
-
-
-@pytest.mark.slow
-def test_it_holds_builtin_operations_alone(tmp_path, capfd):
-    path = export_tflite(sentencepiece_translator(), tmp_path / "x.tflite")
-    capfd.readouterr()
-    operations(path)
-    said = capfd.readouterr().out
-    assert "WHILE" in said
-    assert "Flex" not in said and "CUSTOM" not in said
-
-
-@pytest.mark.parametrize(
-    "quantize",
-    [*(pytest.param(q, marks=pytest.mark.slow) for q in (None, "float16")), "int8"],
+ALPHABET = st.sampled_from(
+    [*b"abcdefgh t\n\t\r\x00\x1c\x85\xa0\xc3\xe2\x96\x81\xed\xf0\xff", *b"the dog"]
 )
-def test_quantized_files_are_smaller_and_nearly_the_same(quantize, tmp_path):
-    source = WordTokenizer([f"s{i}" for i in range(200)])
-    pair = TokenizerPair(source, WordTokenizer([f"t{i}" for i in range(200)]))
-    model = opinionated(build("small", 204, 204, units=64), 2.0)
-    translator = Translator(model, pair, BeamSearch(3, max_length=8))
-    path = export_tflite(translator, tmp_path / "x.tflite", quantize=quantize)
-    weights = 4 * model.count_params()
-    size = path.stat().st_size - 110_000  # the graph's own
-    assert size < {None: 1.2, "float16": 0.7, "int8": 0.45}[quantize] * weights
-    texts = [f"s{i} s{i + 3} s{2 * i}" for i in range(20)]
-    said = edge.EdgeTranslator(path).translate(texts)
-    expected = translator.translate(texts)
-    same = [a.text == b.text for a, b in zip(said, expected, strict=True)]
-    assert np.mean(same) >= (1 if quantize is None else 0.5)
-    exact = [a.score for a in expected]
-    scores = [a.score for a in said]
-    tolerance = {None: 1e-4, "float16": 0.05, "int8": 1.0}[quantize]
-    np.testing.assert_allclose(scores, exact, atol=tolerance)
-
-
-@pytest.mark.parametrize(
-    ("make", "source_length"),
-    [
-        (sentencepiece_translator, None),
-        pytest.param(word_translator, 12, marks=pytest.mark.slow),
-        pytest.param(sentencepiece_translator, 12, marks=pytest.mark.slow),
-        pytest.param(word_translator, None, marks=pytest.mark.slow),
-    ],
+SYLLABLES = st.sampled_from(["the", "red", "dog", "under", "a", "u", "th", "in", "x"])
+LONG_WORDS = st.lists(SYLLABLES, min_size=30, max_size=120).map("".join).map(str.encode)
+TEXT = st.one_of(
+    st.binary(max_size=80),
+    st.lists(ALPHABET, max_size=80).map(bytes),
+    LONG_WORDS,
+    st.text(max_size=40),
+    st.text(st.characters(categories=["Cs", "Zs", "Cc", "Ll"]), max_size=40),
 )
-def test_text_in_text_out(make, source_length, tmp_path):
-    translator = make()
-    path = export_tflite(translator, tmp_path / "x.tflite", source_length=source_length)
-    if source_length is not None:
-        most = min(source_length - 1, translator.max_source_length)
-        given = translator.model, translator.tokenizers, translator.search
-        translator = Translator(*given, max_source_length=most)
-    said = edge.EdgeTranslator(path).translate(SENTENCES)
-    for a, b in zip(said, translator.translate(SENTENCES), strict=True):
-        assert (a.text, a.truncated) == (b.text, b.truncated)
-        assert (a.tokens, a.source_tokens) == (b.tokens, b.source_tokens)
-        np.testing.assert_allclose(a.score, b.score, atol=1e-4)
-        np.testing.assert_allclose(a.alignment, b.alignment, atol=1e-4)
-        np.testing.assert_allclose(a.log_probs, b.log_probs, atol=1e-4)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["constraints", "greedy"])
-def test_a_known_source_length_makes_all_shapes_known(name, tmp_path):
+@every_pair
+@settings(max_examples=6)
+@given(st.lists(TEXT, min_size=4, max_size=4))
+def test_any_text(pair, texts):
+    translator, on_edge, _ = pair
+    expected = translator.translate(texts, n_best=True)
+    assert_the_same(on_edge.translate(texts, n_best=True), expected)
+
+
+@every_pair
+def test_the_limit_in_bytes(pair):
+    translator, on_edge, _ = pair
+    most = 64 * translator.max_source_length
+    texts = ["x" * most, "x" * (most + 1)]
+    expected = translator.translate(texts, n_best=True)
+    assert expected[1][0].truncated
+    assert_the_same(on_edge.translate(texts, n_best=True), expected)
+
+
+@every_pair
+@settings(max_examples=50)
+@given(st.lists(st.integers(0, 50), max_size=12))
+def test_ids_are_written_as_keras_writes_them(pair, ids):
+    translator, _, path = pair
+    on_edge = read_archive(path).target
+    size = translator.target_tokenizer.vocab_size
+    ids = np.array([i % size for i in ids], "int32")
+    if EOS_ID in ids:  # a hypothesis ends with its first end
+        ids = ids[: list(ids).index(EOS_ID) + 1]
+    expected = translator.target_tokenizer.decode(ids[None]).numpy()[0].decode()
+    assert on_edge.decode(ids) == expected
+    found = translator.target_tokenizer.pieces(ids).numpy()
+    assert on_edge.pieces(ids) == [x.decode() for x in found]
+
+
+@pytest.mark.parametrize("pair", PIECES[:1], indirect=True)
+def test_the_command_says_it_too(pair, pieces_said, monkeypatch):
+    folder = Path(__file__).parents[1] / "export" / "edge"
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    said = zip(map(to_bytes, SENTENCES), pieces_said, strict=True)
+    pairs = [(line, found) for line, found in said if b"\n" not in line]
+    done = subprocess.run(
+        [sys.executable, "-m", "keras_luong_edge", pair[2], "--n_best", "2"],
+        input=b"\n".join(line for line, _ in pairs),  # the last without its end
+        capture_output=True,
+    )
+    assert done.returncode == 0, done.stderr
+    expected = [
+        (str(number), t.text, pytest.approx(t.score, abs=1e-4))
+        for number, (_, hypotheses) in enumerate(pairs)
+        for t in hypotheses
+    ]
+    rows = [line.split(" ||| ") for line in done.stdout.decode().splitlines()]
+    assert [(n, text, float(score)) for n, text, score in rows] == expected
+
+
+def test_its_signature_has_all_fields_of_hypotheses(pieces, pieces_tflite):
+    run = interpreter.Interpreter(str(pieces_tflite)).get_signature_runner()
+    source = np.array([[9, 8, 7, 30, EOS_ID]], "int32")
+    found = run(source=source)
+    search = dataclasses.replace(pieces.search.with_spares(), compact=False)
+    expected = search(pieces.model, source)._asdict()
+    assert found.keys() == expected.keys()
+    for name, x in found.items():  # LiteRT's -inf is float32's lowest number
+        y = np.maximum(expected[name], np.finfo("float32").min)
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-4)
+
+
+def test_a_known_source_length_makes_all_shapes_known(pieces_site):
     """Without having run: LiteRT.js binds outputs before that."""
-    translator = translator_of(small(), SEARCHES[name])
-    path = export_tflite(translator, tmp_path / "x.tflite", source_length=16)
-    runtime = interpreter.Interpreter(str(path))
+    runtime = interpreter.Interpreter(str(pieces_site / "model.tflite"))
     runtime.allocate_tensors()
     (source,) = runtime.get_input_details()
-    assert source["shape_signature"].tolist() == [1, 16]
+    assert source["shape_signature"].tolist() == [1, 31]
     outputs = runtime.get_signature_runner().get_output_details()
+    assert outputs["weights"]["shape"].tolist() == [1, 3, 8, 31]
     for name, x in outputs.items():
         assert x["shape"].size and (x["shape"] > 0).all(), name
         assert (x["shape_signature"] > 0).all(), name
 
 
-@pytest.mark.slow
-def test_it_carries_what_it_needs_and_where_it_is_from(tmp_path):
-    translator = word_translator(GreedySearch(4))
-    origin = {"settings": {"épochs": 3}, "source_length": 3, "format": 9}
-    path = export_tflite(translator, tmp_path / "x.tflite", "int8", 9, metadata=origin)
-    with zipfile.ZipFile(path) as archive:
+@pytest.mark.parametrize(
+    ("search", "longest"),
+    [
+        ({"max_length": 7}, 7),
+        ({"max_length": None}, 42),
+        ({"max_length": None, "max_length_ratio": 1.3}, 21),  # of 20.8
+        ({"max_length": None, "max_length_ratio": 0.01}, 1),
+        ({"max_length": 20, "max_length_ratio": 1.3}, 20),
+    ],
+)
+def test_outputs_of_a_known_length_are_as_long_as_a_hypothesis_can_be(search, longest):
+    source = tf.zeros([1, 16], tf.int32)
+    assert tflite._longest(BeamSearch(2, **search), source) == longest
+
+
+def test_it_holds_builtin_operations_alone(pieces_tflite, capfd):
+    tf.lite.experimental.Analyzer.analyze(str(pieces_tflite))
+    said = capfd.readouterr().out
+    assert "WHILE" in said
+    assert "Flex" not in said and "CUSTOM" not in said
+
+
+def test_it_carries_what_it_needs_and_where_it_is_from(pieces_tflite, pieces_site):
+    with zipfile.ZipFile(pieces_tflite) as archive:
         names = archive.namelist()
-        metadata = json.loads(archive.read("keras_luong.json"))
-        source = archive.read("source.txt").decode().split()
-    assert names == ["keras_luong.json", "source.txt", "target.txt"]
-    assert source[4:] == translator.source_tokenizer.words
-    assert metadata["settings"] == {"épochs": 3}
-    assert metadata["quantize"] == "int8" and metadata["source_length"] == 9
-    assert metadata["max_source_length"] == 8
+        about = json.loads(archive.read("keras_luong.json"))
+    assert names == ["keras_luong.json", "source.spm", "target.spm"]
+    assert about["run"]["settings"] == {"source": "en", "target": "de", "größe": 3}
+    assert (about["quantize"], about["source_length"], about["n_best"]) == (
+        *(None, None),
+        2,
+    )
+    assert about["max_source_length"] == 30
     # The edge runtime knows nothing of this library but what the file says.
-    assert metadata["format"] == 1 and metadata["bytes_per_token"] == 64
-    assert metadata["special_ids"] == {"pad": 0, "unk": 1, "bos": 2, "eos": 3}
-    assert "GreedySearch(max_length=4)" in metadata["search"]
+    assert about["format"] == 1 and about["bytes_per_token"] == 64
+    assert about["special_ids"] == {"pad": 0, "unk": 1, "bos": 2, "eos": 3}
+    assert read_archive(pieces_tflite).special == (PAD_ID, UNK_ID, BOS_ID, EOS_ID)
+    assert "BeamSearch(beam_width=3" in about["search"]
+    known = read_archive(pieces_site / "model.tflite").metadata
+    assert (known["source_length"], known["max_source_length"]) == (31, 30)
 
 
-@pytest.mark.slow
-def test_a_file_that_was_there_stays_until_the_new_one_is_whole(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("source_length", "most"), [(None, 10), (9, 8), (11, 10), (12, 10)]
+)
+def test_of_a_source_no_more_is_read_than_there_is_room_for(source_length, most):
+    export = tflite.exported(word_translator())
+    settings = tflite._settings(export, export.search, source_length)
+    assert settings["max_source_length"] == most
+    assert settings["tokenizers"]["target"] == {"kind": "word", "file": "target.txt"}
+
+
+def test_a_file_that_was_there_stays_until_the_new_one_is_whole(
+    pieces, tmp_path, monkeypatch
+):
     path = tmp_path / "x.tflite"
     path.write_text("old")
-    translator = word_translator(GreedySearch(4))
+    monkeypatch.setattr(tflite, "_one_source", lambda *_: None)
+    monkeypatch.setattr(tflite, "_converted", lambda *_: b"0000TFL3")
     with monkeypatch.context() as patch:
-        patch.setattr("keras_luong.export.tflite._append", None)
-        with pytest.raises(TypeError):
-            export_tflite(translator, path)
+        patch.setattr(tflite, "MOST_METADATA", 9)
+        with pytest.raises(ValueError, match=r"keras_luong\.json would have \d+ bytes"):
+            export_tflite(pieces, path)
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
-    export_tflite(translator, path)
+    export_tflite(pieces, path)
     assert path.read_bytes()[4:8] == b"TFL3"
 
 
-class Determined:
-    """A model with an operation that LiteRT has not."""
+def test_what_computes_in_half_precision_is_copied_in_float32():
+    model = build("small", 9, 7, units=4, dtype="mixed_bfloat16")
+    ensemble = tflite._in_float32(Ensemble([model], "arithmetic"))
+    (twin,) = ensemble.models
+    assert ensemble.mean == "arithmetic" and twin.get_config()["dtype"] == "float32"
+    for x, y in zip(twin.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(x, y)
+    assert tflite._in_float32(twin) is twin
 
-    def __init__(self):
-        self.model = small()
 
-    def encode(self, source):
-        return self.model.encode(source)
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (
+            "TF Select ops: B, A\nTF Select ops: B, A",
+            "lacks the operations B, A$",
+        ),
+        ("TF Select ops: A\nmap<f16>", "the operations A in half precision, so that a"),
+        ("TF Select ops: A\nbf16", "the operations A in half precision, so that a"),
+        ("TF Select ops: A\nf160", "the operations A$"),
+        ("a\nx error: b\nc", "for LiteRT: x error: b$"),
+        ("a\nb", "for LiteRT: a$"),
+        ("", "for LiteRT: unknown$"),
+    ],
+)
+def test_why_a_model_cannot_be_converted(message, reason):
+    assert re.search(reason, tflite._why_not(message))
 
-    def step(self, tokens, state, memory):
-        logits, state, weights = self.model.step(tokens, state, memory)
-        return logits + tf.linalg.det(logits[0, :1, :1]), state, weights
+
+def test_quantized_weights_take_a_half_or_a_quarter():
+    weights = tf.Variable(tf.random.stateless_normal([256, 256], [1, 2]))
+
+    @tf.function(input_signature=[tf.TensorSpec([1, 256], name="x")])
+    def product(x):
+        return {"y": x @ weights}
+
+    sizes, said = [], []
+    x = np.linspace(-1, 1, 256, dtype="float32")[None]
+    for quantize in (None, "float16", "int8"):
+        content = tflite._converted(product.get_concrete_function(), quantize)
+        run = interpreter.Interpreter(model_content=content).get_signature_runner()
+        sizes.append(len(content) / (256 * 256))  # bytes of a weight
+        said.append(run(x=x)["y"])
+    np.testing.assert_allclose(sizes, [4, 2, 1], atol=0.1)
+    exact = product(x)["y"]
+    np.testing.assert_allclose(said[0], exact, atol=1e-4)
+    np.testing.assert_allclose(said[1], exact, atol=0.02)
+    np.testing.assert_allclose(said[2], exact, atol=0.5)
+
+
+@pytest.mark.parametrize(
+    ("quantize", "size", "tolerance"),
+    [
+        pytest.param(None, 1.2, 1e-4, marks=slow),
+        pytest.param("float16", 0.7, 0.05, marks=slow),
+        pytest.param("int8", 0.45, 1.0, marks=slow),
+    ],
+)
+def test_quantized_files_are_smaller_and_nearly_the_same(
+    quantize, size, tolerance, tmp_path
+):
+    source = WordTokenizer([f"s{i}" for i in range(200)])
+    pair = TokenizerPair(source, WordTokenizer([f"t{i}" for i in range(200)]))
+    model = opinionated(build("small", 204, 204, units=64), 2.0)
+    translator = Translator(model, pair, BeamSearch(3, max_length=8))
+    path = export_tflite(translator, tmp_path / "x.tflite", quantize=quantize)
+    graph = 110_000  # bytes of its own
+    assert path.stat().st_size - graph < size * 4 * model.count_params()
+    texts = [f"s{i} s{i + 3} s{2 * i}" for i in range(20)]
+    said, expected = (
+        edge.EdgeTranslator(path).translate(texts),
+        translator.translate(texts),
+    )
+    same = [a.text == b.text for a, b in zip(said, expected, strict=True)]
+    assert np.mean(same) >= (1 if quantize is None else 0.5)
+    scores = [[x.score for x in y] for y in (said, expected)]
+    np.testing.assert_allclose(*scores, atol=tolerance)
 
 
 class Characters(WordTokenizer):
     kind = "characters"
 
 
-SHORTLIST = Shortlist([4], [[4]] * 9, vocab_size=7)
+SHORTLIST = Shortlist([4], [[4]] * 40, vocab_size=40)
 
 
 @pytest.mark.parametrize(
@@ -305,46 +349,41 @@ SHORTLIST = Shortlist([4], [[4]] * 9, vocab_size=7)
         ({"source_length": 1}, ValueError, "source_length must be at least 2.*: 1"),
         ({"source_length": 9.5}, TypeError, "source_length must be an integer.*9.5"),
         (
-            {"translator": word_translator(RandomSampling())},
+            {"search": RandomSampling()},
             TypeError,
             "BeamSearch or a GreedySearch .*Received: RandomSampling",
         ),
         (
-            {"translator": word_translator(BeamSearch(shortlist=SHORTLIST))},
+            {"search": BeamSearch(shortlist=SHORTLIST)},
             TypeError,
             "cannot run a search with a shortlist",
         ),
-        pytest.param(
-            {"translator": translator_of(Determined())},
-            ValueError,
-            "cannot be converted for LiteRT: LiteRT lacks the operations MatrixDeter",
-            marks=pytest.mark.slow,
+        (
+            {"tokenizers": Characters(["a", "b"])},
+            TypeError,
+            "source tokenizer must be .*Characters",
         ),
     ],
 )
-def test_what_cannot_be_is_refused(change, error, message, tmp_path):
-    arguments = {"translator": word_translator(), "path": tmp_path / "x.tflite"}
+def test_what_cannot_be_is_refused(pieces, change, error, message, tmp_path):
+    parts = {"tokenizers": pieces.tokenizers, "search": pieces.search}
+    parts = {name: change.get(name, x) for name, x in parts.items()}
+    change = {name: x for name, x in change.items() if name not in parts}
+    arguments = {"path": tmp_path / "x.tflite"}
+    arguments["translator"] = Translator(pieces.model, **parts)
     with pytest.raises(error, match=message):
         export_tflite(**{**arguments, **change})
     assert not list(tmp_path.iterdir())
 
 
-def test_a_strange_tokenizer_is_refused(tmp_path):
-    tokenizer = Characters(["a", "b"])
-    translator = Translator(opinionated(build("small", 6, 6, units=4)), tokenizer)
-    with pytest.raises(TypeError, match="source tokenizer must be .*Characters"):
-        export_tflite(translator, tmp_path / "x.tflite")
-
-
-def test_the_interpreter_alone_runs_it(tmp_path):
+def test_the_interpreter_alone_runs_it(pieces_tflite):
     """With no name of this library, as from another language."""
-    path = export_tflite(word_translator(), tmp_path / "x.tflite")
     code = (
         "import sys, numpy as np; from ai_edge_litert.interpreter import Interpreter;"
         "run = Interpreter(sys.argv[1]).get_signature_runner('serving_default');"
         "found = run(source=np.array([[4, 5, 3]], 'int32'));"
-        "print(found['ids'].shape[0], 'tensorflow' in sys.modules)"
+        "print(found['ids'].shape[:2], 'tensorflow' in sys.modules)"
     )
-    command = [sys.executable, "-I", "-c", code, str(path)]
+    command = [sys.executable, "-I", "-c", code, str(pieces_tflite)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["1", "False"]
+    assert done.stdout == "(1, 3) False\n"

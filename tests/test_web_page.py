@@ -7,14 +7,11 @@ set.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -172,67 +169,18 @@ def test_a_page_of_the_command(page, tmp_path):
     assert said["choices"] == [x.text for x in hypotheses]
 
 
-def test_the_demo(page, tmp_path):
-    """`make web-demo`, in an environment that is there: page and model are served."""
-    if shutil.which("make") is None:
-        pytest.skip("there is no make")
-    run_dir = written_run(tmp_path / "runs" / "demo", sentencepiece_translator()).path
-    record = json.loads((run_dir / "run.json").read_text("utf-8"))
-    (run_dir / "run.json").write_text(json.dumps({**record, "sample": SAID}))
-    shutil.copy(ROOT / "Makefile", tmp_path)
-    for name in ("pyproject.toml", "export/edge/pyproject.toml"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    programs = {"python": "", "keras-luong": "-m keras_luong.cli"}
-    for name, module in programs.items():
-        program = tmp_path / ".venv" / "bin" / name
-        program.parent.mkdir(parents=True, exist_ok=True)
-        program.write_text(f'#!/bin/sh\nexec {sys.executable} -u {module} "$@"\n')
-        program.chmod(0o755)
-    (tmp_path / ".venv" / "installed").touch()
-    paths = [str(ROOT), str(WEB.parent / "edge")]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    with subprocess.Popen(
-        ["make", "web-demo", "PORT=0"],
-        cwd=tmp_path,
-        env=env,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            said = ""
-            for line in process.stdout:
-                said += line
-                if line.startswith("Serving HTTP"):
-                    break
-            port = line.split(" port ")[1].split()[0]
-            for name in ("", "model.tflite", "worker.js"):
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/{name}") as got:
-                    assert got.status == 200
-        finally:
-            os.killpg(process.pid, signal.SIGTERM)
-    assert "int8" in said
-
-
-def test_the_modules_own_tests_with_npms_packages(page):
-    done = subprocess.run(["npm", "test"], cwd=page, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert "# skipped 0" in done.stdout
-
-
-def test_types(page):
-    done = subprocess.run(["npm", "run", "check"], cwd=page, capture_output=True)
-    assert done.returncode == 0, done.stdout.decode()
+@pytest.mark.parametrize("words, said", [("test", "# skipped 0"), ("run check", "")])
+def test_tests_and_types_of_the_modules_with_npms_packages(page, words, said):
+    command = ["npm", *words.split()]
+    done = subprocess.run(command, cwd=page, capture_output=True, text=True)
+    assert done.returncode == 0 and said in done.stdout, done.stdout[-3000:]
 
 
 def test_how_much_is_loaded(page):
-    dist = page / "dist"
-    sizes = {x.name: x.stat().st_size for x in dist.iterdir() if x.is_file()}
-    licences = {"LICENSE.txt", "THIRD_PARTY.txt"}
-    assert licences < sizes.keys()
-    total = sum(size for name, size in sizes.items() if name not in licences)
-    assert 0 < total < LARGEST, sizes
+    files = filter(Path.is_file, (page / "dist").iterdir())
+    sizes = {x.name: x.stat().st_size for x in files}
+    assert sizes.pop("LICENSE.txt") and sizes.pop("THIRD_PARTY.txt")
+    assert 0 < sum(sizes.values()) < LARGEST, sizes
 
 
 def test_keyboard_alone(page, server, on_edge):
@@ -291,9 +239,7 @@ def test_lines_and_shading(page, server, on_edge):
     assert found["caption"].startswith(f"“{said[2]}” looked at ")
     assert found["languages"] == ["en"] * 3 + ["de"] * len(said)
     assert found["order"] == ["others", "attention"]
-
-
-def test_unknown_words_are_those_of_the_text(page, server):
+    # Unknown words are those of the text.
     found = drive(page, "figure", server, text="the ω dog", word=0)
     assert found["words"] == ["the", "⁇", "dog"]
 
@@ -393,38 +339,27 @@ def test_the_policy_holds(page, server):
         assert "Content Security Policy" in said["eval"]
 
 
-def test_without_a_network(page, site, on_edge):
-    with served(site) as server:
-        found = drive(page, "offline", server, server.close, text=SAID)
+@pytest.mark.parametrize("scenario", ["offline", "update", "replaced"])
+def test_without_a_network(scenario, page, site, on_edge, tmp_path):
+    """After one visit; of a new release too, with the model that an old one loaded.
+
+    S8: half of a model does not take the place of a whole one.
+    """
+    folder = shutil.copytree(site, tmp_path / "site")
+    with served(folder) as server:
+        found = drive(
+            page, scenario, server, server.close, text=SAID, folder=str(folder)
+        )
     expected = [x.text for x in on_edge.translate([SAID])]
-    assert found["before"] == found["after"] == expected
-    assert found["isIsolated"]  # by the service worker's headers
-
-
-def test_without_a_network_after_an_update(page, site, on_edge, tmp_path):
-    """One visit of a new release is enough, with the model that an old one loaded."""
-    folder = tmp_path / "site"
-    shutil.copytree(site, folder)
-    with served(folder) as server:
-        found = drive(
-            page, "update", server, server.close, text=SAID, folder=str(folder)
-        )
-    assert set(found["before"]) <= set(found["after"])
-    assert "/model.tflite" in found["after"]
-    assert found["lines"] == [x.text for x in on_edge.translate([SAID])]
-
-
-def test_s8_half_of_a_model_does_not_take_the_place_of_a_whole_one(
-    page, site, on_edge, tmp_path
-):
-    folder = tmp_path / "site"
-    shutil.copytree(site, folder)
-    with served(folder) as server:
-        found = drive(
-            page, "replaced", server, server.close, text=SAID, folder=str(folder)
-        )
-    assert "“model.tflite” is damaged" in found["error"]
-    assert found["lines"] == [x.text for x in on_edge.translate([SAID])]
+    if scenario == "offline":
+        assert found["before"] == found["after"] == expected
+        assert found["isIsolated"]  # by the service worker's headers
+        return
+    assert found["lines"] == expected
+    if scenario == "update":
+        assert {*found["before"], "/model.tflite"} <= {*found["after"]}
+    else:
+        assert "“model.tflite” is damaged" in found["error"]
 
 
 def test_files_that_are_dropped(page, server, site, on_edge, tmp_path):

@@ -22,7 +22,7 @@ needs_litert = pytest.mark.skipif(
 
 
 class Echo:
-    """Says what it hears, and then louder."""
+    """Says what it hears, and then louder; it reads four bytes."""
 
     n_best = 2
 
@@ -31,25 +31,34 @@ class Echo:
 
     def translate(self, texts, n_best=False):
         assert n_best
-        return [[said(x.decode(), -0.5), said(f"{x.decode()}!", -1.25)] for x in texts]
-
-
-def said(text, score):
-    nothing = np.zeros([0, 0], "float32")
-    return Translation(text, score, [], [], nothing, False, nothing.ravel())
+        (text,) = texts
+        cut = len(text) > 4
+        text, nothing = text.decode(errors="replace"), np.zeros([0, 0], "float32")
+        return [
+            [
+                Translation(said, score, [], [], nothing, cut, nothing.ravel())
+                for said, score in ((text, -0.5), (f"{text}!", -1.25))
+            ]
+        ]
 
 
 @pytest.fixture
 def say(monkeypatch, capfdbinary):
     """Runs the command in this process, with a translator that needs no file."""
     monkeypatch.setattr(command, "EdgeTranslator", Echo)
+    monkeypatch.setattr(command, "_forget_output", lambda: None)
 
     def run(content, *flags):
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
-        assert command.main(["x.tflite", *flags]) == 0
-        return capfdbinary.readouterr().out
+        code = command.main(["x.tflite", *flags])
+        out, err = capfdbinary.readouterr()
+        return code, out, err.decode()
 
     return run
+
+
+def packed(content):
+    return gzip.compress(content, mtime=0)
 
 
 @pytest.mark.parametrize(
@@ -68,77 +77,79 @@ def say(monkeypatch, capfdbinary):
         (b"a\rb\n", b"a b\n"),
         (b"a\rb\rc\nd\n", b"a b c\nd\n"),
         (b"a\r\nb\r\n", b"a\nb\n"),
-        (gzip.compress(b"a\nb", mtime=0), b"a\nb\n"),
+        (packed(b"a\nb"), b"a\nb\n"),
     ],
 )
 def test_one_line_in_is_one_line_out(say, content, expected):
-    assert say(content) == expected
-
-
-def test_what_is_too_long_is_counted(say, capfdbinary, monkeypatch):
-    def cut(self, texts, n_best=False):
-        return [[said("a", -0.5)._replace(truncated=len(x) > 1)] for x in texts]
-
-    monkeypatch.setattr(Echo, "translate", cut)
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"a\nbb\n")))
-    assert command.main(["x.tflite"]) == 0
-    message = b"keras-luong-edge: note: 1 of 2 lines are longer than the model reads"
-    assert capfdbinary.readouterr().err.startswith(message)
+    code, out, _ = say(content)
+    assert (code, out) == (0, expected)
 
 
 @pytest.mark.parametrize(
     "content, message",
     [
-        (
-            gzip.compress(gzip.compress(b"a\n", mtime=0), mtime=0),
-            "gzip within gzip: unpack it once",
-        ),
-        (
-            gzip.compress(b"a\n", mtime=0)[:-6],
-            "the input is damaged gzip: it ends too early",
-        ),
-        (gzip.compress(b"a\n", mtime=0) + b"x", "damaged gzip: there are other bytes"),
+        (packed(packed(b"a\n")), "gzip within gzip: unpack it once"),
+        (packed(b"a\n")[:-6], "the input is damaged gzip: it ends too early"),
+        (packed(b"a\n") + b"x", "damaged gzip: there are other bytes behind it"),
         (b"a\rb\r", "its lines seem to end with them alone"),
         (b"a\rb\rc\n", "its lines seem to end with them alone"),
+        ("\ufeffa\nb\n".encode("utf-16-le"), "the input is UTF-16, and not UTF-8"),
+        ("a b\nb\n".encode("utf-16-be"), "the input is UTF-16BE, and not UTF-8"),
+        (bytes(range(1, 9)) * 9, "the input is no text: its first 72 bytes"),
     ],
 )
-@needs_litert
-def test_input_that_cannot_be_read(python, model, content, message):
-    done = runs(python, model, input=content)
-    assert done.returncode == 2 and message in done.stderr.decode()
-    assert b"Traceback" not in done.stderr
+def test_input_that_cannot_be_read(say, content, message):
+    code, out, err = say(content)
+    assert code == 2 and message in err and err.count("\n") == 1
+    assert out == (b"a\n" if "damaged" in message else b"")  # what came before
 
 
-def test_lists_as_moses_writes_them(say):
-    lines = b"0 ||| a ||| -0.5000\n0 ||| a! ||| -1.2500\n1 |||  ||| -0.5000\n"
-    assert say(b"a\n\n", "--n_best", "2") == lines + b"1 ||| ! ||| -1.2500\n"
-    assert say(b"a\n", "--n_best", "1") == b"a\n"
-
-
-def test_more_than_the_file_holds(say, capfdbinary, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"a\n")))
-    assert command.main(["x.tflite", "--n_best", "5"]) == 0
-    out, err = capfdbinary.readouterr()
-    assert out.count(b"\n") == 2
-    assert err == b"keras-luong-edge: note: x.tflite finds at most 2 for each line\n"
-
-
-def test_scores(say):
-    assert say(b"a\nb\n", "--scores") == b"a ||| -0.5000\nb ||| -0.5000\n"
+@pytest.mark.parametrize(
+    "flags, content, out, note",
+    [
+        ("", b"a\n12345\n", b"a\n12345\n", "1 of 2 lines are longer than the model "),
+        ("", b"1234\n", b"1234\n", None),
+        ("--scores", b"a\nb\n", b"a ||| -0.5000\nb ||| -0.5000\n", None),
+        ("--n_best 1", b"a\n", b"a\n", None),
+        (  # as Moses writes them
+            "--n_best 2",
+            b"a\n\n",
+            b"0 ||| a ||| -0.5000\n0 ||| a! ||| -1.2500\n"
+            b"1 |||  ||| -0.5000\n1 ||| ! ||| -1.2500\n",
+            None,
+        ),
+        (
+            "--n_best 3",
+            b"a\n",
+            b"0 ||| a ||| -0.5000\n0 ||| a! ||| -1.2500\n",
+            "x.tflite finds at most 2 for each line\n",
+        ),
+        (
+            "",
+            b"a\n\xff\n\xef\xbf\xbd\n",
+            b"a\n\xef\xbf\xbd\n\xef\xbf\xbd\n",
+            "lines that are not UTF-8: 1, read with U+FFFD\n",
+        ),
+    ],
+)
+def test_what_is_written_and_noted(say, flags, content, out, note):
+    code, found, err = say(content, *flags.split())
+    assert (code, found) == (0, out)
+    assert err.startswith(f"{NAME}: note: {note}") if note else not err
 
 
 @pytest.mark.parametrize(
     "flags, message",
     [
-        (["--n_best", "0"], "--n_best must be at least 1. Received: 0"),
-        (["--threads", "-1"], "--threads must be at least 1. Received: -1"),
-        (["--threads", "two"], "argument --threads: invalid int value: 'two'"),
-        (["--beam", "3"], "unrecognized arguments: --beam 3"),
+        ("--n_best 0", "--n_best must be at least 1. Received: 0"),
+        ("--threads 0", "--threads must be at least 1. Received: 0"),
+        ("--threads two", "argument --threads: invalid int value: 'two'"),
+        ("--beam 3", "unrecognized arguments: --beam 3"),
     ],
 )
 def test_wrong_flags(flags, message, capsys):
     with pytest.raises(SystemExit) as exit:
-        command.main(["x.tflite", *flags])
+        command.main(["x.tflite", *flags.split()])
     assert exit.value.code == 2
     assert capsys.readouterr().err == f"{NAME}: {message} (see {NAME} --help)\n"
 
@@ -149,14 +160,36 @@ def test_the_version(capsys):
     assert exit.value.code == 0 and capsys.readouterr().out == f"{__version__}\n"
 
 
-@pytest.mark.parametrize("stream", ["stdin", "stdout"])
-def test_closed_streams(stream, monkeypatch, capsys):
+@pytest.mark.parametrize("stream, name", [("stdin", "input"), ("stdout", "output")])
+def test_closed_streams(stream, name, monkeypatch, capsys):
     monkeypatch.setattr(sys, stream, None)
     with pytest.raises(SystemExit) as exit:
         command.main(["x.tflite"])
     assert exit.value.code == 2
-    name = {"stdin": "input", "stdout": "output"}[stream]
     assert f"standard {name} is closed" in capsys.readouterr().err
+
+
+@needs_litert
+def test_users_mistakes_take_a_line_and_no_traceback(
+    model, tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "text.tflite").write_text("this is no model\n")
+    with_metadata(model, tmp_path / "later.tflite", format=2)
+    with_graph(model, tmp_path / "new.tflite", too_new)
+    monkeypatch.chdir(tmp_path)
+    for name, message in {
+        "nowhere.tflite": "No such file or directory: nowhere.tflite",
+        "text.tflite": "'text.tflite' is damaged, or no file of keras_luong.export",
+        "later.tflite": "'later.tflite' has format 2, written by keras_luong 0.1.0",
+        "new.tflite": "LiteRT",
+    }.items():
+        assert command.main([name]) == 2
+        out, err = capsys.readouterr()
+        assert out == "" and err.startswith(f"{NAME}: {message}")
+        assert err.count("\n") == 1
+        assert command.main([name, "--debug"]) == 2
+        err = capsys.readouterr().err
+        assert "Traceback" in err and message in err
 
 
 def runs(python, *arguments, **options):
@@ -165,65 +198,16 @@ def runs(python, *arguments, **options):
     return subprocess.run(line, **options)
 
 
-@pytest.mark.slow
-def test_users_mistakes_take_a_line_and_no_traceback(python, model, tmp_path):
-    (tmp_path / "text.tflite").write_text("this is no model\n")
-    with_metadata(model, tmp_path / "later.tflite", format=2)
-    for name, message in {
-        "nowhere.tflite": "No such file or directory: nowhere.tflite",
-        "text.tflite": "'text.tflite' is damaged, or no file of keras_luong.export",
-        "later.tflite": "'later.tflite' has format 2, written by keras_luong 0.1.0",
-    }.items():
-        done = runs(python, name, input=b"a\n", cwd=tmp_path)
-        assert done.returncode == 2 and done.stdout == b""
-        assert done.stderr.decode().startswith(f"{NAME}: {message}")
-        assert done.stderr.count(b"\n") == 1
-        done = runs(python, name, "--debug", input=b"a\n", cwd=tmp_path)
-        assert done.returncode == 2
-        assert b"Traceback" in done.stderr and message.encode() in done.stderr
-
-
 @needs_litert
 def test_a_file_is_translated(python, model, answers):
     content = "".join(x["text"] + "\n" for x in answers).encode()
-    done = runs(python, model, "--threads", 1, input=content)
+    done = runs(python, model, "--threads", 1, "--n_best", 2, input=content)
     assert done.returncode == 0, done.stderr
-    said = done.stdout.decode().split("\n")
-    assert said == [*(x["hypotheses"][0]["text"] for x in answers), ""]
-
-
-@needs_litert
-def test_hypotheses_of_a_file(python, model, answers):
-    done = runs(python, model, "--n_best", 2, input=b"the red dog\n\n")
-    expected = [
-        f"0 ||| {x['text']} ||| {x['score']:.4f}" for x in answers[0]["hypotheses"][:2]
+    assert done.stdout.decode().splitlines() == [
+        f"{i} ||| {x['text']} ||| {x['score']:.4f}"
+        for i, answer in enumerate(answers)
+        for x in answer["hypotheses"][:2]
     ]
-    assert done.stdout.decode().split("\n") == [*expected, "1 |||  ||| 0.0000", ""]
-
-
-@needs_litert
-def test_what_the_runtime_refuses(python, model, tmp_path):
-    path = with_graph(model, tmp_path / "x.tflite", too_new)
-    done = runs(python, path, input=b"a\n")
-    assert done.returncode == 2
-    assert b"FULLY_CONNECTED" in done.stderr and b"Traceback" not in done.stderr
-
-
-@needs_litert
-def test_an_answer_comes_before_the_next_line(python, model, answers):
-    with subprocess.Popen(
-        [python, "-m", "keras_luong_edge", model],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    ) as process:
-        for answer in answers[:3]:
-            process.stdin.write(answer["text"].encode() + b"\n")
-            process.stdin.flush()
-            said = process.stdout.readline().decode()
-            assert said == answer["hypotheses"][0]["text"] + "\n"
-        process.stdin.close()
-        assert process.wait() == 0
 
 
 def heeding_ctrl_c():
@@ -232,7 +216,9 @@ def heeding_ctrl_c():
 
 
 @needs_litert
-def test_ctrl_c_is_quiet(python, model):
+def test_an_answer_comes_before_the_next_line_and_ctrl_c_is_quiet(
+    python, model, answers
+):
     with subprocess.Popen(
         [python, "-m", "keras_luong_edge", model],
         stdin=subprocess.PIPE,
@@ -240,9 +226,11 @@ def test_ctrl_c_is_quiet(python, model):
         stderr=subprocess.PIPE,
         preexec_fn=heeding_ctrl_c,
     ) as process:
-        process.stdin.write(b"a\n")
-        process.stdin.flush()
-        process.stdout.readline()  # it is at work
+        for answer in answers[:3]:
+            process.stdin.write(answer["text"].encode() + b"\n")
+            process.stdin.flush()
+            said = process.stdout.readline().decode()
+            assert said == answer["hypotheses"][0]["text"] + "\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
         assert b"Traceback" not in process.stderr.read()
@@ -264,16 +252,3 @@ def test_a_full_disk_is_an_error(python, model):
     assert done.returncode == 1
     assert b"keras-luong-edge: No space left" in done.stderr
     assert b"Traceback" not in done.stderr
-
-
-@needs_litert
-def test_what_is_not_utf8_is_counted(python, model):
-    done = runs(python, model, input=b"a\n\xff b\n\xef\xbf\xbd\n")
-    assert done.returncode == 0 and done.stdout.count(b"\n") == 3
-    assert b"note: lines that are not UTF-8: 1, " in done.stderr
-
-
-@needs_litert
-def test_utf_16_is_refused(python, model):
-    done = runs(python, model, input="\ufeffa\nb\n".encode("utf-16-le"))
-    assert done.returncode == 2 and b"UTF-16" in done.stderr
