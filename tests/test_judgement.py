@@ -1,4 +1,4 @@
-"""Scores of systems, and sacrebleu's paired bootstrap of their differences."""
+"""Scores of systems and of lengths; sacrebleu's paired bootstrap of differences."""
 
 import json
 import random
@@ -8,10 +8,18 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.significance import PairedTest
 
 from keras_luong.evaluation.judgement import judge, score_systems, sentence_chrf
-from keras_luong.evaluation.scores import bleu, by_length, chrf, ter
+from keras_luong.evaluation.scores import (
+    bleu,
+    by_length,
+    chrf,
+    length_groups,
+    length_unit,
+    ter,
+)
 
 RANDOM = random.Random(0)
 REFERENCES = [" ".join(RANDOM.choices("abcdefgh", k=9)) for _ in range(40)]
+METRICS = ["BLEU", "chrF", "TER"]
 
 
 def damaged(chance):
@@ -25,14 +33,64 @@ def damaged(chance):
 GOOD, BAD = damaged(0.1), damaged(0.4)
 
 
+@pytest.mark.parametrize(
+    ("sources", "unit", "groups"),
+    [
+        (
+            ["w " * n for n in (10, 11, 0, 50, 51, 300)],
+            "words",
+            {"up to 10": [0, 2], "11 to 15": [1], "31 to 50": [3], "over 50": [4, 5]},
+        ),
+        # Scripts without spaces are counted in characters.
+        (
+            ["公園で 犬が走る。", "犬" * 11],
+            "characters",
+            {"up to 10": [0], "11 to 15": [1]},
+        ),
+        (["a dog", "犬"], "words", {"up to 10": [0, 1]}),
+        (["a dog", "公園で犬が走る"], "characters", {"up to 10": [0, 1]}),
+        (["개가 공원에서 달린다", "", "!"], "words", {"up to 10": [0, 1, 2]}),
+    ],
+)
+def test_sentences_are_grouped_by_their_length(sources, unit, groups):
+    assert length_unit(sources) == unit
+    assert {x.label: x.rows for x in length_groups(sources)} == groups
+
+
+def test_groups_of_fewer_than_30_sentences_are_small():
+    [few], [enough] = length_groups(["a"] * 29), length_groups(["a"] * 30)
+    assert few.is_small and not enough.is_small
+    with pytest.raises(TypeError, match="sources must be a list"):
+        length_groups("a dog")
+
+
+def test_each_group_has_its_scores():
+    texts, references = ["a b c d", "e f g h i", "x"], ["a b c d", "e f g h x", "y"]
+    short, long = by_length(texts, references, ["w " * n for n in (4, 12, 3)], "none")
+    some = texts[::2], references[::2]
+    assert short[1:] == (bleu(*some, "none").score, chrf(*some).score)
+    some = texts[1:2], references[1:2]
+    assert long[1:] == (bleu(*some, "none").score, chrf(*some).score)
+    for sides in ((["a"], ["a"], ["b", "c"]), (["a", "b"], ["a"], "b")):
+        with pytest.raises(ValueError, match="2 hypotheses, 1 references"):
+            by_length(*sides)
+
+
+def test_tokenised_text_is_told_of_once_and_not_by_group(caplog):
+    texts = ["a b c ."] * 120
+    for call in (lambda: bleu(texts, texts), lambda: by_length(texts, texts, texts)):
+        call()
+        assert caplog.text.count("you forgot to detokenize") == 1
+
+
 def test_one_system_has_the_scores_of_the_metrics():
     scores = score_systems({"good": GOOD}, REFERENCES, "none")["good"]
+    assert list(scores) == METRICS
     expected = bleu(GOOD, REFERENCES, "none"), chrf(GOOD, REFERENCES)
     expected += (ter(GOOD, REFERENCES),)
     for (name, found), score in zip(scores.items(), expected, strict=True):
         assert (found.score, found.signature, name) == score
         assert found.interval is None and found.p_value is None
-    assert list(scores) == ["BLEU", "chrF", "TER"]
 
 
 def test_several_are_compared_with_the_first_as_sacrebleu_does():
@@ -41,7 +99,7 @@ def test_several_are_compared_with_the_first_as_sacrebleu_does():
     metrics = {"BLEU": BLEU(), "chrF": CHRF(), "TER": TER()}
     test = PairedTest(list(systems.items()), metrics, [REFERENCES], "bs", 1000)
     signatures, expected = test()
-    for ours, name in (("BLEU", "BLEU"), ("chrF", "chrF2"), ("TER", "TER")):
+    for ours, name in zip(METRICS, ("BLEU", "chrF2", "TER"), strict=True):
         for system, result in zip(systems, expected[name], strict=True):
             found = scores[system][ours]
             assert found.score == result.score
@@ -57,15 +115,15 @@ def test_several_are_compared_with_the_first_as_sacrebleu_does():
 
 def test_no_difference_is_sure_of_equal_scores_or_one_sentence():
     """Other white space is no difference; in TER neither is upper case."""
-    systems = {"good": GOOD, "spaced": [x.replace(" ", "  ") for x in GOOD]}
-    scores = score_systems(systems, REFERENCES)["spaced"]
-    assert [scores[name].p_value for name in ("BLEU", "chrF", "TER")] == [1, 1, 1]
-    upper = {"good": GOOD, "upper": [x.upper() for x in GOOD]}
-    scores = score_systems(upper, REFERENCES)["upper"]
-    assert scores["TER"].p_value == 1 and scores["BLEU"].p_value < 0.01
-    one = {"good": GOOD[:1], "bad": BAD[:1]}
-    scores = score_systems(one, REFERENCES[:1])["bad"]
-    assert [scores[name].p_value for name in ("BLEU", "chrF", "TER")] == [1, 1, 1]
+    spaced, upper = [x.replace(" ", "  ") for x in GOOD], [x.upper() for x in GOOD]
+    systems = {"good": GOOD, "spaced": spaced, "upper": upper}
+    scores = score_systems(systems, REFERENCES)
+    assert [scores["spaced"][name].p_value for name in METRICS] == [1, 1, 1]
+    assert (
+        scores["upper"]["TER"].p_value == 1 and scores["upper"]["BLEU"].p_value < 0.01
+    )
+    one = score_systems({"good": GOOD[:1], "bad": BAD[:1]}, REFERENCES[:1])["bad"]
+    assert [one[name].p_value for name in METRICS] == [1, 1, 1]
 
 
 def test_text_without_spaces_has_a_ter_of_characters():
@@ -85,33 +143,31 @@ def test_sentences_are_ranked_by_their_chrf():
     assert len(judged.worst(9)) == 4 and judged.worst(0) == judged.best(0) == []
 
 
-def test_lengths_are_told_of_each_system():
+def test_all_of_it_is_json():
     sources = ["w " * (i + 1) for i in range(40)]
     judged = judge("test", sources, REFERENCES, {"good": GOOD, "bad": BAD}, "none")
-    assert judged.unit == "words"
-    assert judged.groups == [
-        by_length(texts, REFERENCES, sources, "none") for texts in (GOOD, BAD)
-    ]
-
-
-def test_all_of_it_is_json():
-    systems = {"good": GOOD, "bad": BAD}
-    judged = judge("test", ["w"] * 40, REFERENCES, systems)
+    lengths = [by_length(x, REFERENCES, sources, "none") for x in (GOOD, BAD)]
+    assert judged.groups == lengths
     told = json.loads(json.dumps(judged.as_json(2), allow_nan=False))
-    assert (told["name"], told["sentences"], told["length_unit"]) == (
+    assert [told[x] for x in ("name", "sentences", "length_unit")] == [
         "test",
         40,
         "words",
-    )
+    ]
     good, bad = told["systems"]
     assert good["name"] == "good" and bad["scores"]["chrF"]["p_value"] < 0.01
-    [group] = good["by_length"]
-    assert group["lengths"] == "up to 10" and group["sentences"] == 40
-    worst = told["worst"][0]
-    row = judged.worst(1)[0]
-    assert worst["line"] == row + 1 and worst["reference"] == REFERENCES[row]
-    assert worst["translations"] == {"good": GOOD[row], "bad": BAD[row]}
-    assert len(told["worst"]) == len(told["best"]) == 2
+    assert good["by_length"][1] == {
+        "lengths": "11 to 15",
+        "sentences": 5,
+        "bleu": lengths[0][1][1],
+        "chrf": lengths[0][1][2],
+    }
+    for name, row in (("worst", judged.worst(1)[0]), ("best", judged.best(1)[0])):
+        first, _ = told[name]
+        assert first["line"] == row + 1 and first["reference"] == REFERENCES[row]
+        assert first["source"] == sources[row]
+        assert first["translations"] == {"good": GOOD[row], "bad": BAD[row]}
+        assert first["chrf"] == judged.sentence_chrf[row]
 
 
 @pytest.mark.parametrize(
