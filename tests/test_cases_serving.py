@@ -3,154 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import inspect
 import json
 import re
 import socket
-import threading
-import time
-import urllib.request
-from concurrent.futures import ThreadPoolExecutor
 
 import h5py
-import numpy as np
-import psutil
 import pytest
-import tensorflow as tf
 from commands import run
 from export_scripts import EXPORT, export_script
 from small_translator import word_translator, written_run
 
 from keras_luong import TokenizerPair, export_saved_model, load
-from keras_luong.decoding import BeamSearch
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*max_source_length")
 BEGIN = b"POST /v1/models/dogs:predict HTTP/1.1\r\nHost"
-SOON = 1.0  # seconds that a neighbour may wait
-
-
-@pytest.fixture(scope="module")
-def version(tmp_path_factory):
-    translator = word_translator(BeamSearch(2, max_length=6))
-    return export_saved_model(translator, tmp_path_factory.mktemp("models") / "dogs")
-
-
-@pytest.fixture(scope="module")
-def server(version, tmp_path_factory):
-    test_server = pytest.importorskip("test_server")
-    with test_server.running(version, tmp_path_factory.mktemp("server")) as found:
-        yield found
-
-
-def connected(server, address=None):
-    port = (address or server.rest).rsplit(":", 1)[1]
-    return socket.create_connection(("127.0.0.1", int(port)))
-
-
-def predicted(server, body=b'{"inputs": ["the dog"]}'):
-    address = f"{server.rest}/v1/models/dogs:predict"
-    with urllib.request.urlopen(address, body, timeout=60) as response:
-        return json.load(response)
-
-
-@contextlib.contextmanager
-def neighbour(server):
-    """Somebody who asks all the time; yields how long each answer took."""
-    seconds, stop = [], threading.Event()
-
-    def ask():
-        while not stop.is_set():
-            start = time.monotonic()
-            predicted(server)
-            seconds.append(time.monotonic() - start)
-
-    predicted(server)
-    with ThreadPoolExecutor(1) as pool:
-        asking = pool.submit(ask)
-        try:
-            yield seconds
-        finally:
-            stop.set()
-            asking.result()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("attackers", [1, 8])
-def test_s1_a_header_without_an_end_is_cut_off(server, attackers):
-    def endless(_):
-        with connected(server) as client, contextlib.suppress(OSError):
-            client.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nX-A: ")
-            for _ in range(1 << 12):
-                client.sendall(b"a" * (1 << 12))
-                time.sleep(0)
-            return "never"
-        return "cut off"
-
-    with neighbour(server) as seconds, ThreadPoolExecutor(attackers) as pool:
-        assert {*pool.map(endless, range(attackers))} == {"cut off"}
-        time.sleep(1)
-    assert max(seconds) < SOON
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "begin",
-    [
-        BEGIN + b": a\r\nContent-Length: 99\r\n\r\n{",
-        BEGIN,
-        b"",
-    ],
-    ids=["body", "header", "nothing"],
-)
-def test_s2_those_who_send_slowly_take_one_anothers_places(server, begin):
-    with neighbour(server) as seconds, contextlib.ExitStack() as stack:
-        for _ in range(900):  # a test may have so many files, as most processes
-            stack.enter_context(connected(server)).sendall(begin)
-        time.sleep(2)
-        assert len(seconds) > 5
-    assert max(seconds) < SOON
-    assert "Traceback" not in server.log.read_text()
-
-
-@pytest.mark.slow
-def test_s2_by_grpc_too(server):
-    client = export_script("grpc_client").Client(server.grpc, "dogs")
-    client.predict({"text": ["the dog"]})
-    with contextlib.ExitStack() as stack:
-        for _ in range(900):
-            stack.enter_context(connected(server, server.grpc)).sendall(b"PRI * HTT")
-        seconds = []
-        for _ in range(5):
-            start = time.monotonic()
-            client.predict({"text": ["the dog"]})
-            predicted(server)
-            seconds.append(time.monotonic() - start)
-    assert max(seconds) < SOON
-
-
-@pytest.mark.slow
-def test_s2_a_slow_body_ends_and_pieces_of_a_byte_are_refused(server):
-    for length, status in ((b"Content-Length: 9", b"408"), (b"A: b", b"411")):
-        with connected(server) as client:
-            client.settimeout(30)
-            start = BEGIN + b": a\r\n"
-            chunked = b"" if status == b"408" else b"\r\nTransfer-Encoding: chunked"
-            client.sendall(start + length + chunked + b"\r\n\r\n")
-            assert client.recv(99).startswith(b"HTTP/1.1 " + status)
-            while client.recv(999):  # until it is closed
-                pass
-
-
-@pytest.mark.slow
-def test_s2_a_request_of_two_lengths_is_closed(server):
-    lengths = b": a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
-    with connected(server) as client:
-        client.settimeout(30)
-        client.sendall(BEGIN + lengths + b"2\r\n{}\r\n0\r\n\r\n")
-        with client.makefile("rb") as said:
-            assert said.read().startswith(b"HTTP/1.1 411")  # and its end
-
-
 LENGTHS = [b"Transfer-Encoding: chunked", b"Content-Length: 99999999"]
 
 
@@ -185,27 +52,6 @@ def test_s2_who_is_answered_before_the_body_has_come_is_closed(length, monkeypat
         await serving
 
     asyncio.run(served())
-
-
-@pytest.mark.slow
-def test_s4_a_refused_request_is_a_line_of_the_log(server):
-    before = len(server.log.read_text().splitlines())
-    for body in (b"{", b'{"inputs": [1]}', b'{"inputs": [["a\\nb"]]}'):
-        with pytest.raises(urllib.error.HTTPError, match="400"):
-            predicted(server, body)
-    lines = server.log.read_text().splitlines()[before:]
-    assert len(lines) == 3 and all("refused (400): " in x for x in lines)
-
-
-@pytest.mark.slow
-def test_s5_rest_and_grpc_listen_at_home(server):
-    ports = {int(x.rsplit(":", 1)[1]) for x in (server.rest, server.grpc)}
-    listening = {
-        (x.laddr.ip.removeprefix("::ffff:"), x.laddr.port)
-        for x in psutil.Process(server.process.pid).net_connections("inet")
-        if x.status == psutil.CONN_LISTEN and x.laddr.port in ports
-    }
-    assert listening == {("127.0.0.1", port) for port in ports}
 
 
 def test_s5_the_compose_file_publishes_at_home_what_was_chosen():
@@ -295,82 +141,17 @@ def test_s6_weights_are_in_the_file_itself(stranger, kind, tmp_path):
         load(run_dir)
 
 
-def test_s9_no_instances_are_no_inputs():
-    pytest.importorskip("starlette")
-    requests = export_script("predict_requests")
-    none = {"instances": []}
-    takes = requests.Takes()
-    assert requests.columns(none, takes) == requests.columns({"inputs": []}, takes)
-    said = {"translation": np.array([], object), "score": np.array([], "float32")}
-    assert json.loads(requests.as_json(none, said)) == {"predictions": []}
-
-
-@pytest.mark.slow
-def test_s9_by_rest(server):
-    assert predicted(server, b'{"instances": []}') == {"predictions": []}
-    assert predicted(server, b'{"inputs": []}')["outputs"]["translation"] == []
-    for name, inputs in (
-        ("score", ["text", "target"]),
-        ("constrain", ["text", "phrases"]),
-        ("ids", ["ids", "length"]),
-    ):
-        for given in ({"instances": []}, {"inputs": {key: [] for key in inputs}}):
-            said = predicted(
-                server, json.dumps({"signature_name": name, **given}).encode()
-            )
-            assert not any(said.get("outputs", said).values())
-
-
-def batching_config():
-    """What the file sets: its names, with the values that Serving reads."""
+def test_s10_serving_takes_what_the_export_takes():
+    """TensorFlow Serving refuses to join what is larger than a batch."""
     text = (EXPORT / "serving" / "batching.config").read_text()
     lines = [x for x in text.splitlines() if not x.startswith("#")]
     rows = [re.fullmatch(r"(\w+) \{ value: (\d+) \}", x) for x in lines]
-    return {row[1]: int(row[2]) for row in rows}
-
-
-def joined_by_serving(signature, requests, limit):
-    """Answers as TensorFlow Serving 2.20 does that joins requests.
-
-    `Queue::ValidateBatchTaskQueueCapacity` refuses what is larger than a batch,
-    `BatchingSession::MergeInputTensors` what differs in shape, and the answers are cut
-    along the first axis.
-    """
-    names, sizes = [*requests[0]], [len(x[[*x][0]]) for x in requests]
-    assert max(sizes) <= limit, "Task size is larger than maximum input batch size"
-    assert sum(sizes) <= limit  # else it is another batch
-    for name in names:
-        shapes = {np.shape(x[name])[1:] for x in requests}
-        assert len(shapes) == 1, "different shapes and padding is turned off"
-    merged = {k: np.concatenate([np.array(x[k]) for x in requests]) for k in names}
-    said = signature(**{k: tf.constant(x) for k, x in merged.items()})
-    cuts = np.cumsum(sizes)[:-1]
-    parts = {k: np.split(x.numpy(), cuts) for k, x in said.items()}
-    return [{k: x[i] for k, x in parts.items()} for i in range(len(requests))]
-
-
-@pytest.mark.slow
-def test_s10_serving_takes_what_the_export_takes(version):
-    config = batching_config()
-    about = json.loads((version / "assets.extra" / "keras_luong.json").read_text())
-    assert config.keys() == {
+    assert {row[1] for row in rows} == {
         "max_batch_size",
         "batch_timeout_micros",
         "num_batch_threads",
         "max_enqueued_batches",
     }
-    assert config["max_batch_size"] == about["max_batch_size"] == 256
-    signatures = tf.saved_model.load(str(version)).signatures
-    width = about["max_source_length"]
-    many = {"ids": np.full([200, width], 4, "int32"), "length": [2] * 200}
-    few = {"ids": np.full([3, width], 5, "int32"), "length": [1, width, 0]}
-    many["length"] = np.array(many["length"], "int32")
-    few["length"] = np.array(few["length"], "int32")
-    found = joined_by_serving(signatures["ids"], [many, few], config["max_batch_size"])
-    for request, said in zip([many, few], found, strict=True):
-        alone = signatures["ids"](**{k: tf.constant(x) for k, x in request.items()})
-        assert said["length"].tolist() == alone["length"].numpy().tolist()
-        np.testing.assert_allclose(said["score"], alone["score"], rtol=1e-4)
-    text = {"text": ["the dog"] * 256}
-    (said,) = joined_by_serving(signatures["serving_default"], [text], 256)
-    assert len(said["translation"]) == 256
+    default = inspect.signature(export_saved_model).parameters["max_batch_size"].default
+    (most,) = [int(row[2]) for row in rows if row[1] == "max_batch_size"]
+    assert most == default == 256

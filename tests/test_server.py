@@ -11,10 +11,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -22,7 +24,8 @@ import psutil
 import pytest
 import tensorflow as tf
 from export_scripts import EXPORT, export_script
-from small_translator import word_translator
+from small_translator import SENTENCES, to_bytes, word_translator
+from test_serving_clients import assert_a_table, run
 
 from keras_luong import export_saved_model
 from keras_luong.decoding import BeamSearch
@@ -39,8 +42,7 @@ with mock.patch.dict(os.environ):  # what it sets there is for its own process
     server_script = export_script("server")
 Refused = server_script.Refused
 
-MOST_WAITING = 1024  # sentences
-REPLICA = "ray::ServeReplica:default:Model"
+slow = pytest.mark.slow
 WORDS = "the red dog is the cat".split()
 TEXTS = [" ".join(WORDS[i % 5 :] + WORDS[: i % 3]) for i in range(15)] + ["", "Ж"]
 
@@ -68,39 +70,15 @@ def free_ports(count):
         return [x.getsockname()[1] for x in sockets]
 
 
-class Server:
+class Server(SimpleNamespace):
     """The server's process and addresses."""
-
-    def __init__(self, version, folder, *options):
-        rest, grpc_port, metrics = free_ports(3)
-        self.rest = f"http://localhost:{rest}"
-        self.grpc = f"localhost:{grpc_port}"
-        self.metrics = f"http://localhost:{metrics}/metrics"
-        ports = ["--rest", rest, "--grpc", grpc_port, "--metrics", metrics]
-        command = [sys.executable, EXPORT / "serving" / "server.py", version, *ports]
-        command += ["--most_waiting", MOST_WAITING, *options]
-        self.log = folder / "log"
-        self.home = folder
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                list(map(str, command)),
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env={**os.environ, "HOME": str(folder)},
-            )
-        self.ports = ports
-        for line in self.process.stdout:
-            if line.startswith("ready"):
-                return
-        raise RuntimeError(self.log.read_text())
 
     def replicas(self):
         """Those that are alive."""
         found = []
         for process in psutil.Process(self.process.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                if process.cmdline()[0].startswith(REPLICA):
+                if process.cmdline()[0].startswith("ray::ServeReplica:default:Model"):
                     found.append(process)
         return found
 
@@ -111,12 +89,31 @@ class Server:
 
 @contextlib.contextmanager
 def running(version, folder, *options):
-    server = Server(version, folder, *options)
+    rest, by_grpc, metrics = free_ports(3)
+    ports = ["--rest", rest, "--grpc", by_grpc, "--metrics", metrics]
+    command = [sys.executable, EXPORT / "serving" / "server.py", version, *ports]
+    command += ["--most_waiting", 1024, *options]  # sentences
+    log = folder / "log"
+    given = {"stdout": subprocess.PIPE, "env": {**os.environ, "HOME": str(folder)}}
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [*map(str, command)], stderr=file, text=True, **given
+        )
+    if not any(line.startswith("ready") for line in process.stdout):
+        raise RuntimeError(log.read_text())
     try:
-        yield server
+        yield Server(
+            process=process,
+            home=folder,
+            log=log,
+            ports=ports,
+            rest=f"http://localhost:{rest}",
+            grpc=f"localhost:{by_grpc}",
+            metrics=f"http://localhost:{metrics}/metrics",
+        )
     finally:
-        server.process.terminate()
-        server.process.wait(60)
+        process.terminate()
+        process.wait(60)
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +134,9 @@ def by_grpc(server):
         return {"translation": [x.decode() for x in said["translation"].tolist()]}
 
     return ask
+
+
+both_ways = pytest.mark.parametrize("way", [by_rest, by_grpc])
 
 
 def asked_by(clients, ask, seconds=None, requests=10):
@@ -161,59 +161,114 @@ def right(pairs, expected):
     return all(said == [expected[text] for text in texts] for texts, said in pairs)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("clients", [1, 8, 32])
-@pytest.mark.parametrize("way", [by_rest, by_grpc])
-def test_every_client_is_answered_and_rightly(server, expected, way, clients):
-    pairs = asked_by(clients, way(server))
-    assert len(pairs) == 10 * clients and right(pairs, expected)
+@slow
+@both_ways
+def test_every_client_is_answered_and_rightly(server, expected, way):
+    for clients in (1, 32):
+        pairs = asked_by(clients, way(server))
+        assert len(pairs) == 10 * clients and right(pairs, expected)
 
 
-@pytest.mark.slow
-def test_every_signature_and_both_shapes_of_json(server, translator, expected):
-    client = grpc_client.Client(server.grpc, "dogs")
-    texts = ["the red dog", "cat"]
-    for signature in ("n_best", "align", "score"):
-        given = {"text": texts, **({"target": texts} if signature == "score" else {})}
-        rest = rest_client.predict(server.rest, "dogs", given, signature)
-        also = client.predict(given, signature)
-        assert rest.keys() == also.keys()
-    np.testing.assert_allclose(rest["log_prob"], also["log_prob"], rtol=1e-5)
-    wanted = [t.score for t in translator.score(texts, texts)]
-    np.testing.assert_allclose(rest["log_prob"], wanted, rtol=1e-4)
-    ids = {"ids": [[4, 5, 6], [7, 0, 0]], "length": [3, 1]}
-    wanted = [t.score for t in translator.translate(texts)]
-    said = client.predict(ids, "ids")["score"]
-    np.testing.assert_allclose(said, wanted, rtol=1e-4)
+def predicted(server, body=b'{"inputs": ["the dog"]}'):
+    address = f"{server.rest}/v1/models/dogs:predict"
+    with urllib.request.urlopen(address, body, timeout=60) as response:
+        return json.load(response)
+
+
+INPUTS = {
+    "n_best": ["text"],
+    "align": ["text"],
+    "score": ["text", "target"],
+    "constrain": ["text", "phrases"],
+    "ids": ["ids", "length"],
+}
+
+
+@slow
+@pytest.mark.parametrize("signature", INPUTS)
+def test_every_signature_by_rest_and_grpc(server, translator, signature):
+    client, texts = grpc_client.Client(server.grpc, "dogs"), ["the red dog", "cat"]
+    values = {"ids": [[4, 5, 6], [7, 0, 0]], "length": [3, 1], "phrases": ["", ""]}
+    given = {key: values.get(key, texts) for key in INPUTS[signature]}
+    rest = rest_client.predict(server.rest, "dogs", given, signature)
+    also = client.predict(given, signature)
+    assert rest.keys() == also.keys()
+    found = translator.translate(texts)
+    if signature == "score":
+        found = translator.score(texts, texts)
+    name = "log_prob" if signature == "score" else "score"
+    wanted = np.array([t.score for t in found])
+    for said in (rest, also):
+        scores = np.array(said[name])
+        scores = scores[:, 0] if signature == "n_best" else scores
+        np.testing.assert_allclose(scores, wanted, rtol=1e-4)
+    none = {key: [] for key in given}  # S9
+    for asked in ({"instances": []}, {"inputs": none}):
+        body = json.dumps({"signature_name": signature, **asked}).encode()
+        said = predicted(server, body)
+        assert not any(said.get("outputs", said).values())
+
+
+@slow
+def test_rows_and_columns_outputs_and_labels(server, expected):
     for row in ({"text": TEXTS[0]}, TEXTS[0]):
-        question = json.dumps({"instances": [row]}).encode()
-        address = f"{server.rest}/v1/models/dogs:predict"
-        with urllib.request.urlopen(address, question) as response:
-            (said,) = json.load(response)["predictions"]
-        assert said["translation"] == expected[TEXTS[0]]
+        (said,) = predicted(server, json.dumps({"instances": [row]}).encode()).values()
+        assert said[0]["translation"] == expected[TEXTS[0]]
+    client = grpc_client.Client(server.grpc, "dogs")
+    request = predict_pb2.PredictRequest(output_filter=["score"])
+    request.model_spec.name = "dogs"
+    request.inputs["text"].CopyFrom(tf.make_tensor_proto([b"cat"]))
+    assert [*client._stub.Predict(request, 60).outputs] == ["score"]
+    request.model_spec.version_label = "stable"
+    with pytest.raises(grpc.RpcError, match="No version has the label 'stable'"):
+        client._stub.Predict(request, 60)
 
 
-@pytest.mark.slow
+@slow
 def test_health_and_metrics(server):
     (state,) = json.loads(server.get("/v1/models/dogs"))["model_version_status"]
     assert (state["version"], state["state"]) == ("1", "AVAILABLE")
+    service = b"tensorflow.serving.PredictionService"
+    asked = b"\x0a%c%s" % (len(service), service)  # {service: "..."}
     with grpc.insecure_channel(server.grpc) as channel:
         check = channel.unary_unary("/grpc.health.v1.Health/Check")
-        assert check(b"", timeout=60) == b"\x08\x01"  # {status: SERVING}
-        service = b"tensorflow.serving.PredictionService"
-        asked = b"\x0a%c%s" % (len(service), service)  # {service: "..."}
-        assert check(asked, timeout=60) == b"\x08\x01"
-        watch = channel.unary_stream("/grpc.health.v1.Health/Watch")
-        states = watch(asked)
+        for question in (b"", asked):
+            assert check(question, timeout=60) == b"\x08\x01"  # {status: SERVING}
+        states = channel.unary_stream("/grpc.health.v1.Health/Watch")(asked)
         assert next(states) == b"\x08\x01"
         states.cancel()
         with pytest.raises(grpc.RpcError, match="NOT_FOUND"):
             check(b"\x0a\x01a", timeout=60)
-    rest_client.predict(server.rest, "dogs", {"text": ["cat"]})
-    assert wait_for(lambda: metric(server, "ray_translation_requests_answered") > 0)
+        with suspended(server.replicas()):
+            time.sleep(2)  # what is known is told for a second
+            with pytest.raises(urllib.error.HTTPError, match="503") as found:
+                server.get("/v1/models/dogs")
+            assert b"LOADING" in found.value.read()
+            assert check(b"", timeout=60) == b"\x08\x02"  # NOT_SERVING
+    assert wait_for(lambda: "AVAILABLE" in server.get("/v1/models/dogs"))
+    predicted(server)
+    for name in ("requests_answered", "sentences", "batches"):
+        assert wait_for(lambda name=name: metric(server, f"ray_translation_{name}") > 0)
 
 
-@pytest.mark.slow
+@slow
+@pytest.mark.parametrize("way", ["rest", "grpc"])
+def test_command_lines_of_the_clients_and_of_the_load_generator(
+    server, translator, way, tmp_path
+):
+    texts = [x for x in map(to_bytes, SENTENCES) if b"\n" not in x] * 4
+    where, content = getattr(server, way), b"\n".join(texts)
+    said = run(f"{way}_client.py", where, "dogs", input=content)
+    assert said.split("\n") == [*(t.text for t in translator.translate(texts)), ""]
+    (tmp_path / "in.txt").write_text("the red dog\ncat\n")
+    flags = [f"--{way}", where, "--model", "dogs", "--requests", 20]
+    flags += ["--threads", 1, 3, "--beside", 2, "--beside_size", 8]
+    said = run("load.py", tmp_path / "in.txt", *flags)
+    assert_a_table(said, [(1, 1), (3, 1)])
+    assert said.count("\nbeside 2 of 8 texts: ") == 2  # S3
+
+
+@slow
 def test_none_suffers_for_another_with_which_it_is_computed(server, expected):
     ask, numbers = by_rest(server), itertools.count()
 
@@ -227,20 +282,6 @@ def test_none_suffers_for_another_with_which_it_is_computed(server, expected):
     assert right([x for x in pairs if not isinstance(x[1], Exception)], expected)
 
 
-@pytest.mark.slow
-def test_what_has_waited_is_computed_together(server, expected):
-    before = computed_together(server)
-    with ThreadPoolExecutor(1) as pool:
-        with suspended(server.replicas()):
-            load = pool.submit(asked_by, 32, by_rest(server), requests=1)
-            time.sleep(5)
-        pairs = load.result()
-    assert right(pairs, expected)
-    now = computed_together(server)
-    # A request has two sentences on average.
-    assert now[0] - before[0] > 4 * (now[1] - before[1]) > 0
-
-
 @contextlib.contextmanager
 def suspended(processes):
     for process in processes:
@@ -250,18 +291,6 @@ def suspended(processes):
     finally:
         for process in processes:
             process.resume()
-
-
-def computed_together(server):
-    """How many sentences were, in how many batches, once nothing more comes."""
-    names, seen = ("ray_translation_sentences", "ray_translation_batches"), []
-
-    def settled():
-        seen.append([metric(server, name) for name in names])
-        return len(seen) > 30 and seen[-1] == seen[-30]  # Ray tells it every 10 s
-
-    assert wait_for(settled)
-    return seen[-1]
 
 
 def metric(server, name):
@@ -277,93 +306,162 @@ def wait_for(what, seconds=120):
     return found
 
 
-@pytest.mark.slow
+INVALID = "INVALID_ARGUMENT"
+
+
+@slow
 @pytest.mark.parametrize(
-    ("model", "inputs", "status", "message"),
+    ("model", "text", "status", "code", "message"),
     [
-        ("cats", {"text": ["a"]}, 404, "Not found"),
-        ("dogs", {"words": ["a"]}, 400, r"takes \['text'\]"),
-        ("dogs", {"text": [["a"]]}, 400, "shape"),
-        ("dogs", {"text": [1]}, 400, "takes string, and not int"),
-        ("dogs", {"text": ["a"] * 257}, 400, "too many sentences"),
-        ("dogs", {"text": ["a" * (1 << 20)]}, 413, "more than 1048576 bytes"),
-        ("dogs", {"text": ["a", {"b64": "!"}]}, 400, "Neither a value nor base64"),
+        ("cats", ["a"], 404, "NOT_FOUND", "Not found"),
+        ("dogs", None, 400, INVALID, r"takes \['text'\], and not \['words'\]"),
+        ("dogs", [["a"]], 400, INVALID, "shape"),
+        ("dogs", [1], 400, INVALID, "takes string, and not int"),
+        ("dogs", ["a"] * 257, 400, INVALID, "257 are too many sentences"),
+        ("dogs", ["a" * (1 << 20)], 413, "RESOURCE_EXHAUSTED", "more than 1048576 byt"),
+        ("dogs", ["a", {"b64": "!"}], 400, None, "Neither a value nor base64"),
     ],
 )
-def test_what_is_wrong_is_refused(server, model, inputs, status, message):
+def test_what_is_wrong_is_refused(server, model, text, status, code, message):
+    inputs = {"text": text} if text else {"words": ["a"]}
     with pytest.raises(RuntimeError, match=f"answers {status}: .*{message}"):
         rest_client.predict(server.rest, model, inputs)
-
-
-@pytest.mark.slow
-def test_grpc_says_what_is_wrong(server):
-    for model, inputs, code in [
-        ("cats", {"text": ["a"]}, grpc.StatusCode.NOT_FOUND),
-        ("dogs", {"text": ["a"] * 257}, grpc.StatusCode.INVALID_ARGUMENT),
-    ]:
+    if status == 400:  # S4
+        assert "refused (400): " in server.log.read_text().splitlines()[-1]
+    if code:
         with pytest.raises(grpc.RpcError) as found:
             grpc_client.Client(server.grpc, model).predict(inputs)
-        assert found.value.code() == code
+        assert found.value.code() == grpc.StatusCode[code]
 
 
-@pytest.mark.slow
-def test_outputs_and_labels_by_grpc(server):
-    client = grpc_client.Client(server.grpc, "dogs")
-    request = predict_pb2.PredictRequest(output_filter=["score"])
-    request.model_spec.name = "dogs"
-    request.inputs["text"].CopyFrom(tf.make_tensor_proto([b"cat"]))
-    assert [*client._stub.Predict(request, 60).outputs] == ["score"]
-    request.model_spec.version_label = "stable"
-    with pytest.raises(grpc.RpcError, match="No version has the label 'stable'"):
-        client._stub.Predict(request, 60)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("taken", [0, 1, 2])
-def test_ports_that_are_in_use_are_refused(server, version, taken):
+@slow
+def test_ports_that_are_in_use_are_refused(server, version):
     """Ray would take a part of the other server's requests."""
-    ports = [str(x) for x in server.ports]
-    for place, port in enumerate(free_ports(3)):
-        if place != taken:
-            ports[2 * place + 1] = str(port)
-    command = [sys.executable, EXPORT / "serving" / "server.py", version, *ports]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    option, port = ports[2 * taken : 2 * taken + 2]
+    command = [sys.executable, EXPORT / "serving" / "server.py", version, *server.ports]
+    ended = subprocess.run(
+        [*map(str, command)], capture_output=True, text=True, timeout=120
+    )
     assert ended.returncode == 2
-    assert f"{option} {port} cannot be had: Address already in use" in ended.stderr
+    assert f"--rest {server.ports[1]} cannot be had: Address already" in ended.stderr
 
 
-@pytest.mark.slow
-def test_a_large_message_is_refused(server):
-    with pytest.raises(grpc.RpcError) as found:
-        grpc_client.Client(server.grpc, "dogs").predict({"text": [b"a" * (2 << 20)]})
-    assert found.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-
-
-@pytest.mark.slow
-def test_of_rays_own_ports_the_network_sees_only_what_wants_its_token(server):
-    found = set()
-    for process in psutil.Process(server.process.pid).children(recursive=True):
-        for x in process.net_connections("inet"):
-            if x.status == psutil.CONN_LISTEN and not x.laddr.ip.endswith("127.0.0.1"):
-                found.add(x.laddr.port)
-    assert len(found) == 2  # a replica's each
-    for port in found:
+@slow
+def test_s5_who_listens_where(server):
+    """REST and gRPC at home; of Ray's ports the network sees what wants its token."""
+    own = {int(x.rsplit(":", 1)[1]) for x in (server.rest, server.grpc)}
+    process = psutil.Process(server.process.pid)
+    listening = [
+        (x.laddr.ip.removeprefix("::ffff:"), x.laddr.port)
+        for y in (process, *process.children(recursive=True))
+        for x in y.net_connections("inet")
+        if x.status == psutil.CONN_LISTEN
+    ]
+    assert {x for x in listening if x[1] in own} == {("127.0.0.1", x) for x in own}
+    seen = {port for ip, port in listening if ip != "127.0.0.1"}
+    assert len(seen) == 2  # a replica's each
+    for port in seen:
         with grpc.insecure_channel(f"localhost:{port}") as channel:
             ask = channel.unary_unary("/ray.serve.ASGIService/HandleRequest")
             with pytest.raises(grpc.RpcError) as no:
                 ask(b"", timeout=60)
         assert no.value.code() == grpc.StatusCode.UNAUTHENTICATED
-
-
-@pytest.mark.slow
-def test_rays_token_is_nobody_elses(server):
     token = server.home / ".ray" / "auth_token"
     assert token.read_text() and token.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("way", [by_rest, by_grpc])
+BEGIN = b"POST /v1/models/dogs:predict HTTP/1.1\r\nHost"
+SOON = 1.0  # seconds that a neighbour may wait
+
+
+def connected(server):
+    host, port = server.split("//")[-1].split(":")
+    return socket.create_connection((host.replace("localhost", "127.0.0.1"), int(port)))
+
+
+@contextlib.contextmanager
+def neighbour(server):
+    """Somebody who asks all the time; yields how long each answer took."""
+    seconds, stop = [], threading.Event()
+
+    def ask():
+        while not stop.is_set():
+            start = time.monotonic()
+            predicted(server)
+            seconds.append(time.monotonic() - start)
+
+    predicted(server)
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(ask)
+        try:
+            yield seconds
+        finally:
+            stop.set()
+            asking.result()
+
+
+@slow
+def test_s1_a_header_without_an_end_is_cut_off(server):
+    def endless(_):
+        with connected(server.rest) as client, contextlib.suppress(OSError):
+            client.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nX-A: ")
+            for _ in range(1 << 12):
+                client.sendall(b"a" * (1 << 12))
+                time.sleep(0)
+            return "never"
+        return "cut off"
+
+    with neighbour(server) as seconds, ThreadPoolExecutor(8) as pool:
+        assert {*pool.map(endless, range(8))} == {"cut off"}
+        time.sleep(1)
+    assert max(seconds) < SOON
+
+
+@slow
+@pytest.mark.parametrize(
+    "way, begin",
+    [
+        ("rest", BEGIN + b": a\r\nContent-Length: 99\r\n\r\n{"),
+        ("rest", BEGIN),
+        ("rest", b""),
+        ("grpc", b"PRI * HTT"),
+    ],
+)
+def test_s2_those_who_send_slowly_take_one_anothers_places(server, way, begin):
+    client = grpc_client.Client(server.grpc, "dogs")
+    client.predict({"text": ["the dog"]})
+    with neighbour(server) as seconds, contextlib.ExitStack() as stack:
+        for _ in range(900):  # a test may have so many files, as most processes
+            stack.enter_context(connected(getattr(server, way))).sendall(begin)
+        for _ in range(5):
+            time.sleep(0.4)
+            start = time.monotonic()
+            client.predict({"text": ["the dog"]})
+            seconds.append(time.monotonic() - start)
+        assert len(seconds) > 10
+    assert max(seconds) < SOON
+    assert "Traceback" not in server.log.read_text()
+
+
+@slow
+@pytest.mark.parametrize(
+    "rest, status",
+    [
+        (b"Content-Length: 9\r\n\r\n", b"408"),  # it never comes
+        # Pieces of a byte, and a request of two lengths.
+        (b"A: b\r\nTransfer-Encoding: chunked\r\n\r\n", b"411"),
+        (b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}", b"411"),
+    ],
+)
+def test_s2_bodies_that_do_not_come_whole_are_closed(server, rest, status):
+    with connected(server.rest) as client:
+        client.settimeout(30)
+        client.sendall(BEGIN + b": a\r\n" + rest)
+        with client.makefile("rb") as said:
+            assert said.read().startswith(b"HTTP/1.1 " + status)  # and its end
+
+
+@slow
+@both_ways
 def test_overload_is_refused_and_says_so(server, expected, way):
     ask = way(server)
 
@@ -385,7 +483,7 @@ def test_overload_is_refused_and_says_so(server, expected, way):
     assert right(asked_by(1, ask), expected)  # afterwards it is as it was
 
 
-@pytest.mark.slow
+@slow
 def test_a_killed_replica_loses_no_request_and_is_restarted(server, expected):
     ask = by_rest(server)
     before = server.replicas()
@@ -403,28 +501,12 @@ def test_a_killed_replica_loses_no_request_and_is_restarted(server, expected):
 
     assert wait_for(restarted)
     assert right(asked_by(8, ask), expected)
-
-
-@pytest.mark.slow
-def test_it_is_not_healthy_while_no_replica_answers(server):
-    with suspended(server.replicas()):
-        with pytest.raises(urllib.error.HTTPError, match="503") as found:
-            server.get("/v1/models/dogs")
-        assert b"LOADING" in found.value.read()
-        with grpc.insecure_channel(server.grpc) as channel:
-            check = channel.unary_unary("/grpc.health.v1.Health/Check")
-            assert check(b"", timeout=60) == b"\x08\x02"  # NOT_SERVING
-    assert wait_for(lambda: "AVAILABLE" in server.get("/v1/models/dogs"))
-
-
-@pytest.mark.slow
-def test_even_if_all_replicas_are_killed(server, expected):
-    for replica in server.replicas():
+    for replica in server.replicas():  # even if it is all of them
         replica.send_signal(signal.SIGKILL)
     assert right(asked_by(8, by_grpc(server), requests=2), expected)
 
 
-@pytest.mark.slow
+@slow
 def test_sigterm_answers_what_was_accepted(version, expected, tmp_path):
     cut_off = []
 
@@ -445,8 +527,7 @@ def test_sigterm_answers_what_was_accepted(version, expected, tmp_path):
             ended = time.monotonic()
             pairs = load.result()
         assert server.process.wait(60) == 0
-        psutil.wait_procs(children, timeout=30)
-        assert not [child for child in children if child.is_running()]
+        assert not psutil.wait_procs(children, timeout=30)[1]  # alive
     answered = [pair for pair in pairs if not isinstance(pair[1], Exception)]
     assert len(answered) > 20 and right(answered, expected)
     # None that was sent before; later ones were refused as long as there was a server.
@@ -456,7 +537,7 @@ def test_sigterm_answers_what_was_accepted(version, expected, tmp_path):
     assert all("shutting down" in str(said) for said in refused)
 
 
-@pytest.mark.slow
+@slow
 @pytest.mark.parametrize("signals", [1, 2])
 def test_it_ends_though_a_request_is_not_answered(version, tmp_path, signals):
     grace = {1: 5, 2: 600}[signals]
@@ -476,34 +557,27 @@ def test_it_ends_though_a_request_is_not_answered(version, tmp_path, signals):
             assert signals == 2 or time.monotonic() - start > grace
             with pytest.raises((RuntimeError, OSError)):
                 request.result()
-        psutil.wait_procs(children, timeout=30)
-        assert not [child for child in children if child.is_running()]
+        assert not psutil.wait_procs(children, timeout=30)[1]  # alive
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "localhost"])
 def test_free_ports_are_had(host):
-    rest, grpc_port, metrics = free_ports(3)
-    given = ["models", "--host", host, "--rest", rest, "--grpc", grpc_port]
-    given = server_script._parser().parse_args(
-        [str(x) for x in [*given, "--metrics", metrics]]
-    )
-    server_script.check_ports(given, pytest.fail)
-    with socket.create_server(("", metrics)):
+    ports = dict(zip(("--rest", "--grpc", "--metrics"), free_ports(3), strict=True))
+    words = [str(x) for option in ports.items() for x in option]
+    asked = server_script._parser().parse_args(["models", "--host", host, *words])
+    server_script.check_ports(asked, pytest.fail)
+    for option, port in ports.items():
         refused = []
-        server_script.check_ports(given, refused.append)
-    (why,) = refused
-    assert why.startswith(f"--metrics {metrics} cannot be had: Address already in use")
+        with socket.create_server(("", port)):
+            server_script.check_ports(asked, refused.append)
+        (why,) = refused
+        assert why.startswith(f"{option} {port} cannot be had: Address already in use")
 
 
-@pytest.fixture
-def model(translator, tmp_path):
-    """A model outside of Ray, of which no more than four are asked at once."""
+@slow
+def test_a_model_outside_of_ray(translator, tmp_path, monkeypatch):
+    """Of which no more than four are asked at once."""
     path = export_saved_model(translator, tmp_path / "dogs", max_batch_size=4)
-    return server_script.Model.func_or_class(str(path))
-
-
-@pytest.mark.slow
-def test_every_signature_is_warmed_up_by_one_row_and_by_two(request, monkeypatch):
     kind, answered = server_script.Model.func_or_class, []
     call = kind._call
 
@@ -513,27 +587,21 @@ def test_every_signature_is_warmed_up_by_one_row_and_by_two(request, monkeypatch
         return said
 
     monkeypatch.setattr(kind, "_call", recorded)
-    request.getfixturevalue("model")
-    names = ["align", "constrain", "ids", "n_best", "score", "serving_default"]
-    assert sorted(answered) == [(name, rows) for name in names for rows in (1, 2)]
-
-
-@pytest.mark.slow
-def test_no_more_are_computed_at_once_than_the_export_takes(model):
+    model = kind(str(path))
     assert model.batches.most == 4
+    names = ["serving_default", *INPUTS]  # warmed up by one row and by two
+    assert {*answered} == {(name, rows) for name in names for rows in (1, 2)}
+    assert len(answered) == 12
+    # Its own failures are not the client's.
+    for error in (tf.errors.ResourceExhaustedError, tf.errors.InternalError):
 
+        def failing(signature, inputs, error=error):
+            raise error(None, None, "no memory")
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "error", [tf.errors.ResourceExhaustedError, tf.errors.InternalError]
-)
-def test_the_servers_own_failures_are_not_the_clients(model, monkeypatch, error):
-    def failing(signature, inputs):
-        raise error(None, None, "no memory")
-
-    monkeypatch.setattr(model, "_call", failing)
-    (no,) = model.answer([model.read("serving_default", {"text": ["the dog"]})])
-    assert (no.status, no.code, no.why) == (500, grpc.StatusCode.INTERNAL, "no memory")
+        monkeypatch.setattr(model, "_call", failing)
+        (no,) = model.answer([model.read("serving_default", {"text": ["the dog"]})])
+        internal = grpc.StatusCode.INTERNAL
+        assert (no.status, no.code, no.why) == (500, internal, "no memory")
 
 
 class Replicas:
@@ -590,18 +658,17 @@ def test_what_is_waiting_is_counted_in_sentences():
     assert no.why == "The server is busy: 200 sentences are waiting"
 
 
-def test_what_takes_too_long_is_given_up():
-    replicas = Replicas(never)
+@pytest.mark.parametrize(
+    ("answer", "status", "code", "times", "cancelled"),
+    [(never, 504, "DEADLINE_EXCEEDED", 1, 1), (dies, 500, "INTERNAL", 3, 0)],
+)
+def test_what_takes_too_long_or_kills_replicas_is_given_up(
+    answer, status, code, times, cancelled
+):
+    replicas = Replicas(answer)
     no = asyncio.run(asked(front_of(replicas, timeout=0.1), 1))
-    assert (no.status, no.code) == (504, grpc.StatusCode.DEADLINE_EXCEEDED)
-    assert replicas.cancelled == 1
-
-
-def test_what_replicas_die_of_is_not_asked_for_ever():
-    replicas = Replicas(dies)
-    no = asyncio.run(asked(front_of(replicas), 1))
-    assert (no.status, no.code) == (500, grpc.StatusCode.INTERNAL)
-    assert replicas.asked == server_script.TRIES == 3
+    assert (no.status, no.code) == (status, grpc.StatusCode[code])
+    assert (replicas.asked, replicas.cancelled) == (times, cancelled)
 
 
 @pytest.mark.parametrize("answer", [never, dies])

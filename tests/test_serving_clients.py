@@ -1,158 +1,73 @@
-"""REST and gRPC clients and the load generator, against a stand-in for Serving."""
+"""The load generator, and a C program that loads the SavedModel as Serving does.
+
+The clients of REST and gRPC are tested with the server, in `test_server.py`.
+"""
 
 from __future__ import annotations
 
+import gzip
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 from export_scripts import EXPORT, export_script
-from small_translator import SENTENCES, to_bytes, word_translator
-
-from keras_luong import export_saved_model, export_tflite
-from keras_luong.decoding import BeamSearch
-
-grpc = pytest.importorskip("grpc")
-pytest.importorskip("tensorflow_serving.apis")
-
-from stand_in_server import serving  # noqa: E402
+from small_translator import SENTENCES, to_bytes
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*max_source_length")
-rest_client = export_script("rest_client")
-grpc_client = export_script("grpc_client")
+slow = pytest.mark.slow
+c_client = export_script("serving.c_client")
 load = export_script("load")
 
 TEXTS = list(map(to_bytes, SENTENCES))
+LINES = [text for text in TEXTS if b"\n" not in text]
 
 
 @pytest.fixture(scope="module")
-def translator():
-    return word_translator(BeamSearch(2, max_length=6))
+def expected(pieces_said):
+    return {to_bytes(t): x[0] for t, x in zip(SENTENCES, pieces_said, strict=True)}
 
 
-@pytest.fixture(scope="module")
-def exported(translator, tmp_path_factory):
-    return export_saved_model(translator, tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(scope="module")
-def server(exported):
-    with serving(exported, "m30k") as addresses:
-        yield addresses
-
-
-@pytest.fixture(scope="module")
-def ask(server):
-    """Both clients, answering alike."""
-    rest, address = server
-    client = grpc_client.Client(address, "m30k")
-
-    def ask(inputs, signature="serving_default"):
-        said = rest_client.predict(rest, "m30k", inputs, signature)
-        also = client.predict(inputs, signature)
-        assert said.keys() == also.keys()
-        for name, x in also.items():
-            if x.dtype == object or x.dtype.kind == "S":
-                also[name] = np.char.decode(x.astype(np.bytes_))
-                np.testing.assert_array_equal(said[name], also[name])
-            else:
-                np.testing.assert_allclose(said[name], x, rtol=1e-5)
-        return said
-
-    return ask
-
-
-@pytest.mark.slow
-def test_they_translate_any_bytes(translator, ask):
-    said = ask({"text": TEXTS})
-    expected = translator.translate(TEXTS)
-    assert said["translation"] == [t.text for t in expected]
-    assert said["truncated"] == [t.truncated for t in expected]
-
-
-@pytest.mark.slow
-def test_they_ask_every_signature(translator, ask):
-    texts = ["the red dog", "cat"]
-    best = translator.translate(texts)
-    said = ask({"text": texts}, "n_best")["translation"]
-    assert [row[0] for row in said] == [t.text for t in best]
-    said = ask({"text": texts}, "align")["tokens"]
-    assert said[0][: len(best[0].tokens)] == best[0].tokens
-    scores = ask({"text": texts, "target": ["der Hund", "ist"]}, "score")["log_prob"]
-    expected = [t.score for t in translator.score(texts, ["der Hund", "ist"])]
-    np.testing.assert_allclose(scores, expected, rtol=1e-4)
-    said = ask({"ids": [[4, 5, 6], [7, 0, 0]], "length": [3, 1]}, "ids")["score"]
-    np.testing.assert_allclose(said, [t.score for t in best], rtol=1e-4)
-
-
-@pytest.mark.slow
-def test_refusals_say_why(server):
-    rest, address = server
-    with pytest.raises(RuntimeError, match="m31k:predict answers 400: .*unknown"):
-        rest_client.predict(rest, "m31k", {"text": ["a"]})
-    with pytest.raises(RuntimeError, match="too many sentences"):
-        rest_client.predict(rest, "m30k", {"text": ["a"] * 257})
-    with pytest.raises(grpc.RpcError, match="too many sentences"):
-        grpc_client.Client(address, "m30k").predict({"text": ["a"] * 257})
+def test_a_single_string_is_refused():
+    rest_client = export_script("rest_client")
+    with pytest.raises(TypeError, match="must be lists. Received: 'abc'"):
+        rest_client.predict("http://localhost:9", "m30k", {"text": "abc"})
     with pytest.raises(OSError):
         rest_client.predict("http://localhost:9", "m30k", {"text": ["a"]})
 
 
-def test_a_single_string_is_refused():
-    with pytest.raises(TypeError, match="must be lists. Received: 'abc'"):
-        rest_client.predict("http://localhost:9", "m30k", {"text": "abc"})
-
-
 def run(script, *arguments, **options):
+    """What a script of `export/serving` prints."""
     command = [sys.executable, EXPORT / "serving" / script, *arguments]
-    return subprocess.run(list(map(str, command)), capture_output=True, **options)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("script", ["rest_client.py", "grpc_client.py"])
-def test_their_command_lines(translator, server, script):
-    address = server[script.startswith("grpc")]
-    lines = [text for text in TEXTS if b"\n" not in text] * 4
-    done = run(script, address, "m30k", input=b"\n".join(lines))
+    done = subprocess.run(list(map(str, command)), capture_output=True, **options)
     assert done.returncode == 0, done.stderr
-    expected = [t.text for t in translator.translate(lines)]
-    assert done.stdout.decode().split("\n") == [*expected, ""]
+    return done.stdout.decode()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("which", ["rest", "grpc", "saved_model", "tflite"])
-def test_the_load_generators_table(translator, exported, server, which, tmp_path):
-    where = {"rest": server[0], "grpc": server[1], "saved_model": exported}
-    if which == "tflite":
-        pytest.importorskip("ai_edge_litert.interpreter")
-        where["tflite"] = export_tflite(translator, tmp_path / "x.tflite")
-    texts = tmp_path / "in.txt"
-    texts.write_text("the red dog\ncat\nis is\n")
-    flags = ["--requests", 40, "--threads", 1, 3, "--batch_size", 1, 2]
-    done = run("load.py", texts, f"--{which}", where[which], *flags)
-    assert done.returncode == 0, done.stderr
-    rows = [line.split("|")[1:-1] for line in done.stdout.decode().splitlines()[2:]]
-    assert [(int(row[0]), int(row[1])) for row in rows] == [
-        (1, 1),
-        (1, 2),
-        (3, 1),
-        (3, 2),
-    ]
+def assert_a_table(said, shapes):
+    """Of threads and batch sizes, with nothing that failed or changed."""
+    rows = [x.split("|")[1:-1] for x in said.splitlines()[2:] if x.startswith("|")]
+    assert [(int(row[0]), int(row[1])) for row in rows] == shapes
     for row in rows:
         p50, p95, p99, rate, failed, changed = map(float, row[2:8])
         assert 0 < p50 <= p95 <= p99 and rate > 0
         assert failed == changed == 0
 
 
-@pytest.mark.slow
-def test_s3_the_load_generator_beside_others(server, tmp_path):
+@slow
+@pytest.mark.parametrize("which", ["saved_model", "tflite"])
+def test_the_load_generators_table(which, request, tmp_path):
+    name = {"saved_model": "pieces_model", "tflite": "pieces_tflite"}[which]
     texts = tmp_path / "in.txt"
-    texts.write_text("the red dog\ncat\n")
-    flags = ["--requests", 20, "--beside", 2, "--beside_size", 8]
-    done = run("load.py", texts, "--rest", server[0], *flags)
-    assert done.returncode == 0, done.stderr
-    assert "beside 2 of 8 texts: " in done.stdout.decode()
+    texts.write_text("the red dog\ncat\nis is\n")
+    flags = ["--requests", 40, "--threads", 1, 3, "--batch_size", 1, 2]
+    said = run("load.py", texts, f"--{which}", request.getfixturevalue(name), *flags)
+    assert_a_table(said, [(1, 1), (1, 2), (3, 1), (3, 2)])
+
+
+@slow
+def test_lines_in_lines_out(program, pieces_model, expected):
+    said = run("c_client.py", pieces_model, input=b"\n".join(LINES))
+    assert said.split("\n") == [*(expected[line].text for line in LINES), ""]
 
 
 def test_load_counts_what_fails_and_what_changes():
@@ -170,6 +85,7 @@ def test_load_counts_what_fails_and_what_changes():
 
 
 def test_the_models_configuration_is_one_that_serving_reads():
+    pytest.importorskip("tensorflow_serving.apis")
     from google.protobuf import text_format
     from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
@@ -178,3 +94,80 @@ def test_the_models_configuration_is_one_that_serving_reads():
     (model,) = config.model_config_list.config
     assert (model.name, model.base_path) == ("m30k", "/models/m30k")
     assert model.model_platform == "tensorflow"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    """The C program."""
+    try:
+        return c_client.build(tmp_path_factory.mktemp("bin"))
+    except FileNotFoundError as error:  # there is no compiler
+        pytest.skip(str(error))
+
+
+@slow
+def test_the_c_program_says_what_keras_says(program, pieces_model, expected):
+    said, report = c_client.translate(program, pieces_model, TEXTS)
+    assert [x.decode() for x in said] == [expected[text].text for text in TEXTS]
+    assert report.startswith(f"{len(TEXTS)} requests, 0 failed")
+    texts = [TEXTS[i % len(TEXTS)] for i in range(400)]  # many threads on one session
+    said, _ = c_client.translate(program, pieces_model, texts, threads=16)
+    assert [x.decode() for x in said] == [expected[text].text for text in texts]
+
+
+def ask_program(program, version, content, *flags, change=None, **options):
+    command = c_client.command(program, version, *flags)
+    for place, value in (change or {}).items():
+        command[place] = value
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    done = subprocess.run(command, input=content, **options)
+    return done.returncode, done.stdout, done.stderr.decode()
+
+
+@slow
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({1: "nowhere"}, "nowhere"),
+        ({2: "nowhere.so"}, "nowhere.so"),
+        ({3: "nothing:0"}, "nothing:0: the graph has no such tensor"),
+        ({5: "--thread"}, "--thread: no such option"),
+    ],
+)
+def test_wrong_arguments_of_the_program(program, pieces_model, change, message):
+    code, _, said = ask_program(program, pieces_model, b"", "--framed", change=change)
+    assert code == 2 and message in said
+
+
+@slow
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (gzip.compress(b"the\n", mtime=0), "the input is gzip: unpack it first"),
+        ("the\n".encode("utf-16"), "the input is UTF-16: convert it first"),
+        (b"the\rcat", "the input is one line with carriage returns within"),
+        (b"the\rcat\r\n", "the input is one line with carriage returns within"),
+    ],
+)
+def test_input_that_is_no_text_is_refused(program, pieces_model, content, message):
+    code, out, said = ask_program(program, pieces_model, content, "--threads", "2")
+    assert code == 1 and message in said and not out
+
+
+@slow
+def test_what_else_the_program_reads_and_writes(program, pieces, pieces_model):
+    for text in (b"the\rcat\n", b"the\rcat\rdog\nthe\0\r\n", b"\r\r\n"):
+        code, out, _ = ask_program(program, pieces_model, text)
+        lines = text.removesuffix(b"\n").split(b"\n")
+        expected = [t.text for t in pieces.translate(lines)]
+        assert code == 0 and out.decode().splitlines() == expected
+    answer = pieces.translate(["the"])[0].text.encode()
+    for rest in (b"\3", b"\3\0\0\0t"):
+        question = b"\3\0\0\0the" + rest
+        flags = ["--framed", "--threads", "2"]
+        code, out, said = ask_program(program, pieces_model, question, *flags)
+        assert code == 1 and "the input ends early" in said
+        assert out == len(answer).to_bytes(4, "little") + answer
+    with open("/dev/full", "wb") as full:
+        code, _, said = ask_program(program, pieces_model, b"the\n", stdout=full)
+    assert code == 1 and "cannot be written" in said
