@@ -194,3 +194,11 @@ def gnmt(weights, source, target):
         states = new
         logits.append(h @ weights["output/kernel"])
     return np.array(logits)
+
+
+def crossentropy(labels, logits, smoothing=0.0):
+    """Against the dense smoothed distribution; and its gradient [..., V], of logits."""
+    p = np.exp(np.float64(logits))
+    p /= p.sum(-1, keepdims=True)
+    q = (1 - smoothing) * np.eye(p.shape[-1])[labels] + smoothing / p.shape[-1]
+    return -(q * np.log(p)).sum(-1), p - q

@@ -39,7 +39,7 @@ LAYERS = (
     "attentional_output cases_k  cells chunkwise_attention "
     "coverage_loss decoder docstrings encoder feeding functional_equals_eager "
     "input_feeding_cell "
-    "local_attention location_attention losses metrics monotonic_attention "
+    "local_attention location_attention losses monotonic_attention "
     "multi_head_attention multi_source_attention normalizers pointer_generator "
     "pointer_network quantization scores shifted state_bridge"
 ).split()

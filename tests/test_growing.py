@@ -1,4 +1,4 @@
-"""Vocabularies that grow, and models that grow with them."""
+"""Vocabularies that grow, models that grow with them, and parts that are frozen."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_text
+from leave_slow import slow_but
 
 import keras_luong as kl
-from keras_luong.models.growing import grow_into
+from keras_luong.compat import flat_layers
+from keras_luong.config.presets import PRESETS
+from keras_luong.models.growing import PARTS, freeze, grow_into
+from keras_luong.models.translation_model import model_class
 from keras_luong.special_ids import UNK_ID
 from keras_luong.text.growing import add_tokens, grow_tokenizers, origins
 from keras_luong.text.tags import check_tag, tags_of
-from keras_luong_edge import EdgeTranslator
+from keras_luong.training.optimizers import make_optimizer
 from keras_luong_edge.tokenizers import SentencePieceTokenizer as EdgeTokenizer
 from keras_luong_edge.tokenizers import SpecialIds
 
@@ -24,9 +28,9 @@ def pairs(sources, targets):
     return tf.data.Dataset.from_tensor_slices({"source": sources, "target": targets})
 
 
-def pair(shared=False, kind="sentencepiece", **options):
+def pair(shared=False, kind="sentencepiece"):
     text = pairs(LATIN, [line.upper() for line in LATIN])
-    return kl.TokenizerPair.train(text, kind, 60, shared, **options)
+    return kl.TokenizerPair.train(text, kind, 60, shared)
 
 
 NEW = pairs(CYRILLIC, [f"{line} ÄÖ" for line in CYRILLIC])
@@ -38,6 +42,7 @@ def ids_of(tokenizer, text):
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_k2_a_new_script_is_known_and_old_ids_stay(shared):
+    """In every runtime."""
     old = pair(shared)
     new = grow_tokenizers(old, NEW, 40)
     assert new.shared == shared
@@ -53,33 +58,26 @@ def test_k2_a_new_script_is_known_and_old_ids_stay(shared):
             assert now.decode(tf.constant([ids])).numpy()[0].decode() == line
     for line in LATIN:
         assert ids_of(new.source, line) == ids_of(old.source, line)
-
-
-def test_k2_every_runtime_has_the_same_ids():
-    tokens = ["<news>", "<2de>"]
-    new = add_tokens(grow_tokenizers(pair(True), NEW, 30), tokens, ["source"]).source
-    edge = EdgeTokenizer(new.model, SpecialIds())
-    fast = tensorflow_text.FastSentencepieceTokenizer(new.model)  # of LiteRT
+    tagged = add_tokens(new, ["<news>", "<2de>"], ["source"]).source
+    edge = EdgeTokenizer(tagged.model, SpecialIds())
+    fast = tensorflow_text.FastSentencepieceTokenizer(tagged.model)  # of LiteRT
     lines = [*LATIN, *CYRILLIC, "<news> a dog", "a <2de> кот", "x<news> ＜news＞ 東"]
     for line in lines:
-        ids = ids_of(new, line)
+        ids = ids_of(tagged, line)
         assert edge.encode(line) == ids == fast.tokenize([line]).to_list()[0]
-        assert edge.decode(ids) == new.decode(tf.constant([ids])).numpy()[0].decode()
+        text = tagged.decode(tf.constant([ids])).numpy()[0].decode()
+        assert edge.decode(ids) == text
 
 
-def test_k2_letters_come_first_where_there_is_room_for_few():
+def test_k2_what_a_few_more_tokens_are():
     old = pair()
     new = grow_tokenizers(old, NEW, 5).source
     added = new.vocabulary[old.source.vocab_size :]
-    assert len(added) == 5 and all(len(piece) == 1 for piece in added)
-    assert set(added) <= set("".join(CYRILLIC))
-
-
-def test_k2_words_too_and_other_tokenizers_are_refused():
-    old = pair(kind="word")
-    new = grow_tokenizers(old, NEW, 3)
-    assert new.source.words == [*old.source.words, "кошка", "бегут", "бежит"]
-    assert new.target.words[-1] not in old.target.words
+    assert len(added) == 5 and set(added) <= set("".join(CYRILLIC))  # letters first
+    words = pair(kind="word")
+    new = grow_tokenizers(words, NEW, 3)
+    assert new.source.words == [*words.source.words, "кошка", "бегут", "бежит"]
+    assert new.target.words[-1] not in words.target.words
 
     class Own(kl.WordTokenizer.__base__):
         vocab_size, vocabulary, encode = 9, [], None
@@ -88,7 +86,7 @@ def test_k2_words_too_and_other_tokenizers_are_refused():
     with pytest.raises(TypeError, match="can get more tokens. Received: Own"):
         grow_tokenizers(kl.TokenizerPair(Own()), NEW, 3)
     with pytest.raises(ValueError, match="grow_vocab"):
-        grow_tokenizers(old, NEW, 0)
+        grow_tokenizers(words, NEW, 0)
 
 
 def test_k2_a_tag_is_one_piece_also_where_splits_are_drawn():
@@ -111,9 +109,13 @@ def test_k2_a_tag_is_one_piece_also_where_splits_are_drawn():
 
 @pytest.mark.parametrize("tie", [None, "target", "all"])
 def test_k2_a_grown_model_says_what_it_said(tie):
-    """Of the tokens that it had; its weights, the new rows apart, are equal."""
-    before = pair(tie == "all")
-    after = add_tokens(grow_tokenizers(before, NEW, 20), ["<news>"], ["source"])
+    """Of the tokens that it had; a new one begins as the mean of what it was.
+
+    Or of all, as words that nobody had heard.
+    """
+    kind = "word" if tie == "target" else "sentencepiece"
+    before = pair(tie == "all", kind)
+    after = add_tokens(grow_tokenizers(before, NEW, 20), ["park,"], ["source"])
 
     def made(tokenizers):
         sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
@@ -127,36 +129,84 @@ def test_k2_a_grown_model_says_what_it_said(tie):
     logits = new(inputs).numpy()
     np.testing.assert_allclose(logits[..., :size], old(inputs).numpy(), atol=1e-6)
     assert logits.shape[-1] == after.target.vocab_size
-    matrix = new.target_embedding.embeddings.numpy()
-    added = matrix[size:]
+    vectors, known = new.source_embedding.embeddings.numpy(), before.source.vocab_size
+    added, spread = vectors[known:], vectors[:known].std()
     assert len(np.unique(added, axis=0)) == len(added)
-    assert np.isfinite(added).all()
-    assert np.abs(added).max() <= 2 * np.abs(matrix[:size]).max()
+    were = origins(before.source, after.source)
+    known_before = [] if kind == "word" else ids_of(before.source, "park,")
+    assert were[-1] == known_before and UNK_ID not in known_before
+    for vector, ids in zip(added, were, strict=True):
+        mean = vectors[ids or range(4, known)].mean(axis=0)
+        assert 0 < np.abs(vector - mean).max() < 0.5 * spread
 
 
-def test_k2_a_new_piece_begins_as_the_mean_of_what_it_was():
-    old = pair(kind="word")
-    new = add_tokens(old, ["unheard"], ["source"])
-    assert origins(old.source, new.source) == [[]]
-    pieces = pair()
-    more = add_tokens(pieces, ["park,"], ["source"])
-    [was] = origins(pieces.source, more.source)
-    assert was == ids_of(pieces.source, "park,")
+def test_k2_a_vocabulary_whose_vectors_are_frozen_cannot_grow():
+    before = pair()
+    after = grow_tokenizers(before, NEW, 5)
+    old, new = (
+        kl.Seq2Seq(kl.Seq2SeqConfig(x.source.vocab_size, x.target.vocab_size, units=4))
+        for x in (before, after)
+    )
+    freeze(new, ["source_embedding"])
+    with pytest.raises(ValueError, match="freeze must leave source_embedding.* out"):
+        grow_into(new, old, before, after)
 
 
-@pytest.mark.slow
-def test_k2_exports_of_a_grown_model_agree(tmp_path):
-    after = add_tokens(grow_tokenizers(pair(True), NEW, 30), ["<news>"], ["source"])
-    size = after.source.vocab_size
-    model = kl.Seq2Seq(kl.Seq2SeqConfig(size, size, units=8, tie_embeddings="all"))
-    search = kl.BeamSearch(2, max_length=6)
-    translator = kl.Translator(model, after, search, max_source_length=20)
-    texts = ["<news> собака a dog", "кошка спит", "<news>"]
-    expected = [x.text for x in translator.translate(texts)]
-    path = kl.export_saved_model(translator, tmp_path / "model", version=1)
-    served = tf.saved_model.load(str(path)).signatures["serving_default"]
-    said = served(text=tf.constant(texts))["translation"].numpy()
-    assert [x.decode() for x in said] == expected
-    kl.export_tflite(translator, tmp_path / "model.tflite")
-    edge = EdgeTranslator(tmp_path / "model.tflite")
-    assert [x.text for x in edge.translate(texts)] == expected
+# Parts of models, which can be frozen.
+
+MODELS = {x.model: name for name, x in reversed(PRESETS.items())}
+
+
+@pytest.mark.parametrize("name", MODELS.values())
+def test_k2_every_model_has_its_parts_or_says_that_it_has_not(name):
+    changes = {"units": 8, "num_layers": 1}
+    if PRESETS[name].model == "Transformer":
+        changes |= {"num_heads": 2, "feedforward_units": 8, "tie_embeddings": None}
+    model = model_class(name).from_preset(name, 9, 9, **changes)
+    for part in PARTS:
+        for layer in flat_layers(model):
+            layer.trainable = True
+        try:
+            freeze(model, [part])
+        except ValueError as error:
+            assert f"Received: '{part}'" in str(error)
+            tied = model.output_layer is None
+            assert part in ("attention", "bridge", *["output"] * tied)
+        else:
+            assert 0 < len(model.trainable_weights) < len(model.weights)
+
+
+@pytest.mark.parametrize(
+    "part", slow_but(["embeddings", "decoder", "encoder"], "encoder")
+)
+def test_k2_what_is_frozen_stays_and_the_rest_moves(part):
+    """With the fused loss, weight decay and a moving average."""
+    config = kl.Seq2SeqConfig(9, 9, units=8, tie_embeddings="all", dropout=0.2)
+    model = kl.Seq2Seq(config)
+    freeze(model, [part])
+    optimizer = make_optimizer("adam", 0.1, ema_momentum=0.9, weight_decay=0.1)
+    loss = kl.SequenceCrossentropy(label_smoothing=0.1)
+    model.compile(optimizer, loss, run_eagerly=True)
+    frozen = {id(weight) for weight in model.non_trainable_weights}
+    before = [weight.numpy() for weight in model.weights]
+    x = {"source": np.array([[4, 5, 6, 7, 3]]), "target": np.array([[2, 4, 8, 5]])}
+    model.fit(x, np.array([[4, 8, 5, 3]]), epochs=2, verbose=0)
+    optimizer.finalize_variable_values(model.trainable_variables)
+    for weight, value in zip(model.weights, before, strict=True):
+        moved = not np.array_equal(weight.numpy(), value)
+        assert moved == (id(weight) not in frozen), weight.path
+
+
+@pytest.mark.parametrize(
+    "parts, message",
+    [
+        (["embeddings", "encoder", "decoder"], "freeze must leave something to train"),
+        (["output"], "its output is its target_embedding.*'output'"),
+        (["bridge"], "has not, as it is configured. Received: 'bridge'"),
+        (["legs"], "freeze must be one of .*'legs'"),
+    ],
+)
+def test_k2_something_must_be_left_and_be_there(parts, message):
+    model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=8, tie_embeddings="all"))
+    with pytest.raises(ValueError, match=message):
+        freeze(model, parts)

@@ -3,9 +3,7 @@
 `fixtures/tfa/make_fixtures.py` made them, with Addons itself.
 """
 
-import functools
 import json
-import re
 import warnings
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras.layers import Dense, Embedding
 from leave_slow import slow_but
 
 import keras_luong as kl
@@ -93,15 +92,11 @@ class Translator(keras.Model):
 
     def __init__(self, case, cell):
         super().__init__()
-        self.source_embedding = keras.layers.Embedding(
-            SOURCE_WORDS, case["source_width"]
-        )
+        self.source_embedding = Embedding(SOURCE_WORDS, case["source_width"])
         self.encoder = encoder(case)
-        self.target_embedding = keras.layers.Embedding(TARGET_WORDS, TARGET_WIDTH)
-        self.decoder = kl.InputFeedingDecoder(
-            cell,
-            output_layer=keras.layers.Dense(TARGET_WORDS, use_bias=case["output_bias"]),
-        )
+        self.target_embedding = Embedding(TARGET_WORDS, TARGET_WIDTH)
+        output = Dense(TARGET_WORDS, use_bias=case["output_bias"])
+        self.decoder = kl.InputFeedingDecoder(cell, output_layer=output)
 
     def read(self, source):
         mask = keras.ops.not_equal(source, 0)
@@ -111,13 +106,8 @@ class Translator(keras.Model):
     def call(self, inputs):
         memory, mask, states = self.read(inputs["source"])
         words = self.target_embedding(inputs["target"])
-        return self.decoder(
-            words,
-            memory,
-            mask,
-            initial_state=states,
-            return_attention_scores=True,
-        )
+        options = {"initial_state": states, "return_attention_scores": True}
+        return self.decoder(words, memory, mask, **options)
 
     def encode(self, source):
         memory, mask, states = self.read(source)
@@ -157,10 +147,8 @@ WAYS = [(name, wrapped) for name in CASES if not CASES[name]["residual"]] + [
     (name, own_cell) for name, case in CASES.items() if len(set(case["cells"])) == 1
 ]
 QUICK = {
-    "luong_scaled": wrapped,
     "bahdanau_monotonic_normed": wrapped,
     "mixed_stack": wrapped,
-    "bahdanau": own_cell,
     "bahdanau_monotonic": own_cell,
     "bidirectional": own_cell,
     "residual": own_cell,
@@ -186,13 +174,31 @@ def test_a_whole_model_gives_addons_numbers(name, make_cell):
 
 def test_a_seq2seq_model():
     given = numbers("luong_tanh")
-    config = kl.Seq2SeqConfig(
-        SOURCE_WORDS, TARGET_WORDS, UNITS, TARGET_WIDTH, bidirectional=False
-    )
-    model = kl.Seq2Seq(config)
+    sizes = SOURCE_WORDS, TARGET_WORDS, UNITS, TARGET_WIDTH
+    model = kl.Seq2Seq(kl.Seq2SeqConfig(*sizes, bidirectional=False))
     assert load_addons_checkpoint(FIXTURES / "luong_tanh", model).complete
     inputs = {"source": given["source"], "target": given["target"]}
     np.testing.assert_allclose(model(inputs), given["logits"], atol=1e-5)
+
+
+def test_a_model_of_opennmt_tf():
+    """Its decoder is an `AttentionWrapper` of Addons (make_opennmt_tf.py)."""
+    given, words = numbers("opennmt_tf"), 9
+    embeddings = [Embedding(words, width) for width in (4, 3)]
+    read = kl.RecurrentEncoder(2, bidirectional=True)
+    cell = kl.InputFeedingDecoderCell(4, kl.LuongAttention(), num_layers=2)
+    decoder = kl.InputFeedingDecoder(cell, output_layer=Dense(words))
+
+    def logits():
+        source, target = given["source"], given["target"]
+        mask = source != 0
+        memory, *_ = read(embeddings[0](source), mask=mask)
+        return decoder(embeddings[1](target), memory, mask)
+
+    logits()  # makes the weights
+    layers = [*embeddings, read, decoder]
+    assert load_addons_checkpoint(FIXTURES / "opennmt_tf", layers).complete
+    np.testing.assert_allclose(logits(), given["logits"], atol=1e-5)
 
 
 def ended(ids):
@@ -202,14 +208,14 @@ def ended(ids):
 
 
 SEARCHED = [name for name, case in CASES.items() if case["search"]]
+SPECIAL = {"bos_id": BEGIN, "eos_id": END, "max_length": LONGEST}
 
 
 @pytest.mark.parametrize("name", slow_but(SEARCHED, "bahdanau"))
 def test_greedy_searches_find_the_same(name):
     model, inputs = built(name)
     load_addons_checkpoint(FIXTURES / name, model)
-    search = kl.GreedySearch(max_length=LONGEST, bos_id=BEGIN, eos_id=END)
-    found = np.asarray(search(model, inputs["source"]).ids)[:, 0]
+    found = np.asarray(kl.GreedySearch(**SPECIAL)(model, inputs["source"]).ids)[:, 0]
     for ours, theirs in zip(found, numbers(name)["greedy"], strict=True):
         theirs = ended(theirs) or theirs.tolist()  # which goes on after the end
         assert ours[: len(theirs)].tolist() == theirs
@@ -218,34 +224,25 @@ def test_greedy_searches_find_the_same(name):
 
 @pytest.mark.slow
 def test_beams_find_the_same_where_the_best_has_ended():
-    """Without a length penalty."""
-    compared = 0
+    """A length penalty counts the end token at once.
+
+    Addons does so from the next step on: those that end last lack it.
+    """
+    best = compared = late = 0
     for name in SEARCHED:
         model, inputs = built(name)
         load_addons_checkpoint(FIXTURES / name, model)
-        search = kl.BeamSearch(3, max_length=LONGEST, bos_id=BEGIN, eos_id=END)
-        found, expected = search(model, inputs["source"]), numbers(name)
+        expected = numbers(name)
+        found = kl.BeamSearch(3, **SPECIAL)(model, inputs["source"])
         for i, ids in enumerate(np.asarray(found.ids)[:, 0]):
             theirs = ended(expected["beam"][i, :, 0])
             if theirs is not None:
-                compared += 1
+                best += 1
                 assert ended(ids) == theirs
                 score, other = found.scores[i, 0], expected["scores"][i, 0]
                 np.testing.assert_allclose(score, other, atol=1e-5)
-    assert compared == 18
-
-
-@pytest.mark.slow
-def test_a_length_penalty_counts_the_end_token_at_once():
-    """Addons does so from the next step on: those that end last lack it."""
-    compared = late = 0
-    for name in SEARCHED:
-        model, inputs = built(name)
-        load_addons_checkpoint(FIXTURES / name, model)
-        search = kl.BeamSearch(
-            3, 3, max_length=LONGEST, length_penalty=1.0, bos_id=BEGIN, eos_id=END
-        )
-        found, expected = search(model, inputs["source"]), numbers(name)
+        search = kl.BeamSearch(3, 3, length_penalty=1.0, **SPECIAL)
+        found = search(model, inputs["source"])
         for i, own in enumerate(np.asarray(found.ids)):
             beam = [ended(ids) for ids in expected["penalized_beam"][i].T]
             for k, ids in enumerate(map(ended, own)):
@@ -258,29 +255,7 @@ def test_a_length_penalty_counts_the_end_token_at_once():
                     assert np.isclose(score, at_once) or np.isclose(score, too_late)
                     late += np.isclose(score, too_late)
                     compared += 1
-    assert compared == 42 and late == 1
-
-
-def test_a_model_of_opennmt_tf():
-    """Its decoder is an `AttentionWrapper` of Addons (make_opennmt_tf.py)."""
-    given, words = numbers("opennmt_tf"), 9
-    embeddings = [keras.layers.Embedding(words, width) for width in (4, 3)]
-    read = kl.RecurrentEncoder(2, bidirectional=True)
-    decoder = kl.InputFeedingDecoder(
-        kl.InputFeedingDecoderCell(4, kl.LuongAttention(), num_layers=2),
-        output_layer=keras.layers.Dense(words),
-    )
-
-    def logits():
-        source, target = given["source"], given["target"]
-        mask = source != 0
-        memory, *_ = read(embeddings[0](source), mask=mask)
-        return decoder(embeddings[1](target), memory, mask)
-
-    logits()  # makes the weights
-    layers = [*embeddings, read, decoder]
-    assert load_addons_checkpoint(FIXTURES / "opennmt_tf", layers).complete
-    np.testing.assert_allclose(logits(), given["logits"], atol=1e-5)
+    assert (best, compared, late) == (18, 42, 1)
 
 
 def test_parts_of_a_model():
@@ -314,8 +289,7 @@ def test_a_bare_cell():
 
 def test_what_the_checkpoint_has_not_keeps_its_values():
     model, _ = built("luong")
-    more = keras.layers.Dense(3, name="more")
-    more.build((None, 2))
+    more = dense("more")
     before = more.get_weights()
     with pytest.warns(UserWarning, match="Not loaded, so as before: 2 weights") as said:
         loaded = load_addons_checkpoint(FIXTURES / "luong", [model, more])
@@ -325,28 +299,31 @@ def test_what_the_checkpoint_has_not_keeps_its_values():
         np.testing.assert_array_equal(old, new)
 
 
-def stand_in(**more):
-    """An object graph as that of an `AttentionWrapper`, E = 3, A = H = 2."""
-    layer, weight = tf.Module, functools.partial(np.ones, dtype="float32")
+# Checkpoints that are written here: object graphs as Addons makes them.
 
-    def make(**weights):
-        module = layer()
-        for name, value in weights.items():
-            is_array = isinstance(value, np.ndarray)
-            setattr(module, name, tf.Variable(value) if is_array else value)
-        return module
 
-    names = "kernel", "recurrent_kernel", "bias"
-    shapes = (5, 8), (2, 8), (8,)
-    cell = make(**{n: weight(x) for n, x in zip(names, shapes, strict=True)})
-    mechanism = make(memory_layer=make(kernel=weight((2, 2))))
-    attention_layer = make(kernel=weight((4, 2)))
+def module(**parts):
+    """An object with these parts, of which shapes are variables of ones."""
+    made = tf.Module()
+    for name, x in parts.items():
+        is_shape = isinstance(x, tuple)
+        setattr(made, name, tf.Variable(tf.ones(x)) if is_shape else x)
+    return made
+
+
+def mechanism():
+    return module(memory_layer=module(kernel=(2, 2)))
+
+
+def stand_in(cell=None, **more):
+    """As an `AttentionWrapper`, E = 3, A = H = 2."""
+    weights = {"kernel": (5, 8), "recurrent_kernel": (2, 8), "bias": (8,)}
     parts = {
-        "_cell": cell,
-        "_attention_mechanisms": [mechanism],
-        "_attention_layers": [attention_layer],
+        "_cell": module(**weights, **(cell or {})),
+        "_attention_mechanisms": [mechanism()],
+        "_attention_layers": [module(kernel=(4, 2))],
     }
-    return make(**{**parts, **more})
+    return module(**{**parts, **more})
 
 
 def small_cell(**options):
@@ -355,6 +332,12 @@ def small_cell(**options):
     cell = kl.InputFeedingDecoderCell(options.pop("units", 2), attention, **options)
     cell.build((None, None, 3), (None, None, 2))
     return cell
+
+
+def dense(name):
+    layer = Dense(3, name=name)
+    layer.build((None, 2))
+    return layer
 
 
 @pytest.fixture
@@ -366,11 +349,10 @@ def write(tmp_path):
 
 
 def test_two_embeddings_of_one_shape_are_not_guessed(write):
-    words = [tf.Module(), tf.Module()]
-    for number, one in enumerate(words):
-        one.embeddings = tf.Variable(np.full((7, 3), number, "float32"))
+    words = [module(embeddings=(7, 3)) for _ in range(2)]
+    words[0].embeddings.assign(tf.zeros((7, 3)))
     path = write(decoder=stand_in(), source=words[0], target=words[1])
-    ours = [keras.layers.Embedding(7, 3, name=name) for name in ("one", "other")]
+    ours = [Embedding(7, 3, name=name) for name in ("one", "other")]
     for embedding in ours:
         embedding.build((None, None))
     layers = [small_cell(), *ours]
@@ -383,8 +365,7 @@ def test_two_embeddings_of_one_shape_are_not_guessed(write):
 
 
 def test_two_decoders_need_places(write):
-    two = {"first": stand_in(), "second": stand_in()}
-    path = write(**two)
+    path = write(first=stand_in(), second=stand_in())
     cells = [small_cell(name="a"), small_cell(name="b")]
     with pytest.raises(ValueError, match="has first, second, and the model a, b"):
         load_addons_checkpoint(path, cells)
@@ -392,36 +373,32 @@ def test_two_decoders_need_places(write):
     assert load_addons_checkpoint(path, cells, places).complete
 
 
-MISFITS = {
-    "units": ({"units": 3}, r"\(5, 8\), and the model would need \(3 \+ 3, 12\)"),
-    "type": ({"cell_type": "gru"}, r"\(5, 8\), and the model would need"),
-    "layers": ({"num_layers": 2}, "has 1 recurrent layers, and the model's decoder 2"),
-    "no_feeding": ({"input_feeding": False}, r"would need \(3 \+ 0, 8\)"),
-    "score": (
+MISFITS = [
+    ({"units": 3}, r"\(5, 8\), and the model would need \(3 \+ 3, 12\)"),
+    ({"cell_type": "gru"}, r"\(5, 8\), and the model would need"),
+    ({"num_layers": 2}, "has 1 recurrent layers, and the model's decoder 2"),
+    ({"input_feeding": False}, r"would need \(3 \+ 0, 8\)"),
+    (
         {"attention": kl.LuongAttention("dot")},
         r'LuongAttention\(units\), which is LuongAttention\("general"\) here. '
         r"Received: LuongAttention\('dot'\)",
     ),
-    "none": ({"attention": False}, "Received: no attention"),
-    "monotonic": (
+    ({"attention": False}, "Received: no attention"),
+    (
         {"attention": kl.MonotonicAttention()},
         r"Received: MonotonicAttention\('general'\)",
     ),
-    "bias": (
-        {"attentional_bias": True},
-        "no bias, which is attentional_bias=False",
-    ),
-    "no_layer": (
+    ({"attentional_bias": True}, "no bias, which is attentional_bias=False"),
+    (
         {"use_attentional_vector": False},
         "an attention layer, which is use_attentional_vector=True here",
     ),
-}
+]
 
 
-@pytest.mark.parametrize("misfit", MISFITS)
-def test_what_does_not_fit_is_said(misfit, write):
-    given, message = MISFITS[misfit]
-    cell = small_cell(**given)
+@pytest.mark.parametrize("options, message", MISFITS)
+def test_what_does_not_fit_is_said_and_nothing_is_loaded(options, message, write):
+    cell = small_cell(**options)
     before = cell.get_weights()
     with pytest.raises(ValueError, match=message):
         load_addons_checkpoint(write(decoder=stand_in()), cell)
@@ -429,73 +406,130 @@ def test_what_does_not_fit_is_said(misfit, write):
         np.testing.assert_array_equal(old, new)
 
 
+def with_output(**weights):
+    return {"decoder": module(cell=stand_in(), output_layer=module(**weights))}
+
+
+def with_words():
+    return {"decoder": stand_in(), "words": module(embeddings=(7, 3))}
+
+
+def seq2seq(bias):
+    config = kl.Seq2SeqConfig(7, 5, 2, 3, bidirectional=False, output_bias=bias)
+    return kl.Seq2Seq(config)
+
+
+def quantized():
+    cell = small_cell()
+    cell.attention.quantize("int8")
+    return cell
+
+
+def wrapper(**parts):
+    return lambda: {"decoder": stand_in(**{x: make() for x, make in parts.items()})}
+
+
+usual = wrapper()
+BIASED = "output_layer of the checkpoint has {} bias.*output_bias={}"
+
+
 @pytest.mark.parametrize(
-    "name",
-    slow_but(
-        CASES, "luong", "luong_monotonic_scaled", "bahdanau_monotonic", "residual"
-    ),
+    "objects, model, places, message",
+    [
+        (
+            wrapper(_attention_layers=lambda: [module(kernel=(4, 3))]),
+            *(small_cell, None),
+            r"kernel of the checkpoint .* \(4, 3\)",
+        ),
+        (
+            wrapper(_attention_mechanisms=lambda: [mechanism(), mechanism()]),
+            *(small_cell, None, "decoder of the checkpoint has 2 attention"),
+        ),
+        (  # as the peephole LSTM of Addons, whose kernel has the same shape
+            wrapper(cell=lambda: {"input_gate_peephole_weights": (2,)}),
+            *(small_cell, None, "has {.*peephole.*, and .* of the model {"),
+        ),
+        (
+            lambda: {"net": tf.Module(), "step": tf.Variable(3)},
+            *(small_cell, None, "no tfa.seq2seq.Attention.* net, step"),
+        ),
+        (usual, lambda: dense("only"), None, "no decoder in the model.*only"),
+        (
+            lambda: with_output(kernel=(2, 5), bias=(5,)),
+            *(lambda: seq2seq(False), None, BIASED.format("a", True)),
+        ),
+        (
+            lambda: with_output(kernel=(2, 5)),
+            *(lambda: seq2seq(True), None, BIASED.format("no", False)),
+        ),
+        (
+            usual,
+            lambda: kl.InputFeedingDecoderCell(2, kl.LuongAttention(), name="new"),
+            *(None, "new has no weights yet"),
+        ),
+        pytest.param(
+            *(usual, quantized, None),
+            r"is quantized .int8.: load the checkpoint",
+            marks=pytest.mark.slow,
+        ),
+        (usual, lambda: "no", None, "must be a Keras model .* Received: 'no'"),
+        (usual, small_cell, ["decoder"], "places must be a dictionary"),
+        (usual, small_cell, lambda x: {x: "decoder"}, "places must be a dictionary"),
+        (
+            *(usual, small_cell, lambda x: {"decoders": x}),
+            "no 'decoders' in the checkpoint.* decoder,",
+        ),
+        (
+            *(usual, small_cell, lambda x: {"decoder/_cell/kernel": x}),
+            "Received a weight: 'decoder/_cell/kernel'",
+        ),
+        (
+            *(usual, small_cell, lambda x: {"decoder": small_cell()}),
+            "places must name layers of the model",
+        ),
+        (
+            with_words,
+            lambda: [small_cell(), dense("dense")],
+            lambda x: {"words": x[1]},
+            r"words of the checkpoint has .*\(7, 3\)",
+        ),
+        (
+            with_words,
+            lambda: [small_cell(), dense("dense")],
+            lambda x: {"decoder": x[1]},
+            "decoder of the checkpoint is an Attention",
+        ),
+    ],
 )
-def test_the_attention_of_another_case_is_refused(name):
-    """And each says which it would be."""
-    model, _ = built(name)
-    for other, case in CASES.items():
-        ours, theirs = CASES[name], case
-        same = all(ours[x] == theirs[x] for x in ("attention", "attention_options"))
-        if not same and ours["cells"] == theirs["cells"]:
-            wanted = attention(theirs)
-            message = f'is {type(wanted).__name__}("{wanted.score_mode}") here'
-            with pytest.raises(ValueError, match=re.escape(message)):
-                load_addons_checkpoint(FIXTURES / other, model)
-
-
-def test_an_attention_vector_of_another_size(write):
-    layer = tf.Module()
-    layer.kernel = tf.Variable(tf.ones((4, 3)))
-    path = write(decoder=stand_in(_attention_layers=[layer]))
-    with pytest.raises(ValueError, match=r"kernel of the checkpoint .* \(4, 3\)"):
-        load_addons_checkpoint(path, small_cell())
-
-
-def test_several_attention_mechanisms_are_refused(write):
-    mechanisms = [stand_in()._attention_mechanisms[0] for _ in range(2)]
-    path = write(decoder=stand_in(_attention_mechanisms=mechanisms))
-    with pytest.raises(ValueError, match="decoder of the checkpoint has 2 attention"):
-        load_addons_checkpoint(path, small_cell())
-
-
-def test_a_checkpoint_without_a_wrapper(write):
-    path = write(net=tf.Module(), step=tf.Variable(3))
-    with pytest.raises(ValueError, match="no tfa.seq2seq.Attention.* net, step"):
-        load_addons_checkpoint(path, small_cell())
-
-
-def test_a_model_without_a_decoder(write):
-    dense = keras.layers.Dense(3, name="only")
-    dense.build((None, 2))
-    with pytest.raises(ValueError, match="no decoder in the model.*only"):
-        load_addons_checkpoint(write(decoder=stand_in()), dense)
+def test_what_cannot_be_loaded_is_said(objects, model, places, message, write):
+    layers = model()
+    places = places(layers) if callable(places) else places
+    with pytest.raises((TypeError, ValueError), match=message):
+        load_addons_checkpoint(write(**objects()), layers, places)
 
 
 def test_a_wrong_path_names_what_is_there(tmp_path, write):
     write(decoder=stand_in())
     cell = small_cell()
-    with pytest.raises(FileNotFoundError, match=r"no checkpoint .*mine.* is model"):
-        load_addons_checkpoint(tmp_path / "mine", cell)
-    with pytest.raises(FileNotFoundError, match="no file named checkpoint .* model"):
-        load_addons_checkpoint(tmp_path, cell)
+
+    def refuse(error, message, path):
+        with pytest.raises(error, match=message):
+            load_addons_checkpoint(path, cell)
+
+    refuse(FileNotFoundError, r"no checkpoint .*mine.* is model", tmp_path / "mine")
+    refuse(FileNotFoundError, "no file named checkpoint .* model", tmp_path)
     list_of_all = tmp_path / "checkpoint"
     list_of_all.write_text('model_checkpoint_path: "/moved/model"', "utf-8")
-    with pytest.raises(FileNotFoundError, match="the latest and where it is.* model"):
-        load_addons_checkpoint(tmp_path, cell)
-    weights = tmp_path / "weights.h5"
-    weights.write_bytes(b"other")
-    with pytest.raises(ValueError, match=r"weights.h5 is no checkpoint"):
-        load_addons_checkpoint(weights, cell)
-    with pytest.raises(TypeError, match="path must be a path. Received: 3"):
-        load_addons_checkpoint(3, cell)
+    refuse(FileNotFoundError, "the latest and where it is.* model", tmp_path)
+    (tmp_path / "weights.h5").write_bytes(b"other")
+    refuse(ValueError, "weights.h5 is no checkpoint", tmp_path / "weights.h5")
+    refuse(TypeError, "path must be a path. Received: 3", 3)
     (tmp_path / "broken.index").write_bytes(b"other")
-    with pytest.raises(ValueError, match="broken cannot be read"):
-        load_addons_checkpoint(tmp_path / "broken", cell)
+    refuse(ValueError, "broken cannot be read", tmp_path / "broken")
+    old = str(tmp_path / "old")  # of TensorFlow 1
+    names = {"tensor_names": ["w"], "shape_and_slices": [""]}
+    tf.raw_ops.SaveV2(prefix=old, tensors=[tf.ones(2)], **names)
+    refuse(ValueError, "holds variables by name and no objects", old)
 
 
 def test_a_directory_gives_its_latest(tmp_path):
@@ -514,75 +548,3 @@ def test_the_variables_of_a_saved_model(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is variables/variables"):
         load_addons_checkpoint(tmp_path, cell)
     assert load_addons_checkpoint(tmp_path / "variables/variables", cell).complete
-
-
-def test_a_cell_with_other_weights(write):
-    """Such as the peephole LSTM of Addons, whose kernel has the same shape."""
-    model = stand_in()
-    model._cell.input_gate_peephole_weights = tf.Variable([1.0, 1.0])
-    path = write(decoder=model)
-    with pytest.raises(ValueError, match="has {.*peephole.*, and .* of the model {"):
-        load_addons_checkpoint(path, small_cell())
-
-
-@pytest.mark.parametrize(("bias", "said"), [(False, "a"), (True, "no")])
-def test_output_layers_of_which_one_has_a_bias(bias, said, write):
-    dense = tf.Module()
-    dense.kernel = tf.Variable(tf.ones((2, 5)))
-    if not bias:
-        dense.bias = tf.Variable(tf.ones(5))
-    decoder = tf.Module()
-    decoder.cell, decoder.output_layer = stand_in(), dense
-    config = kl.Seq2SeqConfig(7, 5, 2, 3, bidirectional=False, output_bias=bias)
-    message = f"output_layer of the checkpoint has {said} bias.*output_bias={not bias}"
-    with pytest.raises(ValueError, match=message):
-        load_addons_checkpoint(write(decoder=decoder), kl.Seq2Seq(config))
-
-
-def test_a_checkpoint_of_tensorflow_1(tmp_path):
-    path = str(tmp_path / "old")
-    tf.raw_ops.SaveV2(
-        prefix=path, tensor_names=["w"], shape_and_slices=[""], tensors=[tf.ones(2)]
-    )
-    with pytest.raises(ValueError, match="holds variables by name and no objects"):
-        load_addons_checkpoint(path, small_cell())
-
-
-def test_arguments_are_checked(write):
-    path, cell = write(decoder=stand_in()), small_cell()
-    with pytest.raises(TypeError, match="must be a Keras model .* Received: 'no'"):
-        load_addons_checkpoint(path, "no")
-    with pytest.raises(ValueError, match="no 'decoders' in the checkpoint.* decoder,"):
-        load_addons_checkpoint(path, cell, {"decoders": cell})
-    for places in ({cell: "decoder"}, ["decoder"]):
-        with pytest.raises(TypeError, match="places must be a dictionary"):
-            load_addons_checkpoint(path, cell, places)
-    weight = {"decoder/_cell/kernel": cell}
-    with pytest.raises(ValueError, match="Received a weight: 'decoder/_cell/kernel'"):
-        load_addons_checkpoint(path, cell, weight)
-    other = small_cell()
-    with pytest.raises(ValueError, match="places must name layers of the model"):
-        load_addons_checkpoint(path, cell, {"decoder": other})
-    unbuilt = kl.InputFeedingDecoderCell(2, kl.LuongAttention(), name="new")
-    with pytest.raises(ValueError, match="new has no weights yet"):
-        load_addons_checkpoint(path, unbuilt)
-
-
-@pytest.mark.slow
-def test_a_quantized_model_is_refused(write):
-    cell = small_cell()
-    cell.attention.quantize("int8")
-    with pytest.raises(ValueError, match="is quantized .int8.: load the checkpoint"):
-        load_addons_checkpoint(write(decoder=stand_in()), cell)
-
-
-def test_a_place_that_does_not_fit(write):
-    words = tf.Module()
-    words.embeddings = tf.Variable(tf.ones((7, 3)))
-    path = write(decoder=stand_in(), words=words)
-    dense = keras.layers.Dense(3, name="dense")
-    dense.build((None, 2))
-    with pytest.raises(ValueError, match=r"words of the checkpoint has .*\(7, 3\)"):
-        load_addons_checkpoint(path, [small_cell(), dense], {"words": dense})
-    with pytest.raises(ValueError, match="decoder of the checkpoint is an Attention"):
-        load_addons_checkpoint(path, [small_cell(), dense], {"decoder": dense})
