@@ -31,7 +31,7 @@ from keras_luong.decoding import (
 )
 from keras_luong.export import saved_model, warm_up
 from keras_luong.export.saved_model import METADATA
-from keras_luong.export.signatures import exported, signatures
+from keras_luong.export.signatures import _bounded, exported, signatures
 from keras_luong.export.warmup import WARMUP
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*max_source_length")
@@ -157,6 +157,16 @@ def test_any_ids_have_an_answer(ask, rows, lengths):
     lengths = np.array(lengths[: len(rows)], "int32")
     said = ask("ids", ids=ids.reshape(len(rows), width), length=lengths)
     assert len(said["ids"]) == len(rows) and np.isfinite(said["score"]).all()
+
+
+def test_phrases_are_in_the_translations_or_unmet(ask, best):
+    text = tf.constant(["the red dog", "the red dog", "a"])
+    phrases = tf.constant(["house", "", "東京\ttree\tкот"])
+    said = ask("constrain", text=text, phrases=phrases)
+    house, without, tree = strings(said["translation"])
+    assert "house" in house and "tree" in tree
+    assert without.encode() == best["translation"][0] != house.encode()
+    assert strings(said["unmet"]) == ["", "", "東京\tкот"]
 
 
 def test_neighbours_do_not_matter(ask, best):
@@ -327,7 +337,8 @@ class TestWarmUp:
             return said[-1]
 
         monkeypatch.setattr(saved_model, "replay_warmup", replayed)
-        path = export_saved_model(source, tmp_path / "dogs", warmup=features())
+        given = {"warmup": features(3), "max_batch_size": 3}
+        path = export_saved_model(source, tmp_path / "dogs", **given)
         (answers,) = said  # before it was published
         found = answers["serving_default"]["ids"]
         np.testing.assert_array_equal(found, source(features()).ids)
@@ -412,14 +423,16 @@ def test_one_hypothesis_of_a_wide_search_is_the_best_of_many():
         assert sorted(zip(cut, -score, strict=True)) == [*zip(cut, -score, strict=True)]
 
 
-@pytest.mark.slow
 def test_every_number_is_one_that_json_knows():
-    """A beam of more than there are hypotheses."""
-    found = signatures(word_translator(BeamSearch(20, max_length=1)), 8)
-    for name in ("n_best", "align", "serving_default"):
-        said = found[name](tf.constant(["the red dog", ""]))
-        assert all(np.isfinite(x).all() for x in said.values() if x.dtype.is_floating)
-    assert (found["n_best"](tf.constant(["the"]))["score"].numpy() < -1e38).any()
+    """As the score of a place that no hypothesis has taken."""
+
+    def answer(text):
+        return {"score": tf.fill(tf.shape(text), -np.inf), "text": text}
+
+    spec = tf.TensorSpec([None], tf.string, name="text")
+    said = _bounded(answer, [spec], 1)(tf.constant(["a"]))
+    assert said["score"].numpy().tolist() == [np.finfo("float32").min]
+    assert said["text"].numpy().tolist() == [b"a"]
 
 
 # Runs with -I in an empty directory: nothing of the repository can be imported.

@@ -238,15 +238,17 @@ def test_of_a_source_no_more_is_read_than_there_is_room_for(source_length, most)
 def test_a_file_that_was_there_stays_until_the_new_one_is_whole(
     pieces, tmp_path, monkeypatch
 ):
-    path = tmp_path / "x.tflite"
-    path.write_text("old")
     monkeypatch.setattr(tflite, "_one_source", lambda *_: None)
     monkeypatch.setattr(tflite, "_converted", lambda *_: b"0000TFL3")
-    with monkeypatch.context() as patch:
-        patch.setattr(tflite, "MOST_METADATA", 9)
-        with pytest.raises(ValueError, match=r"keras_luong\.json would have \d+ bytes"):
-            export_tflite(pieces, path)
+    path = export_tflite(pieces, tmp_path / "x.tflite")
+    with zipfile.ZipFile(path) as archive:
+        size = archive.getinfo("keras_luong.json").file_size
+    path.write_text("old")
+    monkeypatch.setattr(tflite, "MOST_METADATA", size - 1)
+    with pytest.raises(ValueError, match=rf"keras_luong\.json would have {size} bytes"):
+        export_tflite(pieces, path)
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+    monkeypatch.setattr(tflite, "MOST_METADATA", size)
     export_tflite(pieces, path)
     assert path.read_bytes()[4:8] == b"TFL3"
 
