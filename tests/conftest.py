@@ -116,3 +116,11 @@ def pieces_site(pieces, made_once):
             web.export_web(pieces, path, source_length=31)
 
     return made_once("site", make)
+
+
+@pytest.fixture(scope="session")
+def workplace(tmp_path_factory):
+    """What the examples of docstrings and pages find in their directory."""
+    from workplace import make_workplace
+
+    return make_workplace(tmp_path_factory.mktemp("workplace"))

@@ -1,38 +1,42 @@
-"""How good a run is, on its own held-out splits or on any files."""
+"""How good runs are: on any text, beside each other, and by which search."""
 
 from __future__ import annotations
 
-import codecs
 import gzip
 import json
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
+import keras
 import numpy as np
 import pytest
 from commands import options
 from commands import run_checked as run
+from small_training import write_corpus
 from small_translator import word_translator, written_run
 
+import keras_luong as kl
 from keras_luong import Translation, WordTokenizer
 from keras_luong.cli import evaluate, translators
-from keras_luong.cli.evaluate import EvaluateOptions
-from keras_luong.cli.translators import load_translator
+from keras_luong.cli.compare import HEADER
 from keras_luong.decoding import BeamSearch
-from keras_luong.evaluation import plots
+from keras_luong.evaluation import plots, scores
 from keras_luong.evaluation.judgement import judge
 from keras_luong.evaluation.report import text_report
 from keras_luong.evaluation.scores import bleu
 from keras_luong.files import write_json
-from keras_luong.runs.run import read_record
+from keras_luong.runs import load_save
+from keras_luong.runs.load_save import load
+from keras_luong.runs.run import RunDirectory, read_record, write_record
 
 SOURCES = ["the red dog", "the cat is the dog", "", "is is the red cat", "x"]
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    """A run, and its data: of the test set it says just the references."""
+def whole(tmp_path_factory):
+    """A translator, and its run and data: of the test set it says the references."""
     directory = tmp_path_factory.mktemp("runs")
     translator = word_translator(BeamSearch(2, max_length=7, min_length=6))
     said = [t.text for t in translator.translate(SOURCES)]
@@ -41,13 +45,18 @@ def path(tmp_path_factory):
             (directory / f"{split}.{side}").write_text("\n".join(lines) + "\n")
     settings = {"data": str(directory), "source": "en", "target": "de"}
     settings["bleu_tokenize"] = "none"
-    return written_run(directory / "run", translator, settings).path
+    return translator, written_run(directory / "run", translator, settings).path
 
 
-@pytest.fixture(scope="module")
-def loaded(path):
-    """The run's translator, whose trace is what takes long."""
-    return load_translator(options("evaluate", path))
+@pytest.fixture
+def loaded(whole):
+    """The translator, whose trace is what takes long."""
+    return whole[0]
+
+
+@pytest.fixture
+def path(whole):
+    return whole[1]
 
 
 @pytest.fixture
@@ -59,6 +68,14 @@ def traced(loaded, monkeypatch):
 @pytest.fixture
 def said(loaded):
     return [t.text for t in loaded.translate(SOURCES)]
+
+
+def changed(path, to, **settings):
+    """A run with other settings: just its record."""
+    record = read_record(path)
+    settings = {**record["settings"], **settings}
+    write_json(to / "run.json", {**record, "settings": settings})
+    return to
 
 
 def test_the_runs_own_splits(path, said, capsys):
@@ -75,35 +92,17 @@ def test_the_runs_own_splits(path, said, capsys):
 
 
 @pytest.mark.usefixtures("traced")
-def test_another_tokenisation_and_data(path, capsys):
-    words = ["--data", path.parent, "--bleu_tokenize", "char"]
-    run("evaluate", path, *words)
-    assert capsys.readouterr().out.count("tok:char") == 2
-
-
-def test_files_however_they_were_written(path, traced, said, tmp_path, capsys):
-    source, reference = tmp_path / "news.en", tmp_path / "news.de"
-    source.write_bytes(codecs.BOM_UTF8 + "\r\n".join(SOURCES).encode())
-    text = "".join(f"{line}\n" for line in said).encode()
-    reference.write_bytes(gzip.compress(codecs.BOM_UTF8 + text))
-    run("evaluate", path, "--test", source, reference, "--worst", 0)
-    out = capsys.readouterr().out
-    assert out.startswith("news.en: 5 sentences\n\n")
-    assert "| run    | 100.00 |" in out and "worst" not in out
-
-
-@pytest.mark.usefixtures("traced")
 def test_translations_are_kept_and_shown(path, said, tmp_path, capsys):
     words = ["--output", tmp_path / "new", "--show", "1", "--worst", "0"]
-    run("evaluate", path, *words)
+    run("evaluate", path, *words, "--data", path.parent, "--bleu_tokenize", "char")
     names = {file.name for file in (tmp_path / "new").iterdir()}
     assert names == {"validation.translated", "test_a.translated"}
     kept = (tmp_path / "new" / "test_a.translated").read_bytes()
     assert kept.decode() == "".join(f"{text}\n" for text in said)
     out = capsys.readouterr().out
-    assert out.count("source       the red dog\n") == 2
+    assert out.count("source       the red dog\n") == out.count("tok:char") == 2
     assert f"reference    {said[0]}\ntranslation  {said[0]}\n" in out
-    assert "the cat is" not in out
+    assert "the cat is" not in out and "worst" not in out
 
 
 def written(path, lines):
@@ -128,7 +127,7 @@ def test_two_runs_and_a_file_are_compared(path, files, said, tmp_path, capsys):
     first, same, file = test["systems"]
     names = [system["name"] for system in test["systems"]]
     assert names == ["run", "other", "worse.zh"]
-    systems = dict(zip(names, [said, said, ["x"] * 5], strict=True))
+    systems = {"run": said, "other": said, "worse.zh": ["x"] * 5}
     expected = judge("a.en", SOURCES, said, systems, "none")
     assert test == expected.as_json(3)
     assert first["scores"]["BLEU"]["p_value"] is None
@@ -161,14 +160,15 @@ def test_files_are_scored_without_a_run(files, said, tmp_path, monkeypatch, caps
     out = capsys.readouterr().out
     assert "| one.zh    | 100.00 ± 0.00 " in out and "| two.zh.gz | " in out
     assert "tok:zh" in out and "asian:yes" in out  # the reference's name ends in .zh
-    words = ["--hypotheses", two, one, "--bleu_tokenize", "none", "--worst", "0"]
-    run("evaluate", "--test", *files, *words)
-    assert "tok:none" in capsys.readouterr().out
-    run("evaluate", "--test", *files, "--hypotheses", one, "--target", "de")
-    assert "tok:13a" in capsys.readouterr().out
-    reference = written(tmp_path / "a.zh.txt", said)
-    run("evaluate", "--test", files[0], reference, "--hypotheses", one)
-    assert "tok:zh" in capsys.readouterr().out
+    text = shutil.copy(files[1], tmp_path / "a.zh.txt")
+    for reference, words, tokenize in (
+        (files[1], ["--bleu_tokenize", "none", "--worst", "0"], "tok:none"),
+        (files[1], ["--target", "de"], "tok:13a"),
+        (text, [], "tok:zh"),
+    ):
+        words = ["--test", files[0], reference, "--hypotheses", two, one, *words]
+        run("evaluate", *words)
+        assert tokenize in capsys.readouterr().out
 
 
 def test_the_report_has_the_pictures(path, traced, files, tmp_path, capsys):
@@ -227,9 +227,7 @@ class Noting:
 def test_the_tag_in_front_of_what_is_read(
     own, words, expected, path, tmp_path, monkeypatch, capsys
 ):
-    record = read_record(path)
-    settings = {**record["settings"], **own}
-    write_json(tmp_path / "run.json", {**record, "settings": settings})
+    changed(path, tmp_path, **own)
     noting = Noting()
     monkeypatch.setattr(translators, "load_translator", lambda options: noting)
     words = [word.format(data=path.parent) for word in words]
@@ -250,9 +248,7 @@ def test_a_tag_that_the_run_does_not_know(path, monkeypatch):
 @pytest.mark.parametrize("words", [[], ["--tag", "news"]])
 def test_a_run_beside_it_that_knows_no_tag(words, path, tmp_path, monkeypatch, capsys):
     """As the one that it was fine-tuned from: it reads the same text without."""
-    record = read_record(path)
-    settings = {**record["settings"], "tag": "news"}
-    write_json(tmp_path / "run.json", {**record, "settings": settings})
+    changed(path, tmp_path, tag="news")
     runs = {tmp_path: Noting(), path: Noting()}
     runs[path].source_tokenizer = WordTokenizer(["a"])
     monkeypatch.setattr(translators, "load_translator", lambda x: runs[x.run_dir])
@@ -281,110 +277,152 @@ def test_sources_of_a_pipe_are_read_once(tmp_path, capsys):
     assert "2 sentences" in capsys.readouterr().out
 
 
-class TestRefusals:
-    @pytest.fixture(autouse=True)
-    def not_loaded(self, monkeypatch):
-        """Mistakes are found before the run is loaded."""
-        monkeypatch.delattr(translators, "load_translator")
+def test_a_run_that_names_no_languages_may_have_any(path, tmp_path, monkeypatch):
+    changed(path, tmp_path, source=None, target=None)
+    monkeypatch.delattr(translators, "load_translator")
+    with pytest.raises(ImportError, match="load_translator"):
+        run("evaluate", path, "--against", tmp_path)
 
-    def refuse(self, path, message, *words, error=ValueError):
-        with pytest.raises(error, match=message):
-            run("evaluate", path, *words)
+
+EPOCHS = [
+    {"epoch": 1, "seconds": 90.0, "val_perplexity": 5.0, "val_bleu": 31.0},
+    {"epoch": 2, "seconds": 30.0, "val_perplexity": 6.0, "val_bleu": 33.25},
+]
+
+
+class TestCompare:
+    """The table of runs."""
+
+    @pytest.fixture(scope="class")
+    def runs(self, tmp_path_factory):
+        """One with results, one that is being trained, one that has just begun."""
+        parent = tmp_path_factory.mktemp("runs")
+        model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
+        for name, epochs, settings in (
+            ("a", EPOCHS, {"seed": 1, "dropout": 0.1}),
+            ("b", EPOCHS[:1], {"seed": 1, "attention": None, "beta_2": None}),
+            ("c", [], {"seed": 1}),
+            ("mean", [], {"seed": 1, "average_of": ["x", "y"]}),
+            ("odd", [{"epoch": 1, "val_perplexity": None}, EPOCHS[1]], {"seed": 1}),
+        ):
+            run = RunDirectory(parent / name)
+            write_record(run.path, model, BeamSearch(), 20, {**settings, "data": "x"})
+            run.history.write_text("".join(f"{json.dumps(x)}\n" for x in epochs))
+        results = {"validation": {"bleu": 35.5, "chrf": 60.25}, "test": {"bleu": 99.0}}
+        write_json(RunDirectory(parent / "a").results, results)
+        (parent / "notes").mkdir()
+        return parent
+
+    @staticmethod
+    def rows(*words):
+        """The cells of the table's rows, without its line."""
+        lines = run("compare", *words).splitlines()
+        return [[x.strip() for x in line.strip("|").split("|")] for line in lines]
+
+    def test_shows_what_differs_and_what_was_reached(self, runs, capsys):
+        header, _, *rows = self.rows(*(runs / name for name in "acb"))
+        told = capsys.readouterr()
+        assert header == list(HEADER)
+        assert rows == [
+            ["c", "", "0", "0", "", "", "", ""],
+            ["b", "attention none", "1", "2", "5.00", "31.00", "", ""],
+            ["a", "dropout 0.1", "2", "2", "5.00", "33.25", "35.50", "60.25"],
+        ]  # never the test set
+        assert told.out.splitlines()[2].startswith("| c ")
+        reason = "it has finished no epoch"
+        assert told.err == f"note: of c nothing is known yet, as {reason}.\n"
+
+    def test_shows_the_settings_that_are_asked_for(self, runs):
+        rows = self.rows(runs / "a", "--flags", "seed", "dropout")
+        assert rows[2][1] == "seed 1, dropout 0.1"
+
+    def test_every_path_gets_a_row_or_a_sentence(self, runs, capsys):
+        rows = self.rows(runs / "notes", runs / "odd", runs / "mean")
+        assert rows[2:] == [
+            ["mean", "average of 2", "0", "0", "", "", "", ""],
+            ["odd", "", "2", "0", "6.00", "33.25", "", ""],
+        ]
+        told = capsys.readouterr().err.splitlines()
+        assert told[0] == f"note: {runs / 'notes'} is no run directory."
+        assert "note: of mean nothing is known yet, as an average is not" in told[1]
+        (runs / "odd" / "history.jsonl").write_text('{"epoch": 1, "val_bleu": 7}\n')
+        assert self.rows(runs / "odd")[2][2:6] == ["1", "0", "inf", "7.00"]
+
+
+class Searched:
+    """Translates every source as its search is called."""
+
+    def __init__(self, beam_width=2, length_penalty=0.4, n_best=2):
+        self.search = BeamSearch(beam_width, n_best, length_penalty=length_penalty)
+
+    def with_search(self, **changes):
+        return Searched(**changes)
+
+    def translate(self, sources, progress):
+        text = f"{self.search.beam_width} {self.search.length_penalty:g}"
+        return [SimpleNamespace(text=text) for _ in sources]
+
+
+WITH = "translates with beam {}, length penalty 1.4 (before: beam 2, 0.4; {} BLEU)"
+AS_BEFORE = "goes on translating with beam 2, 0.4: none is better"
+
+
+class TestTune:
+    """The best search becomes the run's."""
 
     @pytest.mark.parametrize(
-        "names, message",
-        [(["a"], "--test needs 2 values"), (["a", "b", "c"], "Nothing takes c")],
+        ("figures", "best", "told"),
+        [
+            ({"5 1.4": 31.25, "5 0": 31.24}, (5, 1.4, 2), WITH.format(5, "+1.2")),
+            ({"5 1.4": 31.0, "1 1.4": 31.0}, (1, 1.4, 1), WITH.format(1, "+1")),
+            ({"5 1.4": 30.0, "5 0": 29.0}, (2, 0.4, 2), AS_BEFORE),
+        ],
+        ids=["better", "the narrower beam", "not better"],
     )
-    def test_not_two_files(self, path, names, message, capsys):
-        self.refuse(path, "2", "--test", *names, error=SystemExit)
-        assert message in capsys.readouterr().err
+    def test_it_is_replaced_only_by_a_better_one(
+        self, figures, best, told, tmp_path, monkeypatch, capsys
+    ):
+        write_corpus(tmp_path, train=9, val=4)
+        settings = {"data": str(tmp_path), "source": "xx", "target": "yy"}
+        translator = word_translator(BeamSearch(2, n_best=2, length_penalty=0.4))
+        path = written_run(tmp_path / "run", translator, settings).path
+        figures = {"2 0.4": 30.0, **figures}
 
-    def test_files_that_cannot_be_read(self, path, tmp_path):
-        one, two, bad = (tmp_path / name for name in ("one", "two", "bad"))
-        one.write_text("a\n")
-        two.write_text("b\nc\n")
-        bad.write_bytes(b"d\n\xff\n")
-        message = "two has 2 lines and .*one has 1: line 2 of .*two has no translation"
-        self.refuse(path, message, "--test", one, two)
-        message = "bad is not UTF-8: line 2 has the byte 0xff"
-        self.refuse(path, message, "--test", two, bad)
-        words = ["--test", one, tmp_path / "nowhere"]
-        self.refuse(path, "There is no file .*nowhere", *words, error=FileNotFoundError)
-        words = ["--test", tmp_path, one]
-        self.refuse(path, "is a directory", *words, error=IsADirectoryError)
+        def bleu(texts, *_):
+            return SimpleNamespace(score=figures.get(texts[0], 0.0), signature="s")
 
-    def test_data_that_is_gone(self, path, tmp_path):
-        record = read_record(path)
-        settings = {**record["settings"], "data": "gone"}
-        write_json(tmp_path / "run.json", {**record, "settings": settings})
-        self.refuse(tmp_path, "names 'gone' as its data, which is not there; .*--data")
+        monkeypatch.setattr(load_save, "load", lambda _: Searched())
+        monkeypatch.setattr(scores, "bleu", bleu)
+        words = "--beam_widths 5 1 2 --length_penalties 0 0.4 1.4".split()
+        found = run("tune", path, *words)
+        head, *lines, last = capsys.readouterr().out.splitlines()
+        tried = [" ".join(line.split()[:2]) for line in lines[:9]]
+        pairs = [f"{width} {x}" for width in (5, 1, 2) for x in ("0", "0.4", "1.4")]
+        assert tried == ["2 0.4", *(pair for pair in pairs if pair != "2 0.4")]
+        assert "4 sentences, 13a" in head and last == f"{path} {told}"
+        search, names = read_record(path)["search"], "beam_width length_penalty n_best"
+        assert tuple(search[name] for name in names.split()) == best
+        assert found[:3] == (*best[:2], figures[f"{best[0]} {best[1]:g}"])
 
-    def test_a_file_where_translations_should_go(self, path, tmp_path):
-        file = tmp_path / "file"
-        file.touch()
-        message = "--output must be a directory to write to. Received a file: .*/file"
-        self.refuse(path, message, "--output", file, error=NotADirectoryError)
-
-    def test_options_that_do_not_fit(self, path, capsys):
-        for words, message in (
-            (["--test", "a", "b"], "RUN_DIR is missing: give a run, or --hypotheses"),
-            (["x", "--hypotheses", "c"], "--hypotheses needs --test"),
-            (
-                ["--test", "a", "b", "--hypotheses", "c", "--beam_width", "3"],
-                "--beam_width needs RUN_DIR",
-            ),
-            (
-                ["--test", "a", "b", "--hypotheses", "c", "--against", "d"],
-                "--against needs RUN_DIR",
-            ),
-            (
-                ["--test", "a", "b", "--hypotheses", "c", "--tag", "d"],
-                "--tag needs RUN_DIR",
-            ),
-            (["x", "--test", "a", "b", "--data", "d"], "At most one of --test, --data"),
-        ):
-            with pytest.raises(SystemExit):
-                options("evaluate", *words)
-            assert message in capsys.readouterr().err
-        with pytest.raises(ValueError, match="output needs RUN_DIR"):
-            a, b, c = map(type(path), "abc")
-            EvaluateOptions(test=(a, b), hypotheses=(c,), output=c)
-
-    def test_places_that_cannot_be(self, path, tmp_path):
-        self.refuse(path, "ends in .html. Received: .*x.pdf", "--report", "x.pdf")
-        folder = tmp_path / "x.html"
-        folder.mkdir()
-        wrong = IsADirectoryError
-        self.refuse(path, "Received a directory", "--report", folder, error=wrong)
-        self.refuse(path, "Received a directory", "--json", tmp_path, error=wrong)
-
-    def test_systems_that_cannot_be_compared(self, path, tmp_path):
-        a = written(tmp_path / "a", ["x"])
-        b = written(tmp_path / "b", ["x", "y"])
-        words = ["--test", a, a, "--hypotheses"]
-        self.refuse(path, "b has 2 lines and .*a has 1", *words, b)
-        self.refuse(path, "There is no", *words, "nowhere", error=FileNotFoundError)
-        self.refuse(path, "Two of .* are the same", *words, a, a)
-        self.refuse(path, "Two of .* are the same", "--against", path)
-        record = read_record(path)
-        turned = {**record["settings"], "source": "de", "target": "en"}
-        (tmp_path / "turned").mkdir()
-        write_json(tmp_path / "turned" / "run.json", {**record, "settings": turned})
-        message = "run translates en into de. Received: .*, which translates de into en"
-        self.refuse(path, message, "--against", tmp_path / "turned")
-        (tmp_path / "saved").mkdir()  # names no languages, and may have any
-        write_json(tmp_path / "saved" / "run.json", {**record, "settings": {}})
-        words = ["--against", tmp_path / "saved"]
-        self.refuse(path, "load_translator", *words, error=ImportError)
-        self.refuse(path, "nowhere", "--against", "nowhere", error=FileNotFoundError)
-
-    def test_tokenisations_that_there_are_not(self, path):
-        self.refuse(path, "--bleu_tokenize.*'13b'.*'13a'", "--bleu_tokenize", "13b")
-
-    def test_a_run_that_does_not_say_its_data(self, path, tmp_path):
-        other = tmp_path / "run"
-        other.mkdir()
-        record = read_record(path)
-        write_json(other / "run.json", {**record, "settings": {}})
-        self.refuse(other, "give --data, --source, --target")
-        self.refuse("nowhere", "nowhere", error=FileNotFoundError)
+    @pytest.mark.slow
+    def test_the_run_then_translates_by_it(self, tmp_path, capsys):
+        keras.utils.set_random_seed(0)
+        words = WordTokenizer(list("abcdefgh"))
+        model = kl.Seq2Seq(kl.Seq2SeqConfig(12, 12, units=8, init_scale=0.7))
+        pair = kl.TokenizerPair(words, words)
+        translator = kl.Translator(model, pair, BeamSearch(2, max_length=9), 20)
+        settings = {"data": str(tmp_path), "source": "x", "target": "y"}
+        path = written_run(tmp_path / "run", translator, settings).path
+        sources = [f"{a} {b} {c}" for a in "abcd" for b in "efgh" for c in "aceg"]
+        best = translator.with_search(beam_width=4, length_penalty=3.0)
+        references = [t.text for t in best.translate(sources)]
+        for name, lines in (("x", sources), ("y", references)):
+            for split in ("train", "val"):
+                (tmp_path / f"{split}.{name}").write_text("\n".join(lines) + "\n")
+        words = ["--beam_widths", "1", "4", "--length_penalties", "0", "3"]
+        found = run("tune", path, *words)
+        assert found == (4, 3.0, pytest.approx(100), pytest.approx(100))
+        assert load(path).search == BeamSearch(4, max_length=9, length_penalty=3.0)
+        assert [t.text for t in load(path).translate(sources)] == references
+        *_, bleu_signature, chrf_signature, last = capsys.readouterr().out.splitlines()
+        assert "tok:13a" in bleu_signature and "nc:6" in chrf_signature

@@ -1,38 +1,59 @@
-"""Exporting a run, and trying the export out."""
+"""Exporting a run, trying the export out, and comparing it with the run elsewhere."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
+import subprocess
+import sys
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from commands import options, run
-from small_translator import word_translator, written_run
+from export_scripts import EXPORT, export_script
+from small_translator import sentencepiece_translator, word_translator, written_run
 
-from keras_luong.cli import export
+from keras_luong import export_saved_model, export_tflite
+from keras_luong.cli import export, translators, verify
+from keras_luong.cli.verify import Answers
 from keras_luong.decoding import BeamSearch
 from keras_luong.export import saved_model, tflite, web
 from keras_luong.files import write_json
 from keras_luong.runs.run import RunDirectory, read_record
 
+c_client, versions = export_script("serving.c_client"), export_script("versions")
 FIRST = "the red dog"  # of the validation data
+TEXTS = [FIRST, "", "cat", "is is the red", "x"]
+SEARCH = BeamSearch(3, n_best=3, max_length=6, min_length=3)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A translator, and its run that knows its data."""
+    """A translator, and its run that knows its data; and beside it what it says."""
     path = tmp_path_factory.mktemp("runs")
+    translator = word_translator(SEARCH)
+    said = [t.text for t in translator.translate(TEXTS)]
+    for name, lines in (("in.txt", TEXTS), ("reference.txt", said)):
+        (path / name).write_text("\n".join(lines) + "\n")
     for split in ("train", "val"):
         for side, lines in (("en", f"{FIRST}\ncat\n"), ("de", "der Hund\nist\n")):
             (path / f"{split}.{side}").write_text(lines)
     settings = {"data": str(path), "source": "en", "target": "de"}
-    translator = word_translator(BeamSearch(3, n_best=3, max_length=6))
     return translator, written_run(path / "run", translator, settings).path
 
 
 @pytest.fixture
 def path(whole):
     return whole[1]
+
+
+@pytest.fixture
+def edge():
+    pytest.importorskip("ai_edge_litert.interpreter")
+    return pytest.importorskip("keras_luong_edge")
 
 
 class Exported(Exception):
@@ -83,14 +104,14 @@ def test_options_of_a_saved_model(path, asked, tmp_path):
     assert given.pop("metadata")["precision"] == "float32"
     assert given == dict(version=1, overwrite=False, max_batch_size=256, warmup=())
     words = "--version 3 --overwrite --max_batch_size 9 --precision mixed_bfloat16"
-    words += " --beam_width 2 --warmup a"
-    translator, given = asked(path, out, *words.split(), "b c")
+    words = [*words.split(), "--beam_width", "2", "--warmup", "a", "b c"]
+    translator, given = asked(path, out, *words)
     assert given.pop("metadata")["precision"] == "mixed_bfloat16"
     assert translator.model.dtype_policy.name == "mixed_bfloat16"
-    assert translator.search == BeamSearch(2, n_best=2, max_length=6)
-    assert given == dict(
-        version=3, overwrite=True, max_batch_size=9, warmup=("a", "b c")
-    )
+    search = dataclasses.replace(SEARCH, beam_width=2, n_best=2)
+    assert translator.search == search
+    texts = ("a", "b c")
+    assert given == dict(version=3, overwrite=True, max_batch_size=9, warmup=texts)
 
 
 @pytest.mark.parametrize("has_apis", [True, False])
@@ -107,94 +128,53 @@ def test_warm_up_by_the_checked_text_where_it_can_be_written(
     assert given["warmup"] == (("cat",) if has_apis else ())
 
 
-def test_options_of_a_tflite_file(path, asked, tmp_path):
-    out = tmp_path / "x.tflite"
-    translator, given = asked(path, out)
-    assert given.pop("metadata")["precision"] == "float32"
-    assert given == {"quantize": None, "source_length": None}
-    assert translator.search.n_best == 3  # the run's
-    words = "--quantize int8 --source_length 9 --n_best 1 --max_source_length 8"
-    translator, given = asked(path, out, *words.split())
-    del given["metadata"]
-    assert given == {"quantize": "int8", "source_length": 9}
-    assert translator.search.n_best == 1 and translator.max_source_length == 8
-
-
-def test_options_of_a_page(path, asked, tmp_path):
-    out = tmp_path / "site"
-    translator, given = asked(path, "--web", out)
-    assert given.pop("metadata")["precision"] == "float32"
-    assert given == {"quantize": None, "source_length": 64, "overwrite": False}
-    assert translator.search.n_best == translator.search.beam_width == 3
-    words = "--quantize int8 --source_length 9 --n_best 1 --beam_width 4 --overwrite"
-    translator, given = asked(path, "--web", out, *words.split())
-    del given["metadata"]
-    assert given == {"quantize": "int8", "source_length": 9, "overwrite": True}
-    assert translator.search.n_best == 1
-    translator, _ = asked(path, "--web", out, "--beam_width", "4")
-    assert translator.search.n_best == 4
-
-
-@pytest.mark.parametrize("words", ["run", "run x --web y"])
-def test_one_place_to_write_to(words, capsys):
-    with pytest.raises(SystemExit):
-        options("export", *words.split())
-    said = capsys.readouterr().err
-    assert "Give one of OUT, a directory or a file whose name ends in .tflite" in said
-
-
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        ("x.tflite --version 2", "--version is for a SavedModel.*2, x.tflite"),
-        ("x.tflite --max_batch_size 9", "--max_batch_size is for a SavedModel"),
-        ("x.tflite --warmup", "--warmup is for a SavedModel"),
-        ("x.tflite --precision float32", "--precision is for a SavedModel.*float32"),
+def test_options_of_a_tflite_file_and_of_a_page(path, asked, tmp_path):
+    file, page = [path, tmp_path / "x.tflite"], [path, "--web", tmp_path / "site"]
+    small = "--quantize int8 --source_length 9 --n_best 1".split()
+    wide = ["--beam_width", "4"]
+    for words, expected, n_best in (
+        (file, {"quantize": None, "source_length": None}, 3),  # the run's
+        ([*file, *small, *wide], {"quantize": "int8", "source_length": 9}, 1),
+        (page, {"quantize": None, "source_length": 64, "overwrite": False}, 3),
         (
-            "x --quantize int8",
-            "--quantize is for a .tflite file or a page. Received: int8",
+            [*page, *small, *wide, "--overwrite"],
+            {"quantize": "int8", "source_length": 9, "overwrite": True},
+            1,
         ),
-        ("x --source_length 9", "--source_length is for a .tflite file"),
-        ("x --n_best 2", "--n_best is for a .tflite file"),
-        ("--web x --version 2", "--version is for a SavedModel.*2, --web x"),
-        ("--web x --warmup", "--warmup is for a SavedModel"),
-    ],
-)
-def test_options_of_the_other_kind(words, message):
-    with pytest.raises(ValueError, match=message):
-        run("export", "no/run", *words.split())
+        (
+            [*page, *wide],  # as many as the beam has
+            {"quantize": None, "source_length": 64, "overwrite": False},
+            4,
+        ),
+    ):
+        translator, given = asked(*words, "--max_source_length", "8")
+        assert given.pop("metadata")["precision"] == "float32" and given == expected
+        beams = 4 if "--beam_width" in words else 3
+        search = dataclasses.replace(SEARCH, beam_width=beams, n_best=n_best)
+        assert translator.search == search
+        assert translator.max_source_length == 8
 
 
-def test_wrong_options(path, tmp_path, capsys):
-    for out in ("x", "x.tflite"):
-        with pytest.raises(SystemExit):
-            run("export", path, tmp_path / out, "--max_source_length", "0")
-        said = capsys.readouterr().err
-        assert "--max_source_length must be at least 1. Received: 0" in said
-        with pytest.raises(ValueError, match="n_best must be at most beam_width"):
-            run("export", path, "x.tflite", "--n_best", "4", "--check", "cat")
+def test_more_translations_than_beams(path, tmp_path):
+    with pytest.raises(ValueError, match="n_best must be at most beam_width"):
+        run("export", path, tmp_path / "x.tflite", "--n_best", "4", "--check", "cat")
     assert not list(tmp_path.iterdir())
 
 
-class TestTextToCheck:
-    def test_is_the_first_of_the_validation_data(self, path):
-        assert export.check_text(options("export", path, "x")) == FIRST
-        asked = options("export", path, "x", "--check", "cat")
-        assert export.check_text(asked) == "cat"
-
-    @pytest.mark.parametrize("out", ["model", "x.tflite"])
-    def test_must_be_given_where_there_is_none(self, out, whole, tmp_path):
-        """Before anything is written."""
-        if out.endswith("tflite"):
-            pytest.importorskip("keras_luong_edge")
-        settings = {"data": "gone", "source": "en", "target": "de"}
-        other = written_run(tmp_path / "run", whole[0], settings).path
-        with pytest.raises(ValueError, match=r"give --check TEXT\. \(.*gone"):
-            run("export", other, tmp_path / out)
-        write_json(other / "run.json", {**read_record(other), "settings": {}})
-        with pytest.raises(ValueError, match="--check TEXT.*does not name its data"):
-            run("export", other, tmp_path / out)
-        assert not (tmp_path / out).exists()
+def test_the_text_to_check_is_the_first_of_the_validation_data(whole, tmp_path):
+    """It must be given where there is none, before anything is written."""
+    translator, path = whole
+    assert export.check_text(options("export", path, "x")) == FIRST
+    assert export.check_text(options("export", path, "x", "--check", "cat")) == "cat"
+    settings = {"data": "gone", "source": "en", "target": "de"}
+    for name, changed, message in (
+        ("a", settings, r"give --check TEXT\. \(.*gone"),
+        ("b", {}, "--check TEXT.*does not name its data"),
+    ):
+        other = written_run(tmp_path / name, translator, changed).path
+        with pytest.raises(ValueError, match=message):
+            run("export", other, tmp_path / "model")
+    assert not (tmp_path / "model").exists()
 
 
 def test_an_export_that_says_something_else(whole, capsys):
@@ -207,83 +187,224 @@ def test_an_export_that_says_something_else(whole, capsys):
     assert "Note: x translates" in capsys.readouterr().out
 
 
-class TestOrigin:
-    def test_names_all_runs(self, tmp_path):
-        first, second, third = (
-            written_run(tmp_path / name, word_translator(), {"seed": i}).path
-            for i, name in enumerate("abc")
-        )
-        write_json(RunDirectory(third).results, {"test": {"bleu": 41.0}})
-        words = f"--ensemble {second} --ensemble={third}".split()
-        asked = options("export", first, "x", *words)
-        about = export.origin(asked, None)
-        assert [run["settings"] for run in about["ensemble"]] == [
-            {"seed": 1},
-            {"seed": 2},
-        ]
-        results = [run["results"] for run in about["ensemble"]]
-        assert results == [None, {"test": {"bleu": 41.0}}]
-        alone = export.origin(options("export", first, "x"), "mixed_bfloat16")
-        assert alone.keys() == {"precision", "run"}
-        assert [about["precision"], alone["precision"]] == ["float32", "mixed_bfloat16"]
-
-    def test_a_damaged_file(self, tmp_path, asked):
-        path = written_run(tmp_path / "a", word_translator()).path
-        RunDirectory(path).results.write_text("{")
-        for out in ("x", "x.tflite"):
-            with pytest.raises(ValueError, match="results.json is damaged: it is not"):
-                run("export", path, tmp_path / out, "--check", "cat")
+def test_metadata_names_all_runs(tmp_path):
+    first, second, third = (
+        written_run(tmp_path / name, word_translator(), {"seed": i}).path
+        for i, name in enumerate("abc")
+    )
+    write_json(RunDirectory(third).results, {"test": {"bleu": 41.0}})
+    words = ["--ensemble", second, f"--ensemble={third}"]
+    about = export.origin(options("export", first, "x", *words), None)
+    assert about["precision"] == "float32" and about["run"]["settings"] == {"seed": 0}
+    assert [run["settings"]["seed"] for run in about["ensemble"]] == [1, 2]
+    results = [run["results"] for run in about["ensemble"]]
+    assert results == [None, {"test": {"bleu": 41.0}}]
+    alone = export.origin(options("export", first, "x"), "mixed_bfloat16")
+    assert alone.keys() == {"precision", "run"}
+    assert alone["precision"] == "mixed_bfloat16"
 
 
-class TestOnTheEdge:
-    @pytest.fixture
-    def edge(self):
+@pytest.mark.parametrize(
+    "words, search, length",
+    [
+        ("", "beam_width=3", None),
+        pytest.param(
+            "--quantize int8 --source_length 9 --beam_width 1 --check cat",
+            "beam_width=1",
+            9,
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_a_file_for_the_edge_that_was_tried_out(
+    edge, words, search, length, whole, tmp_path, monkeypatch, capsys
+):
+    translator, path = whole
+    out, results = tmp_path / "x.tflite", {"test": {"bleu": 39.6, "signature": "1"}}
+    monkeypatch.setattr(export, "read_results", lambda _: results if words else None)
+    run("export", path, out, *words.split())
+    on_edge = edge.EdgeTranslator(out)
+    metadata = on_edge.metadata
+    assert search in metadata["search"] and metadata["source_length"] == length
+    assert metadata["run"]["settings"] == read_record(path)["settings"]
+    assert metadata["run"]["search"]["beam_width"] == 3
+    assert metadata["run"]["results"] == (results if words else None)
+    text = "cat" if words else FIRST
+    (said,) = on_edge.translate([text])
+    assert f"{text!r} -> {said.text!r}" in capsys.readouterr().out
+    if not words:
+        assert said.text == translator.translate([text])[0].text
+
+
+@pytest.mark.slow
+def test_where_it_cannot_be_tried_out(path, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(export.importlib.util, "find_spec", lambda name: None)
+    run("export", path, tmp_path / "x.tflite")
+    said = capsys.readouterr().out
+    assert "It was not tried out, which needs keras-luong-edge" in said
+
+
+REFERENCE = ["a dog runs in the park", "the cat is red"]
+OTHER = ["a dog runs in the park", "the cat was red"]
+SPACED = ["a dog runs in the park", "the cat is  red"]
+
+
+class TestVerify:
+    """Comparing a run with its exports."""
+
+    @pytest.fixture(scope="class")
+    def exported(self, whole):
+        """A run with exports, one of them of a model that says other things."""
         pytest.importorskip("ai_edge_litert.interpreter")
-        return pytest.importorskip("keras_luong_edge")
+        translator, path = whole[0], whole[1].parent
+        export_saved_model(translator, path / "model")
+        export_tflite(translator, path / "x.tflite")
+        export_tflite(translator, path / "x.int8.tflite", "int8")
+        other, rng = word_translator(SEARCH), np.random.default_rng(0)
+        for weight in other.model.trainable_weights:
+            weight.assign(rng.normal(size=weight.shape))
+        export_tflite(other, path / "other.tflite")
+        return path
+
+    @staticmethod
+    def table(said):
+        rows = said.split("seconds\n")[1].split("nrefs")[0].splitlines()
+        return [row.split() for row in rows if row and "agree" not in row.lower()]
+
+    def test_another_runtime(self, whole, monkeypatch, capsys):
+        """As export/verify.py gives one in C."""
+        translator, path = whole
+        expected = path.with_name("reference.txt").read_text().splitlines()
+        monkeypatch.setattr(translators, "load_translator", lambda _: translator)
+        asked = options("verify", path, path.with_name("in.txt"))
+        verify.run(asked, {"Parrot": lambda texts: expected})
+        out = capsys.readouterr().out
+        rows = [row[:2] for row in self.table(out)]
+        assert rows == [["Keras", "0"], ["Parrot", "0"]] and "All agree." in out
+        with pytest.raises(SystemExit) as stopped:
+            verify.run(asked, {"Parrot": lambda texts: [*expected[:-1], "something"]})
+        assert stopped.value.code == 1
+        out = capsys.readouterr().out
+        assert "THEY DO NOT AGREE." in out
+        assert f"line 5\n  Keras: {expected[-1]}\n  Parrot: something" in out
 
     @pytest.mark.parametrize(
-        "words, search, source_length",
+        "said, exact, agree",
         [
-            ("", "beam_width=3", None),
-            pytest.param(
-                "--quantize int8 --source_length 9 --beam_width 1 --check cat",
-                "beam_width=1",
-                9,
-                marks=pytest.mark.slow,
-            ),
+            (REFERENCE, True, True),
+            (OTHER, True, False),
+            (OTHER, False, False),  # in BLEU
+            (SPACED, False, True),
+            (SPACED, True, False),
         ],
     )
-    def test_it_exports_a_run(
-        self, edge, words, search, source_length, whole, tmp_path, capsys
+    def test_what_is_quantized_may_differ_but_not_in_bleu(
+        self, said, exact, agree, capsys
     ):
-        translator, path = whole
-        out = tmp_path / "x.tflite"
-        run("export", path, out, *words.split())
-        on_edge = edge.EdgeTranslator(out)
-        assert search in on_edge.metadata["search"]
-        assert on_edge.metadata["source_length"] == source_length
-        assert on_edge.metadata["run"]["settings"] == read_record(path)["settings"]
-        assert on_edge.metadata["run"]["search"]["beam_width"] == 3
-        assert on_edge.metadata["run"]["results"] is None  # nobody evaluated it
-        text = "cat" if words else FIRST
-        (said,) = on_edge.translate([text])
-        assert f"{text!r} -> {said.text!r}" in capsys.readouterr().out
-        if not words:
-            assert said.text == translator.translate([text])[0].text
+        found = [Answers("Keras", REFERENCE, 1.0), Answers("other", said, 2.0, exact)]
+        assert verify.compare(found, REFERENCE, "none", 3) == agree
+        out = capsys.readouterr().out
+        assert ("All agree." in out) == agree and "tok:none" in out
+        differ = str(sum(a != b for a, b in zip(said, REFERENCE, strict=True)))
+        assert self.table(out)[1][:2] == ["other", differ] and "nc:6" in out
+
+    @pytest.mark.parametrize("show", [0, 2])
+    def test_differing_lines_are_shown(self, show, capsys):
+        found = [Answers("Keras", list("abc"), 1.0), Answers("other", list("xyz"), 2.0)]
+        assert not verify.compare(found, None, "none", show)
+        out = capsys.readouterr().out
+        assert out.count("Keras: ") == show and "nrefs" not in out
 
     @pytest.mark.slow
-    def test_results_come_along(self, edge, whole, tmp_path):
-        directory = RunDirectory(whole[1])
-        directory.results.write_text('{"test": {"bleu": 39.6, "signature": "nrefs:1"}}')
-        run("export", directory.path, tmp_path / "x.tflite", "--check", "cat")
-        metadata = edge.EdgeTranslator(tmp_path / "x.tflite").metadata
-        directory.results.unlink()
-        bleu = {"bleu": 39.6, "signature": "nrefs:1"}
-        assert metadata["run"]["results"]["test"] == bleu
+    def test_all_exports(self, exported, capsys):
+        pytest.importorskip("keras_luong_edge")
+        words = ["verify", exported / "run", exported / "in.txt"]
+        more = ["--reference", exported / "reference.txt", "--bleu_tokenize", "none"]
+        more += ["--saved_model", exported / "model" / "1", "--batch_size", "2"]
+        more += ["--tflite", exported / "x.tflite", exported / "x.int8.tflite"]
+        run(*words, *more)
+        out = capsys.readouterr().out
+        names = [row[0] for row in self.table(out)]
+        assert names == ["Keras", "SavedModel,", "x.tflite,", "x.int8.tflite,"]
+        assert "All agree." in out
+        with pytest.raises(SystemExit):
+            run(*words, "--tflite", exported / "x.tflite", exported / "other.tflite")
+        out = capsys.readouterr().out
+        assert "THEY DO NOT AGREE." in out and "other.tflite, LiteRT: " in out
 
     @pytest.mark.slow
-    def test_where_it_cannot_be_tried_out(self, path, tmp_path, monkeypatch, capsys):
-        monkeypatch.setattr(export.importlib.util, "find_spec", lambda name: None)
-        run("export", path, tmp_path / "x.tflite")
-        said = capsys.readouterr().out
-        assert "It was not tried out, which needs keras-luong-edge" in said
+    @pytest.mark.skipif(c_client.compiler() is None, reason="there is no C compiler")
+    def test_the_script_also_runs_it_in_c(self, exported):
+        words = [sys.executable, EXPORT / "verify.py"]
+        words += [exported / "run", exported / "in.txt"]
+        more = ["--saved_model", exported / "model" / "1"]
+        done = subprocess.run([*words, *more], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        rows = self.table(done.stdout)
+        assert [row[1:3] for row in rows[1:]] == [["Python", "0"], ["C", "0"]]
+        done = subprocess.run(words, capture_output=True, text=True)
+        assert done.returncode == 2 and "Nothing to compare" in done.stderr
+
+    def test_the_edge_is_a_distribution_of_its_own(self, path, monkeypatch):
+        """Which is told before anything is translated."""
+        monkeypatch.setitem(sys.modules, "keras_luong_edge", None)
+        monkeypatch.setattr(translators, "load_translator", None)
+        words = [path, path.with_name("in.txt"), "--tflite", "x.tflite"]
+        with pytest.raises(
+            ModuleNotFoundError, match="--tflite needs keras-luong-edge"
+        ):
+            run("verify", *words)
+
+
+SAID = {"align": {"score": [-1.0, -2.0], "tokens": [["a", "b"]], "truncated": [False]}}
+
+
+def other(**changes):
+    return {"align": {**SAID["align"], **changes}}
+
+
+class TestVersions:
+    """Whether a SavedModel answers the same elsewhere (export/serving/versions.py).
+
+    No environment is made here: this one's Python stands for another's.
+    """
+
+    @pytest.mark.parametrize(
+        ("said", "same", "apart"),
+        [
+            (SAID, 3, 0.0),
+            (other(score=[-1.0, -2.5]), 3, 0.5),
+            (other(score=[-1.0, math.nan]), 3, math.inf),
+            (other(tokens=[["a", "c"]]), 2, 0.0),
+            (other(truncated=[True]), 2, 0.0),
+        ],
+    )
+    def test_it_counts_what_differs(self, said, same, apart):
+        assert versions.compare(SAID, said) == (3, same, apart)
+
+    @pytest.mark.parametrize(
+        "said", [{}, {"others": {}}, other(tokens=[["a"]]), other(score=-1.0)]
+    )
+    def test_other_names_or_shapes_are_an_error(self, said):
+        with pytest.raises(ValueError, match="differ in names or shape"):
+            versions.compare(SAID, said)
+
+    @pytest.mark.slow
+    def test_it_asks_every_signature_in_another_process(self, tmp_path, monkeypatch):
+        path = export_saved_model(sentencepiece_translator(), tmp_path / "model")
+        lines = tmp_path / "in.txt"
+        lines.write_text("the red dog\nЖ\n\nthe cat is in the house\n")
+        found = versions.ask(sys.executable, path, lines)
+        assert found["versions"][0] == tf.__version__
+        signatures = {"serving_default", "n_best", "align", "score", "ids", "constrain"}
+        assert found["said"].keys() == signatures
+        assert {len(x) for said in found["said"].values() for x in said.values()} == {4}
+        here = versions.answer(str(path), lines)["said"]
+        count, same, apart = versions.compare(found["said"], here)
+        assert count == same > 100 and apart < versions.TOLERANCE
+
+        nothing = SimpleNamespace(create=lambda *_, **__: None)
+        monkeypatch.setattr(versions, "venv", nothing)
+        args = SimpleNamespace(work=tmp_path, version_dir=path, lines=lines)
+        row = versions.try_version("2.0", args, found["said"])  # it has no Python
+        assert row == "| 2.0 | | no | |"

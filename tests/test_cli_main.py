@@ -1,142 +1,387 @@
-"""`keras-luong`: help, and what is said of mistakes."""
+"""What holds of all commands: help, what is said of mistakes, and exit codes."""
 
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import importlib
+import json
 import os
+import random
 import re
+import resource
+import shutil
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
+import keras
 import pytest
-from commands import help_of
+import tensorflow as tf
+from commands import options
+from small_training import write_corpus
+from small_translator import word_translator, written_run
 
-import keras_luong
+import keras_luong as kl
 from keras_luong.checks import check_size
+from keras_luong.cli import command_line, export, translators
 from keras_luong.cli import main as command
 from keras_luong.cli.command_line import COMMANDS, parse
 from keras_luong.cli.errors import run_carefully
 from keras_luong.cli.main import main, warnings_as_notes
+from keras_luong.export import signatures
+from keras_luong.files import read_raw_lines, saved_beside, write_json
+from keras_luong.runs.run import read_record
+
+ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("name", [None, *COMMANDS])
-def test_help_does_not_wait_for_tensorflow(name):
-    text = help_of(*([name] if name else []), "--help")
-    assert "heavy: []" in text
-    for other in COMMANDS if name is None else [name]:
-        assert other in text
-    if name:
+def python(*words, **environment):
+    """A process of its own, with this checkout's code."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    words = [sys.executable, *words]
+    return subprocess.run(words, capture_output=True, text=True, env=env, cwd=ROOT)
+
+
+HELP = """
+import sys
+from keras_luong.cli.command_line import COMMANDS, parse
+for words in [["--help"], *([name, "--help"] for name in COMMANDS), ["--version"]]:
+    assert parse(words) is None
+    print("END")
+print({"tensorflow", "keras", "numpy", "sacrebleu"} & sys.modules.keys())
+"""
+
+
+def test_help_tells_every_option_and_does_not_wait_for_tensorflow():
+    all_commands, *texts, version, loaded = python("-c", HELP).stdout.split("END\n")
+    assert loaded == "set()\n" and version.strip() == kl.__version__
+    for name, text in zip(COMMANDS, texts, strict=True):
         module = importlib.import_module(f"keras_luong.cli.{name}")
+        assert name in all_commands and f"keras-luong {name}" in text
         for field in dataclasses.fields(vars(module)[f"{name.capitalize()}Options"]):
-            assert re.search(rf"(--{field.name}|{field.name.upper()})\b", text)
+            option = rf"(--{field.name}|{field.name.upper()})\b"
+            assert re.search(option, text), f"{name} {option}"
 
 
-def read(capsys, *argv):
-    """What is said of a mistake: one line on standard error, exit code 2."""
+def table(text):
+    """The rows of a table: what is typed, and what is said of it."""
+    rows = [row.partition(" | ") for row in text.strip().splitlines()]
+    return [pytest.param(argv.strip(), said, id=argv.strip()) for argv, _, said in rows]
+
+
+def refused(capsys, argv, work):
+    """What is said of a mistake: one line on standard error, and exit code 2."""
     with pytest.raises(SystemExit) as stopped:
-        parse(argv)
+        work(argv.split())
     out, err = capsys.readouterr()
-    assert stopped.value.code == 2 and not out and err.count("\n") == 1
-    return err
+    assert stopped.value.code == 2 and not out, err
+    said = [line for line in err.splitlines() if not line.startswith("note: ")]
+    assert len(said) == 1 and said[0].startswith("keras-luong: ")
+    return said[0]
+
+
+MISTAKES = r"""
+| A command is needed: train, translate
+trian | no command trian. Did you mean train\?
+frobnicate | no command frobnicate. There are train, translate
+train | DATA is missing: .*keras-luong train my/corpus --source fr
+train --lerning_rate 3 | --lerning_rate. Did you mean --learning_rate\?
+train --run_dir x --epochs 1.5 | --epochs must be a whole number.*1.5
+train --run_dir x --epochs | --epochs needs a value
+train --run_dir x --epochs 0 | --epochs must be at least 1. Received: 0
+train --run_dir x --batch_tokens many | a whole number or auto.*many
+train --run_dir x --preset smal | no preset smal. Did you mean small\?
+train --run_dir x --cell_type lsmt | --cell_type must be lstm, .*lsmt
+train --run_dir x --preset gnmt --num_heads 2 | no option --num_heads
+train x y z | Nothing takes y z
+train --init_from no/run | --init_from must be a run dir.*no/run, which has no run.json
+train d --val a.en | lies beside that to learn from, as val.fr and val.en
+train d --gpus 2 | CUDA_VISIBLE_DEVICES=0,1 before the command
+train d --vocab_size 3 | --vocab_size must be above 4, .*1000 is right
+train d --preset small --mix_old 0.5 | --mix_old needs --init_from.*--mix
+translate | RUN_DIR is missing
+translate RUN g.fr | Nothing takes g.fr: did you mean --input g.fr\?
+translate x --length_penalty 1 --average 1 | At most one of --length_penalty, --average
+translate x --average nan | --average must be finite and not negative.*nan
+translate x --n_best 0 | --n_best must be at least 1. Received: 0
+translate x --precision half | --precision must be float32, .*half
+translate x --workers 2 | --workers needs --engine ray
+translate x --engine ray --input a | needs --input and --output
+translate x --column a | --column needs --engine ray
+translate x --input a.parquet | Parquet needs --engine ray. Received: a.parquet
+translate x --engine ray --input a --output b --pictures c | --engine local only
+evaluate --test a b | RUN_DIR is missing: give a run, or --hypotheses
+evaluate x a b | did you mean --test a b\?
+evaluate x --test a | --test needs 2 values, and has a: see
+evaluate x --test a b c | Nothing takes c
+evaluate x --val | without --test, the run's own text to validate
+evaluate x --hypotheses c | --hypotheses needs --test
+evaluate --test a b --hypotheses c --beam_width 3 | --beam_width needs RUN_DIR
+evaluate --test a b --hypotheses c --against d | --against needs RUN_DIR
+evaluate --test a b --hypotheses c --output d | --output needs RUN_DIR
+evaluate --test a b --hypotheses c --tag d | --tag needs RUN_DIR
+evaluate x --test a b --data d | At most one of --test, --data
+score x y | TARGET is missing
+export x | Give one of OUT, a directory or a file whose name ends in .tflite
+export x y --web z | Give one of OUT, a directory or a file whose name ends in .tflite
+average x --last 3 --weights a | At most one of --last, --weights
+average x --weights | --weights needs a value
+tune x --beam_widths 4 1.5 | --beam_widths must be a whole number.*1.5
+tune x --length_penalties -1 | --length_penalties must be finite.*-1
+distill a b | --out is missing
+compare --flags a b | RUN_DIRS is missing .it comes before
+"""
+
+
+@pytest.mark.parametrize("argv, message", table(MISTAKES))
+def test_mistakes_are_told_in_a_sentence(argv, message, capsys):
+    assert re.search(message, refused(capsys, argv, parse))
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory):
+    """A directory with runs and odd files, none of which a command changes here."""
+    path = tmp_path_factory.mktemp("there")
+    write_corpus(path, train=3, val=2)
+    settings = {
+        "data": str(path),
+        "source": "xx",
+        "target": "yy",
+        "bleu_tokenize": "13a",
+    }
+    run = written_run(path / "run", word_translator(kl.BeamSearch(3)), settings)
+    record = read_record(run.path)
+    for name, changed in {
+        "turned": {**settings, "source": "yy", "target": "xx"},
+        "gone": {**settings, "data": "nowhere"},
+        "nameless": {},
+    }.items():
+        write_json(path / name / "run.json", {**record, "settings": changed})
+    for name, content in {
+        "one": b"a\n",
+        "two": b"b\nc\n",
+        "bad": b"d\n\xff\n",
+        "bad.gz": gzip.compress(b"a\n" * 9)[:-4],
+        "empty": b"",
+        "folder/train.xx": b"a\n",
+        "folder/deep/x.parquet": b"a\n",
+        "model/1/x": b"",
+        "model/7/x": b"",
+        "x.html/y": b"",
+        "zip": b"PK\x03\x04\x14\0\0\0\x08\0" + bytes(range(256)) * 9,
+        "random": random.Random(0).randbytes(10_000),
+        "weights": run.best_weights.read_bytes(),
+        "png": next((ROOT / "docs" / "images").glob("*.png")).read_bytes(),
+    }.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(content)
+    (path / "link").symlink_to("two")
+    os.mkfifo(path / "pipe")
+    return path
+
+
+WRONG_PATHS = """
+translate no/run | There is no run directory at no/run. keras-luong train makes one
+translate rum | There is no run directory at rum. Did you mean run?
+translate folder | folder is no run directory, as it has no run.json
+translate run --input no/file | There is no file no/file
+translate run --input folder | folder is a directory, and not a file
+translate run --terms no/file | There is no file no/file
+translate run --terms png | png is no text
+translate run --prefixes no/file | There is no file no/file
+translate run --shortlist no/file | There is no file no/file
+translate run --output run | --output must be a file to write. Received a directory
+translate run --output one/x | one/x cannot be written: /
+translate run --pictures one | --pictures must be a directory to write to. Received a f
+translate run --engine ray --input two --output folder | --output must be a file
+evaluate no/run | There is no run directory at no/run
+evaluate run --against no/run | There is no run directory at no/run
+evaluate run --against turned | translates xx into yy. Received: turned, which tran
+evaluate run --test no/file no/file | There is no file no/file
+evaluate run --test random two | random is no text
+evaluate --hypotheses no/file --test two two | There is no file no/file
+evaluate run --report x.pdf | --report is a file whose name ends in .html. Received: x
+evaluate run --report x.html | --report must be a file to write. Received a directory
+evaluate run --output one | --output must be a directory to write to. Received a file
+score no/run a b | There is no run directory at no/run
+score run two no/file | There is no file no/file
+score run two weights | weights is no text
+export no/run out | There is no run directory at no/run
+export run one | OUT must be a directory, or a file whose name ends in .tflite
+export run model | --overwrite to replace it, or --version 8 for a new one
+verify run no/file | There is no file no/file
+verify run two --saved_model no/model | There is no directory no/model
+average no/run | There is no run directory at no/run
+average run --weights no/file | There is no file no/file
+average run --out turned | --out
+tune no/run | There is no run directory at no/run
+shortlist no/run | There is no run directory at no/run
+distill no/run --out new | There is no run directory at no/run
+distill run --out run | --out must be new. Received: run
+backtranslate no/run --data phrases --mono two --out new | There is no run directory
+backtranslate run --data phrases --mono no/file --out new | There is no file no/file
+compare no/run | There is no run directory at no/run
+train phrases --run_dir one | one
+train folder --source a --target b | folder has no train.a and train.b
+train folder/train.xx --source a --target b | folder/train.xx
+"""
+
+
+@pytest.mark.parametrize("argv, message", table(WRONG_PATHS))
+def test_a_wrong_path_is_told_before_anything_is_imported(
+    argv, message, there, monkeypatch, capsys
+):
+    monkeypatch.chdir(there)
+    begun = []
+    said = refused(capsys, argv, lambda words: main(words, run=begun.append))
+    assert message in said and not begun
+
+
+REFUSED = r"""
+translate run --input two --output link | --output would overwrite the input, two
+evaluate run --test one two | two has 2 lines and one has 1: line 2 of two has no tr
+evaluate run --test two bad | bad is not UTF-8: line 2 has the byte 0xff
+evaluate run --test empty empty | empty is empty: there is nothing to evaluate
+evaluate gone | names 'nowhere' as its data, which is not there; .*--data
+evaluate nameless | give --data, --source, --target
+evaluate run --test one one --hypotheses two | two has 2 lines and one has 1
+evaluate run --test one one --hypotheses one one | Two of .* are the same
+evaluate run --against run | Two of .* are the same
+evaluate run --bleu_tokenize 13b | --bleu_tokenize.*'13b'.*'13a'
+score run two one | two has 2 lines and one has 1: line 2
+score run pipe two | There is no file pipe
+score run one bad.gz | bad.gz .*is damaged
+score run two two --output two | --output would overwrite the input, two
+export run x.tflite --version 2 | --version is for a SavedModel.*2, x.tflite
+export run x.tflite --warmup | --warmup is for a SavedModel
+export run x.tflite --precision float32 | --precision is for a SavedModel.*float32
+export run x --quantize int8 | --quantize is for a .tflite file or a page.*int8, x
+export run x --n_best 2 | --n_best is for a .tflite file
+export run --web x --version 2 | --version is for a SavedModel.*2, --web x
+verify run two | Nothing to compare
+verify run empty --saved_model model | empty is empty: there is nothing to compare
+verify run two --saved_model model --reference one | two has 2 lines and one has 1
+verify run two --saved_model model --bleu_tokenize 13b | --bleu_tokenize.*13b
+tune run --data no/folder | no/folder
+tune run --bleu_tokenize foo | --bleu_tokenize.*foo
+tune run --source z | train split has .*train.yy but no .z file
+compare folder | There is no run directory among folder
+compare run --flags source drop_out | No run has a setting drop_out
+"""
+
+
+@pytest.mark.parametrize("argv, message", table(REFUSED))
+def test_what_does_not_fit_is_told_before_a_run_is_loaded(
+    argv, message, there, monkeypatch, capsys
+):
+    monkeypatch.chdir(there)
+    monkeypatch.delattr(translators, "load_ensemble")
+    before = {path: path.stat().st_mtime_ns for path in there.rglob("*")}
+    assert re.search(message, refused(capsys, argv, main))
+    assert {path: path.stat().st_mtime_ns for path in there.rglob("*")} == before
+
+
+def test_odd_text_is_text(there, tmp_path):
+    lines = ["東京".encode(), b"\xff", b"\x1b[1mbold\x1b[0m", b"\xe9 \xe0 \xfc"]
+    nul = [b"a\0b", *[b"a long line of text, without any"] * 9]
+    for text in (*([line] * 99 for line in lines), nul, [b"\0"]):
+        (tmp_path / "file").write_bytes(b"\n".join(text))
+        words = ["translate", there / "run", "--input", tmp_path / "file"]
+        options(*words).check_places()
+        assert list(read_raw_lines(tmp_path / "file")) == text
 
 
 @pytest.mark.parametrize(
     "argv, message",
     [
-        ("", "A command is needed: train, translate"),
-        ("trian", "no command trian. Did you mean train?"),
-        ("frobnicate", "no command frobnicate. There are train, "),
-        ("train", "DATA is missing: .*keras-luong train my/corpus --source fr"),
-        ("train --lerning_rate 3", "--lerning_rate. Did you mean --learning_rate?"),
-        ("train --run_dir x --epochs 1.5", "--epochs must be a whole number.*1.5"),
-        ("train --run_dir x --epochs", "--epochs needs a value"),
-        ("train --run_dir x --epochs 0", "--epochs must be at least 1. Received: 0"),
-        ("train --run_dir x --dropout 3", r"--dropout must be in \[0, 1\).*3"),
-        ("train --run_dir x --batch_tokens many", "a whole number or auto.*many"),
-        ("train --run_dir x --preset smal", "no preset smal. Did you mean small?"),
-        ("train --run_dir x --cell_type lsmt", "--cell_type must be lstm, .*lsmt"),
-        ("train --run_dir x --preset gnmt --num_heads 2", "no option --num_heads"),
-        ("train x y z", "Nothing takes y z"),
-        ("train --preset small --beta_2 0.9", "--beta_2 needs optimizer"),
-        ("translate", "RUN_DIR is missing"),
-        ("translate x --length_penalty 1 --average 1", "At most one of"),
-        ("train --run_dir x --seed -1", "--seed must be at least 0. Received: -1"),
-        ("evaluate --test a b", "RUN_DIR is missing"),
-        ("evaluate x --test a", "--test needs 2 values, and has a: see"),
-        ("compare --flags a b", "RUN_DIRS is missing .it comes before"),
-        ("translate x --n_best 0", "--n_best must be at least 1. Received: 0"),
-        ("translate x --precision half", "--precision must be float32, .*half"),
-        ("average x --last 3 --weights a", "At most one of --last, --weights"),
-        ("average x --weights", "--weights needs a value"),
-        ("tune x --beam_widths 4 1.5", "--beam_widths must be a whole number.*1.5"),
-        ("tune x --beam_widths 4 0", "--beam_widths must be at least 1.*0"),
-        ("tune x --length_penalties -1", "--length_penalties must be finite.*-1"),
-        ("score x y", "TARGET is missing"),
-        ("distill a b", "--out is missing"),
-        ("export x", "Give one of OUT, "),
+        ("translate no/run", "There is no run directory at no/run. "),
+        ("train docs --source a --target b", "docs has no train.a and train.b, "),
     ],
 )
-def test_mistakes_are_told_in_a_sentence(capsys, argv, message):
-    assert re.search(message, read(capsys, *argv.split()))
+def test_mistakes_are_told_at_once(argv, message):
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = python("-m", "keras_luong.cli", *argv.split())
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.stderr.startswith(f"keras-luong: {message}")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert after.ru_utime - usage.ru_utime < 1.5  # importing TensorFlow takes 5
 
 
 def test_options_become_their_dataclass():
-    name, options = parse("translate --ensemble a --ensemble=b x --n_best=3".split())
-    assert name == "translate" and options.n_best == 3
-    assert [str(path) for path in (options.run_dir, *options.ensemble)] == list("xab")
-    _, again = parse("translate x --ensemble a --ensemble b --n_best 3".split())
-    assert again == options
-    _, options = parse(["distill", "a", "b", "c", "--out", "d"])
-    assert [str(path) for path in options.run_dirs] == list("abc")
-    _, options = parse("tune x --length_penalties 0 1.5 --beam_widths 1 4".split())
-    assert options.length_penalties == (0.0, 1.5) and options.beam_widths == (1, 4)
+    name, found = parse("translate --ensemble a --ensemble=b x --n_best=3".split())
+    assert name == "translate" and found.n_best == 3
+    assert [str(path) for path in (found.run_dir, *found.ensemble)] == list("xab")
+    assert found == parse("translate x --ensemble a --ensemble b --n_best 3".split())[1]
+    found = options(*"distill a b c --out d".split())
+    assert [str(path) for path in found.run_dirs] == list("abc")
+    found = options(*"tune x --length_penalties 0 1.5 --beam_widths 1 4".split())
+    assert found.length_penalties == (0.0, 1.5) and found.beam_widths == (1, 4)
+    assert options("export", "runs/caf\udce9", "out").run_dir.name == "caf\udce9"
+
+
+def test_text_options_must_be_utf8(capsys):
+    with pytest.raises(SystemExit):
+        parse(["export", "runs/x", "out", "--check", "caf\udce9"])
+    message = "--check must be UTF-8. Received: 'caf\\udce9'"
+    assert message in capsys.readouterr().err
+
+
+def failing(error):
+    raise error
+
+
+def failed(capsys, work, code):
+    """What a command says last when it fails."""
+    with pytest.raises(SystemExit) as stopped:
+        run_carefully(work)
+    text = capsys.readouterr().err
+    assert stopped.value.code == code and "Traceback" not in text, text
+    return text.splitlines()[-1] if text else ""
+
+
+ECHO = SimpleNamespace(translate=lambda texts: [SimpleNamespace(text=texts[0])])
+OURS = "This is a fault of keras-luong, in keras_luong.export.signatures, line"
 
 
 @pytest.mark.parametrize(
-    "error, code",
+    "work, code, message",
     [
-        (ValueError("of some other library\n two"), 1),
-        (FileNotFoundError(2, "No such file", "x"), 2),
-        (RuntimeError("they differ"), 1),
-        (KeyboardInterrupt(), 130),
+        (lambda: check_size("a", 0), 2, "keras-luong: a must be at least 1. Rec"),
+        (lambda: failing(FileNotFoundError(2, "None", "x")), 2, "None: 'x'"),
+        (lambda: failing(ValueError("of others\n two")), 1, "Error: of others two"),
+        (lambda: failing(RuntimeError("it fell")), 1, "RuntimeError: it fell"),
+        (lambda: failing(MemoryError()), 1, "MemoryError (--debug shows where.)"),
+        (lambda: failing(KeyError("x")), 1, "KeyError: 'x' (--debug shows all of it.)"),
+        (lambda: failing(IndexError()), 1, "IndexError: IndexError (--debug"),
+        (lambda: failing(KeyboardInterrupt()), 130, ""),
+        (lambda: export._compare("x", ECHO, "a", "b"), 1, ": x translates 'a' as 'b'"),
+        (lambda: signatures.fields(None), 1, OURS),
+        (lambda: saved_beside(None).__enter__(), 1, "keras-luong or of pathlib, in "),
     ],
-)
-def test_errors_of_a_command(capsys, error, code):
-    def fail():
-        raise error
-
-    with pytest.raises(SystemExit) as stopped:
-        run_carefully(fail)
-    assert stopped.value.code == code
-    said = capsys.readouterr().err
-    assert "Traceback" not in said and said.count("\n") <= 1
-    if not isinstance(error, KeyboardInterrupt):
-        with pytest.raises(type(error)):
-            run_carefully(fail, debug=True)
+)  # fmt: skip
+def test_whose_fault_an_error_is(work, code, message, capsys):
+    assert message in failed(capsys, work, code)
+    with pytest.raises(BaseException) as raised:
+        run_carefully(work, debug=True)
+    assert isinstance(raised.value, SystemExit) == (code == 130)
 
 
-def test_what_the_library_refuses_is_a_mistake(capsys):
-    with pytest.raises(SystemExit) as stopped:
-        run_carefully(lambda: check_size("units", 0))
-    assert stopped.value.code == 2
-    said = capsys.readouterr().err
-    assert said == "keras-luong: units must be at least 1. Received: 0\n"
-
-
-def test_what_goes_wrong_while_importing_is_told_too(monkeypatch, capsys):
-    for error, code in ((KeyboardInterrupt(), 130), (ImportError("no libcudart"), 1)):
-
-        def fail(name, error=error):
-            raise error
-
-        monkeypatch.setattr(command, "importlib", SimpleNamespace(import_module=fail))
-        with pytest.raises(SystemExit) as stopped:
-            main(["compare", "."])
-        assert stopped.value.code == code
-    assert "no libcudart (--debug shows where.)" in capsys.readouterr().err
+def test_what_goes_wrong_before_a_command_begins(monkeypatch, capsys):
+    told = "no libcudart (--debug shows where.)"
+    for error in (KeyboardInterrupt(), ImportError("no libcudart")):
+        fail = SimpleNamespace(import_module=lambda name, error=error: failing(error))
+        monkeypatch.setattr(command, "importlib", fail)
+        expected = (1, told) if isinstance(error, ImportError) else (130, "")
+        text = failed(capsys, lambda: main(["compare", "."]), expected[0])
+        assert text.endswith(expected[1])
+    with pytest.raises(ImportError):
+        main(["compare", ".", "--debug"])
+    monkeypatch.setattr(command_line, "signature", lambda *_, **__: len(None))
+    text = failed(capsys, lambda: main(["average", "x"]), 1)
+    assert "fault of keras-luong" in text
 
 
 def test_another_function_may_run_a_command():
@@ -152,45 +397,15 @@ def test_another_function_may_run_a_command():
 def test_tensorflow_computes_by_onednn_unless_users_say_otherwise(
     given, machine, used, monkeypatch
 ):
-    name = "TF_ENABLE_ONEDNN_OPTS"
+    name, seen = "TF_ENABLE_ONEDNN_OPTS", []
     monkeypatch.setattr("platform.machine", lambda: machine)
     monkeypatch.setenv(name, given or "")
     if given is None:
         monkeypatch.delenv(name)
-    seen = []
-
-    def run(_):
-        seen.append(os.environ.get(name))
-
-    main(["compare", "."], run)
-    monkeypatch.delitem(sys.modules, "tensorflow")
-    main(["compare", "."], run)
+    for _ in range(2):
+        main(["compare", "."], lambda _: seen.append(os.environ.get(name)))
+        monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
     assert seen == [given, used]  # it would not be read where TensorFlow is loaded
-
-
-def test_version(capsys):
-    assert parse(["--version"]) is None
-    assert capsys.readouterr().out.strip() == keras_luong.__version__
-
-
-@pytest.mark.slow
-def test_debug_shows_the_traceback():
-    command = [sys.executable, "-m", "keras_luong.cli", "average", "no/such/run"]
-    plain = subprocess.run(command, capture_output=True, text=True)
-    assert plain.returncode == 2 and "Traceback" not in plain.stderr
-    (said,) = plain.stderr.splitlines()  # and TensorFlow says nothing
-    assert said.startswith("keras-luong: There is no run")
-    full = subprocess.run([*command, "--debug"], capture_output=True, text=True)
-    assert "Traceback" in full.stderr and full.returncode == 1
-
-
-def test_text_options_must_be_utf8(capsys):
-    with pytest.raises(SystemExit) as exit:
-        parse(["export", "runs/x", "out", "--check", "caf\udce9"])
-    assert exit.value.code == 2
-    message = "--check must be UTF-8. Received: 'caf\\udce9'"
-    assert message in capsys.readouterr().err
-    assert parse(["export", "runs/caf\udce9", "out"])[1].run_dir.name == "caf\udce9"
 
 
 def test_users_are_warned_without_lines_of_code(capsys):
@@ -198,3 +413,72 @@ def test_users_are_warned_without_lines_of_code(capsys):
         for number in (1, 2):
             warnings.warn(f"{number} of 2 were cut.", stacklevel=1)
     assert capsys.readouterr().err == "note: 1 of 2 were cut.\nnote: 2 of 2 were cut.\n"
+
+
+DAMAGE = """
+history.jsonl {"epoch": "4"} | history.jsonl, line 1 is damaged
+history.jsonl {"epoch": true, "val_bleu": "x"} | line 1 is damaged
+results.json [1] | results.json is damaged: it must have an object for
+results.json { | results.json is damaged: it is not
+results.json {"validation": 3} | results.json is damaged
+run.json settings | run.json is damaged: settings must be an object
+run.json model | run.json is damaged: model must be an object
+run.json paths | run.json is damaged: paths must be an object
+"""
+
+
+@pytest.mark.parametrize("damage, message", table(DAMAGE))
+def test_damaged_files_are_no_fault_of_ours(damage, message, there, tmp_path, capsys):
+    path = shutil.copytree(there / "run", tmp_path / "run")
+    name, content = damage.split(maxsplit=1)
+    if name == "run.json":
+        content = json.dumps({**json.loads((path / name).read_text()), content: 5})
+    (path / name).write_text(content)
+    assert message in refused(capsys, f"compare {path}", main)
+    if "settings" in message:
+        said = refused(capsys, f"train phrases --init_from {path}", parse)
+        assert "run.json is damaged" in said
+
+
+NEEDS = "need TensorFlow as Keras's backend: set KERAS_BACKEND=tensorflow"
+
+
+def test_another_backend_is_told_in_a_sentence(tmp_path, monkeypatch, capsys):
+    """By commands, and by what else searches, loads and exports."""
+    translator = word_translator()
+    model, ids = translator.model, tf.TensorSpec([None, None], tf.int32)
+    generator, source = kl.SequenceGenerator(model, ids), [[4, 5, 3]]
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    run_dir, out = tmp_path / "run", tmp_path / "out"
+    for argv in (f"train phrases --run_dir {run_dir}", "translate x", "compare x"):
+        said = refused(capsys, argv, main)
+        assert NEEDS in said and "'jax'" in said
+    for work in (
+        lambda: kl.generate(model, source),
+        lambda: kl.BeamSearch()(model, source),
+        lambda: kl.GreedySearch()(model, source),
+        lambda: kl.RandomSampling()(model, source),
+        lambda: kl.SequenceGenerator(model, ids),
+        lambda: kl.Ensemble([model, model]),
+        lambda: kl.Translator(model, translator.tokenizers),
+        lambda: kl.load(run_dir),
+        lambda: kl.export_saved_model(generator, out),
+        lambda: kl.export_tflite(generator, out),
+    ):
+        with pytest.raises(ValueError, match=NEEDS):
+            work()
+    assert not run_dir.exists() and not out.exists()
+
+
+@pytest.mark.parametrize(
+    "settings, told",
+    [('{"backend": "torch"}', "Received: 'torch'"), ("[1]", "keras.json is damaged: ")],
+)
+def test_another_backend_is_found_before_keras_is_imported(
+    settings, told, tmp_path, monkeypatch
+):
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    (tmp_path / "keras.json").write_text(settings)
+    words = ["-m", "keras_luong.cli", "translate", "x"]
+    done = python(*words, KERAS_HOME=str(tmp_path))
+    assert done.returncode == 2 and told in done.stderr

@@ -1,35 +1,40 @@
-"""One line in is one line out."""
+"""Translating and scoring lines: one line in is one line out."""
 
 from __future__ import annotations
 
 import codecs
+import dataclasses
 import gzip
 import io
+import math
 import os
+import re
 import sys
 import threading
+import warnings
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from commands import options
 from commands import run_checked as run
-from small_translator import written_run
+from leave_slow import slow_but
+from small_training import write_corpus
+from small_translator import word_translator, written_run
 
-from keras_luong import (
-    BeamSearch,
-    Seq2Seq,
-    Seq2SeqConfig,
-    TokenizerPair,
-    Translator,
-    WordTokenizer,
-)
+import keras_luong as kl
+from keras_luong import BeamSearch, Translator, WordTokenizer
 from keras_luong.cli import lines as line_translator
 from keras_luong.cli import translators
 from keras_luong.cli.lines import LineTranslator, columns
 from keras_luong.cli.main import main
-from keras_luong.cli.translators import load_translator, tell_tags
+from keras_luong.cli.translators import corpus_of, load_translator, with_options
 from keras_luong.evaluation import plots
+from keras_luong.files import write_json
 from keras_luong.models import build
+from keras_luong.runs.opening import describe_corpus
+from keras_luong.runs.run import read_record
+from keras_luong.runs.start import training_corpus
 
 LINES = [b"a b", b"", b"  ", b"c \xff d", b"b\r", b"a" * 5000, b"d d d d d d d d d d d"]
 
@@ -37,10 +42,10 @@ LINES = [b"a b", b"", b"  ", b"c \xff d", b"b\r", b"a" * 5000, b"d d d d d d d d
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     """A run directory of random weights, large enough to say different things."""
-    model = Seq2Seq(Seq2SeqConfig(8, 9, units=8))
+    model = kl.Seq2Seq(kl.Seq2SeqConfig(8, 9, units=8))
     for weight in model.trainable_variables:
         weight.assign(4.0 * weight)
-    words = TokenizerPair(WordTokenizer(list("abcd")), WordTokenizer(list("ABCDE")))
+    words = kl.TokenizerPair(WordTokenizer(list("abcd")), WordTokenizer(list("ABCDE")))
     search = BeamSearch(2, max_length=6)
     directory = tmp_path_factory.mktemp("run")
     return written_run(directory, Translator(model, words, search, 10)).path
@@ -54,10 +59,22 @@ def loaded(path):
 
 @pytest.fixture
 def traced(loaded, monkeypatch):
-    """Gives the command a translator that need not be traced."""
-    ready = SimpleNamespace(with_search=lambda n_best: loaded)
+    """Gives commands a translator that need not be traced."""
+
+    def with_search(n_best):
+        return loaded if n_best == 1 else loaded.with_search(n_best=n_best)
+
+    ready = SimpleNamespace(with_search=with_search, score_stream=loaded.score_stream)
+    for name in ("source_tokenizer", "target_tokenizer", "max_source_length"):
+        setattr(ready, name, getattr(loaded, name))
+    ready.max_target_length = loaded.max_target_length
     monkeypatch.setattr(translators, "load_translator", lambda options: ready)
     return loaded
+
+
+def written(path, lines):
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    return path
 
 
 def translated(path, capfdbinary, monkeypatch, content, *words):
@@ -66,54 +83,49 @@ def translated(path, capfdbinary, monkeypatch, content, *words):
     return capfdbinary.readouterr().out.decode().split("\n")
 
 
-@pytest.mark.parametrize(
-    "window", ["3", *(pytest.param(x, marks=pytest.mark.slow) for x in ("1", "1024"))]
-)
 @pytest.mark.filterwarnings("ignore:.*max_source_length")
-def test_one_line_in_is_one_line_out(path, loaded, capfdbinary, monkeypatch, window):
+def test_one_line_in_is_one_line_out(path, traced, capfdbinary, monkeypatch):
     content = b"\n".join(LINES) + b"\n"
-    words = ("--window", window, "--batch_size", "2")
+    words = ("--window", "3", "--batch_size", "2")
     *lines, rest = translated(path, capfdbinary, monkeypatch, content, *words)
     clean = [line.rstrip(b"\r") for line in LINES]
-    assert lines == [t.text for t in loaded.translate(clean)] and rest == ""
+    assert lines == [t.text for t in traced.translate(clean)] and rest == ""
     assert lines[1] == lines[2] == ""
 
 
-@pytest.mark.parametrize("content, lines", [(b"", 0), (b"a", 1), (b"\n\n", 2)])
-@pytest.mark.usefixtures("traced")
-def test_ends_of_files(path, capfdbinary, monkeypatch, content, lines):
-    assert len(translated(path, capfdbinary, monkeypatch, content)) == lines + 1
+def test_ends_of_files(path, traced, capfdbinary, monkeypatch):
+    for content, lines in ((b"", 0), (b"a", 1), (b"\n\n", 2)):
+        found = translated(path, capfdbinary, monkeypatch, content)
+        assert len(found) == lines + 1 and found[-1] == ""
 
 
-@pytest.mark.slow
-def test_lines_that_are_not_utf8_are_counted(path, tmp_path, capsys):
-    source = tmp_path / "in.txt"
-    source.write_bytes("a\n\ufffd\n".encode() + b"\xff b\n\xed\xa0\x80\n")
+def test_lines_that_are_not_utf8_are_counted(path, traced, tmp_path, capsys):
+    source = written(tmp_path / "in", [b"a", "\ufffd".encode(), b"\xff b", b"\xed\xa0"])
     run("translate", path, "--input", source, "--output", tmp_path / "out.txt")
     assert "note: lines that are not UTF-8: 2, " in capsys.readouterr().err
     assert (tmp_path / "out.txt").read_bytes().count(b"\n") == 4
 
 
-def test_a_directory_is_no_file(path, tmp_path):
-    for words in (["--input", tmp_path], ["--input", tmp_path, "--output", "x"]):
-        with pytest.raises(IsADirectoryError, match=f"{tmp_path} is a directory"):
-            run("translate", path, *words)
-
-
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        (["translate", "--input", "{0}"], ["4 of 6 texts {}source_length=10"]),
+        (
+            ["score", "{0}", "{1}"],
+            ["4 of 6 texts {}source_length=10", "2 of 6 targets {}target_length=30"],
+        ),
+    ],
+)
 def test_what_is_cut_is_counted_over_the_whole_input(
-    path, traced, tmp_path, capsys, monkeypatch
+    words, told, path, traced, tmp_path, capsys
 ):
-    source, out = tmp_path / "in.txt", tmp_path / "out.txt"
-    source.write_text(("a b\n" + "a " * 20 + "\n") * 4)
-    main(
-        ["translate", str(path), "--input", str(source), "--output", str(out)]
-        + ["--window", "2"]
-    )
+    sources = written(tmp_path / "in", [b"a", b"a " * 20, b"a " * 11] * 2)
+    targets = written(tmp_path / "out", [b"A", b"B", b"A " * 40] * 2)
+    words = [word.format(sources, targets) for word in words]
+    main([words[0], str(path), *words[1:], "--window", "2"])
     notes = [x for x in capsys.readouterr().err.splitlines() if "max_" in x]
-    assert notes == [
-        "note: 4 of 8 texts have more than max_source_length=10 tokens: only their "
-        "beginnings were read."
-    ]
+    end = " tokens: only their beginnings were read."
+    assert notes == [f"note: {x.format('have more than max_')}{end}" for x in told]
 
 
 def test_files_plain_and_gzip(path, traced, tmp_path):
@@ -129,43 +141,40 @@ def test_files_plain_and_gzip(path, traced, tmp_path):
 
 
 @pytest.mark.slow
-def test_columns(path, capfdbinary, monkeypatch):
+def test_columns(path, traced, capfdbinary, monkeypatch):
     words = ("--n_best", "2", "--alignments")
     *lines, _ = translated(path, capfdbinary, monkeypatch, b"a b\n\nc d\n", *words)
+    two = traced.with_search(n_best=2)
+    found = two.translate(["a b", "", "c d"], n_best=True)
     fields = [line.split(" ||| ") for line in lines]
-    assert [row[0] for row in fields] == ["0", "0", "1", "2", "2"]
-    assert all(len(row) == 4 for row in fields)
-    assert float(fields[0][2]) >= float(fields[1][2])
-    for link in fields[0][3].split():
-        i, j = map(int, link.split("-"))
-        assert i < 2 and j < len(fields[0][1].split())
+    assert [row[:3] for row in fields] == [
+        [str(number), t.text, f"{t.score:.4f}"]
+        for number, several in enumerate(found)
+        for t in several
+    ]
+    links = [tuple(map(int, x.split("-"))) for x in fields[0][3].split()]
+    assert links and all(i < 2 and j < len(fields[0][1].split()) for i, j in links)
 
 
-@pytest.mark.usefixtures("traced")
-def test_pictures_of_lines_that_have_words(path, capfdbinary, monkeypatch, tmp_path):
+def test_pictures_of_lines_that_have_words(
+    path, traced, capfdbinary, monkeypatch, tmp_path
+):
     pytest.importorskip("matplotlib")
-    folder = tmp_path / "new" / "pictures"
+    folder, drawn = tmp_path / "new" / "pictures", []
     words = ("--pictures", folder)
     translated(path, capfdbinary, monkeypatch, b"a b\n\nc d\n", *words)
     pictures = {path.name: path.read_bytes()[1:4] for path in folder.iterdir()}
     assert pictures == {"1.png": b"PNG", "3.png": b"PNG"}
-
-
-@pytest.mark.usefixtures("traced")
-@pytest.mark.parametrize("pieces", [False, True])
-def test_what_pictures_show(path, pieces, capfdbinary, monkeypatch, tmp_path):
-    pytest.importorskip("matplotlib")
-    drawn = []
     monkeypatch.setattr(plots, "save_attention", lambda *x: drawn.append(x))
-    words = ["--pictures", tmp_path, *["--pieces"] * pieces]
-    translated(path, capfdbinary, monkeypatch, b"\na b\n", *words)
-    [(file, weights, source, target, title, by_pieces)] = drawn
-    assert (file, title, by_pieces) == (tmp_path / "2.png", "line 2", pieces)
-    assert weights.shape == (len(target), len(source))
+    for pieces in (False, True):
+        some = [*words, *["--pieces"] * pieces]
+        translated(path, capfdbinary, monkeypatch, b"\na b\n", *some)
+        file, weights, source, target, *rest = drawn.pop()
+        assert (file, *rest) == (folder / "2.png", "line 2", pieces) and not drawn
+        assert weights.shape == (len(target), len(source))
 
 
-@pytest.mark.usefixtures("traced")
-def test_pieces_are_of_pictures(path):
+def test_pieces_are_of_pictures(path, traced):
     with pytest.raises(ValueError, match="--pieces .* needs --pictures FOLDER"):
         run("translate", path, "--pieces")
 
@@ -180,30 +189,7 @@ def test_no_pictures_without_attention(path, loaded, monkeypatch, tmp_path):
     assert not (tmp_path / "pictures").exists()
 
 
-@pytest.mark.usefixtures("traced")
-def test_pictures_need_a_folder(path, tmp_path):
-    pytest.importorskip("matplotlib")
-    (tmp_path / "file").touch()
-    with pytest.raises(NotADirectoryError, match="--pictures must be a directory"):
-        run("translate", path, "--pictures", tmp_path / "file")
-
-
-def test_a_missing_file_is_named(path):
-    with pytest.raises(FileNotFoundError, match="no file nowhere.txt"):
-        run("translate", path, "--input", "nowhere.txt")
-
-
-@pytest.mark.parametrize("option", ["n_best", "batch_size", "window"])
-def test_sizes_below_one_are_named(path, capsys, option, tmp_path):
-    output = tmp_path / "out"
-    output.write_bytes(b"kept\n")
-    with pytest.raises(SystemExit):
-        run("translate", path, f"--{option}", "0", "--output", output)
-    assert f"--{option} must be at least 1. Received: 0" in capsys.readouterr().err
-    assert output.read_bytes() == b"kept\n"
-
-
-def test_more_translations_than_beams(path, tmp_path):
+def test_more_translations_than_beams(path, traced, tmp_path):
     output = tmp_path / "out"
     output.write_bytes(b"kept\n")
     with pytest.raises(ValueError, match="n_best must be at most beam_width.*9"):
@@ -234,15 +220,6 @@ def test_files_need_no_standard_streams(path, tmp_path, monkeypatch):
         run("translate", path, "--output", output)
     with pytest.raises(ValueError, match="Standard output is closed"):
         run("translate", path, "--input", source)
-
-
-def test_the_input_is_not_overwritten(path, tmp_path):
-    text = tmp_path / "text"
-    text.write_bytes(b"a b\n")
-    (tmp_path / "link").symlink_to(text)
-    with pytest.raises(ValueError, match="overwrite"):
-        run("translate", path, "--input", text, "--output", tmp_path / "link")
-    assert text.read_bytes() == b"a b\n"
 
 
 @pytest.mark.usefixtures("traced")
@@ -298,16 +275,18 @@ def test_no_term_is_found_in_a_tag(tmp_path, monkeypatch):
     read = []
 
     def stream(lines, *sizes, n_best, prefixes, constraints):
-        for pair in zip(lines, constraints, strict=True):
-            read.append(pair)
+        for given in zip(lines, constraints, prefixes, strict=True):
+            read.append((*given, *sizes, n_best))
             yield []
 
-    asked = ("--tag", "news", "--terms", str(tmp_path / "terms.tsv"))
+    asked = ["--tag", "news", "--terms", tmp_path / "terms.tsv", "--window", "9"]
     translator = SimpleNamespace(stream=stream, target_tokenizer=None)
     translator.source_tokenizer = None
     found = LineTranslator(options("translate", "x", *asked), translator)
-    assert [x.line for x in found([b"a b", b"news"])] == [b"<news> a b", b"<news> news"]
-    assert read == [(b"<news> a b", ["E"]), (b"<news> news", ["A"])]
+    done = found([b"a b", b"news"], ["B\tE", "A"], ["C", ""])
+    assert [x.line for x in done] == [b"<news> a b", b"<news> news"]
+    first = (b"<news> a b", ["B", "E"], "C", 32, 9, True)  # E just once
+    assert read == [first, (b"<news> news", ["A"], "", 32, 9, True)]
 
 
 @pytest.mark.slow
@@ -323,20 +302,32 @@ def test_what_translations_must_contain(path, tmp_path, capfd):
     assert "E D" in first and "C" in first and "E E" in first
     assert "E E" in second and third == "" and "A" in fourth
     assert "the translation of line 3 lacks 'A'" in capfd.readouterr().err
-    lines.write_text("A\n")
-    with pytest.raises(ValueError, match="must.tsv must have a line for each.*1 .* 4"):
-        run("translate", path, *words, "--constraints", lines)
-    terms.write_text("x\tY\n\nb\tZ\n")
-    match = "in.txt, line 1, needs 'Z'. .*terms.tsv has .*'Y' .line 1.*'Z' .line 3"
-    with pytest.raises(ValueError, match=match):
-        run("translate", path, *words, "--terms", terms)
-    with pytest.raises(FileNotFoundError, match="none.tsv"):
-        run("translate", path, *words, "--constraints", tmp_path / "none.tsv")
+    terms.write_text("E\n\n\nA\n")
+    run("translate", path, *words, "--prefixes", terms)
+    assert [x[:1] for x in out.read_text().split("\n")][::3] == ["E", "A"]
+
+
+@pytest.mark.parametrize(
+    "option, text, message",
+    [
+        ("constraints", "E\n", "file must have a line for each.*1 .* 2"),
+        ("constraints", "E\tÄ\n\n", "file asks for .*: 'Ä' .line 1"),
+        ("prefixes", "E\n", "file must have a line for each.*1 .* 2"),
+        ("prefixes", "E\nÄ\n", "file asks for .*: 'Ä' .line 2"),
+        ("terms", "x\tY\n\nb\tZ\n", "in.txt, line 1, needs 'Z'. .*file has .*"
+         "'Y' .line 1.*'Z' .line 3"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_required(option, text, message, path, traced, tmp_path):
+    given, file = written(tmp_path / "in.txt", [b"a b", b"b"]), tmp_path / "file"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        run("translate", path, "--input", given, f"--{option}", file)
 
 
 @pytest.mark.parametrize("content", [b"A\n", b"A\nA\nA\n"])
 def test_constraints_of_another_length_than_standard_input(
-    path, tmp_path, capfdbinary, monkeypatch, content
+    path, traced, tmp_path, capfdbinary, monkeypatch, content
 ):
     must = tmp_path / "must.tsv"
     must.write_bytes(content)
@@ -344,41 +335,225 @@ def test_constraints_of_another_length_than_standard_input(
         translated(path, capfdbinary, monkeypatch, b"a\nb\n", "--constraints", must)
 
 
-def test_c9_terms_that_no_line_has_are_told_and_no_more(path, tmp_path, capsys):
-    """All of them at once, with their lines in the glossary."""
-    given, terms = tmp_path / "in.txt", tmp_path / "terms.tsv"
-    given.write_text("a b\n")
+def test_terms_that_no_line_has_are_told_all_at_once(loaded, tmp_path, capsys):
+    given, terms = written(tmp_path / "in.txt", [b"a b"]), tmp_path / "terms.tsv"
     terms.write_text("x\tÄ\ny\tÖ Ö\nb\tE\n")
-    run("translate", path, "--input", given, "--terms", terms)
+    words = ("translate", "x", "--input", given, "--terms", terms)
+    LineTranslator(options(*words), loaded)
     said = capsys.readouterr().err
-    assert (
-        "terms.tsv has phrases with words" in said
-        and "'Ä' (line 1), 'Ö Ö' (line 2)" in said
-    )
-    must = tmp_path / "must.tsv"
-    must.write_text("E\tÄ\n")
-    with pytest.raises(ValueError, match="must.tsv asks for .*: 'Ä' .line 1"):
-        run("translate", path, "--input", given, "--constraints", must)
+    assert re.search(r"terms.tsv has phrases .* 'Ä' \(line 1\), 'Ö Ö' \(line 2\)", said)
 
 
-def test_translations_begin_as_a_file_says(path, tmp_path, capsys):
-    given, begin = tmp_path / "in.txt", tmp_path / "begin.txt"
-    given.write_text("a b\nb\n")
-    begin.write_text("E\n\n")
-    run("translate", path, "--input", given, "--prefixes", begin)
-    assert capsys.readouterr().out.startswith("E")
-    begin.write_text("E\n")
-    with pytest.raises(ValueError, match="begin.txt must have a line for each"):
-        run("translate", path, "--input", given, "--prefixes", begin)
-    begin.write_text("E\nÄ\n")
-    with pytest.raises(ValueError, match="begin.txt asks for .*: 'Ä' .line 2"):
-        run("translate", path, "--input", given, "--prefixes", begin)
-
-
-def test_c8_a_run_with_tags_says_so_where_none_is_given(capsys):
+def test_a_run_with_tags_says_so_where_none_is_given(capsys):
     words = WordTokenizer(["a", "<ui>", "<news>", "<bt>"])
     translator = SimpleNamespace(source_tokenizer=words)
-    tell_tags(translator, "ui")
+    translators.tell_tags(translator, "ui")
     assert capsys.readouterr().err == ""
-    tell_tags(translator, None)
+    translators.tell_tags(translator, None)
     assert "the tags ui, news:" in capsys.readouterr().err
+
+
+SOURCES = [b"a b c", b"", b"b \xff", "\u2028a d".encode(), b"c c a"]
+TARGETS = [b"A B", b"C", b"B \xc3", b"", b"C C C A"]
+
+
+def test_scores_are_the_translators(path, traced, tmp_path, capsys):
+    files = written(tmp_path / "in", SOURCES), written(tmp_path / "out", TARGETS)
+    run("score", path, *files)
+    out, err = capsys.readouterr()
+    found = traced.score(SOURCES, TARGETS)
+    scores = pytest.approx([t.score for t in found], abs=1e-4)
+    assert [float(x) for x in out.splitlines()] == scores
+    assert out.splitlines()[1] == "0.0000"  # of nothing
+    tokens = sum(len(t.tokens) for t in found)
+    number = math.exp(-sum(t.score for t in found) / tokens)
+    assert err.splitlines()[-2:] == [
+        "note: lines that are not UTF-8: 1, read with U+FFFD",
+        f"perplexity {number:.2f} of {tokens:,} tokens",
+    ]
+    packed, output = tmp_path / "in.gz", tmp_path / "scores.gz"
+    packed.write_bytes(gzip.compress(codecs.BOM_UTF8 + b"\r\n".join(SOURCES), mtime=0))
+    words = ["--output", output, "--alignments", "--window", "2", "--batch_size", "1"]
+    run("score", path, packed, files[1], *words)
+    assert not capsys.readouterr().out
+    lines = gzip.decompress(output.read_bytes()).decode().splitlines()
+    fields = [line.split(" ||| ") for line in lines]
+    assert [float(x) for x, _ in fields] == scores
+    assert re.fullmatch(r"\d-\d( \d-\d)*", fields[0][1]) and fields[1][1] == ""
+
+
+def test_nothing_to_score(path, traced, tmp_path, capsys):
+    for lines, said in (
+        ([], "note: .*/text is empty: there is nothing to score"),
+        ([b"", b" "], "note: all lines of .*/text are blank: there is no perplexity"),
+    ):
+        text = written(tmp_path / "text", lines)
+        run("score", path, text, text)
+        out, err = capsys.readouterr()
+        assert out == "0.0000\n" * len(lines)
+        assert re.fullmatch(said, err.splitlines()[-1])
+
+
+FRENCH = "Un homme en chemise bleue se tient sur une échelle et nettoie une fenêtre."
+ENGLISH = "A man in a blue shirt is standing on a ladder and cleaning a window."
+
+
+def test_says_which_side_is_in_another_language(path, tmp_path, capsys):
+    languages = {"source": "fr", "target": "en"}
+    run_dir = written_run(tmp_path / "run", word_translator(), languages).path
+    french, english = ([f"{x}\n".encode() * 30] * 9 for x in (FRENCH, ENGLISH))
+    swapped = "note: the sides look swapped: the source should be fr and reads like en"
+    for lines, told in (
+        ({"source": english, "target": french}, swapped),
+        ({"target": french}, "note: the target should be en, and reads like fr.\n"),
+        ({"source": french, "target": english}, ""),
+    ):
+        translators.tell_languages(run_dir, **lines)
+        said = capsys.readouterr().err
+        assert said.startswith(told) and (told or not said)
+    assert [*translators.telling_language(run_dir, english)] == english
+    expected = "note: the source should be fr, and reads like en.\n"
+    assert capsys.readouterr().err == expected
+    few = [ENGLISH.encode()] * 9
+    assert [*translators.telling_language(run_dir, few)] == few
+    assert not capsys.readouterr().err
+
+
+def test_commands_look_at_their_text(path, traced, tmp_path, monkeypatch, capsys):
+    told = []
+
+    def tell(_, **sides):
+        told.append({side: list(lines) for side, lines in sides.items()})
+
+    monkeypatch.setattr(translators, "tell_languages", tell)
+    one, two = written(tmp_path / "a", [b"a"]), written(tmp_path / "b", [b"B"])
+    run("translate", path, "--input", one)
+    run("score", path, one, two)
+    with pytest.raises(AttributeError):  # as it cannot translate
+        run("evaluate", path, "--test", one, two)
+    pair = {"source": [b"a"], "target": [b"B"]}
+    texts = {"source": ["a"], "target": ["B"]}
+    assert told == [{"source": [b"a"]}, pair, texts]
+
+
+TEXTS = ["the red dog", "the cat is red", ""]
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Three translators with different weights, and their run directories."""
+    rng, found = np.random.default_rng(0), []
+    for number in range(3):
+        translator = word_translator(BeamSearch(3, max_length=6))
+        translator.max_source_length -= 2 * (number + 1)
+        for weight in translator.model.trainable_weights:
+            weight.assign(rng.normal(size=weight.shape))
+        found.append((translator, written_run(tmp_path / str(number), translator).path))
+    return zip(*found, strict=True)
+
+
+@pytest.mark.slow
+def test_an_ensemble_of_runs(runs):
+    models, (first, *others) = runs
+    ensemble, one = kl.Ensemble([x.model for x in models]), models[0]
+    expected = Translator(ensemble, one.tokenizers, one.search).translate(TEXTS)
+    words = [word for other in others for word in ("--ensemble", other)]
+    found = load_translator(options("translate", *words, first))
+    for t, other in zip(found.translate(TEXTS), expected, strict=True):
+        assert t.text == other.text and t.score == pytest.approx(other.score, rel=1e-5)
+    assert found.max_source_length == 4  # the least
+    alone = load_translator(options("translate", first)).translate(TEXTS)
+    assert [t.score for t in alone] != [t.score for t in expected]
+
+
+def test_another_precision(runs):
+    """What a command needs comes before what is asked for."""
+    _, (first, *others) = runs
+    words = ["--precision", "mixed_bfloat16"]
+    words += [word for other in others for word in ("--ensemble", other)]
+    asked = options("score", first, "a", "b", *words)
+    for precision in ("mixed_bfloat16", "float32"):
+        found = load_translator(asked, precision if precision == "float32" else None)
+        policies = {model.dtype_policy.name for model in found.model.models}
+        assert policies == {precision}
+
+
+def searched(search, *words):
+    """A translator with the search of a command line."""
+    return with_options(word_translator(search), options("translate", "x", *words))
+
+
+def test_the_search_is_the_runs_with_what_options_change(tmp_path):
+    search = BeamSearch(4, n_best=3, max_length=6, length_penalty=0.6, forbidden=(5,))
+    found = searched(search)
+    assert found.search == search and found.max_source_length == 10
+    words = "--beam_width 2 --average 0.7 --no_unknown --coverage_penalty 0.2"
+    words += " --max_length 9 --min_length 2 --no_repeat_ngram 3 --max_source_length 7"
+    found = searched(search, *words.split())
+    average, forbidden = found.search.length_penalty, found.search.forbidden
+    assert average.kind == "average" and set(forbidden) == {1, 5}
+    assert found.max_source_length == 7
+    changes = {"coverage_penalty": 0.2, "max_length": 9, "min_length": 2}
+    changes |= {"no_repeat_ngram": 3, "beam_width": 2, "n_best": 2}  # no more than are
+    changes |= {"length_penalty": average, "forbidden": forbidden}
+    assert found.search == dataclasses.replace(search, **changes)
+    assert searched(search, "--length_penalty", "0").search.length_penalty == 0
+    greedy = kl.GreedySearch(max_length=8)  # a beam of one
+    assert searched(greedy).search == BeamSearch(1, max_length=8)
+    expected = BeamSearch(4, max_length=8)
+    assert searched(greedy, "--beam_width", "4").search == expected
+    kl.Shortlist([4, 5], [[0]] * 9, 7).save(tmp_path / "s.npz")
+    found = searched(BeamSearch(2), "--shortlist", tmp_path / "s.npz")
+    assert set(found.search.shortlist.frequent) == {4, 5}
+
+
+class TestCorpus:
+    """The corpus of a run, or the one that options name."""
+
+    @pytest.fixture
+    def seen(self, tmp_path):
+        """Gives what a command sees as the corpus of a run of these settings."""
+        write_corpus(tmp_path, train=3, val=2)
+
+        def seen(settings, *words):
+            run = written_run(tmp_path / "run", word_translator(), settings).path
+            return corpus_of(options("tune", run, *words), run)
+
+        return seen
+
+    def test_options_come_before_the_runs(self, seen, tmp_path):
+        settings = {"data": str(tmp_path), "source": "xx", "target": "yy"}
+        corpus = seen(settings)
+        assert corpus.splits == ("train", "validation")
+        assert (corpus.source_language, corpus.target_language) == ("xx", "yy")
+        turned = seen(settings, "--source", "yy", "--target", "xx")
+        pair = next(turned.pairs("train").as_numpy_iterator())
+        assert pair["source"].isupper() and not pair["target"].isupper()
+
+    def test_what_neither_says(self, seen, tmp_path):
+        with pytest.raises(ValueError, match="not name its data: give --data, --tar"):
+            seen({"source": "xx"})
+        words = ["--data", tmp_path, "--target", "yy"]
+        assert seen({"source": "xx"}, *words).name == tmp_path.name
+        with pytest.raises(FileNotFoundError, match="nowhere"):
+            corpus_of(options("tune", "x"), tmp_path / "nowhere")
+
+    @pytest.mark.parametrize("tag", slow_but([None, "news"], None))
+    def test_text_that_was_not_there_is_told(self, tag, tmp_path):
+        """Pairs that are held out now may have been trained on."""
+        data = tmp_path / "data"
+        data.mkdir()
+        write_corpus(data, train=30)
+        settings = {"data": str(data), "source": "xx", "target": "yy", "tag": tag}
+        run = written_run(tmp_path / "run", word_translator(), settings).path
+        texts = describe_corpus(training_corpus(settings), None)
+        write_json(run / "run.json", {**read_record(run), "corpus": texts})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for with_tag in (True, False):
+                corpus_of(options("tune", run), run, with_tag)
+            write_corpus(data, train=300)  # it begins as before
+            for words in (["--data", data], ["--source", "yy", "--target", "xx"]):
+                corpus_of(options("tune", run, *words), run)
+        with pytest.warns(UserWarning, match="validation text of .*data is another"):
+            corpus_of(options("tune", run), run)

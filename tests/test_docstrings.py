@@ -22,7 +22,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from workplace import make_workplace
 
 import keras_luong as kl
 import keras_luong_edge
@@ -63,23 +62,27 @@ def modules():
 
 
 def examples():
-    """Each docstring that has examples."""
+    """(module, docstring) of all that have examples."""
     finder = doctest.DocTestFinder()
     for module in modules():
         for test in finder.find(module, globs={}):
             if test.examples:
-                marks = [pytest.mark.slow] if test.name in SLOW else []
-                if not test.name.startswith(LAYERS) or test.name in SEARCHES:
-                    marks.append(pytest.mark.tensorflow)
-                if test.name in NEEDS:
-                    marks.append(pytest.mark.skip(f"needs {NEEDS[test.name]}"))
-                yield pytest.param(test, id=test.name, marks=marks)
+                yield module.__name__, test
 
 
-@pytest.fixture(scope="module")
-def workplace(tmp_path_factory):
-    """The directory in which examples find a corpus, runs and an export."""
-    return make_workplace(tmp_path_factory.mktemp("workplace"))
+def cases():
+    """The examples of each module that can run here; a slow one is alone."""
+    found = {}
+    for module, test in examples():
+        name = test.name
+        on_tensorflow = not name.startswith(LAYERS) or name in SEARCHES
+        if name not in NEEDS:
+            case = name if name in SLOW else module
+            found.setdefault((case, on_tensorflow), []).append(test)
+    for (case, on_tensorflow), tests in found.items():
+        marks = [pytest.mark.slow] * (case in SLOW)
+        marks += [pytest.mark.tensorflow] * on_tensorflow
+        yield pytest.param(tests, id=case, marks=marks)
 
 
 @contextlib.contextmanager
@@ -93,29 +96,27 @@ def without_downloads(name):
         yield
 
 
-@pytest.fixture
-def here(request, test, tmp_path, monkeypatch):
-    """The directory of an example."""
-    if not test.name.startswith(LAYERS):  # which need no files
-        workplace = request.getfixturevalue("workplace")
-        shutil.copytree(workplace, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-
-
-@pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("test", examples())
-def test_an_example(test, capsys):
-    test.globs = {"kl": kl, "keras": keras, "np": np, "tf": tf}
-    runner = doctest.DocTestRunner(
-        optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    )
-    with without_downloads(test.name):
-        failed = runner.run(test, clear_globs=True).failed
+@pytest.mark.parametrize("tests", cases())
+def test_examples(tests, request, tmp_path, monkeypatch, capsys):
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    failed = []
+    for test in tests:
+        here = tmp_path / test.name
+        here.mkdir()
+        if not test.name.startswith(LAYERS):  # which need no files
+            workplace = request.getfixturevalue("workplace")
+            shutil.copytree(workplace, here, dirs_exist_ok=True)
+        monkeypatch.chdir(here)
+        np.random.seed(0)
+        test.globs = {"kl": kl, "keras": keras, "np": np, "tf": tf}
+        with without_downloads(test.name):
+            if doctest.DocTestRunner(optionflags=flags).run(test).failed:
+                failed.append(test.name)
     assert not failed, capsys.readouterr().out
 
 
 def test_what_is_said_of_examples_is_of_some():
-    assert {*NEEDS, *SLOW} <= {example.id for example in examples()}
+    assert {*NEEDS, *SLOW} <= {test.name for _, test in examples()}
 
 
 ROOMS = ("decoding export layers migration models text translation").split()
@@ -191,16 +192,15 @@ def raised_in(node):
             yield from raised_in(child)
 
 
-@pytest.mark.parametrize("name", PUBLIC)
-class TestPublicNames:
-    def test_has_an_example(self, name):
-        assert "\nExample:" in docstring(PUBLIC[name]), name
-        assert "    >>> " in docstring(PUBLIC[name])
+def lacking(x):
+    """What a docstring has to say and does not."""
+    text = docstring(x)
+    if "\nExample:" not in text or "    >>> " not in text:
+        yield "an example"
+    yield from arguments(x) - explained(x, "param", "attribute")
+    yield from (one for one in raised(x) if not one & explained(x, "raises"))
 
-    def test_explains_its_arguments(self, name):
-        x = PUBLIC[name]
-        assert not arguments(x) - explained(x, "param", "attribute"), name
 
-    def test_says_what_it_raises(self, name):
-        said = explained(PUBLIC[name], "raises")
-        assert all(said & errors for errors in raised(PUBLIC[name])), name
+def test_public_names_have_an_example_and_tell_arguments_and_errors():
+    found = {name: list(lacking(x)) for name, x in PUBLIC.items()}
+    assert not {name: lacks for name, lacks in found.items() if lacks}

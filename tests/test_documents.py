@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import functools
 import importlib
 import inspect
 import io
@@ -23,12 +22,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import options
+from commands import run
 from sybil import Sybil
 from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser
 from test_docstrings import PUBLIC
-from workplace import all_settings, make_workplace
 
 from keras_luong.cli.command_line import COMMANDS, parse
 
@@ -49,6 +47,9 @@ SLOW = set(
 #: Commands that are run where their files are there.
 QUICK = set("translate evaluate score average compare export".split())
 
+#: How many files an option takes that are read.
+READS = {"--input": 1, "--test": 2, "--against": 1, "--terms": 1, "--constraints": 1}
+
 
 def name_of(path):
     return path.relative_to(ROOT).with_suffix("").as_posix().removeprefix("docs/")
@@ -64,17 +65,14 @@ def shell_lines():
 
 
 def commands():
-    """What follows `keras-luong` in blocks of shell commands."""
+    """What follows `keras-luong` in blocks of shell commands, by page."""
+    found = {}
     for path, line in shell_lines():
-        if found := re.search(r"(?:^|[\s/])keras-luong (.*)", line):
-            words = ENDS.sub("", found[1]).replace("--quantize $q", "").strip()
+        if match := re.search(r"(?:^|[\s/])keras-luong (.*)", line):
+            words = ENDS.sub("", match[1]).replace("--quantize $q", "").strip()
             words = re.sub(r"\$\w+", "1", words)  # of a loop
-            yield pytest.param(words, id=f"{name_of(path)}: {words[:60]}")
-
-
-@pytest.fixture(scope="module")
-def workplace(tmp_path_factory):
-    return make_workplace(tmp_path_factory.mktemp("workplace"), all_settings)
+            found.setdefault(name_of(path), []).append(words)
+    return found
 
 
 @pytest.fixture
@@ -86,51 +84,34 @@ def here(path, request, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("words", commands())
-def test_a_command(words, capsys, request):
-    if "--init_from" in words:
-        start = request.getfixturevalue("workplace") / "runs" / "mine"
-        words = re.sub(r"(--init_from) \S+", rf"\1 {start}", words)
-    try:
-        parsed = parse(shlex.split(words))
-    except SystemExit:
-        pytest.fail(capsys.readouterr().err)
-    assert parsed is None or parsed[0] == words.split()[0]
+@pytest.mark.parametrize("page", commands())
+def test_commands_are_read(page, workplace, capsys):
+    for words in commands()[page]:
+        start = workplace / "runs" / "mine"
+        given = re.sub(r"(--init_from) \S+", rf"\1 {start}", words)
+        try:
+            parsed = parse(shlex.split(given))
+        except SystemExit:
+            pytest.fail(f"{words}: {capsys.readouterr().err}")
+        assert parsed is None or parsed[0] == words.split()[0]
 
 
-def test_there_are_many():
-    assert len(list(commands())) > 60
-
-
-def scripts():
-    """(script, flags) of the lines that run a file of the repository."""
-    for path, line in shell_lines():
-        found = re.search(
-            r"(?:^|\s)((?:examples|export|benchmarks)/\S+\.(?:py|sh))", line
-        )
-        if found:
-            rest = ENDS.sub("", line[found.end() :])
-            flags = tuple(re.findall(r"\s(--\w+)", rest))
-            yield pytest.param(found[1], flags, id=f"{name_of(path)}: {found[1]}")
-
-
-@pytest.mark.parametrize("script, flags", scripts())
-def test_a_script_has_the_flags(script, flags):
-    """It names them itself, or hands what it is given to `keras-luong`."""
-    text = (ROOT / script).read_text("utf-8")
-    is_ours = "keras_luong" in text or "keras-luong" in text
-    handed_on = flags_of_commands() if is_ours else set()
-    for flag in flags:
-        assert f'"{flag}"' in text or flag in handed_on, f"{script} has no {flag}"
-
-
-@functools.cache
-def flags_of_commands():
-    """All that the commands' help names."""
+def test_scripts_have_the_flags():
+    """They name them themselves, or hand what they are given to `keras-luong`."""
     with contextlib.redirect_stdout(io.StringIO()) as said:
         for name in COMMANDS:
             parse([name, "--help=all"])
-    return set(re.findall(r"--\w+", said.getvalue()))
+    ours = set(re.findall(r"--\w+", said.getvalue()))
+    name, found = r"(?:examples|export|benchmarks)/\S+\.(?:py|sh)", 0
+    for path, line in shell_lines():
+        for script in re.finditer(rf"(?:^|\s)({name})", line):
+            text = (ROOT / script[1]).read_text("utf-8")
+            has = set(re.findall(r'"(--\w+)"', text))
+            has |= ours if re.search("keras[_-]luong", text) else set()
+            flags = set(re.findall(r"\s(--\w+)", ENDS.sub("", line[script.end() :])))
+            assert not flags - has, f"{name_of(path)}: {script[1]}"
+            found += 1
+    assert found > 30 and sum(map(len, commands().values())) > 60
 
 
 class Printed(PythonEvaluator):
@@ -155,42 +136,27 @@ def run_commands(example):
 
 def run_command(words):
     """How many were run: one or none."""
-    streams = {}
-    for sign in "<>":
-        if sign in words:
-            at = words.index(sign)
-            streams[sign] = words[at + 1]
-            del words[at : at + 2]
+    streams = {"<": "/dev/null", ">": "/dev/null"}
+    for sign in {*streams} & {*words}:
+        at = words.index(sign)
+        _, streams[sign] = words[at : at + 2]
+        del words[at : at + 2]
     runs = [word for word in words if word.startswith("runs/") and "*" not in word]
-    files = [*runs, streams.get("<", "."), *given_files(words)]
-    if (
-        words[1] not in QUICK
-        or "--web" in words
-        or not runs
-        or not all(Path(x).exists() for x in files)
-    ):
+    files = [*runs, streams["<"]]
+    for option in {*READS} & {*words}:
+        at = words.index(option) + 1
+        files += words[at : at + READS[option]]
+    is_quick = words[1] in QUICK and "--web" not in words
+    if not (is_quick and runs and all(Path(x).exists() for x in files)):
         return 0
-    module = importlib.import_module(f"keras_luong.cli.{words[1]}")
-    with open(streams.get("<", "/dev/null")) as stdin, contextlib.ExitStack() as stack:
-        out = stack.enter_context(open(streams.get(">", "/dev/null"), "w"))
-        before, sys.stdin = sys.stdin, stdin
-        stack.callback(setattr, sys, "stdin", before)
+    with contextlib.ExitStack() as stack:
+        stdin = stack.enter_context(open(streams["<"]))
+        stack.callback(setattr, sys, "stdin", sys.stdin)
+        sys.stdin = stdin
+        out = stack.enter_context(open(streams[">"], "w"))
         stack.enter_context(contextlib.redirect_stdout(out))
-        module.run(options(*words[1:]))
+        run(*words[1:])
     return 1
-
-
-def given_files(words):
-    """The files that a command is to read."""
-    reads = {
-        "--input": 1,
-        "--test": 2,
-        "--against": 1,
-        "--terms": 1,
-        "--constraints": 1,
-    }
-    for at, word in enumerate(words):
-        yield from words[at + 1 : at + 1 + reads.get(word, 0)]
 
 
 PAGES = Sybil(
@@ -239,16 +205,14 @@ def test_all_blocks_have_a_language():
             assert start.split(" ")[0] in known, f"{name_of(path)}: ```{start}"
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
-def test_what_is_linked_is_there(document):
-    text = re.sub(r"```.*?```", "", document.read_text("utf-8"), flags=re.S)
-    links = re.findall(r"\]\(([^)\s]+)\)", text)
-    for link in (x for x in links if not re.match("https?:|mailto:", x)):
-        path, _, heading = link.partition("#")
-        target = (document.parent / path).resolve() if path else document
-        assert target.exists(), link
-        if heading:
-            assert heading in headings(target), link
+def test_what_is_linked_is_there():
+    for document in DOCUMENTS:
+        text = re.sub(r"```.*?```", "", document.read_text("utf-8"), flags=re.S)
+        for link in re.findall(r"\]\((?!https?:|mailto:)([^)\s]+)\)", text):
+            path, _, heading = link.partition("#")
+            target = (document.parent / path).resolve() if path else document
+            is_there = target.exists() and (not heading or heading in headings(target))
+            assert is_there, f"{name_of(document)}: {link}"
 
 
 def headings(document):
@@ -258,47 +222,36 @@ def headings(document):
     return {title.replace(" ", "-") for title in plain}
 
 
-def test_readme_is_short():
-    lines = (ROOT / "README.md").read_text("utf-8").splitlines()
-    assert len(lines) <= 150
-    shown = re.findall(r"!\[[^\]]*\]\((docs/[^)]+)\)", "\n".join(lines))
-    assert shown and all((ROOT / x).stat().st_size < 200_000 for x in shown)
+def test_readme_is_short_and_pictures_are_small():
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert readme.count("\n") <= 150
+    shown = [ROOT / x for x in re.findall(r"!\[[^\]]*\]\((docs/[^)]+)\)", readme)]
+    assert shown and all(x.exists() for x in shown)
+    pictures = [*shown, *(ROOT / "docs").rglob("*.png")]
+    assert not [x for x in pictures if x.stat().st_size >= 200_000]
 
 
-def test_pictures_are_small():
-    pictures = list((ROOT / "docs").rglob("*.png"))
-    assert pictures and all(x.stat().st_size < 200_000 for x in pictures)
+def test_the_reference_has_public_names_and_what_pages_import():
+    """By the object: a name may have several paths.
 
-
-def test_every_public_name_is_in_the_reference():
-    """By the object: a name may have several paths."""
+    Not what Contributing imports, whose readers have the sources.
+    """
     text = "".join(x.read_text("utf-8") for x in (ROOT / "docs/reference").glob("*.md"))
     listed = re.findall(r"^::: (\S+)$", text, re.M)
     assert len(listed) == len(set(listed))
     found = [named(path) for path in listed]
-    missing = [name for name, x in PUBLIC.items() if not any(x is y for y in found)]
-    assert not missing
-
-
-def test_what_pages_import_is_in_the_reference():
-    """But for Contributing, whose readers have the sources."""
-    text = "".join(x.read_text("utf-8") for x in (ROOT / "docs/reference").glob("*.md"))
-    found = [named(path) for path in re.findall(r"^::: (\S+)$", text, re.M)]
-    imported = [
-        (document.name, name)
+    line = re.compile(r"^from (keras_luong\.?\S*) import ([\w, ]+)$", re.M)
+    imported = {
+        f"{module}.{name.strip()}"
         for document in DOCUMENTS
         if document.name != "contributing.md"
-        for module, names in re.findall(
-            r"^from (keras_luong\.?\S*) import ([\w, ]+)$",
-            document.read_text("utf-8"),
-            re.M,
-        )
-        for name in (f"{module}.{x.strip()}" for x in names.split(","))
-        if not inspect.ismodule(named(name))
-    ]
-    assert len(imported) > 20
-    missing = [x for x in imported if not any(named(x[1]) is y for y in found)]
-    assert not missing
+        for module, names in line.findall(document.read_text("utf-8"))
+        for name in names.split(",")
+    }
+    of_pages = {x: named(x) for x in imported if not inspect.ismodule(named(x))}
+    assert len(of_pages) > 20
+    wanted = {**PUBLIC, **of_pages}
+    assert not [x for x, y in wanted.items() if not any(y is z for z in found)]
 
 
 def named(path):
@@ -308,21 +261,16 @@ def named(path):
 
 
 def test_the_messages_are_the_librarys():
-    """Those of Troubleshooting are strings of the library."""
-    said = " ".join(strings())
-    page = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
-    messages = re.findall(r"```text\n(.*?)\n```", page, re.S)
+    """Those of Troubleshooting are strings in its code, as they are put together."""
+    said = " ".join(
+        node.value
+        for path in sorted((ROOT / "keras_luong").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+    messages = blocks("troubleshooting", "text")
     assert len(messages) > 6
-    for message in messages:
-        assert message in said, message
-
-
-def strings():
-    """All strings in the library's code, as they are put together."""
-    for path in sorted((ROOT / "keras_luong").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                yield node.value
+    assert not [x for x in messages if x.rstrip("\n") not in said]
 
 
 def blocks(name, language):

@@ -1,63 +1,79 @@
+"""The package: what importing it does, what it says of itself, and how it is built."""
+
+from __future__ import annotations
+
 import ast
-import io
+import importlib.util
+import json
+import os
+import re
 import subprocess
 import sys
-import tokenize
 from pathlib import Path
 
 import keras
 import pytest
 
 import keras_luong as kl
+import keras_luong_edge
+from keras_luong.progress import quietly
 
-WHAT_ONLY_SOME_NEED = (
-    "tensorflow_text",
-    "tensorflow_datasets",
-    "sentencepiece",
-    "sacrebleu",
-    "babel",
-    "num2words",
-    "tensorboard",
-    "ai_edge_litert",
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "keras_luong"
+README = (ROOT / "README.md").read_text("utf-8")
+SOME_NEED = set(
+    "tensorflow_text tensorflow_datasets sentencepiece sacrebleu babel num2words "
+    "tensorboard ai_edge_litert".split()
 )
 
 
-def test_every_public_name_is_there_and_documented():
-    for name in kl.__all__:
-        assert getattr(kl, name).__doc__.strip(), name
+def python(*words, check=True, cwd=None):
+    words = [sys.executable, *map(str, words)]
+    return subprocess.run(words, capture_output=True, text=True, check=check, cwd=cwd)
 
 
-def test_importing_loads_nothing_that_only_some_need():
-    code = (
-        "import sys, tensorflow, keras; before = set(sys.modules); "
-        "import keras_luong; print(*(set(sys.modules) - before))"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    loaded = set(result.stdout.split())
-    assert "keras_luong.layers.attention" in loaded
-    assert not loaded & set(WHAT_ONLY_SOME_NEED)
+def test_importing_does_not_wait_for_tensorflow():
+    code = "import sys, keras_luong, keras_luong.text; print(*sys.modules)"
+    loaded = set(python("-c", code).stdout.split())
+    assert "keras_luong.text" in loaded
+    assert not loaded & {"tensorflow", "keras", "numpy"}
+
+
+LOADING = """
+import sys, tensorflow, keras
+before = {*sys.modules}
+import keras_luong as kl
+kl.LuongAttention
+print(*{*sys.modules} - before)
+for path in sys.argv[1:]:
+    print(type(keras.saving.load_model(path)).__name__)
+"""
 
 
 @pytest.mark.slow
-def test_importing_is_as_quiet_as_tensorflow():
-    def lines_of(module):
-        result = subprocess.run(
-            [sys.executable, "-c", f"import tensorflow, keras, {module}"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return len((result.stdout + result.stderr).splitlines())
-
-    assert lines_of("keras_luong") <= lines_of("sys")
-
-
-PACKAGE = Path(kl.__file__).parent
-
-#: A central file, and how many of the library's own it may lean on, directly or not.
-LEANS_ON = {"layers/input_feeding_cell": 10, "decoding/beam": 10}
+def test_the_package_alone_loads_what_keras_looks_up_and_no_more(tmp_path):
+    """All classes that a saved model may name, and nothing that only some need."""
+    layer = keras.Sequential([keras.Input([4, 3]), kl.RecurrentEncoder(2)])
+    cell = kl.InputFeedingDecoderCell(4, kl.LuongAttention("dot"))
+    inputs, memory = keras.Input([None, 3]), keras.Input([None, 4])
+    decoder = kl.InputFeedingDecoder(cell)(inputs, memory)
+    functional = keras.Model([inputs, memory], decoder)
+    functional.compile(loss=kl.SequenceCrossentropy())
+    models = [layer, functional, kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))]
+    paths = [tmp_path / f"{number}.keras" for number in range(len(models))]
+    for path, model in zip(paths, models, strict=True):
+        model.save(path)
+    done = python("-c", LOADING, *paths, check=False)
+    loaded, *found = done.stdout.splitlines()
+    assert found == ["Sequential", "Functional", "Seq2Seq"], done.stderr
+    loaded = set(loaded.split())
+    assert not loaded & SOME_NEED
+    for path in PACKAGE.rglob("*.py"):
+        if "\n@keras.saving.register_keras_serializable(" in path.read_text("utf-8"):
+            assert ".".join(path.relative_to(ROOT).with_suffix("").parts) in loaded
+    plain = python("-c", "import tensorflow, keras").stderr  # it is as quiet as these
+    ours = python("-c", "import tensorflow, keras, keras_luong").stderr
+    assert ours.count("\n") <= plain.count("\n")
 
 
 def imported_by(path):
@@ -66,32 +82,12 @@ def imported_by(path):
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith(
             "keras_luong"
         ):
-            module = PACKAGE.parent / node.module.replace(".", "/")
+            module = ROOT / node.module.replace(".", "/")
             names = [f"{module / alias.name}.py" for alias in node.names]
-            for name in (f"{module}.py", *names):
-                if Path(name).exists():
-                    yield Path(name)
+            yield from (Path(x) for x in (f"{module}.py", *names) if Path(x).exists())
 
 
-def lines_of_code(path):
-    """How many lines have code: no comments, docstrings, blanks."""
-    text = path.read_text("utf-8")
-    nothing = ast.Module, ast.ClassDef, ast.FunctionDef
-    documented = [x for x in ast.walk(ast.parse(text)) if isinstance(x, nothing)]
-    docstrings = {
-        line
-        for node in documented
-        if ast.get_docstring(node) is not None
-        for line in range(node.body[0].lineno, node.body[0].end_lineno + 1)
-    }
-    lines = set()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.string.strip() and token.type != tokenize.COMMENT:
-            lines.update(range(token.start[0], token.end[0] + 1))
-    return len(lines - docstrings)
-
-
-@pytest.mark.parametrize("name", LEANS_ON)
+@pytest.mark.parametrize("name", ["layers/input_feeding_cell", "decoding/beam"])
 def test_a_central_file_leans_on_few(name):
     start = PACKAGE / f"{name}.py"
     found, left = set(), [start]
@@ -100,46 +96,97 @@ def test_a_central_file_leans_on_few(name):
         if path not in found:
             found.add(path)
             left += imported_by(path)
-    assert len(found - {start}) <= LEANS_ON[name], sorted(map(str, found))
+    assert 0 < len(found - {start}) <= 10, sorted(map(str, found))
 
 
-LOADING = """
-import sys
-import keras
-import keras_luong as kl
-for path in sys.argv[1:]:
-    print(type(keras.saving.load_model(path)).__name__)
-"""
+@pytest.fixture(scope="module")
+def project():
+    tomllib = pytest.importorskip("tomllib")  # Python 3.11
+    return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
-def test_saved_models_are_found_by_importing_the_package_alone(tmp_path):
-    layer = keras.Sequential([keras.Input([4, 3]), kl.RecurrentEncoder(2)])
-    cell = kl.InputFeedingDecoderCell(4, kl.LuongAttention("dot"))
-    inputs, memory = keras.Input([None, 3]), keras.Input([None, 4])
-    decoder = kl.InputFeedingDecoder(cell)(inputs, memory)
-    functional = keras.Model([inputs, memory], decoder)
-    functional.compile(loss=kl.SequenceCrossentropy())
-    seq2seq = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
-    paths = []
-    for model in (layer, functional, seq2seq):
-        paths.append(tmp_path / f"{len(paths)}.keras")
-        model.save(paths[-1])
-    done = subprocess.run(
-        [sys.executable, "-c", LOADING, *paths], capture_output=True, text=True
-    )
-    assert done.stdout.split() == ["Sequential", "Functional", "Seq2Seq"], done.stderr
+def test_there_is_one_version(project):
+    """It is written in the package; what must repeat it says the same."""
+    version = kl.__version__
+    assert "version" not in project and "version" in project["dynamic"]
+    cited = (ROOT / "CITATION.cff").read_text("utf-8")
+    assert re.findall(r"^version: (.*)$", cited, re.M) == [version]
+    web = json.loads((ROOT / "export" / "web" / "package.json").read_text("utf-8"))
+    assert web["version"] == keras_luong_edge.__version__ == version
+    assert f"\n## {version}\n" in (ROOT / "CHANGELOG.md").read_text("utf-8")
 
 
-def test_importing_does_not_wait_for_tensorflow():
-    code = "import sys, keras_luong, keras_luong.text; print(*sys.modules)"
-    code += "; keras_luong.Seq2Seq; print(*sys.modules)"
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    before, after = (set(line.split()) for line in result.stdout.splitlines())
-    assert not before & {"tensorflow", "keras", "numpy"}
-    # Then all classes that Keras may look up are there.
-    for path in PACKAGE.rglob("*.py"):
-        if "\n@keras.saving.register_keras_serializable(" in path.read_text("utf-8"):
-            module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
-            assert module in after
+def test_what_readme_and_requirements_say(project):
+    """The badges, the targets of make; and each requirement has a range."""
+    badge = r"img\.shields\.io/badge/(\S+?)-blue\)"
+    licence, python_versions, keras_versions = re.findall(badge, README)
+    assert licence.replace("--", "-") == f"licence-{project['license']}"
+    tags = [x.rpartition(" ")[2] for x in project["classifiers"] if ":: 3." in x]
+    assert python_versions == f"python-{tags[0]}_to_{tags[-1]}"
+    assert project["requires-python"] == f">={tags[0]}"
+    needed = "\n".join(project["dependencies"])
+    least, most = re.search(r"^keras>=3\.(\d+),<3\.(\d+)", needed, re.M).groups()
+    assert keras_versions == f"keras-3.{least}_to_3.{int(most) - 1}"
+    for extra in ([needed], *project["optional-dependencies"].values()):
+        for name in "\n".join(extra).splitlines():
+            assert name.startswith("keras_luong[") or re.search(r">=.*<", name), name
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
+    assert {"demo", "test", "docs", "dist"} <= targets
+    assert set(re.findall(r"(?:^|`)make (\w+)(?:`|  )", README, re.M)) <= targets
+
+
+def test_notices():
+    """What the page embeds is named where it is, and NOTICE leads there."""
+    notice = (ROOT / "NOTICE").read_text("utf-8")
+    for path in re.findall(r"\b(?:export|keras_luong)/[\w/]+\.\w+", notice):
+        assert (ROOT / path).exists(), path
+    web = json.loads((ROOT / "export" / "web" / "package.json").read_text("utf-8"))
+    named = (ROOT / "export" / "web" / "THIRD_PARTY.txt").read_text("utf-8")
+    shipped = set(web["dependencies"]) - {"esbuild"}  # which builds it
+    assert all(name in named for name in shipped)
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning(tmp_path):
+    for name in ("material", "mkdocstrings", "latex2mathml"):
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"there is no {name}: pip install -e .[docs]")
+    words = ["-m", "mkdocs", "build", "--strict", "-d", tmp_path]
+    done = python(*words, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    pages = list(tmp_path.rglob("index.html"))
+    assert len(pages) > 40
+    page = (tmp_path / "attention" / "index.html").read_text("utf-8")
+    assert page.count("<math") > 10
+    assert "\\frac" not in re.sub("<math.*?</math>", "", page)
+    source = re.compile(r'(?:src|rel="stylesheet" href)="([^"]+)"')
+    for path in pages:
+        loaded = source.findall(path.read_text())
+        assert not [x for x in loaded if "//" in x], path  # nothing from elsewhere
+    assert (tmp_path / "search" / "search_index.json").stat().st_size > 100_000
+
+
+@pytest.mark.slow
+def test_pictures_of_attentions_are_drawn(tmp_path):
+    """As they are in docs/images: the same files, in number and name."""
+    pytest.importorskip("matplotlib").use("agg")
+    path = ROOT / "docs" / "site" / "draw_attentions.py"
+    spec = importlib.util.spec_from_file_location("draw_attentions", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.main(tmp_path)
+    drawn = {x.name for x in tmp_path.iterdir()}
+    assert drawn == {x.name for x in (ROOT / "docs/images").glob("attention_*.png")}
+
+
+def test_other_libraries_are_kept_quiet_unless_they_fail(capfd, monkeypatch):
+    with quietly():
+        os.write(2, b"noise")
+    assert capfd.readouterr().err == ""
+    with pytest.raises(ValueError), quietly():
+        os.write(2, b"noise")
+        raise ValueError
+    assert capfd.readouterr().err == "noise"
+    monkeypatch.setattr("sys.stderr", None)
+    with quietly():
+        pass

@@ -1,4 +1,4 @@
-"""The wheels alone, in empty environments: every command, from training to the edge.
+"""The packages, and the wheels alone: every command, from training to the edge.
 
 Downloads TensorFlow (600 MB, or from pip's cache) and takes minutes; where pip reaches
 no index, it is skipped.
@@ -7,16 +7,15 @@ no index, it is skipped.
 from __future__ import annotations
 
 import os
+import re
 import shutil
-import statistics
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
-
-from keras_luong.cli.command_line import COMMANDS
 
 pytestmark = pytest.mark.slow
 
@@ -31,52 +30,34 @@ SIZE = """
     --preset small --units 8 --vocab_size 300 --limit_examples 100 --batch_tokens 400
     --optimizer adam --epochs 2 --keep_epochs 2 --eval_sentences 5 --beam_width 2
     --max_length 50
-""".split()
-HELP_SECONDS = 1.5
-CHILDREN = ("children_user", "children_system")
+"""
 
 
-def call(*command, cwd, **options):
+def call(*command, **options):
     """What a command prints: nothing of this repository or its Python is near it."""
     env = {x: y for x, y in os.environ.items() if not x.startswith("PYTHON")}
-    env |= options.pop("env", {})
-    done = subprocess.run(
-        list(map(str, command)), cwd=cwd, env=env, capture_output=True, **options
-    )
+    command = list(map(str, command))
+    done = subprocess.run(command, env=env, capture_output=True, **options)
     out, err = (x.decode(errors="replace") for x in (done.stdout, done.stderr))
     assert done.returncode == 0, f"{command}\n{out[-2000:]}\n{err[-4000:]}"
     return out
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Where everything happens; skips all where pip reaches no index."""
-    path = tmp_path_factory.mktemp("wheel")
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--retries", "1"]
-    tried = [*pip, "--no-deps", "--dest", path / "tried", "filelock"]
-    if subprocess.run(tried, capture_output=True).returncode:
+def packages(tmp_path_factory):
+    """The wheels and source distributions of what is committed."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("this is no checkout")
+    return built(tmp_path_factory.mktemp("dist"))
+
+
+def built(folder):
+    command = [sys.executable, ROOT / "export" / "packages.py", folder]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if "No matching distribution" in done.stderr + done.stdout:
         pytest.skip("pip reaches no index")
-    return path
-
-
-@pytest.fixture(scope="module")
-def wheels(folder):
-    """Both wheels, of a copy: a build leaves files behind, and packs what it finds."""
-    source = folder / "source"
-    shutil.copytree(ROOT, source, ignore=not_sources)
-    found = []
-    for where in (source, source / "export" / "edge"):
-        out = folder / f"dist{len(found)}"
-        call(sys.executable, "-m", "build", "--wheel", "--outdir", out, where, cwd="/")
-        found += out.glob("*.whl")
-    return found
-
-
-def not_sources(folder, names):
-    """What git ignores."""
-    patterns = (".*", "build", "*.egg-info", "__pycache__", "node_modules")
-    found = shutil.ignore_patterns(*patterns)(folder, names)
-    return {*found, "dist", "runs", "site"} if Path(folder) == ROOT else found
+    assert done.returncode == 0, done.stderr[-2000:]
+    return sorted(folder.iterdir())
 
 
 def environment(path, requirement):
@@ -89,164 +70,100 @@ def environment(path, requirement):
 
 
 @pytest.fixture(scope="module")
-def installed(folder, wheels):
-    """The folder of `keras-luong`, with what makes the corpus of phrases."""
-    return environment(folder / "main", f"{wheels[0]}[demo]")
+def environments(tmp_path_factory, packages):
+    """The folders of `keras-luong` and `keras-luong-edge`, each alone."""
+    main, edge = (path for path in packages if path.suffix == ".whl")
+    folder = tmp_path_factory.mktemp("wheel")
+    ours = environment(folder / "main", f"{main}[demo]")
+    return ours, environment(folder / "edge", edge)
 
 
-@pytest.fixture(scope="module")
-def on_edge(folder, wheels):
-    """The folder of `keras-luong-edge`."""
-    return environment(folder / "edge", wheels[1])
-
-
-@pytest.fixture(scope="module")
-def work(folder):
+@pytest.fixture
+def work(tmp_path):
     """A directory with a small corpus, in which a user works."""
-    path = folder / "work"
-    (path / "texts").mkdir(parents=True)
+    (tmp_path / "texts").mkdir()
     for side, lines in zip(("en", "de"), zip(*PAIRS, strict=True), strict=True):
         for split in ("train", "val", "test"):
-            (path / "texts" / f"{split}.{side}").write_text("\n".join(lines) + "\n")
-    return path
+            path = tmp_path / "texts" / f"{split}.{side}"
+            path.write_text("\n".join(lines) + "\n")
+    return tmp_path
 
 
-@pytest.fixture(scope="module")
-def keras_luong(installed, work):
-    """The command, in the user's directory."""
-
-    def run(*arguments, **options):
-        return call(installed / "keras-luong", *arguments, cwd=work, **options)
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def trained(keras_luong, work):
-    """A run; what the training printed."""
-    said = keras_luong("train", "--run_dir", "run", "--data", "phrases", *SIZE)
-    assert "keras-luong translate run" in said
-    return work / "run"
-
-
-@pytest.fixture(scope="module")
-def tflite(keras_luong, trained):
-    """An export for the edge."""
-    keras_luong("export", "run", "run.tflite", "--check", PAIRS[0][0])
-    return trained.with_name("run.tflite")
-
-
-TEXTS = ["--data", "texts", "--source", "en", "--target", "de"]
 SOURCE = "\n".join(source for source, _ in PAIRS).encode() + b"\n\n"
 
 
-def test_what_the_wheels_hold(wheels):
-    for wheel, folder, package in zip(
-        wheels,
-        (ROOT, ROOT / "export" / "edge"),
-        ("keras_luong", "keras_luong_edge"),
-        strict=True,
-    ):
-        with zipfile.ZipFile(wheel) as archive:
-            names = archive.namelist()
-        assert {f"{package}/py.typed", f"{package}/__init__.py"} <= set(names)
+def test_packages_are_the_same_each_time(packages, tmp_path):
+    again = {path.name: path.read_bytes() for path in built(tmp_path / "again")}
+    assert {path.name: path.read_bytes() for path in packages} == again
+    assert len(again) == 4
+
+
+def test_what_the_packages_hold(packages):
+    web = ROOT / "export" / "web"
+    for path in packages:
+        if path.suffix != ".whl":
+            names = tarfile.open(path).getnames()
+            assert [x for x in names if x.endswith("/LICENSE")], path
+            continue
+        names = set(zipfile.ZipFile(path).namelist())
+        package = path.name.partition("-")[0]
+        folder = web.with_name("edge") if package.endswith("edge") else ROOT
+        assert {f"{package}/py.typed", f"{package}/__init__.py"} <= names
         *_, info = sorted({name.split("/")[0] for name in names}, key=len)
         assert info.startswith(f"{package}-") and info.endswith(".dist-info")
         assert f"{info}/licenses/LICENSE" in names
-        top = {name.split("/")[0] for name in names} - {info}
-        assert top == {package}
+        assert {name.split("/")[0] for name in names} == {package, info}
         assert not [name for name in names if "test" in name]
         files = [f for x in ("py", "pyi") for f in folder.glob(f"{package}/**/*.{x}")]
-        modules = {x.relative_to(folder) for x in files}
-        assert modules and {x.as_posix() for x in modules} <= set(names)
+        assert files and {x.relative_to(folder).as_posix() for x in files} <= names
+        page = {x.partition("/export/page/")[2] for x in names} - {""}
+        if folder == ROOT:
+            wanted = {f"src/{x.name}" for x in (web / "src").iterdir()}
+            wanted |= {"build.js", "index.html", "package-lock.json", "LICENSE"}
+            assert page > wanted
+        assert not [x for x in page if x.startswith(("node_modules", "dist", "tests"))]
 
 
-def test_the_wheel_holds_the_sources_of_the_page(wheels):
-    page = "keras_luong/export/page/"
-    with zipfile.ZipFile(wheels[0]) as archive:
-        names = {x.removeprefix(page) for x in archive.namelist() if page in x}
-    web = ROOT / "export" / "web"
-    sources = {f"src/{x.name}" for x in (web / "src").iterdir()}
-    assert names > {*sources, "build.js", "index.html", "package-lock.json", "LICENSE"}
-    assert not [x for x in names if x.startswith(("node_modules", "dist", "tests"))]
-
-
-def test_environments_hold_no_more_than_they_need(installed, on_edge):
+def test_environments_hold_no_more_than_they_need(environments):
     code = "import importlib.util as u; print(*(x for x in {} if u.find_spec(x)))"
     names = ["tensorflow", "keras", "keras_luong", "keras_luong_edge", "pytest"]
-    found = [
-        call(bin_ / "python", "-c", code.format(names), cwd="/").split()
-        for bin_ in (installed, on_edge)
-    ]
+    words = ["-c", code.format(names)]
+    found = [call(x / "python", *words, cwd="/").split() for x in environments]
     assert found == [["tensorflow", "keras", "keras_luong"], ["keras_luong_edge"]]
 
 
-@pytest.mark.parametrize("command", [None, *COMMANDS])
-def test_help_is_quick(command, installed, work):
-    """In the processor's seconds, whatever else the machine has to do."""
-    words = [installed / "keras-luong", *([command] if command else []), "--help"]
-    seconds = []
-    for _ in range(5):
-        start = os.times()
-        call(*words, cwd=work)
-        end = os.times()
-        user, system = (getattr(end, x) - getattr(start, x) for x in CHILDREN)
-        seconds.append(user + system)
-    assert statistics.median(seconds) < HELP_SECONDS, seconds
+#: What is typed in turn, and what is said.
+TEXTS = "--data texts --source en --target de"
+TEST = "texts/test.en texts/test.de"
+SAID = [
+    (f"train --run_dir run --data phrases {SIZE}", "keras-luong translate run"),
+    ("translate run", r"\A(.*\n){5}\Z"),
+    (f"evaluate run --test {TEST}", "BLEU"),
+    (f"score run {TEST}", r"\A(-\d+\.\d{4}\n){4}\Z"),
+    ("export run models/run --check noon", "models/run/1: 'noon' -> "),
+    ("verify run texts/test.en --saved_model models/run/1", "All agree."),
+    ("average run --last 2", "is the average of 2"),
+    ("compare run run-average", r"\| run "),
+    (f"shortlist run {TEXTS} --out list.npz", ""),
+    ("translate run --shortlist list.npz", r"\A(.*\n){5}\Z"),
+    (f"distill run run-average {TEXTS} --out distilled", "distilled: every sentence"),
+    ("export run run.tflite --check noon", "run.tflite, .*'noon' -> "),
+    (
+        f"tune run {TEXTS} --beam_widths 1 --length_penalties 0 1",
+        "run (goes|translates)",
+    ),
+]
 
 
-def test_help_does_not_import_tensorflow(installed, work):
-    code = "import sys; from keras_luong.cli.main import main; main(['--help'])"
-    code += "; print('heavy:', *{'tensorflow', 'keras', 'numpy'} & sys.modules.keys())"
-    said = call(installed / "python", "-c", code, cwd=work)
-    assert all(command in said for command in COMMANDS)
-    assert said.splitlines()[-1].strip() == "heavy:"
-
-
-def test_translate_evaluate_score(keras_luong, trained):
-    said = keras_luong("translate", "run", input=SOURCE)
-    assert said.count("\n") == len(PAIRS) + 1
-    test = ["--test", "texts/test.en", "texts/test.de"]
-    assert "BLEU" in keras_luong("evaluate", "run", *test)
-    scores = keras_luong("score", "run", "texts/test.en", "texts/test.de")
-    assert len([float(line) for line in scores.splitlines()]) == len(PAIRS)
-
-
-def test_saved_model(keras_luong, trained, work):
-    keras_luong("export", "run", "models/run", "--check", PAIRS[0][0])
-    version = work / "models" / "run" / "1"
-    assert (version / "saved_model.pb").exists()
-    said = keras_luong("verify", "run", "texts/test.en", "--saved_model", version)
-    assert "All agree." in said
-
-
-def test_average_compare(keras_luong, trained, work):
-    assert "is the average of 2" in keras_luong("average", "run", "--last", 2)
-    assert (work / "run-average" / "run.json").exists()
-    assert "| run " in keras_luong("compare", "run", "run-average")
-
-
-def test_tune_shortlist_distill(keras_luong, trained, work):
-    shutil.copytree(trained, work / "tuned")
-    tried = ["--beam_widths", 1, "--length_penalties", 0, 1]
-    assert "tuned translates with 1" in keras_luong("tune", "tuned", *TEXTS, *tried)
-    keras_luong("shortlist", "run", *TEXTS, "--out", "list.npz")
-    short = keras_luong("translate", "run", "--shortlist", "list.npz", input=SOURCE)
-    assert short.count("\n") == len(PAIRS) + 1
-    keras_luong("distill", "run", "tuned", *TEXTS, "--out", "distilled")
+def test_every_command_works(environments, work):
+    ours, on_edge = environments
+    web = ("export run --web site --check noon", "http.server --bind 127.0.0.1")
+    for words, wanted in [*SAID, *[web] * (shutil.which("npm") is not None)]:
+        said = call(ours / "keras-luong", *words.split(), cwd=work, input=SOURCE)
+        assert re.search(wanted, said), f"{words}: {said}"
+        if words == "translate run":
+            expected = said
     lines = (work / "distilled" / "train.de").read_text().splitlines()
     assert len(lines) == 2 * len(PAIRS)
-
-
-def test_a_page(keras_luong, trained, work):
-    if shutil.which("npm") is None:
-        pytest.skip("there is no npm")
-    keras_luong("export", "run", "--web", "site", "--check", PAIRS[0][0])
-    names = {x.name for x in (work / "site").iterdir()}
-    assert names > {"index.html", "page.js", "worker.js", "model.tflite"}
-
-
-def test_the_edge_says_what_the_library_says(keras_luong, tflite, on_edge, folder):
-    expected = keras_luong("translate", "run", input=SOURCE)
-    said = call(on_edge / "keras-luong-edge", tflite, cwd=folder, input=SOURCE)
+    said = call(on_edge / "keras-luong-edge", "run.tflite", cwd=work, input=SOURCE)
     assert said == expected and len(set(said.splitlines())) > 1

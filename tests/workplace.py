@@ -43,15 +43,8 @@ TEXTS = {
 }
 
 
-def make_workplace(place, settings=None):
-    """Makes the directory, and returns it.
-
-    Args:
-        place: Where; it is there.
-        settings: A function of the two languages: what the runs were trained by, or
-            `{"epochs": 3}`.
-    """
-    settings = settings or (lambda source, target: None)
+def make_workplace(place):
+    """Makes the directory, and returns it; `place` is there."""
     corpus = place / "my" / "corpus"
     corpus.mkdir(parents=True)
     for split, sides in LINES.items():
@@ -76,7 +69,7 @@ def make_workplace(place, settings=None):
     return place
 
 
-def all_settings(source, target):
+def settings(source, target):
     """As of a training of the preset "small" with word tokenizers."""
     config = TrainingConfig.from_preset(
         "small",
