@@ -26,6 +26,8 @@ import tensorflow as tf
 import keras_luong as kl
 import keras_luong_edge
 from keras_luong import evaluation, training
+from keras_luong.files import write_json
+from keras_luong.runs.run import read_json
 
 #: Examples that cannot run everywhere, and what they need.
 NEEDS = {
@@ -37,6 +39,7 @@ if shutil.which("npm") is None:
 
 #: Examples that take more than a few seconds.
 SLOW = {
+    "keras_luong.export.saved_model.check_saved_model",
     "keras_luong.export.saved_model.export_saved_model",
     "keras_luong.export.warmup.warm_up",
     "keras_luong.export.web.export_web",
@@ -46,9 +49,12 @@ SLOW = {
     "keras_luong.runs.train.train",
     "keras_luong.runs.validation.TranslationEvaluation",
     "keras_luong.text.corpora.TfdsCorpus",
+    "keras_luong.text.terminology.Terminology",
 }
 
 LAYERS = "keras_luong.layers."
+#: Packages whose examples search and trace: each is a case.
+ALONE = ("decoding", "export", "runs", "translation")
 SEARCHES = {"keras_luong.layers.pointer_network.PointerNetwork"}  # on TensorFlow
 
 
@@ -71,13 +77,14 @@ def examples():
 
 
 def cases():
-    """The examples of each module that can run here; a slow one is alone."""
+    """The examples of each module that can run here; those that take long alone."""
     found = {}
     for module, test in examples():
         name = test.name
         on_tensorflow = not name.startswith(LAYERS) or name in SEARCHES
         if name not in NEEDS:
-            case = name if name in SLOW else module
+            is_alone = name in SLOW or {*ALONE} & {*module.split(".")}
+            case = name if is_alone else module
             found.setdefault((case, on_tensorflow), []).append(test)
     for (case, on_tensorflow), tests in found.items():
         marks = [pytest.mark.slow] * (case in SLOW)
@@ -96,21 +103,37 @@ def without_downloads(name):
         yield
 
 
+@pytest.fixture(scope="module")
+def plain(workplace, tmp_path_factory):
+    """The directory in which examples find a corpus, runs and an export."""
+    path = tmp_path_factory.mktemp("plain")
+    shutil.copytree(workplace, path, dirs_exist_ok=True)
+    for file in path.glob("runs/*/run.json"):
+        write_json(file, {**read_json(file), "settings": {"epochs": 3}})
+    return path
+
+
+@pytest.fixture
+def files(request, tests):
+    """The directory that examples need; those of layers need none."""
+    if not tests[0].name.startswith(LAYERS):
+        return request.getfixturevalue("plain")
+
+
 @pytest.mark.parametrize("tests", cases())
-def test_examples(tests, request, tmp_path, monkeypatch, capsys):
+def test_examples(tests, files, tmp_path, monkeypatch, capsys):
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     failed = []
     for test in tests:
         here = tmp_path / test.name
         here.mkdir()
-        if not test.name.startswith(LAYERS):  # which need no files
-            workplace = request.getfixturevalue("workplace")
-            shutil.copytree(workplace, here, dirs_exist_ok=True)
+        if files is not None:
+            shutil.copytree(files, here, dirs_exist_ok=True)
         monkeypatch.chdir(here)
         np.random.seed(0)
         test.globs = {"kl": kl, "keras": keras, "np": np, "tf": tf}
         with without_downloads(test.name):
-            if doctest.DocTestRunner(optionflags=flags).run(test).failed:
+            if doctest.DocTestRunner(verbose=False, optionflags=flags).run(test).failed:
                 failed.append(test.name)
     assert not failed, capsys.readouterr().out
 
