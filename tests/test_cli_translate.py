@@ -152,8 +152,9 @@ def test_columns(path, traced, capfdbinary, monkeypatch):
         for number, several in enumerate(found)
         for t in several
     ]
-    links = [tuple(map(int, x.split("-"))) for x in fields[0][3].split()]
-    assert links and all(i < 2 and j < len(fields[0][1].split()) for i, j in links)
+    for _, text, _, links in fields:
+        for i, j in (map(int, link.split("-")) for link in links.split()):
+            assert i < 2 and j < len(text.split())
 
 
 def test_pictures_of_lines_that_have_words(
