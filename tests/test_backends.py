@@ -35,13 +35,11 @@ MODELS = {
     "vaswani2017-base": {"num_layers": 1, "num_heads": 2, "feedforward_units": 16},
 }
 LAYERS = (
-    "attention attention_call attention_properties attention_wrapper "
-    "attentional_output cases_k  cells chunkwise_attention "
-    "coverage_loss decoder docstrings encoder feeding functional_equals_eager "
-    "input_feeding_cell "
-    "local_attention location_attention losses monotonic_attention "
-    "multi_head_attention multi_source_attention normalizers pointer_generator "
-    "pointer_network quantization scores shifted state_bridge"
+    "attention attention_call attention_decoding attention_properties "
+    "attention_wrapper attentional_output cells coverage_loss decoder docstrings "
+    "encoder feeding functional_equals_eager input_feeding_cell layer_inputs losses "
+    "monotonic_attention multi_source_attention normalizers pointer_generator "
+    "pointer_network quantization scores state_bridge"
 ).split()
 
 # Trains each model, saves its weights, prints losses and what it says of a batch.

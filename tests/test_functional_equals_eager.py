@@ -54,7 +54,7 @@ OF_ANY_LENGTH = "words values query memory other source target mask memory_mask"
 
 @keras.saving.register_keras_serializable("walk")
 class OwnCell(layers.DecoderCell):
-    """Somebody's cell, which says its two states with one symbolic tensor."""
+    """Somebody's cell, of two matrices, which it says with one symbolic tensor."""
 
     query_units = H
 
@@ -63,14 +63,15 @@ class OwnCell(layers.DecoderCell):
         self.kernel = self.add_weight((self.input_units + 2 * H, H), name="kernel")
 
     def recurrent_spec(self, shape=(None,)):
-        return [keras.KerasTensor((*shape, H), self.compute_dtype)] * 2
+        return [keras.KerasTensor((*shape, 3, H), self.compute_dtype)] * 2
 
     def step(self, z, states, memory, mode=layers.INFERENCE):
-        x = ops.concatenate([z, *states.recurrent], axis=-1)
+        one, other = states.recurrent
+        x = ops.concatenate([z, one[..., 0, :], other[..., 1, :]], axis=-1)
         new = ops.tanh(mode.project(self.kernel, x))
         context, weights, seen = self.attend(new, memory, states, mode)
         states = states._replace(
-            recurrent=[new, states.recurrent[0]],
+            recurrent=[one + new[..., None, :], one],
             attention=seen,
             position=states.position + 1,
         )
@@ -120,7 +121,7 @@ RNN = keras.layers.SimpleRNNCell
 CELLS = {
     **{
         kind: lambda kind=kind: cell(cell_type=kind)
-        for kind in ("lstm", "layer_norm_lstm", "simple_rnn")
+        for kind in ("layer_norm_lstm", "simple_rnn")
     },
     "lstm 2": lambda: cell(num_layers=2),
     "gru 2": lambda: cell(cell_type="gru", num_layers=2, residual=True),
@@ -128,66 +129,67 @@ CELLS = {
     "attends after the loop": lambda: cell(num_layers=2, input_feeding=False),
     "h": lambda: cell(output_attention=False, attentional_units=3),
     "context": lambda: cell(use_attentional_vector=False),
-    "wrapped lstm": lambda: wrapper(LSTM(H)),
     "wrapped stack": lambda: wrapper(GRU(H), LSTM(H)),
     "called": lambda: wrapper(LSTM(H, activation="relu")),
     "called after": lambda: wrapper(RNN(H, activation="relu"), input_feeding=False),
     "float32": lambda: wrapper(LSTM(H, dtype="float32"), output_attention=False),
-    "own": lambda: OwnCell(kl.LuongAttention()),
     "bahdanau": lambda: BahdanauDecoderCell(H, kl.LuongAttention("concat")),
     "cho": lambda: ChoDecoderCell(H, cell_type="gru"),
     **{
         kind: lambda kind=kind: cell(KINDS[kind]())
-        for kind in ("coverage", "local-m", "chunkwise", "location-aware", "multi-head")
+        for kind in KINDS
+        if kind not in SCORES
     },
 }
 BOTH = {"return_state": True, "return_attention_scores": True}
-
-
-def decoder(make, returned=BOTH, **options):
-    def case():
-        decode = kl.InputFeedingDecoder(make(), **options)
-
-        def call(words, memory, memory_mask, mask):
-            return decode(words, memory, memory_mask, mask=mask, **returned)
-
-        return call
-
-    return case
-
-
-#: Feedings, and what the decoder reads with them.
-FEEDINGS = {
-    "ScheduledEmbedding": (
-        "words",
-        lambda: kl.ScheduledEmbedding(1.0, embedding(), sample=False),
-    ),
-    "ScheduledOutput": ("values", lambda: kl.ScheduledOutput(1.0)),
-    "FreeRunning": ("first_value", lambda: kl.FreeRunning(T)),
-    "FreeRunning words": ("first_word", lambda: kl.FreeRunning(T, embedding())),
-    "CustomFeeding": ("values", lambda: kl.CustomFeeding(halfway)),
-}
 
 
 def embedding(units=E, **options):
     return keras.layers.Embedding(V, units, **options)
 
 
-def fed(inputs, feeding, training):
-    def case():
-        decode = kl.InputFeedingDecoder(
-            cell(num_layers=2),
-            feeding=feeding(),
-            output_layer=keras.layers.Dense(V),
-        )
+def decoder(make, returned=BOTH, **options):
+    """A case: what makes a layer, and what is called with it and `INPUTS`."""
 
-        def call(inputs, memory):
-            return decode(inputs, memory, training=training, **BOTH)
+    def call(decode, words, memory, memory_mask, mask):
+        return decode(words, memory, memory_mask, mask=mask, **returned)
 
-        call.arguments = inputs, "memory"
-        return call
+    return lambda: kl.InputFeedingDecoder(make(), **options), call
 
-    return case
+
+def of_words(decode, words, memory, **options):
+    return decode(words, memory, **options)
+
+
+def of_values(decode, values, memory, **options):
+    return decode(values, memory, **options)
+
+
+#: Feedings, and what the decoder reads with them.
+FEEDINGS = {
+    "ScheduledEmbedding": (
+        of_words,
+        lambda: kl.ScheduledEmbedding(1.0, embedding(), sample=False),
+    ),
+    "ScheduledOutput": (of_values, lambda: kl.ScheduledOutput(1.0)),
+    "FreeRunning": (
+        lambda f, first_value, memory, **o: f(first_value, memory, **o),
+        lambda: kl.FreeRunning(T),
+    ),
+    "FreeRunning words": (
+        lambda f, first_word, memory, **o: f(first_word, memory, **o),
+        lambda: kl.FreeRunning(T, embedding()),
+    ),
+    "CustomFeeding": (of_values, lambda: kl.CustomFeeding(halfway)),
+}
+
+
+def fed(call, feeding, training):
+    def make():
+        options = {"feeding": feeding(), "output_layer": keras.layers.Dense(V)}
+        return kl.InputFeedingDecoder(cell(num_layers=2), **options)
+
+    return make, functools.partial(call, training=training, **BOTH)
 
 
 ENCODERS = {
@@ -200,233 +202,160 @@ ENCODERS = {
 }
 
 
-def encoder(options):
-    def case():
-        encode = kl.RecurrentEncoder(H, **options)
-        return lambda words, mask: encode(words, mask=mask)
-
-    return case
-
-
-def attention(make, **options):
-    def case():
-        attend = make()
-
-        def call(query, memory, mask, memory_mask, pairs):
-            masks = {"query_mask": mask, "value_mask": memory_mask}
-            return attend(query, memory, attention_mask=pairs, **masks, **options)
-
-        return call
-
-    return case
-
-
+MANY = {"return_attention_scores": True}
 CASES = {
     **{f"decoder {name}": decoder(make) for name, make in CELLS.items()},
     "decoder, outputs": decoder(CELLS["lstm 2"], {}),
     "decoder, states": decoder(CELLS["lstm 2"], {"return_state": True}),
-    "decoder, weights": decoder(CELLS["lstm 2"], {"return_attention_scores": True}),
     "decoder, last": decoder(CELLS["lstm 2"], return_sequences=False),
     **{
         f"{name}, training={training}": fed(*given, training)
         for name, given in FEEDINGS.items()
         for training in (False, True)
     },
-    **{f"encoder {name}": encoder(options) for name, options in ENCODERS.items()},
     **{
-        f"attention {name}": attention(
-            make, return_attention_scores=True, return_logits=True
+        f"encoder {name}": (
+            lambda options=options: kl.RecurrentEncoder(H, **options),
+            lambda encode, words, mask: encode(words, mask=mask),
         )
-        for name, make in KINDS.items()
-        if name not in SCORES or name in ("general", "location")
+        for name, options in ENCODERS.items()
     },
-    "attention, logits": attention(kl.LuongAttention, return_logits=True),
-    "attention, causal": attention(kl.LuongAttention, use_causal_mask=True),
+    "score": (layers.Score, lambda score, query, memory: score(query, memory)),
 }
 
 
 def case(make):
-    CASES[make.__name__] = make
+    """A case of its own: a function of what `make` makes and of `INPUTS`."""
+
+    def add(call):
+        CASES[call.__name__.replace("_", " ")] = make, call
+
+    return add
 
 
-@case
-def encoder_with_first_states():
-    encode = kl.RecurrentEncoder(H, num_layers=2)
-    return lambda words, h, c, h2, c2: encode(words, initial_state=[h, c, h2, c2])
+@case(lambda: kl.RecurrentEncoder(H, num_layers=2))
+def encoder_with_first_states(encode, words, h, c, h2, c2):
+    return encode(words, initial_state=[h, c, h2, c2])
 
 
-@case
-def both_ways_with_first_states():
+@case(lambda: kl.RecurrentEncoder(H, bidirectional=True))
+def both_ways_with_first_states(encode, words, wide, wide2):
+    return encode(words, initial_state=[wide, wide2])
+
+
+def encoder_and_decoder():
+    step = cell(num_layers=2)
     encode = kl.RecurrentEncoder(H, bidirectional=True)
-    return lambda words, wide, wide2: encode(words, initial_state=[wide, wide2])
+    decode, bridge = kl.InputFeedingDecoder(step), kl.StateBridge(step)
+    return embedding(mask_zero=True), encode, decode, bridge
 
 
-@case
-def implicit_masks_from_the_encoder_to_the_decoder():
-    embed = embedding(mask_zero=True)
-    encode = kl.RecurrentEncoder(H, bidirectional=True)
-    decode = kl.InputFeedingDecoder(cell(num_layers=2))
-    bridge = kl.StateBridge(decode.cell)
-
-    def call(source, target):
-        memory, *last = encode(embed(source))
-        first = bridge(last)
-        outputs = decode(embed(target), memory, initial_state=first, **BOTH)
-        return memory, last, first, outputs
-
-    return call
+@case(encoder_and_decoder)
+def implicit_masks_from_the_encoder_to_the_decoder(layers, source, target):
+    embed, encode, decode, bridge = layers
+    memory, *last = encode(embed(source))
+    first = bridge(last)
+    outputs = decode(embed(target), memory, initial_state=first, **BOTH)
+    return memory, last, first, outputs
 
 
-@case
-def all_states_go_on():
-    attention = kl.LuongAttention("concat", coverage=True)
-    decode = kl.InputFeedingDecoder(cell(attention))
-
-    def call(words, memory, h, c):
-        _, *states = decode(words, memory, initial_state=[h, c], return_state=True)
-        return states, decode(words, memory, initial_state=states, return_state=True)
-
-    return call
+@case(lambda: kl.InputFeedingDecoder(CELLS["coverage"]()))
+def all_states_go_on(decode, words, memory, h, c):
+    _, *states = decode(words, memory, initial_state=[h, c], return_state=True)
+    return states, decode(words, memory, initial_state=states, return_state=True)
 
 
-@case
-def bridge_of_each():
-    bridge = kl.StateBridge([2, H])
-    return lambda h, wide: bridge([h, wide])
+@case(lambda: kl.InputFeedingDecoder(OwnCell(kl.LuongAttention())))
+def matrices_go_on(decode, words, memory):
+    _, one, other, *rest = decode(words, memory, return_state=True)
+    assert one.shape[1:] == other.shape[1:] == (3, H)
+    return decode(words, memory, initial_state=[other, one, *rest], **BOTH)
 
 
-@case
-def bridge_of_all():
-    bridge = kl.StateBridge([H, H, H])
-    return lambda h, c: bridge([h, c])
+@case(kl.LuongAttention)
+def attention_with_a_causal_mask(attend, query, memory, mask, memory_mask, pairs):
+    masks = {"query_mask": mask, "value_mask": memory_mask, "attention_mask": pairs}
+    options = {"return_logits": True, "use_causal_mask": True}
+    return attend(query, memory, **masks, **options, **MANY)
 
 
-@case
-def attention_to_an_image():
-    attend = kl.LuongAttention()
-    return lambda query, image: attend([query, image], return_attention_scores=True)
+@case(several)
+def attention_to_several_sources(attend, query, memory, other, mask, memory_mask):
+    masks = {"query_mask": mask, "value_mask": [memory_mask, None]}
+    return attend(query, [memory, other], **masks, **MANY)
 
 
-@case
-def attention_with_implicit_masks():
-    embed, one, other = (
-        embedding(H, mask_zero=True),
-        kl.LuongAttention(),
-        kl.LuongAttention(),
-    )
-
-    def call(target, source):
-        query, value = embed(target), embed(source)
-        return one(query, value), other([query, value], return_attention_scores=True)
-
-    return call
+@case(lambda: [embedding(H, mask_zero=True), several()])
+def several_sources_with_implicit_masks(layers, target, source, other):
+    embed, attend = layers
+    return attend(embed(target), [embed(source), other], **MANY)
 
 
-@case
-def attention_to_several_sources():
-    attend = several()
-
-    def call(query, memory, other, mask, memory_mask):
-        return attend(
-            query,
-            [memory, other],
-            query_mask=mask,
-            value_mask=[memory_mask, None],
-            return_attention_scores=True,
-        )
-
-    return call
+@case(lambda: kl.InputFeedingDecoder(cell(several())))
+def decoder_of_several_sources(decode, words, memory, other, mask, memory_mask):
+    return decode(words, [memory, other], [memory_mask, None], mask=mask, **BOTH)
 
 
-@case
-def several_sources_with_implicit_masks():
-    embed, attend = embedding(H, mask_zero=True), several()
-
-    def call(target, source, other):
-        sources = [embed(source), other]
-        return attend(embed(target), sources, return_attention_scores=True)
-
-    return call
-
-
-@case
-def decoder_of_several_sources():
-    decode = kl.InputFeedingDecoder(cell(several()))
-
-    def call(words, memory, other, mask, memory_mask):
-        return decode(words, [memory, other], [memory_mask, None], mask=mask, **BOTH)
-
-    return call
-
-
-@case
-def attentional_vector():
-    vector = kl.AttentionalVector(3)
-    return lambda query, values: vector(values, query)
-
-
-@case
-def coverage_loss():
-    loss = kl.CoverageLoss()
-    return lambda query, h, weights, mask: loss([query, h], weights, mask)
-
-
-@case
-def pointer_generator():
-    copying = kl.PointerGenerator(num_extra_ids=2)
-
-    def call(query, words, values, weights, source_ids):
-        return copying([query, words], values, weights, source_ids)
-
-    return call
-
-
-@case
-def pointer_network():
-    point = kl.PointerNetwork(cell())
-
-    def call(target, memory, memory_mask, h, c):
-        return point(target, memory, memory_mask, initial_state=[h, c])
-
-    return call
-
-
-@case
-def a_cell_steps():
+def search_step():
     step = cell(kl.LuongAttention("concat", coverage=True), num_layers=2)
     step.build((None, None, E), (None, None, H))
-    prepare = Prepare(step)
-
-    def call(beam, memory, memory_mask):
-        memory, states = prepare(memory, memory_mask)
-        return step(beam, states, memory)
-
-    return call
+    return step, Prepare(step)
 
 
-@case
-def layer_norm_lstm():
-    layer = layers.LayerNormLSTM(H, return_sequences=True, return_state=True)
-    return lambda words, h, c: layer(words, initial_state=[h, c])
+@case(search_step)
+def step_of_a_search(layers, beam, memory, memory_mask):
+    step, prepare = layers
+    memory, states = prepare(memory, memory_mask)
+    return step(beam, states, memory)
 
 
-@case
-def layer_norm_lstm_cell():
-    layer = layers.LayerNormLSTMCell(H)
-    return lambda wide, h, c: layer(wide, [h, c])
+@case(lambda: kl.StateBridge([2, H]))
+def bridge_of_each(bridge, h, wide):
+    return bridge([h, wide])
 
 
-@case
-def score():
-    layer = layers.Score()
-    return lambda query, memory: layer(query, memory)
+@case(lambda: kl.StateBridge([H, H, H]))
+def bridge_of_all(bridge, h, c):
+    return bridge([h, c])
+
+
+@case(lambda: kl.AttentionalVector(3))
+def attentional_vector(vector, query, values):
+    return vector(values, query)
+
+
+@case(kl.CoverageLoss)
+def coverage_loss(loss, query, h, weights, mask):
+    return loss([query, h], weights, mask)
+
+
+@case(lambda: kl.PointerGenerator(num_extra_ids=2))
+def pointer_generator(copying, query, words, values, weights, source_ids):
+    return copying([query, words], values, weights, source_ids)
+
+
+@case(lambda: kl.PointerNetwork(cell()))
+def pointer_network(point, target, memory, memory_mask, h, c):
+    return point(target, memory, memory_mask, initial_state=[h, c])
+
+
+@case(lambda: layers.LayerNormLSTM(H, return_sequences=True, return_state=True))
+def layer_norm_lstm(layer, words, h, c):
+    return layer(words, initial_state=[h, c])
+
+
+@case(lambda: layers.LayerNormLSTMCell(H))
+def layer_norm_lstm_cell(layer, wide, h, c):
+    return layer(wide, [h, c])
 
 
 @functools.cache
 def built(name, dtype="float32"):
     """A case's function; its functional model; and what both are called with."""
-    call = CASES[name]()
-    names = getattr(call, "arguments", None) or inspect.signature(call).parameters
+    make, call = CASES[name]
+    call = functools.partial(call, make())
+    parameters = inspect.signature(call).parameters.values()
+    names = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     batch = {name: INPUTS[name] for name in names}
     inputs = {}
     for name, x in batch.items():
@@ -460,11 +389,17 @@ def test_w1_functional_models_graphs_and_eager_calls_are_the_same(name):
     check_same(graph(model)(batch), expected, model.outputs)
     masks = [[get_keras_mask(x) is None for x in y] for y in (expected, model.outputs)]
     assert masks[0] == masks[1]
+    # K1: every layer has a row in the summary of somebody's model.
+    for layer in model._flatten_layers(include_self=False):
+        own = keras.Model()
+        own.layer, own.built = layer, True
+        nodes, layer._inbound_nodes = layer._inbound_nodes, []
+        own.summary(print_fn=lambda *args, **kwargs: None)
+        layer._inbound_nodes = nodes
 
 
-MANY = {"return_attention_scores": True}
 SHARED = {
-    "decoder": lambda: (kl.InputFeedingDecoder(cell(num_layers=2)), BOTH),
+    "decoder": lambda: (kl.InputFeedingDecoder(cell()), BOTH),
     "attention": lambda: (kl.LuongAttention(), {**MANY, "return_logits": True}),
     "several": lambda: (several(), MANY),
 }
@@ -500,27 +435,16 @@ def test_w1_models_share_a_layer_of_which_they_want_more_or_less(
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("name", ["attention general", "bridge_of_each"])
+@pytest.mark.parametrize("name", ["attention with a causal mask", "bridge of each"])
 def test_w1_a_layer_in_somebodys_function_which_autograph_reads(name):
     call, model, batch = built(name)
     expected = keras.tree.flatten(call(*map(ops.convert_to_tensor, batch.values())))
     check_same(tf.function(call)(*batch.values()), expected, model.outputs)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_k1_every_layer_has_a_row_in_the_summary_of_somebodys_model(name):
-    _, model, _ = built(name)
-    for layer in model._flatten_layers(include_self=False):
-        own = keras.Model()
-        own.layer, own.built = layer, True
-        nodes, layer._inbound_nodes = layer._inbound_nodes, []
-        own.summary(print_fn=lambda *args, **kwargs: None)
-        layer._inbound_nodes = nodes
-
-
 @pytest.mark.slow
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("dtype", ["float32", "mixed_float16", "float64"])
+@pytest.mark.parametrize("dtype", ["mixed_float16", "float64"])
 @pytest.mark.parametrize("name", CASES)
 def test_w1_so_are_saved_and_nested_models_in_every_dtype(name, dtype, tmp_path):
     keras.config.set_dtype_policy(dtype)
@@ -529,18 +453,49 @@ def test_w1_so_are_saved_and_nested_models_in_every_dtype(name, dtype, tmp_path)
     expected, like = keras.tree.flatten(call(*batch.values())), model.outputs
     near = 0.02 if dtype == "mixed_float16" else 1e-5
     results = [model(batch), tf.function(call)(*batch.values())]
-    if name != "a_cell_steps":  # a named tuple is a list in a file
+    if name != "step of a search":  # a named tuple is a list in a file
         model.save(tmp_path / "model.keras")
         results.append(keras.models.load_model(tmp_path / "model.keras")(batch))
     for one in results:
         check_same(one, expected, like, near)
-    if name == "layer_norm_lstm_cell":  # Keras's own cells say no dtype there
+    if name == "layer norm lstm cell":  # Keras's own cells say no dtype there
         return
     # Within another model, whose inputs have known sizes.
     known = {
         k: keras.Input(batch_shape=x.shape, dtype=x.dtype) for k, x in batch.items()
     }
     check_same(expected, expected, keras.tree.flatten(model(known)))
+
+
+@pytest.mark.slow
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    "name",
+    [
+        "decoder lstm 2",
+        "decoder local-m",
+        "decoder sparsemax",
+        "encoder lstm 2 first",
+        "FreeRunning words, training=False",
+    ],
+)
+def test_k8_keras_exports_a_file_that_litert_runs(name, tmp_path):
+    interpreter = pytest.importorskip("ai_edge_litert.interpreter")
+    call, model, batch = built(name)
+    batch = {name: x[:1] for name, x in batch.items()}
+    model = keras.Model(list(model.input.values()), model.outputs)
+    model.export(
+        tmp_path / "model.tflite",
+        format="litert",
+        input_signature=[[tf.TensorSpec(x.shape, x.dtype) for x in batch.values()]],
+        target_spec={"supported_ops": [tf.lite.OpsSet.TFLITE_BUILTINS]},
+        verbose=False,
+    )
+    run = interpreter.Interpreter(str(tmp_path / "model.tflite")).get_signature_runner()
+    said = run(**dict(zip(run.get_input_details(), batch.values(), strict=True)))
+    expected = keras.tree.flatten(call(*map(ops.convert_to_tensor, batch.values())))
+    for i, x in enumerate(expected):
+        np.testing.assert_allclose(said[f"output_{i}"], x, atol=1e-5)
 
 
 def test_w1_every_public_layer_is_walked():

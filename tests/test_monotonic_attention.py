@@ -1,18 +1,40 @@
-import keras
+"""Monotonic attention and its chunks, by hand and against walking from word to word."""
+
+from __future__ import annotations
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
-from reference_attention import stopping
+from reference_attention import chunkwise, stopping
 
-from keras_luong.layers import (
-    InputFeedingDecoder,
-    InputFeedingDecoderCell,
-    MonotonicAttention,
+from keras_luong.layers import MonotonicAttention
+from keras_luong.layers.monotonic_attention import (
+    chunkwise_weights,
+    monotonic_weights,
+    shifted,
 )
-from keras_luong.layers.monotonic_attention import monotonic_weights
+
+
+@pytest.mark.parametrize(
+    "places, row",
+    [
+        (0, [1, 2, 3, 4]),
+        (1, [0, 1, 2, 3]),
+        (3, [0, 0, 0, 1]),
+        (-1, [2, 3, 4, 0]),
+        (-3, [4, 0, 0, 0]),
+    ],
+)
+def test_zeros_come_in_where_something_is_shifted(places, row):
+    x = ops.array(np.arange(1, 9, dtype="float32").reshape(2, 4))
+    found = ops.convert_to_numpy(shifted(x, places))
+    np.testing.assert_array_equal(found, [row, [x + 4 * (x > 0) for x in row]])
+    if places >= 0:  # as in a loop
+        by_tensor = shifted(x, ops.convert_to_tensor(places, "int32"))
+        np.testing.assert_array_equal(ops.convert_to_numpy(by_tensor), found)
 
 
 @settings(max_examples=50)
@@ -29,11 +51,24 @@ def test_equals_walking(mode, p, seed):
     np.testing.assert_allclose(result[0], stopping(p, previous), atol=2e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.tensorflow
+def test_equals_walking_where_the_length_is_not_known():
+    p = np.random.default_rng(0).uniform(0, 1, (2, 6)).astype("float32")
+    previous = np.eye(6, dtype="float32")[[0, 2]]
+    spec = tf.TensorSpec([None, None])
+
+    @tf.function(input_signature=[spec, spec])
+    def weights(p, previous):
+        return monotonic_weights(p, previous, "recursive")
+
+    expected = [stopping(*one) for one in zip(p, previous, strict=True)]
+    np.testing.assert_allclose(weights(p, previous), expected, atol=2e-6)
+
+
 def test_a_long_source_loses_nothing():
     p, weights = np.full(100, 0.5), np.eye(100)[0]
     found = ops.array([weights], "float32")
-    for _ in range(80):
+    for _ in range(20):
         weights = stopping(p, weights)
         found = monotonic_weights(ops.array([p], "float32"), found, "recursive")
     assert weights.sum() > 0.9
@@ -66,123 +101,46 @@ def test_gradients_are_finite_where_probabilities_saturate(mode):
     assert np.isfinite(tape.gradient(loss, p)).all()
 
 
-def data(queries=4):
-    rng = np.random.default_rng(0)
-    query = rng.normal(size=(2, queries, 3)).astype("float32")
-    value = rng.normal(size=(2, 6, 3)).astype("float32")
-    return query, value, np.arange(6) < np.array([[6], [4]])
+@settings(max_examples=50)
+@given(
+    positions=st.integers(1, 9),
+    size=st.integers(1, 12),
+    scale=st.sampled_from([1, 50, 1e4]),
+    seed=st.integers(0, 2**31),
+)
+def test_chunks_equal_the_reference(positions, size, scale, seed):
+    """Also where the scores of a chunk are far below the highest of the source."""
+    rng = np.random.default_rng(seed)
+    stops = rng.dirichlet(np.ones(positions)).astype("float32")
+    scores = (scale * rng.normal(size=positions)).astype("float32")
+    words = rng.random(positions) < 0.8
+    stops = stops * words
+    found = chunkwise_weights(ops.array(stops), ops.array(scores), words, size)
+    expected = chunkwise(stops, np.float64(scores), words, size)
+    np.testing.assert_allclose(found, expected, atol=2e-6)
+    np.testing.assert_allclose(np.sum(found), np.sum(stops), atol=1e-5)
 
 
-@pytest.mark.parametrize("hard", [False, True])
-def test_a_layer_walks_from_query_to_query(hard):
-    query, value, mask = data()
-    attention = MonotonicAttention("dot", hard=hard, score_bias_init=-0.5)
-    context, weights = attention(
-        query, value, value_mask=mask, return_attention_scores=True
-    )
-    p = 1 / (1 + np.exp(0.5 - query @ value.transpose(0, 2, 1))) * mask[:, None]
-    p = np.round(p) if hard else p
-    for b in range(2):
-        previous = np.eye(6)[0]
-        for t in range(4):
-            previous = stopping(p[b, t], previous)
-            np.testing.assert_allclose(weights[b, t], previous, atol=1e-5)
-    np.testing.assert_allclose(context, weights @ value, atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("input_feeding", [True, False])
-@pytest.mark.tensorflow
-def test_sources_of_any_length_have_the_gradients_of_known_ones(input_feeding):
-    """A graph that does not know the length, on the path that training takes."""
-    cell = InputFeedingDecoderCell(
-        3, MonotonicAttention("general"), input_feeding=input_feeding
-    )
-    decoder = InputFeedingDecoder(cell)
-    inputs, memory, mask = (tf.constant(x) for x in data())
-    decoder(inputs, memory, mask)
-
-    def gradients(inputs, memory, mask):
-        with tf.GradientTape() as tape:
-            tape.watch(memory)
-            loss = tf.reduce_sum(decoder(inputs, memory, mask, training=True) ** 2)
-        return tape.gradient(loss, [memory, *decoder.trainable_variables])
-
-    unknown = [tf.TensorSpec([None] * x.shape.rank, x.dtype) for x in (memory, mask)]
-    unknown[0] = tf.TensorSpec([None, None, memory.shape[-1]], memory.dtype)
-    any_length = tf.function(
-        gradients, input_signature=[tf.TensorSpec(inputs.shape, inputs.dtype), *unknown]
-    )
-    expected = gradients(inputs, memory, mask)
-    for one, other in zip(any_length(inputs, memory, mask), expected, strict=True):
-        np.testing.assert_allclose(
-            tf.convert_to_tensor(one), tf.convert_to_tensor(other), atol=1e-5
-        )
-
-
-@pytest.mark.parametrize("input_feeding", [True, False])
-def test_stepping_equals_teacher_forcing(input_feeding):
-    cell = InputFeedingDecoderCell(
-        3, MonotonicAttention("general"), input_feeding=input_feeding
-    )
-    decoder = InputFeedingDecoder(cell)
-    inputs, memory, mask = data()
-    outputs, weights, *states = decoder(
-        inputs, memory, mask, return_attention_scores=True, return_state=True
-    )
-    on_tensorflow = keras.backend.backend() == "tensorflow"
-    trained = tf.function(decoder) if on_tensorflow else decoder
-    trained = trained(inputs, memory, mask, training=True)
-    np.testing.assert_allclose(trained, outputs, atol=1e-5)
-    prepared = cell.prepare(ops.array(memory), mask)
-    stepped = cell.initial_states((2, 1), memory=prepared)
-    for t in range(4):
-        h_tilde, stepped, a = cell(inputs[:, t : t + 1], stepped, prepared)
-        np.testing.assert_allclose(h_tilde[:, 0], outputs[:, t], atol=1e-5)
-        np.testing.assert_allclose(a[:, 0], weights[:, t], atol=1e-5)
-    for state, expected in zip(stepped, states, strict=True):
-        np.testing.assert_allclose(state[:, 0], expected, atol=1e-5)
+@pytest.mark.parametrize("mask", [None, [True] * 4])
+def test_a_hard_stop_has_a_softmax_over_its_chunk(mask):
+    stops = ops.array([0.0, 0.0, 1.0, 0.0])
+    scores = ops.array([9.0, np.log(3.0), 0.0, 9.0])
+    mask = None if mask is None else ops.array(mask)
+    found = chunkwise_weights(stops, scores, mask, 2)
+    np.testing.assert_allclose(found, [0, 0.75, 0.25, 0], atol=1e-6)
 
 
 @pytest.mark.tensorflow
 def test_noise_is_for_training_and_new_at_every_query():
-    query, value, mask = data()
-    query[:] = query[:, :1]  # equal queries
-    attention = MonotonicAttention("dot", sigmoid_noise=1.0, seed=0)
-    quiet = attention(query, value)
-    np.testing.assert_array_equal(quiet, attention(query, value))
-    noisy = attention(query, value, training=True)
-    assert np.abs(noisy - quiet).max() > 1e-3
-    again = attention(query, value, training=True)
-    assert np.abs(noisy - again).max() > 1e-3
-
-
-def test_a_source_of_padding_gives_zeros():
-    query, value, _ = data()
-    context = MonotonicAttention("dot")(query, value, value_mask=np.zeros((2, 6), bool))
-    np.testing.assert_array_equal(context, np.zeros((2, 4, 3)))
-
-
-@pytest.mark.slow
-def test_saved_models_compute_the_same(tmp_path):
-    query, value = keras.Input((None, 3)), keras.Input((None, 3))
-    attention = MonotonicAttention("concat", units=5, mode="recursive", hard=True)
-    model = keras.Model([query, value], attention(query, value))
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    x = data()[:2]
-    np.testing.assert_array_equal(model.predict(x), again.predict(x))
-
-
-@pytest.mark.parametrize(
-    "arguments, error, message",
-    [
-        ({"mode": "hard"}, ValueError, "mode.*parallel.*'hard'"),
-        ({"sigmoid_noise": -1}, ValueError, "sigmoid_noise.*-1"),
-        ({"sigmoid_noise": "a"}, TypeError, "sigmoid_noise.*'a'"),
-        ({"coverage": True}, ValueError, "coverage.*True"),
-    ],
-)
-def test_wrong_arguments_are_named(arguments, error, message):
-    with pytest.raises(error, match=message):
-        MonotonicAttention(**arguments)
+    rng = np.random.default_rng(0)
+    query, value = rng.normal(size=(2, 1, 3)), rng.normal(size=(2, 6, 3))
+    query = np.repeat(query, 4, axis=1).astype("float32")
+    layer = MonotonicAttention("dot", sigmoid_noise=0.5, seed=0)
+    logits = [layer(query, value, return_logits=True)[1]]
+    logits += [layer(query, value, training=True, return_logits=True)[1] for _ in "12"]
+    quiet, *noisy = map(np.asarray, logits)
+    np.testing.assert_allclose(quiet, query @ value.transpose(0, 2, 1), atol=1e-5)
+    noises = [x - quiet for x in noisy]
+    for one, other in ((noises[0], noises[1]), (noises[0][:, 0], noises[0][:, 1])):
+        assert np.abs(one - other).max() > 1e-3
+    assert 0.3 < np.std(noises) < 0.7
