@@ -98,13 +98,13 @@ def features(count=3, length=4):
     return np.random.default_rng(3).normal(size=(count, length, 3)).astype("float32")
 
 
-def exhaustive(model, source, limit, *, bos_id, eos_id, pad_id):
+def exhaustive(model, source, limit, *, bos_id, eos_id, pad_id, words=VOCABULARY):
     """All sequences of one source with their log-probabilities, the best first.
 
     Every finished one, then every one that the limit cuts.
     """
     never = {bos_id, pad_id} - {eos_id}
-    words = [x for x in range(VOCABULARY) if x not in never]
+    words = [x for x in range(words) if x not in never]
     memory, state = model.encode(source)
     found = []
 

@@ -36,10 +36,9 @@ MODELS = {
 }
 LAYERS = (
     "attention attention_call attention_decoding attention_properties "
-    "attention_wrapper attentional_output cells coverage_loss decoder docstrings "
-    "encoder feeding functional_equals_eager input_feeding_cell layer_inputs losses "
-    "monotonic_attention multi_source_attention normalizers pointer_generator "
-    "pointer_network quantization scores state_bridge"
+    "attentional_output cells coverage_loss decoder docstrings encoder feeding "
+    "functional_equals_eager layer_inputs losses monotonic_attention "
+    "multi_source_attention normalizers pointers quantization scores"
 ).split()
 
 # Trains each model, saves its weights, prints losses and what it says of a batch.

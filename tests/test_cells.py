@@ -1,7 +1,11 @@
+"""Cells: their equations against NumPy and Keras, cells of Keras in ours, bridges."""
+
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
+import keras_luong as kl
 from keras_luong.layers.cells import (
     CELL_TYPES,
     CellInput,
@@ -17,99 +21,399 @@ KERAS_CELLS = {
     "layer_norm_lstm": LayerNormLSTMCell,
     "simple_rnn": keras.layers.SimpleRNNCell,
 }
+UNITS, WIDTH = 4, 3
 
 
-def random_cell(name, units=3, inputs=4):
-    cell = KERAS_CELLS[name](units)
-    cell.build((None, inputs))
-    rng = np.random.default_rng(0)
-    cell.set_weights([rng.normal(size=w.shape) for w in cell.weights])
-    return cell
+def normal(*shape, seed=1):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
+INPUTS, MEMORY = normal(2, 3, WIDTH), normal(2, 6, 2, seed=2)
+MASK = np.arange(6) < np.array([[6], [3]])
+WORDS = np.arange(3) < np.array([[2], [3]])
+
+
+def randomized(layer):
+    for i, weight in enumerate(layer.trainable_weights):
+        weight.assign(normal(*weight.shape, seed=i))
+    return layer
+
+
+def random_cell(name):
+    cell = KERAS_CELLS[name](3)
+    cell.build((None, 4))
+    return randomized(cell)
+
+
+def close(found, expected, atol=1e-5):
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(x, y, atol=atol)
+
+
+@pytest.mark.parametrize("noise", [None, np.array([2.0, 0.0, 2.0], "float32")])
 @pytest.mark.parametrize("name", CELL_TYPES)
-def test_equations_equal_kerass_own_cells(name):
+def test_equations_equal_kerass_own_cells(name, noise):
+    """With any leading axes, the input projected before or not; dropout is on the
+    recurrent product alone, as if on the kernel's rows: a GRU carries all of h."""
     kind, cell = get_cell_type(name), random_cell(name)
-    rng = np.random.default_rng(1)
-    x = rng.normal(size=(2, 4)).astype("float32")
-    states = [rng.normal(size=(2, 3)).astype("float32") for _ in range(kind.num_states)]
-    _, expected = cell(x, states)
-    hoisted = CellInput(kind.project_input(cell, x))
-    inside = CellInput(None, (cell.kernel,), (x,), bias=kind.input_bias(cell))
-    for inputs in (hoisted, inside):
-        result = kind.equations(cell, inputs, states, matmul)
-        assert len(result) == kind.num_states
-        for new, want in zip(result, expected, strict=True):
-            np.testing.assert_allclose(new, want, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", CELL_TYPES)
-def test_leading_axes_are_free(name):
-    kind, cell = get_cell_type(name), random_cell(name)
-    rng = np.random.default_rng(1)
-    x = rng.normal(size=(2, 5, 4)).astype("float32")
-    states = [rng.normal(size=(2, 5, 3)).astype("float32")] * kind.num_states
-    beams = kind.equations(cell, CellInput(kind.project_input(cell, x)), states, matmul)
-    flat = kind.equations(
-        cell,
-        CellInput(kind.project_input(cell, x.reshape(10, 4))),
-        [s.reshape(10, 3) for s in states],
-        matmul,
-    )
-    for a, b in zip(beams, flat, strict=True):
-        np.testing.assert_allclose(np.reshape(a, (10, 3)), b, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", CELL_TYPES)
-def test_noise_is_on_the_product_alone(name):
-    """As if the recurrent kernel's rows had been multiplied; a GRU carries all of h."""
-    kind, cell = get_cell_type(name), random_cell(name)
-    rng = np.random.default_rng(1)
-    x = CellInput(kind.project_input(cell, rng.normal(size=(2, 4)).astype("float32")))
-    states = [rng.normal(size=(2, 3)).astype("float32") for _ in range(kind.num_states)]
-    noise = np.array([2.0, 0.0, 2.0], "float32")
-    found = kind.equations(cell, x._replace(noise=noise), states, matmul)
-    cell.recurrent_kernel.assign(noise[:, None] * cell.recurrent_kernel.numpy())
-    for a, b in zip(found, kind.equations(cell, x, states, matmul), strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-5)
+    x = normal(2, 5, 4)
+    states = [normal(2, 5, 3, seed=7 + i) for i in range(kind.num_states)]
+    before = CellInput(kind.project_input(cell, x), noise=noise)
+    inside = CellInput(None, (cell.kernel,), (x,), kind.input_bias(cell), noise=noise)
+    found = [kind.equations(cell, x, states, matmul) for x in (before, inside)]
+    if noise is not None:
+        cell.recurrent_kernel.assign(noise[:, None] * cell.recurrent_kernel.numpy())
+    flat = [state.reshape(10, 3) for state in states]
+    h, expected = cell(x.reshape(10, 4), flat)
+    assert len(expected) == kind.num_states
+    np.testing.assert_array_equal(h, expected[0])
+    for new in found:
+        close([np.reshape(state, (10, 3)) for state in new], expected)
 
 
 def test_layer_norm_lstm_against_kerass_normalisation():
     """Gates of x W + h U, each by Keras's own layer, then the LSTM's equations."""
     cell = random_cell("layer_norm_lstm")
-    rng = np.random.default_rng(1)
-    x, h, c = (rng.normal(size=(2, n)).astype("float32") for n in (4, 3, 3))
-    z = x @ cell.kernel + h @ cell.recurrent_kernel
-    norms = [keras.layers.LayerNormalization() for _ in range(5)]
-    for norm in norms:
-        norm.build((None, 3))
-    for norm, gamma, beta in zip(
-        norms, cell.gamma.numpy(), cell.bias.numpy().reshape(4, 3), strict=False
-    ):
-        norm.set_weights([gamma, beta])
-    norms[4].set_weights([cell.state_gamma.numpy(), np.zeros(3)])
-    parts = np.split(np.asarray(z), 4, -1)
-    i, f, g, o = (norm(part) for norm, part in zip(norms, parts, strict=False))
-    i, f, o = (keras.ops.sigmoid(gate) for gate in (i, f, o))
-    new_c = f * c + i * keras.ops.tanh(g)
-    new_h = o * keras.ops.tanh(norms[4](new_c))
-    _, found = cell(x, [h, c])
-    np.testing.assert_allclose(found[0], new_h, atol=1e-5)
-    np.testing.assert_allclose(found[1], new_c, atol=1e-5)
+    x, h, c = normal(2, 4), normal(2, 3, seed=8), normal(2, 3, seed=9)
+    z = x @ cell.kernel.numpy() + h @ cell.recurrent_kernel.numpy()
+    gammas = [*cell.gamma.numpy(), cell.state_gamma.numpy()]
+    betas = [*cell.bias.numpy().reshape(4, 3), np.zeros(3)]
+    norms = []
+    for gamma, beta in zip(gammas, betas, strict=True):
+        norms.append(keras.layers.LayerNormalization())
+        norms[-1].build((None, 3))
+        norms[-1].set_weights([gamma, beta])
+    i, f, g, o = (norms[k](part) for k, part in enumerate(np.split(z, 4, -1)))
+    i, f, o = (ops.sigmoid(gate) for gate in (i, f, o))
+    new_c = f * c + i * ops.tanh(g)
+    close(cell(x, [h, c])[1], [o * ops.tanh(norms[4](new_c)), new_c])
 
 
 def test_layer_norm_lstm_is_a_keras_layer():
-    layer = LayerNormLSTM(3, return_sequences=True, bias_initializer="ones", name="l")
-    x = np.random.default_rng(0).normal(size=(2, 5, 4)).astype("float32")
+    constant = keras.initializers.Constant(0.5)
+    layer = LayerNormLSTM(3, return_sequences=True, bias_initializer=constant, name="l")
     again = LayerNormLSTM.from_config(layer.get_config())
-    outputs = layer(x)
-    again.build(x.shape)
+    outputs = layer(INPUTS)
+    again.build(INPUTS.shape)
+    # Its forget gates begin open, as those of Keras's LSTM.
+    np.testing.assert_array_equal(again.cell.bias, np.repeat([0.5, 1, 0.5, 0.5], 3))
     again.set_weights(layer.get_weights())
-    np.testing.assert_array_equal(again(x), outputs)
-    assert outputs.shape == (2, 5, 3) and again.name == "l"
-    assert isinstance(again.cell.bias_initializer, keras.initializers.Ones)
+    np.testing.assert_array_equal(again(INPUTS), outputs)
+    assert outputs.shape == (2, 3, 3) and again.name == "l"
 
 
 def test_unknown_cells_are_named():
     with pytest.raises(ValueError, match="lstm.*gru.*'elman'"):
         get_cell_type("elman")
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def test_a_step_is_the_papers():
+    """One LSTM layer, general score, input feeding; Eq. 5, 7 and 8 in NumPy."""
+    cell = kl.InputFeedingDecoderCell(3, kl.LuongAttention("general"))
+    cell.build((None, None, WIDTH), (None, None, 2))
+    randomized(cell)
+    x, mask = INPUTS[:, :1], MASK[:, None]
+    h, c, fed = (normal(2, 1, 3, seed=i) for i in (4, 5, 6))
+    prepared = cell.prepare(ops.array(MEMORY), MASK)
+    states = cell.initial_states((2, 1), [h, c])
+    states[2] = ops.array(fed)
+    h_tilde, new, weights = cell(x, states, prepared)
+
+    lstm = cell.recurrent.layers[0].cell
+    z = (
+        x @ lstm.kernel.numpy()
+        + fed @ cell.feeding_kernel.numpy()
+        + h @ lstm.recurrent_kernel.numpy()
+        + lstm.bias.numpy()
+    )
+    i, f, g, o = np.split(z, 4, -1)
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+    h = sigmoid(o) * np.tanh(c)
+    scores = h @ cell.attention.score.kernel.numpy() @ MEMORY.transpose(0, 2, 1)
+    e = np.where(mask, np.exp(scores), 0)
+    a = e / e.sum(-1, keepdims=True)
+    both = np.concatenate([a @ MEMORY, h], -1)
+    wanted = np.tanh(both @ cell.attentional_vector.kernel.numpy())
+    close([weights, h_tilde], [a, wanted])
+    close(new, [h, c, wanted, np.ones((2, 1, 1))])
+
+
+def test_residual_adds_each_layers_input():
+    cell = kl.InputFeedingDecoderCell(4, None, num_layers=3, residual=True)
+    cell.build((None, None, WIDTH), (None, None, 2))
+    states = cell.initial_states((2, 1))
+    h, new, _ = cell(INPUTS[:, :1], states, cell.prepare(ops.array(MEMORY)))
+    np.testing.assert_allclose(h, new[0] + new[2] + new[4], atol=1e-6)
+
+
+class Nested(keras.layers.Layer):
+    """A user's cell, whose states are a nest."""
+
+    state_size = [[UNITS], [UNITS]]
+    output_size = UNITS
+
+    def build(self, shape):
+        self.kernel = self.add_weight((shape[-1], UNITS), name="kernel")
+
+    def call(self, inputs, states):
+        assert len(inputs.shape) == 2, "a cell of Keras's kind sees [batch, n]"
+        (h,), (c,) = states
+        h, c = ops.tanh(ops.matmul(inputs, self.kernel) + h - c), h + c
+        return h, [[h], [c]]
+
+
+LSTM, GRU, RNN = (KERAS_CELLS[name] for name in ("lstm", "gru", "simple_rnn"))
+CELLS = {
+    **{name: lambda make=make: make(UNITS) for name, make in KERAS_CELLS.items()},
+    "stack": lambda: [LSTM(5), GRU(6), LSTM(UNITS)],
+}
+
+
+def pair(kind, **options):
+    """Decoders with the same weights: by the cell's equations; the cell is called."""
+    cell = CELLS[kind]()
+    stack = keras.layers.StackedRNNCells(cell) if isinstance(cell, list) else cell
+    subclass = type("Called", (type(stack),), {})  # may compute something else
+    cells = cell, subclass.from_config(stack.get_config())
+    hoisted, called = (
+        kl.InputFeedingDecoder(
+            kl.AttentionWrapper(x, kl.LuongAttention("general"), **options)
+        )
+        for x in cells
+    )
+    for decoder in (hoisted, called):
+        decoder(INPUTS, MEMORY, MASK)
+    assert hoisted.cell.recurrent.kinds and not called.cell.recurrent.kinds
+    called.set_weights(randomized(hoisted).get_weights())
+    return hoisted, called
+
+
+@pytest.mark.parametrize(
+    "kind, input_feeding",
+    [
+        ("stack", True),
+        ("gru", False),
+        *(pytest.param(x, True, marks=pytest.mark.slow) for x in CELLS if x != "stack"),
+        pytest.param("stack", False, marks=pytest.mark.slow),
+    ],
+)
+def test_equations_and_calls_of_a_cell_agree(kind, input_feeding):
+    """As a sequence, in training or not, and as a search steps."""
+    hoisted, called = pair(kind, input_feeding=input_feeding)
+    options = {"return_attention_scores": True, "return_state": True, "mask": WORDS}
+    given = [normal(2, n, seed=n) for n in hoisted.cell.state_sizes]
+    results, steps = [], []
+    for decoder, training in ((called, False), (hoisted, False), (hoisted, True)):
+        options |= {"initial_state": given, "training": training}
+        results.append(decoder(INPUTS, MEMORY, MASK, **options))
+        cell = decoder.cell
+        states = cell.initial_states((2, 3), [s[:, None].repeat(3, 1) for s in given])
+        prepared = cell.prepare(ops.array(MEMORY), MASK)
+        output, states, weights = cell(INPUTS, states, prepared)
+        steps.append([output, weights, *states])
+    for found in (results, steps):
+        for other in found[1:]:
+            close(other, found[0])
+
+
+@pytest.mark.parametrize("cell_type", CELL_TYPES)
+def test_it_equals_the_input_feeding_cell_with_the_same_weights(cell_type):
+    ours = kl.InputFeedingDecoderCell(UNITS, kl.LuongAttention(), cell_type=cell_type)
+    decoder = kl.InputFeedingDecoder(ours)
+    decoder(INPUTS, MEMORY, MASK)
+    expected = randomized(decoder)(INPUTS, MEMORY, MASK)
+    cell = CELLS[cell_type]()
+    theirs = kl.AttentionWrapper(cell, kl.LuongAttention())
+    theirs.build((None, WIDTH), (None, None, 2))
+    layer = ours.recurrent.layers[0].cell
+    both = np.concatenate([layer.kernel.numpy(), ours.feeding_kernel.numpy()])
+    cell.set_weights([both, *layer.get_weights()[1:]])
+    theirs.attention.set_weights(ours.attention.get_weights())
+    theirs.attentional_vector.kernel.assign(ours.attentional_vector.kernel)
+    found = kl.InputFeedingDecoder(theirs)(INPUTS, MEMORY, MASK)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: LSTM(UNITS, activation="relu"),
+        lambda: LSTM(UNITS, recurrent_activation="hard_sigmoid"),
+        lambda: LSTM(UNITS, use_bias=False),
+        lambda: LSTM(UNITS, dropout=0.5),
+        lambda: GRU(UNITS, recurrent_dropout=0.5),
+        lambda: GRU(UNITS, reset_after=False),
+        lambda: [LSTM(UNITS), GRU(UNITS, reset_after=False)],
+        lambda: [LSTM(UNITS), LSTM(UNITS, dtype="bfloat16")],
+    ],
+)
+def test_cells_with_other_equations_are_called(make):
+    wrapper = kl.AttentionWrapper(make(), kl.LuongAttention(), dtype="float32")
+    assert not wrapper.recurrent.kinds
+
+
+def test_without_attention_it_is_kerass_own_rnn():
+    cell = GRU(UNITS, activation="relu")
+    wrapper = kl.AttentionWrapper(cell, None, input_feeding=False)
+    found = kl.InputFeedingDecoder(wrapper)(INPUTS, MEMORY, mask=WORDS)
+    rnn = keras.layers.RNN(cell, return_sequences=True, zero_output_for_mask=True)
+    np.testing.assert_allclose(found, rnn(INPUTS, mask=WORDS), atol=1e-6)
+
+
+def test_a_cells_states_may_be_a_nest():
+    cell, h, c = Nested(), np.zeros((2, UNITS)), np.zeros((2, UNITS))
+    wrapper = kl.AttentionWrapper(cell, None, input_feeding=False)
+    outputs, *ends, _ = kl.InputFeedingDecoder(wrapper)(
+        INPUTS, MEMORY, return_state=True
+    )
+    for t in range(3):
+        h, c = np.tanh(INPUTS[:, t] @ cell.kernel.numpy() + h - c), h + c
+        np.testing.assert_allclose(outputs[:, t], h, atol=1e-5)
+    close(ends, [h, c])
+
+
+class _FromOnes(keras.layers.SimpleRNNCell):
+    def get_initial_state(self, batch_size=None):
+        return [ops.ones((batch_size, self.units))]
+
+
+def test_a_cells_own_first_state_counts():
+    cell = kl.AttentionWrapper(_FromOnes(UNITS), kl.LuongAttention())
+    cell.build((None, WIDTH), (None, None, 2))
+    first, *_ = cell.initial_states((2, 3))
+    np.testing.assert_array_equal(first, np.ones((2, 3, UNITS)))
+    given, *_ = cell.initial_states((2,), [ops.zeros((2, UNITS))])
+    np.testing.assert_array_equal(given, np.zeros((2, UNITS)))
+
+
+@pytest.mark.parametrize("kind", ["lstm", "stack"])
+def test_dropout_of_kerass_cells_is_one_mask_a_sequence_and_for_training(kind):
+    """With recurrent weights of zeros, equal words give equal h in training too."""
+    cells = [LSTM(8, dropout=0.5, seed=1) for _ in range(2)]
+    cell = cells[0] if kind == "lstm" else cells
+    decoder = kl.InputFeedingDecoder(
+        kl.AttentionWrapper(cell, None, input_feeding=False)
+    )
+    same = np.repeat(INPUTS[:, :1], 4, axis=1)
+    decoder(same, MEMORY)
+    for one in cells:
+        if one.built:
+            one.recurrent_kernel.assign(np.zeros((8, 32)))
+            one.bias.assign(np.repeat([0.0, -99.0, 0.0, 0.0], 8))
+    calm = decoder(same, MEMORY, training=False)
+    runs = [ops.convert_to_numpy(decoder(same, MEMORY, training=True)) for _ in "12"]
+    np.testing.assert_allclose(runs[0][:, 0], runs[0][:, -1], atol=1e-6)
+    assert np.abs(runs[0] - runs[1]).max() > 1e-6
+    assert np.abs(runs[0] - ops.convert_to_numpy(calm)).max() > 1e-6
+
+
+@pytest.mark.parametrize(
+    "cell, message",
+    [
+        (keras.layers.Dense(3), "Keras cell such as.*Dense"),
+        (None, "Keras cell such as.*None"),
+        (keras.layers.LSTM(8), "keras.layers.LSTMCell, say, in the place.*<LSTM name"),
+        ([keras.layers.GRU(8)], "keras.layers.LSTMCell, say, in the place.*<GRU name"),
+    ],
+)
+def test_what_is_no_cell_is_named(cell, message):
+    with pytest.raises(TypeError, match=message):
+        kl.AttentionWrapper(cell, kl.LuongAttention())
+
+
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        ({"units": -1}, ValueError, "units.*-1"),
+        ({"attention": "dot"}, TypeError, "LuongAttention.*'dot'"),
+        ({"cell_type": "ssm"}, ValueError, "ssm"),
+        ({"recurrent_dropout": 2}, ValueError, "recurrent_dropout.*2"),
+        ({"output_dropout": 1.0}, ValueError, "output_dropout.*1.0"),
+        ({"attention": None, "attentional_units": 5}, ValueError, "attentional_units"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, error, message):
+    arguments = {"units": 3, "attention": kl.LuongAttention("dot"), **arguments}
+    with pytest.raises(error, match=message):
+        kl.InputFeedingDecoderCell(**arguments)
+
+
+def test_a_wrong_number_of_states_is_named():
+    wrapper = kl.AttentionWrapper(CELLS["stack"](), kl.LuongAttention())
+    wrapper.build((None, WIDTH), (None, None, 2))
+    assert wrapper.state_sizes == [5, 5, 6, UNITS, UNITS]
+    with pytest.raises(ValueError, match="Expected 5 initial states.*all 7.*: 2"):
+        wrapper.initial_states((2,), [np.zeros((2, 5))] * 2)
+    ours = kl.InputFeedingDecoderCell(3, kl.LuongAttention(), num_layers=2)
+    with pytest.raises(ValueError, match='4 .*2 layers of "lstm".*all 6.*Received: 3'):
+        ours.initial_states((2,), [ops.zeros((2, 3))] * 3)
+
+
+STATES = [normal(2, 3), normal(2, 5)]
+
+
+@pytest.mark.parametrize("activation", ["tanh", None])
+@pytest.mark.parametrize("units", [[4, 2], [4], [4, 2, 6]])
+def test_a_bridge_makes_states_each_of_one_or_each_of_all(units, activation):
+    """Of all of them where more or fewer are wanted."""
+    bridge = kl.StateBridge(units, activation)
+    assert [x.shape for x in bridge(STATES)] == [(2, n) for n in units]
+    randomized(bridge)
+    given = [np.concatenate(STATES, -1)] * len(units) if len(units) != 2 else STATES
+    function = np.tanh if activation else np.asarray
+    expected = [
+        function(state @ layer.kernel.numpy() + layer.bias.numpy())
+        for state, layer in zip(given, bridge.layers, strict=True)
+    ]
+    close(bridge(STATES), expected)
+
+
+def test_cells_say_what_states_they_want_of_a_bridge():
+    stack = keras.layers.StackedRNNCells([LSTM(3)] * 2)
+    assert kl.StateBridge(stack).units == [3, 3, 3, 3]
+    assert kl.StateBridge(GRU(7)).units == [7]
+    cell = kl.InputFeedingDecoderCell(4, kl.LuongAttention(), num_layers=2)
+    assert kl.StateBridge(cell).units == [4, 4, 4, 4]
+
+
+def test_a_bridge_is_saved(tmp_path):
+    bridge = kl.StateBridge([4, 2], "relu", use_bias=False, kernel_initializer="ones")
+    again = kl.StateBridge.from_config(bridge.get_config())
+    assert again.get_config() == bridge.get_config()
+    inputs = [keras.Input((x.shape[-1],)) for x in STATES]
+    model = randomized(keras.Model(inputs, bridge(inputs)))
+    model.save(tmp_path / "bridge.keras")
+    loaded = keras.models.load_model(tmp_path / "bridge.keras")
+    close(loaded(STATES), model(STATES), 1e-6)
+
+
+@pytest.mark.parametrize("units", [4, [], "lstm", [4, -1], [2.5]])
+def test_what_are_no_sizes_is_named(units):
+    with pytest.raises((TypeError, ValueError), match="units"):
+        kl.StateBridge(units)
+
+
+@pytest.mark.parametrize("states", [STATES[0], []])
+def test_states_that_are_no_list_are_named(states):
+    with pytest.raises(ValueError, match=r"states must be a list of tensors \[B, n\]"):
+        kl.StateBridge([4])(states)
+
+
+@pytest.mark.parametrize(
+    "shapes, message",
+    [
+        ([(2, 3)], "list of 2"),
+        ([(2, 3)] * 2, r"Axis 1 of states\[1\] must be 5"),
+        ([(2, 3), (1, 5)], "Axis 0 must be the same"),
+    ],
+)
+@pytest.mark.parametrize("make", [np.zeros, keras.KerasTensor])
+def test_l1_states_that_do_not_fit_are_named(shapes, message, make):
+    bridge = kl.StateBridge([4, 2])
+    bridge(STATES)
+    with pytest.raises(ValueError, match=message):
+        bridge([make(shape) for shape in shapes])

@@ -1,85 +1,299 @@
-"""How many operations a search is made of: exact, and much of a sentence's time."""
+"""The graphs of searches and of training: how many operations, in which loops.
 
+Sizes are exact, and much of a sentence's time. No loop computes again what is the same
+at all of its steps: `hoisted` moves it out, `cast_once` casts weights before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
 import re
+from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
-from loop_graphs import loop_bodies, size, total_size, traced
+from copy_translator import CopyModel
+from leave_slow import slow_but
+from small_models import MODELS as OTHERS
 
 import keras_luong as kl
+from keras_luong.decoding import Ensemble, RandomSampling, force
+from keras_luong.decoding.hoisting import cast_once, hoisted
+from keras_luong.models import build
 
+pytestmark = pytest.mark.tensorflow
+
+#: Not operations: they compute nothing.
+NOTHING = ("Const", "Identity", "Placeholder", "NoOp")
+#: Give the same memory another shape.
+VIEWS = ("ExpandDims", "Reshape", "Squeeze")
 IDS = tf.TensorSpec([None, None], tf.int32)
 ONE = tf.TensorSpec([1, None], tf.int32)
 
 
-def sizes(find, *signature, **config):
-    """Of the search's loop, the largest one; of all."""
+class Graphs(NamedTuple):
+    """A traced function: its nodes, and the functions that these call, by name."""
+
+    nodes: Any
+    library: dict[str, Any]
+
+
+def traced(function, *signature):
+    concrete = tf.function(
+        function, input_signature=signature, autograph=False
+    ).get_concrete_function()
+    definition = concrete.graph.as_graph_def(add_shapes=True)
+    library = {f.signature.name: f for f in definition.library.function}
+    return Graphs(definition.node, library)
+
+
+def size(nodes):
+    """The number of operations."""
+    return sum(node.op not in NOTHING for node in nodes)
+
+
+def loop_bodies(graphs, nodes=None):
+    """The bodies of all loops, those in other functions included."""
+    for node in graphs.nodes if nodes is None else nodes:
+        for name, attribute in node.attr.items():
+            for called in [attribute.func, *attribute.list.func]:
+                if called.name in graphs.library:
+                    function = graphs.library[called.name]
+                    if node.op.endswith("While") and name == "body":
+                        yield function
+                    yield from loop_bodies(graphs, function.node_def)
+
+
+def invariants(body):
+    """The nodes of a loop's body that give the same at every step.
+
+    They are computed from what the loop hands on unchanged: weights, memory.
+    """
+    nodes = {node.name: node for node in body.node_def}
+
+    def origin(name):
+        name = name.split(":")[0]
+        while name in nodes and nodes[name].op == "Identity":
+            name = nodes[name].input[0].split(":")[0]
+        return name
+
+    signature = body.signature
+    pairs = zip(signature.input_arg, signature.output_arg, strict=True)
+    handed_on = {x.name for x, y in pairs if origin(body.ret[y.name]) == x.name}
+    return computed_from(handed_on, body.node_def)
+
+
+def computed_from(fixed, nodes):
+    """The nodes that are computed from those of some names alone.
+
+    Left out are reads of variables, which copy nothing; what comes of constants alone,
+    which TensorFlow computes once; and sizes: integers made of shapes and constants
+    alone, whose number the graph knows.
+    """
+    constant, sizes, fixed, found = set(), set(), set(fixed), []
+    for node in nodes:  # each after its inputs
+        inputs = {name.split(":")[0] for name in node.input if name[0] != "^"}
+        if node.op == "Const" or (inputs and inputs <= constant):
+            constant.add(node.name)
+        elif inputs and inputs <= constant | sizes | fixed:
+            of_sizes = inputs <= constant | sizes or node.op in ("Shape", "Size")
+            if of_sizes and all(x.is_fully_defined() for x in shapes_of(node)):
+                sizes.add(node.name)
+                continue
+            fixed.add(node.name)
+            if node.op not in (*NOTHING, "ReadVariableOp"):
+                found.append(node)
+    return found
+
+
+def shapes_of(node):
+    return [tf.TensorShape(x) for x in node.attr["_output_shapes"].list.shape]
+
+
+def is_view(node):
+    """Whether a node gives the same memory another shape, as `x[:, None]` does."""
+    return node.op in VIEWS or node.attr["new_axis_mask"].i != 0
+
+
+def is_vector(node):
+    """Whether a node's results have at most one axis of more than one element."""
+    return all(
+        shape.rank is not None and sum(axis != 1 for axis in shape) <= 1
+        for shape in shapes_of(node)
+    )
+
+
+def repeated(graphs):
+    """What loops compute again; one over a source may see a weight's rows, or axes."""
+    return [
+        (body.signature.name, node.op, node.name)
+        for body in loop_bodies(graphs)
+        for node in invariants(body)
+        if "encoder" not in body.signature.name
+        or not (is_view(node) or (node.op == "StridedSlice" and is_vector(node)))
+    ]
+
+
+#: As trained runs search: it computes all that the default search does, and more.
+OF_RUNS = {"max_length": None, "length_penalty": 1.2, "early_stopping": "first"}
+BEAM = kl.BeamSearch(5, **OF_RUNS)
+UNCOMPACT = dataclasses.replace(BEAM, compact=False)
+SIZES = {
+    "beam": (kl.BeamSearch(), [IDS], {}, 121, 464),
+    # A tied output layer adds one transpose.
+    "tied": (kl.BeamSearch(), [IDS], {"tie_embeddings": "target"}, 121, 465),
+    "one sentence": (kl.BeamSearch(), [ONE], {}, 110, 396),
+    "greedy": (kl.GreedySearch(), [IDS], {}, 121, 458),
+    "of runs": (BEAM, [IDS], {}, 137, 488),
+    "of runs, one sentence": (BEAM, [ONE], {}, 122, 420),
+    "of runs, greedy": (kl.BeamSearch(1, **OF_RUNS), [IDS], {}, 135, 480),
+    "given targets": (force, [IDS, IDS], {}, 70, 322),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    slow_but(
+        SIZES, "tied", "greedy", "of runs", "of runs, one sentence", "given targets"
+    ),
+)
+def test_searches_are_of_so_many_operations_and_repeat_none(name):
+    """Of the search's loop, the largest one; and of all functions together."""
+    find, signature, config, of_loop, of_all = SIZES[name]
     model = kl.Seq2Seq(kl.Seq2SeqConfig(4000, 4000, units=8, **config))
     graphs = traced(lambda *ids: find(model, *ids), *signature)
-    return max(size(x.node_def) for x in loop_bodies(graphs)), total_size(graphs)
+    assert max(size(x.node_def) for x in loop_bodies(graphs)) == of_loop
+    functions = [f.node_def for f in graphs.library.values()]
+    assert size(graphs.nodes) + sum(map(size, functions)) == of_all
+    assert repeated(graphs) == []
 
 
-def test_beam_search():
-    assert sizes(kl.BeamSearch(), IDS) == (121, 464)
+SCORES = ("dot", "scaled_dot", "scaled_general", "normed_concat", "reduced_rank")
+MODELS = {
+    "tied": ("small", {"tie_embeddings": "target"}),
+    "one embedding": ("small", {"tie_embeddings": "all"}),
+    "untied": ("small", {"tie_embeddings": None, "num_layers": 2}),
+    "without input feeding": ("small", {"input_feeding": False}),
+    **{score: ("small", {"score_mode": score}) for score in SCORES},
+    "copy": ("small", {"copy": True, "tie_embeddings": "all"}),
+    "layer norm, mixed": (
+        "small",
+        {"cell_type": "layer_norm_lstm", "dtype": "mixed_bfloat16"},
+    ),
+    **OTHERS,
+}
+#: Functions of a model and a source; batches of one keep their memory as it is.
+SEARCHES = {
+    "beam": lambda model, ids, _: BEAM(model, ids),
+    "beam, one": lambda model, ids, _: UNCOMPACT(model, ids),
+    "prefix": dataclasses.replace(UNCOMPACT, coverage_penalty=0.2),
+    "greedy": lambda model, ids, _: kl.GreedySearch()(model, ids),
+    "sampling": lambda model, ids, _: RandomSampling(num_samples=2)(model, ids),
+    "score": force,
+}
 
 
-def test_a_tied_output_layer_adds_one_transpose():
-    assert sizes(kl.BeamSearch(), IDS, tie_embeddings="target") == (121, 465)
+def make(name, **options):
+    preset, changes = MODELS[name]
+    sizes = {"units": 8}
+    if preset.startswith("vaswani"):
+        sizes["feedforward_units"] = 16
+    else:
+        sizes["embedding_dim"] = 8
+    vocabulary = 11 if changes.get("tie_embeddings") == "all" else 12
+    return build(preset, 11, vocabulary, **{**sizes, **changes, **options})
 
 
-def test_of_one_sentence():
-    assert sizes(kl.BeamSearch(), ONE) == (110, 396)
-
-
-def test_greedy_search():
-    assert sizes(kl.GreedySearch(), IDS) == (121, 458)
+def graphs_of(model, kind):
+    return traced(lambda *ids: SEARCHES[kind](model, *ids), IDS, IDS)
 
 
 @pytest.mark.parametrize(
-    "beam_width, ids, expected",
+    "name, kind",
     [
-        (5, IDS, (137, 488)),
-        (5, ONE, (122, 420)),
-        pytest.param(1, IDS, (135, 480), marks=pytest.mark.slow),
+        ("tied", "prefix"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                *((name, kind) for name in MODELS for kind in ("beam, one", "score")),
+                *(("tied", kind) for kind in ("beam", "greedy", "sampling")),
+            )
+        ),
     ],
 )
-def test_as_trained_runs_search(beam_width, ids, expected):
-    search = kl.BeamSearch(
-        beam_width, max_length=None, length_penalty=1.2, early_stopping="first"
-    )
-    assert sizes(search, ids) == expected
+def test_a_search_repeats_nothing(name, kind):
+    assert repeated(graphs_of(make(name), kind)) == []
 
 
-def test_given_targets():
-    assert sizes(kl.decoding.force, IDS, IDS) == (70, 322)
-
-
-def attentions():
-    return {
-        "general": kl.LuongAttention("general"),
-        "concat": kl.LuongAttention("concat"),
-        "local-p": kl.LocalAttention(3, "predictive"),
-    }
-
-
-@pytest.mark.tensorflow
 @pytest.mark.parametrize(
-    "name, cell_type",
+    "name, kind",
     [
-        ("general", "lstm"),
-        pytest.param("concat", "lstm", marks=pytest.mark.slow),
-        pytest.param("local-p", "lstm", marks=pytest.mark.slow),
-        pytest.param("general", "gru", marks=pytest.mark.slow),
+        ("tied", "beam"),
+        *(
+            pytest.param(name, kind, marks=pytest.mark.slow)
+            for name in ("cho", "bahdanau", "gnmt", "untied")
+            for kind in ("beam", "score", "sampling")
+        ),
     ],
 )
-def test_xla_knows_how_many_rounds_each_loop_of_a_step_makes(name, cell_type):
+def test_nor_in_mixed_precision(name, kind):
+    """Weights are cast before."""
+    assert repeated(graphs_of(make(name, dtype="mixed_bfloat16"), kind)) == []
+
+
+@pytest.mark.slow
+def test_nor_does_an_ensemble():
+    ensemble = Ensemble([make("untied"), make("transformer")])
+    assert repeated(graphs_of(ensemble, "beam, one")) == []
+
+
+def test_the_walk_finds_what_is_repeated():
+    matrix = tf.Variable(tf.ones([3, 3]))
+
+    def loop(x, scale):
+        def body(i, x):
+            turned = tf.transpose(matrix) * tf.cast(scale, tf.float32)
+            return i + tf.shape(matrix)[0], x @ turned
+
+        return tf.while_loop(lambda i, _: i < 9, body, [0, x])
+
+    scale = tf.TensorSpec([3], tf.int32)
+    graphs = traced(loop, tf.TensorSpec([None, 3]), scale)
+    (body,) = loop_bodies(graphs)
+    assert [node.op for node in invariants(body)] == ["Transpose", "Cast", "Mul"]
+
+
+@pytest.mark.parametrize("name", slow_but(MODELS, "tied"))
+def test_training_repeats_vectors_at_most(name):
+    """Not matrices, nor anything [B, S]; and the same memory may get other axes."""
+    model = make(name)
+    model.compile("sgd", kl.SequenceCrossentropy())
+
+    def train(source, target, labels):
+        inputs = {"source": source, "target": target}
+        weights = tf.ones_like(labels, tf.float32)
+        return model.train_step((inputs, labels, weights))
+
+    found = [
+        (body.signature.name, node.op, node.name)
+        for body in loop_bodies(traced(train, IDS, IDS, IDS))
+        for node in invariants(body)
+        if not is_view(node) and not is_vector(node)
+    ]
+    assert found == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["lstm", "gru", "local-p"])
+def test_xla_knows_how_many_rounds_each_loop_of_a_step_makes(name):
     """Else it asks the host in every round on a GPU; and each copy is a launch."""
-    options = {"num_layers": 2, "cell_type": cell_type}
-    encoder = kl.RecurrentEncoder(8, bidirectional=True, **options)
-    cell = kl.InputFeedingDecoderCell(8, attentions()[name], **options)
+    attention = kl.LocalAttention(3) if name == "local-p" else kl.LuongAttention()
+    cell_type = "gru" if name == "gru" else "lstm"
+    encoder = kl.RecurrentEncoder(8, 1, True, cell_type)
+    cell = kl.InputFeedingDecoderCell(8, attention, 2, cell_type=cell_type)
     decoder, bridge = kl.InputFeedingDecoder(cell), kl.StateBridge(cell)
-    output = keras.layers.Dense(11)
     source, target = tf.random.normal((3, 7, 4)), tf.random.normal((3, 5, 4))
     mask = tf.sequence_mask([7, 4, 1], 7)
 
@@ -89,14 +303,170 @@ def test_xla_knows_how_many_rounds_each_loop_of_a_step_makes(name, cell_type):
             memory, *states = encoder(source, mask=mask, training=True)
             start = bridge(states)
             h = decoder(target, memory, mask, initial_state=start, training=True)
-            loss = tf.reduce_sum(output(h) ** 2)
+            loss = tf.reduce_sum(h**2)
         return tape.gradient(loss, tape.watched_variables())
 
-    gradients(source, target)  # makes the weights
+    memory, *states = encoder(source)  # makes the weights
+    decoder(target, memory, initial_state=bridge(states))
     hlo = gradients.experimental_get_compiler_ir(source, target)("optimized_hlo")
     loops = re.findall(r" while\(.*body=%?([\w.\-]+)(.*)", hlo)
-    assert len(loops) == 10  # there and back: four of the encoder, one of the decoder
+    assert len(loops) == 6  # there and back: two of the encoder, one of the decoder
     for body, rest in loops:
         assert "known_trip_count" in rest, body
         operations = re.search(rf"^%?{re.escape(body)} .*?^}}", hlo, re.M | re.S)[0]
         assert 1 <= len(re.findall(r" copy\(", operations)) <= 7, body
+
+
+# What `hoisted` does to a function.
+
+X = tf.random.stateless_normal([3, 5], [1, 2])
+
+
+@pytest.fixture
+def kernel():
+    return tf.Variable(tf.random.stateless_normal([5, 4], [3, 4]))
+
+
+def twice(function, x):
+    """A loop of two steps of `function`, which returns a tensor first."""
+    step, like = hoisted(function, x)
+    assert like[0].shape[1:] == x.shape[1:]
+
+    def body(i, x):
+        return i + 1, step(x)[0]
+
+    return tf.while_loop(lambda i, _: i < 2, body, [0, x])[1]
+
+
+def steps(kernel, scale):
+    """What steps may be like, by name."""
+
+    def product(x):
+        square = tf.matmul(kernel, kernel, transpose_b=True)
+        return tf.tanh(x @ tf.transpose(square)) * scale, None, {"k": kernel * 2.0}
+
+    def with_a_loop(x):
+        turned = tf.transpose(kernel)
+        grown = tf.while_loop(
+            lambda i, _: i < 3, lambda i, y: (i + 1, y + y @ kernel @ turned), [0, x]
+        )
+        return grown[1] * scale, None, {}
+
+    def handed_on(x):
+        return x, kernel, {"scale": scale}
+
+    return {"product": product, "a loop": with_a_loop, "handed on": handed_on}
+
+
+@pytest.mark.parametrize("name", steps(None, None))
+def test_what_is_hoisted_computes_the_same(name, kernel):
+    """Of a variable that changed, too."""
+    function = tf.function(
+        lambda x, scale: twice(steps(kernel, scale)[name], x), autograph=False
+    )
+    scale = tf.constant(0.5)
+    for _ in range(2):
+        x = X
+        for _ in range(2):
+            x, *_ = steps(kernel, scale)[name](x)
+        for found in (function(X, scale), twice(steps(kernel, scale)[name], X)):
+            np.testing.assert_allclose(found, x, rtol=1e-5)
+        kernel.assign(0.5 * kernel)
+
+
+def test_only_what_depends_on_its_arguments_is_in_the_loop(kernel):
+    function = steps(kernel, tf.constant(0.5))["product"]
+    (body,) = loop_bodies(
+        traced(lambda x: twice(function, x), tf.TensorSpec([None, 5]))
+    )
+    assert not invariants(body)
+    assert size(body.node_def) == 5  # product, tanh, times scale; two counters
+
+
+def test_random_numbers_are_drawn_at_every_step():
+    @tf.function(autograph=False)
+    def draw():
+        step, _ = hoisted(lambda x: (x + tf.random.uniform([100]),), tf.zeros([100]))
+        return step(tf.zeros([100]))[0], step(tf.zeros([100]))[0]
+
+    assert len(np.unique(draw())) > 150
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_gradients_go_through_what_is_hoisted(inside, kernel):
+    function = steps(kernel, tf.constant(0.5))["product"]
+    run = lambda x: twice(function, x)  # noqa: E731
+
+    def gradient(run):
+        with tf.GradientTape() as tape:
+            y = run(X)
+        return tape.gradient(y, kernel)
+
+    if inside:
+        found = tf.function(lambda: gradient(run), autograph=False)()
+    else:
+        found = gradient(tf.function(run, autograph=False))
+    expected = gradient(lambda x: function(function(x)[0])[0])
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_what_a_loop_computes_and_what_it_reads_have_names_of_their_own():
+    # "sub" is the source's last place, before the loop, and a log-probability in it.
+    search = kl.BeamSearch(2, max_length=7, compact=False)
+    find = tf.function(lambda ids: search(CopyModel(), ids), autograph=False)
+    assert find(tf.constant([[4, 5, 3]])).ids.numpy().tolist() == [[[4, 5, 3]]]
+
+
+# Weights in half precision are cast once for a search.
+
+SOURCE = tf.constant([[5, 7, 9, 3], [8, 3, 0, 0]])
+SEARCH = kl.BeamSearch(3, max_length=6)
+
+
+def mixed(name="untied", **options):
+    keras.utils.set_random_seed(1)
+    return make(name, **{"dtype": "mixed_bfloat16", **options})
+
+
+@pytest.mark.slow
+def test_ensembles_are_cast_and_full_precision_is_not():
+    models = [mixed(), mixed("gnmt"), mixed(dtype="float32")]
+    pairs = Ensemble(models).cast_weights()
+    cast = [w for w, value in pairs if value.dtype != w.dtype]
+    assert len(cast) == sum(len(w.shape) > 1 for m in models[:2] for w in m.weights)
+    assert models[2].cast_weights() == []
+    weight = models[0].trainable_variables[0]
+    with cast_once(models[0]):
+        assert weight.value.dtype == tf.bfloat16
+    assert weight.value.dtype == tf.float32
+
+
+def test_what_a_layer_reads_in_float32_is_not_cast():
+    model = mixed(cell_type="layer_norm_lstm")
+    read = {weight.path: value.dtype for weight, value in model.cast_weights()}
+    gammas = [path for path in read if path.endswith("/gamma")]
+    assert gammas and {read[path] for path in gammas} == {tf.float32}
+    assert tf.bfloat16 in read.values()
+
+
+@pytest.mark.parametrize(
+    "part", slow_but(["output_layer", "target_embedding"], "output_layer")
+)
+def test_a_layer_computes_in_its_own_dtype(part, monkeypatch):
+    model = mixed(num_layers=1)
+    getattr(model, part).dtype_policy = keras.DTypePolicy("float32")
+    said = SEARCH(model, SOURCE)
+    monkeypatch.setattr(type(model), "cast_weights", lambda self: [])
+    for one, other in zip(said, SEARCH(model, SOURCE), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_weights_of_a_scope_around_it_are_read():
+    model = mixed(num_layers=1)
+    other = [3.0 * weight.value for weight in model.weights]
+    with keras.StatelessScope(list(zip(model.weights, other, strict=True))):
+        within = SEARCH(model, SOURCE)
+    for weight, value in zip(model.weights, other, strict=True):
+        weight.assign(value)
+    for one, expected in zip(within, SEARCH(model, SOURCE), strict=True):
+        np.testing.assert_array_equal(one, expected)
