@@ -1,21 +1,27 @@
-"""Ensembles against NumPy, against their members alone, in searches and exports."""
+"""Ensembles against NumPy, against their members alone; and several runs as one."""
 
 from __future__ import annotations
+
+import re
+import shutil
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from brute_force import log_of
 from leave_slow import slow_but
 from opinionated import opinionated
+from small_translator import sentencepiece_translator, word_translator, written_run
 
-from keras_luong import Translator, export_saved_model
+from keras_luong import Translator
 from keras_luong.decoding import BeamSearch, GreedySearch
 from keras_luong.decoding.ensemble import Ensemble
 from keras_luong.decoding.generate import force
-from keras_luong.decoding.sampling import RandomSampling
 from keras_luong.models import Seq2Seq, Seq2SeqConfig
 from keras_luong.models.transformer import Transformer, TransformerConfig
+from keras_luong.runs.load_save import load_ensemble
+from keras_luong.runs.run import RunDirectory
 from keras_luong.special_ids import BOS_ID, EOS_ID
 from keras_luong.text.tokenizer_pair import TokenizerPair, WordTokenizer
 
@@ -28,26 +34,21 @@ TARGETS = tf.constant([[4, 9, 5, 3], [10, 3, 0, 0], [6, 6, 6, 3]])
 def models():
     """Three architectures of one vocabulary, of opinions that differ."""
     keras.utils.set_random_seed(3)
-    small = TransformerConfig(*SIZES, units=4, num_layers=2, num_heads=2)
+    local = {"attention": "local-p", "window": 1}
+    small = TransformerConfig(*SIZES, units=4, num_layers=1, num_heads=2)
     return [
         opinionated(Seq2Seq(Seq2SeqConfig(*SIZES, units=4)), 6.0),
-        opinionated(
-            Seq2Seq(Seq2SeqConfig(*SIZES, units=6, attention="local-p", window=1)), 6.0
-        ),
+        opinionated(Seq2Seq(Seq2SeqConfig(*SIZES, units=6, **local)), 6.0),
         opinionated(Transformer(small)),
     ]
 
 
-def teacher_forced(model, targets=TARGETS):
-    """Logits [B, T, V] from the functional model, which knows nothing of `step`."""
-    begin = tf.fill([targets.shape[0], 1], BOS_ID)
-    read = tf.concat([begin, targets[:, :-1]], axis=1)
-    return model({"source": SOURCES, "target": read}).numpy().astype("float64")
-
-
 def averaged(models, mean):
-    """Log-probabilities [B, T, V] of the ensemble in NumPy."""
-    p = [np.exp(teacher_forced(model)) for model in models]
+    """Log-probabilities [B, T, V] in NumPy, of models that know nothing of `step`."""
+    begin = tf.fill([TARGETS.shape[0], 1], BOS_ID)
+    read = tf.concat([begin, TARGETS[:, :-1]], axis=1)
+    said = [model({"source": SOURCES, "target": read}).numpy() for model in models]
+    p = [np.exp(x.astype("float64")) for x in said]
     p = [x / x.sum(-1, keepdims=True) for x in p]
     if mean == "arithmetic":
         return np.log(np.mean(p, axis=0))
@@ -58,201 +59,93 @@ def averaged(models, mean):
 class Fixed:
     """Says the same at every step, and attends to the same places."""
 
-    def __init__(self, probabilities, weights=(1.0,)):
-        with np.errstate(divide="ignore"):
-            self.logits = np.log(np.array(probabilities, "float32"))
-        self.weights = np.array(weights, "float32")
+    def __init__(self, probabilities, weights=(1.0, 0.0), dtype="float32"):
+        self.logits = log_of(dict(enumerate(probabilities)), len(probabilities))
+        self.logits = self.logits.astype(dtype)
+        self.weights = np.array(weights, dtype)
 
     def encode(self, source_ids):
         return source_ids, tf.zeros([tf.shape(source_ids)[0], 1])
 
     def step(self, tokens, state, memory):
-        places = tf.zeros_like(tokens, tf.float32)[..., None]
+        places = tf.zeros_like(tokens, self.logits.dtype)[..., None]
         return places + self.logits, state, places + self.weights
 
 
-def one_step(ensemble):
-    memory, state = ensemble.encode(tf.constant([[3]]))
-    logits, _, weights = ensemble.step(tf.constant([[BOS_ID]]), state, memory)
-    return np.exp(logits[0, 0]), weights[0, 0].numpy()
+EVEN, SURE = Fixed([0.5, 0.5]), Fixed([0.1, 0.9], [0.4, 0.6])
+SOME, OTHERS = Fixed([0.5, 0.5, 0.0]), Fixed([0.0, 0.2, 0.8])
+THREE = [Fixed([0.7, 0.3]), Fixed([0.7, 0.3]), Fixed([0.1, 0.9])]
 
 
-class TestByHand:
-    EVEN, SURE = [0.5, 0.5], [0.1, 0.9]
+@pytest.mark.parametrize(
+    ("members", "arithmetic", "geometric"),
+    [
+        ([EVEN, SURE], [0.3, 0.7], [1, 3]),  # √(.5 x .1) : √(.5 x .9)
+        ([EVEN, Fixed([0.01, 0.09])], [0.3, 0.7], [1, 3]),  # scaled, it is the same
+        ([Fixed([0.5, 0.5], dtype="float16"), SURE], [0.3, 0.7], [1, 3]),
+        ([SOME, OTHERS], [0.25, 0.35, 0.4], [0, 1, 0]),  # impossible for one of them
+        (THREE, [0.5, 0.5], [49 ** (1 / 3), 81 ** (1 / 3)]),
+        # Each member's own favourite is another one's horror.
+        ([Fixed([0.4, 0.6, 0]), Fixed([0.4, 0, 0.6])], [0.4, 0.3, 0.3], [1, 0, 0]),
+    ],
+)
+def test_means_by_hand(members, arithmetic, geometric):
+    geometric = np.array(geometric) / sum(geometric)
+    for mean, expected in (("arithmetic", arithmetic), ("geometric", geometric)):
+        ensemble = Ensemble(members, mean)
+        memory, state = ensemble.encode(tf.constant([[3]]))
+        logits, _, weights = ensemble.step(tf.constant([[BOS_ID]]), state, memory)
+        assert logits.dtype == weights.dtype == tf.float32
+        np.testing.assert_allclose(np.exp(logits[0, 0]), expected, rtol=1e-3)
+        if members[0] is EVEN and members[1] is SURE:
+            np.testing.assert_allclose(weights[0, 0], [0.7, 0.3], rtol=1e-6)
+            np.testing.assert_allclose(np.exp(logits[0, 0]), expected, rtol=1e-6)
 
-    def test_arithmetic(self):
-        probabilities, _ = one_step(
-            Ensemble([Fixed(self.EVEN), Fixed(self.SURE)], "arithmetic")
-        )
-        np.testing.assert_allclose(probabilities, [0.3, 0.7], rtol=1e-6)
 
-    def test_geometric(self):
-        """√(.5 x .1) : √(.5 x .9) = 1 : 3."""
-        probabilities, _ = one_step(Ensemble([Fixed(self.EVEN), Fixed(self.SURE)]))
-        np.testing.assert_allclose(probabilities, [0.25, 0.75], rtol=1e-6)
-
-    def test_scaled_logits_are_the_same_model(self):
-        """Logits are probabilities up to a factor."""
-        for mean in ("arithmetic", "geometric"):
-            plain, other = Fixed(self.EVEN), Fixed([0.01, 0.09])
-            expected, _ = one_step(Ensemble([Fixed(self.EVEN), Fixed(self.SURE)], mean))
-            said, _ = one_step(Ensemble([plain, other], mean))
-            np.testing.assert_allclose(said, expected, rtol=1e-6)
-
-    def test_what_one_model_finds_impossible(self):
-        members = [Fixed([0.5, 0.5, 0.0]), Fixed([0.0, 0.2, 0.8])]
-        probabilities, _ = one_step(Ensemble(members, "arithmetic"))
-        np.testing.assert_allclose(probabilities, [0.25, 0.35, 0.4], rtol=1e-6)
-        probabilities, _ = one_step(Ensemble(members, "geometric"))
-        np.testing.assert_allclose(probabilities, [0, 1, 0], rtol=1e-6)
-
-    def test_nothing_in_common_is_no_hypothesis(self):
-        members = [Fixed([0, 0, 0, 0, 1, 0]), Fixed([0, 0, 0, 0, 0, 1])]
-        for search in (GreedySearch(4), BeamSearch(2, max_length=4)):
-            nothing = search(Ensemble(members), [[3]])
-            assert nothing.lengths.numpy().tolist() == [[0]]
-            assert nothing.scores.numpy().tolist() == [[-np.inf]]
-            something = search(Ensemble(members, "arithmetic"), [[3]])
-            assert something.lengths.numpy().tolist() == [[4]]
-
-    def test_three_of_which_two_agree(self):
-        members = [Fixed([0.7, 0.3]), Fixed([0.7, 0.3]), Fixed([0.1, 0.9])]
-        probabilities, _ = one_step(Ensemble(members, "arithmetic"))
-        np.testing.assert_allclose(probabilities, [0.5, 0.5], rtol=1e-6)
-        odds = (49 / 9 / 9) ** (1 / 3)
-        probabilities, _ = one_step(Ensemble(members))
-        np.testing.assert_allclose(probabilities[0] / probabilities[1], odds, 1e-6)
-
-    def test_attention_is_averaged(self):
-        members = [Fixed(self.EVEN, [1.0, 0.0]), Fixed(self.SURE, [0.4, 0.6])]
-        for mean in ("arithmetic", "geometric"):
-            _, weights = one_step(Ensemble(members, mean))
-            np.testing.assert_allclose(weights, [0.7, 0.3], rtol=1e-6)
+def test_nothing_in_common_is_no_hypothesis():
+    members = [Fixed([0, 0, 0, 0, 1, 0]), Fixed([0, 0, 0, 0, 0, 1])]
+    for search in (GreedySearch(4), BeamSearch(2, max_length=4)):
+        nothing = search(Ensemble(members), [[3]])
+        assert nothing.lengths.numpy().tolist() == [[0]]
+        assert nothing.scores.numpy().tolist() == [[-np.inf]]
+        something = search(Ensemble(members, "arithmetic"), [[3]])
+        assert something.lengths.numpy().tolist() == [[4]]
+    # The end needs no agreement: the mean says so.
+    ending, going_on = Fixed([0, 0, 0, 0.9, 0.1]), Fixed([0, 0, 0, 0.2, 0.8])
+    said = GreedySearch(5)(Ensemble([ending, going_on], "arithmetic"), [[3]])
+    assert said.ids.numpy().tolist() == [[[EOS_ID]]]
 
 
 @pytest.mark.parametrize("mean", slow_but(["geometric", "arithmetic"], "arithmetic"))
-class TestModels:
-    def test_step_equals_the_mean_of_teacher_forced_models(self, models, mean):
-        ensemble = Ensemble(models, mean)
-        expected = averaged(models, mean)
-        memory, state = ensemble.encode(SOURCES)
-        tokens = tf.fill([3, 1], BOS_ID)
-        for t in range(TARGETS.shape[1]):
-            log_probs, state, weights = ensemble.step(tokens, state, memory)
-            assert log_probs.dtype == weights.dtype == tf.float32
-            assert weights.shape == (3, 1, SOURCES.shape[1])
-            np.testing.assert_allclose(log_probs[:, 0], expected[:, t], atol=1e-5)
-            tokens = TARGETS[:, t : t + 1]
-
-    def test_forced_decoding_scores_by_the_mean(self, models, mean):
-        expected = averaged(models, mean)
-        chosen = np.take_along_axis(expected, TARGETS.numpy()[..., None], 2)[..., 0]
-        total = np.sum(chosen * (TARGETS.numpy() != 0), axis=1)
-        forced = force(Ensemble(models, mean), SOURCES, TARGETS)
-        np.testing.assert_allclose(forced.log_probs[:, 0], total, atol=1e-4)
-
-    @pytest.mark.parametrize(
-        "search",
-        [
-            BeamSearch(4, 2, min_length=4, max_length=5),
-            pytest.param(
-                RandomSampling(num_samples=2, max_length=5, seed=1),
-                marks=pytest.mark.slow,
-            ),
-        ],
-    )
-    def test_beams_are_followed_in_every_model(self, models, mean, search):
-        """A score that a search reports is that of its words, read anew."""
-        ensemble = Ensemble(models, mean)
-        found = search(ensemble, SOURCES)
-        for n in range(2):
-            read = force(ensemble, SOURCES, found.ids[:, n])
-            np.testing.assert_allclose(
-                found.log_probs[:, n], read.log_probs[:, 0], atol=1e-4
-            )
-            T = read.weights.shape[2]  # these hypotheses may be the shorter ones
-            np.testing.assert_allclose(
-                found.weights[:, n, :T], read.weights[:, 0], atol=1e-4
-            )
-        assert len(np.unique(found.ids[:, 0], axis=0)) > 1
-
-    @pytest.mark.parametrize(
-        "place", [pytest.param(i, marks=[pytest.mark.slow] * (i < 2)) for i in range(3)]
-    )
-    def test_one_model_alone_and_twice_is_that_model(self, models, mean, place):
-        search = BeamSearch(3, 2, max_length=3)
-        model = models[place]
-        alone = search(model, SOURCES)
-        for members in ([model], (Ensemble([model], mean), model)):
-            same = search(Ensemble(members, mean), SOURCES)
-            np.testing.assert_array_equal(same.ids, alone.ids)
-            np.testing.assert_allclose(same.scores, alone.scores, atol=1e-5)
-            np.testing.assert_allclose(same.weights, alone.weights, atol=1e-6)
+def test_forced_targets_have_the_mean_of_teacher_forced_models(models, mean):
+    expected, targets = averaged(models, mean), TARGETS.numpy()
+    chosen = np.take_along_axis(expected, targets[..., None], 2)[..., 0]
+    forced = force(Ensemble(models, mean), SOURCES, TARGETS)
+    gains = chosen * (targets != 0)
+    np.testing.assert_allclose(forced.token_log_probs[:, 0], gains, atol=1e-5)
+    assert forced.weights.shape == (3, 1, *TARGETS.shape[1:], *SOURCES.shape[1:])
 
 
-@pytest.mark.slow
-def test_eager_equals_graph_of_unknown_shape(models):
-    """Of the arithmetic mean; the geometric one is exported below."""
-    ensemble = Ensemble(models, "arithmetic")
-    search = BeamSearch(3, 2, 5, 0.6)
-    signature = [tf.TensorSpec([None, None], tf.int32)]
-    graph = tf.function(lambda x: search(ensemble, x), input_signature=signature)
-    eager = search(ensemble, SOURCES)
-    for name, value in graph(SOURCES)._asdict().items():
-        np.testing.assert_allclose(value, getattr(eager, name), atol=1e-4, err_msg=name)
-
-
-@pytest.mark.slow
-def test_an_export_says_what_a_translator_says(models, tmp_path):
-    pair = TokenizerPair(WordTokenizer(list("abcd")), WordTokenizer(list("ABCDEFG")))
-    search = BeamSearch(3, max_length=8, length_penalty=0.6)
-    translator = Translator(Ensemble(models), pair, search)
-    texts = ["a b c", "", "d", "b b a d c a", "x y"]
-    said = translator.translate(texts, batch_size=2)
-    path = export_saved_model(translator, tmp_path)
-    serve = tf.saved_model.load(str(path)).signatures["serving_default"]
-    answer = serve(text=tf.constant(texts))
-    texts = [text.decode() for text in answer["translation"].numpy()]
-    assert texts == [x.text for x in said] and len(set(texts)) > 2
-    np.testing.assert_allclose(answer["score"], [x.score for x in said], atol=1e-4)
-
-
-def test_nobody_alone_finds_what_they_find_together():
-    """Each member's own favourite is another one's horror; 4 is everybody's second."""
-    members = [
-        Fixed([0, 0, 0, 0, 0.4, 0.59, 0.01]),
-        Fixed([0, 0, 0, 0, 0.4, 0.01, 0.59]),
-    ]
-    for member, own in zip(members, (5, 6), strict=True):
-        assert GreedySearch(1)(member, [[3]]).ids.numpy().tolist() == [[[own]]]
-    together = GreedySearch(1)(Ensemble(members), [[3]])
-    assert together.ids.numpy().tolist() == [[[4]]]
-
-
-def test_half_precision_members_are_averaged_in_float32():
-    class Half(Fixed):
-        def step(self, *args):
-            logits, state, weights = super().step(*args)
-            return tf.cast(logits, tf.float16), state, tf.cast(weights, tf.float16)
-
-    logits, _ = one_step(Ensemble([Half([0.5, 0.5]), Fixed([0.1, 0.9])], "arithmetic"))
-    assert logits.dtype == np.float32
-    np.testing.assert_allclose(logits, [0.3, 0.7], rtol=1e-3)
-
-
-def test_config_is_what_the_members_share(models):
-    config = Ensemble(models).config
-    assert (config.source_vocab_size, config.target_vocab_size) == SIZES
-    assert Ensemble([Fixed([1.0]), models[0]]).config == config
-    unknown = Ensemble([Fixed([1.0])]).config
-    assert unknown.source_vocab_size is unknown.target_vocab_size is None
-    words = WordTokenizer([str(i) for i in range(30)])
-    with pytest.raises(ValueError, match="source tokenizer has 34.*size is 8"):
-        Translator(Ensemble(models), words)
+def test_beams_are_followed_in_every_model(models):
+    """A score that a search reports is that of its words, read anew."""
+    ensemble = Ensemble(models)
+    found = BeamSearch(4, 2, min_length=4, max_length=5)(ensemble, SOURCES)
+    for n in range(2):
+        read = force(ensemble, SOURCES, found.ids[:, n])
+        T = read.weights.shape[2]  # these hypotheses may be the shorter ones
+        log_probs, weights = found.log_probs[:, n], found.weights[:, n, :T]
+        np.testing.assert_allclose(log_probs, read.log_probs[:, 0], atol=1e-4)
+        np.testing.assert_allclose(weights, read.weights[:, 0], atol=1e-4)
+    assert len(np.unique(found.ids[:, 0], axis=0)) > 1
 
 
 @pytest.mark.parametrize("side", [0, 1])
-def test_refuses_other_vocabularies(models, side):
+def test_members_share_the_sizes_of_their_vocabularies(models, side):
+    assert vars(Ensemble([Fixed([1.0])]).config) == dict.fromkeys(
+        ("source_vocab_size", "target_vocab_size")
+    )
+    config = Ensemble([Fixed([1.0]), *models]).config
+    assert (config.source_vocab_size, config.target_vocab_size) == SIZES
     sizes = list(SIZES)
     sizes[side] += 1
     other = Seq2Seq(Seq2SeqConfig(*sizes, units=4))
@@ -262,6 +155,8 @@ def test_refuses_other_vocabularies(models, side):
         Ensemble([*models[:2], other])
     with pytest.raises(ValueError, match=name):
         Ensemble([Ensemble(models), other])
+    with pytest.raises(ValueError, match="source tokenizer has 34.*size is 8"):
+        Translator(Ensemble(models), WordTokenizer([str(i) for i in range(30)]))
 
 
 @pytest.mark.parametrize(
@@ -272,7 +167,6 @@ def test_refuses_other_vocabularies(models, side):
         (["en-de"], {}, TypeError, r"models\[0\].*`encode` and `step`.*'en-de'"),
         ([Fixed([1.0]), None], {}, TypeError, r"models\[1\].*None"),
         ([Fixed([1.0])], {"mean": "harmonic"}, ValueError, "geometric.*'harmonic'"),
-        ([Fixed([1.0])], {"mean": None}, ValueError, "mean must be one of"),
     ],
 )
 def test_refuses_what_is_no_ensemble(models, options, error, message):
@@ -280,9 +174,65 @@ def test_refuses_what_is_no_ensemble(models, options, error, message):
         Ensemble(models, **options)
 
 
-def test_the_end_needs_no_agreement():
-    """A search through an ensemble ends where the mean says so."""
-    ending = Fixed([0, 0, 0, 0.9, 0.1])
-    going_on = Fixed([0, 0, 0, 0.2, 0.8])
-    said = GreedySearch(5)(Ensemble([ending, going_on], "arithmetic"), [[3]])
-    assert said.ids.numpy().tolist() == [[[EOS_ID]]]
+@pytest.fixture
+def runs(tmp_path):
+    """Two translators with different weights, and their run directories."""
+    rng, translators = np.random.default_rng(0), []
+    for width in (3, 2):
+        translator = word_translator(BeamSearch(width, max_length=6))
+        translator.max_source_length = 5 + width
+        for weight in translator.model.trainable_weights:
+            weight.assign(rng.normal(size=weight.shape))
+        translators.append(translator)
+    pairs = enumerate(translators)
+    return translators, [written_run(tmp_path / str(i), x).path for i, x in pairs]
+
+
+def test_runs_translate_together(runs):
+    (first, second), paths = runs
+    found = load_ensemble(paths, "float32")
+    assert isinstance(found.model, Ensemble) and found.model.mean == "geometric"
+    for model, own in zip(found.model.models, (first.model, second.model), strict=True):
+        for x, y in zip(model.get_weights(), own.get_weights(), strict=True):
+            np.testing.assert_array_equal(x, y)
+    assert found.search.beam_width == 3  # the first one's
+    assert found.max_source_length == 7  # the least
+
+
+def test_runs_compute_in_another_precision_and_one_is_itself(runs):
+    (_, second), paths = runs
+    models = load_ensemble(paths, "mixed_bfloat16").model.models
+    assert [model.dtype_policy.name for model in models] == ["mixed_bfloat16"] * 2
+    alone = load_ensemble(paths[1:], "mixed_bfloat16")
+    assert alone.search == second.search and not isinstance(alone.model, Ensemble)
+    assert alone.model.dtype_policy.name == "mixed_bfloat16"
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_t1_another_normalization_is_named(tmp_path, side):
+    """The pieces are the same, and the runs' options look alike."""
+    translator = sentencepiece_translator()
+    first, second = (written_run(tmp_path / x, translator) for x in "ab")
+    sides = {x: translator.tokenizers for x in ("source", "target")}
+    sides[side] = sides[side].with_normalization("nmt_nfkc")
+    TokenizerPair(**sides).save(second.tokenizer)
+    message = f"Received: .*a, .*b, which differ in {side}_normalization 'identity' and"
+    with pytest.raises(ValueError, match=f"{message} 'nmt_nfkc'$"):
+        load_ensemble([first.path, second.path])
+
+
+def test_runs_that_are_refused(runs):
+    _, (first, second) = runs
+    for no_list in ([], "runs/a"):
+        with pytest.raises(ValueError, match=f"Received: {re.escape(repr(no_list))}"):
+            load_ensemble(no_list)
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        load_ensemble([first, "nowhere"])
+    tokenizers = RunDirectory(second).tokenizer
+    words = WordTokenizer(["the", "red", "dog", "is", "cat"])  # in another order
+    TokenizerPair(words, WordTokenizer(["der", "Hund", "ist"])).save(tokenizers)
+    with pytest.raises(ValueError, match=f"same tokenizers.*{first}, {second}"):
+        load_ensemble([first, second])
+    shutil.rmtree(tokenizers)
+    with pytest.raises(FileNotFoundError, match="the run is incomplete"):
+        load_ensemble([first, second])
