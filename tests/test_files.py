@@ -6,186 +6,251 @@ import io
 import os
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from export_scripts import export_script
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from keras_luong import files
-from keras_luong.files import (
-    count_lines,
-    read_lines,
-    read_pairs,
-    read_raw_lines,
-    saved_beside,
-    saved_directory_beside,
-    saved_stream,
-    write_lines,
-    write_text,
-)
+from keras_luong.files import read_lines, read_raw_lines, write_lines
 from keras_luong_edge import lines as edge_lines
 
+serving = export_script("lines")  # of the clients and the scripts
+READERS = {
+    "files": read_raw_lines,
+    "edge": edge_lines.read_lines,
+    "serving": serving.read_lines,
+}
+every_reader = pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+BOM = "\ufeff".encode()
 
+
+def packed(content):
+    return gzip.compress(content, mtime=0)
+
+
+@pytest.mark.parametrize("pack", [bytes, packed])
 @pytest.mark.parametrize(
     "content, lines",
     [
         (b"", []),
-        (b"\n", [""]),
-        (b"a\n\nb", ["a", "", "b"]),
-        (b"a\r\nb\r\n", ["a", "b"]),
-        (b"a\rb\n", ["a\rb"]),
-        (b"a\rb\rc\r\nd", ["a\rb\rc", "d"]),
-        (b"a\r\r\n", ["a"]),  # as a program writes that changes CR LF once more
+        (b"\n", [b""]),
+        (b"a\n\nb", [b"a", b"", b"b"]),
+        (b"a\r\nb\r\n", [b"a", b"b"]),
+        (b"a\rb\n", [b"a\rb"]),
+        (b"a\rb\rc\r\nd", [b"a\rb\rc", b"d"]),
+        (b"a\r\r\n", [b"a"]),  # as a program writes that changes CR LF once more
         (b"\r\r", []),
-        (b"a\n\r", ["a"]),  # as TensorFlow counts
-        ("\ufeffa\n\ufeffb\n".encode(), ["a", "\ufeffb"]),
-        ("\ufeff".encode(), []),
-        (
-            "a\u2028b\x0bc\x0cd\x85e\u2029f\0g\n".encode(),
-            ["a\u2028b\x0bc\x0cd\x85e\u2029f\0g"],
+        (b"a\n\r", [b"a"]),  # as TensorFlow counts
+        (BOM, []),
+        (BOM + b"a\r\n" + BOM + b"b\n", [b"a", BOM + b"b"]),
+        (BOM + BOM + b"a\n", [BOM + b"a"]),
+        (b"\xff\n\0\r\n", [b"\xff", b"\0"]),  # raw lines may be anything
+        (b"\0\0\0\0\na", [b"\0\0\0\0", b"a"]),
+        (BOM + b"the\0dog \0\n", [b"the\0dog \0"]),
+        (b"the dog\0\0 ran\na", [b"the dog\0\0 ran", b"a"]),
+        *(
+            (x.encode() + b"\n", [x.encode()])
+            for x in ["a\u2028b\x0bc\x0cd\x85e\u2029f"]
         ),
     ],
 )
+@every_reader
+def test_only_line_feeds_end_a_line(read, content, lines, pack):
+    stream = io.BytesIO(pack(content))
+    stream.name = "memory"
+    assert [*read(stream)] == lines
+    gc.collect()
+    assert not stream.closed
+
+
+@pytest.mark.parametrize("between", [b"", packed(b""), bytes(4), bytes(512)])
+@every_reader
+def test_gzip_of_several_members(read, between):
+    """Empty ones, and zeros as of tapes, between them and at the end."""
+    content = packed(b"one\ntwo\n") + between + packed(b"three\n") + between
+    assert [*read(io.BytesIO(content))] == [b"one", b"two", b"three"]
+
+
 @pytest.mark.parametrize("name", ["plain", "packed.gz", "packed"])
-def test_only_line_feeds_end_a_line(content, lines, name, tmp_path):
-    path = tmp_path / name
-    path.write_bytes(content if name == "plain" else gzip.compress(content))
-    assert list(read_lines(path)) == lines
-    assert list(read_lines(str(path))) == lines
-    assert list(read_raw_lines(path)) == [line.encode() for line in lines]
-    assert count_lines(path) == len(lines)
+def test_a_file_is_read_by_its_path_too(name, tmp_path):
+    content = BOM + "ä\r\n\nb\x85\u2028".encode()
+    path, lines = tmp_path / name, ["ä", "", "b\x85\u2028"]
+    path.write_bytes(content if name == "plain" else packed(content))
+    assert [*read_lines(path)] == [*read_lines(str(path))] == lines
+    assert serving.read_file(path) == [line.encode() for line in lines]
+    assert files.count_lines(path) == 3
     with path.open("rb") as stream:
-        assert list(read_lines(stream)) == lines
-        assert not stream.closed
+        assert [*read_lines(stream)] == lines and not stream.closed
 
 
-PACKED = gzip.compress(b"a\n" * 1000, mtime=0)
-
-
-@pytest.mark.parametrize("content", [b"a\nb", gzip.compress(b"a\nb", mtime=0)])
-def test_a_stream_that_cannot_be_rewound(content):
+@pytest.mark.parametrize("pack", [bytes, packed])
+@every_reader
+def test_a_stream_that_cannot_be_rewound(read, pack):
     reader, writer = os.pipe()
-    os.write(writer, content)
+    os.write(writer, pack(b"a\nb"))
     os.close(writer)
     with open(reader, "rb") as stream:
-        assert list(read_lines(stream)) == ["a", "b"]
+        assert [*read(stream)] == [b"a", b"b"]
 
 
-def test_a_stream_in_memory():
-    stream = io.BytesIO(b"a\nb\n")
-    stream.name = "memory"
-    assert list(read_lines(stream)) == ["a", "b"]
-
-
-@pytest.mark.parametrize("read", [read_lines, export_script("lines").read_lines])
+@every_reader
 def test_a_line_is_there_before_the_next_one(read):
     """Whoever types lines waits for the answer to the first one."""
     reader, writer = os.pipe()
     with open(reader, "rb") as stream, open(writer, "wb", buffering=0) as typed:
         typed.write(b"the\rdog\n")
-        assert next(read(stream)) in ("the\rdog", b"the\rdog")
+        assert next(read(stream)) == b"the\rdog"
 
 
-def test_reads_no_further_than_asked(tmp_path):
-    path = tmp_path / "x"
-    path.write_bytes(b"a\n\xff\n")
-    assert next(read_lines(path)) == "a"
+def test_reads_no_further_than_asked():
+    stream = io.BytesIO(b"a\n\xff\n")
+    assert next(read_lines(stream)) == "a"
+    gc.collect()
+    assert not stream.closed
 
 
-MAC = "/x is one line with carriage returns within: its lines seem to end with them"
+MAC = "is one line with carriage returns within: its lines seem to end with them"
+NOISE = random.Random(0).randbytes(5000)
+PROGRAM = b"\x7fELF\2\1\1" + b"\0" * 9 + b"\3\0>\0\1\0\0\0" * 99
 
 
 @pytest.mark.parametrize(
-    "name, content, error, message",
+    "content, message",
     [
-        ("x", None, FileNotFoundError, "x"),
-        ("x", b"a\nb\xc3\nc", ValueError, r"/x is not UTF-8: line 2 has the byte 0xc3"),
-        ("x", b"a\nb\xc3", ValueError, r"/x is not UTF-8: line 2 .*unexpected end"),
-        ("x", "a".encode("utf-16"), ValueError, r"/x is UTF-16"),
-        (
-            "x",
-            gzip.compress(PACKED, mtime=0),
-            ValueError,
-            "/x is gzip within gzip: unpack it",
-        ),
-        ("x.gz", b"a\n", ValueError, r"/x\.gz is not gzip, though its name ends in"),
-        (
-            "x",
-            gzip.compress(b"a\n", mtime=0)[:-6],
-            ValueError,
-            r"/x is damaged gzip: after line 1 the file ends too early\.$",
-        ),
-        (
-            "x",
-            gzip.compress(b"a\n" * 999, mtime=0)[:15],
-            ValueError,
-            r"/x is damaged gzip: after line \d+ the file ends too early\.$",
-        ),
-        (
-            "x",
-            gzip.compress(b"a\nb\n", mtime=0) + b"garbage",
-            ValueError,
-            r"/x is damaged gzip: after line 2 there are other bytes behind",
-        ),
-        (
-            "x",
-            gzip.compress(b"a\nb\n", mtime=0)[:-8] + bytes(8),
-            ValueError,
-            r"/x is damaged gzip: after line \d its content is wrong \(CRC",
-        ),
-        ("x", b"a\rb", ValueError, MAC),
-        ("x", b"a\rb\r", ValueError, MAC),
-        ("x", b"a\rb\r\n", ValueError, MAC),
-        ("x", b"a\rb\rc\n", ValueError, MAC),
-        ("x", gzip.compress(b"a\rb\r\n", mtime=0), ValueError, MAC),
+        (packed(packed(b"a\n" * 1000)), "is gzip within gzip: unpack it"),
+        (packed(b"a\n")[:-6], "is damaged gzip: .*ends too early"),
+        (packed(b"a\n" * 999)[:15], "is damaged gzip: .*ends too early"),
+        (packed(b"a\nb\n") + b"garbage", "is damaged gzip: .*other bytes behind"),
+        (packed(b"a\nb\n")[:-8] + bytes(8), r"is damaged gzip: .*is wrong \(CRC"),
+        *((x, MAC) for x in (b"a\rb", b"a\rb\r", b"a\rb\r\n", b"a\rb\rc\n")),
+        (packed(b"a\rb\r\n"), MAC),
+        *((x, "is no text") for x in (NOISE, packed(NOISE), PROGRAM)),
+        (b"PK\3\4\x14\0\0\0\x08\0" + bytes(range(256)) * 9, "is no text"),
+        (b"\0" * 9999, "is no text"),  # in one line, which is not read
     ],
 )
-def test_what_cannot_be_read_is_named(name, content, error, message, tmp_path):
+@every_reader
+def test_what_is_no_text_of_lines_is_refused(read, content, message):
+    with pytest.raises(ValueError, match=f"[Tt]he input {message}"):
+        [*read(io.BytesIO(content))]
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["unmarked", "marked"])
+@pytest.mark.parametrize(
+    "encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"]
+)
+@every_reader
+def test_utf_16_and_utf_32_are_named(read, encoding, mark):
+    """As some shells on Windows write them: they were read as lines of nonsense."""
+    name = encoding.upper()[:6] + ("" if mark else encoding.upper()[7:])
+    message = f"is {name}, and not UTF-8.*iconv -f {name} -t UTF-8"
+    texts = ["a dog\na cat\n", "un été\n", "рыжая собака и кот\nкот\n"]
+    if mark or "32" in encoding:  # in two bytes a NUL is a letter too
+        texts.append("a")
+    for text in texts:
+        with pytest.raises(ValueError, match=message):
+            [*read(io.BytesIO((mark + text).encode(encoding)))]
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("x", b"a\nb\xc3\nc", r"/x is not UTF-8: line 2 has the byte 0xc3"),
+        ("x", b"a\nb\xc3", r"/x is not UTF-8: line 2 .*unexpected end"),
+        ("x.gz", b"a\n", r"/x\.gz is not gzip, though its name ends in"),
+        ("x", packed(b"a\n")[:-6], r"/x is damaged gzip: after line 1 the file ends"),
+        ("x", packed(b"a\nb\n") + b"x", r"/x is damaged gzip: after line 2 there are"),
+        ("x", "a".encode("utf-16"), r"/x is UTF-16"),
+        ("x", b"a\rb", "/x is one line"),
+    ],
+)
+def test_the_file_and_the_line_are_named(name, content, message, tmp_path):
     path = tmp_path / name
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(error, match=message):
+    with pytest.raises(FileNotFoundError, match=name):
+        list(read_lines(path))
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
         list(read_lines(path))
 
 
-def test_raw_lines_may_be_anything(tmp_path):
-    path = tmp_path / "x"
-    path.write_bytes(b"\xff\n\0\r\n")
-    assert list(read_raw_lines(path)) == [b"\xff", b"\0"]
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (None, "No such file"),
+        (b"a\n\xff\n", "line 2 is not UTF-8"),
+        (packed(b"a\n") + b"x", "damaged gzip: there are other bytes b"),
+    ],
+)
+def test_scripts_name_what_they_cannot_read(content, message, tmp_path):
+    path = tmp_path / "x.txt"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(SystemExit, match=f"x.txt cannot be read: .*{message}"):
+        serving.read_pairs(path, path)
 
 
-@pytest.mark.parametrize("name", ["x", "x.gz"])
-def test_a_stream_that_becomes_a_file(name, tmp_path):
-    path = tmp_path / name
-    with saved_stream(path) as file:
-        file.write(b"a\n")
-    assert path.read_bytes().startswith(files.GZIP) == (name == "x.gz")
-    assert list(read_lines(path)) == ["a"]
+def test_scripts_read_standard_input(monkeypatch):
+    for content in (b"a\n", packed(packed(b"a\n"))):
+        standard = SimpleNamespace(buffer=io.BytesIO(content))
+        monkeypatch.setattr(serving.sys, "stdin", standard)
+        if content == b"a\n":
+            assert [*serving.read_input()] == [b"a"]
+    with pytest.raises(SystemExit, match="Standard input cannot be read: .*gzip with"):
+        list(serving.read_input())
 
 
 def test_pairs(tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     write_lines(one, ["a"])
     write_lines(two, ["b", "c"])
-    assert read_pairs(one, one) == (["a"], ["a"])
-    for files_ in ((one, two), (two, one)):
+    for read in (files.read_pairs, serving.read_pairs):
+        assert read(one, one) == (["a"], ["a"])
+    for pair in ((one, two), (two, one)):
         with pytest.raises(ValueError, match="two has 2 lines and .*one has 1: line 2"):
-            read_pairs(*files_)
+            files.read_pairs(*pair)
+    with pytest.raises(SystemExit, match="one has 1 lines and .*two 2; they must be"):
+        serving.read_pairs(one, two)
 
 
-#: Lines of text: what is control characters for the most part is refused.
-LETTERS = st.characters(exclude_categories=["Cc", "Cs"], codec="utf-8")
+def test_an_answer_is_one_line():
+    assert serving.one_line("a\u2028b\n\rc\x85") == b"a b  c\n"
+    assert files.one_line("a\u2028b\r\nc\x85") == "a b c"
 
 
-@pytest.mark.slow
-@given(st.lists(st.text(st.one_of(LETTERS, st.just("\t")))))
-def test_lines_come_back(tmp_path_factory, lines):
-    path = tmp_path_factory.getbasetemp() / "lines"
-    write_lines(path, lines)
-    if lines and lines[0].startswith("\ufeff"):
-        lines[0] = lines[0][1:]
-    assert list(read_lines(path)) == lines
+@pytest.mark.parametrize("count, said", [(0, ""), (2, "2 of 5 lines are longer than")])
+def test_what_was_left_out_is_said(count, said, capsys):
+    serving.say_truncated(count, 5)
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith(said) and bool(err) == bool(said)
+
+
+@pytest.mark.parametrize("name", ["x", "x.gz"])
+def test_a_stream_that_becomes_a_file(name, tmp_path):
+    path = tmp_path / name
+    with files.saved_stream(path) as file:
+        file.write(b"a\n")
+    assert path.read_bytes().startswith(files.GZIP) == (name == "x.gz")
+    assert list(read_lines(path)) == ["a"]
+
+
+@given(st.lists(st.sampled_from([*map(str.encode, "aä\n\n\r \u2028\ufeff")])))
+@every_reader
+def test_lines_are_what_line_feeds_part(read, letters):
+    content = b"x" + b"".join(letters)
+    inside = content.rstrip(b"\r\n")
+    assume(b"\n" in inside or b"\r" not in inside)  # as of old Macs
+    *lines, rest = (line.rstrip(b"\r") for line in content.split(b"\n"))
+    assert [*read(io.BytesIO(content))] == lines + [rest] * bool(rest)
+
+
+def test_lines_come_back(tmp_path):
+    lines = ["a", "", "b\rc\u2028", "\ufeff\t"]
+    write_lines(tmp_path / "x", lines)
+    assert (tmp_path / "x").read_bytes().decode() == "a\n\nb\rc\u2028\n\ufeff\t\n"
+    assert list(read_lines(tmp_path / "x")) == lines
 
 
 def failing():
@@ -194,11 +259,12 @@ def failing():
 
 
 @pytest.mark.parametrize(
-    "write", [lambda p: write_lines(p, failing()), lambda p: write_text(p, "\ud800")]
+    "write",
+    [lambda p: write_lines(p, failing()), lambda p: files.write_text(p, "\ud800")],
 )
 def test_a_failed_write_leaves_the_old_file(write, tmp_path):
     path = tmp_path / "new" / "x"
-    write_text(path, "old\n")
+    files.write_text(path, "old\n")
     with pytest.raises((OSError, UnicodeError)):
         write(path)
     assert path.read_bytes() == b"old\n" and os.listdir(path.parent) == ["x"]
@@ -206,7 +272,7 @@ def test_a_failed_write_leaves_the_old_file(write, tmp_path):
 
 def test_a_file_appears_when_it_is_written(tmp_path):
     path = tmp_path / "a.weights.h5"
-    with saved_beside(path) as beside:
+    with files.saved_beside(path) as beside:
         beside.touch()
         assert beside.name.endswith(".a.weights.h5") and not path.exists()
         assert list(tmp_path.glob(files.TEMPORARY)) == [beside]
@@ -215,7 +281,7 @@ def test_a_file_appears_when_it_is_written(tmp_path):
 
 def test_a_directory_appears_when_it_is_complete(tmp_path):
     path = tmp_path / "new" / "1"
-    with saved_directory_beside(path) as beside:
+    with files.saved_directory_beside(path) as beside:
         (beside / "a").touch()
         assert list(path.parent.glob(files.TEMPORARY)) == [beside]
     assert os.listdir(path.parent) == ["1"] and os.listdir(path) == ["a"]
@@ -224,46 +290,42 @@ def test_a_directory_appears_when_it_is_complete(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o777 & ~umask  # others may read it
 
 
-@pytest.mark.parametrize("overwrite", [True, False])
-def test_a_directory_that_fails_leaves_nothing(overwrite, tmp_path):
+@pytest.fixture
+def old(tmp_path):
+    """A directory that is there already."""
     path = tmp_path / "1"
     path.mkdir()
     (path / "old").touch()
+    return path
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_a_directory_that_fails_leaves_nothing(overwrite, old):
     with pytest.raises(OSError, match="disk full"):
-        with saved_directory_beside(path, overwrite) as beside:
+        with files.saved_directory_beside(old, overwrite) as beside:
             (beside / "new").touch()
             raise OSError("disk full")
-    assert os.listdir(tmp_path) == ["1"] and os.listdir(path) == ["old"]
+    assert os.listdir(old.parent) == ["1"] and os.listdir(old) == ["old"]
 
 
-def make_file(path):
-    path.write_text("old")
-
-
-def make_directory(path):
-    path.mkdir()
-    (path / "old").touch()
-
-
-@pytest.mark.parametrize("make", [make_file, make_directory])
-def test_what_is_there_stays_or_is_replaced_whole(make, tmp_path):
-    path = tmp_path / "1"
-    make(path)
+@pytest.mark.parametrize("is_file", [True, False])
+def test_what_is_there_stays_or_is_replaced_whole(is_file, old):
+    if is_file:
+        files.remove(old)
+        old.write_text("old")
     with pytest.raises(FileExistsError, match="1 exists"):
-        with saved_directory_beside(path):
+        with files.saved_directory_beside(old):
             pass
-    assert path.is_file() or os.listdir(path) == ["old"]
-    with saved_directory_beside(path, overwrite=True) as beside:
+    assert old.is_file() or os.listdir(old) == ["old"]
+    with files.saved_directory_beside(old, overwrite=True) as beside:
         (beside / "new").touch()
-    assert os.listdir(tmp_path) == ["1"] and os.listdir(path) == ["new"]
+    assert os.listdir(old.parent) == ["1"] and os.listdir(old) == ["new"]
 
 
-def test_a_failed_rename_brings_the_old_directory_back(tmp_path, monkeypatch):
-    path = tmp_path / "1"
-    make_directory(path)
+def test_a_failed_rename_brings_the_old_directory_back(old, monkeypatch):
     rename = Path.rename
     with pytest.raises(OSError, match="disk gone"):
-        with saved_directory_beside(path, overwrite=True) as beside:
+        with files.saved_directory_beside(old, overwrite=True) as beside:
 
             def fail(self, target):
                 if self == beside:
@@ -271,81 +333,4 @@ def test_a_failed_rename_brings_the_old_directory_back(tmp_path, monkeypatch):
                 return rename(self, target)
 
             monkeypatch.setattr(Path, "rename", fail)
-    assert os.listdir(tmp_path) == ["1"] and os.listdir(path) == ["old"]
-
-
-WIDE = ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"]
-READERS = {
-    "files": lambda stream: [*read_raw_lines(stream)],
-    "edge": lambda stream: [*edge_lines.read_lines(stream)],
-    "serving": lambda stream: [*export_script("lines").read_lines(stream)],
-}
-every_reader = pytest.mark.parametrize("read", READERS.values(), ids=READERS)
-
-
-@pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["unmarked", "marked"])
-@pytest.mark.parametrize(
-    "text", ["a dog\na cat\n", "a", "un été\n", "рыжая собака и кот\nкот\n"]
-)
-@pytest.mark.parametrize("encoding", WIDE)
-@every_reader
-def test_utf_16_and_utf_32_are_named(read, encoding, text, mark):
-    """As some shells on Windows write them: they were read as lines of nonsense."""
-    if text == "a" and not mark and "16" in encoding:
-        return  # a NUL is a letter too
-    name = encoding.upper()[:6] + ("" if mark else encoding.upper()[7:])
-    message = f"is {name}, and not UTF-8.*iconv -f {name} -t UTF-8"
-    with pytest.raises(ValueError, match=message):
-        read(io.BytesIO((mark + text).encode(encoding)))
-
-
-@pytest.mark.parametrize(
-    "line", [b"\0", b"\0\0\0\0", b"the\0dog \0", b"the dog\0\0 ran"]
-)
-@every_reader
-def test_nuls_are_letters_too(read, line):
-    assert read(io.BytesIO(line + b"\na\n")) == [line, b"a"]
-    assert read(io.BytesIO(b"\xef\xbb\xbf" + line + b"\n")) == [line]
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        random.Random(0).randbytes(5000),
-        b"PK\3\4\x14\0\0\0\x08\0" + bytes(range(256)) * 9,
-        b"\x7fELF\2\1\1" + b"\0" * 9 + b"\3\0>\0\1\0\0\0" * 99,
-        gzip.compress(random.Random(0).randbytes(5000)),
-        b"\0" * 9999,  # in one line, which is not read
-    ],
-    ids=["random", "zip", "program", "packed", "nothing"],
-)
-@every_reader
-def test_c7_what_is_no_text_is_refused(read, content):
-    with pytest.raises(ValueError, match="is no text"):
-        read(io.BytesIO(content))
-
-
-@every_reader
-def test_one_byte_order_mark_is_dropped_and_no_more(read):
-    mark = "\ufeff".encode()
-    assert read(io.BytesIO(2 * mark + b"a\n")) == [mark + b"a"]
-
-
-@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
-@every_reader
-def test_a_stream_stays_open(read, pack):
-    stream = io.BytesIO(pack(b"a\nb\n"))
-    assert read(stream) == [b"a", b"b"]
-    gc.collect()
-    assert not stream.closed
-
-
-def test_a_stream_stays_open_if_not_all_is_read():
-    stream = io.BytesIO(b"a\nb\n")
-    assert next(read_lines(stream)) == "a"
-    gc.collect()
-    assert not stream.closed
-
-
-def test_one_line():
-    assert files.one_line("a\u2028b\r\nc\x85") == "a b c"
+    assert os.listdir(old.parent) == ["1"] and os.listdir(old) == ["old"]

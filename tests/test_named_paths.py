@@ -1,3 +1,5 @@
+"""The paths that a run's record names, wherever it is read from."""
+
 from __future__ import annotations
 
 import os
@@ -15,7 +17,7 @@ from keras_luong.runs.run import read_record, write_record
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     """A folder with a corpus, and another folder beside it."""
-    for name in ("project/corpus", "elsewhere"):
+    for name in ("project/corpus", "elsewhere/deeper"):
         (tmp_path / name).mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "project")
     return tmp_path / "project"
@@ -31,42 +33,38 @@ def data_of(run_dir):
 
 
 def test_a_run_knows_its_corpus_from_another_folder(project, monkeypatch):
+    """One that is called so there is another corpus."""
     record_run("runs/mine", data="corpus")
-    assert data_of("runs/mine") == "corpus"
-    monkeypatch.chdir(project.parent / "elsewhere")
-    assert data_of("../project/runs/mine") == "../project/corpus"
-    assert data_of(project / "runs/mine") == "../project/corpus"
-    monkeypatch.chdir(project / "runs/mine")
-    assert data_of(".") == "../../corpus"
-
-
-def test_once_the_folder_of_both_is_moved(project, monkeypatch):
-    record_run("runs/mine", data=str(project / "corpus"))
-    monkeypatch.chdir(project.parent)
-    project.rename("moved")
-    assert data_of("moved/runs/mine") == "moved/corpus"
-
-
-def test_a_run_that_is_moved_alone(project):
-    record_run("runs/mine", data="corpus")
-    shutil.move("runs/mine", project.parent / "elsewhere/deeper/mine")
-    assert data_of(project.parent / "elsewhere/deeper/mine") == "corpus"
-
-
-def test_a_whole_path_that_is_there_means_itself(project):
-    """`..` leads from the moved run somewhere else, which exists, and is no corpus."""
-    record_run("corpus/mine", data=str(project / "corpus"))
-    shutil.move("corpus/mine", project.parent / "elsewhere/mine")
-    assert data_of(project.parent / "elsewhere/mine") == str(project / "corpus")
-
-
-@pytest.mark.parametrize("data", [".", "corpus"])
-def test_what_is_called_so_elsewhere_is_another_corpus(project, monkeypatch, data):
-    monkeypatch.chdir(project / "corpus" if data == "." else project)
-    record_run(project / "runs/mine", data=data)
+    monkeypatch.chdir("corpus")
+    record_run("../runs/here", data=".")
     (project.parent / "elsewhere/corpus").mkdir()
-    monkeypatch.chdir(project.parent / "elsewhere")
-    assert data_of("../project/runs/mine") == "../project/corpus"
+    for folder, place, expected in (
+        (".", "runs/mine", "corpus"),
+        ("../elsewhere", "../project/runs/mine", "../project/corpus"),
+        ("../elsewhere", "../project/runs/here", "../project/corpus"),
+        ("../elsewhere", project / "runs/mine", "../project/corpus"),
+        ("runs/mine", ".", "../../corpus"),
+    ):
+        monkeypatch.chdir(project / folder)
+        assert data_of(place) == expected
+
+
+def test_what_was_moved(project, monkeypatch):
+    """A whole path that is there means itself, though `..` leads somewhere else."""
+    deeper, whole = project.parent / "elsewhere/deeper", str(project / "corpus")
+    for name, data in {
+        "runs/one": "corpus",
+        "corpus/two": whole,
+        "runs/3": whole,
+    }.items():
+        record_run(name, data=data)
+    shutil.move("runs/one", deeper / "one")
+    assert data_of(deeper / "one") == "corpus"
+    shutil.move("corpus/two", deeper.parent / "two")
+    assert data_of(deeper.parent / "two") == whole
+    monkeypatch.chdir(project.parent)
+    project.rename("moved")  # the folder of both
+    assert data_of("moved/runs/3") == "moved/corpus"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may look everywhere")
@@ -82,7 +80,9 @@ def test_where_one_may_not_look(project, monkeypatch):
         project.chmod(0o755)
 
 
-def test_the_embedded_corpus_is_no_folder(project):
+def test_names_that_are_no_paths(project):
+    assert paths_from("runs/mine", {"data": "phrases", "init_from": None}) == {}
+    assert paths_from("runs/mine", {"data": 3}) == {}
     record_run("phrases", data="phrases")
     assert read_record("phrases")["paths"] == {}
 
@@ -96,22 +96,15 @@ def test_through_a_link(project, monkeypatch):
     assert data_of("../project/linked") == "../project/corpus"
 
 
-def test_what_is_nowhere_stays_as_given(project):
-    record_run("runs/mine", data="corpus")
-    (project / "corpus").rmdir()
-    assert data_of("runs/mine") == "corpus"
-
-
-def test_a_path_that_was_changed_by_hand_is_believed(project):
+def test_what_was_changed_by_hand_or_is_nowhere_stays_as_given(project):
     record_run("runs/mine", data="corpus")
     file = project / "runs/mine/run.json"
-    file.write_text(file.read_text().replace('"data": "corpus"', '"data": "other"'))
+    text = file.read_text()
+    file.write_text(text.replace('"data": "corpus"', '"data": "other"'))
     assert data_of("runs/mine") == "other"
-
-
-def test_names_that_are_no_paths(project):
-    assert paths_from("runs/mine", {"data": "phrases", "init_from": None}) == {}
-    assert paths_from("runs/mine", {"data": 3}) == {}
+    file.write_text(text)
+    (project / "corpus").rmdir()
+    assert data_of("runs/mine") == "corpus"
 
 
 def test_two_files_with_a_comma_between(project, monkeypatch):
@@ -122,14 +115,13 @@ def test_two_files_with_a_comma_between(project, monkeypatch):
     assert data_of("../project/runs/mine") == "../project/a.en,../project/b.de"
 
 
-def test_a_run_to_start_from_too(project):
+def test_a_run_to_start_from_too(project, monkeypatch):
     (project / "runs/base").mkdir(parents=True)
     settings = {"data": "corpus", "init_from": "runs/base"}
     paths = {"corpus": "../../corpus", "runs/base": "../base"}
     assert paths_from("runs/mine", settings) == paths
     assert with_found_paths("runs/mine", settings, paths) == settings
     record_run("runs/mine", **settings)
-    elsewhere = project.parent / "elsewhere"
-    os.chdir(elsewhere)
+    monkeypatch.chdir(project.parent / "elsewhere")
     start = fields_of_run("../project/runs/mine")
     assert start["data"] == "../project/corpus"

@@ -1,15 +1,17 @@
-"""The report is read in any browser, and no sentence becomes part of the page."""
+"""Reports: no sentence becomes part of a page, or commands a terminal."""
 
 import base64
 import re
 import subprocess
+import unicodedata
 from html.parser import HTMLParser
 
 import pytest
 from web_page import browser
 
 from keras_luong.evaluation.judgement import judge
-from keras_luong.evaluation.report import html_report
+from keras_luong.evaluation.report import html_report, text_report, visible
+from keras_luong.runs.validation import written_out
 
 HOSTILE = [
     "<script>document.title = 'owned'</script>",
@@ -80,18 +82,24 @@ def test_what_is_told_of_a_test_set():
     judged = judge("news", ["a b"] * 3, ["a b c d"] * 3, {"mine": ["a b c d"] * 3})
     text = re.sub(r"<[^>]*>", "|", html_report([judged], 1))
     for told in (
-        "How good is mine?",
-        "news: 3 sentences",
-        "|100.00|",
-        "nrefs:1|case:mixed|eff:no|tok:13a",
-        "|up to 10||3*|",
-        "* fewer than 30 sentences",
-        "The worst of mine, by the chrF of the sentence",
-        "The best of mine",
+        *("How good is mine?", "news: 3 sentences", "|100.00|", "|up to 10||3*|"),
+        *("nrefs:1|case:mixed|eff:no|tok:13a", "* fewer than 30 sentences"),
+        *("The worst of mine, by the chrF of the sentence", "The best of mine"),
         "Line 1, chrF 100.0",
     ):
         assert told in text
     assert "bootstrap" not in text
+
+
+def test_no_text_commands_the_terminal():
+    text = "a \x1b]0;title\x07 dog\x9b31m \x7f\r\t"
+    judged = judge("test", [text], ["a dog"], {"mine": [text]})
+    samples = written_out([text], [text], [text], [0])
+    for said in (text_report(judged, worst=1), samples):
+        assert said.count("a ␛]0;title␇ dog\ufffd31m ␡␍␉") >= 2
+        assert {x for x in said if unicodedata.category(x) == "Cc"} == {"\n"}
+    other = "Ein Häuschen, 犬 👩‍👩‍👧 \u200f\u2028"
+    assert visible(other) == other
 
 
 @pytest.mark.slow
