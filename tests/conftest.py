@@ -2,6 +2,7 @@
 
 import os
 import random
+from types import SimpleNamespace
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -124,3 +125,22 @@ def workplace(tmp_path_factory):
     from workplace import make_workplace
 
     return make_workplace(tmp_path_factory.mktemp("workplace"))
+
+
+@pytest.fixture(scope="session")
+def tiny_run(made_once):
+    """A corpus (`data`), and a `run` that was trained on it; they are only read."""
+    from commands import options
+    from small_training import train_words, write_corpus
+
+    from keras_luong.runs.run import RunDirectory
+    from keras_luong.runs.train import train
+
+    def make(path):
+        (path / "data").mkdir(parents=True)
+        write_corpus(path / "data", train=40, val=8, test_2020=6)
+        words = train_words(path / "data", path / "run")
+        train(*options("train", *words)[:2])
+
+    path = made_once("tiny", make)
+    return SimpleNamespace(data=path / "data", run=RunDirectory(path / "run"))

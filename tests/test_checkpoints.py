@@ -1,342 +1,499 @@
+"""A training that is killed at any moment goes on as if it had not been.
+
+Where its directory is damaged, or another one by now, it says so and writes nothing.
+"""
+
 from __future__ import annotations
 
+import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_training import small_model, write_corpus
+from small_training import small_data, small_model, train_words
 
-from keras_luong.runs import checkpoints
-from keras_luong.runs.checkpoints import Checkpoints, newest_common
+from keras_luong.cli.main import main
+from keras_luong.runs import checkpoints as module
+from keras_luong.runs.callbacks import SaveWeights, StepCurves, training_callbacks
+from keras_luong.runs.checkpoints import Checkpoints, check_history, newest_common
 from keras_luong.runs.epochs import FollowEpoch, fit
-from keras_luong.runs.run import RunDirectory
+from keras_luong.runs.load_save import load, read_logs, save_weights
+from keras_luong.runs.run import RunDirectory, lock_run, read_history
+from keras_luong.training.metrics import Perplexity
 from keras_luong.training.optimizers import make_optimizer
 
-BATCHES = 5
+EPOCHS, BATCHES = 2, 3
+#: All kinds of state: moments, half accumulated gradients, an average, a loss's scale.
+ALL = {"gradient_accumulation_steps": 2, "ema_momentum": 0.9, "loss_scaling": True}
 
 
-def small_data(seed):
-    labels = np.random.default_rng(0).integers(1, 9, (BATCHES * 2, 4))
-    weights = np.full(labels.shape, 1 / 8, "float32")
-    data = tf.data.Dataset.from_tensor_slices((np.roll(labels, 1, 1), labels, weights))
-    return data.shuffle(10, seed=seed).batch(2)
-
-
-class Interrupt(keras.callbacks.Callback):
+class After(keras.callbacks.Callback):
     """Something happens after so many steps."""
 
-    def __init__(self, after, what):
+    def __init__(self, left, what):
         super().__init__()
-        self.left, self.what = after, what
+        self.left, self.what = left, what
 
     def on_train_batch_end(self, batch, logs=None):
         self.left -= 1
         if self.left == 0:
-            self.what(self.model)
+            self.what()
 
 
-def fail(model):
+def power_cut():
     raise RuntimeError("power cut")
 
 
-def train(run_dir, epochs=3, steps=2, interrupt=(), **options):
-    model = small_model(make_optimizer("adam", 0.01, **options))
+def new_model(metrics=(), eager=True):
+    model = small_model(make_optimizer("adam", 0.01, **ALL), metrics)
+    model.run_eagerly = eager  # to trace it takes longer than to train it
+    return model
+
+
+def train(run_dir, *callbacks, epochs=EPOCHS, steps=2, eager=True):
+    """Trains a tiny model as a run is trained, from where that was."""
+    perplexity = Perplexity()
+    model = new_model([perplexity], eager)
     checkpoints = Checkpoints(run_dir, steps=steps)
-    started_at = checkpoints.restore(model)
-    follow = FollowEpoch(started_at)
+    follow = FollowEpoch(checkpoints.restore(model))
+    place = keras.callbacks.LambdaCallback(on_test_begin=checkpoints.check_place)
     fit(
         model,
-        follow.batches(small_data),
+        follow.batches(
+            lambda seed: small_data(BATCHES).unbatch().shuffle(10, seed=seed).batch(2)
+        ),
         epochs,
         checkpoints,
-        callbacks=[follow, *interrupt, checkpoints],
+        validation_data=small_data(batches=1),
+        callbacks=training_callbacks(
+            run_dir, perplexity, [place, follow, *callbacks], [checkpoints]
+        ),
         verbose=0,
     )
-    return model, started_at
+    return model, checkpoints.position
+
+
+def restored(run_dir):
+    """The model of a training that would go on, and the position."""
+    model = new_model()
+    return model, Checkpoints(run_dir).restore(model)
 
 
 def assert_equal(model, other):
-    variables = zip(
-        [*model.weights, *model.optimizer.variables],
-        [*other.weights, *other.optimizer.variables],
-        strict=True,
+    variables = (
+        [*x.weights, *module.seeds_of(x), *x.optimizer.variables]
+        for x in (model, other)
     )
-    for one, two in variables:
+    for one, two in zip(*variables, strict=True):
         np.testing.assert_allclose(one, two, atol=1e-6, err_msg=one.path)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    return train(tmp_path_factory.mktemp("whole"))[0]
+    """A training that was never stopped: its model, its directory, what it saved."""
+    path = tmp_path_factory.mktemp("runs") / "whole"
+    model, _ = train(path)  # at the end `fit` puts the average into it
+    return SimpleNamespace(model=model, path=path, saved=restored(path)[0])
+
+
+@pytest.fixture
+def copy(whole, tmp_path):
+    return RunDirectory(shutil.copytree(whole.path, tmp_path / "copy"))
+
+
+SLOWLY = ([1], (0, 0)), ([3, 2], (1, 0)), ([4], (1, 0)), ([6], (1, 2))
 
 
 @pytest.mark.parametrize(
-    "after, position",
+    "kills, position, eager",
     [
-        pytest.param(1, (0, 0), marks=pytest.mark.slow),
-        (4, (0, 2)),
-        pytest.param(5, (0, 4), marks=pytest.mark.slow),
-        pytest.param(6, (1, 0), marks=pytest.mark.slow),
-        pytest.param(14, (2, 2), marks=pytest.mark.slow),
+        ([3], (0, 2), True),
+        *(pytest.param(*case, False, marks=pytest.mark.slow) for case in SLOWLY),
     ],
 )
-def test_going_on_equals_never_stopping(tmp_path, whole, after, position):
-    with pytest.raises(RuntimeError, match="power cut"):
-        train(tmp_path, interrupt=[Interrupt(after, fail)])
-    model, started_at = train(tmp_path)
-    assert started_at == position
-    assert_equal(model, whole)
-    model, started_at = train(tmp_path)  # there is nothing left to do
-    assert started_at == (3, 0)
-    assert_equal(model, whole)
-
-
-@pytest.mark.slow
-def test_goes_on_in_a_relative_directory_that_was_moved(tmp_path, whole, monkeypatch):
+def test_going_on_equals_never_stopping(
+    tmp_path, whole, monkeypatch, kills, position, eager
+):
+    """Also where a relative directory was moved meanwhile."""
     monkeypatch.chdir(tmp_path)
-    for after, run_dir in ((4, "runs/a"), (3, "runs/a")):
+    for after in kills:
         with pytest.raises(RuntimeError, match="power cut"):
-            train(run_dir, interrupt=[Interrupt(after, fail)])
-    (tmp_path / "runs").rename("other")
-    model, started_at = train("other/a")
-    assert started_at == (0, 4)
-    assert_equal(model, whole)
+            train("runs/a", After(after, power_cut), eager=eager)
+    Path("runs").rename("other")
+    model, started_at = train("other/a", eager=eager)
+    assert started_at == position
+    assert_equal(model, whole.model)
+    lines = zip(*map(read_history, ("other/a", whole.path)), strict=True)
+    for one, other in lines:
+        assert one["epoch"] == other["epoch"]
+        assert one["val_loss"] == pytest.approx(other["val_loss"], abs=1e-6)
+    model, started_at = train("other/a")  # there is nothing left to do
+    assert started_at == (EPOCHS, 0)
+    assert_equal(model, whole.saved)
 
 
-ALL = {"gradient_accumulation_steps": 2, "ema_momentum": 0.9, "loss_scaling": True}
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM]
+)
+def test_a_signal_saves_and_stops(tmp_path, whole, number):
+    before = signal.getsignal(number)
+    ask = After(2, lambda: os.kill(os.getpid(), number))
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path, ask, steps=100)
+    assert signal.getsignal(number) == before
+    model, position = train(tmp_path)
+    assert position in ((0, 2), (1, 0))
+    assert_equal(model, whole.model)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("after", [3, 6])
-def test_going_on_with_all_options(tmp_path, after):
-    """Gradients half accumulated, an average, and `fit` that puts it into the model."""
-    whole, _ = train(tmp_path / "whole", **ALL)
-    with pytest.raises(RuntimeError, match="power cut"):
-        train(tmp_path, interrupt=[Interrupt(after, fail)], **ALL)
-    assert_equal(train(tmp_path, **ALL)[0], whole)
+@pytest.mark.parametrize(
+    "mine, others, expected",
+    [
+        ([4, 6], [], 6),
+        ([4, 6], [[2, 4]], 4),
+        ([4, 6], [[4, 6], [6, -1]], 6),
+        ([6, 4], [[2, -1]], -1),
+        ([], [[2, 4]], -1),
+        ([0], [[0, -1]], 0),
+        ([], [[-1, -1]], None),
+    ],
+)
+def test_machines_go_on_from_what_all_of_them_have(mine, others, expected):
+    def gather(row):
+        assert row.shape == (1, 2) and row.dtype == np.int64
+        return np.concatenate([row, np.array(others, np.int64).reshape(-1, 2)])
+
+    assert newest_common(mine, 2, gather) == expected
 
 
-def test_an_error_in_fit_leaves_the_signals_alone(tmp_path):
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(RuntimeError, match="power cut"):
-        train(tmp_path, interrupt=[Interrupt(1, fail)])
-    assert signal.getsignal(signal.SIGINT) == before
-
-
-def test_machines_go_on_from_what_all_of_them_have():
-    class Machines:
-        """A strategy's way to tell each machine what the others have."""
-
-        def __init__(self, *others):
-            self.others = np.array(others, np.int64).reshape(-1, 2)
-
-        def gather(self, mine):
-            return np.concatenate([mine, self.others])
-
-    def newest(mine, *others):
-        return newest_common(mine, 2, Machines(*others).gather)
-
-    assert newest([4, 6]) == 6
-    assert newest([4, 6], [2, 4]) == 4
-    assert newest([4, 6], [4, 6]) == 6
-    assert newest([6, 4], [2, -1]) == -1
-    assert newest([], [2, 4]) == -1
-    assert newest([], [-1, -1]) is None
-
-
-@pytest.mark.parametrize("saved", [True, False])
-def test_a_machine_killed_before_its_first_checkpoint(tmp_path, monkeypatch, saved):
-    """The others have saved the beginning; its own beginning is the same."""
-    model = small_model(make_optimizer("adam", 0.01))
+@pytest.mark.parametrize(
+    "saved, other, place",
+    [(True, [0, -1], (0, 0)), (False, [0, -1], (0, 0)), (False, [4, 6], None)],
+)
+def test_a_machine_killed_before_its_first_checkpoint(
+    tmp_path, monkeypatch, saved, other, place
+):
+    """If others have saved the beginning: its own is the same. Else it needs theirs."""
     if saved:
-        Checkpoints(tmp_path).restore(model)
+        restored(tmp_path)
     seen = []
 
     def gather(strategy, mine):
         seen.append(mine.tolist())
-        return np.concatenate([mine, [[0, -1]]])
+        return np.concatenate([mine, [other]])
 
-    monkeypatch.setattr(checkpoints, "gather_rows", gather)
-    assert Checkpoints(tmp_path).restore(model) == (0, 0)
+    monkeypatch.setattr(module, "gather_rows", gather)
+    if place:
+        assert restored(tmp_path)[1] == place
+    else:
+        with pytest.raises(OSError, match="give each machine a copy of the run"):
+            restored(tmp_path)
     assert seen == [[[0, -1]]]
 
 
-def test_a_new_machine_needs_checkpoints_of_another(tmp_path, monkeypatch):
-    def gather(strategy, mine):
-        return np.concatenate([mine, [[4, 6]]])
-
-    monkeypatch.setattr(checkpoints, "gather_rows", gather)
-    with pytest.raises(OSError, match="give each machine a copy of the run"):
-        Checkpoints(tmp_path).restore(small_model(make_optimizer("adam", 0.01)))
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_and_stops(tmp_path, whole, number):
-    before = signal.getsignal(number)
-    ask = Interrupt(3, lambda model: os.kill(os.getpid(), number))
-    with pytest.raises(KeyboardInterrupt):
-        train(tmp_path, steps=100, interrupt=[ask])
-    assert signal.getsignal(number) == before
-    model, started_at = train(tmp_path)
-    assert started_at[0] == 0 and 3 <= started_at[1] <= 4
-    assert_equal(model, whole)
-
-
-def newest(run_dir):
-    files = RunDirectory(run_dir).checkpoints.glob("*.data-*")
+def newest(run, suffix):
+    files = run.checkpoints.glob(f"ckpt-*{suffix}")
     return max(files, key=lambda path: int(path.name.split("-")[1].split(".")[0]))
 
 
-@pytest.mark.slow
-def test_a_damaged_checkpoint_is_passed_over(tmp_path, whole):
-    with pytest.raises(RuntimeError):
-        train(tmp_path, interrupt=[Interrupt(10, fail)])
-    data = bytearray(newest(tmp_path).read_bytes())
-    data[len(data) // 2] ^= 0xFF
-    newest(tmp_path).write_bytes(data)
+def test_a_damaged_checkpoint_is_passed_over(copy, whole):
+    """The one before knows no later epochs, which may be trained again."""
+    path = newest(copy, ".data-00000-of-00001")
+    data = bytearray(path.read_bytes())
+    data[-200] ^= 0xFF  # not where its position is
+    path.write_bytes(data)
     with pytest.warns(UserWarning, match="cannot be read"):
-        model, started_at = train(tmp_path)
+        model, started_at = train(copy.path, epochs=EPOCHS)
     assert started_at == (1, 2)
-    assert_equal(model, whole)
-
-
-def test_only_damaged_checkpoints_are_an_error(tmp_path):
-    train(tmp_path, epochs=1)
-    for path in RunDirectory(tmp_path).checkpoints.glob("*.data-*"):
+    assert_equal(model, whole.model)
+    assert [x["epoch"] for x in read_history(copy.path)] == [1, 2]
+    for path in copy.checkpoints.glob("*.data-*"):
         path.write_bytes(b"")
     with (
         pytest.warns(UserWarning, match="cannot be read"),
         pytest.raises(OSError, match="None of the checkpoints"),
     ):
-        train(tmp_path)
+        restored(copy.path)
 
 
-@pytest.mark.slow
-def test_ruined_weights_are_not_saved(tmp_path, whole):
-    def ruin(model):
-        model.layers[-1].kernel.assign(model.layers[-1].kernel * np.nan)
+def test_weights_that_are_not_finite_are_not_saved(copy):
+    model, checkpoints = new_model(), Checkpoints(copy.path, steps=2)
+    checkpoints.restore(model)
+    before = sorted(copy.checkpoints.iterdir())
+    model.layers[-1].kernel.assign(model.layers[-1].kernel * np.inf)
+    checkpoints.on_epoch_begin(EPOCHS)
+    checkpoints.on_train_batch_end(0)
+    with pytest.raises(FloatingPointError, match="kernel .*step 2 of epoch 3. The"):
+        checkpoints.on_train_batch_end(1)
+    assert sorted(copy.checkpoints.iterdir()) == before
 
-    with pytest.raises(FloatingPointError, match="step 2 of epoch 2"):
-        train(tmp_path, interrupt=[Interrupt(BATCHES + 2, ruin)])
-    model, started_at = train(tmp_path)
-    assert started_at == (1, 0)
-    assert_equal(model, whole)
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize("text", ["garbage ~~", "", None])
-def test_the_list_of_checkpoints_may_be_lost(tmp_path, whole, text):
-    with pytest.raises(RuntimeError):
-        train(tmp_path, interrupt=[Interrupt(10, fail)])
-    listed = RunDirectory(tmp_path).checkpoints / "checkpoint"
+@pytest.mark.parametrize("text", ["garbage ~~", None])
+def test_the_list_of_checkpoints_may_be_lost(copy, whole, text):
+    listed = copy.checkpoints / "checkpoint"
     listed.unlink() if text is None else listed.write_text(text)
-    model, started_at = train(tmp_path)
-    assert started_at == (1, 4)
-    assert_equal(model, whole)
+    (copy.checkpoints / "ckpt-old.index").touch()  # what is none of them
+    (copy.checkpoints / "ckpt-.index").mkdir()
+    model, started_at = restored(copy.path)
+    assert started_at == (EPOCHS, 0)
+    assert_equal(model, whole.saved)
 
 
-@pytest.mark.slow
-def test_there_may_be_more_than_are_kept(tmp_path, whole, monkeypatch):
+def test_there_may_be_more_than_are_kept(copy, monkeypatch):
     """A machine may lose its power before it drops the oldest."""
-    with monkeypatch.context() as patch, pytest.raises(RuntimeError):
+    kept = lambda: len([*copy.checkpoints.glob("*.index")])  # noqa: E731
+    checkpoints = Checkpoints(copy.path)
+    checkpoints.restore(new_model())
+    with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", lambda self: None)
-        train(tmp_path, interrupt=[Interrupt(10, fail)])
-    assert len(list(RunDirectory(tmp_path).checkpoints.glob("*.index"))) > 2
-    model, started_at = train(tmp_path)
-    assert started_at == (1, 4)
-    assert_equal(model, whole)
-    assert len(list(RunDirectory(tmp_path).checkpoints.glob("*.index"))) == 2
+        checkpoints.on_epoch_end(3)
+    assert kept() == 3
+    again = Checkpoints(copy.path)
+    assert again.restore(new_model()) == (4, 0)
+    again.on_epoch_end(4)
+    assert kept() == 2 and again.exist()
+    for steps, keep in ((0, 2), (2, 1)):
+        with pytest.raises(ValueError, match="must be at least"):
+            Checkpoints(copy.path, steps, keep)
 
 
-def test_finished_epochs_without_checkpoints_are_an_error(tmp_path):
-    train(tmp_path, epochs=1)
-    RunDirectory(tmp_path).history.touch()
-    shutil.rmtree(RunDirectory(tmp_path).checkpoints)
+@pytest.mark.parametrize("kept", ["history", "last_weights", "best_weights"])
+def test_what_a_training_left_without_checkpoints_is_no_new_one(copy, kept):
+    shutil.rmtree(copy.checkpoints)
+    for name in {"history", "last_weights", "best_weights"} - {kept}:
+        getattr(copy, name).unlink()
     with pytest.raises(OSError, match="finished epochs, but .*no checkpoint"):
-        train(tmp_path)
+        restored(copy.path)
+    assert not Checkpoints(copy.path).exist()
 
 
 @pytest.mark.parametrize("resuming", [False, True])
-def test_too_little_room_is_known_at_once(tmp_path, monkeypatch, resuming):
-    if resuming:
-        train(tmp_path, epochs=1)
-    usage = shutil.disk_usage(tmp_path)._replace(free=100)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(OSError, match="Received: .* with 0 MB free"):
-        train(tmp_path)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_an_unwritable_directory_is_known_at_once(tmp_path):
-    tmp_path.chmod(0o500)
-    with pytest.raises(OSError):
-        train(tmp_path)
+def test_too_little_room_is_known_at_once(copy, tmp_path, monkeypatch, resuming):
+    """Two checkpoints and files of weights, one more of each while it is written."""
+    model = new_model()
+    model.optimizer.build(model.trainable_variables)
+    weights, state = (
+        sum(x.numpy().nbytes for x in variables)
+        for variables in (model.weights, model.optimizer.variables)
+    )
+    there = [*copy.checkpoints.glob("ckpt-*"), copy.best_weights, copy.last_weights]
+    there = sum(x.stat().st_size for x in there) if resuming else 0
+    needed = max(3 * (state + weights) + 3 * weights - there, state + weights)
+    path = copy.path if resuming else tmp_path / "new"
+    usage = shutil.disk_usage(tmp_path)
+    for free in (needed - 1, needed):
+        monkeypatch.setattr(
+            shutil, "disk_usage", lambda _, free=free: usage._replace(free=free)
+        )
+        if free < needed:
+            with pytest.raises(OSError, match="about 1 MB. Received: .* with 0 MB fr"):
+                restored(path)
+    assert restored(path)[1] == ((EPOCHS, 0) if resuming else (0, 0))
 
 
 def test_a_file_in_the_place_of_the_directory_is_known_at_once(tmp_path):
     (tmp_path / "run").touch()
     with pytest.raises(OSError):
-        train(tmp_path / "run")
+        restored(tmp_path / "run")
 
 
-def command(data, run_dir):
-    flags = "--source xx --target yy --preset small --units 8 --tokenizer word"
-    flags += " --optimizer adam --batch_tokens 30 --epochs 6 --save_steps 5"
-    flags += " --dropout 0.3 --eval_sentences 4 --beam_width 2"
-    places = ["--data", data, "--run_dir", run_dir]
-    train = [sys.executable, "-m", "keras_luong.cli", "train"]
-    return [*train, *map(str, places), *flags.split()]
+def edited(lines):
+    line = json.loads(lines[1])
+    return [lines[0], json.dumps({**line, "val_perplexity": 1e9}), *lines[2:]]
 
 
-def weights_of(run_dir):
-    run = RunDirectory(run_dir)
-    path = tf.train.latest_checkpoint(str(run.checkpoints))
-    reader = tf.train.load_checkpoint(path)
-    names = (n for n in reader.get_variable_to_shape_map() if n != "save_counter")
-    names = (name for name in names if "save_counter" not in name)
-    return {name: reader.get_tensor(name) for name in names if "OBJECT" not in name}
+SPOILT = {
+    "missing": (None, "has 0 of the [12]"),
+    "cut by a line": (lambda lines: lines[:-1], "has [01] of the [12]"),
+    "cut in a line": (lambda lines: [*lines[:-1], lines[-1][:20]], "line 2 is dam"),
+    "without its first line": (lambda lines: lines[1:], "has [01] of the [12]"),
+    "not UTF-8": (lambda lines: [*lines[:-1], "\udcff"], "line 2 is damaged"),
+    "null": (lambda lines: [*lines, "null"], "line 3 is damaged"),
+    "no epoch": (lambda lines: [*lines, "{}"], "line 3 is damaged"),
+    "a line twice": (lambda lines: [lines[0], *lines], "has other values of the [12]"),
+    "edited": (edited, "has other values of the [12]"),
+}
 
 
-def start(data, run_dir):
-    return subprocess.Popen(
-        command(data, run_dir),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
+@pytest.mark.parametrize("change, said", SPOILT.values(), ids=SPOILT)
+def test_w4_a_history_that_is_not_the_checkpoints_is_refused(copy, change, said):
+    check_history(copy.path)
+    if change is None:
+        copy.history.unlink()
+    else:
+        lines = change(copy.history.read_text().splitlines())
+        text = "".join(f"{line}\n" for line in lines)
+        copy.history.write_text(text, errors="surrogateescape")
+    with pytest.raises(ValueError, match=rf"y\.jsonl.* {said}.*Put the .* --init_"):
+        check_history(copy.path)
+
+
+@pytest.mark.parametrize("content", [None, "5", '["a", "b"]', "[[], 1]", "~"])
+def test_w4_what_a_killed_training_may_have_left_is_none_of_these(copy, content):
+    """An epoch's line without its checkpoint, half a note; nor are other line ends."""
+    more = json.dumps({"epoch": EPOCHS + 1, "val_perplexity": 2.0})
+    text = copy.history.read_text().replace("\n", "\r\n")
+    copy.history.write_bytes(f"{text}{more}\n".encode())
+    if content is not None:
+        newest(copy, ".history").write_text(content)
+    check_history(copy.path)
+
+
+def test_w4_the_command_refuses_it(tiny_run, tmp_path, capsys):
+    path = shutil.copytree(tiny_run.run.path, tmp_path / "run")
+    kept = {x: x.read_bytes() for x in (path / "run.json", *path.glob("*.h5"))}
+    (path / "history.jsonl").write_text("")
+    with pytest.raises(SystemExit) as stopped:
+        main(["train", *map(str, train_words(tiny_run.data, path, epochs=4))])
+    assert stopped.value.code == 2
+    assert re.search(r"y\.jsonl has 0 of the [12] epochs", capsys.readouterr().err)
+    assert {x: x.read_bytes() for x in kept} == kept
+
+
+@pytest.mark.parametrize("history", ["kept", "lost", "worse than it was"])
+def test_w4_the_best_weights_are_replaced_by_better_ones_alone(copy, history):
+    """What they are worth is theirs, and not in a file beside them."""
+    best = read_logs(copy.best_weights)
+    if history == "kept":
+        lines = read_history(copy.path)
+        value = min(line["val_perplexity"] for line in lines)
+        assert (best["val_perplexity"], lines[best["epoch"] - 1]["val_perplexity"]) == (
+            value,
+            value,
+        )
+    elif history == "lost":
+        copy.history.unlink()
+    else:
+        lines = edited(copy.history.read_text().splitlines())
+        copy.history.write_text("".join(f"{x}\n" for x in lines))
+    save = SaveWeights(copy.path)
+    save.set_model(small_model("adam"))
+    save.on_train_begin()
+    for epoch in (0, EPOCHS):  # an early one may be trained again
+        for value in (best["val_perplexity"] + 1, best["val_perplexity"], float("nan")):
+            save.on_epoch_end(epoch, {"val_perplexity": value})
+            assert read_logs(copy.best_weights) == best
+            assert read_logs(copy.last_weights)["epoch"] == epoch + 1
+    better = {"epoch": EPOCHS + 1, "val_perplexity": 1.0}
+    save.on_epoch_end(EPOCHS, {"val_perplexity": 1.0})
+    assert read_logs(copy.best_weights) == better
+
+
+def test_w4_weights_of_unknown_worth_are_not_replaced(copy):
+    save_weights(small_model("adam"), copy.best_weights)
+    with pytest.raises(ValueError, match="not say its val_perplexity.*own file back"):
+        SaveWeights(copy.path).on_train_begin()
+    copy.best_weights.write_bytes(b"")
+    with pytest.raises(OSError, match=r"model\.weights\.h5 is damaged"):
+        SaveWeights(copy.path).on_train_begin()
+
+
+@pytest.mark.parametrize(
+    "kept", ["epochs/epoch-%04d.weights.h5", "last.weights.h5", ""]
+)
+def test_w4_best_weights_that_are_missing_are_not_replaced(copy, kept):
+    best = read_logs(copy.best_weights)
+    place = copy.path / (kept % best["epoch"] if "%" in kept else kept)
+    copy.best_weights.unlink()
+    if "%" in kept:
+        place.parent.mkdir()
+        shutil.copy(copy.last_weights, place)
+    elif not kept:
+        copy.last_weights.unlink()
+    what = f"epoch {best['epoch']}, val_perplexity {best['val_perplexity']:.4g}"
+    hint = f"put it back, or copy {place} to that name" if kept else "put it back"
+    said = re.escape(f"{copy.best_weights}, the best weights ({what}), is missing: ")
+    with pytest.raises(FileNotFoundError, match=f"{said}{re.escape(hint)}$"):
+        SaveWeights(copy.path).on_train_begin()
+    copy.history.unlink()  # a training that has begun anew
+    SaveWeights(copy.path).on_train_begin()
+
+
+def replaced(path):
+    shutil.copytree(path, path.with_name("other"))
+    shutil.rmtree(path)
+    path.with_name("other").rename(path)
+
+
+def emptied(path):
+    for inner in path.glob("[!.]*"):
+        shutil.rmtree(inner) if inner.is_dir() else inner.unlink()
+
+
+GONE = {
+    "removed": shutil.rmtree,
+    "emptied": emptied,
+    "moved": lambda path: path.rename(path.with_name("moved")),
+    "replaced": replaced,
+    "made anew": lambda path: (shutil.rmtree(path), path.mkdir()),
+}
+
+
+@pytest.mark.parametrize("change", GONE.values(), ids=GONE)
+def test_c4_a_directory_that_is_gone_ends_the_training(copy, tmp_path, change):
+    """Before a checkpoint, or an epoch's end, is written."""
+    copy.record.touch()  # the parts of a run that a tiny model has not
+    copy.tokenizer.mkdir()
+    checkpoints = Checkpoints(copy.path, steps=1)
+    gone = pytest.raises(OSError, match=f"{copy.path} was removed, moved or replaced")
+    with lock_run(copy.path):
+        checkpoints.restore(new_model())
+        checkpoints.on_epoch_begin(EPOCHS)
+        checkpoints.check_place()
+        change(copy.path)
+        left = sorted(tmp_path.rglob("*"))
+        with gone:
+            checkpoints.check_place()
+        with gone:
+            checkpoints.on_train_batch_end(0)
+        with gone:
+            checkpoints.on_epoch_end(EPOCHS)
+        assert sorted(tmp_path.rglob("*")) == left
+
+
+def test_c4_a_history_that_is_lost_meanwhile_ends_the_training(copy):
+    with pytest.raises(ValueError, match="has 0 of the 2 epochs that"):
+        train(copy.path, After(1, copy.history.unlink), epochs=EPOCHS + 1)
+    assert not copy.history.exists()
+
+
+def test_w9_points_of_curves_are_counted_by_batches(tmp_path):
+    """Three of which are a step of the optimizer."""
+    model = small_model(make_optimizer("adam", 0.01, gradient_accumulation_steps=3))
+    model.run_eagerly = True
+    curves, steps = StepCurves(tmp_path, every=2), []
+    note = After(0, None)
+    note.on_train_batch_end = lambda batch, logs: steps.append(curves._step)
+    model.fit(small_data(), epochs=2, verbose=0, callbacks=[curves, note])
+    assert steps == [1, 2, 3, 4, 5, 6]
+    (events,) = tmp_path.iterdir()
+    found = tf.compat.v1.train.summary_iterator(str(events))
+    assert [x.step for x in found if x.summary.value] == [2, 4, 6]
 
 
 @pytest.mark.slow
-def test_killed_at_random_moments(tmp_path):
-    """Six times, by SIGKILL; the weights are those of a run that was not."""
-    data, whole, parts = (tmp_path / name for name in ("data", "whole", "parts"))
-    data.mkdir()
-    write_corpus(data, train=300, val=8, test=6)
-    output, _ = (process := start(data, whole)).communicate()
-    assert process.returncode == 0, output[-3000:]
+def test_killed_at_random_moments(tiny_run, tmp_path):
+    """Three times, by SIGKILL; the weights are those of a run that was not."""
+    words = train_words(tiny_run.data, tmp_path, save_steps=2)
+    command = [sys.executable, "-m", "keras_luong.cli", "train", *map(str, words)]
     rng = random.Random(1)
-    for _ in range(6):
-        process = start(data, parts)
-        for line in process.stdout:
-            if line.startswith("Epoch"):  # it trains
-                break
-        time.sleep(rng.uniform(0.0, 5.0))
-        assert process.poll() is None  # not done yet
-        process.kill()
-        process.communicate()
-    output, _ = (process := start(data, parts)).communicate()
-    assert process.returncode == 0, output[-3000:]
-    one, other = weights_of(whole), weights_of(parts)
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        np.testing.assert_allclose(other[name], value, atol=1e-6, err_msg=name)
+    for _ in range(3):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert any(line.startswith("Epoch") for line in process.stdout)  # it trains
+            time.sleep(rng.uniform(0.0, 9.0))
+            process.kill()
+    subprocess.run(command, check=True, capture_output=True)
+    models = (load(x, "last").model for x in (tiny_run.run.path, tmp_path))
+    for one, other in zip(*(x.weights for x in models), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6, err_msg=one.path)

@@ -1,13 +1,13 @@
+"""Pairs to validate by, held out of a corpus without; and what two splits share."""
+
 import gzip
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from commands import run
-from small_training import train_words, write_corpus
 
-from keras_luong.files import write_lines
-from keras_luong.runs.run import read_record
+from keras_luong.files import write_json, write_lines
+from keras_luong.runs.opening import check_corpus, describe_corpus
 from keras_luong.text.corpora import TextFiles, load_corpus
 from keras_luong.text.corpus import fingerprint, notes, sentences
 from keras_luong.text.held_out import HeldOut, part, with_validation
@@ -30,24 +30,23 @@ def read(corpus, split):
     return ["\t".join(pair) for pair in zip(*sentences(corpus, split), strict=True)]
 
 
-def hashes_of_other_pairs(size):
-    hashes = np.arange(1, size + 1, dtype=np.uint64)
-    return TextHashes(hashes, hashes, np.full(size, 9))
-
-
 @pytest.mark.parametrize(
-    ("size", "held"), [(2, 1), (20, 4), (50, 10), (199, 10), (400, 20), (3000, 150)]
+    ("size", "held"),
+    [(2, 1), (9, 1), (10, 2), (20, 4), (50, 10), (219, 10), (220, 11), (50_000, 1000)],
 )
 def test_how_many(size, held):
-    parted = part(hashes_of_other_pairs(size))
+    """Not more than a thousand; long ones and those of many pairs come last."""
+    hashes = np.arange(1, size + 1, dtype=np.uint64)
+    parted = part(TextHashes(hashes, hashes, np.full(size, 9)))
     assert (parted.validation.sum(), parted.train.sum()) == (held, size - held)
-
-
-def test_not_more_than_a_thousand():
-    assert part(hashes_of_other_pairs(50_000)).validation.sum() == 1000
+    length = np.full(size, 1500)
+    length[: size - held] += 1  # these are documents
+    parted = part(TextHashes(hashes, hashes, length))
+    assert np.flatnonzero(parted.validation).tolist() == [*range(size - held, size)]
 
 
 def test_which(tmp_path):
+    """The same wherever the text lies: packed, of other line ends, or side by side."""
     corpus = table(tmp_path, lines(40))
     assert corpus.splits == ("train", "validation")
     train, held = read(corpus, "train"), read(corpus, "validation")
@@ -55,12 +54,6 @@ def test_which(tmp_path):
     assert train == [line for line in lines(40) if line not in held]
     assert notes(corpus)["held out"] == "8 of 40 pairs, chosen at random"
     assert "no test" in notes(corpus)
-
-
-@pytest.mark.slow
-def test_the_same_wherever_the_text_lies(tmp_path):
-    """Moved, packed, of other line ends, or side by side."""
-    corpus = table(tmp_path, lines(40))
     packed = "".join(f"{line}\r\n" for line in lines(40)).encode()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "train.tsv.gz").write_bytes(gzip.compress(packed))
@@ -73,30 +66,21 @@ def test_the_same_wherever_the_text_lies(tmp_path):
             assert fingerprint(again, split) == fingerprint(corpus, split)
 
 
-@pytest.mark.slow
 def test_what_repeats_a_held_out_sentence_is_not_trained_on(tmp_path):
     """Neither its source, with another translation, nor its target."""
-    n = HELD_OUT[0]
-    more = [f"{n} dogs\tx", f"y\t{n} Hunde", f"{n} dogs\t{n} Hunde", "x\ty"]
-    corpus = table(tmp_path, lines(400) + more)
+    more = [x for n in range(400) for x in (f"{n} dogs\tx {n}", f"y {n}\t{n} Hunde")]
+    corpus = table(tmp_path, lines(400) + more + lines(400))
     train, held = read(corpus, "train"), read(corpus, "validation")
     for side in (0, 1):
         texts = [{line.split("\t")[side] for line in split} for split in (train, held)]
         assert not set.intersection(*texts)
-    assert len(set(held)) == len(held) == 20
-    left_out = 404 - len(train) - 20
-    expected = f"20 of 404 pairs, chosen at random; {left_out} more left out of train"
-    assert notes(corpus)["held out"].startswith(expected) == bool(left_out)
-    assert overlaps(corpus)["validation"] == Overlap(20, 0, 0)
-
-
-def test_sentences_of_many_pairs_are_trained_on(tmp_path):
-    """All of these pairs would be lost to training; nor is what is blank held out."""
-    common = [f"Yes.\tJa {n}." for n in range(300)] + ["\t", "a\t", "\tb"] * 50
-    corpus = table(tmp_path, lines(300) + common)
-    held = read(corpus, "validation")
-    assert len(held) == 30 and not set(held) & set(common)
-    assert set(common) <= set(read(corpus, "train"))
+    assert len(set(held)) == len(held) == 60
+    left_out = 1600 - len(train) - 60
+    assert notes(corpus)["held out"] == (
+        f"60 of 1,600 pairs, chosen at random; {left_out} more left out of train as "
+        "they repeat them"
+    )
+    assert left_out > 60 and overlaps(corpus)["validation"] == Overlap(60, 0, 0)
 
 
 def test_what_repeats_pairs_does_not_hold_out_more(tmp_path):
@@ -104,19 +88,21 @@ def test_what_repeats_pairs_does_not_hold_out_more(tmp_path):
     corpus = table(tmp_path, lines(300) * 20 + ["\t"] * 300)
     assert len(read(corpus, "validation")) == 15
     assert len(read(corpus, "train")) == 285 * 20 + 300
+    # All of these would be lost to training; nor is what is blank held out.
+    common = [f"Yes.\tJa {n}." for n in range(300)] + ["\t", "a\t", "\tb"] * 50
+    corpus = table(tmp_path, lines(300) + common)
+    held = read(corpus, "validation")
+    assert len(held) == 30 and not set(held) & set(common)
+    assert set(common) <= set(read(corpus, "train"))
 
 
 @pytest.mark.parametrize("space", ["{} ", " {}", "\u00a0{}\t", "{}\u3000"])
 def test_white_space_makes_no_other_sentence(space, tmp_path):
     """It is split into the same tokens, which a model would have seen."""
-    write_lines(tmp_path / "train.en", (f"{n} dogs" for n in range(100)))
-    write_lines(tmp_path / "train.de", (f"{n} Hunde" for n in range(100)))
-    for language in ("en", "de"):
-        path = tmp_path / f"train.{language}"
-        again = [
-            space.format(x).replace("s", "s  ") for x in path.read_text().split("\n")
-        ]
-        path.write_text(path.read_text() + "\n".join(again[:100]) + "\n")
+    for language, word in (("en", "dogs"), ("de", "Hunde")):
+        texts = [f"{n} {word}" for n in range(100)]
+        again = [space.format(x).replace(" ", "  ") for x in texts]
+        write_lines(tmp_path / f"train.{language}", texts + again)
     corpus = load_corpus(tmp_path, "en", "de")
     assert len(read(corpus, "validation")) == 10
     assert len(read(corpus, "train")) == 180
@@ -146,36 +132,16 @@ def test_a_split_to_validate_by_is_left_as_it_is(tmp_path):
         write_lines(tmp_path / f"{name}.tsv", lines(40))
     corpus = load_corpus(tmp_path, "en", "de")
     assert not isinstance(corpus, HeldOut) and "no test" not in notes(corpus)
+    assert with_validation(corpus) is corpus
     (tmp_path / "val.tsv").unlink()
     corpus = load_corpus(tmp_path, "en", "de")
     assert corpus.splits == ("train", "validation", "test")
-    assert read(corpus, "test") == lines(40)
+    assert read(corpus, "test") == lines(40) and with_validation(corpus) is corpus
     assert set(read(corpus, "validation")) < set(lines(40))
     with pytest.raises(ValueError, match="no split 'dev'"):
         corpus.pairs("dev")
     (tmp_path / "train.tsv").unlink()
     assert load_corpus(tmp_path, "en", "de").splits == ("test",)
-
-
-@pytest.mark.slow
-def test_a_corpus_of_ones_own():
-    """Any corpus can be parted, in its order."""
-
-    class Mine:
-        name, source_language, target_language = "mine", "en", "de"
-        splits = ("train",)
-
-        def pairs(self, split):
-            texts = [str(n) for n in range(5000)]
-            return tf.data.Dataset.from_tensor_slices(
-                {"source": texts, "target": texts}
-            )
-
-    corpus = with_validation(Mine())
-    train, held = (sentences(corpus, x)[0] for x in ("train", "validation"))
-    assert (len(train), len(held)) == (4750, 250)
-    assert [*map(int, train)] == sorted(set(range(5000)) - set(map(int, held)))
-    assert with_validation(corpus) is corpus
 
 
 def test_hashes_tell_texts_apart():
@@ -205,51 +171,25 @@ def test_k1_a_test_split_that_is_trained_on(tmp_path):
     more = tmp_path / "more.tsv"
     write_lines(more, [*lines(4, offset=28), "32 dogs\tx"])
     learned = [TextFiles.from_table(more, "en", "de").pairs("train")]
-    assert overlaps(corpus, learned=learned) == {
-        "validation": Overlap(10, 2, 3),
-        "test": Overlap(10, 7, 9, 3),
-    }
+    found = {"validation": Overlap(10, 2, 3), "test": Overlap(10, 7, 9, 3)}
+    assert overlaps(corpus, learned=learned) == found
 
 
-def test_validation_text_that_is_the_test_text_too(tmp_path):
-    write_lines(tmp_path / "train.tsv", lines(30))
-    for split in ("val", "test"):
-        write_lines(tmp_path / f"{split}.tsv", lines(10, offset=30))
-    found = overlaps(load_corpus(tmp_path, "en", "de"))
-    assert found == {"validation": Overlap(10, 0, 0), "test": Overlap(10, 0, 0, 10)}
-
-
-@pytest.mark.slow
-def test_every_command_knows_the_held_out_pairs(tmp_path, capsys):
-    """From training over going on, with the text moved and packed, to a shortlist."""
-    (tmp_path / "data").mkdir()
-    write_corpus(tmp_path / "data", train=100)
-    run("train", *train_words(tmp_path / "data", tmp_path / "run", epochs=1))
-    said = capsys.readouterr().out
-    assert "train 90, validation 10 pairs\n" in said
-    assert "\nheld out     10 of 100 pairs, chosen at random\n" in said
-    assert "\nno test      results are of the validation pairs" in said
-    known = read_record(tmp_path / "run")["corpus"]
-    moved = tmp_path / "moved"
-    moved.mkdir()
-    for path in (tmp_path / "data").iterdir():
-        packed = gzip.compress(path.read_bytes())
-        (moved / f"{path.name}.gz").write_bytes(packed)
-        path.unlink()
-    run("train", *train_words(moved, tmp_path / "run", epochs=2))
-    assert read_record(tmp_path / "run")["corpus"] == known
-    capsys.readouterr()
-    run("evaluate", tmp_path / "run")
-    said = capsys.readouterr().out
-    assert said.startswith("validation: 10 sentences")
-    run("tune", tmp_path / "run")
-    assert "(10 sentences" in capsys.readouterr().out
-    run("shortlist", tmp_path / "run")
-    run("distill", tmp_path / "run", "--out", tmp_path / "distilled")
-    distilled = load_corpus(tmp_path / "distilled", "xx", "yy")
-    assert fingerprint(distilled, "train").pairs == 180
-    assert fingerprint(distilled, "validation").digest == known["validation"]["digest"]
-    (moved / "val.xx").write_text("a b\n")
-    (moved / "val.yy").write_text("A B\n")
-    with pytest.raises(ValueError, match="train split had 90.*longer held out of it"):
-        run("train", *train_words(moved, tmp_path / "run", epochs=2))
+def test_a_run_knows_whether_pairs_were_held_out(tmp_path):
+    """The text is the same; what is trained on is not."""
+    write_lines(tmp_path / "train.tsv", lines(40))
+    held = load_corpus(tmp_path, "en", "de")
+    write_lines(tmp_path / "val.tsv", read(held, "validation"))
+    given = load_corpus(tmp_path, "en", "de")
+    for before, now, said in (
+        (held, given, "had 32 .* has 40: validation text no longer held out of it"),
+        (given, held, "had 40 .* has 32: validation text now held out of it"),
+    ):
+        record = {"format": 1, "model": {}, "search": {}, "max_source_length": 9}
+        record |= {"paths": {}, "came_from": None, "settings": {"data": "mine"}}
+        write_json(
+            tmp_path / "run.json", {**record, "corpus": describe_corpus(before, None)}
+        )
+        check_corpus(tmp_path, "mine", describe_corpus(before, None), before)
+        with pytest.raises(ValueError, match=f"its train split {said}. Give another"):
+            check_corpus(tmp_path, "mine", describe_corpus(now, None), now)

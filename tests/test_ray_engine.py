@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
+import contextlib
 import os
 import re
 import shutil
@@ -17,15 +17,16 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from commands import options, run
+from leave_slow import slow_but
 from odd_rows import ROWS
 from odd_text import odd_translator
+from small_corpus import Backwards
 from small_translator import sentencepiece_translator, written_run
 
 from keras_luong import progress
 from keras_luong.cli import translate_ray, translators
 from keras_luong.files import write_lines
-from keras_luong.runs import ray_engine
-from keras_luong.runs import synthetic as pooled_translator
+from keras_luong.runs import ray_engine, synthetic
 from keras_luong.runs.ray_engine import Pool, check_ray
 from keras_luong.runs.shards import Shards
 from keras_luong.runs.synthetic import Rereadable
@@ -60,6 +61,10 @@ def locally(path, source, *words):
     sizes = [*WORDS[:4], "--input", source]
     run("translate", path, *sizes, *words, "--output", out)
     return out.read_bytes()
+
+
+def by_ray(path, source, out, *words):
+    run("translate", path, "--input", source, "--output", out, *WORDS, *words)
 
 
 def command(path, source, out, *words):
@@ -104,7 +109,7 @@ def in_this_process(shards, todo, make, pool):
 
 @pytest.fixture
 def without_ray(monkeypatch):
-    for module in (translate_ray, pooled_translator):
+    for module in (translate_ray, synthetic):
         monkeypatch.setattr(module, "check_ray", lambda pool: None)
         monkeypatch.setattr(module, "work_on", in_this_process)
 
@@ -138,60 +143,33 @@ def test_without_ray_it_says_what_to_install(path, source, monkeypatch):
     with pytest.raises(ImportError, match=r"pip install 'keras_luong\[ray\]'"):
         check_ray(Pool())
     with pytest.raises(ImportError, match="--engine ray needs Ray Data"):
-        run("translate", path, "--input", source, "--output", "out", *WORDS)
+        by_ray(path, source, "out")
     assert not source.with_name("out.parts").exists()
 
 
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        (["--engine", "ray"], "needs --input and --output"),
-        (["--engine", "ray", "--input", "a", "--output", "b", "--pictures", "p"],
-         "--pictures are drawn by --engine local only"),
-        (["--workers", "2"], "--workers needs --engine ray"),
-        (["--address", "auto"], "--address needs --engine ray"),
-        (["--column", "text"], "--column needs --engine ray"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_is_refused(words, message, capsys):
-    with pytest.raises(SystemExit):
-        options("translate", "run", *words)
-    assert message in capsys.readouterr().err
+def test_what_cannot_be_is_refused(capsys):
+    for words, message in {
+        "--engine ray": "needs --input and --output",
+        "--engine ray --input a --output b --pictures p": "--pictures are drawn by",
+        "--workers 2": "--workers needs --engine ray",
+        "--address auto": "--address needs --engine ray",
+        "--column text": "--column needs --engine ray",
+    }.items():
+        with pytest.raises(SystemExit):
+            options("translate", "run", *words.split())
+        assert message in capsys.readouterr().err
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes")
 @pytest.mark.usefixtures("without_ray")
-def test_a_pipe_is_refused_as_it_is_read_twice(path, tmp_path):
-    os.mkfifo(pipe := tmp_path / "pipe")
-    words = ["--input", pipe, "--output", tmp_path / "out", *WORDS]
+def test_a_pipe_is_refused_as_is_parquet_that_would_be_overwritten(path, tmp_path):
+    pipe, parquet = tmp_path / "pipe", tmp_path / "a.parquet"
+    os.mkfifo(pipe)
     with pytest.raises(ValueError, match="reads a text twice.*pipe"):
-        run("translate", path, *words)
-
-
-def test_parquet_is_not_overwritten(path, tmp_path):
-    (parquet := tmp_path / "a.parquet").write_bytes(b"PAR1")
-    words = ["--input", parquet, "--output", parquet, *WORDS]
+        by_ray(path, pipe, tmp_path / "out")
+    parquet.write_bytes(b"PAR1")
     with pytest.raises(ValueError, match="overwrite the input"):
-        run("translate", path, *words)
+        by_ray(path, parquet, parquet)
     assert parquet.read_bytes() == b"PAR1"
-
-
-def same_by_both(path, source, capsys, *words):
-    """Runs both engines, and compares what they write and what they tell."""
-    said = locally(path, source, *words)
-    told = capsys.readouterr().err
-    out = source.with_name("out")
-    run("translate", path, "--input", source, "--output", out, *WORDS, *words)
-    assert out.read_bytes() == said and said.count(b"\n") > 80
-    assert capsys.readouterr().err == told
-    assert not source.with_name("out.parts").exists()
-
-
-CASES = [
-    ("--scores", "--alignments"),
-    ("--n_best", "2", "--constraints", "must.tsv", "--terms", "terms.tsv"),
-    ("--beam_width", "1", "--max_source_length", "3"),
-]
 
 
 @pytest.fixture
@@ -201,69 +179,68 @@ def phrases(source, monkeypatch):
     write_lines("terms.tsv", ["dog\tcat"])
 
 
+CASES = [
+    "--scores --alignments",
+    "--n_best 2 --constraints must.tsv --terms terms.tsv",
+    "--beam_width 1 --max_source_length 3",
+]
+SLOWLY = [("without_ray", CASES[1]), ("without_ray", CASES[2])]
+SLOWLY += [("ray", CASES[0]), ("ray", CASES[1])]
+
+
 @pytest.mark.parametrize(
-    "words", [CASES[0], *(pytest.param(x, marks=pytest.mark.slow) for x in CASES[1:])]
+    "pool, words",
+    [
+        ("without_ray", CASES[0]),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOWLY),
+    ],
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.usefixtures("without_ray", "phrases")
-def test_shards_say_what_the_whole_says(path, source, capsys, words):
-    same_by_both(path, source, capsys, *words)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("words", CASES[:2])
-@pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.usefixtures("ray", "phrases")
-def test_the_pool_says_what_one_says(path, source, capsys, words, monkeypatch):
+@pytest.mark.usefixtures("phrases")
+def test_shards_say_what_the_whole_says(
+    path, source, capsys, monkeypatch, request, pool, words
+):
+    """Both engines write the same, and tell the same."""
+    request.getfixturevalue(pool)
     monkeypatch.setattr(progress, "SECONDS", float("inf"))  # however slow a machine is
-    same_by_both(path, source, capsys, *words)
+    said = locally(path, source, *words.split())
+    told = capsys.readouterr().err
+    out = source.with_name("out")
+    by_ray(path, source, out, *words.split())
+    assert out.read_bytes() == said and said.count(b"\n") > 80
+    assert capsys.readouterr().err == told
+    assert not source.with_name("out.parts").exists()
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("without_ray")
-def test_gzip_in_and_out(path, source):
-    packed, out = source.with_name("in.en.gz"), source.with_name("out.gz")
-    packed.write_bytes(gzip.compress(source.read_bytes()))
-    run("translate", path, "--input", packed, "--output", out, *WORDS)
-    assert gzip.decompress(out.read_bytes()) == locally(path, source)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("without_ray")
-@pytest.mark.parametrize("content, lines", [(b"", 0), (b"a", 1), (b"\n\n", 2)])
-def test_ends_of_files(path, tmp_path, content, lines):
-    source, out = tmp_path / "in", tmp_path / "out"
-    source.write_bytes(content)
-    run("translate", path, "--input", source, "--output", out, *WORDS)
-    assert out.read_bytes().count(b"\n") == lines
+def written_parquet(path, **columns):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+    return path
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_ray")
 def test_parquet(path, source, tmp_path):
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pq = pytest.importorskip("pyarrow.parquet")
     texts = ["the red dog", None, "the blue cat"] * 10
-    table = pa.table({"id": [*range(30)], "text": texts})
-    pq.write_table(table, tmp_path / "in.parquet")
-    words = ["--input", tmp_path / "in.parquet", *WORDS, "--scores", "--alignments"]
-    run("translate", path, *words, "--output", tmp_path / "out.parquet")
+    packed = written_parquet(tmp_path / "in.parquet", id=[*range(30)], text=texts)
+    words = ["--scores", "--alignments"]
+    by_ray(path, packed, tmp_path / "out.parquet", *words)
     out = pq.read_table(tmp_path / "out.parquet")
     names = ["id", "text", "translation", "score", "alignment"]
     assert out.column_names == names
-    assert out.select(["id", "text"]).equals(table)
+    assert out.select(["id", "text"]).equals(pq.read_table(packed))
     source.write_text("".join(f"{text or ''}\n" for text in texts))
-    for row, line in zip(
-        out.to_pylist(),
-        locally(path, source, *words[-2:]).decode().splitlines(),
-        strict=True,
-    ):
+    said = locally(path, source, *words).decode().splitlines()
+    for row, line in zip(out.to_pylist(), said, strict=True):
         fields = [row["translation"], f"{row['score'] or 0:.4f}", row["alignment"]]
         assert row["text"] is None or fields == line.split(" ||| ")
         assert (row["text"] is None) == (row["translation"] is None)
     with pytest.raises(ValueError, match="--output must be Parquet"):
-        run("translate", path, *words, "--output", tmp_path / "out.en")
-    with pytest.raises(SystemExit):
-        run("translate", path, *words[:2], "--output", tmp_path / "out.en")
+        by_ray(path, packed, tmp_path / "out.en", *words)
+    with pytest.raises(ValueError, match="--output must be text"):
+        by_ray(path, source, packed)
 
 
 @pytest.mark.usefixtures("without_ray", "phrases")
@@ -279,43 +256,53 @@ def test_text_that_changes_before_it_is_cut_is_refused(path, source, name, monke
 
     monkeypatch.setattr(translate_ray, "_plan", changing)
     source.write_text("the red dog\n" * 88 + "a cat")
-    out = source.with_name("out")
-    words = ["--input", source, "--output", out, *WORDS, "--constraints", "must.tsv"]
     with pytest.raises(OSError, match="was changed meanwhile"):
-        run("translate", path, *words)
+        by_ray(path, source, source.with_name("out"), "--constraints", "must.tsv")
     assert not [*source.parent.glob("out.parts/0*")]
 
 
-def test_texts_that_change_before_a_pool_has_them_are_refused(without_ray, tmp_path):
+@pytest.mark.usefixtures("without_ray")
+def test_a_run_that_changes_while_it_is_used_is_refused(path, tmp_path, monkeypatch):
+    copy, source = shutil.copytree(path, tmp_path / "copy"), tmp_path / "in"
+    source.write_text("the red dog\n")
+
+    def changing(*arguments):
+        (copy / "run.json").write_text((copy / "run.json").read_text() + " ")
+        in_this_process(*arguments)
+
+    monkeypatch.setattr(translate_ray, "work_on", changing)
+    with pytest.raises(RuntimeError, match="copy has changed since the work began"):
+        by_ray(copy, source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+class Reverse(Backwards):
+    """Says bytes backwards; reads up to three of them."""
+
+    max_source_length = 3
+
+    def stream(self, texts, batch_size, window):
+        for text in texts:
+            (said,) = super().stream([text.decode()], batch_size, window)
+            yield said._replace(truncated=len(text) > 3)
+
+
+def test_a_pool_says_what_its_translator_says(without_ray, tmp_path):
+    texts, parts = ["ab", "c\rd", "", "efgh", "\u2028", "i"], tmp_path / "parts"
+    pool = synthetic.pooled(Reverse(), Reverse, parts, {"a": 1}, Pool())
+    with pool as translator, pytest.warns(UserWarning, match="1 .*max_source_length"):
+        said = translator.stream(Rereadable(lambda: iter(texts)), 1, window=2)
+        assert [x.text for x in said] == ["ba", "d c", "", "hgfe", "\u2028", "i"]
+        assert parts.is_dir() and translator.max_source_length == 3
+    assert not parts.exists()
     read = iter([["a", "b"], ["b", "a"]])
-    pool = pooled_translator.pooled(None, None, tmp_path / "parts", {}, Pool())
+    pool = synthetic.pooled(Reverse(), Reverse, parts, {}, Pool())
     with pytest.raises(OSError, match="was changed meanwhile"), pool as translator:
         list(translator.stream(Rereadable(lambda: iter(next(read)))))
 
 
-def written_parquet(path, texts):
-    """A Parquet file of these texts."""
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    path.parent.mkdir(exist_ok=True)
-    pq.write_table(pa.table({"text": texts}), path)
-    return path
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("without_ray")
-def test_parquet_that_changes_meanwhile_is_refused(path, tmp_path, monkeypatch):
-    """The texts are read again when their translations are written."""
-    source = written_parquet(tmp_path / "in.parquet", ["the red dog", "a cat"])
-
-    def changing(*arguments):
-        in_this_process(*arguments)
-        written_parquet(source, ["a cat", "the red dog"])
-
-    monkeypatch.setattr(translate_ray, "work_on", changing)
-    words = ["--input", source, "--output", tmp_path / "out.parquet", *WORDS]
-    with pytest.raises(OSError, match="was changed meanwhile"):
-        run("translate", path, *words)
-    assert not (tmp_path / "out.parquet").exists()
+def killed(*arguments):
+    raise KeyboardInterrupt
 
 
 @pytest.mark.slow
@@ -323,64 +310,55 @@ def test_parquet_that_changes_meanwhile_is_refused(path, tmp_path, monkeypatch):
 def test_who_is_killed_while_parts_are_joined_leaves_nothing(
     path, tmp_path, monkeypatch
 ):
-    def killed(*arguments):
-        raise KeyboardInterrupt
-
-    source = written_parquet(tmp_path / "in" / "a.parquet", ["the red dog", "a cat"])
-    out = tmp_path / "out"
-    words = ["--input", source.parent, "--output", out, *WORDS]
+    source = written_parquet(tmp_path / "in" / "a.parquet", text=["the red dog", "a"])
+    places = path, source.parent, (out := tmp_path / "out")
     (tmp_path / ".9-0123abcd.out").mkdir()
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Shards, "remove", killed)
-        run("translate", path, *words)
+        by_ray(*places)
     said = (out / "a.parquet").read_bytes()
     with pytest.raises(ValueError, match="differs in beam_width"):
-        run("translate", path, *words, "--beam_width", "2")
+        by_ray(*places, "--beam_width", "2")
     monkeypatch.setattr(translate_ray, "work_on", killed)  # all is done
     (out / "b.parquet").write_bytes(said)
-    with pytest.raises(FileExistsError, match="must be new for a folder: .*out exists"):
-        run("translate", path, *words)  # it is not what was written
+    exists = pytest.raises(FileExistsError, match="must be new for a folder: .*out exi")
+    with exists:
+        by_ray(*places)  # it is not what was written
     (out / "b.parquet").unlink()
-    run("translate", path, *words)
+    by_ray(*places)
     assert (out / "a.parquet").read_bytes() == said
     assert {x.name for x in tmp_path.iterdir()} == {"in", "out"}
-    with pytest.raises(FileExistsError, match="must be new for a folder: .*out exists"):
-        run("translate", path, *words)
+    with exists:
+        by_ray(*places)
+
+
+@pytest.mark.usefixtures("without_ray")
+def test_other_input_or_options_are_refused(path, source, monkeypatch):
+    out, text = source.with_name("out"), source.read_bytes()
+    places = path, source, out
+    monkeypatch.setattr(translate_ray, "work_on", killed)
+    with pytest.raises(KeyboardInterrupt):
+        by_ray(*places)
+    with pytest.raises(ValueError, match="differs in beam_width. .*rm -r .*out.parts"):
+        by_ray(*places, "--beam_width", "2")
+    source.write_bytes(text + b"\nmore")
+    with pytest.raises(ValueError, match="differs in input. "):
+        by_ray(*places)
+    source.write_bytes(text)
+    (litter := out.with_name(".9-0123abcd.out")).write_bytes(b"half")
+    with pytest.raises(KeyboardInterrupt):
+        by_ray(*places, "--workers", "1")  # which may change
+    assert not litter.exists()
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_ray")
-def test_other_input_or_options_are_refused(path, source, monkeypatch):
-    def killed(*arguments):
-        raise KeyboardInterrupt
-
-    out = source.with_name("out")
-    words = ["--input", source, "--output", out, *WORDS]
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(translate_ray, "work_on", killed)
-        run("translate", path, *words)
-    with pytest.raises(ValueError, match="differs in beam_width. .*rm -r .*out.parts"):
-        run("translate", path, *words, "--beam_width", "2")
-    text = source.read_bytes()
-    source.write_bytes(text + b"\nmore")
-    with pytest.raises(ValueError, match="differs in input. "):
-        run("translate", path, *words)
-    source.write_bytes(text)
-    (litter := out.with_name(".9-0123abcd.out")).write_bytes(b"half")
-    run("translate", path, *words, "--workers", "1")  # which may change
-    assert out.read_bytes() == locally(path, source) and not litter.exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("pool", ["without_ray", "ray"])
-def test_corpora_are_the_same_by_both_engines(pool, tmp_path, monkeypatch, request):
-    request.getfixturevalue(pool)
+def test_corpora_are_the_same_by_both_engines(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for language, lines in {"en": ["the red dog", "a cat"], "de": ["a", "b"]}.items():
         for split in ("train", "validation"):
             write_lines(f"data/{split}.{language}", lines * 4)
     write_lines("mono.en", ["the cat", "the red cat is red", "the blue dog"])
-    write_lines("mono.de", ["x", "y"])
     translator = sentencepiece_translator()
     written_run("run", translator, {"source": "en", "target": "de", "data": "data"})
     for out, words in {"local": [], "ray": WORDS[4:]}.items():
@@ -395,12 +373,18 @@ def test_corpora_are_the_same_by_both_engines(pool, tmp_path, monkeypatch, reque
     assert len([*Path("ray").iterdir()]) == 2  # and no parts
 
 
-@pytest.mark.slow
-def test_a_killed_driver_goes_on_by_the_same_command(path, source):
+@pytest.fixture
+def many(source):
+    """Text of 193 shards, and where its translation and its parts are."""
     pytest.importorskip("ray.data")
     source.write_bytes(source.read_bytes() + b"\nthe red dog" * 3000)
+    return source, source.with_name("out"), source.with_name("out.parts")
+
+
+@pytest.mark.slow
+def test_a_killed_driver_goes_on_by_the_same_command(path, many):
+    source, out, parts = many
     said = locally(path, source).splitlines()
-    out, parts = source.with_name("out"), source.with_name("out.parts")
     process = command(path, source, out)
     wait_for(lambda: len([*parts.glob("0*.json")]) > 2, process)
     workers = workers_of(process)
@@ -418,10 +402,8 @@ def test_a_killed_driver_goes_on_by_the_same_command(path, source):
 
 
 @pytest.mark.slow
-def test_a_killed_worker_loses_nothing(path, source):
-    pytest.importorskip("ray.data")
-    source.write_bytes(source.read_bytes() + b"\nthe red dog" * 3000)
-    out, parts = source.with_name("out"), source.with_name("out.parts")
+def test_a_killed_worker_loses_nothing(path, many):
+    source, out, parts = many
     process = command(path, source, out)
     wait_for(lambda: any(parts.glob("0*.json")), process)
     workers = workers_of(process)
@@ -439,13 +421,11 @@ def test_a_killed_worker_loses_nothing(path, source):
 
 
 @pytest.mark.slow
-def test_a_lost_machine_loses_nothing(path, source):
+def test_a_lost_machine_loses_nothing(path, many):
     """A cluster of two machines, of which one is killed: here, of two raylets."""
-    pytest.importorskip("ray.data")
+    source, out, parts = many
     from ray.cluster_utils import Cluster
 
-    source.write_bytes(source.read_bytes() + b"\nthe red dog" * 3000)
-    out, parts = source.with_name("out"), source.with_name("out.parts")
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     try:
         other = cluster.add_node(num_cpus=1)
@@ -460,38 +440,18 @@ def test_a_lost_machine_loses_nothing(path, source):
     assert out.read_bytes() == locally(path, source)
 
 
-def test_a_cluster_that_is_not_there():
+def test_a_cluster_that_is_there_or_not():
+    ray_engine._check_address("auto")
     with pytest.raises(OSError, match="a running Ray cluster. Received: 127.0.0.1:1"):
         ray_engine._check_address("127.0.0.1:1")
-    ray_engine._check_address("auto")
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_a_cluster_that_is_there(host):
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        server = socket.create_server((host, 0), family=family)
-    except OSError:
-        pytest.skip(f"{host} is no address of this machine")
-    with server:
-        name, port = f"[{host}]" if ":" in host else host, server.getsockname()[1]
-        ray_engine._check_address(f"{name}:{port}")
-        ray_engine._check_address(f"ray://{name}:{port}")
-
-
-@pytest.mark.usefixtures("without_ray")
-def test_a_run_that_changes_meanwhile_is_refused(path, source, tmp_path, monkeypatch):
-    copy = shutil.copytree(path, tmp_path / "copy")
-
-    def changing(shards, todo, make, pool):
-        with (copy / "run.json").open("a") as file:
-            file.write(" ")
-        in_this_process(shards, todo, make, pool)
-
-    monkeypatch.setattr(translate_ray, "work_on", changing)
-    with pytest.raises(RuntimeError, match="copy has changed since the work began"):
-        run("translate", copy, "--input", source, "--output", tmp_path / "out", *WORDS)
-    assert not (tmp_path / "out").exists()
+    for host, family in {"127.0.0.1": socket.AF_INET, "::1": socket.AF_INET6}.items():
+        with contextlib.suppress(OSError):  # it may be no address of this machine
+            server = socket.create_server((host, 0), family=family)
+            with server:
+                name = f"[{host}]" if ":" in host else host
+                for scheme in ("", "ray://"):
+                    address = f"{scheme}{name}:{server.getsockname()[1]}"
+                    assert ray_engine._check_address(address) is None
 
 
 @pytest.fixture(scope="module")
@@ -502,13 +462,11 @@ def odd(tmp_path_factory):
     return written_run(tmp_path_factory.mktemp("odd"), translator).path, ready
 
 
+SHORT = [name for name, row in ROWS.items() if len(row.content) < 9999]
+
+
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(x, marks=[pytest.mark.slow] * (x == "byte order mark"))
-        for x in ROWS
-        if len(ROWS[x].content) < 9999
-    ],
+    "name", slow_but(SHORT, "CR inside a line", "UTF-16", "gzip", "other bytes")
 )
 @pytest.mark.usefixtures("without_ray")
 def test_odd_text(odd, name, tmp_path, monkeypatch):
@@ -517,38 +475,57 @@ def test_odd_text(odd, name, tmp_path, monkeypatch):
         monkeypatch.setattr(module, "load_translator", lambda options: ready)
     source, out = tmp_path / "odd", tmp_path / "out"
     source.write_bytes(ROWS[name].content)
-    words = ["--input", source, "--output", out, *WORDS, "--window", "2"]
     if ROWS[name].lines is None:
         with pytest.raises(ValueError, match=str(source)):
-            run("translate", path, *words)
+            by_ray(path, source, out, "--window", "2")
         assert not out.exists() and not out.with_name("out.parts").exists()
         return
-    run("translate", path, *words)
+    by_ray(path, source, out, "--window", "2")
     assert out.read_bytes() == locally(path, source, "--window", "2")
     assert out.read_bytes().count(b"\n") == len(ROWS[name].lines)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("ray")
-def test_what_a_worker_cannot_do_is_told(path, source, monkeypatch):
-    def damaged(shards, todo, make, pool):
-        shards.path(todo[0], "in").unlink()
-        ray_engine.work_on(shards, todo, make, pool)
+class RayError(Exception):
+    """As Ray raises it."""
 
-    monkeypatch.setattr(translate_ray, "work_on", damaged)
-    out, parts = source.with_name("out"), source.with_name("out.parts")
-    words = ["--input", source, "--output", out, *WORDS]
-    with pytest.raises(RuntimeError, match="A worker failed. FileNotFoundError: .*in"):
-        run("translate", path, *words)
-    assert parts.is_dir() and not out.exists()
-    monkeypatch.undo()
-    run("translate", path, *words)
-    assert out.read_bytes() == locally(path, source)
+
+def test_what_cannot_be_done_is_told(tmp_path, monkeypatch):
+    """By a worker, or by Ray; there are no more workers than shards or processors."""
+    ray = SimpleNamespace(
+        is_initialized=lambda: True, cluster_resources=lambda: {"CPU": 3.0}
+    )
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setitem(
+        sys.modules, "ray.exceptions", SimpleNamespace(RayError=RayError)
+    )
+    monkeypatch.setattr(ray_engine, "check_ray", lambda pool: None)
+    shards, asked, told = Shards(tmp_path, 9, 2), [], [""]
+
+    def mapped(shards, todo, make, workers):
+        asked.append((todo, workers))
+        yield from zip(todo, told, strict=False)
+        if not told:
+            raise RayError("no room")
+
+    monkeypatch.setattr(ray_engine, "_mapped", mapped)
+    for todo, pool in (([], None), ({1, 4}, None), (range(5), None), (range(5), 2)):
+        ray_engine.work_on(shards, todo, None, Pool(workers=pool))
+    assert asked == [([1, 4], 2), ([0, 1, 2, 3, 4], 3), ([0, 1, 2, 3, 4], 2)]
+    told[:] = ["", "OSError: full"]
+    with pytest.raises(RuntimeError, match="A worker failed. OSError: full"):
+        ray_engine.work_on(shards, [0, 1], None, Pool())
+    told.clear()
+    with pytest.raises(RuntimeError, match="Ray failed: no room"):
+        ray_engine.work_on(shards, [0], None, Pool())
 
 
 def test_a_shard_that_another_worker_has_done_is_done(tmp_path):
     """Ray gives it again where the first worker only seems to be dead."""
     shards = Shards(tmp_path / "parts", lines=1, size=1)
+    with pytest.raises(
+        RuntimeError, match="FileNotFoundError: There is no .*parts whe"
+    ):
+        in_this_process(shards, [0], None, Pool())
     shards.folder.mkdir()
     shards.cut([0], **{"in": [b"a"]})
 
@@ -556,15 +533,6 @@ def test_a_shard_that_another_worker_has_done_is_done(tmp_path):
         shards.finish(number, [b"by the other"], {})
         yield from shards.read(number, "in")
 
-    in_this_process(shards, [0], lambda: meanwhile, Pool())
-    assert [*shards.results()] == [b"by the other"]
-
-
-@pytest.mark.slow
-def test_what_ray_cannot_do_is_told(ray, tmp_path, monkeypatch):
-    def mapped(*arguments):
-        yield ray.get(ray.remote(max_retries=0)(lambda: os.abort()).remote())
-
-    monkeypatch.setattr(ray_engine, "_mapped", mapped)
-    with pytest.raises(RuntimeError, match="Ray failed: The worker died"):
-        ray_engine.work_on(Shards(tmp_path, 1, 1), [0], None, Pool())
+    for _ in range(2):
+        in_this_process(shards, [0], lambda: meanwhile, Pool())
+        assert [*shards.results()] == [b"by the other"]

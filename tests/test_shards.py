@@ -8,25 +8,18 @@ from hypothesis import strategies as st
 
 from keras_luong.files import write_lines
 from keras_luong.runs import shards as module
-from keras_luong.runs.shards import MOST, TRIES, Shards, shard_size, survey, unchanged
+from keras_luong.runs.shards import Shards, survey, unchanged
 
 LINES = [b"a", b"", b"\xef\xbb\xbfb", b"c\rd\r", b"\x1f\x8be", b"\xff\xfef", b"\0"]
+TEXT = [b"a", b"b", b"c", b"d", b"e"]
 
 
 @given(lines=st.integers(0, 10**10), window=st.integers(1, 10**5))
 def test_shards_are_of_whole_windows_and_not_too_many(lines, window):
-    size = shard_size(lines, window)
+    size = module.shard_size(lines, window)
     shards = Shards("x", lines, size)
-    assert size % window == 0 and size >= window and len(shards.numbers) <= MOST
-    assert size == window or lines > MOST * window
-
-
-@given(lines=st.integers(0, 300), size=st.integers(1, 40))
-def test_each_line_is_of_one_shard(lines, size):
-    shards = Shards("x", lines, size)
-    lengths = [shards.length(number) for number in shards.numbers]
-    assert sum(lengths) == lines and all(lengths)
-    assert lengths[:-1] == [size] * (len(lengths) - 1)
+    assert size % window == 0 and size >= window and len(shards.numbers) <= module.MOST
+    assert size == window or lines > module.MOST * window
 
 
 @given(
@@ -39,6 +32,9 @@ def test_lines_come_back_as_they_were(lines, size, data, tmp_path_factory):
     todo = data.draw(st.sets(st.sampled_from([*shards.numbers, -1]))) - {-1}
     shards.cut(todo, **{"in": lines, "with": lines[::-1]})
     assert todo == {x for x in shards.numbers if shards.path(x, "in").exists()}
+    lengths = [shards.length(number) for number in shards.numbers]
+    assert sum(lengths) == len(lines) and all(lengths)
+    assert lengths[:-1] == [size] * (len(lengths) - 1)
     for number in todo:
         part = slice(number * size, (number + 1) * size)
         assert [*shards.read(number, "in")] == lines[part]
@@ -52,29 +48,29 @@ def work(shards, todo):
         shards.finish(number, lines, {"shard": number})
 
 
-TEXT = [b"a", b"b", b"c", b"d", b"e"]
+@pytest.fixture
+def shards(tmp_path):
+    return Shards(tmp_path / "parts", lines=5, size=2)
 
 
 @pytest.mark.parametrize("lines", [[], TEXT[:4], [*TEXT, b"f"], TEXT[::-1]])
-def test_text_that_is_another_when_it_is_read_again_is_refused(lines, tmp_path):
-    shards = Shards(tmp_path / "parts", lines=5, size=2)
-    digest = survey(TEXT).digest
-    with shards.begun({}) as todo, pytest.raises(OSError, match="is another one"):
+def test_text_that_is_another_when_it_is_read_again_is_refused(lines, shards):
+    digest, another = (
+        survey(TEXT).digest,
+        pytest.raises(OSError, match="is another one"),
+    )
+    with shards.begun({}) as todo, another:
         shards.cut(todo, **{"in": unchanged(lines, digest)})
     with shards.begun({}) as todo:  # nothing of it is taken for the right text
         assert {x.name for x in shards.folder.iterdir()} == {"plan.json", ".lock"}
         shards.cut(todo, **{"in": unchanged(TEXT, digest)})
         assert [*shards.read(0, "in"), *shards.read(2, "in")] == [b"a", b"b", b"e"]
         shards.path(0, "in").unlink()
-        with pytest.raises(OSError, match="is another one"):  # behind all missing ones
+        with another:  # behind all missing ones
             shards.cut([0], **{"in": unchanged([*TEXT[:4], b"x"], digest)})
-
-
-@pytest.mark.parametrize("lines", [4, 6])
-def test_a_side_of_another_length_is_refused(lines, tmp_path):
-    shards = Shards(tmp_path / "parts", lines=5, size=2)
-    with shards.begun({}) as todo, pytest.raises(OSError, match="is another one"):
-        shards.cut(todo, **{"in": TEXT, "with": [b"a"] * lines})
+        if len(lines) != len(TEXT):
+            with another:  # what goes with it is of another length
+                shards.cut(todo, **{"in": TEXT, "with": lines})
 
 
 def test_what_is_done_is_not_done_again(tmp_path):
@@ -96,10 +92,9 @@ def test_what_is_done_is_not_done_again(tmp_path):
     assert not shards.folder.exists()
 
 
-def test_parts_that_are_half_removed_are_no_work_to_do(tmp_path, monkeypatch):
-    shards = Shards(tmp_path / "parts", len(LINES), 2)
+def test_parts_that_are_half_removed_are_no_work_to_do(shards, tmp_path, monkeypatch):
     with shards.begun({}) as todo:
-        shards.cut(todo, **{"in": LINES})
+        shards.cut(todo, **{"in": TEXT})
         work(shards, todo)
 
     def killed(folder):
@@ -112,32 +107,25 @@ def test_parts_that_are_half_removed_are_no_work_to_do(tmp_path, monkeypatch):
         shards.remove()
     assert [*tmp_path.iterdir()]
     with shards.begun({}) as todo:
-        assert todo == [0, 1, 2, 3]  # a new command's
+        assert todo == [0, 1, 2]  # a new command's
     assert [*tmp_path.iterdir()] == [shards.folder]
 
 
-def test_other_work_is_refused(tmp_path):
-    shards = Shards(tmp_path / "parts", 2, 1)
+def test_other_work_and_another_process_are_refused(shards):
     with shards.begun({"input": [1, 2], "beam_width": 5, "tag": (1,)}):
-        pass
+        with pytest.raises(OSError, match="Another process works in"), shards.begun({}):
+            pass
     with pytest.raises(ValueError, match="differs in beam_width, input. .*begin anew"):
         with shards.begun({"input": [1, 3], "beam_width": 4, "tag": (1,)}):
             pass
 
 
-def test_two_processes_do_not_share_a_folder(tmp_path):
-    shards = Shards(tmp_path / "parts", 2, 1)
-    with shards.begun({}), pytest.raises(OSError, match="Another process works in"):
-        with shards.begun({}):
-            pass
-
-
-def test_a_shard_that_kills_its_workers_is_given_up(tmp_path):
-    shards = Shards(tmp_path, 2, 1)
-    for _ in range(TRIES):
-        shards.begin(1)
-    with pytest.raises(OSError, match="have died of the lines from 2 on"):
-        shards.begin(1)
+def test_a_shard_that_kills_its_workers_is_given_up(shards):
+    with shards.begun({}):
+        for _ in range(module.TRIES):
+            shards.begin(1)
+        with pytest.raises(OSError, match="5 workers have died of the lines from 3 on"):
+            shards.begin(1)
     with shards.begun({}):
         shards.begin(1)  # another command tries anew
 
@@ -147,9 +135,8 @@ def test_an_error_half_way_leaves_no_part(tmp_path):
         yield b"a"
         raise RuntimeError("half-way")
 
-    shards = Shards(tmp_path, 2, 2)
     with pytest.raises(RuntimeError, match="half-way"):
-        shards.finish(0, lines(), {})
+        Shards(tmp_path, 2, 2).finish(0, lines(), {})
     assert not [*tmp_path.iterdir()]
 
 
@@ -157,46 +144,38 @@ def test_a_run_that_is_trained_on_is_another(tmp_path):
     for name in ("run.json", "tokenizer/source.vocab", "model.weights.h5"):
         write_lines(tmp_path / name, ["a"])
     before = module.run_digest(tmp_path)
-    write_lines(tmp_path / "last.weights.h5", ["b"])
-    assert module.run_digest(tmp_path) == before
-    write_lines(tmp_path / "model.weights.h5", ["b"])
-    assert module.run_digest(tmp_path) != before
+    for name in ("last.weights.h5", "model.weights.h5"):
+        write_lines(tmp_path / name, ["b"])
+        assert (module.run_digest(tmp_path) == before) is (name == "last.weights.h5")
 
 
-def test_parts_without_a_plan_are_not_trusted(tmp_path):
-    """A worker that was cut off may write after its command has ended."""
-    shards = Shards(tmp_path / "parts", lines=2, size=1)
-    shards.finish(0, [b"of other work"], {})
-    with shards.begun({"lines": 2}) as todo:
-        assert todo == [0, 1]
-
-
-def test_a_worker_that_outlives_its_folder_does_nothing_in_the_next_one(tmp_path):
-    former, shards = (Shards(tmp_path / "parts", lines=2, size=1) for _ in range(2))
+def test_a_worker_that_outlives_its_folder_does_nothing_in_the_next_one(shards):
+    """What it writes after its command has ended is not trusted."""
+    former = Shards(shards.folder, shards.lines, shards.size)
+    of_other = pytest.raises(OSError, match="parts is of other work now")
     with former.begun({"beam_width": 5}):
         pass
     former.remove()
     with shards.begun({"beam_width": 1}) as todo:
-        shards.cut(todo, **{"in": [b"a", b"b"]})
+        shards.cut(todo, **{"in": TEXT})
 
         def lines():  # of a worker that had begun before
             yield from former.read(0, "in")
 
-        with pytest.raises(OSError, match="parts is of other work now"):
+        with of_other:
             former.finish(0, lines(), {})
-        with pytest.raises(OSError, match="parts is of other work now"):
+        with of_other:
             former.begin(0)
         assert not [*shards.folder.glob("000000.[!i]*")]
         work(shards, todo)
+    again = Shards(shards.folder, shards.lines, shards.size)
+    with again.begun({"beam_width": 1}) as todo:  # who goes on is of the same folder
+        assert todo == []
+    shards.finish(1, [b"as right as ours"], {})
     shards.remove()
-    with pytest.raises(OSError, match="parts is of other work now"):
+    with of_other:
         shards.begin(0)
-
-
-def test_who_goes_on_is_of_the_same_folder(tmp_path):
-    former, shards = (Shards(tmp_path / "parts", lines=1, size=1) for _ in range(2))
-    with former.begun({}):
-        pass
-    with shards.begun({}):
-        former.finish(0, [b"as right as ours"], {})
-    assert shards.is_done(0)
+    shards = Shards(shards.folder, lines=2, size=1)
+    shards.finish(0, [b"of other work"], {})  # without a plan
+    with shards.begun({"lines": 2}) as todo:
+        assert todo == [0, 1]
