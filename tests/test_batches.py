@@ -323,3 +323,67 @@ def test_a_small_corpus_has_the_steps_that_are_asked_for(buckets):
     assert shape.passes > 1
     steps = found.batches(1000, shape)
     assert 150 < steps < 250 + BUCKETS
+
+
+@pytest.mark.slow
+def test_a_shape_is_filled_without_a_change_of_loss_or_gradients():
+    pairs, _ = corpus([(n % 9 + 1, n * 5 % 9 + 1) for n in range(12)])
+    size = TOKENIZERS.source.vocab_size
+    config = kl.Seq2SeqConfig(size, size, units=4, num_layers=1, dropout=0.0)
+    model, loss = kl.Seq2Seq(config), kl.SequenceCrossentropy()
+
+    shapes = [BatchShape(11, 7, 9), BatchShape(8, 11, 12)]
+    batches = training_batches(pairs, TOKENIZERS, max_length=11, shapes=shapes)
+
+    @tf.function(input_signature=batches.element_spec)
+    def gradients(inputs, labels, weights):
+        with tf.GradientTape() as tape:
+            value = loss(labels, model(inputs, training=True), weights)
+        found = tape.gradient(value, model.trainable_weights)
+        return [value, *map(tf.convert_to_tensor, found)]
+
+    for batch in batches.as_numpy_iterator():
+        inputs, labels, weights = batch
+        assert BatchShape(*inputs["source"].shape, labels.shape[1]) in shapes
+        rows, t = (np.count_nonzero(labels.any(axis=axis)) for axis in (1, 0))
+        s = np.count_nonzero(inputs["source"].any(axis=0))
+        assert rows < len(labels) and t < labels.shape[1]
+        source, target = inputs["source"][:rows, :s], inputs["target"][:rows, :t]
+        inputs = {"source": source, "target": target}
+        alone = gradients(inputs, labels[:rows, :t], weights[:rows, :t])
+        for filled, expected in zip(gradients(*batch), alone, strict=True):
+            np.testing.assert_allclose(filled, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_an_epoch_of_a_corpus_is_traced_once_and_has_few_shapes():
+    pairs = PhraseCorpus("en", "de", train=2500).pairs("train")
+    tokenizers = kl.TokenizerPair.train(pairs, vocab_size=200)
+    counts = count_pairs(pairs, tokenizers, 50)
+    traced, shapes = [], []
+
+    class Traced(kl.Seq2Seq):
+        def train_step(self, batch):
+            inputs, labels, _ = batch
+            traced.append(1)
+            sizes = tf.concat([tf.shape(inputs["source"]), tf.shape(labels)], 0)
+            noted = tf.numpy_function(lambda x: shapes.append(tuple(x)), [sizes], [])
+            with tf.control_dependencies([noted]):
+                return super().train_step(batch)
+
+    size = tokenizers.source.vocab_size, tokenizers.target.vocab_size
+    model = Traced(kl.Seq2SeqConfig(*size, units=2, num_layers=1))
+    model.compile("sgd", kl.SequenceCrossentropy())
+
+    def epoch(fixed):
+        traced.clear(), shapes.clear()
+        batches = training_batches(pairs, tokenizers, 500, shapes=fixed)
+        model.fit(batches, verbose=0)
+        assert len(shapes) == counts.batches(500, making.A_PASS, fixed)
+        positions = sum(rows * (s + t) for rows, s, _, t in shapes)
+        return len(traced), len(set(shapes)), positions
+
+    _, without, cut = epoch(None)
+    traces, compiled, positions = epoch(counts.batch_shapes(500))
+    assert without > 16 >= compiled and traces <= 1
+    assert positions < 1.1 * cut

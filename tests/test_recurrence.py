@@ -458,3 +458,29 @@ def test_xla_is_taken_where_one_says_so(monkeypatch):
     assert not model.jit_compile and recurrence.runs_on_cudnn(held)
     model.compile("sgd", jit_compile=True)
     assert model.jit_compile and not recurrence.runs_on_cudnn(held)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scan", [plain_scan, fast_scan])
+def test_a_persistent_tape_may_ask_twice(scan):
+    run, variables = problem()
+
+    @tf.function
+    def both():
+        with tf.GradientTape(persistent=True) as tape:
+            (y, z), _ = run(scan)
+            losses = tf.reduce_sum(y), tf.reduce_sum(z)
+        return [
+            tape.gradient(loss, variables, unconnected_gradients="zero")
+            for loss in losses
+        ]
+
+    @tf.function
+    def alone(i):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(run(plain_scan)[0][i])
+        return tape.gradient(loss, variables, unconnected_gradients="zero")
+
+    for i, gradients in enumerate(both()):
+        for one, other in zip(gradients, alone(i), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)

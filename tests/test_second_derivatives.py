@@ -98,6 +98,19 @@ def test_l2_the_loops_agree(way, compiled, power, monkeypatch):
     check(way(lambda: outputs(fast_scan), variables, power), expected)
 
 
+@pytest.mark.slow
+def test_l2_third_derivatives_too():
+    run, variables = problem()
+
+    def third(scan):
+        with tf.GradientTape() as tape:
+            _, *slopes = penalty(lambda: run(scan)[0], variables, variables, 1)
+            value = sum(tf.reduce_sum(slope**2) for slope in slopes)
+        return value, *tape.gradient(value, variables)
+
+    check(in_a_graph(lambda: third(fast_scan)), third(plain_scan))
+
+
 def test_l2_nothing_more_runs_where_nobody_asks():
     run, variables = problem()
 
