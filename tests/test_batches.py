@@ -332,7 +332,7 @@ def test_a_shape_is_filled_without_a_change_of_loss_or_gradients():
     config = kl.Seq2SeqConfig(size, size, units=4, num_layers=1, dropout=0.0)
     model, loss = kl.Seq2Seq(config), kl.SequenceCrossentropy()
 
-    shapes = [BatchShape(11, 7, 9), BatchShape(8, 11, 12)]
+    shapes = [BatchShape(11, 7, 10), BatchShape(8, 11, 12)]
     batches = training_batches(pairs, TOKENIZERS, max_length=11, shapes=shapes)
 
     @tf.function(input_signature=batches.element_spec)
