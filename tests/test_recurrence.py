@@ -484,3 +484,27 @@ def test_a_persistent_tape_may_ask_twice(scan):
     for i, gradients in enumerate(both()):
         for one, other in zip(gradients, alone(i), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("plus", [None, (1, UNITS), (BATCH, UNITS)])
+def test_a_product_of_what_has_no_gradient_has_one_itself(plus):
+    """Of ids, say, or behind a `stop_gradient`; and what is added may be the larger."""
+    weight = tf.Variable(tf.random.normal([WIDTH, UNITS], seed=0))
+    added = None if plus is None else tf.Variable(tf.fill(plus, 0.1))
+    ids = tf.constant([[[1], [0], [3]], [[2], [2], [1]]])
+
+    def step(x, states, constants, project):
+        rows = tf.one_hot(x[:1, 0] if plus == (BATCH, UNITS) else x[:, 0], WIDTH)
+        extra = None if added is None else tf.convert_to_tensor(added)
+        h = ops.tanh(project(weight, rows, plus=extra) + states[0])
+        return (h,), [h]
+
+    @tf.function
+    def gradient(scan):
+        with tf.GradientTape() as tape:
+            (y,), _ = scan(step, ids, [tf.zeros([BATCH, UNITS])])
+            loss = tf.reduce_sum(ops.sin(y))
+        return tape.gradient(loss, weight)
+
+    np.testing.assert_allclose(gradient(fast_scan), gradient(plain_scan), atol=1e-5)
+    assert np.abs(gradient(fast_scan)).max() > 0.1

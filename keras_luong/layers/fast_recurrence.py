@@ -141,7 +141,7 @@ def _compiled(function):
         return function
 
     @tf.function(autograph=False, jit_compile=True)
-    def compiled(*args):  # a list cannot leave what XLA compiles
+    def compiled(*args):  # a TensorArray cannot leave what XLA compiles
         return tf.nest.map_structure(_stack, function(*args))
 
     def run(*args):
@@ -169,12 +169,12 @@ def _trace(step, x, states, constants):
         weight = tf.cast(weight, rows.dtype)
         bias = bias() if callable(bias) else bias
         bias = None if bias is None else tf.cast(bias, weight.dtype)
-        product = matmul(weights, inputs, transposed, bias, plus)
+        product = matmul(weights, inputs, transposed, bias)
         shape = [None] * (len(weight.shape) - 1) + [product.shape[-1]]
         spec = tf.TensorSpec(shape, product.dtype)
         adds = plus is not None and tuple(plus.shape) == tuple(product.shape)
         matrices.append(_Matrix(weight, bias, transposed, spec, adds))
-        return product
+        return product if plus is None else product + plus
 
     before = _operations()
     changing = [y for y in (x, *states) if y.dtype.is_floating]
@@ -258,14 +258,14 @@ class _Projector:
         """The product that was saved, and its gradients: dZ is kept, dX = dZ Wᵀ."""
 
         @tf.custom_gradient
-        def run(x, *added):
+        def run(z, x, *added):  # z is watched: x may depend on nothing that is
             def gradient(dz):
                 self.gradients[i] = dz
-                return [tf.matmul(dz, self.transposes[i]), *(dz for _ in added)]
+                return [None, tf.matmul(dz, self.transposes[i]), *(dz for _ in added)]
 
-            return tf.identity(self.saved[i]), gradient
+            return tf.identity(z), gradient
 
-        return run(*inputs)
+        return run(self.saved[i], *inputs)
 
 
 def _forward(step, matrices, likes, given, bounded=False):
@@ -335,10 +335,11 @@ def _backward(step, matrices, likes, variables, given, saved, upstream):
         states = [array.read(t) for array in old_states]
         floating = [s for s in states if s.dtype.is_floating]
         # 1. The step once more, with the products that it had.
-        project = _Projector(matrices, [a.read(t) for a in products], transposes)
+        had = [array.read(t) for array in products]
+        project = _Projector(matrices, had, transposes)
         with tf.GradientTape() as tape:
             xs = [x for _ in inputs]
-            tape.watch([*xs, *floating, *constants])
+            tape.watch([*had, *xs, *floating, *constants])
             y, new = step(x, mask, states, given.constants, project)
         # 2. The gradients of what it reads.
         targets = [v for v in (*y, *new) if v.dtype.is_floating]

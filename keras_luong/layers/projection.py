@@ -42,8 +42,9 @@ def matmul(
         transposed: Whether each sentence's matrix is given as [B, m, n].
         bias: [m], or None; or a function that returns it, so that a part of a variable
             is read only where it is added, and not in a loop that has it already.
-        plus: What is added to the product, or None. A loop that is trained would keep
-            both the product and the sum of `project(w, x) + plus`.
+        plus: A tensor that is added to the product, or None. `project(w, x) + plus` is
+            the same, but a loop that is trained then keeps two arrays. In such a loop a
+            size that is not known must be the product's own.
 
     Returns:
         [..., m] or [B, Q, m].
