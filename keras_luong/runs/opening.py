@@ -239,7 +239,7 @@ def _changes(
 ) -> str:
     """What has become of a text, besides the number of its pairs."""
     if ("whole" in before) != ("whole" in now) and split == "train":
-        was, held = ("no longer", "was") if "whole" in before else ("now", "was not")
+        was = "no longer" if "whole" in before else "now"
         return f": validation text {was} held out of it"
     if isinstance(corpus, HeldOut) and "whole" in before:
         # Of a text that has grown, other pairs are held out than before.
