@@ -128,7 +128,7 @@ def test_what_is_trained_on_jax_is_exported_from_tensorflow(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_layers_tests_pass_on_jax():
-    files = [f"tests/test_{name}.py" for name in LAYERS]
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_layers_tests_pass_on_jax(name):
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    python("jax", "-m", "pytest", *options, *files, timeout=3000)
+    python("jax", "-m", "pytest", *options, f"tests/test_{name}.py", timeout=1500)
