@@ -130,6 +130,15 @@ def test_a_hard_stop_has_a_softmax_over_its_chunk(mask):
     np.testing.assert_allclose(found, [0, 0.75, 0.25, 0], atol=1e-6)
 
 
+def test_a_chunk_beyond_what_location_scores_reach_has_no_nan():
+    scores = tf.constant([0.0, -np.inf, -np.inf, -np.inf])
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        found = chunkwise_weights(ops.array([0.5, 0.5, 0, 0]), scores, None, 2)
+    np.testing.assert_allclose(found, [1, 0, 0, 0])
+    assert np.isfinite(tape.gradient(found, scores)).all()
+
+
 @pytest.mark.tensorflow
 def test_noise_is_for_training_and_new_at_every_query():
     rng = np.random.default_rng(0)

@@ -123,6 +123,14 @@ def test_a_softmax_is_finite_whatever_the_scores_are():
     np.testing.assert_array_equal(result, [[0, 1, 0], [0, 0, 0]])
 
 
+@pytest.mark.filterwarnings("error")  # Keras warns of a softmax over one place
+def test_a_source_of_one_word_has_all_of_the_weight():
+    scores = np.array([[-7.0], [7.0]], "float32")
+    np.testing.assert_array_equal(masked_softmax(scores), [[1], [1]])
+    masked = masked_softmax(scores, np.array([[True], [False]]))
+    np.testing.assert_array_equal(masked, [[1], [0]])
+
+
 def test_masked_logits_and_hardened_by_hand():
     scores = np.array([[1.0, np.inf, 3.0]], "float32")
     logits = np.asarray(masked_logits(scores, np.array([[True, True, False]])))

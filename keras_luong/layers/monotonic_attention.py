@@ -17,7 +17,7 @@ from keras_luong.checks import check_choice, check_not_negative, check_size
 from keras_luong.compat import serialize_shared
 from keras_luong.layers.attention import LuongAttention
 from keras_luong.layers.memory import Memory, weights_dtype
-from keras_luong.layers.normalizers import masked_softmax
+from keras_luong.layers.normalizers import LOWEST, masked_softmax
 from keras_luong.layers.recurrence import Mode
 from keras_luong.layers.scores import Score, another_score
 from keras_luong.types import Tensor
@@ -304,7 +304,9 @@ def chunkwise_weights(
     mask = ops.cast(mask, "int32")
     of_chunks = ops.stack([shifted(scores, i) for i in offsets], -1)
     masks = ops.stack([shifted(mask, i) for i in offsets], -1) > 0
-    shares = ops.expand_dims(stops, -1) * masked_softmax(of_chunks, masks)
+    # A chunk of -inf alone, as location scores are beyond their longest source, is even.
+    shares = masked_softmax(ops.maximum(of_chunks, LOWEST), masks)
+    shares = ops.expand_dims(stops, -1) * shares
     return sum(shifted(shares[..., i], -i) for i in offsets)
 
 

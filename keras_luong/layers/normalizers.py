@@ -57,11 +57,17 @@ def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
         scores = ops.minimum(ops.cast(scores, dtype), HIGHEST)
         mask = combined_masks(scores > LOWEST, mask)
     if mask is None:
-        return ops.softmax(scores, axis=-1)
+        return _softmax(scores)
     # The lowest number, as -inf would make NaN of a row without any True. There the
     # softmax is uniform, and the second `where` makes zeros of it.
-    weights = ops.softmax(ops.where(mask, scores, LOWEST), axis=-1)
+    weights = _softmax(ops.where(mask, scores, LOWEST))
     return ops.where(mask, weights, 0.0)
+
+
+def _softmax(scores):
+    if scores.shape[-1] == 1:  # a source of one token, where Keras's softmax warns
+        return ops.exp(scores - scores)
+    return ops.softmax(scores, axis=-1)
 
 
 def sparsemax(scores: Tensor, mask: Tensor) -> Tensor:
