@@ -49,7 +49,7 @@ OPTIONS = {
     "tied target": {"tie_embeddings": "target"},
     "tied all": {"tie_embeddings": "all"},
     "bridge": {"bridge": "dense", "encoder_units": 5},
-    "paper's init": {"init_scale": 0.1, "embedding_dim": 4},
+    "narrow words": {"embedding_dim": 4},
 }
 HEADS = {"num_layers": 2, "num_heads": 2, "feedforward_units": 8, "cache_length": 9}
 TRANSFORMERS = {
