@@ -5,6 +5,7 @@ Where its directory is damaged, or another one by now, it says so and writes not
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -100,11 +101,24 @@ def assert_equal(model, other):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """A training that was never stopped: its model, its directory, what it saved."""
-    path = tmp_path_factory.mktemp("runs") / "whole"
-    model, _ = train(path)  # at the end `fit` puts the average into it
-    return SimpleNamespace(model=model, path=path, saved=restored(path)[0])
+def wholes(tmp_path_factory):
+    """Trainings that were never stopped: their model, directory, and what they saved.
+
+    One in a graph draws once more: when it is traced.
+    """
+
+    @functools.cache
+    def whole(eager):
+        path = tmp_path_factory.mktemp("runs") / "whole"
+        model, _ = train(path, eager=eager)  # at the end `fit` puts the average into it
+        return SimpleNamespace(model=model, path=path, saved=restored(path)[0])
+
+    return whole
+
+
+@pytest.fixture
+def whole(wholes):
+    return wholes(eager=True)
 
 
 @pytest.fixture
@@ -123,10 +137,11 @@ SLOWLY = ([1], (0, 0)), ([3, 2], (1, 0)), ([4], (1, 0)), ([6], (1, 2))
     ],
 )
 def test_going_on_equals_never_stopping(
-    tmp_path, whole, monkeypatch, kills, position, eager
+    tmp_path, wholes, monkeypatch, kills, position, eager
 ):
     """Also where a relative directory was moved meanwhile."""
     monkeypatch.chdir(tmp_path)
+    whole = wholes(eager=eager)
     for after in kills:
         with pytest.raises(RuntimeError, match="power cut"):
             train("runs/a", After(after, power_cut), eager=eager)
