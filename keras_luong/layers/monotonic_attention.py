@@ -304,7 +304,7 @@ def chunkwise_weights(
     mask = ops.cast(mask, "int32")
     of_chunks = ops.stack([shifted(scores, i) for i in offsets], -1)
     masks = ops.stack([shifted(mask, i) for i in offsets], -1) > 0
-    # A chunk of -inf alone, as location scores are beyond their longest source, is even.
+    # Location scores are -inf beyond their longest source: a chunk of these is even.
     shares = masked_softmax(ops.maximum(of_chunks, LOWEST), masks)
     shares = ops.expand_dims(stops, -1) * shares
     return sum(shifted(shares[..., i], -i) for i in offsets)
