@@ -315,17 +315,21 @@ def _converted(find: Any, quantize: str | None) -> bytes:
     module = tf.Module()
     module.serve = serve
     function = _without_tables(serve.get_concrete_function())
-    converter = tf.lite.TFLiteConverter.from_concrete_functions([function], module)
-    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-    if quantize is not None:
-        converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    if quantize == "float16":
-        converter.target_spec.supported_types = [tf.float16]
-    try:
-        with ending_at_once():
-            return converter.convert()
-    except Exception as error:  # the converter's or TensorFlow's
-        raise ValueError(_why_not(str(error))) from error
+    # The converter would write this file itself, and convert something else if the disk
+    # is full.
+    with tempfile.TemporaryDirectory() as folder:
+        tf.saved_model.save(module, folder, signatures=function)
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder)
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+        if quantize is not None:
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        if quantize == "float16":
+            converter.target_spec.supported_types = [tf.float16]
+        try:
+            with ending_at_once():
+                return converter.convert()
+        except Exception as error:  # the converter's or TensorFlow's
+            raise ValueError(_why_not(str(error))) from error
 
 
 def _without_tables(function: Any) -> Any:
