@@ -150,7 +150,7 @@ SAID = [
     ("benchmarks/constraints.py", "{run}/run --test {run}/in.txt {run}/out.txt "
      "--beam_widths 3", r"\| ([1-9]) of \1 \|"),
     ("benchmarks/compare_train.py", f"--peer {{tfa}} {STEP}", "times Addons' speed"),
-    ("benchmarks/compare_search.py", OF_RUN, "(sentences/s.*){3}.*batches of 1:"),
+    ("benchmarks/compare_search.py", OF_RUN, "(sentences/s.*){2}batches of 1:.*sentences/s"),
     ("benchmarks/compare_search.py", f"{OF_RUN} --shortlist {{run}}/shortlist.npz "
      "--peer {tfa}", rf"best hypotheses: \d of 4 the same.*{SAME}"),
     ("benchmarks/compare_search.py", "--shape 2,3,4,20,6,6,1,2 --rounds 1 --peer {tfa}",
@@ -159,8 +159,9 @@ SAID = [
      "--batch_tokens 200 --rounds 1", r'\n.*"shapes": ([1-9]|1[0-5]),'),
     ("benchmarks/gpu_step.py", f"--rehearse --jax false {GPU}",
      r"JAX \| ended with 1: nothing.* TensorFlow, neither \| [1-9].* train \|.*[1-9]"),
-    ("benchmarks/compare_attention.py", f"{DATA} {TINY} --out {{tmp}} --variants dot",
-     r"\n\| dot \|[^\n]*\n?$"),
+    ("benchmarks/compare_attention.py", f"{DATA} {TINY} --out {{tmp}} --variants "
+     "'global (dot)'",
+     r"\n\| global \(dot\) \|[^\n]*\n?$"),
     ("examples/demo.py", "--epochs 1 --limit_examples 200",
      "BLEU.*from the SavedModel alone.*Attention picture  runs/demo/attention.png"),
 ]  # fmt: skip
