@@ -150,7 +150,8 @@ SAID = [
     ("benchmarks/constraints.py", "{run}/run --test {run}/in.txt {run}/out.txt "
      "--beam_widths 3", r"\| ([1-9]) of \1 \|"),
     ("benchmarks/compare_train.py", f"--peer {{tfa}} {STEP}", "times Addons' speed"),
-    ("benchmarks/compare_search.py", OF_RUN, "(sentences/s.*){2}batches of 1:.*sentences/s"),
+    ("benchmarks/compare_search.py", OF_RUN,
+     "(sentences/s.*){2}batches of 1:.*sentences/s"),
     ("benchmarks/compare_search.py", f"{OF_RUN} --shortlist {{run}}/shortlist.npz "
      "--peer {tfa}", rf"best hypotheses: \d of 4 the same.*{SAME}"),
     ("benchmarks/compare_search.py", "--shape 2,3,4,20,6,6,1,2 --rounds 1 --peer {tfa}",
