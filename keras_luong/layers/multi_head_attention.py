@@ -258,4 +258,5 @@ def in_one_batch(x: Tensor) -> Tensor:
 
 def in_heads(x: Tensor, num_heads: int) -> Tensor:
     """Inverse of `in_one_batch`."""
-    return ops.reshape(x, (-1, num_heads, *ops.shape(x)[1:]))
+    size, *rest = ops.shape(x)
+    return ops.reshape(x, (size // num_heads, num_heads, *rest))
