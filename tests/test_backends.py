@@ -129,6 +129,12 @@ def test_what_is_trained_on_jax_is_exported_from_tensorflow(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LAYERS)
-def test_the_layers_tests_pass_on_jax(name):
+def test_the_layers_tests_pass_on_jax(name, monkeypatch):
+    """JAX compiles each operation for each shape: what it compiled is kept."""
+    kept = {"MIN_COMPILE_TIME_SECS": "0", "MIN_ENTRY_SIZE_BYTES": "0"}
+    for option, value in kept.items():
+        monkeypatch.setenv(f"JAX_PERSISTENT_CACHE_{option}", value)
+    folder = TESTS.parent / ".pytest_cache" / "jax"
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(folder))
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     python("jax", "-m", "pytest", *options, f"tests/test_{name}.py", timeout=1500)
