@@ -211,7 +211,7 @@ class Counting(TokenAccuracy):
 
 
 def test_other_losses_and_metrics_are_kerass_own():
-    """And another output layer than that of the model's graph is noticed."""
+    """What was compiled before has no part; another output layer is noticed."""
     model, loss = make("seq2seq"), SequenceCrossentropy()
     for options, fused in (
         ({}, True),
@@ -226,6 +226,9 @@ def test_other_losses_and_metrics_are_kerass_own():
     ):
         model.compile("sgd", **{"loss": loss, **options})
         assert model._fused == fused, options
+    model.compile("sgd", SequenceCrossentropy(), metrics=["accuracy"])
+    model.compile("sgd", SequenceCrossentropy(), run_eagerly=True)
+    assert [*model.evaluate(*batch()[:2], verbose=0, return_dict=True)] == ["loss"]
     model, (x, y, w) = make("seq2seq"), batch()
     expected = (crossentropy(y, model(x).numpy())[0] * w).sum()
     for loss, changed in ((Halved(), False), (SequenceCrossentropy(), True)):

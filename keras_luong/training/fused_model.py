@@ -262,7 +262,8 @@ class FusedModel(keras.Model):
             jit_compile = False
         if jit_compile is True:
             forgo_cudnn(flat_layers(self))
-        fused = _can_be_fused(self, loss, metrics or [], kwargs)
+        metrics = [] if metrics is None else metrics  # None keeps former ones
+        fused = _can_be_fused(self, loss, metrics, kwargs)
         options = {"metrics": metrics, "jit_compile": jit_compile, **kwargs}
         super().compile(optimizer=optimizer, loss=loss, **options)
         self._fused = fused
