@@ -35,18 +35,17 @@ def of_type(dtype, **values):
     return proto_of([], [1], dtype=dtype.as_datatype_enum, **values)
 
 
+NOT_FILLED = "'x' do not fill its shape"
+
+
 @pytest.mark.parametrize(
     ("proto", "why"),
     [
         # A small message is no large tensor.
-        *(
-            (proto_of("a" * 1000, shape), "'x' do not fill its shape")
-            for shape in ([1 << 30], [4000], [-1], [-2, -2])
-        ),
-        *(
-            (of_type(x, string_val=[b"a"]), "no array")
-            for x in (tf.resource, tf.variant)
-        ),
+        *((proto_of("a" * 1000, x), NOT_FILLED) for x in ([1 << 30], [4000])),
+        *((proto_of("a" * 1000, x), NOT_FILLED) for x in ([-1], [-2, -2])),
+        (of_type(tf.resource, string_val=[b"a"]), "no array"),
+        (of_type(tf.variant, string_val=[b"a"]), "no array"),
         # What their types cannot hold.
         (of_type(tf.uint8, int_val=[300]), "no array"),
         (of_type(tf.int8, int_val=[1000]), "no array"),
@@ -117,13 +116,11 @@ def test_columns_and_rows(question, expected):
 def test_answers_are_in_columns_or_rows_as_was_asked():
     said = {"a": np.array([b"x", b"\xc3\xa4"], object), "b": np.array([1.5, 2])}
     none = {key: x[:0] for key, x in said.items()}
+    columns = {"a": ["x", "ä"], "b": [1.5, 2.0]}
+    rows = [{"a": "x", "b": 1.5}, {"a": "ä", "b": 2.0}]
     for question, answer, expected in (
-        ({"inputs": 1}, said, {"outputs": {"a": ["x", "ä"], "b": [1.5, 2.0]}}),
-        (
-            {"instances": 1},
-            said,
-            {"predictions": [{"a": "x", "b": 1.5}, {"a": "ä", "b": 2.0}]},
-        ),
+        ({"inputs": 1}, said, {"outputs": columns}),
+        ({"instances": 1}, said, {"predictions": rows}),
         ({"instances": []}, none, {"predictions": []}),  # S9
     ):
         assert json.loads(requests.as_json(question, answer)) == expected

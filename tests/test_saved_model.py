@@ -7,32 +7,24 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from export_scripts import export_script
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from own_models import IDS, Both, Transcriber, features
+from own_models import IDS, Transcriber, features
 from small_translator import SENTENCES, to_bytes, word_translator
 from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_luong import export_saved_model
-from keras_luong.decoding import (
-    BeamSearch,
-    GreedySearch,
-    RandomSampling,
-    SequenceGenerator,
-)
+from keras_luong.decoding import GreedySearch, RandomSampling, SequenceGenerator
 from keras_luong.export import saved_model, warm_up
 from keras_luong.export.saved_model import METADATA
 from keras_luong.export.signatures import _bounded, exported, signatures
-from keras_luong.export.warmup import WARMUP
+from keras_luong.export.warmup import TOO_MANY, WARMUP
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*max_source_length")
 
@@ -41,38 +33,18 @@ TEXT = tf.constant([*map(to_bytes, SENTENCES)])
 SPEC = tf.TensorSpec([None, None, 3])
 
 
-class Counted:
-    """A signature that keeps what it was asked."""
-
-    def __init__(self, function):
-        self.function, self.asked = function, []
-        self.structured_input_signature = function.structured_input_signature
-        self.structured_outputs = function.structured_outputs
-
-    def __call__(self, **inputs):
-        self.asked.append(inputs)
-        return self.function(**inputs)
-
-
-def loaded(path):
-    found = tf.saved_model.load(path).signatures
-    return SimpleNamespace(signatures={k: Counted(x) for k, x in found.items()})
-
-
 @pytest.fixture(scope="session")
-def warm(pieces_model):
+def served(pieces_model):
     """The signatures, warmed up: what is compiled at first takes seconds."""
-    found = loaded(pieces_model)
+    found = tf.saved_model.load(pieces_model)
     warm_up(found)
-    warmed = {name: x.asked for name, x in found.signatures.items()}
-    found.warmed = {name: [*asked] for name, asked in warmed.items()}
-    return found
+    return found.signatures
 
 
 @pytest.fixture(scope="session")
-def ask(warm):
+def ask(served):
     def ask(name, **inputs):
-        return {k: x.numpy() for k, x in warm.signatures[name](**inputs).items()}
+        return {k: x.numpy() for k, x in served[name](**inputs).items()}
 
     return ask
 
@@ -86,10 +58,9 @@ def strings(array):
     return [x.decode() for x in array]
 
 
-def generator(model=None, search=None):
+def generator(model=None):
     """The smallest that there is to export."""
-    search = search or GreedySearch(3, **IDS)
-    return SequenceGenerator(model or Transcriber(), SPEC, search)
+    return SequenceGenerator(model or Transcriber(), SPEC, GreedySearch(3, **IDS))
 
 
 def test_translations_lists_and_alignments_are_keras(pieces_said, ask, best):
@@ -209,9 +180,8 @@ def test_the_work_on_a_text_has_a_limit(pieces, ask):
     assert said["length"][0] <= pieces.search.max_length
 
 
-def test_the_layout_and_signatures_are_servings(pieces_model, warm):
-    assert os.listdir(pieces_model.parent) == ["7"]
-    assert {*warm.signatures} == {*NAMES}
+def test_the_layout_and_signatures_are_servings(pieces_model, served):
+    assert os.listdir(pieces_model.parent) == ["7"] and {*served} == {*NAMES}
     umask = os.umask(0)
     os.umask(umask)  # Serving runs as another user; temporary directories are private
     assert pieces_model.stat().st_mode & 0o777 == 0o777 & ~umask
@@ -219,18 +189,18 @@ def test_the_layout_and_signatures_are_servings(pieces_model, warm):
     assert about["run"]["settings"] == {"source": "en", "target": "de", "größe": 3}
     assert about["max_source_length"] == 30 and about["max_batch_size"] == 40
     assert "beam_width=3" in about["search"]
-    signature = warm.signatures["serving_default"]
-    (text,) = signature.structured_input_signature[1].values()
-    assert text == tf.TensorSpec([None], tf.string, name="text")
-    outputs = signature.structured_outputs.items()
-    assert {name: (x.dtype, x.shape.rank) for name, x in outputs} == {
-        "translation": (tf.string, 1),
-        "score": (tf.float32, 1),
-        "truncated": (tf.bool, 1),
-    }
-    for name, function in warm.signatures.items():
-        inputs = function.structured_input_signature[1].values()
-        for x in (*inputs, *function.structured_outputs.values()):
+    for name, function in served.items():
+        inputs = function.structured_input_signature[1]
+        if name == "serving_default":
+            text = tf.TensorSpec([None], tf.string, name="text")
+            assert [*inputs.values()] == [text]
+            said = function.structured_outputs.items()
+            assert {key: (x.dtype, x.shape.rank) for key, x in said} == {
+                "translation": (tf.string, 1),
+                "score": (tf.float32, 1),
+                "truncated": (tf.bool, 1),
+            }
+        for x in (*inputs.values(), *function.structured_outputs.values()):
             assert x.shape.rank >= 1 and x.shape[0] is None, name
             assert not x.name.endswith("_bytes")  # which Serving's REST would rename
 
@@ -307,96 +277,87 @@ def test_wrong_arguments(change, error, message, pieces, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-class TestWarmUp:
-    def test_without_the_package_it_says_what_to_install(
-        self, pieces, tmp_path, monkeypatch
-    ):
-        monkeypatch.setitem(sys.modules, "tensorflow_serving", None)
-        with pytest.raises(ModuleNotFoundError, match=r"keras_luong\[serving\]"):
-            export_saved_model(pieces, tmp_path, warmup=["a"])
-        assert not list(tmp_path.iterdir())
+def test_without_its_package_warm_up_says_what_to_install(
+    pieces, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "tensorflow_serving", None)
+    with pytest.raises(ModuleNotFoundError, match=r"keras_luong\[serving\]"):
+        export_saved_model(pieces, tmp_path, warmup=["a"])
+    assert not list(tmp_path.iterdir())
 
-    def test_requests_are_for_all_signatures(self, pieces, ask, best):
-        texts = [*map(to_bytes, SENTENCES)]
-        requests = exported(pieces).requests(texts)
-        assert [*requests] == NAMES
-        for name, inputs in requests.items():
-            said = ask(name, **{key: tf.constant(x) for key, x in inputs.items()})
-            assert {len(x) for x in said.values()} == {len(texts)}
-            if "translation" in said and name != "n_best":
-                assert said["translation"].tolist() == best["translation"].tolist()
 
-    def test_they_are_written_where_serving_looks_and_answered(
-        self, tmp_path, monkeypatch
-    ):
-        apis = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
-        source, said, replay = generator(), [], saved_model.replay_warmup
+def test_requests_for_warming_up_are_for_all_signatures(pieces, ask, best):
+    requests = exported(pieces).requests([*map(to_bytes, SENTENCES)])
+    assert [*requests] == NAMES
+    for name, inputs in requests.items():
+        said = ask(name, **{key: tf.constant(x) for key, x in inputs.items()})
+        assert {len(x) for x in said.values()} == {len(SENTENCES)}
+        if "translation" in said and name != "n_best":
+            assert said["translation"].tolist() == best["translation"].tolist()
 
-        def replayed(path):
-            said.append(replay(path))
-            return said[-1]
 
-        monkeypatch.setattr(saved_model, "replay_warmup", replayed)
-        given = {"warmup": features(3), "max_batch_size": 3}
-        path = export_saved_model(source, tmp_path / "dogs", **given)
-        (answers,) = said  # before it was published
-        found = answers["serving_default"]["ids"]
-        np.testing.assert_array_equal(found, source(features()).ids)
-        file = path / "assets.extra" / "tf_serving_warmup_requests"
-        assert file == path / WARMUP
-        (record,) = tf.data.TFRecordDataset(str(file))
-        log = apis.PredictionLog.FromString(record.numpy())
-        assert log.WhichOneof("log_type") == "predict_log"
-        spec = log.predict_log.request.model_spec
-        assert (spec.name, spec.signature_name) == ("dogs", "serving_default")
-        message = "(?s)ids for source 0, .*, is array.*, the library's array"
-        with pytest.raises(RuntimeError, match=message):
-            samples = exported(source).samples(features())
-            saved_model._compare(exported(source), {"ids": found + 1}, samples)
+def test_they_are_written_where_serving_looks_and_answered(tmp_path, monkeypatch):
+    apis = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
+    source, said, replay = generator(), [], saved_model.replay_warmup
 
-    def test_what_translates_otherwise_is_not_published(self, pieces):
-        message = "translation for source 0, b'the red dog', is b'x', the library's b'"
-        with pytest.raises(RuntimeError, match=message):
-            other = {"translation": tf.constant(["x"])}
-            saved_model._compare(exported(pieces), other, [b"the red dog"])
-        # But what is drawn is never the same.
-        drawn = exported(word_translator(RandomSampling()))
-        saved_model._compare(drawn, other, [b"the red dog"])
+    def replayed(path):
+        said.append(replay(path))
+        return said[-1]
 
-    def test_every_signature_is_asked_for_one_sentence_and_for_two(self, warm):
-        assert sorted(warm.warmed) == sorted(NAMES)
-        for name, function in warm.signatures.items():
-            specs = function.structured_input_signature[1]
-            for asked, size in zip(warm.warmed[name], (1, 2), strict=True):
-                assert asked.keys() == specs.keys()
-                assert {len(x) for x in asked.values()} == {size}
+    monkeypatch.setattr(saved_model, "replay_warmup", replayed)
+    given = {"warmup": features(3), "max_batch_size": 3}
+    path = export_saved_model(source, tmp_path / "dogs", **given)
+    (answers,) = said  # before it was published
+    found = answers["serving_default"]["ids"]
+    np.testing.assert_array_equal(found, source(features()).ids)
+    file = path / "assets.extra" / "tf_serving_warmup_requests"
+    (record,) = tf.data.TFRecordDataset(str(file))
+    log = apis.PredictionLog.FromString(record.numpy())
+    assert log.WhichOneof("log_type") == "predict_log"
+    spec = log.predict_log.request.model_spec
+    assert (spec.name, spec.signature_name) == ("dogs", "serving_default")
+    message = "(?s)ids for source 0, .*, is array.*, the library's array"
+    with pytest.raises(RuntimeError, match=message):
+        samples = exported(source).samples(features())
+        saved_model._compare(exported(source), {"ids": found + 1}, samples)
 
-    def test_a_generators_is_asked_too_for_one_alone_if_no_more_are_taken(
-        self, tmp_path
-    ):
-        source = {
-            "features": tf.TensorSpec([None, 4, 3]),
-            "style": tf.TensorSpec([None, None], tf.int32),
-        }
-        both = SequenceGenerator(Both(), source, GreedySearch(3, **IDS))
-        found = loaded(export_saved_model(both, tmp_path, max_batch_size=1))
-        warm_up(found)
-        asked = found.signatures["serving_default"].asked
-        assert [x["features"].shape for x in asked] == [(1, 4, 3), (2, 4, 3)]
-        assert [x["style"].shape for x in asked] == [(1, 8), (2, 8)]
 
-    def test_other_failures_are_not_hidden(self):
-        class Failing:
-            structured_input_signature = (), {"text": tf.TensorSpec([None], tf.string)}
+def test_what_translates_otherwise_is_not_published(pieces):
+    message = "translation for source 0, b'the red dog', is b'x', the library's b'"
+    with pytest.raises(RuntimeError, match=message):
+        other = {"translation": tf.constant(["x"])}
+        saved_model._compare(exported(pieces), other, [b"the red dog"])
+    # But what is drawn is never the same.
+    drawn = exported(word_translator(RandomSampling()))
+    saved_model._compare(drawn, other, [b"the red dog"])
 
-            def __call__(self, text):
-                raise tf.errors.InvalidArgumentError(None, None, "A table is missing")
 
-        found = SimpleNamespace(signatures={"serving_default": Failing()})
-        with pytest.raises(tf.errors.InvalidArgumentError, match="A table is missing"):
-            warm_up(found)
-        with pytest.raises(TypeError, match="must be what tf.saved_model.load returns"):
-            warm_up("models/mine/1")
+class Signature:
+    """Of a loaded SavedModel, which keeps what it was asked; it may fail for two."""
+
+    def __init__(self, fails=None, **specs):
+        self.structured_input_signature, self.fails = ((), specs), fails
+        self.asked = []
+
+    def __call__(self, **inputs):
+        self.asked.append({name: x.numpy().tolist() for name, x in inputs.items()})
+        if self.fails and len(self.asked) == 2:
+            raise tf.errors.InvalidArgumentError(None, None, self.fails)
+        return inputs
+
+
+def test_warm_up_asks_each_signature_for_one_row_and_for_two():
+    text = Signature(text=tf.TensorSpec([None], tf.string))
+    # The export may take no more than one.
+    ids = Signature(f"x: {TOO_MANY}", ids=tf.TensorSpec([None, 2, None], tf.int32))
+    warm_up(SimpleNamespace(signatures={"ids": ids, "text": text}))
+    assert text.asked == [{"text": [b"a"]}, {"text": [b"a"] * 2}]
+    assert ids.asked == [{"ids": [[[1] * 8] * 2] * n} for n in (1, 2)]
+    failing = SimpleNamespace(signatures={"text": Signature("No table", text=SPEC)})
+    with pytest.raises(tf.errors.InvalidArgumentError, match="No table"):
+        warm_up(failing)
+    with pytest.raises(TypeError, match="must be what tf.saved_model.load returns"):
+        warm_up("models/mine/1")
 
 
 @pytest.mark.slow
@@ -410,19 +371,6 @@ def test_other_searches_have_their_own_number_of_hypotheses(search, count):
     assert said["translation"].shape == (2, count) and "constrain" not in found
 
 
-@pytest.mark.slow
-def test_one_hypothesis_of_a_wide_search_is_the_best_of_many():
-    translator = word_translator(BeamSearch(5, max_length=6, length_penalty=1.0))
-    found = signatures(translator, 8)
-    text = tf.constant(["the red dog", "cat", "is the the"])
-    one, many = found["serving_default"](text), found["n_best"](text)
-    np.testing.assert_array_equal(one["translation"], many["translation"][:, 0])
-    # By score, those that the maximum length cut behind the finished ones.
-    words = [[len(x.split()) for x in row] for row in many["translation"].numpy()]
-    for cut, score in zip(np.equal(words, 6), many["score"].numpy(), strict=True):
-        assert sorted(zip(cut, -score, strict=True)) == [*zip(cut, -score, strict=True)]
-
-
 def test_every_number_is_one_that_json_knows():
     """As the score of a place that no hypothesis has taken."""
 
@@ -433,76 +381,3 @@ def test_every_number_is_one_that_json_knows():
     said = _bounded(answer, [spec], 1)(tf.constant(["a"]))
     assert said["score"].numpy().tolist() == [np.finfo("float32").min]
     assert said["text"].numpy().tolist() == [b"a"]
-
-
-# Runs with -I in an empty directory: nothing of the repository can be imported.
-READER = """
-import json, sys
-
-class Refuse:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "keras_luong":
-            raise ImportError(f"{name} is not here")
-
-sys.meta_path.insert(0, Refuse())
-try:
-    import keras_luong
-except ImportError:
-    pass
-else:
-    raise SystemExit("keras_luong can be imported: this test shows nothing")
-import tensorflow as tf, tensorflow_text
-
-serve = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
-text = [bytes(x) for x in json.load(sys.stdin)]
-said = serve(text=tf.constant(text))["translation"].numpy()
-print(json.dumps([x.decode() for x in said]))
-"""
-
-
-@pytest.mark.slow
-def test_the_library_is_not_needed(pieces_model, pieces_said, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", READER, pieces_model],
-        input=json.dumps([list(to_bytes(x)) for x in SENTENCES]),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [x[0].text for x in pieces_said]
-
-
-@pytest.mark.slow
-def test_the_command_that_the_page_gives_for_saved_model_cli(pieces_model, tmp_path):
-    page = Path(__file__).parents[1] / "docs" / "serving.md"
-    blocks = [x for x in page.read_text().split("```") if x.startswith("bash\n")]
-    (block,) = [x for x in blocks if "saved_model_cli" in x]
-    command = block.removeprefix("bash\n").replace("python", sys.executable, 1)
-    (tmp_path / "models" / "mine").mkdir(parents=True)
-    (tmp_path / "models" / "mine" / "1").symlink_to(pieces_model)
-    done = subprocess.run(
-        command, shell=True, cwd=tmp_path, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Result for output key translation:\n[b'" in done.stdout
-
-
-@pytest.mark.slow
-def test_answers_stay_the_same_and_memory_does_not_grow(ask, pieces, pieces_said):
-    """Twenty thousand requests from sixteen threads on one loaded SavedModel."""
-
-    def translate(texts):
-        return ask("serving_default", text=tf.constant(texts))["translation"].tolist()
-
-    texts = [text for text in map(to_bytes, SENTENCES) if len(text) < 1000]
-    found = export_script("load").send(translate, texts, requests=20_000, threads=16)
-    before, after = found.megabytes
-    print(f"{before:.0f} MB after a tenth, {after:.0f} MB at the end")
-    assert found.failed == found.changed == 0
-    assert len(found.milliseconds) == 20_000
-    assert after - before < 60
-    right = {
-        to_bytes(x): t[0].text for x, t in zip(SENTENCES, pieces_said, strict=True)
-    }
-    assert [translate([x])[0].decode() for x in texts] == [right[x] for x in texts]

@@ -10,7 +10,7 @@ from small_translator import word_translator
 
 import keras_luong as kl
 from keras_luong.decoding.beam import _power_of_two
-from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID
+from keras_luong.special_ids import BOS_ID, PAD_ID
 
 
 @pytest.mark.parametrize("search", [None, kl.GreedySearch(50)])
@@ -138,29 +138,22 @@ def test_what_tokenizers_may_be():
         assert (translator.source_tokenizer, translator.target_tokenizer) == expected
 
 
-def test_a_real_model_with_sentencepiece():
-    sentences = [f"the {a} dog is {b} the house" for a in "abcdef" for b in "uvwxyz"]
-    tokenizer = kl.SentencePieceTokenizer.train(sentences, vocab_size=40)
-    size = tokenizer.vocab_size
-    model = kl.Seq2Seq(kl.Seq2SeqConfig(size, size, units=8, max_source_length=None))
-    search = kl.BeamSearch(3, max_length=6, length_penalty=0.6)
-    translator = kl.Translator(model, tokenizer, search)
-    sources = ["the a dog", "", "is", b"\xff house", "the u the v the w the x"]
-    together = translator.translate(sources, batch_size=5)
+def test_a_real_model_with_sentencepiece(pieces):
+    """Whoever else is in the batch; scores are its log-probabilities and penalty."""
+    sources = ["the red dog", "", "is", b"\xff house", "the u the v the w the x"]
+    together = pieces.translate(sources, batch_size=5)
     for text, translation in zip(sources, together, strict=True):
-        (alone,) = translator.translate([text])
-        assert alone.text == translation.text
-        assert alone.tokens == translation.tokens
+        (alone,) = pieces.translate([text])
+        assert alone.text == translation.text and alone.tokens == translation.tokens
         assert alone.score == pytest.approx(translation.score, abs=1e-5)
         np.testing.assert_allclose(alone.alignment, translation.alignment, atol=1e-5)
         if text:
             np.testing.assert_allclose(alone.alignment.sum(1), 1.0, atol=1e-5)
-
-    ids = np.array([[*tokenizer.encode(tf.constant(["is"])).to_list()[0], EOS_ID]])
-    hypotheses = search(model, ids)
+    ids = pieces.graph.read(tf.constant(["is"])).ids.numpy()
+    hypotheses = pieces.search(pieces.model, ids)
     length = int(hypotheses.lengths[0, 0])
     best = hypotheses.ids[0, 0, :length].numpy()
-    logits = model({"source": ids, "target": np.array([[BOS_ID, *best[:-1]]])})
+    logits = pieces.model({"source": ids, "target": np.array([[BOS_ID, *best[:-1]]])})
     log_probs = tf.nn.log_softmax(logits)[0].numpy()[np.arange(length), best]
     score = log_probs.sum() / ((5 + length) / 6) ** 0.6
     assert together[2].score == pytest.approx(score, abs=1e-4)
@@ -414,14 +407,15 @@ def test_score_names_the_side_that_was_cut():
         for side, limit in LIMITS
     }
     cut = [False, True, False, True]
-    with pytest.warns(UserWarning) as said:
-        assert [t.truncated for t in translator.score(sources, targets)] == cut
-    assert {str(x.message) for x in said} == expected and len(said) == 2
-    assert {x.filename for x in said} == {__file__}
-    with pytest.warns(UserWarning) as said:
-        stream = translator.score_stream(sources, targets, window=1)
-        assert [t.truncated for t in stream] == cut
-    assert {str(x.message) for x in said} == expected and len(said) == 2
+
+    def streamed(sources, targets):
+        return list(translator.score_stream(sources, targets, window=1))
+
+    for score in (translator.score, streamed):
+        with pytest.warns(UserWarning) as said:
+            assert [t.truncated for t in score(sources, targets)] == cut
+        assert {str(x.message) for x in said} == expected and len(said) == 2
+        assert {x.filename for x in said} == {__file__}
 
 
 def test_score_reads_given_translations():

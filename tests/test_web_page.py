@@ -16,14 +16,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import run
 from odd_rows import ROWS
 from small_translator import (
     SENTENCES,
     sentencepiece_translator,
     to_bytes,
     word_translator,
-    written_run,
 )
 from test_hostile import hostile
 from web_page import WEB, Quiet, address, built_page, drive, packed, served
@@ -150,23 +148,6 @@ def test_what_stands_on_the_page(page, server, on_edge):
     assert said["title"] == "English to German"
     assert not [x for x in said["said"] if x.startswith("error")]
     assert {x.startswith(address(server)) for x in said["requests"]} == {True}
-
-
-def test_a_page_of_the_command(page, tmp_path):
-    """`keras-luong export --web`, as far as it is not the page's tests'."""
-    path = written_run(tmp_path / "run", sentencepiece_translator()).path
-    folder = run("export", path, "--web", tmp_path / "site", "--check", SAID)
-    built = {x.relative_to(page / "dist") for x in (page / "dist").rglob("*")}
-    here = {x.relative_to(folder) for x in folder.rglob("*")}
-    assert here == {*built, Path("model.tflite")}
-    with pytest.raises(FileExistsError, match="--overwrite"):
-        run("export", path, "--web", folder, "--check", SAID)
-    with served(folder) as server:
-        said = drive(page, "texts", server, texts=[SAID])
-    translator = edge.EdgeTranslator(folder / "model.tflite")
-    assert translator.metadata["source_length"] == 64 and translator.n_best == 3
-    (hypotheses,) = translator.translate([SAID], n_best=True)
-    assert said["choices"] == [x.text for x in hypotheses]
 
 
 @pytest.mark.parametrize("words, said", [("test", "# skipped 0"), ("run check", "")])

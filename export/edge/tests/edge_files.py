@@ -6,6 +6,64 @@ import zlib
 
 LEFT_OUT = object()
 FULLY_CONNECTED = 9
+ABOUT = "keras_luong.json"
+IDS = {"pad": 0, "unk": 1, "bos": 2, "eos": 3}
+
+#: What a file may say wrongly, and what every runtime says of it.
+WRONG_METADATA = [
+    ({"max_source_length": LEFT_OUT}, "it does not say max_source_length"),
+    ({"tokenizers": LEFT_OUT}, "it does not say tokenizers"),
+    ({"format": LEFT_OUT}, "format"),
+    ({"max_source_length": 0}, "its max_source_length is 0"),
+    ({"max_source_length": "12"}, "its max_source_length is .12."),
+    ({"max_source_length": True}, "its max_source_length is [Tt]rue"),
+    ({"source_length": 12}, "its source_length is 12"),
+    ({"bytes_per_token": 0}, "its bytes_per_token is 0"),
+    ({"bytes_per_token": None}, "its bytes_per_token is (None|null)"),
+    ({"n_best": 0}, "its n_best is 0"),
+    ({"special_ids": {"pad": 0, "unk": 1, "bos": 2}}, "its eos is "),
+    ({"special_ids": [0, 1, 2, 3]}, "its pad is|list"),
+    ({"special_ids": {**IDS, "pad": 2_000_000_000}}, "lacks special tokens"),
+    # S7: no file needs so much.
+    ({"max_source_length": 65_537}, "its max_source_length is 65537"),
+    ({"source_length": 65_538}, "its source_length is 65538"),
+    ({"bytes_per_token": 1_025}, "its bytes_per_token is 1025"),
+    ({"graph_crc32": 1}, "its graph is not what was written"),
+    ({"tokenizers": {"source": {"kind": "x"}}}, "a tokenizer of the kind .x."),
+]
+
+
+def spoilt(content):
+    """One bit of a tokenizer is another one."""
+    place = content.index(b"source.spm") + 200
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
+#: Damage: of all bytes, or of what the archive holds; None for a file that is missing.
+DAMAGE = [
+    lambda content: b"",
+    lambda content: content[:-10],
+    lambda content: content[:1000],
+    spoilt,
+    {ABOUT: None},
+    {ABOUT: b"{"},
+    {ABOUT: b"[]"},
+    {"source.spm": None},
+    {"source.spm": b"\xff" * 9},
+    {"source.spm": b""},
+    {"target.txt": b"\xff" * 9},
+]
+
+
+def damaged(path, target, change):
+    """The same file with one of `DAMAGE`."""
+    if callable(change):
+        target.write_bytes(change(path.read_bytes()))
+        return target
+    with zipfile.ZipFile(path) as archive:
+        members = {x: archive.read(x) for x in archive.namelist()}
+    left = {k: v for k, v in {**members, **change}.items() if v is not None}
+    return with_archive(path, target, left)
 
 
 def with_metadata(path, target, **changes):

@@ -6,13 +6,10 @@ import zipfile
 import zlib
 
 import pytest
-from edge_files import LEFT_OUT, with_archive, with_metadata
+from edge_files import ABOUT, DAMAGE, WRONG_METADATA, damaged, with_metadata
 
 from keras_luong_edge.archive import read_archive
 from keras_luong_edge.tokenizers import SpecialIds
-
-IDS = {"pad": 0, "unk": 1, "bos": 2, "eos": 3}
-ABOUT = "keras_luong.json"
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -49,30 +46,7 @@ def test_a_newer_file_says_them_itself(model, tmp_path):
     assert contents.target.decode([0, 3, 2, 4]) == contents.target.pieces([4])[0]
 
 
-@pytest.mark.parametrize(
-    "changes, reason",
-    [
-        ({"max_source_length": LEFT_OUT}, "it does not say max_source_length"),
-        ({"tokenizers": LEFT_OUT}, "it does not say tokenizers"),
-        ({"format": LEFT_OUT}, "format"),
-        ({"max_source_length": 0}, "its max_source_length is 0"),
-        ({"max_source_length": "12"}, "its max_source_length is '12'"),
-        ({"max_source_length": True}, "its max_source_length is True"),
-        ({"source_length": 12}, "its source_length is 12"),
-        ({"bytes_per_token": 0}, "its bytes_per_token is 0"),
-        ({"bytes_per_token": None}, "its bytes_per_token is None"),
-        ({"n_best": 0}, "its n_best is 0"),
-        ({"special_ids": {"pad": 0, "unk": 1, "bos": 2}}, "its eos is None"),
-        ({"special_ids": [0, 1, 2, 3]}, "list"),
-        ({"special_ids": {**IDS, "pad": 2_000_000_000}}, "lacks special tokens"),
-        # S7: no file needs so much.
-        ({"max_source_length": 65_537}, "its max_source_length is 65537"),
-        ({"source_length": 65_538}, "its source_length is 65538"),
-        ({"bytes_per_token": 1_025}, "its bytes_per_token is 1025"),
-        ({"graph_crc32": 1}, "its graph is not what was written"),
-        ({"tokenizers": {"source": {"kind": "x"}}}, "a tokenizer of the kind 'x'"),
-    ],
-)
+@pytest.mark.parametrize("changes, reason", WRONG_METADATA)
 def test_metadata_that_cannot_be(model, tmp_path, changes, reason):
     path = with_metadata(model, tmp_path / "x.tflite", **changes)
     with pytest.raises(ValueError, match=f"is damaged, or no file of .*{reason}"):
@@ -85,28 +59,9 @@ def test_another_format_is_no_damage(model, tmp_path):
         read_archive(path)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda content: b"",
-        lambda content: content[:-10],
-        lambda content: content[:1000],
-        {ABOUT: None},
-        {ABOUT: b"{"},
-        {ABOUT: b"[]"},
-        {"source.spm": None},
-        {"source.spm": b"\xff" * 9},
-        {"source.spm": b""},
-        {"target.txt": b"\xff" * 9},
-    ],
-)
-def test_a_damaged_file_is_named(change, model, members, tmp_path):
-    path = tmp_path / "x.tflite"
-    if callable(change):
-        path.write_bytes(change(model.read_bytes()))
-    else:
-        left = {k: v for k, v in {**members, **change}.items() if v is not None}
-        with_archive(model, path, left)
+@pytest.mark.parametrize("change", DAMAGE)
+def test_a_damaged_file_is_named(change, model, tmp_path):
+    path = damaged(model, tmp_path / "x.tflite", change)
     with pytest.raises(ValueError, match="x.tflite' is damaged, or no file of keras_"):
         read_archive(path)
 
