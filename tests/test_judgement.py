@@ -1,7 +1,10 @@
-"""Scores of systems and of lengths; sacrebleu's paired bootstrap of differences."""
+"""Scores of texts, systems and lengths; sacrebleu's bootstrap; pictures of them."""
 
+import importlib
 import json
+import math
 import random
+from pathlib import Path
 
 import pytest
 from sacrebleu.metrics import BLEU, CHRF, TER
@@ -9,6 +12,7 @@ from sacrebleu.significance import PairedTest
 
 from keras_luong.evaluation.judgement import judge, score_systems, sentence_chrf
 from keras_luong.evaluation.scores import (
+    CorpusScore,
     bleu,
     by_length,
     chrf,
@@ -17,9 +21,65 @@ from keras_luong.evaluation.scores import (
     ter,
 )
 
+# Of a whole text.
+
+METRIC = {"BLEU": bleu, "chrF": chrf, "TER": ter}
+BRIEF = math.exp(1 - 11 / 9)
+DOGS = "A dog , a cat , a cow", "a dog, a cat, a cow"
+
+
+def mean(*precisions):
+    return 100 * math.exp(sum(map(math.log, precisions)) / 4)
+
+
+@pytest.mark.parametrize(
+    "metric, texts, references, options, expected",
+    [
+        # 1- to 4-gram precisions, no brevity penalty.
+        (bleu, "a b c d e f", "a x c d e f", (), mean(5 / 6, 3 / 5, 2 / 4, 1 / 3)),
+        # A brevity penalty over the corpus.
+        (bleu, "a b c d e|a b c d", "a b c d e|a b c d e f", (), 100 * BRIEF),
+        (bleu, "|", "a b c d|e f g h", (), 0),
+        (bleu, *DOGS, ("none", True), mean(4 / 8, 1 / 7, 1 / 12, 1 / 20)),
+        (bleu, *DOGS, ("13a", False), mean(7 / 8, 6 / 7, 5 / 6, 4 / 5)),
+        # 1-grams: 3 of 4 each way; 2-grams: 2 of 3; 3-grams: 1 of 2; 4-grams: 0 of 1;
+        # so precision and recall are equal, and so is every F-score. None are longer.
+        (chrf, "abcd", "abcx", (), 100 * (3 / 4 + 2 / 3 + 1 / 2 + 0) / 4),
+        # "dog" is moved (one edit), "fast" is replaced: 2 edits for 5 words.
+        (ter, "runs the dog very fast", "the dog runs very far", (), 40),
+        *((ter, "我爱你", "我爱他", (x,), 100 / 3) for x in ("zh", "ja-mecab", "char")),
+        (ter, "我爱你", "我爱他", (), 100),
+        (ter, "", "", (), 0),
+        (ter, "a b c d", "x", (), 400),
+    ],
+)
+def test_by_hand(metric, texts, references, options, expected):
+    found = metric(texts.split("|"), references.split("|"), *options)
+    assert found.score == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "name, options, parts",
+    [
+        ("BLEU", {}, "nrefs:1|case:mixed|eff:no|tok:13a"),
+        ("BLEU", {"tokenize": "none", "lowercase": True}, "case:lc|eff:no|tok:none"),
+        ("chrF", {}, "nc:6"),
+        ("TER", {}, "tok:tercom|norm:no|punct:yes|asian:no"),
+        ("TER", {"tokenize": "zh"}, "norm:yes|punct:yes|asian:yes"),
+    ],
+)
+def test_a_score_says_how_it_was_computed(name, options, parts):
+    found = METRIC[name](["a b c d"], ["a b c x"], **options)
+    assert isinstance(found, CorpusScore) and found.metric == name
+    assert str(found) == f"{name} {found.score:.2f} ({found.signature})"
+    assert parts in found.signature and "version:" in found.signature
+
+
+# Of systems and of lengths.
+
 RANDOM = random.Random(0)
 REFERENCES = [" ".join(RANDOM.choices("abcdefgh", k=9)) for _ in range(40)]
-METRICS = ["BLEU", "chrF", "TER"]
+METRICS = [*METRIC]
 
 
 def damaged(chance):
@@ -33,20 +93,16 @@ def damaged(chance):
 GOOD, BAD = damaged(0.1), damaged(0.4)
 
 
+MANY = ["w " * n for n in (10, 11, 0, 50, 51, 300)]
+THEIRS = {"up to 10": [0, 2], "11 to 15": [1], "31 to 50": [3], "over 50": [4, 5]}
+
+
 @pytest.mark.parametrize(
     ("sources", "unit", "groups"),
     [
-        (
-            ["w " * n for n in (10, 11, 0, 50, 51, 300)],
-            "words",
-            {"up to 10": [0, 2], "11 to 15": [1], "31 to 50": [3], "over 50": [4, 5]},
-        ),
+        (MANY, "words", THEIRS),
         # Scripts without spaces are counted in characters.
-        (
-            ["公園で 犬が走る。", "犬" * 11],
-            "characters",
-            {"up to 10": [0], "11 to 15": [1]},
-        ),
+        (["公園で 犬。", "犬" * 11], "characters", {"up to 10": [0], "11 to 15": [1]}),
         (["a dog", "犬"], "words", {"up to 10": [0, 1]}),
         (["a dog", "公園で犬が走る"], "characters", {"up to 10": [0, 1]}),
         (["개가 공원에서 달린다", "", "!"], "words", {"up to 10": [0, 1, 2]}),
@@ -119,9 +175,8 @@ def test_no_difference_is_sure_of_equal_scores_or_one_sentence():
     systems = {"good": GOOD, "spaced": spaced, "upper": upper}
     scores = score_systems(systems, REFERENCES)
     assert [scores["spaced"][name].p_value for name in METRICS] == [1, 1, 1]
-    assert (
-        scores["upper"]["TER"].p_value == 1 and scores["upper"]["BLEU"].p_value < 0.01
-    )
+    upper = scores["upper"]
+    assert upper["TER"].p_value == 1 and upper["BLEU"].p_value < 0.01
     one = score_systems({"good": GOOD[:1], "bad": BAD[:1]}, REFERENCES[:1])["bad"]
     assert [one[name].p_value for name in METRICS] == [1, 1, 1]
 
@@ -149,19 +204,13 @@ def test_all_of_it_is_json():
     lengths = [by_length(x, REFERENCES, sources, "none") for x in (GOOD, BAD)]
     assert judged.groups == lengths
     told = json.loads(json.dumps(judged.as_json(2), allow_nan=False))
-    assert [told[x] for x in ("name", "sentences", "length_unit")] == [
-        "test",
-        40,
-        "words",
-    ]
+    facts = told["name"], told["sentences"], told["length_unit"]
+    assert facts == ("test", 40, "words")
     good, bad = told["systems"]
     assert good["name"] == "good" and bad["scores"]["chrF"]["p_value"] < 0.01
-    assert good["by_length"][1] == {
-        "lengths": "11 to 15",
-        "sentences": 5,
-        "bleu": lengths[0][1][1],
-        "chrf": lengths[0][1][2],
-    }
+    group = {"lengths": "11 to 15", "sentences": 5}
+    scores = dict(zip(("bleu", "chrf"), lengths[0][1][1:], strict=True))
+    assert good["by_length"][1] == {**group, **scores}
     for name, row in (("worst", judged.worst(1)[0]), ("best", judged.best(1)[0])):
         first, _ = told[name]
         assert first["line"] == row + 1 and first["reference"] == REFERENCES[row]
@@ -170,15 +219,53 @@ def test_all_of_it_is_json():
         assert first["chrf"] == judged.sentence_chrf[row]
 
 
-@pytest.mark.parametrize(
-    "systems, message",
-    [
-        ({}, "a system to score. Received: none"),
-        ({"a": ["x"], "b": ["x", "y"]}, "2 hypotheses, 1 references"),
-    ],
-)
-def test_refuses(systems, message):
-    with pytest.raises(ValueError, match=message):
-        score_systems(systems, ["x"])
-    with pytest.raises(ValueError, match="1 hypotheses, 2 references"):
-        judge("test", ["x"], ["x", "y"], {"a": ["x", "y"]})
+@pytest.mark.parametrize("metric", METRIC.values())
+def test_what_no_metric_takes(metric):
+    for sides, error, message in (
+        (("a b", ["a b"]), TypeError, "hypotheses.*'a b'"),
+        ((["a b"], "a b"), TypeError, "references"),
+        ((["a"], ["a", "b"]), ValueError, "1 hypotheses, 2 references"),
+        (([], []), ValueError, "at least one"),
+    ):
+        with pytest.raises(error, match=message):
+            metric(*sides)
+
+
+def test_refuses():
+    for call, arguments, message in (
+        (bleu, (["a"], ["a"], "14a"), "13a.*14a"),
+        (score_systems, ({}, ["x"]), "a system to score. Received: none"),
+        (score_systems, ({"a": ["x"], "b": ["x", "y"]}, ["x"]), "2 hyp.*1 ref"),
+        (judge, ("test", ["x"], ["x", "y"], {"a": ["x", "y"]}), "1 hyp.*, 2 ref"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call(*arguments)
+
+
+# The pictures of the benchmark that compares the attentions of the paper.
+
+
+@pytest.fixture
+def curves(monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
+    return importlib.import_module("curves")
+
+
+@pytest.mark.parametrize("systems", [1, 6])
+def test_lengths_of_few_sentences_are_marked(curves, systems):
+    groups = {"10": 40.0, "inf": 9.0, "20": 35.0}
+    counts = {"10": 300, "20": 30, "inf": 29}
+    scores = {str(i): groups for i in range(systems)}
+    figure = curves.bleu_by_length_figure(scores, counts)
+    labels = [label.get_text() for label in figure.axes[-1].get_xticklabels()]
+    assert labels == ["10\n(300)", "20\n(30)", "longer\n(29)"]
+    for axes in figure.axes:
+        points = [line.get_xydata().tolist() for line in axes.lines]
+        assert [[0, 40], [2, 9], [1, 35]] in points
+        [shade] = axes.patches
+        assert (shade.get_x(), shade.get_width()) == (1.5, 1)
+    said = figure.get_supxlabel() or figure.axes[0].get_xlabel()
+    assert said == "source words, at most (sentences); shaded: fewer than 30 sentences"
+    with pytest.raises(ValueError, match="a system to draw"):
+        curves.bleu_by_length_figure({})
