@@ -1,15 +1,18 @@
+"""Callbacks of a training: its log, its weights, when it stops, how good it is."""
+
 from __future__ import annotations
 
-import functools
-import itertools
 import json
+import sys
+from types import SimpleNamespace
 
 import keras
 import numpy as np
 import pytest
 from small_training import small_data, small_model
 
-from keras_luong.runs import callbacks
+from keras_luong.evaluation.scores import bleu, chrf
+from keras_luong.runs import callbacks, validation
 from keras_luong.runs.average import epoch_weights
 from keras_luong.runs.callbacks import (
     EpochLog,
@@ -22,8 +25,11 @@ from keras_luong.runs.callbacks import (
 )
 from keras_luong.runs.load_save import load_weights
 from keras_luong.runs.run import RunDirectory, read_history
+from keras_luong.runs.validation import TranslationEvaluation
+from keras_luong.training import metrics
 from keras_luong.training.metrics import Perplexity
 from keras_luong.training.optimizers import innermost, make_optimizer
+from keras_luong.translation.batching import Translation
 
 
 def fit(run_dir, optimizer, make, **options):
@@ -68,25 +74,15 @@ def test_the_log_has_a_line_per_epoch(tmp_path, monkeypatch):
     assert speeds == [24 / 2, 24 / 3]
 
 
-def test_the_log_of_an_optimizer_without_norms_and_of_no_validation(
-    tmp_path, monkeypatch
-):
-    clock = itertools.count()
-    monkeypatch.setattr(callbacks.time, "perf_counter", lambda: next(clock))
-    fit(tmp_path, "adam", lambda *args: [EpochLog(*args)])
-    (line,) = read_history(tmp_path)
-    assert "gradient_norm" not in line
-    assert (line["target_tokens_per_second"], line["seconds"]) == (24.0, 2)
-
-
-def test_not_a_number_is_still_json(tmp_path):
+def test_the_log_without_norms_speed_or_a_number_is_json(tmp_path):
     log = EpochLog(tmp_path, Perplexity())
-    log.set_model(small_model(make_optimizer("adam", 0.01)))
+    log.set_model(small_model("adam"))
     log.on_epoch_begin(0)
     log.on_epoch_end(0, {"val_loss": float("nan"), "val_bleu": 1.5})
     text = RunDirectory(tmp_path).history.read_text()
     line = json.loads(text, parse_constant=pytest.fail)
     assert (line["val_loss"], line["val_bleu"]) == (None, 1.5)
+    assert "gradient_norm" not in line
 
 
 def test_a_loss_that_is_no_number_stops_the_training_and_is_placed():
@@ -98,22 +94,18 @@ def test_a_loss_that_is_no_number_stops_the_training_and_is_placed():
         callback.on_train_batch_end(0, {"loss": np.float32(np.nan)})
 
 
-@functools.cache
-def reader():
-    return small_model("adam")
-
-
-def first_weight(path):
-    load_weights(reader(), path)
-    return reader().get_weights()[0][0, 0]
-
-
 @pytest.mark.parametrize("monitor, sign", [("val_perplexity", 1), ("val_bleu", -1)])
 def test_the_best_the_last_and_the_last_epochs_weights_are_kept(
     monitor, sign, tmp_path
 ):
     """Also where a training goes on."""
     run, model = RunDirectory(tmp_path), small_model("adam")
+    reader = small_model("adam")
+
+    def number_in(path):
+        load_weights(reader, path)
+        return reader.get_weights()[0][0, 0]
+
     values, best = [5.0, 4.0, 4.0, float("nan"), 6.0, 3.0], [1, 2, 2, 2, 2, 6]
     for epoch, value in enumerate(values):
         if epoch in (0, 4):
@@ -122,14 +114,13 @@ def test_the_best_the_last_and_the_last_epochs_weights_are_kept(
             save.on_train_begin()
         model.weights[0].assign(np.full(model.weights[0].shape, epoch + 1.0))
         save.on_epoch_end(epoch, {monitor: sign * value})
-        assert first_weight(run.last_weights) == epoch + 1
-        assert first_weight(run.best_weights) == best[epoch]
-        kept = epoch_weights(tmp_path)
+        assert number_in(run.last_weights) == epoch + 1
+        assert number_in(run.best_weights) == best[epoch]
         numbers = [epoch, epoch + 1] if epoch else [1]
-        assert [path.name for path in kept] == [
-            f"epoch-{number:04d}.weights.h5" for number in numbers
-        ]
-        assert [first_weight(path) for path in kept] == numbers
+        names = [f"epoch-{number:04d}.weights.h5" for number in numbers]
+        kept = epoch_weights(tmp_path)
+        assert [path.name for path in kept] == names
+        assert [*map(number_in, kept)] == numbers
     with pytest.raises(ValueError, match="keep_epochs.*-1"):
         SaveWeights(tmp_path, keep_epochs=-1)
 
@@ -166,24 +157,19 @@ def test_the_moving_average_is_validated_and_saved(tmp_path):
             pairs = zip(average or raw, raw, strict=True)
             average[:] = [0.5 * old + 0.5 * weight for old, weight in pairs]
 
-    def same(epoch, logs):
-        for w, r in zip(model.trainable_weights, raw, strict=True):
-            np.testing.assert_array_equal(w, r)
+        def on_epoch_begin(self, epoch, logs=None):
+            for weight, value in zip(self.model.trainable_weights, raw, strict=False):
+                np.testing.assert_array_equal(weight, value)
 
-    perplexity = Perplexity()
+    def make(run_dir, perplexity):
+        callbacks = [Average()], []
+        return training_callbacks(run_dir, perplexity, *callbacks, moving_average=True)
+
     optimizer = make_optimizer("adam", 0.1, ema_momentum=0.5)
-    model = small_model(optimizer, [perplexity])
-    model.run_eagerly = True
-    after = keras.callbacks.LambdaCallback(on_epoch_end=same)
-    made = training_callbacks(
-        tmp_path, perplexity, [Average()], [after], moving_average=True
-    )
-    data = {"x": small_data(), "validation_data": small_data()}
-    model.fit(**data, epochs=2, verbose=0, callbacks=made)
+    model, _ = fit(tmp_path, optimizer, make, epochs=2, validation_data=small_data())
     run = RunDirectory(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {
-        *("history.jsonl", "logs", run.last_weights.name, run.best_weights.name)
-    }
+    there = {"history.jsonl", "logs", run.last_weights.name, run.best_weights.name}
+    assert {path.name for path in tmp_path.iterdir()} == there
     for path in (run.best_weights, run.last_weights):
         load_weights(model, path)
         for weight, mean in zip(model.trainable_weights, average, strict=True):
@@ -204,3 +190,104 @@ def test_says_once_how_long_shapes_took_to_be_compiled(monkeypatch, capsys):
     assert capsys.readouterr().out == "\n2 shapes of batches were compiled in 27 s.\n"
     tell.on_epoch_end(1)
     assert capsys.readouterr().out == ""
+
+
+# Translations of validation sentences.
+
+SOURCES = ["a b c d e", "f g h i j"]
+REFERENCES = ["A B C D E", "F G H I J"]
+
+
+SAID = ["A B C D E", ""]
+
+
+def evaluation(attention=True, **options):
+    """Of a translator that says this."""
+    translations = [
+        Translation(
+            text=text,
+            score=-1.0,
+            tokens=reference.split(),
+            source_tokens=source.split(),
+            alignment=np.eye(5) * attention,
+            truncated=False,
+            log_probs=np.zeros(5),
+        )
+        for text, source, reference in zip(SAID, SOURCES, REFERENCES, strict=True)
+    ]
+    translator = SimpleNamespace(translate=lambda texts, batch_size: translations)
+    return TranslationEvaluation(translator, SOURCES, REFERENCES, **options)
+
+
+def test_scores_prints_and_draws(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("matplotlib")
+    draw, drawn = validation.save_attention, []
+    both = lambda *x: (drawn.append(x), draw(*x))  # noqa: E731
+    monkeypatch.setattr(validation, "save_attention", both)
+    logs, pictures = {}, tmp_path / "p"
+    evaluation(samples=1, pictures=pictures).on_epoch_end(4, logs)
+    scores = bleu(SAID, REFERENCES).score, chrf(SAID, REFERENCES).score
+    assert logs == dict(zip(("val_bleu", "val_chrf"), scores, strict=True))
+    printed = capsys.readouterr().out
+    assert "a b c d e" in printed and "A B C D E" in printed
+    assert "f g h i j" not in printed
+    assert [*pictures.iterdir()] == [pictures / "epoch-05.png"] == [drawn[0][0]]
+    assert drawn[0][-1] == "validation sentence 1 after epoch 5"
+
+
+@pytest.mark.parametrize("picture", [True, False])
+def test_tensorboard(tmp_path, picture):
+    pytest.importorskip("matplotlib")
+    backend = "tensorboard.backend.event_processing"
+    accumulator = pytest.importorskip(f"{backend}.event_accumulator")
+    pictures = tmp_path / "p" if picture else None
+    evaluation(log_dir=tmp_path / "logs", pictures=pictures).on_epoch_end(2, {})
+    events = accumulator.EventAccumulator(str(tmp_path / "logs"))
+    tags = events.Reload().Tags()["tensors"]
+    assert tags == ["translations", "attention"][: 1 + picture]
+    assert events.Tensors("translations")[0].step == 2
+
+
+@pytest.mark.parametrize("attention, matplotlib", [(True, False), (False, True)])
+def test_no_picture(tmp_path, monkeypatch, attention, matplotlib):
+    if not matplotlib:
+        monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    evaluation(attention, pictures=tmp_path).on_epoch_end(0, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_refuses_at_once():
+    for arguments, message in (
+        (([], [], "13a"), "at least one"),
+        ((["a"], ["a", "b"], "13a"), "2 hypotheses, 1 references"),
+        ((["a"], ["a"], "x"), "tokenize"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            TranslationEvaluation(None, *arguments)
+
+
+@pytest.mark.parametrize(
+    "monitor, values, expected",
+    [
+        ("val_token_accuracy", [1.0, 3.0, 2.0], (3.0, 1)),
+        ("val_loss", [1.0, 3.0, 2.0], (1.0, 2)),
+        ("val_perplexity", [2.0, 2.0], (2.0, 1)),  # a tie is no improvement
+        ("val_loss", [None, 2.0, None], (2.0, 1)),
+        ("val_bleu", [float("nan")], (None, 1)),
+        ("val_loss", [None], (None, 1)),
+        ("val_loss", [], (None, 0)),
+    ],
+)
+def test_the_best_epoch_so_far(monitor, values, expected):
+    history = [{monitor: value} for value in values]
+    without = metrics.epochs_without_progress(history, monitor)
+    assert (metrics.best_so_far(history, monitor), without) == expected
+    is_max = monitor in ("val_bleu", "val_token_accuracy")
+    assert metrics.direction(monitor) == ("max" if is_max else "min")
+    for value, best, better in (
+        (1.0, 2.0, not is_max),
+        (2.0, 2.0, False),
+        (None, 2.0, False),
+        (1.0, None, True),
+    ):
+        assert metrics.is_better(value, best, monitor) is better
