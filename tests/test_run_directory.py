@@ -1,18 +1,17 @@
-"""A run directory: its record, its lock, and what is loaded of it."""
+"""A run directory: its record and the paths it names, its lock, what is loaded."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
 
 from keras_luong.config.models import Seq2SeqConfig
+from keras_luong.config.training import fields_of_run, paths_from, with_found_paths
 from keras_luong.decoding.beam import BeamSearch, GreedySearch
 from keras_luong.files import saved_beside, saved_directory_beside
 from keras_luong.models.seq2seq import Seq2Seq
@@ -61,18 +60,12 @@ def run(finished, tmp_path):
     return RunDirectory(shutil.copytree(finished[0].path, tmp_path / "copy"))
 
 
-def test_takes_paths_and_strings(tmp_path):
-    assert RunDirectory(str(tmp_path)).record == tmp_path / "run.json"
-    with pytest.raises(TypeError, match="run_dir must be a path. Received: 3"):
-        RunDirectory(3)
-
-
 def test_history_and_results(tmp_path):
     run = RunDirectory(tmp_path)
     assert read_history(tmp_path) == [] and read_results(tmp_path) is None
     run.history.write_text('{"epoch": 1, "val_loss": null}\n{"epoch": 2}\n')
     assert read_history(tmp_path) == [{"epoch": 1, "val_loss": None}, {"epoch": 2}]
-    for line in ('{"epo', '{"epoch": 1.5}', '{"epoch": 1, "loss": "a"}', "[]"):
+    for line in ('{"epo', '{"epoch": "4"}', '{"epoch": 1, "loss": "a"}', "[]"):
         run.history.write_text('{"epoch": 1}\n' + line)
         with pytest.raises(ValueError, match="line 2 is damaged"):
             read_history(tmp_path)
@@ -128,28 +121,6 @@ def test_refuses_a_model_that_cannot_be_reloaded(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-HOLD = """
-import sys, time
-from keras_luong.runs.run import lock_run
-with lock_run(sys.argv[1]):
-    print("owned", flush=True)
-    time.sleep(60)
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_process_owns_nothing(tmp_path):
-    command = [sys.executable, "-c", HOLD, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout.readline() == "owned\n"
-        with pytest.raises(OSError, match=f"Another process, {other.pid}, trains in"):
-            with lock_run(tmp_path):
-                pass
-        other.kill()
-    with lock_run(tmp_path):
-        pass
-
-
 def test_one_at_a_time_and_what_was_half_written_is_removed(tmp_path, monkeypatch):
     (tmp_path / "epochs").mkdir()
     kept = [tmp_path / "run.json", tmp_path / ".hidden", tmp_path / "epochs" / "a.h5"]
@@ -174,9 +145,6 @@ def test_one_at_a_time_and_what_was_half_written_is_removed(tmp_path, monkeypatc
     with pytest.raises(PermissionError), lock_run(tmp_path):
         pass
     assert not (tmp_path / ".lock.owner").exists()
-
-
-def test_what_cannot_be_written_to_is_named(tmp_path):
     (tmp_path / "file").touch()
     for name in ("file", "file/run"):
         with pytest.raises(OSError, match=f"run_dir must be .*Received: .*{name}"):
@@ -258,7 +226,7 @@ def test_names_the_run_that_may_have_been_meant(run):
     with pytest.raises(FileNotFoundError, match=f"at .*cpy. Did you mean {run.path}?"):
         load(run.path.with_name("cpy"))
     with pytest.raises(FileNotFoundError, match="no run directory at .*nowhere. keras"):
-        load(run.path / "nowhere")
+        load(str(run.path / "nowhere"))
     with pytest.raises(TypeError, match="run_dir must be a path. Received: None"):
         load(None)
 
@@ -271,6 +239,7 @@ def test_names_the_run_that_may_have_been_meant(run):
         ({"model": {"class": "other>Model", "config": {}}}, "'other>Model'.*import"),
         ({"model": {"class": "keras_luong>Seq2Seq"}}, "config"),
         ({"model": 3}, "damaged: model must be an object. Received: 3"),
+        ({"paths": [4]}, r"damaged: paths must be an object. Received: \[4\]"),
         ({"search": {"beam_width": 5, "magic": 1}}, "magic"),
         ({"search": {"beam_width": 0}}, "beam_width"),
         ({"max_source_length": "long"}, "max_source_length.*'long'"),
@@ -305,3 +274,81 @@ def test_refuses_damaged_weights(run):
         run.best_weights.write_bytes(whole[:keep])
         with pytest.raises(ValueError, match=r"model\.weights\.h5 is damaged"):
             load(run.path)
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A folder with a corpus, and another folder beside it."""
+    for name in ("project/corpus", "project/runs/base", "elsewhere/deeper"):
+        (tmp_path / name).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path / "project"
+
+
+def record_run(run_dir, **settings):
+    model = Seq2Seq(Seq2SeqConfig(8, 9, units=4))
+    write_record(run_dir, model, BeamSearch(3), 20, settings)
+
+
+def data_of(run_dir):
+    return read_record(run_dir)["settings"]["data"]
+
+
+def test_a_run_knows_its_corpus_from_another_folder(project, monkeypatch):
+    """One that is called so there is another corpus."""
+    (project.parent / "elsewhere/corpus").mkdir()
+    (project.parent / "disk").mkdir()
+    (project / "linked").symlink_to(project.parent / "disk")
+    for name in ("a.en", "b.de"):
+        (project / name).touch()
+    for run_dir, folder, data in (
+        ("../runs/here", "corpus", "."),
+        ("runs/mine", ".", "corpus"),
+        ("runs/two", ".", "a.en,b.de"),
+        ("linked", ".", "corpus"),
+    ):
+        monkeypatch.chdir(project / folder)
+        record_run(run_dir, data=data)
+    for folder, place, expected in (
+        (".", "runs/mine", "corpus"),
+        ("../elsewhere", "../project/runs/mine", "../project/corpus"),
+        ("../elsewhere", "../project/runs/here", "../project/corpus"),
+        ("../elsewhere", "../project/runs/two", "../project/a.en,../project/b.de"),
+        ("../elsewhere", "../project/linked", "../project/corpus"),
+        ("../elsewhere", project / "runs/mine", "../project/corpus"),
+        ("runs/mine", ".", "../../corpus"),
+    ):
+        monkeypatch.chdir(project / folder)
+        assert data_of(place) == fields_of_run(place)["data"] == expected
+
+
+def test_what_was_moved(project, monkeypatch):
+    """A whole path that is there means itself, though `..` leads somewhere else."""
+    deeper, whole = project.parent / "elsewhere/deeper", str(project / "corpus")
+    for name, data in {"runs/1": "corpus", "corpus/2": whole, "runs/3": whole}.items():
+        record_run(name, data=data)
+    shutil.move("runs/1", deeper / "1")
+    assert data_of(deeper / "1") == "corpus"
+    shutil.move("corpus/2", deeper.parent / "2")
+    assert data_of(deeper.parent / "2") == whole
+    monkeypatch.chdir(project.parent)
+    project.rename("moved")  # the folder of both
+    assert data_of("moved/runs/3") == "moved/corpus"
+
+
+def test_which_settings_are_paths_and_when_they_stay_as_given(project):
+    """A run to start from is one; a name is none; changed by hand they mean that."""
+    settings = {"data": "corpus", "init_from": "runs/base"}
+    paths = {"corpus": "../../corpus", "runs/base": "../base"}
+    assert paths_from("runs/mine", settings) == paths
+    assert with_found_paths("runs/mine", settings, paths) == settings
+    assert paths_from("runs/mine", {"data": "phrases", "init_from": None}) == {}
+    assert paths_from("runs/mine", {"data": 3}) == {}
+    record_run("phrases", data="phrases")
+    assert read_record("phrases")["paths"] == {}
+    record_run("runs/mine", data="corpus")
+    edit(project / "runs/mine/run.json", settings={"data": "other"})
+    assert data_of("runs/mine") == "other"
+    edit(project / "runs/mine/run.json", settings={"data": "corpus"})
+    (project / "corpus").rmdir()
+    assert data_of("runs/mine") == "corpus"
