@@ -1,11 +1,14 @@
 """A small model to train, and a small corpus in text files, for several tests."""
 
+import contextlib
 import random
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
+from keras_luong.runs import train
 from keras_luong.training.losses import SequenceCrossentropy
 
 
@@ -71,3 +74,16 @@ def train_words(data, run_dir, **changes):
             else [f"--{name}", str(value)]
         )
     ]
+
+
+@contextlib.contextmanager
+def not_training():
+    """Lets a training end where it begins, with the weights that it begins with."""
+
+    def fit(model, batches, epochs, checkpoints, **more):
+        model.save_weights(checkpoints.run.best_weights)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train, "fit", fit)
+        patch.setattr(train, "evaluate", lambda run: {})
+        yield

@@ -14,23 +14,20 @@ import threading
 import warnings
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from commands import options
 from commands import run_checked as run
-from leave_slow import slow_but
 from small_training import write_corpus
 from small_translator import word_translator, written_run
 
 import keras_luong as kl
 from keras_luong import BeamSearch, Translator, WordTokenizer
-from keras_luong.cli import lines as line_translator
 from keras_luong.cli import translators
 from keras_luong.cli.lines import LineTranslator, columns
 from keras_luong.cli.main import main
 from keras_luong.cli.translators import corpus_of, load_translator, with_options
 from keras_luong.evaluation import plots
-from keras_luong.files import write_json
+from keras_luong.files import read_lines, write_json
 from keras_luong.models import build
 from keras_luong.runs.opening import describe_corpus
 from keras_luong.runs.run import read_record
@@ -77,26 +74,31 @@ def written(path, lines):
     return path
 
 
-def translated(path, capfdbinary, monkeypatch, content, *words):
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
-    run("translate", path, *words)
-    return capfdbinary.readouterr().out.decode().split("\n")
+@pytest.fixture
+def translated(path, traced, capfdbinary, monkeypatch):
+    """Translates what standard input has: -> what is written, in lines."""
+
+    def translated(content, *words):
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+        run("translate", path, *words)
+        return capfdbinary.readouterr().out.decode().split("\n")
+
+    return translated
 
 
 @pytest.mark.filterwarnings("ignore:.*max_source_length")
-def test_one_line_in_is_one_line_out(path, traced, capfdbinary, monkeypatch):
+def test_one_line_in_is_one_line_out(translated, traced):
     content = b"\n".join(LINES) + b"\n"
-    words = ("--window", "3", "--batch_size", "2")
-    *lines, rest = translated(path, capfdbinary, monkeypatch, content, *words)
+    *lines, rest = translated(content, "--window", "3", "--batch_size", "2")
     clean = [line.rstrip(b"\r") for line in LINES]
     assert lines == [t.text for t in traced.translate(clean)] and rest == ""
     assert lines[1] == lines[2] == ""
-
-
-def test_ends_of_files(path, traced, capfdbinary, monkeypatch):
     for content, lines in ((b"", 0), (b"a", 1), (b"\n\n", 2)):
-        found = translated(path, capfdbinary, monkeypatch, content)
+        found = translated(content)
         assert len(found) == lines + 1 and found[-1] == ""
+    translation = SimpleNamespace(text="A\u2028 B", score=-1.0)
+    asked = options("translate", "x", "--scores")
+    assert list(columns(translation, asked)) == ["A  B", "-1.0000"]
 
 
 def test_lines_that_are_not_utf8_are_counted(path, traced, tmp_path, capsys):
@@ -106,44 +108,37 @@ def test_lines_that_are_not_utf8_are_counted(path, traced, tmp_path, capsys):
     assert (tmp_path / "out.txt").read_bytes().count(b"\n") == 4
 
 
-@pytest.mark.parametrize(
-    "words, told",
-    [
-        (["translate", "--input", "{0}"], ["4 of 6 texts {}source_length=10"]),
-        (
-            ["score", "{0}", "{1}"],
-            ["4 of 6 texts {}source_length=10", "2 of 6 targets {}target_length=30"],
-        ),
-    ],
-)
-def test_what_is_cut_is_counted_over_the_whole_input(
-    words, told, path, traced, tmp_path, capsys
-):
+@pytest.mark.usefixtures("traced")
+def test_what_is_cut_is_counted_over_the_whole_input(path, tmp_path, capsys):
     sources = written(tmp_path / "in", [b"a", b"a " * 20, b"a " * 11] * 2)
     targets = written(tmp_path / "out", [b"A", b"B", b"A " * 40] * 2)
-    words = [word.format(sources, targets) for word in words]
-    main([words[0], str(path), *words[1:], "--window", "2"])
-    notes = [x for x in capsys.readouterr().err.splitlines() if "max_" in x]
-    end = " tokens: only their beginnings were read."
-    assert notes == [f"note: {x.format('have more than max_')}{end}" for x in told]
+    told = ["4 of 6 texts have more than max_source_length=10"]
+    for words in (["translate", "--input", sources], ["score", sources, targets]):
+        if words[0] == "score":
+            told.append("2 of 6 targets have more than max_target_length=30")
+        main([words[0], str(path), *map(str, words[1:]), "--window", "2"])
+        notes = [x for x in capsys.readouterr().err.splitlines() if "max_" in x]
+        end = " tokens: only their beginnings were read."
+        assert notes == [f"note: {x}{end}" for x in told]
 
 
-def test_files_plain_and_gzip(path, traced, tmp_path):
+def test_files_plain_and_gzip_and_pipes(path, traced, tmp_path):
     texts = [t.text for t in traced.translate(["a b", "c"])]
-    packed, plain = tmp_path / "in.gz", tmp_path / "out.txt"
+    packed, plain, pipe = (tmp_path / name for name in ("in.gz", "in.txt", "pipe"))
     packed.write_bytes(gzip.compress(codecs.BOM_UTF8 + b"a b\r\nc\r\n"))
-    run("translate", path, "--input", packed, "--output", plain)
-    assert plain.read_text().splitlines() == texts
-    source, target = tmp_path / "in.txt", tmp_path / "out.gz"
-    source.write_bytes(b"a b\nc")
-    run("translate", path, "--input", source, "--output", target)
-    assert gzip.decompress(target.read_bytes()).decode().splitlines() == texts
+    plain.write_bytes(b"a b\nc")
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(b"a b\nc\n",))
+    writer.start()
+    for source, name in ((packed, "out.txt"), (plain, "out.gz"), (pipe, "out.gz")):
+        run("translate", path, "--input", source, "--output", tmp_path / name)
+        assert [*read_lines(tmp_path / name)] == texts
+    writer.join()
 
 
 @pytest.mark.slow
-def test_columns(path, traced, capfdbinary, monkeypatch):
-    words = ("--n_best", "2", "--alignments")
-    *lines, _ = translated(path, capfdbinary, monkeypatch, b"a b\n\nc d\n", *words)
+def test_columns(translated, traced):
+    *lines, _ = translated(b"a b\n\nc d\n", "--n_best", "2", "--alignments")
     two = traced.with_search(n_best=2)
     found = two.translate(["a b", "", "c d"], n_best=True)
     fields = [line.split(" ||| ") for line in lines]
@@ -157,27 +152,19 @@ def test_columns(path, traced, capfdbinary, monkeypatch):
             assert i < 2 and j < len(text.split())
 
 
-def test_pictures_of_lines_that_have_words(
-    path, traced, capfdbinary, monkeypatch, tmp_path
-):
+def test_pictures_of_lines_that_have_words(translated, monkeypatch, tmp_path):
     pytest.importorskip("matplotlib")
     folder, drawn = tmp_path / "new" / "pictures", []
     words = ("--pictures", folder)
-    translated(path, capfdbinary, monkeypatch, b"a b\n\nc d\n", *words)
+    translated(b"a b\n\nc d\n", *words)
     pictures = {path.name: path.read_bytes()[1:4] for path in folder.iterdir()}
     assert pictures == {"1.png": b"PNG", "3.png": b"PNG"}
     monkeypatch.setattr(plots, "save_attention", lambda *x: drawn.append(x))
     for pieces in (False, True):
-        some = [*words, *["--pieces"] * pieces]
-        translated(path, capfdbinary, monkeypatch, b"\na b\n", *some)
+        translated(b"\na b\n", *words, *["--pieces"] * pieces)
         file, weights, source, target, *rest = drawn.pop()
         assert (file, *rest) == (folder / "2.png", "line 2", pieces) and not drawn
         assert weights.shape == (len(target), len(source))
-
-
-def test_pieces_are_of_pictures(path, traced):
-    with pytest.raises(ValueError, match="--pieces .* needs --pictures FOLDER"):
-        run("translate", path, "--pieces")
 
 
 def test_no_pictures_without_attention(path, loaded, monkeypatch, tmp_path):
@@ -188,6 +175,8 @@ def test_no_pictures_without_attention(path, loaded, monkeypatch, tmp_path):
     with pytest.raises(ValueError, match="--pictures needs a model with attention"):
         run("translate", path, "--pictures", tmp_path / "pictures")
     assert not (tmp_path / "pictures").exists()
+    with pytest.raises(ValueError, match="--pieces .* needs --pictures FOLDER"):
+        run("translate", path, "--pieces")
 
 
 def test_more_translations_than_beams(path, traced, tmp_path):
@@ -196,17 +185,6 @@ def test_more_translations_than_beams(path, traced, tmp_path):
     with pytest.raises(ValueError, match="n_best must be at most beam_width.*9"):
         run("translate", path, "--n_best", "9", "--output", output)
     assert output.read_bytes() == b"kept\n"
-
-
-@pytest.mark.usefixtures("traced")
-def test_a_pipe_is_a_file_too(path, tmp_path):
-    pipe, output = tmp_path / "pipe", tmp_path / "out"
-    os.mkfifo(pipe)
-    writer = threading.Thread(target=pipe.write_bytes, args=(b"a b\nc\n",))
-    writer.start()
-    run("translate", path, "--input", pipe, "--output", output)
-    writer.join()
-    assert output.read_bytes().count(b"\n") == 2
 
 
 @pytest.mark.usefixtures("traced")
@@ -262,50 +240,32 @@ def test_what_is_ready_is_written_before_the_next_window_is_read(path, monkeypat
     assert slow.seen[:4] == [0, 1, 2, 3]
 
 
-def test_a_translation_is_one_line():
-    translation = SimpleNamespace(text="A\u2028 B", score=-1.0)
-    asked = options("translate", "x", "--scores")
-    assert list(columns(translation, asked)) == ["A  B", "-1.0000"]
-
-
-def test_no_term_is_found_in_a_tag(tmp_path, monkeypatch):
-    """As "news" would be in `<news> a b`, for which "A" is not meant."""
-    monkeypatch.setattr(line_translator, "check_tag", lambda *given: None)
-    monkeypatch.setattr(line_translator, "unwritable", lambda *given: [])
-    (tmp_path / "terms.tsv").write_text("news\tA\nb\tE\n")
-    read = []
+def test_what_is_asked_for_of_each_line(path, tmp_path, monkeypatch, capsys):
+    """No term is found in a tag, as "news" would be in `<news> a b`."""
+    read, words = [], ["--tag", "news", "--window", "9", "--output", tmp_path / "out"]
+    for name, lines in {
+        "input": [b"a b", b"news"],
+        "constraints": [b"B\tE", b"A"],
+        "prefixes": [b"C", b""],
+        "terms": [b"news\tA", b"b\tE"],
+    }.items():
+        words += [f"--{name}", written(tmp_path / name, lines)]
 
     def stream(lines, *sizes, n_best, prefixes, constraints):
         for given in zip(lines, constraints, prefixes, strict=True):
             read.append((*given, *sizes, n_best))
-            yield []
+            yield [SimpleNamespace(text="E", score=-1.0, unmet=["A"] * (len(read) - 1))]
 
-    asked = ["--tag", "news", "--terms", tmp_path / "terms.tsv", "--window", "9"]
-    translator = SimpleNamespace(stream=stream, target_tokenizer=None)
-    translator.source_tokenizer = None
-    found = LineTranslator(options("translate", "x", *asked), translator)
-    done = found([b"a b", b"news"], ["B\tE", "A"], ["C", ""])
-    assert [x.line for x in done] == [b"<news> a b", b"<news> news"]
+    translator = SimpleNamespace(stream=stream, with_search=lambda n_best: translator)
+    translator.source_tokenizer = WordTokenizer(["a", "b", "news", "<news>"])
+    translator.target_tokenizer = WordTokenizer(list("ABCE"))
+    monkeypatch.setattr(translators, "load_translator", lambda options: translator)
+    run("translate", path, *words)
     first = (b"<news> a b", ["B", "E"], "C", 32, 9, True)  # E just once
     assert read == [first, (b"<news> news", ["A"], "", 32, 9, True)]
-
-
-@pytest.mark.slow
-def test_what_translations_must_contain(path, tmp_path, capfd):
-    given, out = tmp_path / "in.txt", tmp_path / "out.txt"
-    given.write_text("a b\nb\n\nd d\n")
-    lines, terms = tmp_path / "must.tsv", tmp_path / "terms.tsv"
-    lines.write_text("E D\tC\n\nA\nA\n")
-    terms.write_text("b\tE E\nd\tA\n")
-    words = ("--input", given, "--output", out, "--window", "2")
-    run("translate", path, *words, "--constraints", lines, "--terms", terms)
-    first, second, third, fourth = out.read_text().split("\n")[:-1]
-    assert "E D" in first and "C" in first and "E E" in first
-    assert "E E" in second and third == "" and "A" in fourth
-    assert "the translation of line 3 lacks 'A'" in capfd.readouterr().err
-    terms.write_text("E\n\n\nA\n")
-    run("translate", path, *words, "--prefixes", terms)
-    assert [x[:1] for x in out.read_text().split("\n")][::3] == ["E", "A"]
+    assert (tmp_path / "out").read_text() == "E\nE\n"
+    said = capsys.readouterr().err
+    assert "line 1 lacks" not in said and "translation of line 2 lacks 'A'" in said
 
 
 @pytest.mark.parametrize(
@@ -326,23 +286,20 @@ def test_what_cannot_be_required(option, text, message, path, traced, tmp_path):
         run("translate", path, "--input", given, f"--{option}", file)
 
 
-@pytest.mark.parametrize("content", [b"A\n", b"A\nA\nA\n"])
-def test_constraints_of_another_length_than_standard_input(
-    path, traced, tmp_path, capfdbinary, monkeypatch, content
+def test_terms_that_no_line_has_are_told_all_at_once(
+    loaded, translated, tmp_path, capfdbinary
 ):
-    must = tmp_path / "must.tsv"
-    must.write_bytes(content)
-    with pytest.raises(ValueError, match="one of `constraints` for each text"):
-        translated(path, capfdbinary, monkeypatch, b"a\nb\n", "--constraints", must)
-
-
-def test_terms_that_no_line_has_are_told_all_at_once(loaded, tmp_path, capsys):
+    """What of standard input is missing is told as it is read."""
     given, terms = written(tmp_path / "in.txt", [b"a b"]), tmp_path / "terms.tsv"
     terms.write_text("x\tÄ\ny\tÖ Ö\nb\tE\n")
     words = ("translate", "x", "--input", given, "--terms", terms)
     LineTranslator(options(*words), loaded)
-    said = capsys.readouterr().err
+    said = capfdbinary.readouterr().err.decode()
     assert re.search(r"terms.tsv has phrases .* 'Ä' \(line 1\), 'Ö Ö' \(line 2\)", said)
+    for content in ("A\n", "A\nA\nA\n"):
+        terms.write_text(content)
+        with pytest.raises(ValueError, match="one of `constraints` for each text"):
+            translated(b"a\nb\n", "--constraints", terms)
 
 
 def test_a_run_with_tags_says_so_where_none_is_given(capsys):
@@ -437,46 +394,16 @@ def test_commands_look_at_their_text(path, traced, tmp_path, monkeypatch, capsys
     assert told == [{"source": [b"a"]}, pair, texts]
 
 
-TEXTS = ["the red dog", "the cat is red", ""]
-
-
-@pytest.fixture
-def runs(tmp_path):
-    """Three translators with different weights, and their run directories."""
-    rng, found = np.random.default_rng(0), []
-    for number in range(3):
-        translator = word_translator(BeamSearch(3, max_length=6))
-        translator.max_source_length -= 2 * (number + 1)
-        for weight in translator.model.trainable_weights:
-            weight.assign(rng.normal(size=weight.shape))
-        found.append((translator, written_run(tmp_path / str(number), translator).path))
-    return zip(*found, strict=True)
-
-
-@pytest.mark.slow
-def test_an_ensemble_of_runs(runs):
-    models, (first, *others) = runs
-    ensemble, one = kl.Ensemble([x.model for x in models]), models[0]
-    expected = Translator(ensemble, one.tokenizers, one.search).translate(TEXTS)
-    words = [word for other in others for word in ("--ensemble", other)]
-    found = load_translator(options("translate", *words, first))
-    for t, other in zip(found.translate(TEXTS), expected, strict=True):
-        assert t.text == other.text and t.score == pytest.approx(other.score, rel=1e-5)
-    assert found.max_source_length == 4  # the least
-    alone = load_translator(options("translate", first)).translate(TEXTS)
-    assert [t.score for t in alone] != [t.score for t in expected]
-
-
-def test_another_precision(runs):
+def test_an_ensemble_in_another_precision(tmp_path):
     """What a command needs comes before what is asked for."""
-    _, (first, *others) = runs
-    words = ["--precision", "mixed_bfloat16"]
-    words += [word for other in others for word in ("--ensemble", other)]
-    asked = options("score", first, "a", "b", *words)
-    for precision in ("mixed_bfloat16", "float32"):
-        found = load_translator(asked, precision if precision == "float32" else None)
-        policies = {model.dtype_policy.name for model in found.model.models}
-        assert policies == {precision}
+    first, *others = (
+        written_run(tmp_path / name, word_translator()).path for name in "abc"
+    )
+    words = [word for other in others for word in ("--ensemble", other)]
+    asked = options("score", first, "a", "b", *words, "--precision", "mixed_bfloat16")
+    for given, expected in ((None, "mixed_bfloat16"), ("float32", "float32")):
+        models = load_translator(asked, given).model.models
+        assert [model.dtype_policy.name for model in models] == [expected] * 3
 
 
 def searched(search, *words):
@@ -511,18 +438,13 @@ def test_the_search_is_the_runs_with_what_options_change(tmp_path):
 class TestCorpus:
     """The corpus of a run, or the one that options name."""
 
-    @pytest.fixture
-    def seen(self, tmp_path):
-        """Gives what a command sees as the corpus of a run of these settings."""
+    def test_options_come_before_the_runs(self, tmp_path):
         write_corpus(tmp_path, train=3, val=2)
 
         def seen(settings, *words):
             run = written_run(tmp_path / "run", word_translator(), settings).path
             return corpus_of(options("tune", run, *words), run)
 
-        return seen
-
-    def test_options_come_before_the_runs(self, seen, tmp_path):
         settings = {"data": str(tmp_path), "source": "xx", "target": "yy"}
         corpus = seen(settings)
         assert corpus.splits == ("train", "validation")
@@ -530,8 +452,6 @@ class TestCorpus:
         turned = seen(settings, "--source", "yy", "--target", "xx")
         pair = next(turned.pairs("train").as_numpy_iterator())
         assert pair["source"].isupper() and not pair["target"].isupper()
-
-    def test_what_neither_says(self, seen, tmp_path):
         with pytest.raises(ValueError, match="not name its data: give --data, --tar"):
             seen({"source": "xx"})
         words = ["--data", tmp_path, "--target", "yy"]
@@ -539,13 +459,12 @@ class TestCorpus:
         with pytest.raises(FileNotFoundError, match="nowhere"):
             corpus_of(options("tune", "x"), tmp_path / "nowhere")
 
-    @pytest.mark.parametrize("tag", slow_but([None, "news"], None))
-    def test_text_that_was_not_there_is_told(self, tag, tmp_path):
+    def test_text_that_was_not_there_is_told(self, tmp_path):
         """Pairs that are held out now may have been trained on."""
         data = tmp_path / "data"
         data.mkdir()
         write_corpus(data, train=30)
-        settings = {"data": str(data), "source": "xx", "target": "yy", "tag": tag}
+        settings = {"data": str(data), "source": "xx", "target": "yy", "tag": "news"}
         run = written_run(tmp_path / "run", word_translator(), settings).path
         texts = describe_corpus(training_corpus(settings), None)
         write_json(run / "run.json", {**read_record(run), "corpus": texts})
