@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -13,8 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from commands import options, run
-from export_scripts import EXPORT, export_script
-from small_translator import sentencepiece_translator, word_translator, written_run
+from export_scripts import export_script
+from small_translator import word_translator, written_run
 
 from keras_luong import export_saved_model, export_tflite
 from keras_luong.cli import export, translators, verify
@@ -24,7 +23,7 @@ from keras_luong.export import saved_model, tflite, web
 from keras_luong.files import write_json
 from keras_luong.runs.run import RunDirectory, read_record
 
-c_client, versions = export_script("serving.c_client"), export_script("versions")
+versions = export_script("versions")
 FIRST = "the red dog"  # of the validation data
 TEXTS = [FIRST, "", "cat", "is is the red", "x"]
 SEARCH = BeamSearch(3, n_best=3, max_length=6, min_length=3)
@@ -48,12 +47,6 @@ def whole(tmp_path_factory):
 @pytest.fixture
 def path(whole):
     return whole[1]
-
-
-@pytest.fixture
-def edge():
-    pytest.importorskip("ai_edge_litert.interpreter")
-    return pytest.importorskip("keras_luong_edge")
 
 
 class Exported(Exception):
@@ -80,13 +73,15 @@ def asked(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_saved_model_that_was_tried_out(whole, tmp_path, capsys):
+def test_a_saved_model_that_was_tried_out(whole, tmp_path, capsys, monkeypatch):
     translator, path = whole
-    run("export", path, tmp_path / "model", "--warmup")
+    monkeypatch.setattr(export.importlib.util, "find_spec", lambda name: None)
+    run("export", path, tmp_path / "model")
     version = tmp_path / "model" / "1"
     (expected,) = (t.text for t in translator.translate([FIRST]))
-    out = capsys.readouterr().out
-    assert out.startswith(f"{version}: {FIRST!r} -> {expected!r}\n")
+    out = " ".join(capsys.readouterr().out.split())
+    assert "No warm-up requests are written, so TensorFlow Serving compiles" in out
+    assert f"{version}: {FIRST!r} -> {expected!r} " in out
     about = json.loads((version / "assets.extra" / "keras_luong.json").read_text())
     assert about["run"]["settings"] == read_record(path)["settings"]
     assert "beam_width=3" in about["search"] and about["precision"] == "float32"
@@ -94,8 +89,12 @@ def test_a_saved_model_that_was_tried_out(whole, tmp_path, capsys):
     assert extra == {"keras_luong.json", "crc32.json"}  # no warm-up texts
     # What it says to paste.
     model = tf.saved_model.load(str(version))
-    said = model.signatures["serving_default"](text=tf.constant([FIRST]))
-    assert said["translation"].numpy()[0].decode() == expected
+    serve = model.signatures["serving_default"]
+    said = serve(text=tf.constant([FIRST]))["translation"]
+    assert said.numpy()[0].decode() == expected
+    assert "first request to each signature compiles it" in out
+    first = eval(out.split("done before: ")[1], {"serve": serve, "tf": tf})
+    assert first["score"].shape == [1]
 
 
 def test_options_of_a_saved_model(path, asked, tmp_path):
@@ -114,41 +113,32 @@ def test_options_of_a_saved_model(path, asked, tmp_path):
     assert given == dict(version=3, overwrite=True, max_batch_size=9, warmup=texts)
 
 
-@pytest.mark.parametrize("has_apis", [True, False])
 def test_warm_up_by_the_checked_text_where_it_can_be_written(
-    path, asked, tmp_path, monkeypatch, has_apis, capsys
+    path, asked, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(
-        export.importlib.util, "find_spec", lambda name: object() if has_apis else None
-    )
-    _, given = asked(path, tmp_path / "model")
-    assert given["warmup"] == ((FIRST,) if has_apis else ())
-    assert ("pip install tensorflow-serving-api" in capsys.readouterr().out) != has_apis
-    _, given = asked(path, tmp_path / "model", "--check", "cat")
-    assert given["warmup"] == (("cat",) if has_apis else ())
+    for found in (True, None):
+        monkeypatch.setattr(export.importlib.util, "find_spec", lambda _, x=found: x)
+        for words, text in (([], FIRST), (["--check", "cat"], "cat")):
+            _, given = asked(path, tmp_path / "model", *words)
+            assert given["warmup"] == ((text,) if found else ())
+            told = "pip install tensorflow-serving-api" in capsys.readouterr().out
+            assert told == (not found)
 
 
 def test_options_of_a_tflite_file_and_of_a_page(path, asked, tmp_path):
     file, page = [path, tmp_path / "x.tflite"], [path, "--web", tmp_path / "site"]
-    small = "--quantize int8 --source_length 9 --n_best 1".split()
+    small = "--quantize int8 --source_length 9 --n_best 1 --beam_width 4".split()
     wide = ["--beam_width", "4"]
-    for words, expected, n_best in (
-        (file, {"quantize": None, "source_length": None}, 3),  # the run's
-        ([*file, *small, *wide], {"quantize": "int8", "source_length": 9}, 1),
-        (page, {"quantize": None, "source_length": 64, "overwrite": False}, 3),
-        (
-            [*page, *small, *wide, "--overwrite"],
-            {"quantize": "int8", "source_length": 9, "overwrite": True},
-            1,
-        ),
-        (
-            [*page, *wide],  # as many as the beam has
-            {"quantize": None, "source_length": 64, "overwrite": False},
-            4,
-        ),
+    for words, quantize, length, more, n_best in (
+        (file, None, None, {}, 3),  # the run's
+        ([*file, *small], "int8", 9, {}, 1),
+        (page, None, 64, {"overwrite": False}, 3),
+        ([*page, *small, "--overwrite"], "int8", 9, {"overwrite": True}, 1),
+        ([*page, *wide], None, 64, {"overwrite": False}, 4),  # as many as the beam has
     ):
         translator, given = asked(*words, "--max_source_length", "8")
-        assert given.pop("metadata")["precision"] == "float32" and given == expected
+        assert given.pop("metadata")["precision"] == "float32"
+        assert given == {"quantize": quantize, "source_length": length, **more}
         beams = 4 if "--beam_width" in words else 3
         search = dataclasses.replace(SEARCH, beam_width=beams, n_best=n_best)
         assert translator.search == search
@@ -204,44 +194,30 @@ def test_metadata_names_all_runs(tmp_path):
     assert alone["precision"] == "mixed_bfloat16"
 
 
-@pytest.mark.parametrize(
-    "words, search, length",
-    [
-        ("", "beam_width=3", None),
-        pytest.param(
-            "--quantize int8 --source_length 9 --beam_width 1 --check cat",
-            "beam_width=1",
-            9,
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
-def test_a_file_for_the_edge_that_was_tried_out(
-    edge, words, search, length, whole, tmp_path, monkeypatch, capsys
-):
+def test_a_file_for_the_edge_that_was_tried_out(whole, tmp_path, monkeypatch, capsys):
+    """If there is the edge's package. What it says can be pasted."""
+    pytest.importorskip("ai_edge_litert.interpreter")
+    edge = pytest.importorskip("keras_luong_edge")
     translator, path = whole
-    out, results = tmp_path / "x.tflite", {"test": {"bleu": 39.6, "signature": "1"}}
-    monkeypatch.setattr(export, "read_results", lambda _: results if words else None)
-    run("export", path, out, *words.split())
+    out, results = tmp_path / "my x.tflite", {"test": {"bleu": 39.6, "signature": "1"}}
+    monkeypatch.setattr(export, "read_results", lambda _: results)
+    run("export", path, out)
     on_edge = edge.EdgeTranslator(out)
     metadata = on_edge.metadata
-    assert search in metadata["search"] and metadata["source_length"] == length
+    assert "beam_width=3" in metadata["search"] and metadata["source_length"] is None
     assert metadata["run"]["settings"] == read_record(path)["settings"]
     assert metadata["run"]["search"]["beam_width"] == 3
-    assert metadata["run"]["results"] == (results if words else None)
-    text = "cat" if words else FIRST
-    (said,) = on_edge.translate([text])
-    assert f"{text!r} -> {said.text!r}" in capsys.readouterr().out
-    if not words:
-        assert said.text == translator.translate([text])[0].text
-
-
-@pytest.mark.slow
-def test_where_it_cannot_be_tried_out(path, tmp_path, monkeypatch, capsys):
+    assert metadata["run"]["results"] == results
+    (said,) = on_edge.translate([FIRST])
+    assert said.text == translator.translate([FIRST])[0].text
+    told = capsys.readouterr().out
+    assert f"{FIRST!r} -> {said.text!r}" in told
+    assert f"\n  keras-luong-edge '{out}' < in.txt" in told
+    monkeypatch.setattr(tflite, "export_tflite", lambda *_, **__: out)
     monkeypatch.setattr(export.importlib.util, "find_spec", lambda name: None)
-    run("export", path, tmp_path / "x.tflite")
-    said = capsys.readouterr().out
-    assert "It was not tried out, which needs keras-luong-edge" in said
+    run("export", path, out)
+    told = capsys.readouterr().out
+    assert "It was not tried out, which needs keras-luong-edge" in told
 
 
 REFERENCE = ["a dog runs in the park", "the cat is red"]
@@ -251,20 +227,6 @@ SPACED = ["a dog runs in the park", "the cat is  red"]
 
 class TestVerify:
     """Comparing a run with its exports."""
-
-    @pytest.fixture(scope="class")
-    def exported(self, whole):
-        """A run with exports, one of them of a model that says other things."""
-        pytest.importorskip("ai_edge_litert.interpreter")
-        translator, path = whole[0], whole[1].parent
-        export_saved_model(translator, path / "model")
-        export_tflite(translator, path / "x.tflite")
-        export_tflite(translator, path / "x.int8.tflite", "int8")
-        other, rng = word_translator(SEARCH), np.random.default_rng(0)
-        for weight in other.model.trainable_weights:
-            weight.assign(rng.normal(size=weight.shape))
-        export_tflite(other, path / "other.tflite")
-        return path
 
     @staticmethod
     def table(said):
@@ -308,42 +270,39 @@ class TestVerify:
         differ = str(sum(a != b for a, b in zip(said, REFERENCE, strict=True)))
         assert self.table(out)[1][:2] == ["other", differ] and "nc:6" in out
 
-    @pytest.mark.parametrize("show", [0, 2])
-    def test_differing_lines_are_shown(self, show, capsys):
+    def test_differing_lines_are_shown(self, capsys):
         found = [Answers("Keras", list("abc"), 1.0), Answers("other", list("xyz"), 2.0)]
-        assert not verify.compare(found, None, "none", show)
-        out = capsys.readouterr().out
-        assert out.count("Keras: ") == show and "nrefs" not in out
+        for show in (0, 2):
+            assert not verify.compare(found, None, "none", show)
+            out = capsys.readouterr().out
+            assert out.count("Keras: ") == show and "nrefs" not in out
 
     @pytest.mark.slow
-    def test_all_exports(self, exported, capsys):
+    def test_all_exports(self, whole, tmp_path, capsys):
+        """The last one is of a model that says other things."""
+        pytest.importorskip("ai_edge_litert.interpreter")
         pytest.importorskip("keras_luong_edge")
-        words = ["verify", exported / "run", exported / "in.txt"]
-        more = ["--reference", exported / "reference.txt", "--bleu_tokenize", "none"]
-        more += ["--saved_model", exported / "model" / "1", "--batch_size", "2"]
-        more += ["--tflite", exported / "x.tflite", exported / "x.int8.tflite"]
+        translator, path = whole[0], whole[1].parent
+        version = export_saved_model(translator, tmp_path / "model")
+        export_tflite(translator, tmp_path / "x.tflite")
+        export_tflite(translator, tmp_path / "x.int8.tflite", "int8")
+        other, rng = word_translator(SEARCH), np.random.default_rng(0)
+        for weight in other.model.trainable_weights:
+            weight.assign(rng.normal(size=weight.shape))
+        export_tflite(other, tmp_path / "other.tflite")
+        words = ["verify", path / "run", path / "in.txt"]
+        more = ["--reference", path / "reference.txt", "--bleu_tokenize", "none"]
+        more += ["--saved_model", version, "--batch_size", "2"]
+        more += ["--tflite", tmp_path / "x.tflite", tmp_path / "x.int8.tflite"]
         run(*words, *more)
         out = capsys.readouterr().out
         names = [row[0] for row in self.table(out)]
         assert names == ["Keras", "SavedModel,", "x.tflite,", "x.int8.tflite,"]
         assert "All agree." in out
         with pytest.raises(SystemExit):
-            run(*words, "--tflite", exported / "x.tflite", exported / "other.tflite")
+            run(*words, "--tflite", tmp_path / "x.tflite", tmp_path / "other.tflite")
         out = capsys.readouterr().out
         assert "THEY DO NOT AGREE." in out and "other.tflite, LiteRT: " in out
-
-    @pytest.mark.slow
-    @pytest.mark.skipif(c_client.compiler() is None, reason="there is no C compiler")
-    def test_the_script_also_runs_it_in_c(self, exported):
-        words = [sys.executable, EXPORT / "verify.py"]
-        words += [exported / "run", exported / "in.txt"]
-        more = ["--saved_model", exported / "model" / "1"]
-        done = subprocess.run([*words, *more], capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
-        rows = self.table(done.stdout)
-        assert [row[1:3] for row in rows[1:]] == [["Python", "0"], ["C", "0"]]
-        done = subprocess.run(words, capture_output=True, text=True)
-        assert done.returncode == 2 and "Nothing to compare" in done.stderr
 
     def test_the_edge_is_a_distribution_of_its_own(self, path, monkeypatch):
         """Which is told before anything is translated."""
@@ -359,52 +318,25 @@ class TestVerify:
 SAID = {"align": {"score": [-1.0, -2.0], "tokens": [["a", "b"]], "truncated": [False]}}
 
 
-def other(**changes):
-    return {"align": {**SAID["align"], **changes}}
+def test_what_a_saved_model_answers_elsewhere(tmp_path, monkeypatch):
+    """By export/serving/versions.py: what is the same, and how far apart scores are."""
 
+    def other(**changes):
+        return {"align": {**SAID["align"], **changes}}
 
-class TestVersions:
-    """Whether a SavedModel answers the same elsewhere (export/serving/versions.py).
-
-    No environment is made here: this one's Python stands for another's.
-    """
-
-    @pytest.mark.parametrize(
-        ("said", "same", "apart"),
-        [
-            (SAID, 3, 0.0),
-            (other(score=[-1.0, -2.5]), 3, 0.5),
-            (other(score=[-1.0, math.nan]), 3, math.inf),
-            (other(tokens=[["a", "c"]]), 2, 0.0),
-            (other(truncated=[True]), 2, 0.0),
-        ],
-    )
-    def test_it_counts_what_differs(self, said, same, apart):
+    for said, same, apart in (
+        (SAID, 3, 0.0),
+        (other(score=[-1.0, -2.5]), 3, 0.5),
+        (other(score=[-1.0, math.nan]), 3, math.inf),
+        (other(tokens=[["a", "c"]]), 2, 0.0),
+        (other(truncated=[True]), 2, 0.0),
+    ):
         assert versions.compare(SAID, said) == (3, same, apart)
-
-    @pytest.mark.parametrize(
-        "said", [{}, {"others": {}}, other(tokens=[["a"]]), other(score=-1.0)]
-    )
-    def test_other_names_or_shapes_are_an_error(self, said):
+    for said in ({}, {"others": {}}, other(tokens=[["a"]]), other(score=-1.0)):
         with pytest.raises(ValueError, match="differ in names or shape"):
             versions.compare(SAID, said)
-
-    @pytest.mark.slow
-    def test_it_asks_every_signature_in_another_process(self, tmp_path, monkeypatch):
-        path = export_saved_model(sentencepiece_translator(), tmp_path / "model")
-        lines = tmp_path / "in.txt"
-        lines.write_text("the red dog\nЖ\n\nthe cat is in the house\n")
-        found = versions.ask(sys.executable, path, lines)
-        assert found["versions"][0] == tf.__version__
-        signatures = {"serving_default", "n_best", "align", "score", "ids", "constrain"}
-        assert found["said"].keys() == signatures
-        assert {len(x) for said in found["said"].values() for x in said.values()} == {4}
-        here = versions.answer(str(path), lines)["said"]
-        count, same, apart = versions.compare(found["said"], here)
-        assert count == same > 100 and apart < versions.TOLERANCE
-
-        nothing = SimpleNamespace(create=lambda *_, **__: None)
-        monkeypatch.setattr(versions, "venv", nothing)
-        args = SimpleNamespace(work=tmp_path, version_dir=path, lines=lines)
-        row = versions.try_version("2.0", args, found["said"])  # it has no Python
-        assert row == "| 2.0 | | no | |"
+    nothing = SimpleNamespace(create=lambda *_, **__: None)
+    monkeypatch.setattr(versions, "venv", nothing)
+    args = SimpleNamespace(work=tmp_path, version_dir=tmp_path, lines=tmp_path)
+    row = versions.try_version("2.0", args, SAID)  # it has no Python
+    assert row == "| 2.0 | | no | |"

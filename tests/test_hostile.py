@@ -13,9 +13,6 @@ import psutil
 import pytest
 import tensorflow as tf
 from export_scripts import export_script
-from small_translator import sentencepiece_translator
-
-from keras_luong import export_saved_model, export_tflite
 
 c_client = export_script("serving.c_client")
 
@@ -45,19 +42,7 @@ def hostile(rng):
     if kind == 3:
         spaces = " \t\n\r\x0b\x0c\x1c\x85\xa0\u2028\u3000"
         return "".join(rng.choices(spaces, k=length // 3)).encode()
-    words = [
-        "the",
-        "red",
-        "dog",
-        "▁",
-        "</s>",
-        "<s>",
-        "<pad>",
-        "<unk>",
-        "\0",
-        "ﷺ",
-        "e\u0301",
-    ]
+    words = "the red dog ▁ </s> <s> <pad> <unk> \0 ﷺ e\u0301".split(" ")
     separator = rng.choice(["", " ", "\n"])
     return separator.join(rng.choices(words, k=length // 8)).encode()[:length]
 
@@ -66,11 +51,6 @@ def hostile(rng):
 def strings():
     rng = random.Random(0)
     return [b"", *(hostile(rng) for _ in range(COUNT - 2)), b"\xff" * LONGEST]
-
-
-@pytest.fixture(scope="module")
-def translator():
-    return sentencepiece_translator()
 
 
 def bombard(translate, strings):
@@ -90,21 +70,14 @@ def bombard(translate, strings):
 
 
 @pytest.fixture(scope="module")
-def expected(translator, strings):
-    return bombard(lambda text: translator.translate([text])[0].text, strings)
+def expected(pieces, strings):
+    said = bombard(lambda text: pieces.translate([text])[0].text, strings)
+    assert len(said) == COUNT and len(set(said)) > 10
+    return said
 
 
-def test_keras(expected):
-    assert len(expected) == COUNT and len(set(expected)) > 10
-
-
-@pytest.fixture(scope="module")
-def version(translator, tmp_path_factory):
-    return export_saved_model(translator, tmp_path_factory.mktemp("model"))
-
-
-def test_saved_model(version, strings, expected):
-    serve = tf.saved_model.load(version).signatures["serving_default"]
+def test_saved_model(pieces_model, strings, expected):
+    serve = tf.saved_model.load(str(pieces_model)).signatures["serving_default"]
 
     def translate(text):
         said = serve(text=tf.constant([text]))["translation"]
@@ -113,11 +86,11 @@ def test_saved_model(version, strings, expected):
     assert bombard(translate, strings) == expected
 
 
-def test_c_api(version, strings, expected, tmp_path):
+def test_c_api(pieces_model, strings, expected, tmp_path):
     if c_client.compiler() is None:
         pytest.skip("there is no C compiler")
     program = c_client.build(tmp_path)
-    said, report = c_client.translate(program, version, strings, threads=2)
+    said, report = c_client.translate(program, pieces_model, strings, threads=2)
     print(report)
     assert [x.decode() for x in said] == expected
     slowest, before, after = (
@@ -128,8 +101,8 @@ def test_c_api(version, strings, expected, tmp_path):
     assert after - before < GROWTH
 
 
-def test_tflite(translator, strings, expected, tmp_path):
+def test_tflite(pieces_tflite, strings, expected):
     edge = pytest.importorskip("keras_luong_edge")
     pytest.importorskip("ai_edge_litert.interpreter")
-    on_edge = edge.EdgeTranslator(export_tflite(translator, tmp_path / "x.tflite"))
+    on_edge = edge.EdgeTranslator(pieces_tflite)
     assert bombard(lambda x: on_edge.translate([x])[0].text, strings) == expected

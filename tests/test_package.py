@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import keras
+import numpy as np
 import pytest
 
 import keras_luong as kl
@@ -76,27 +77,19 @@ def test_the_package_alone_loads_what_keras_looks_up_and_no_more(tmp_path):
     assert ours.count("\n") <= plain.count("\n")
 
 
-def imported_by(path):
-    """The files of this package that a file imports."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.ImportFrom) and str(node.module).startswith(
-            "keras_luong"
-        ):
-            module = ROOT / node.module.replace(".", "/")
-            names = [f"{module / alias.name}.py" for alias in node.names]
-            yield from (Path(x) for x in (f"{module}.py", *names) if Path(x).exists())
-
-
-@pytest.mark.parametrize("name", ["layers/input_feeding_cell", "decoding/beam"])
+@pytest.mark.parametrize("name", ["layers.input_feeding_cell", "decoding.beam"])
 def test_a_central_file_leans_on_few(name):
-    start = PACKAGE / f"{name}.py"
-    found, left = set(), [start]
-    while left:
-        path = left.pop()
-        if path not in found:
-            found.add(path)
-            left += imported_by(path)
-    assert 0 < len(found - {start}) <= 10, sorted(map(str, found))
+    grimp = pytest.importorskip("grimp")  # import-linter's
+    graph = grimp.build_graph("keras_luong", cache_dir=None)
+    assert 0 < len(graph.find_upstream_modules(f"keras_luong.{name}")) <= 10
+
+
+def script(path):
+    """A script as a module; it is in no package."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="module")
@@ -170,11 +163,7 @@ def test_the_site_is_built_without_a_warning(tmp_path):
 def test_pictures_of_attentions_are_drawn(tmp_path):
     """As they are in docs/images: the same files, in number and name."""
     pytest.importorskip("matplotlib").use("agg")
-    path = ROOT / "docs" / "site" / "draw_attentions.py"
-    spec = importlib.util.spec_from_file_location("draw_attentions", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.main(tmp_path)
+    script(ROOT / "docs" / "site" / "draw_attentions.py").main(tmp_path)
     drawn = {x.name for x in tmp_path.iterdir()}
     assert drawn == {x.name for x in (ROOT / "docs/images").glob("attention_*.png")}
 
@@ -190,3 +179,39 @@ def test_other_libraries_are_kept_quiet_unless_they_fail(capfd, monkeypatch):
     monkeypatch.setattr("sys.stderr", None)
     with quietly():
         pass
+
+
+TRAIN_WMT = ROOT / "examples" / "train_wmt.py"
+
+
+def test_a_translator_made_of_layers_is_trained_by_the_steps_of_its_search():
+    luong = script(TRAIN_WMT).LuongModel(9, 9, units=4, depth=2)
+    source, target = np.array([[4, 5, 3], [6, 3, 0]]), np.array([[2, 7], [2, 8]])
+    logits = luong.teacher_forced()({"source": source, "target": target})
+    memory, states = luong.encode(source)
+    for t in range(2):
+        step, states, _ = luong.step(target[:, t : t + 1], states, memory)
+        np.testing.assert_allclose(step[:, 0], logits[:, t], atol=1e-5)
+
+
+def test_it_is_short_and_of_public_names():
+    text = TRAIN_WMT.read_text("utf-8")
+    assert len(text.splitlines()) <= 100
+    nodes = [*ast.walk(ast.parse(text))]
+    modules = {x.module for x in nodes if isinstance(x, ast.ImportFrom)}
+    assert not any(str(name).startswith("keras_luong") for name in modules)
+    names = [ast.unparse(x) for x in nodes if isinstance(x, ast.Attribute)]
+    packages = {x.split(".")[1] for x in names if x.startswith("kl.")}
+    functions = {"export_saved_model"}
+    assert {x for x in packages if x.islower()} == functions | {"text", "training"}
+
+
+@pytest.mark.slow
+def test_it_learns_translates_and_exports_the_embedded_corpus(tmp_path, capsys):
+    pytest.importorskip("babel")
+    module = script(TRAIN_WMT)
+    module.main("phrases", tmp_path, **module.PHRASES)
+    said = capsys.readouterr().out
+    (bleu,) = re.findall(r"^BLEU = ([\d.]+)", said, re.M)
+    assert float(bleu) > 20 and "→" in said.splitlines()[-1]
+    assert (tmp_path / "saved_model" / "1" / "saved_model.pb").is_file()
