@@ -1,8 +1,6 @@
 """`keras-luong` in this process: its errors are raised as they are."""
 
 import importlib
-import subprocess
-import sys
 
 from keras_luong.cli.command_line import parse
 
@@ -22,22 +20,3 @@ def run_checked(name, *words):
     """Runs a command, with them."""
     options(name, *words).check_places()
     return run(name, *words)
-
-
-HEAVY = """
-import sys
-from keras_luong.cli.main import main
-sys.argv = ["keras-luong", *{argv}]
-try:
-    main()
-finally:
-    heavy = {{"tensorflow", "keras", "numpy", "sacrebleu"}} & sys.modules.keys()
-    print("heavy:", sorted(heavy))
-"""
-
-
-def help_of(*argv):
-    """What a command line prints, in a process of its own, and what it imports."""
-    command = [sys.executable, "-c", HEAVY.format(argv=list(argv))]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return done.stdout

@@ -1,4 +1,4 @@
-"""What holds of all commands: help, what is said of mistakes, and exit codes."""
+"""Command lines: help, options, what is said of mistakes, and exit codes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import gzip
 import importlib
 import json
 import os
-import random
 import re
-import resource
 import shutil
 import subprocess
 import sys
@@ -31,8 +29,13 @@ from keras_luong.cli import main as command
 from keras_luong.cli.command_line import COMMANDS, parse
 from keras_luong.cli.errors import run_carefully
 from keras_luong.cli.main import main, warnings_as_notes
+from keras_luong.cli.train import RARE, TRAINING, default_run_dir
+from keras_luong.config.fields import hints_of
+from keras_luong.config.models import Seq2SeqConfig
+from keras_luong.config.presets import PAPERS, PRESETS
+from keras_luong.config.training import TrainingConfig
 from keras_luong.export import signatures
-from keras_luong.files import read_raw_lines, saved_beside, write_json
+from keras_luong.files import saved_beside, write_json
 from keras_luong.runs.run import read_record
 
 ROOT = Path(__file__).parents[1]
@@ -48,22 +51,65 @@ def python(*words, **environment):
 HELP = """
 import sys
 from keras_luong.cli.command_line import COMMANDS, parse
+from keras_luong.cli.main import main
 for words in [["--help"], *([name, "--help"] for name in COMMANDS), ["--version"]]:
     assert parse(words) is None
     print("END")
+for words in ("translate no/run", "train docs --source a --target b"):
+    try:
+        main(words.split())
+    except SystemExit as error:
+        assert error.code == 2
 print({"tensorflow", "keras", "numpy", "sacrebleu"} & sys.modules.keys())
 """
 
 
 def test_help_tells_every_option_and_does_not_wait_for_tensorflow():
-    all_commands, *texts, version, loaded = python("-c", HELP).stdout.split("END\n")
+    """Nor do mistakes; and whatever is a run is looked for at once."""
+    done = python("-c", HELP)
+    all_commands, *texts, version, loaded = done.stdout.split("END\n")
     assert loaded == "set()\n" and version.strip() == kl.__version__
+    one, other = done.stderr.splitlines()
+    assert one.startswith("keras-luong: There is no run directory at no/run. ")
+    assert other.startswith("keras-luong: docs has no train.a and train.b, ")
     for name, text in zip(COMMANDS, texts, strict=True):
         module = importlib.import_module(f"keras_luong.cli.{name}")
         assert name in all_commands and f"keras-luong {name}" in text
-        for field in dataclasses.fields(vars(module)[f"{name.capitalize()}Options"]):
-            option = rf"(--{field.name}|{field.name.upper()})\b"
+        for field, hint in hints_of(
+            vars(module)[f"{name.capitalize()}Options"]
+        ).items():
+            option = rf"(--{field}|{field.upper()})\b"
             assert re.search(option, text), f"{name} {option}"
+            is_run = field in ("run_dir", "run_dirs", "ensemble", "against")
+            assert name == "train" or ("_check_run" in str(hint)) == is_run
+
+
+def help_of_training(capsys, *words):
+    assert parse(["train", *words]) is None
+    return capsys.readouterr().out
+
+
+def test_help_of_training_has_all_there_is(capsys):
+    text = help_of_training(capsys, "--help=all")
+    for cls in (*TRAINING.values(), Seq2SeqConfig):
+        for field in dataclasses.fields(cls):
+            name = field.name.upper() if field.name == "data" else f"--{field.name}"
+            assert name in text or field.name.endswith("_vocab_size")
+    assert "Size of every decoder layer" in text  # the docstring's
+    assert "[choices: sgd, adam] [default: adam]" in " ".join(text.split())
+    plain, papers = " ".join(text.split()).split("Presets of papers, in their sizes: ")
+    for preset in PRESETS:
+        assert preset in (papers if preset in PAPERS else plain[plain.index("Pres") :])
+    # The mark above an h takes no place of its own.
+    assert max(len(line.replace("\u0303", "")) for line in text.splitlines()) <= 80
+    lines = help_of_training(capsys, "--preset", "multi30k", "--help").split()
+    assert "[default: 4000]" in " ".join(lines) and "Dropout" not in lines
+    assert "--num_heads" in help_of_training(capsys, "--preset=wu2021-tiny", "--help")
+    few, every = (
+        set(re.findall(r"^ *--(\w+)", said, re.M))
+        for said in (help_of_training(capsys, "--help"), text)
+    )
+    assert len(few) <= 45 and few < every and RARE <= every - few
 
 
 def table(text):
@@ -91,7 +137,6 @@ train | DATA is missing: .*keras-luong train my/corpus --source fr
 train --lerning_rate 3 | --lerning_rate. Did you mean --learning_rate\?
 train --run_dir x --epochs 1.5 | --epochs must be a whole number.*1.5
 train --run_dir x --epochs | --epochs needs a value
-train --run_dir x --epochs 0 | --epochs must be at least 1. Received: 0
 train --run_dir x --batch_tokens many | a whole number or auto.*many
 train --run_dir x --preset smal | no preset smal. Did you mean small\?
 train --run_dir x --cell_type lsmt | --cell_type must be lstm, .*lsmt
@@ -99,46 +144,53 @@ train --run_dir x --preset gnmt --num_heads 2 | no option --num_heads
 train x y z | Nothing takes y z
 train --init_from no/run | --init_from must be a run dir.*no/run, which has no run.json
 train d --val a.en | lies beside that to learn from, as val.fr and val.en
-train d --gpus 2 | CUDA_VISIBLE_DEVICES=0,1 before the command
 train d --vocab_size 3 | --vocab_size must be above 4, .*1000 is right
-train d --preset small --mix_old 0.5 | --mix_old needs --init_from.*--mix
 translate | RUN_DIR is missing
 translate RUN g.fr | Nothing takes g.fr: did you mean --input g.fr\?
 translate x --length_penalty 1 --average 1 | At most one of --length_penalty, --average
 translate x --average nan | --average must be finite and not negative.*nan
 translate x --n_best 0 | --n_best must be at least 1. Received: 0
-translate x --precision half | --precision must be float32, .*half
-translate x --workers 2 | --workers needs --engine ray
-translate x --engine ray --input a | needs --input and --output
-translate x --column a | --column needs --engine ray
 translate x --input a.parquet | Parquet needs --engine ray. Received: a.parquet
-translate x --engine ray --input a --output b --pictures c | --engine local only
 evaluate --test a b | RUN_DIR is missing: give a run, or --hypotheses
 evaluate x a b | did you mean --test a b\?
 evaluate x --test a | --test needs 2 values, and has a: see
-evaluate x --test a b c | Nothing takes c
-evaluate x --val | without --test, the run's own text to validate
 evaluate x --hypotheses c | --hypotheses needs --test
 evaluate --test a b --hypotheses c --beam_width 3 | --beam_width needs RUN_DIR
 evaluate --test a b --hypotheses c --against d | --against needs RUN_DIR
-evaluate --test a b --hypotheses c --output d | --output needs RUN_DIR
 evaluate --test a b --hypotheses c --tag d | --tag needs RUN_DIR
 evaluate x --test a b --data d | At most one of --test, --data
 score x y | TARGET is missing
 export x | Give one of OUT, a directory or a file whose name ends in .tflite
 export x y --web z | Give one of OUT, a directory or a file whose name ends in .tflite
 average x --last 3 --weights a | At most one of --last, --weights
-average x --weights | --weights needs a value
 tune x --beam_widths 4 1.5 | --beam_widths must be a whole number.*1.5
-tune x --length_penalties -1 | --length_penalties must be finite.*-1
-distill a b | --out is missing
 compare --flags a b | RUN_DIRS is missing .it comes before
+translate no/run | There is no run directory at no/run. keras-luong train makes one
+translate rum | There is no run directory at rum. Did you mean run\?
+translate folder | folder is no run directory, as it has no run.json
+translate run --input no/file | There is no file no/file
+translate run --input folder | folder is a directory, and not a file
+translate run --terms no/file | There is no file no/file
+translate run --terms png | png is no text
+translate run --output run | --output must be a file to write. Received a directory
+translate run --output one/x | one/x cannot be written: /
+translate run --pictures one | --pictures must be a directory to write to. Received a f
+translate run --engine ray --input two --output folder | --output must be a file
+evaluate run --against turned | translates xx into yy. Received: turned, which tran
+evaluate run --test no/file no/file | There is no file no/file
+evaluate run --report x.pdf | --report is a file whose name ends in .html. Received: x
+score run two no/file | There is no file no/file
+export run one | OUT must be a directory, or a file whose name ends in .tflite
+export run model | --overwrite to replace it, or --version 8 for a new one
+verify run two --saved_model no/model | There is no directory no/model
+average run --weights no/file | There is no file no/file
+average run --out turned | --out
+distill run --out run | --out must be new. Received: run
+compare no/run | There is no run directory at no/run
+train phrases --run_dir one | one
+train folder --source a --target b | folder has no train.a and train.b
+train folder/train.xx --source a --target b | folder/train.xx
 """
-
-
-@pytest.mark.parametrize("argv, message", table(MISTAKES))
-def test_mistakes_are_told_in_a_sentence(argv, message, capsys):
-    assert re.search(message, refused(capsys, argv, parse))
 
 
 @pytest.fixture(scope="module")
@@ -146,12 +198,8 @@ def there(tmp_path_factory):
     """A directory with runs and odd files, none of which a command changes here."""
     path = tmp_path_factory.mktemp("there")
     write_corpus(path, train=3, val=2)
-    settings = {
-        "data": str(path),
-        "source": "xx",
-        "target": "yy",
-        "bleu_tokenize": "13a",
-    }
+    settings = {"data": str(path), "source": "xx", "target": "yy"}
+    settings["bleu_tokenize"] = "13a"
     run = written_run(path / "run", word_translator(kl.BeamSearch(3)), settings)
     record = read_record(run.path)
     for name, changed in {
@@ -170,10 +218,6 @@ def there(tmp_path_factory):
         "folder/deep/x.parquet": b"a\n",
         "model/1/x": b"",
         "model/7/x": b"",
-        "x.html/y": b"",
-        "zip": b"PK\x03\x04\x14\0\0\0\x08\0" + bytes(range(256)) * 9,
-        "random": random.Random(0).randbytes(10_000),
-        "weights": run.best_weights.read_bytes(),
         "png": next((ROOT / "docs" / "images").glob("*.png")).read_bytes(),
     }.items():
         (path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -183,61 +227,15 @@ def there(tmp_path_factory):
     return path
 
 
-WRONG_PATHS = """
-translate no/run | There is no run directory at no/run. keras-luong train makes one
-translate rum | There is no run directory at rum. Did you mean run?
-translate folder | folder is no run directory, as it has no run.json
-translate run --input no/file | There is no file no/file
-translate run --input folder | folder is a directory, and not a file
-translate run --terms no/file | There is no file no/file
-translate run --terms png | png is no text
-translate run --prefixes no/file | There is no file no/file
-translate run --shortlist no/file | There is no file no/file
-translate run --output run | --output must be a file to write. Received a directory
-translate run --output one/x | one/x cannot be written: /
-translate run --pictures one | --pictures must be a directory to write to. Received a f
-translate run --engine ray --input two --output folder | --output must be a file
-evaluate no/run | There is no run directory at no/run
-evaluate run --against no/run | There is no run directory at no/run
-evaluate run --against turned | translates xx into yy. Received: turned, which tran
-evaluate run --test no/file no/file | There is no file no/file
-evaluate run --test random two | random is no text
-evaluate --hypotheses no/file --test two two | There is no file no/file
-evaluate run --report x.pdf | --report is a file whose name ends in .html. Received: x
-evaluate run --report x.html | --report must be a file to write. Received a directory
-evaluate run --output one | --output must be a directory to write to. Received a file
-score no/run a b | There is no run directory at no/run
-score run two no/file | There is no file no/file
-score run two weights | weights is no text
-export no/run out | There is no run directory at no/run
-export run one | OUT must be a directory, or a file whose name ends in .tflite
-export run model | --overwrite to replace it, or --version 8 for a new one
-verify run no/file | There is no file no/file
-verify run two --saved_model no/model | There is no directory no/model
-average no/run | There is no run directory at no/run
-average run --weights no/file | There is no file no/file
-average run --out turned | --out
-tune no/run | There is no run directory at no/run
-shortlist no/run | There is no run directory at no/run
-distill no/run --out new | There is no run directory at no/run
-distill run --out run | --out must be new. Received: run
-backtranslate no/run --data phrases --mono two --out new | There is no run directory
-backtranslate run --data phrases --mono no/file --out new | There is no file no/file
-compare no/run | There is no run directory at no/run
-train phrases --run_dir one | one
-train folder --source a --target b | folder has no train.a and train.b
-train folder/train.xx --source a --target b | folder/train.xx
-"""
-
-
-@pytest.mark.parametrize("argv, message", table(WRONG_PATHS))
-def test_a_wrong_path_is_told_before_anything_is_imported(
+@pytest.mark.parametrize("argv, message", table(MISTAKES))
+def test_mistakes_are_told_in_a_sentence_before_a_command_begins(
     argv, message, there, monkeypatch, capsys
 ):
+    """Wrong options, and wrong paths."""
     monkeypatch.chdir(there)
     begun = []
     said = refused(capsys, argv, lambda words: main(words, run=begun.append))
-    assert message in said and not begun
+    assert re.search(message, said) and not begun
 
 
 REFUSED = r"""
@@ -248,7 +246,6 @@ evaluate run --test empty empty | empty is empty: there is nothing to evaluate
 evaluate gone | names 'nowhere' as its data, which is not there; .*--data
 evaluate nameless | give --data, --source, --target
 evaluate run --test one one --hypotheses two | two has 2 lines and one has 1
-evaluate run --test one one --hypotheses one one | Two of .* are the same
 evaluate run --against run | Two of .* are the same
 evaluate run --bleu_tokenize 13b | --bleu_tokenize.*'13b'.*'13a'
 score run two one | two has 2 lines and one has 1: line 2
@@ -259,13 +256,9 @@ export run x.tflite --version 2 | --version is for a SavedModel.*2, x.tflite
 export run x.tflite --warmup | --warmup is for a SavedModel
 export run x.tflite --precision float32 | --precision is for a SavedModel.*float32
 export run x --quantize int8 | --quantize is for a .tflite file or a page.*int8, x
-export run x --n_best 2 | --n_best is for a .tflite file
 export run --web x --version 2 | --version is for a SavedModel.*2, --web x
 verify run two | Nothing to compare
 verify run empty --saved_model model | empty is empty: there is nothing to compare
-verify run two --saved_model model --reference one | two has 2 lines and one has 1
-verify run two --saved_model model --bleu_tokenize 13b | --bleu_tokenize.*13b
-tune run --data no/folder | no/folder
 tune run --bleu_tokenize foo | --bleu_tokenize.*foo
 tune run --source z | train split has .*train.yy but no .z file
 compare folder | There is no run directory among folder
@@ -284,32 +277,6 @@ def test_what_does_not_fit_is_told_before_a_run_is_loaded(
     assert {path: path.stat().st_mtime_ns for path in there.rglob("*")} == before
 
 
-def test_odd_text_is_text(there, tmp_path):
-    lines = ["東京".encode(), b"\xff", b"\x1b[1mbold\x1b[0m", b"\xe9 \xe0 \xfc"]
-    nul = [b"a\0b", *[b"a long line of text, without any"] * 9]
-    for text in (*([line] * 99 for line in lines), nul, [b"\0"]):
-        (tmp_path / "file").write_bytes(b"\n".join(text))
-        words = ["translate", there / "run", "--input", tmp_path / "file"]
-        options(*words).check_places()
-        assert list(read_raw_lines(tmp_path / "file")) == text
-
-
-@pytest.mark.parametrize(
-    "argv, message",
-    [
-        ("translate no/run", "There is no run directory at no/run. "),
-        ("train docs --source a --target b", "docs has no train.a and train.b, "),
-    ],
-)
-def test_mistakes_are_told_at_once(argv, message):
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = python("-m", "keras_luong.cli", *argv.split())
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert done.stderr.startswith(f"keras-luong: {message}")
-    assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert after.ru_utime - usage.ru_utime < 1.5  # importing TensorFlow takes 5
-
-
 def test_options_become_their_dataclass():
     name, found = parse("translate --ensemble a --ensemble=b x --n_best=3".split())
     assert name == "translate" and found.n_best == 3
@@ -323,10 +290,68 @@ def test_options_become_their_dataclass():
 
 
 def test_text_options_must_be_utf8(capsys):
-    with pytest.raises(SystemExit):
-        parse(["export", "runs/x", "out", "--check", "caf\udce9"])
-    message = "--check must be UTF-8. Received: 'caf\\udce9'"
-    assert message in capsys.readouterr().err
+    said = refused(capsys, "export runs/x out --check caf\udce9", parse)
+    assert "--check must be UTF-8. Received: 'caf\\udce9'" in said
+
+
+def training(words):
+    """The configuration, the run directory, and whether it distills."""
+    return parse(["train", *words.split()])[1]
+
+
+def test_a_training_is_a_configuration():
+    words = "--run_dir r --preset multi30k-small --units 12 --attention none"
+    config, run_dir, distill = training(f"{words} --no-input_feeding --epochs=3")
+    assert str(run_dir) == "r" and not distill
+    assert config == TrainingConfig.from_preset(
+        "multi30k-small", units=12, attention=None, input_feeding=False, epochs=3
+    )
+    words = "--preset gnmt --learning_rate 1e-3 --seed 7 --distill"
+    config, run_dir, distill = training(words)
+    assert (config.learning_rate, config.seed, config.vocab_size) == (1e-3, 7, 50000)
+    assert run_dir == Path("runs/gnmt") and distill
+    twice = "--run_dir r --preset gnmt --seed 1 --preset=small --seed 2"
+    config, *_ = training(twice)  # the last one counts
+    assert (config.preset, config.seed) == ("small", 2)
+
+
+@pytest.mark.parametrize(
+    "words, run_dir, given",
+    [
+        ("my/corpus --source fr --target en", "runs/corpus-fr-en", {}),
+        ("--data my/corpus/ --target en", "runs/corpus-en", {}),
+        ("my/corpus --run_dir runs/x", "runs/x", {}),
+        ("phrases", "runs/phrases", {}),
+        (
+            "my/corpus --source fr --dropout 0.25 --no-shared --epochs 7",
+            "runs/corpus-fr",
+            {"dropout": 0.25, "shared": False, "epochs": 7},
+        ),
+    ],
+)
+def test_a_corpus_is_all_that_training_needs(words, run_dir, given):
+    """What is given is not chosen."""
+    chosen, path, _ = training(words)
+    assert path == Path(run_dir) and chosen.given == given
+    assert chosen.data == re.search(r"my/corpus/?|phrases", words)[0]
+    assert [chosen.source, chosen.target] == [
+        (re.findall(rf"--{side} (\w+)", words) or [None])[0]
+        for side in ("source", "target")
+    ]
+
+
+def test_where_pydantic_is_imported():
+    """With it cyclopts looks at defaults too, whoever has imported it."""
+    pytest.importorskip("pydantic")
+    config = training("my/corpus --source en --target de").config
+    assert config.source == "en" and not config.given
+
+
+def test_a_run_from_another_one_has_a_name_of_its_own():
+    start = {"init_from": "runs/captions"}
+    words = {"data": "my/corpus", "source": "en", "target": "de", **start}
+    assert default_run_dir(words) == Path("runs/corpus-en-de")
+    assert default_run_dir(start) == Path("runs/captions-more")
 
 
 def failing(error):
@@ -384,12 +409,6 @@ def test_what_goes_wrong_before_a_command_begins(monkeypatch, capsys):
     assert "fault of keras-luong" in text
 
 
-def test_another_function_may_run_a_command():
-    seen = []
-    main(["compare", ".", "--debug"], run=seen.append)
-    assert str(seen[0].run_dirs[0]) == "."
-
-
 @pytest.mark.parametrize(
     ("given", "machine", "used"),
     [(None, "x86_64", "1"), ("0", "x86_64", "0"), (None, "aarch64", None)],
@@ -402,8 +421,13 @@ def test_tensorflow_computes_by_onednn_unless_users_say_otherwise(
     monkeypatch.setenv(name, given or "")
     if given is None:
         monkeypatch.delenv(name)
+
+    def run(options):
+        assert options.run_dirs == (Path(),)
+        seen.append(os.environ.get(name))
+
     for _ in range(2):
-        main(["compare", "."], lambda _: seen.append(os.environ.get(name)))
+        main(["compare", ".", "--debug"], run)
         monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
     assert seen == [given, used]  # it would not be read where TensorFlow is loaded
 
@@ -417,13 +441,8 @@ def test_users_are_warned_without_lines_of_code(capsys):
 
 DAMAGE = """
 history.jsonl {"epoch": "4"} | history.jsonl, line 1 is damaged
-history.jsonl {"epoch": true, "val_bleu": "x"} | line 1 is damaged
 results.json [1] | results.json is damaged: it must have an object for
-results.json { | results.json is damaged: it is not
-results.json {"validation": 3} | results.json is damaged
 run.json settings | run.json is damaged: settings must be an object
-run.json model | run.json is damaged: model must be an object
-run.json paths | run.json is damaged: paths must be an object
 """
 
 

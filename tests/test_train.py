@@ -6,21 +6,36 @@ import contextlib
 import json
 import re
 import shutil
+from collections import Counter
+from types import SimpleNamespace
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from commands import options, run
-from small_training import train_words
+from small_training import (
+    not_training,
+    small_data,
+    small_model,
+    train_words,
+    write_corpus,
+)
 
+from keras_luong import progress
 from keras_luong.cli.export import check_text
+from keras_luong.cli.train import next_steps
 from keras_luong.config.training import TrainingConfig
+from keras_luong.files import write_json, write_lines
 from keras_luong.runs import description, opening, train
+from keras_luong.runs.callbacks import EpochBar
+from keras_luong.runs.description import count_texts
 from keras_luong.runs.load_save import load
-from keras_luong.runs.opening import open_run
-from keras_luong.runs.run import RunDirectory, read_history, read_results
+from keras_luong.runs.opening import check_corpus, describe_corpus, open_run
+from keras_luong.runs.run import RunDirectory, read_history, read_record, read_results
 from keras_luong.text.corpora import load_corpus
-from keras_luong.text.corpus import first_source
+from keras_luong.text.corpus import fingerprint
+from keras_luong.text.held_out import with_validation
 
 
 @pytest.fixture
@@ -48,11 +63,23 @@ def opened(data, run_dir, **changes):
         yield run
 
 
+def goes_on(data, run_dir, **changes):
+    """Whether a command would go on with the run; nothing is trained."""
+    with opened(data, run_dir, **changes) as run:
+        return run.resuming
+
+
 def edit(path, change):
     """Changes a record."""
     record = json.loads(path.read_text())
     change(record)
     path.write_text(json.dumps(record))
+
+
+def add_lines(folder, lines, split="train"):
+    for side, change in (("xx", str), ("yy", str.upper)):
+        with (folder / f"{split}.{side}").open("a") as file:
+            file.writelines(f"{change(line)}\n" for line in lines)
 
 
 def test_leaves_all_that_a_run_directory_has(tiny_run, data):
@@ -74,87 +101,56 @@ def test_leaves_all_that_a_run_directory_has(tiny_run, data):
     assert check_text(options("export", run.path, "out")) == sample
 
 
-@pytest.mark.slow
-def test_translations_compiled_by_xla_score_the_same(tiny_run, tmp_path, monkeypatch):
-    monkeypatch.setattr("keras_luong.translation.translator.pays_to_compile", bool)
-    results = trained(tiny_run.data, tmp_path)  # compiled from its second epoch on
-    for one, other in zip(
-        read_history(tmp_path), read_history(tiny_run.run.path), strict=True
-    ):
-        for name in ("val_bleu", "val_chrf"):
-            assert one[name] == pytest.approx(other[name])
-    for split, other in read_results(tiny_run.run.path).items():
-        assert results[split]["chrf"] == pytest.approx(other["chrf"])
+def test_c5_what_is_left_out_and_what_can_be_pasted_is_said(tmp_path, capsys):
+    """Before: pairs were left out, and words unknown, without a word."""
+    long = " ".join("abcdefg" * 3)  # 21 tokens
+    write_corpus(tmp_path, train=35, val=8)
+    add_lines(tmp_path, ["", " \t", "", long, long])
+    add_lines(tmp_path, [long], "val")
+    few = {"vocab_size": 9, "max_length": 20, "epochs": 1}
+    with not_training():
+        run("train", *train_words(tmp_path, path := tmp_path / "my run", **few))
+    said, record = capsys.readouterr().out, read_record(path)
+    left_out = "5 of 40 training pairs: 3 with an empty side, 2 of over 20 tokens"
+    assert f"left out     {left_out}" in said
+    cut = "1 of 9 validation pairs: val_loss is of their first 20"
+    assert f"\ncut          {cut}" in said
+    known = record["corpus"]["train"]
+    assert [known[x] for x in ("pairs", "empty", "too_long")] == [40, 3, 2]
+    assert record["corpus"]["validation"]["too_long"] == 1
+    for side, name in (("xx", "unknown_source"), ("yy", "unknown_target")):
+        counted = Counter((tmp_path / f"train.{side}").read_text().split())
+        rest = counted.most_common()[5:]  # 4 of 9 are special
+        assert known[name] == sum(n for _, n in rest) / counted.total() > 0.1
+    shares = "{unknown_source:.2%} of the xx tokens are <unk>, {unknown_target:.2%} of"
+    assert f"\nunknown      {shares.format(**known)} the yy ones\n" in said
+    assert re.search("^note: 1 epoch of [0-9]+ steps: a model", said, re.MULTILINE)
+    assert next_steps(path) in said and f" '{path}' " in next_steps(path)
+    assert "\nvocabulary   9 xx, 9 yy, word\n" in said
+    with opened(tmp_path, tmp_path / "run", **{**few, "max_length": 1}) as begun:
+        with pytest.raises(ValueError, match="No pair is left.*3 have an empty.*37"):
+            count_texts(begun, load(path).tokenizers, 60)
 
 
-@pytest.mark.slow
-def test_stops_early_once_its_last_epoch_is_saved(data, tmp_path, capsys):
-    early = {"epochs": 5, "early_stopping": 1, "learning_rate": 1e-30}
-    trained(data, tmp_path, **early)
-    for path in RunDirectory(tmp_path).checkpoints.glob("ckpt-3.*"):
-        path.unlink()  # killed before this was written, but not the epoch's line
-    capsys.readouterr()
-    trained(data, tmp_path, **early)
-    said = capsys.readouterr().out
-    assert "Going on after epoch 1." in said and "Stopping early after epoch 2" in said
-    assert [line["epoch"] for line in read_history(tmp_path)] == [1, 2]
-    trained(data, tmp_path, **early)
-    assert "Training stopped early before" in capsys.readouterr().out
+def test_t1_what_changes_in_texts_is_chosen_for_each_side(tmp_path):
+    """Text without letters, of which SentencePiece's trainer dies, is refused.
 
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_t1_what_changes_in_texts_is_chosen_for_each_side(tmp_path, shared):
-    """Text without letters, of which SentencePiece's trainer dies, is refused."""
-    for name in ("train.xx", "train.yy", "val.xx", "val.yy"):
-        (tmp_path / name).write_text("\0\n" if shared else "Ａ ｄｏｇ ½\n" * 9)
-    words = f"--run_dir {tmp_path}/run --data {tmp_path} --source xx --target yy"
-    words += " --preset small --vocab_size 50 --character_coverage 1"
-    words += " --source_normalization identity --target_normalization nmt_nfkc_cf"
-    config, path, _ = options("train", *words.split(), *["--shared"] * shared)
-    with open_run(config, path) as run:
-        if shared:
-            with pytest.raises(ValueError, match="needs a sentence with a letter"):
-                opening.get_tokenizers(run)
-            return
-        pair = opening.get_tokenizers(run)
-    source, target = (
-        x.decode(x.encode(["Ａ ｄｏｇ ½"])).numpy()[0].decode()
-        for x in (pair.source, pair.target)
-    )
-    assert (source, target) == ("Ａ ｄｏｇ ½", "a dog 1⁄2")
-
-
-def test_a_sentence_to_try_out_is_not_blank(data, tmp_path):
-    for side in ("xx", "yy"):
-        text = (data / f"val.{side}").read_text()
-        (tmp_path / f"val.{side}").write_text(f" \n\n{text}")
-    corpus = load_corpus(tmp_path, "xx", "yy")
-    assert (
-        first_source(corpus, "validation")
-        == ((data / "val.xx").read_text().splitlines()[0])
-    )
-
-
-@pytest.mark.slow
-def test_going_on_equals_never_stopping(tiny_run, tmp_path, monkeypatch, capsys):
-    """And it says where it goes on, how long it takes, and what to do next."""
-    monkeypatch.setattr(description, "MEASURED_STEPS", 1)
-    monkeypatch.setattr(description, "LONGEST_HOURS", 0)
-    parts, data = tmp_path / "my run", tiny_run.data
-    run("train", *train_words(data, parts, epochs=1))
-    first, said = read_history(parts), capsys.readouterr().out
-    assert "data, xx → yy: train 40, validation 8, test_2020 6 pairs\n" in said
-    assert re.search("time +about . s an epoch on this machine, and the valid", said)
-    assert said.count("note: this may take") == 1
-    assert f"keras-luong translate '{parts}' < in.txt" in said
-    trained(data, parts, eval_sentences=3)
-    assert "Going on after epoch 1." in capsys.readouterr().out
-    assert [line["epoch"] for line in read_history(parts)] == [1, 2]
-    assert read_history(parts)[0] == first[0]
-    assert read_results(parts) == read_results(tiny_run.run.path)
-    models = (load(x, "last").model for x in (tiny_run.run.path, parts))
-    for a, b in zip(*(x.get_weights() for x in models), strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-6)
+    And the sentence to try a run out with is not blank.
+    """
+    rules = {"source_normalization": "identity", "target_normalization": "nmt_nfkc_cf"}
+    pieces = {"tokenizer": "sentencepiece", "vocab_size": 50, "character_coverage": 1}
+    for text, times in (("Ａ ｄｏｇ ½", 9), ("\0", 1)):
+        for name in ("train.xx", "train.yy", "val.xx", "val.yy"):
+            (tmp_path / name).write_text(" \n\n" + f"{text}\n" * times)
+        with opened(tmp_path, tmp_path / "run", **pieces, **rules) as run:
+            assert run.sample == text
+            if text == "\0":
+                with pytest.raises(ValueError, match="needs a sentence with a letter"):
+                    opening.get_tokenizers(run)
+                continue
+            pair = opening.get_tokenizers(run)
+        for x, expected in ((pair.source, text), (pair.target, "a dog 1⁄2")):
+            assert x.decode(x.encode([text])).numpy()[0].decode() == expected
 
 
 OPTIONS = {
@@ -179,18 +175,27 @@ OPTIONS = {
 
 
 @pytest.mark.slow
-def test_going_on_with_every_option(data, tmp_path, monkeypatch):
+def test_going_on_with_every_option(data, tmp_path, monkeypatch, capsys):
+    """It equals never stopping, and what comes next and how long it takes is said."""
     monkeypatch.setattr(train, "largest_batch_tokens", lambda model, length: 64)
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    monkeypatch.setattr(description, "MEASURED_STEPS", 1)
+    monkeypatch.setattr(description, "LONGEST_HOURS", 0)
+    whole, parts = tmp_path / "whole", tmp_path / "my run"
     trained(data, whole, **OPTIONS, epochs=3)
-    trained(data, parts, **OPTIONS, epochs=1)
+    capsys.readouterr()
+    run("train", *train_words(data, parts, **OPTIONS, epochs=1))
+    said = capsys.readouterr().out
+    assert "data, xx → yy: train 40, validation 8, test_2020 6 pairs\n" in said
+    assert re.search("time +about . s an epoch on this machine, and the valid", said)
+    assert said.count("note: this may take") == 1
+    assert f"keras-luong translate '{parts}' < in.txt" in said
     monkeypatch.delattr(train, "largest_batch_tokens")  # the run knows its size
     trained(data, parts, **OPTIONS, epochs=3)
+    assert "Going on after epoch 1." in capsys.readouterr().out
     for one, other in zip(read_history(whole), read_history(parts), strict=True):
         for name in ("loss", "val_loss", "val_bleu", "learning_rate", "gradient_norm"):
             assert one[name] == pytest.approx(other[name], rel=1e-3), name
-    settings = json.loads((parts / "run.json").read_text())["settings"]
-    assert settings["chosen_batch_tokens"] == 64
+    assert read_record(parts)["settings"]["chosen_batch_tokens"] == 64
 
 
 def test_what_is_said_again_is_the_same_run(copy, data):
@@ -204,24 +209,86 @@ def test_what_is_said_again_is_the_same_run(copy, data):
         ({"units": 16}, "units: 8 there, 16 now"),
     ):
         with pytest.raises(ValueError, match=message):
-            with opened(data, copy.path, **changes):
-                pass
+            goes_on(data, copy.path, **changes)
     # As if the preset had changed since.
     edit(copy.record, lambda x: x["model"]["config"]["config"].update(score_mode="dot"))
     with pytest.raises(ValueError, match="options of the model.*score_mode: 'dot'"):
         trained(data, copy.path)
 
 
+def test_c2_the_text_counts_and_not_how_its_folder_is_written(
+    copy, data, tmp_path, monkeypatch, capsys
+):
+    """Before: refused, as data differed as strings.
+
+    Nor how it is packed, nor text for tests, nor lines after --limit_examples.
+    """
+    monkeypatch.chdir(data.parent)
+    (tmp_path / "link").symlink_to(data)
+    copied, name = shutil.copytree(data, tmp_path / "data"), data.name
+    write_corpus(copied, test_2020=3)
+    text = (copied / "train.xx").read_bytes()
+    (copied / "train.xx").write_bytes(text.replace(b"\n", b"\r\n"))
+    for other in (f"{name}/", f"{name}/../{name}", data, tmp_path / "link", copied):
+        assert goes_on(other, copy.path)
+    assert goes_on(copied, tmp_path / "none") is False  # a new one
+    assert read_record(copy.path)["settings"]["data"] == str(data)  # as it was given
+    assert not capsys.readouterr().out
+    first = [fingerprint(load_corpus(data, "xx", "yy"), "train", n) for n in (30, None)]
+    add_lines(copied, ["a b c"])
+    corpus = load_corpus(copied, "xx", "yy")
+    then = [fingerprint(corpus, "train", n) for n in (30, None)]
+    assert first[0] == then[0] and first[0].pairs == 30
+    assert first[1].digest != then[1].digest and then[1].pairs == 41
+    # Of a corpus of one's own its pairs are read, and files say the same of theirs.
+    assert fingerprint(SimpleNamespace(pairs=corpus.pairs), "train") == then[1]
+
+
+def test_c3_text_that_was_changed_is_refused(copy, data, tmp_path):
+    """Before: the run went on with other data, without a word."""
+    copied = shutil.copytree(data, tmp_path / "data")
+    text = (copied / "val.yy").read_text()
+    (copied / "val.yy").write_text(text.replace("A", "B", 1))
+    with pytest.raises(ValueError, match="validation split had 8 pairs.*8, of which"):
+        goes_on(copied, copy.path)  # nothing but the digest tells
+    (copied / "val.yy").write_text(text)
+    add_lines(copied, ["a b c"] * 500)
+    with pytest.raises(ValueError) as refused:
+        goes_on(copied, copy.path)
+    said = str(refused.value)
+    assert "its train split had 40 pairs" in said
+    assert "has 540: pairs were added at its end" in said
+    assert "Give another run directory to train on this text" in said
+    assert f"--init_from {copy.path} starts from what this run has learned" in said
+    text = (copied / "train.xx").read_text()
+    (copied / "train.xx").write_text(text.replace("a", "b", 1))
+    with pytest.raises(ValueError, match="and that of '.*' has 540. Give another"):
+        goes_on(copied, copy.path)
+
+
+def test_c3_lines_that_were_appended_to_what_is_held_out_of_too(copy, tmp_path):
+    """Other pairs are held out of the longer text, which has grown at its end alone."""
+    corpora = []
+    for size in (200, 300):
+        pairs = [f"a {n}\tA {n}" for n in range(size)]
+        write_lines(tmp_path / f"{size}.tsv", pairs)
+        corpora.append(load_corpus(tmp_path / f"{size}.tsv", "xx", "yy"))
+    before, after = map(with_validation, corpora)
+    record = {**read_record(copy.path), "corpus": describe_corpus(before, None)}
+    write_json(copy.record, record)
+    now = describe_corpus(after, None)
+    with pytest.raises(ValueError, match=": pairs were added at its end. Give another"):
+        check_corpus(copy.path, "mine", now, after)
+
+
 def test_several_machines_need_a_number_of_tokens(copy, data, tmp_path):
     """A run that goes on knows it."""
     auto = {"batch_tokens": "auto", "strategy": "multiworker"}
     with pytest.raises(ValueError, match="give a number.*batch_tokens='auto'"):
-        with opened(data, tmp_path / "run", **auto):
-            pass
+        goes_on(data, tmp_path / "run", **auto)
     assert {path.name for path in (tmp_path / "run").iterdir()} <= {".lock"}
     edit(copy.record, lambda x: x["settings"].update(batch_tokens="auto"))
-    with opened(data, copy.path, **auto) as run:
-        assert run.resuming
+    assert goes_on(data, copy.path, **auto)
 
 
 @pytest.mark.parametrize(
@@ -284,8 +351,7 @@ def test_one_at_a_time_and_ctrl_c_says_how_to_go_on(
     with pytest.raises(KeyboardInterrupt):
         trained(data, tmp_path / "run")
     assert "The same command again goes on from here" in capsys.readouterr().out
-    with opened(data, tmp_path / "run") as run:  # the lock is free
-        assert not run.resuming
+    assert not goes_on(data, tmp_path / "run")  # the lock is free
 
 
 def test_says_where_it_goes_on(capsys):
@@ -326,17 +392,15 @@ def test_goes_on_with_another_learning_rate_and_its_own_search(
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"batch_tokens": 0}, "--batch_tokens must be at least 1.*Received: 0"),
         ({"bleu_tokenize": "foo"}, "bleu_tokenize.*'13a'.*'foo'"),
         ({"preset": "gnmt", "bidirectional": True}, "GNMT needs bidirectional=False"),
     ],
 )
 def test_options_are_checked_before_anything_is_written(
-    data, tmp_path, changes, message, capsys
+    data, tmp_path, changes, message
 ):
-    with pytest.raises((SystemExit, ValueError)) as stopped:
+    with pytest.raises(ValueError, match=message):
         trained(data, tmp_path / "run", **changes)
-    assert re.search(message, f"{stopped.value} {capsys.readouterr().err}")
     assert not (tmp_path / "run").exists()
 
 
@@ -361,3 +425,41 @@ def test_a_gpu_gets_batches_of_few_shapes(tmp_path, monkeypatch, capsys):
     assert f"300 tokens, of {number} shapes" in said
     assert said.count(f"{number} shapes of batches were compiled in ") == 1
     assert f"\n{steps}/{steps} - " in said  # exact
+
+
+def bar_of(bar, batches, capsys, **options):
+    """What is said of a training of so many batches, of which each is shown."""
+    at_once = keras.callbacks.LambdaCallback(
+        on_train_batch_begin=lambda batch, logs: setattr(bar.progbar, "interval", -1)
+    )
+    model = small_model("adam")
+    model.run_eagerly = True
+    callbacks = [*[at_once] * (options["verbose"] == 1), bar]
+    model.fit(small_data(batches), callbacks=callbacks, **options)
+    return re.sub("\x1b.*?m", "", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("steps", [7, 3, 20])
+def test_c11_a_bar_that_knows_its_end(steps, capsys):
+    """Before: "1/Unknown". Where more steps come than were thought, it says so."""
+    said = bar_of(EpochBar(steps), 7, capsys, epochs=2, verbose=1)
+    assert f"1/{steps} " in said
+    assert ("4/Unknown" in said) == (steps == 3)
+    assert said.count("7/7") >= 2  # the end of each epoch
+
+
+def test_c11_a_bar_of_the_rest_of_an_epoch(capsys):
+    """Where a training goes on, the steps that were done before are not waited for."""
+    bar = EpochBar(7, started_at=(1, 4))
+    assert "1/3" in bar_of(bar, 3, capsys, initial_epoch=1, epochs=2, verbose=1)
+    bar.on_epoch_begin(2)
+    assert bar.target == 7
+
+
+def test_c11_a_line_now_and_then(capsys, monkeypatch):
+    """Before: nothing until the epoch's end where there is no terminal."""
+    monkeypatch.setattr(progress, "SECONDS", -1)
+    *lines, last = bar_of(EpochBar(3), 3, capsys, verbose=2).splitlines()
+    assert lines == [f"{n} of 3 steps in 0 min, 0 min left" for n in (1, 2, 3)]
+    assert last.startswith("3/3 - ")
+    assert bar_of(EpochBar(3), 3, capsys, verbose=0) == ""
