@@ -13,6 +13,9 @@ import psutil
 import pytest
 import tensorflow as tf
 from export_scripts import export_script
+from small_translator import sentencepiece_translator
+
+from keras_luong import export_saved_model, export_tflite
 
 c_client = export_script("serving.c_client")
 
@@ -53,6 +56,11 @@ def strings():
     return [b"", *(hostile(rng) for _ in range(COUNT - 2)), b"\xff" * LONGEST]
 
 
+@pytest.fixture(scope="module")
+def translator():
+    return sentencepiece_translator()
+
+
 def bombard(translate, strings):
     """What it says; it must be quick, and keep nothing."""
     process, answers, slowest = psutil.Process(), [], 0.0
@@ -70,14 +78,21 @@ def bombard(translate, strings):
 
 
 @pytest.fixture(scope="module")
-def expected(pieces, strings):
-    said = bombard(lambda text: pieces.translate([text])[0].text, strings)
-    assert len(said) == COUNT and len(set(said)) > 10
-    return said
+def expected(translator, strings):
+    return bombard(lambda text: translator.translate([text])[0].text, strings)
 
 
-def test_saved_model(pieces_model, strings, expected):
-    serve = tf.saved_model.load(str(pieces_model)).signatures["serving_default"]
+def test_keras(expected):
+    assert len(expected) == COUNT and len(set(expected)) > 10
+
+
+@pytest.fixture(scope="module")
+def version(translator, tmp_path_factory):
+    return export_saved_model(translator, tmp_path_factory.mktemp("model"))
+
+
+def test_saved_model(version, strings, expected):
+    serve = tf.saved_model.load(version).signatures["serving_default"]
 
     def translate(text):
         said = serve(text=tf.constant([text]))["translation"]
@@ -86,11 +101,11 @@ def test_saved_model(pieces_model, strings, expected):
     assert bombard(translate, strings) == expected
 
 
-def test_c_api(pieces_model, strings, expected, tmp_path):
+def test_c_api(version, strings, expected, tmp_path):
     if c_client.compiler() is None:
         pytest.skip("there is no C compiler")
     program = c_client.build(tmp_path)
-    said, report = c_client.translate(program, pieces_model, strings, threads=2)
+    said, report = c_client.translate(program, version, strings, threads=2)
     print(report)
     assert [x.decode() for x in said] == expected
     slowest, before, after = (
@@ -101,8 +116,8 @@ def test_c_api(pieces_model, strings, expected, tmp_path):
     assert after - before < GROWTH
 
 
-def test_tflite(pieces_tflite, strings, expected):
+def test_tflite(translator, strings, expected, tmp_path):
     edge = pytest.importorskip("keras_luong_edge")
     pytest.importorskip("ai_edge_litert.interpreter")
-    on_edge = edge.EdgeTranslator(pieces_tflite)
+    on_edge = edge.EdgeTranslator(export_tflite(translator, tmp_path / "x.tflite"))
     assert bombard(lambda x: on_edge.translate([x])[0].text, strings) == expected

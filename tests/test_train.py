@@ -153,6 +153,28 @@ def test_t1_what_changes_in_texts_is_chosen_for_each_side(tmp_path):
             assert x.decode(x.encode([text])).numpy()[0].decode() == expected
 
 
+@pytest.mark.slow
+def test_going_on_equals_never_stopping(tiny_run, tmp_path, monkeypatch, capsys):
+    """And it says where it goes on, how long it takes, and what to do next."""
+    monkeypatch.setattr(description, "MEASURED_STEPS", 1)
+    monkeypatch.setattr(description, "LONGEST_HOURS", 0)
+    parts, data = tmp_path / "my run", tiny_run.data
+    run("train", *train_words(data, parts, epochs=1))
+    first, said = read_history(parts), capsys.readouterr().out
+    assert "data, xx → yy: train 40, validation 8, test_2020 6 pairs\n" in said
+    assert re.search("time +about . s an epoch on this machine, and the valid", said)
+    assert said.count("note: this may take") == 1
+    assert f"keras-luong translate '{parts}' < in.txt" in said
+    trained(data, parts, eval_sentences=3)
+    assert "Going on after epoch 1." in capsys.readouterr().out
+    assert [line["epoch"] for line in read_history(parts)] == [1, 2]
+    assert read_history(parts)[0] == first[0]
+    assert read_results(parts) == read_results(tiny_run.run.path)
+    models = (load(x, "last").model for x in (tiny_run.run.path, parts))
+    for a, b in zip(*(x.get_weights() for x in models), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
 OPTIONS = {
     "tokenizer": "sentencepiece",
     "vocab_size": 30,
@@ -175,27 +197,18 @@ OPTIONS = {
 
 
 @pytest.mark.slow
-def test_going_on_with_every_option(data, tmp_path, monkeypatch, capsys):
-    """It equals never stopping, and what comes next and how long it takes is said."""
+def test_going_on_with_every_option(data, tmp_path, monkeypatch):
     monkeypatch.setattr(train, "largest_batch_tokens", lambda model, length: 64)
-    monkeypatch.setattr(description, "MEASURED_STEPS", 1)
-    monkeypatch.setattr(description, "LONGEST_HOURS", 0)
-    whole, parts = tmp_path / "whole", tmp_path / "my run"
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
     trained(data, whole, **OPTIONS, epochs=3)
-    capsys.readouterr()
-    run("train", *train_words(data, parts, **OPTIONS, epochs=1))
-    said = capsys.readouterr().out
-    assert "data, xx → yy: train 40, validation 8, test_2020 6 pairs\n" in said
-    assert re.search("time +about . s an epoch on this machine, and the valid", said)
-    assert said.count("note: this may take") == 1
-    assert f"keras-luong translate '{parts}' < in.txt" in said
+    trained(data, parts, **OPTIONS, epochs=1)
     monkeypatch.delattr(train, "largest_batch_tokens")  # the run knows its size
     trained(data, parts, **OPTIONS, epochs=3)
-    assert "Going on after epoch 1." in capsys.readouterr().out
     for one, other in zip(read_history(whole), read_history(parts), strict=True):
         for name in ("loss", "val_loss", "val_bleu", "learning_rate", "gradient_norm"):
             assert one[name] == pytest.approx(other[name], rel=1e-3), name
-    assert read_record(parts)["settings"]["chosen_batch_tokens"] == 64
+    settings = json.loads((parts / "run.json").read_text())["settings"]
+    assert settings["chosen_batch_tokens"] == 64
 
 
 def test_what_is_said_again_is_the_same_run(copy, data):
