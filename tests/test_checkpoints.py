@@ -91,12 +91,12 @@ def restored(run_dir):
     return model, Checkpoints(run_dir).restore(model)
 
 
+def state_of(model):
+    return [*model.weights, *module.seeds_of(model), *model.optimizer.variables]
+
+
 def assert_equal(model, other):
-    variables = (
-        [*x.weights, *module.seeds_of(x), *x.optimizer.variables]
-        for x in (model, other)
-    )
-    for one, two in zip(*variables, strict=True):
+    for one, two in zip(*map(state_of, (model, other)), strict=True):
         np.testing.assert_allclose(one, two, atol=1e-6, err_msg=one.path)
 
 
@@ -149,8 +149,7 @@ def test_going_on_equals_never_stopping(
     model, started_at = train("other/a", eager=eager)
     assert started_at == position
     assert_equal(model, whole.model)
-    lines = zip(*map(read_history, ("other/a", whole.path)), strict=True)
-    for one, other in lines:
+    for one, other in zip(*map(read_history, ("other/a", whole.path)), strict=True):
         assert one["epoch"] == other["epoch"]
         assert one["val_loss"] == pytest.approx(other["val_loss"], abs=1e-6)
     model, started_at = train("other/a")  # there is nothing left to do
@@ -298,29 +297,22 @@ def test_too_little_room_is_known_at_once(copy, tmp_path, monkeypatch, resuming)
     """Two checkpoints and files of weights, one more of each while it is written."""
     model = new_model()
     model.optimizer.build(model.trainable_variables)
-    weights, state = (
-        sum(x.numpy().nbytes for x in variables)
-        for variables in (model.weights, model.optimizer.variables)
-    )
+    weights = sum(x.numpy().nbytes for x in model.weights)
+    state = sum(x.numpy().nbytes for x in model.optimizer.variables)
     there = [*copy.checkpoints.glob("ckpt-*"), copy.best_weights, copy.last_weights]
     there = sum(x.stat().st_size for x in there) if resuming else 0
     needed = max(3 * (state + weights) + 3 * weights - there, state + weights)
     path = copy.path if resuming else tmp_path / "new"
-    usage = shutil.disk_usage(tmp_path)
-    for free in (needed - 1, needed):
-        monkeypatch.setattr(
-            shutil, "disk_usage", lambda _, free=free: usage._replace(free=free)
-        )
-        if free < needed:
-            with pytest.raises(OSError, match="about 1 MB. Received: .* with 0 MB fr"):
-                restored(path)
+    usage = shutil.disk_usage(tmp_path)._replace(free=needed - 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(OSError, match="about 1 MB. Received: .* with 0 MB fr"):
+        restored(path)
+    usage = usage._replace(free=needed)
     assert restored(path)[1] == ((EPOCHS, 0) if resuming else (0, 0))
 
 
-def test_a_file_in_the_place_of_the_directory_is_known_at_once(tmp_path):
-    (tmp_path / "run").touch()
-    with pytest.raises(OSError):
-        restored(tmp_path / "run")
+def write_lines(path, lines):
+    path.write_text("".join(f"{x}\n" for x in lines), errors="surrogateescape")
 
 
 def edited(lines):
@@ -347,9 +339,7 @@ def test_w4_a_history_that_is_not_the_checkpoints_is_refused(copy, change, said)
     if change is None:
         copy.history.unlink()
     else:
-        lines = change(copy.history.read_text().splitlines())
-        text = "".join(f"{line}\n" for line in lines)
-        copy.history.write_text(text, errors="surrogateescape")
+        write_lines(copy.history, change(copy.history.read_text().splitlines()))
     with pytest.raises(ValueError, match=rf"y\.jsonl.* {said}.*Put the .* --init_"):
         check_history(copy.path)
 
@@ -380,18 +370,12 @@ def test_w4_the_command_refuses_it(tiny_run, tmp_path, capsys):
 def test_w4_the_best_weights_are_replaced_by_better_ones_alone(copy, history):
     """What they are worth is theirs, and not in a file beside them."""
     best = read_logs(copy.best_weights)
-    if history == "kept":
-        lines = read_history(copy.path)
-        value = min(line["val_perplexity"] for line in lines)
-        assert (best["val_perplexity"], lines[best["epoch"] - 1]["val_perplexity"]) == (
-            value,
-            value,
-        )
-    elif history == "lost":
+    values = [line["val_perplexity"] for line in read_history(copy.path)]
+    assert best["val_perplexity"] == values[best["epoch"] - 1] == min(values)
+    if history == "lost":
         copy.history.unlink()
-    else:
-        lines = edited(copy.history.read_text().splitlines())
-        copy.history.write_text("".join(f"{x}\n" for x in lines))
+    elif history != "kept":
+        write_lines(copy.history, edited(copy.history.read_text().splitlines()))
     save = SaveWeights(copy.path)
     save.set_model(small_model("adam"))
     save.on_train_begin()
@@ -400,8 +384,8 @@ def test_w4_the_best_weights_are_replaced_by_better_ones_alone(copy, history):
             save.on_epoch_end(epoch, {"val_perplexity": value})
             assert read_logs(copy.best_weights) == best
             assert read_logs(copy.last_weights)["epoch"] == epoch + 1
-    better = {"epoch": EPOCHS + 1, "val_perplexity": 1.0}
     save.on_epoch_end(EPOCHS, {"val_perplexity": 1.0})
+    better = {"epoch": EPOCHS + 1, "val_perplexity": 1.0}
     assert read_logs(copy.best_weights) == better
 
 
@@ -414,14 +398,12 @@ def test_w4_weights_of_unknown_worth_are_not_replaced(copy):
         SaveWeights(copy.path).on_train_begin()
 
 
-@pytest.mark.parametrize(
-    "kept", ["epochs/epoch-%04d.weights.h5", "last.weights.h5", ""]
-)
+@pytest.mark.parametrize("kept", ["epochs/epoch-{}.weights.h5", "last.weights.h5", ""])
 def test_w4_best_weights_that_are_missing_are_not_replaced(copy, kept):
     best = read_logs(copy.best_weights)
-    place = copy.path / (kept % best["epoch"] if "%" in kept else kept)
+    place = copy.path / kept.format(f"{best['epoch']:04d}")
     copy.best_weights.unlink()
-    if "%" in kept:
+    if kept.startswith("epochs"):
         place.parent.mkdir()
         shutil.copy(copy.last_weights, place)
     elif not kept:
@@ -461,19 +443,19 @@ def test_c4_a_directory_that_is_gone_ends_the_training(copy, tmp_path, change):
     copy.record.touch()  # the parts of a run that a tiny model has not
     copy.tokenizer.mkdir()
     checkpoints = Checkpoints(copy.path, steps=1)
-    gone = pytest.raises(OSError, match=f"{copy.path} was removed, moved or replaced")
     with lock_run(copy.path):
         checkpoints.restore(new_model())
         checkpoints.on_epoch_begin(EPOCHS)
         checkpoints.check_place()
         change(copy.path)
         left = sorted(tmp_path.rglob("*"))
-        with gone:
-            checkpoints.check_place()
-        with gone:
-            checkpoints.on_train_batch_end(0)
-        with gone:
-            checkpoints.on_epoch_end(EPOCHS)
+        for moment in (
+            checkpoints.check_place,
+            lambda: checkpoints.on_train_batch_end(0),
+            lambda: checkpoints.on_epoch_end(EPOCHS),
+        ):
+            with pytest.raises(OSError, match=f"{copy.path} was removed, moved or rep"):
+                moment()
         assert sorted(tmp_path.rglob("*")) == left
 
 
@@ -487,11 +469,7 @@ def test_w9_points_of_curves_are_counted_by_batches(tmp_path):
     """Three of which are a step of the optimizer."""
     model = small_model(make_optimizer("adam", 0.01, gradient_accumulation_steps=3))
     model.run_eagerly = True
-    curves, steps = StepCurves(tmp_path, every=2), []
-    note = After(0, None)
-    note.on_train_batch_end = lambda batch, logs: steps.append(curves._step)
-    model.fit(small_data(), epochs=2, verbose=0, callbacks=[curves, note])
-    assert steps == [1, 2, 3, 4, 5, 6]
+    model.fit(small_data(), epochs=2, verbose=0, callbacks=[StepCurves(tmp_path, 2)])
     (events,) = tmp_path.iterdir()
     found = tf.compat.v1.train.summary_iterator(str(events))
     assert [x.step for x in found if x.summary.value] == [2, 4, 6]
