@@ -35,10 +35,9 @@ MODELS = {
     "vaswani2017-base": {"num_layers": 1, "num_heads": 2, "feedforward_units": 16},
 }
 LAYERS = (
-    "attention attention_call attention_decoding attention_properties "
-    "attentional_output cells coverage_loss decoder docstrings encoder feeding "
-    "functional_equals_eager layer_inputs losses monotonic_attention "
-    "multi_source_attention normalizers pointers quantization scores"
+    "attention attention_call attention_properties cells decoder docstrings encoder "
+    "feeding functional_equals_eager layer_inputs losses normalizers pointers "
+    "quantization scores"
 ).split()
 
 # Trains each model, saves its weights, prints losses and what it says of a batch.

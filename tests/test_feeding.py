@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from decoding_attentions import CELLS, MASK, MEMORY, UNITS, WIDTH, fed, source_of
 from finite_differences import check_gradients
 from keras import ops
 from leave_slow import slow_but
@@ -12,17 +13,12 @@ import keras_luong as kl
 from keras_luong.layers import recurrence
 from keras_luong.layers.feeding import sample_ids
 
-UNITS, WIDTH, WORDS, STEPS, POSITIONS = 4, 3, 7, 4, 5
+WORDS, STEPS = 7, 4
 rng = np.random.default_rng(0)
 TARGET = rng.integers(0, WORDS, size=(2, STEPS))
 VALUES = rng.normal(size=(2, STEPS, WIDTH)).astype("float32")
-MEMORY = rng.normal(size=(2, POSITIONS, UNITS)).astype("float32")
-SOURCES = [MEMORY, rng.normal(size=(2, 4, 2)).astype("float32")]
-MASK = np.arange(POSITIONS) < np.array([[5], [3]])
-MASKS = [MASK, np.ones((2, 4), bool)]
 LEFT = np.arange(STEPS) >= np.array([[0], [2]])
 RIGHT = np.arange(STEPS) < np.array([[4], [2]])
-HOW = "eager", "graph", "xla"
 
 
 @keras.saving.register_keras_serializable(package="tests")
@@ -35,39 +31,12 @@ class EchoCell(keras.layers.Layer):
         return inputs, [inputs]
 
 
-def luong(attention=None, **options):
-    attention = attention or kl.LuongAttention("general")
-    return kl.InputFeedingDecoderCell(UNITS, attention, **options)
-
-
 def echo(**options):
     return kl.AttentionWrapper(EchoCell(), None, input_feeding=False, **options)
 
 
-def several():
-    attentions = [kl.LuongAttention("general"), kl.MonotonicAttention("general")]
-    return luong(kl.MultiSourceAttention(attentions))
-
-
-CELLS = {
-    "luong": luong,
-    "attends after": lambda: luong(input_feeding=False, num_layers=2),
-    "wrapped": lambda: kl.AttentionWrapper(
-        keras.layers.LSTMCell(UNITS), kl.LuongAttention()
-    ),
-    "wrapped, not fed": lambda: kl.AttentionWrapper(
-        [keras.layers.GRUCell(UNITS), keras.layers.GRUCell(UNITS)],
-        kl.LuongAttention(),
-        input_feeding=False,
-    ),
-    "any": echo,
-    "several": several,
-}
-
-
-def source_of(cell):
-    several = isinstance(cell.attention, kl.MultiSourceAttention)
-    return (SOURCES, MASKS) if several else (MEMORY, MASK)
+def cell_of(kind):
+    return echo() if kind == "any" else CELLS[kind]()
 
 
 def embedding(seed=1):
@@ -200,15 +169,16 @@ def sampler(name, words, how, mask):
     }[name]
 
 
+KINDS = "lstm", "lstm, not fed", "wrapped", "wrapped, not fed", "any", "several"
 #: The fast ones; the slow ones are all of these for each sampler.
 CASES = {
     "scheduled_embedding_training": ("several", "graph"),
     "scheduled_output_training": ("any", "xla"),
     "inference": ("wrapped, not fed", "eager"),
-    "inference, auxiliary": ("luong", "eager"),
-    "greedy_embedding": ("luong", "graph"),
-    "sample_embedding": ("luong", "eager"),
-    "custom": ("luong", "eager"),
+    "inference, auxiliary": ("lstm", "eager"),
+    "greedy_embedding": ("lstm", "graph"),
+    "sample_embedding": ("lstm", "eager"),
+    "custom": ("lstm", "eager"),
 }
 
 
@@ -218,7 +188,7 @@ CASES = {
     [
         pytest.param(cell, how, name, marks=[pytest.mark.slow] * (case != (cell, how)))
         for name, case in CASES.items()
-        for cell, how in sorted({*CASES.values(), *((x, "graph") for x in CELLS)})
+        for cell, how in sorted({*CASES.values(), *((x, "graph") for x in KINDS)})
     ],
 )
 def test_tfa(cell, how, name):
@@ -227,7 +197,7 @@ def test_tfa(cell, how, name):
     feeding, units, inputs, own, fed = sampler(name, words, how, mask)
     mask = None if inputs.shape[1] == 1 else mask
     training = how == "graph" or name.startswith("scheduled")
-    decoder = decoder_of(CELLS[cell](), feeding, units)
+    decoder = decoder_of(cell_of(cell), feeding, units)
     memory, source_mask = source_of(decoder.cell)
     decoder.build(inputs.shape, keras.tree.map_structure(lambda x: x.shape, memory))
 
@@ -259,7 +229,7 @@ def test_custom_feeding_runs_on_without_a_teacher():
 
 
 def test_rate_0_is_teacher_forcing_and_rate_1_free_running():
-    cell, layer, words = luong(), scores(), embedding()
+    cell, layer, words = fed(), scores(), embedding()
     inputs = words(TARGET)
 
     def outputs(feeding, inputs=inputs, training=True):
@@ -306,9 +276,9 @@ def test_words_are_drawn_with_their_probabilities():
         assert (ids >= 1).all() and (ids < 900).all()
 
 
-@pytest.mark.parametrize("kind", slow_but(["luong", "several"], "luong"))
+@pytest.mark.parametrize("kind", slow_but(["lstm", "several"], "lstm"))
 def test_free_running_goes_on(kind):
-    cell, layer = CELLS[kind](), scores(WIDTH)
+    cell, layer = cell_of(kind), scores(WIDTH)
     memory, mask = source_of(cell)
 
     def run(steps, *args, **options):
@@ -324,7 +294,7 @@ def test_free_running_goes_on(kind):
 @pytest.mark.parametrize("mask", [LEFT, RIGHT])
 def test_free_running_after_what_is_given(mask):
     """Rows of different lengths, padded on either side, go on from their ends."""
-    layer, cell = scores(WIDTH), luong()
+    layer, cell = scores(WIDTH), fed()
     decoder = decoder_of(cell, kl.FreeRunning(6, given=STEPS), layer)
     found = ops.convert_to_numpy(decoder(VALUES, MEMORY, MASK, mask=mask))
     given = VALUES[1:][:, mask[1]]  # the second row alone
@@ -335,45 +305,27 @@ def test_free_running_after_what_is_given(mask):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("which", slow_but(["scheduled", "free", "custom"], "custom"))
-def test_gradients_flow_through_values_that_are_fed(which):
-    start = VALUES[:, :1] if which == "free" else VALUES
+def test_gradients_flow_through_values_that_are_fed():
     given = keras.Variable(MEMORY)
-    feeding = {
-        "scheduled": lambda: kl.ScheduledOutput(0.5, ops.sin),
-        "free": lambda: kl.FreeRunning(
-            STEPS, function=keras.layers.Dense(WIDTH, "tanh")
-        ),
-        "custom": lambda: every_other,
-    }[which]()
-    decoder = decoder_of(luong(), feeding, WIDTH)
-    decoder(start, MEMORY, MASK)
+    feeding = kl.FreeRunning(STEPS, function=keras.layers.Dense(WIDTH, "tanh"))
+    decoder = decoder_of(fed(), feeding, WIDTH)
+    decoder(VALUES[:, :1], MEMORY, MASK)
 
     def loss():
-        if which == "scheduled":  # the same numbers each time
-            state = decoder.feeding.seed_generator.state
-            state.assign(ops.convert_to_tensor([1, 2], state.dtype))
-        return ops.sum(ops.sin(3 * decoder(start, given, MASK, training=True)))
+        return ops.sum(ops.sin(3 * decoder(VALUES[:, :1], given, MASK, training=True)))
 
-    variables = [v for v in decoder.trainable_variables if v.shape]
-    check_gradients(loss, [*variables, given], absolute=2e-2, relative=2e-2)
+    variables = [*decoder.trainable_variables, given]
+    check_gradients(loss, variables, absolute=2e-2, relative=2e-2)
 
 
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(
-    "kind, jit_compile",
-    [
-        ("wrapped", False),
-        *(pytest.param(x, False, marks=pytest.mark.slow) for x in ("any", "several")),
-        pytest.param("luong", True, marks=pytest.mark.slow),
-    ],
+    "kind", slow_but(["wrapped", "any", "several", "lstm"], "wrapped")
 )
-def test_the_fast_loop_has_the_gradients_of_the_plain_one(
-    kind, jit_compile, monkeypatch
-):
+def test_the_fast_loop_has_the_gradients_of_the_plain_one(kind, monkeypatch):
     """Of the embedding and the output layer too, which the loop calls."""
     words = embedding()
-    decoder = decoder_of(CELLS[kind](), kl.ScheduledEmbedding(0.7, words, seed=7))
+    decoder = decoder_of(cell_of(kind), kl.ScheduledEmbedding(0.7, words, seed=7))
     memory, mask = source_of(decoder.cell)
     decoder(words(TARGET), memory, mask)
     variables = decoder.trainable_variables
@@ -390,7 +342,7 @@ def test_the_fast_loop_has_the_gradients_of_the_plain_one(
         return [loss, *map(tf.convert_to_tensor, found)]
 
     def run():
-        return tf.function(gradients, jit_compile=jit_compile, autograph=False)()
+        return tf.function(gradients, jit_compile=kind == "lstm", autograph=False)()
 
     fast = run()
     monkeypatch.setattr(recurrence, "_in_graph", lambda: False)
@@ -399,42 +351,27 @@ def test_the_fast_loop_has_the_gradients_of_the_plain_one(
     assert all(np.abs(x).max() > 0 for x in plain)
 
 
-def copier(feeding, words):
-    """Says the source's words again."""
-    source = keras.Input((None,), dtype="int32")
-    target = keras.Input((None,), dtype="int32")
-    decoder = decoder_of(
-        kl.InputFeedingDecoderCell(16, kl.LuongAttention()),
-        feeding,
-        keras.layers.Dense(WORDS),
-        name="decoder",
-    )
-    memory = keras.layers.Embedding(WORDS, 16)(source)
-    return keras.Model([source, target], decoder(words(target), memory))
-
-
 @pytest.mark.parametrize("kind", slow_but(["schedule", "variable"], "schedule"))
 def test_a_saved_model_shares_its_embedding(kind, tmp_path):
     """And has the rate that it had; a schedule counts the calls in training."""
     rate = keras.Variable(0.4, trainable=False)
     if kind == "schedule":
         rate = keras.optimizers.schedules.PolynomialDecay(0.1, 40, 0.5)
-    words = keras.layers.Embedding(WORDS, 8)
-    feeding = kl.ScheduledEmbedding(rate, words)
-    model = copier(feeding, words)
-    source = rng.integers(1, WORDS, size=(2, 4))
+    words = embedding()
+    decoder = decoder_of(fed(), kl.ScheduledEmbedding(rate, words), name="decoder")
+    ids, memory = keras.Input((None,), dtype="int32"), keras.Input((None, UNITS))
+    model = keras.Model([ids, memory], decoder(words(ids), memory))
     for training in (False, True, True):
-        decoder, memory = model.get_layer("decoder"), np.zeros((2, 3, 16))
-        decoder(words(source), memory, training=training)
+        decoder(words(TARGET), MEMORY, training=training)
     if kind == "variable":
-        feeding.rate.assign(0.12)
+        decoder.feeding.rate.assign(0.12)
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
-    inputs = [source, source]
-    close(again(inputs), ops.convert_to_numpy(model(inputs)), 1e-6)
+    given = [TARGET, MEMORY]
+    close(again(given), ops.convert_to_numpy(model(given)), 1e-6)
     decoder = again.get_layer("decoder")
     found = [x for x in again.layers if isinstance(x, keras.layers.Embedding)]
-    assert any(x is decoder.feeding.embedding for x in found)
+    assert found == [decoder.feeding.embedding]
     assert len(again.trainable_weights) == len(model.trainable_weights)
     close(decoder.feeding.rate, 0.12, 1e-6)  # 0.1 + 0.4 * 2 / 40
 
@@ -461,25 +398,12 @@ def test_configurations_come_back(make):
     again = keras.saving.deserialize_keras_object(saved)
     assert type(again) is type(feeding)
     assert keras.saving.serialize_keras_object(again) == saved
-    config = decoder_of(luong(), feeding).get_config()
+    config = decoder_of(fed(), feeding).get_config()
     assert kl.InputFeedingDecoder.from_config(config).get_config() == config
 
 
-def test_one_variable_for_two_decoders():
-    rate = keras.Variable(1.0, trainable=False)
-    decoders = [
-        decoder_of(echo(), kl.ScheduledOutput(rate, negated), None) for _ in range(2)
-    ]
-    for value in (1.0, 0.0):
-        rate.assign(value)
-        signs = (1 - 2 * value) ** np.arange(STEPS)[:, None]
-        for decoder in decoders:
-            found = decoder(VALUES[:, :1].repeat(STEPS, 1), MEMORY, training=True)
-            close(found, VALUES[:, :1] * signs)
-
-
 def test_an_output_layer_without_feeding():
-    layer, cell = scores(), luong()
+    layer, cell = scores(), fed()
     decoder = decoder_of(cell, None, layer)
     expected = layer(kl.InputFeedingDecoder(cell)(VALUES, MEMORY))
     close(decoder(VALUES, MEMORY), expected, 1e-6)
@@ -505,31 +429,6 @@ def test_dropout_is_of_own_inputs_too():
 
 
 @pytest.mark.parametrize(
-    "make, error, message",
-    [
-        (lambda: kl.ScheduledOutput(1.5), ValueError, r"\[0, 1\]. Received: 1.5"),
-        (lambda: kl.ScheduledOutput(-0.1), ValueError, r"\[0, 1\]. Received: -0.1"),
-        (lambda: kl.ScheduledOutput("half"), TypeError, "rate must be.*'half'"),
-        (lambda: kl.ScheduledOutput(True), TypeError, "rate must be.*True"),
-        (lambda: kl.ScheduledOutput(keras.Variable(0.5)), ValueError, "trainable=Fal"),
-        (lambda: kl.ScheduledEmbedding(0.5, None), TypeError, "embedding must be"),
-        (lambda: kl.ScheduledEmbedding(0.5, len), TypeError, "embedding must be.*len"),
-        (lambda: kl.FreeRunning(0), ValueError, "steps must be at least 1"),
-        (lambda: kl.FreeRunning(2, given=3), ValueError, "given must be at most 2"),
-        (lambda: kl.FreeRunning(2, sample=True), ValueError, "needs an embedding"),
-        (lambda: kl.FreeRunning(2, embedding(), function=len), ValueError, "both"),
-        (lambda: kl.CustomFeeding(3), TypeError, "function must be callable.*3"),
-        (lambda: decoder_of(luong(), "free"), TypeError, "feeding must be.*'free'"),
-        (lambda: decoder_of(luong(), kl.FreeRunning), TypeError, "feeding must.*class"),
-        (lambda: decoder_of(luong(), None, "7"), TypeError, "output_layer must.*'7'"),
-    ],
-)
-def test_wrong_arguments(make, error, message):
-    with pytest.raises(error, match=message):
-        make()
-
-
-@pytest.mark.parametrize(
     "make, units, message",
     [
         (lambda: kl.ScheduledOutput(0.5), 4, "4 columns, inputs with 3"),
@@ -542,7 +441,7 @@ def test_wrong_arguments(make, error, message):
 )
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_what_does_not_fit_is_refused_at_once(make, units, message, symbolic):
-    decoder, inputs = decoder_of(luong(), make(), units), [VALUES, MEMORY]
+    decoder, inputs = decoder_of(fed(), make(), units), [VALUES, MEMORY]
     if symbolic:
         inputs = [keras.Input(batch_shape=x.shape) for x in inputs]
     error = TypeError if "tensor" in message else ValueError

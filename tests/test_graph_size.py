@@ -206,47 +206,33 @@ def make(name, **options):
     return build(preset, 11, vocabulary, **{**sizes, **changes, **options})
 
 
-def graphs_of(model, kind):
-    return traced(lambda *ids: SEARCHES[kind](model, *ids), IDS, IDS)
+HALF = {"dtype": "mixed_bfloat16"}
+REPEAT_NOTHING = [
+    ("tied", "prefix", {}),
+    ("tied", "beam", HALF),  # weights are cast before
+    *(
+        pytest.param(*case, marks=pytest.mark.slow)
+        for case in (
+            *((name, kind, {}) for name in MODELS for kind in ("beam, one", "score")),
+            *(("tied", kind, {}) for kind in ("beam", "greedy", "sampling")),
+            *(
+                (name, kind, HALF)
+                for name in ("cho", "bahdanau", "gnmt", "untied")
+                for kind in ("beam", "score", "sampling")
+            ),
+            ("ensemble", "beam, one", {}),
+        )
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    "name, kind",
-    [
-        ("tied", "prefix"),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (
-                *((name, kind) for name in MODELS for kind in ("beam, one", "score")),
-                *(("tied", kind) for kind in ("beam", "greedy", "sampling")),
-            )
-        ),
-    ],
-)
-def test_a_search_repeats_nothing(name, kind):
-    assert repeated(graphs_of(make(name), kind)) == []
-
-
-@pytest.mark.parametrize(
-    "name, kind",
-    [
-        ("tied", "beam"),
-        *(
-            pytest.param(name, kind, marks=pytest.mark.slow)
-            for name in ("cho", "bahdanau", "gnmt", "untied")
-            for kind in ("beam", "score", "sampling")
-        ),
-    ],
-)
-def test_nor_in_mixed_precision(name, kind):
-    """Weights are cast before."""
-    assert repeated(graphs_of(make(name, dtype="mixed_bfloat16"), kind)) == []
-
-
-@pytest.mark.slow
-def test_nor_does_an_ensemble():
-    ensemble = Ensemble([make("untied"), make("transformer")])
-    assert repeated(graphs_of(ensemble, "beam, one")) == []
+@pytest.mark.parametrize("name, kind, options", REPEAT_NOTHING)
+def test_a_search_repeats_nothing(name, kind, options):
+    names = ["untied", "transformer"] if name == "ensemble" else [name]
+    models = [make(one, **options) for one in names]
+    model = Ensemble(models) if len(models) > 1 else models[0]
+    graphs = traced(lambda *ids: SEARCHES[kind](model, *ids), IDS, IDS)
+    assert repeated(graphs) == []
 
 
 def test_the_walk_finds_what_is_repeated():
@@ -392,22 +378,22 @@ def test_random_numbers_are_drawn_at_every_step():
     assert len(np.unique(draw())) > 150
 
 
-@pytest.mark.parametrize("inside", [True, False])
-def test_gradients_go_through_what_is_hoisted(inside, kernel):
+def test_gradients_go_through_what_is_hoisted(kernel):
     function = steps(kernel, tf.constant(0.5))["product"]
-    run = lambda x: twice(function, x)  # noqa: E731
 
     def gradient(run):
         with tf.GradientTape() as tape:
             y = run(X)
         return tape.gradient(y, kernel)
 
-    if inside:
-        found = tf.function(lambda: gradient(run), autograph=False)()
-    else:
-        found = gradient(tf.function(run, autograph=False))
+    def run(x):
+        return twice(function, x)
+
     expected = gradient(lambda x: function(function(x)[0])[0])
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    inside = tf.function(lambda: gradient(run), autograph=False)()
+    outside = gradient(tf.function(run, autograph=False))
+    for found in (inside, outside):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_what_a_loop_computes_and_what_it_reads_have_names_of_their_own():
@@ -449,12 +435,9 @@ def test_what_a_layer_reads_in_float32_is_not_cast():
     assert tf.bfloat16 in read.values()
 
 
-@pytest.mark.parametrize(
-    "part", slow_but(["output_layer", "target_embedding"], "output_layer")
-)
-def test_a_layer_computes_in_its_own_dtype(part, monkeypatch):
+def test_a_layer_computes_in_its_own_dtype(monkeypatch):
     model = mixed(num_layers=1)
-    getattr(model, part).dtype_policy = keras.DTypePolicy("float32")
+    model.output_layer.dtype_policy = keras.DTypePolicy("float32")
     said = SEARCH(model, SOURCE)
     monkeypatch.setattr(type(model), "cast_weights", lambda self: [])
     for one, other in zip(said, SEARCH(model, SOURCE), strict=True):

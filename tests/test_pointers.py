@@ -1,4 +1,4 @@
-"""Words copied from the source (`PointerGenerator`), and positions of it as words."""
+"""Pointers: words copied from the source, and its positions as words; coverage loss."""
 
 import keras
 import numpy as np
@@ -6,10 +6,16 @@ import pytest
 from finite_differences import check_gradients
 from keras import ops
 from leave_slow import slow_but
+from small_models import batch, stepped
 
 import keras_luong as kl
 from keras_luong.compat import get_keras_mask
-from keras_luong.layers.pointer_generator import NOTHING, copied_weights
+from keras_luong.layers.pointer_generator import (
+    NOTHING,
+    copied_weights,
+    coverage_loss,
+)
+from keras_luong.models import build
 
 # The pointer-generator.
 
@@ -141,24 +147,6 @@ def test_the_features_mask_goes_on():
     assert get_keras_mask(log_probs) is not None
 
 
-@pytest.mark.parametrize(
-    "change, error, message",
-    [
-        ({"features": np.zeros((B, Q + 1, H))}, ValueError, "Number of queries"),
-        ({"attention_weights": np.zeros((B, Q, S + 1))}, ValueError, "Source length"),
-        ({"source_ids": IDS[:1]}, ValueError, "Batch size"),
-        ({"source_ids": IDS[0]}, ValueError, "source_ids must have 2 axes"),
-        ({"source_ids": 1.0 * IDS}, TypeError, "source_ids must be ids.*float"),
-    ],
-)
-def test_what_a_pointer_generator_refuses(change, error, message):
-    names = "features", "logits", "attention_weights", "source_ids"
-    with pytest.raises(error, match=message):
-        kl.PointerGenerator()(**{**dict(zip(names, given(), strict=True)), **change})
-    with pytest.raises(ValueError, match="num_extra_ids.*-1"):
-        kl.PointerGenerator(-1)
-
-
 # Pointer networks.
 
 SPECIAL = {"bos_id": 0, "eos_id": 0, "pad_id": 0}
@@ -269,22 +257,15 @@ def test_steps_find_the_mask_of_the_memory():
 
 
 @pytest.mark.parametrize("kind", ["generator", "network"])
-@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16", "float64"])
-def test_precisions(dtype, kind):
-    def make(**options):
-        if kind == "generator":
-            return kl.PointerGenerator(2, **options), given()
-        return network(**options), (TARGETS, MEMORY, MASK, None, STATE)
-
-    (exact, inputs), (other, _) = make(), make(dtype=dtype)
-    for layer in (exact, other):
-        layer(*inputs)
+def test_half_precision_gives_float32(kind):
+    makes = {"generator": kl.PointerGenerator, "network": network}
+    inputs = given() if kind == "generator" else (TARGETS, MEMORY, MASK, None, STATE)
+    exact, other = (makes[kind](dtype=x) for x in ("float32", "mixed_bfloat16"))
+    expected, _ = exact(*inputs), other(*inputs)
     other.set_weights(exact.get_weights())
-    found, expected = other(*inputs), ops.softmax(exact(*inputs))
-    wanted = "float64" if dtype == "float64" else "float32"
-    assert keras.backend.standardize_dtype(found.dtype) == wanted
-    atol = 1e-5 if dtype == "float64" else 0.1
-    np.testing.assert_allclose(ops.softmax(found), expected, atol=atol)
+    found = other(*inputs)
+    assert keras.backend.standardize_dtype(found.dtype) == "float32"
+    np.testing.assert_allclose(ops.softmax(found), ops.softmax(expected), atol=0.1)
 
 
 @pytest.mark.tensorflow
@@ -341,15 +322,85 @@ def test_searches_where_the_graph_does_not_know_how_many_ids_there_are(name):
         assert found.ids[1, 0, 0] == 4
 
 
-def test_what_a_pointer_network_refuses():
-    cell = kl.InputFeedingDecoderCell(4, attention=None)
-    with pytest.raises(TypeError, match="without coverage.*Received: <LuongAttention"):
-        kl.PointerNetwork(cell, kl.LuongAttention(coverage=True))
-    with pytest.raises(TypeError, match="Received: <LocalAttention"):
-        kl.PointerNetwork(cell, kl.LocalAttention())
-    with pytest.raises(TypeError, match="cell must be a DecoderCell"):
-        kl.PointerNetwork(keras.layers.LSTMCell(4))
-    with pytest.raises(TypeError, match="targets must be ids.*targets.dtype=float32"):
-        network()(TARGETS.astype("float32"), MEMORY)
-    with pytest.raises(ValueError, match="Source length.*inputs"):
-        network()(TARGETS, MEMORY, inputs=features(length=POSITIONS + 1))
+# The loss that keeps attention from coming back.
+
+WEIGHTS = np.array([[[0.5, 0.5, 0.0], [0.5, 0.0, 0.5], [0.25, 0.75, 0.0]]], "float32")
+
+
+@pytest.mark.parametrize(
+    "mask, mean", [(None, 1.25 / 3), (np.array([[1, 1, 0]]), 0.25)]
+)
+def test_a_coverage_loss_adds_the_mean_over_words(mask, mean):
+    np.testing.assert_allclose(coverage_loss(WEIGHTS), [[0.0, 0.5, 0.75]])
+    layer = kl.CoverageLoss(2.0)
+    np.testing.assert_array_equal(layer(WEIGHTS, WEIGHTS, mask), WEIGHTS)
+    np.testing.assert_allclose(layer.losses, [2.0 * mean], rtol=1e-6)
+    assert kl.CoverageLoss.from_config(layer.get_config()).factor == 2.0
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", ["eager", "functional"])
+def test_l4_an_implicit_mask_counts(kind):
+    """And goes on: the loss is that of words alone, without a warning."""
+    ids = np.array([[3, 4, 5, 6], [7, 8, 0, 0]])
+    embed = keras.layers.Embedding(9, 3, mask_zero=True)
+    attention, coverage = kl.LuongAttention("dot"), kl.CoverageLoss(2.0)
+
+    def call(ids):
+        query = embed(ids)
+        return coverage(*attention(query, query, return_attention_scores=True))
+
+    inputs = keras.Input((None,), dtype="int32")
+    made = call if kind == "eager" else keras.Model(inputs, call(inputs))
+    np.testing.assert_array_equal(get_keras_mask(made(ids)), ids != 0)
+    (loss,) = coverage.losses if kind == "eager" else made.losses
+    _, weights = attention(embed(ids), embed(ids), return_attention_scores=True)
+    words = np.asarray(coverage_loss(weights))[ids != 0]
+    assert not np.isclose(words.mean(), np.mean(coverage_loss(weights)))
+    np.testing.assert_allclose(loss, 2.0 * words.mean(), rtol=1e-6)
+
+
+def test_l4_whose_mask_counts_and_whose_goes_on():
+    layer, words = kl.CoverageLoss(), [[True, True, False]]
+    masked = keras.layers.Lambda(lambda x: x + 0, mask=ops.array(words))
+    outputs, weights = ops.ones((1, 3, 2)), ops.array(WEIGHTS)
+    for given, mean, goes_on in (
+        ((outputs, masked(weights)), 0.25, None),  # as the outputs have none
+        ((outputs, weights, np.array(words)), 0.25, None),
+        ((masked(outputs), weights), 0.25, words),
+        ((masked(outputs), weights, np.ones((1, 3), bool)), 1.25 / 3, words),
+    ):
+        mask = get_keras_mask(layer(*given))
+        assert goes_on == (None if mask is None else np.asarray(mask).tolist())
+        np.testing.assert_allclose(layer.losses[-1], mean, rtol=1e-6)
+
+
+def test_weights_keep_their_precision_in_half():
+    layer = kl.CoverageLoss(dtype="mixed_bfloat16")
+    layer(ops.ones((1, 300, 2), "bfloat16"), np.full((1, 300, 3), 1 / 3, "float32"))
+    np.testing.assert_allclose(layer.losses, [299 / 300], rtol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("input_feeding", [True, False])
+def test_a_models_loss_has_it(input_feeding):
+    changes = {"units": 6, "dropout": 0.0, "coverage": True}
+    changes["input_feeding"] = input_feeding
+    models = [build("small", 11, 11, **changes, coverage_loss=x) for x in (0.5, 0.0)]
+    models[1].set_weights(models[0].get_weights())
+    inputs, labels = batch(), np.array([[4, 5, 6, 3], [6, 3, 0, 0]] * 2)
+    weights, logs = (labels != 0) / 12, []
+    for model in models:
+        model.compile("sgd", kl.SequenceCrossentropy(), metrics=[kl.Perplexity()])
+        options = {"sample_weight": weights, "verbose": 0, "return_dict": True}
+        logs.append(model.evaluate(inputs, labels, **options))
+    words = np.asarray(coverage_loss(stepped(models[0], inputs)[1]))[labels != 0]
+    assert words.mean() > 0.01
+    found = logs[0]["loss"] - logs[1]["loss"]
+    np.testing.assert_allclose(found, words.mean() / 2, rtol=1e-4)
+    np.testing.assert_allclose(logs[0]["perplexity"], logs[1]["perplexity"], rtol=1e-5)
+    again = kl.Seq2Seq.from_config(models[0].get_config())
+    assert again.get_config() == models[0].get_config()
+    with pytest.raises(ValueError, match="coverage_loss needs an attention"):
+        build("small", 9, 9, coverage_loss=1.0, attention=None)

@@ -1,16 +1,22 @@
-"""The loops, which are held equal; and the way to cuDNN."""
+"""The loops, which are held equal in values and derivatives; and the way to cuDNN."""
+
+import functools
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from decoding_attentions import ATTENTIONS
 from keras import ops
 
-from keras_luong import InputFeedingDecoder, InputFeedingDecoderCell, LuongAttention
-from keras_luong.layers import RecurrentEncoder, fast_recurrence, recurrence
+import keras_luong as kl
+from keras_luong.layers import fast_recurrence, recurrence
+from keras_luong.layers.cells import CELL_TYPES
 from keras_luong.layers.fast_recurrence import fast_scan
 from keras_luong.layers.recurrence import Mode, RecurrentLayers, plain_scan, scan
 from keras_luong.models import build
+from keras_luong.training.fused_model import linear_crossentropy
+from keras_luong.training.losses import token_nll
 
 pytestmark = pytest.mark.tensorflow  # whose loop it is
 STEPS, BATCH, WIDTH, UNITS = 6, 3, 4, 5
@@ -43,7 +49,10 @@ def problem(seed=0):
     def run(scan, mask=None):
         states = [tf.convert_to_tensor(start), tf.zeros([BATCH, 1], tf.int32)]
         constants = {"memory": tf.convert_to_tensor(memory)}
-        return scan(step, tf.convert_to_tensor(inputs), states, constants, mask)
+        (y, z), (h, position) = scan(
+            step, tf.convert_to_tensor(inputs), states, constants, mask
+        )
+        return y, z, h, position
 
     return run, variables
 
@@ -69,44 +78,87 @@ MASK = np.arange(STEPS)[:, None] < [6, 4, 0]
 @pytest.mark.parametrize("mask", [None, MASK, MASK[::-1]])
 def test_scan_equals_numpy(scan, mask):
     run, variables = problem()
-    (y, z), (h, position) = run(scan, mask)
     for result, expected in zip(
-        (y, z, h, position), numpy_run(variables, mask), strict=True
+        run(scan, mask), numpy_run(variables, mask), strict=True
     ):
         np.testing.assert_allclose(result, expected, atol=1e-5)
 
 
-def gradients_of(run, variables, scan, mask):
+# Derivatives: of `outputs()`, with respect to all that a step can be made of.
+
+
+def first(outputs, variables):
+    """Of a loss in which no error can cancel: its weights differ everywhere."""
     with tf.GradientTape() as tape:
-        (y, z), (h, _) = run(scan, mask)
-        # Weights that differ everywhere, so that no error can cancel.
-        flat = tf.concat([tf.reshape(x, [-1]) for x in (y, z, h)], 0)
+        flat = tf.concat([tf.reshape(x, [-1]) for x in outputs()], 0)
         loss = tf.reduce_sum(flat * tf.sin(tf.range(float(flat.shape[0]))))
-    return tape.gradient(loss, variables)
+    return loss, *tape.gradient(loss, variables)
 
 
-def in_one(run, variables, mask):
+def penalty(outputs, variables, sources=None, power=1):
+    """`Σ (d loss/d source)²` and its gradients: with a power of 1, the gradient that
+    the outputs get is constant."""
+    sources = variables if sources is None else sources
+    with tf.GradientTape() as outer:
+        with tf.GradientTape() as inner:
+            inner.watch(sources)
+            ys = (tf.cast(y, sources[0].dtype) for y in outputs())
+            loss = sum(tf.reduce_sum(y**power) for y in ys)
+        slopes = inner.gradient(loss, sources)
+        value = sum(tf.reduce_sum(slope**2) for slope in slopes)
+    return value, *outer.gradient(value, variables, unconnected_gradients="zero")
+
+
+def by_symbols(outputs, variables):
+    """By `tf.gradients`, which only graphs have."""
+    if tf.executing_eagerly():
+        return penalty(outputs, variables)
+    handles = [variable.handle for variable in variables]
+    slopes = tf.gradients(list(outputs()), handles)
+    value = sum(tf.reduce_sum(slope**2) for slope in slopes)
+    return value, *tf.gradients(value, handles)
+
+
+ORDERS = {
+    "first": first,
+    "second": penalty,
+    "second, of squares": functools.partial(penalty, power=2),
+    "second, by symbols": by_symbols,
+}
+
+
+def check(found, expected, order="second", tolerance=1e-4):
+    scale = max(np.abs(x).max() for x in expected[1:])
+    assert scale > 1e-3
+    near = {"atol": tolerance * scale}
+    if order == "first":
+        near = {"rtol": 1e-4, "atol": 2e-5}
+        assert all(np.abs(x).max() > 1e-3 for x in expected[1:])
+    np.testing.assert_allclose(found[0], expected[0], rtol=tolerance)
+    for one, other in zip(found[1:], expected[1:], strict=True):
+        np.testing.assert_allclose(one, other, **near)
+
+
+def in_a_graph(function, **options):
+    return tf.function(function, autograph=False, **options)()
+
+
+def in_one(derive, outputs):
     """The tape is where the loop is."""
-    one = lambda: gradients_of(run, variables, fast_scan, mask)  # noqa: E731
-    return tf.function(one, autograph=False)()
+    return in_a_graph(lambda: derive(outputs))
 
 
-def under_xla(run, variables, mask):
-    one = lambda: gradients_of(run, variables, fast_scan, mask)  # noqa: E731
-    return tf.function(one, jit_compile=True)()
+def under_xla(derive, outputs):
+    return in_a_graph(lambda: derive(outputs), jit_compile=True)
 
 
-def in_another(run, variables, mask):
+def in_another(derive, outputs):
     """The loop is in a function, the tape around it."""
-
-    def inner(scan, mask):
-        return tf.function(lambda: run(scan, mask))()
-
-    return gradients_of(inner, variables, fast_scan, mask)
+    return derive(lambda: in_a_graph(outputs))
 
 
-def in_two(run, variables, mask):
-    return tf.function(lambda: in_another(run, variables, mask))()
+def in_two(derive, outputs):
+    return in_a_graph(lambda: in_another(derive, outputs))
 
 
 def in_training(step, *args):
@@ -118,87 +170,163 @@ def in_training(step, *args):
     return scan(with_mode, *args, mode=Mode(training=True))
 
 
-def in_a_branch(run, variables, mask, around=lambda loop: loop):
-    always = tf.Variable(True)
-
-    def inner(scan, mask):
-        loop = around(lambda: run(scan, mask))
-        return tf.cond(always, loop, loop)
-
-    return tf.function(lambda: gradients_of(inner, variables, in_training, mask))()
+def in_a_branch(derive, outputs, around=lambda function: function()):
+    """Which may be a call of a function."""
+    always, branch = tf.Variable(True), lambda: around(outputs)
+    return in_one(derive, lambda: tf.cond(always, branch, branch))
 
 
-def in_a_function_in_a_branch(run, variables, mask):
-    return in_a_branch(run, variables, mask, tf.function)
-
-
-WAYS = {
-    way.__name__: way
-    for way in (
-        in_one,
-        under_xla,
-        in_another,
-        in_two,
-        in_a_branch,
-        in_a_function_in_a_branch,
-    )
-}
+WAYS = [in_one, under_xla, in_another, in_two]
+BRANCHES = [in_a_branch, lambda *x: in_a_branch(*x, around=in_a_graph)]
 
 
 @pytest.mark.parametrize(
-    "way, compiled, mask",
+    "order, way, compiled, mask",
     [
-        ("in_one", False, MASK),
+        ("first", in_one, False, MASK),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in (
-                *((way, False, None) for way in WAYS),
-                *((way, False, MASK) for way in WAYS if way != "in_one"),
+                *(("first", way, False, None) for way in (*WAYS, *BRANCHES)),
+                *(("first", way, False, MASK) for way in (*WAYS[1:], *BRANCHES)),
                 # As by itself on a GPU; what is around the loops is not compiled.
-                *((way, True, MASK) for way in ("in_one", "in_another")),
-                ("in_one", True, None),
+                *(("first", way, True, MASK) for way in (in_one, in_another)),
+                ("first", in_one, True, None),
+                *(
+                    (order, way, False, MASK)
+                    for order in list(ORDERS)[1:3]
+                    for way in WAYS
+                ),
+                *((order, in_one, True, MASK) for order in list(ORDERS)[1:3]),
+                ("second, by symbols", in_one, False, MASK),
             )
         ),
     ],
 )
-def test_both_loops_have_the_same_gradients(way, compiled, mask, monkeypatch):
+def test_l2_both_loops_have_the_same_derivatives(
+    order, way, compiled, mask, monkeypatch
+):
     monkeypatch.setattr(fast_recurrence, "COMPILE_LOOPS", compiled)
     run, variables = problem()
-    expected = gradients_of(run, variables, plain_scan, mask)
-    for plain, fast in zip(expected, WAYS[way](run, variables, mask), strict=True):
-        assert np.abs(plain).max() > 1e-3
-        np.testing.assert_allclose(fast, plain, rtol=1e-4, atol=2e-5)
+
+    def derive(outputs):
+        return ORDERS[order](outputs, variables)
+
+    loop = in_training if way in BRANCHES else fast_scan
+    expected = derive(lambda: run(plain_scan, mask)[:3])
+    check(way(derive, lambda: run(loop, mask)[:3]), expected, order)
+
+
+@pytest.mark.slow
+def test_l2_third_derivatives_too():
+    run, variables = problem()
+
+    def third(scan):
+        with tf.GradientTape() as tape:
+            _, *slopes = penalty(lambda: run(scan)[:2], variables)
+            value = sum(tf.reduce_sum(slope**2) for slope in slopes)
+        return value, *tape.gradient(value, variables)
+
+    check(in_a_graph(lambda: third(fast_scan)), third(plain_scan))
+
+
+def test_l2_nothing_more_runs_where_nobody_asks():
+    run, variables = problem()
+
+    def gradients():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(run(fast_scan)[0])
+        return tape.gradient(loss, variables[:4])
+
+    graph = tf.function(gradients, autograph=False).get_concrete_function().graph
+    types = [operation.type for operation in graph.get_operations()]
+    assert "PreventGradient" not in types
+    assert sum("While" in x for x in types) == 2  # there and back
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scan", [plain_scan, fast_scan])
+def test_a_persistent_tape_may_ask_twice(scan):
+    run, variables = problem()
+
+    def both():
+        with tf.GradientTape(persistent=True) as tape:
+            losses = [tf.reduce_sum(y) for y in run(scan)[:2]]
+        zero = tf.UnconnectedGradients.ZERO
+        return [tape.gradient(x, variables, unconnected_gradients=zero) for x in losses]
+
+    def alone(i):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(run(plain_scan)[i])
+        return tape.gradient(loss, variables, unconnected_gradients="zero")
+
+    for i, gradients in enumerate(in_a_graph(both)):
+        for one, other in zip(gradients, alone(i), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def agree(step, inputs, start, constants, variables, near=1e-5):
+    """Gradients of both loops, also of a part of the final states."""
+
+    def gradients(scan):
+        with tf.GradientTape() as tape:
+            first = [tf.convert_to_tensor(start)]
+            (y,), (h,) = scan(step, inputs, first, constants())
+            loss = tf.reduce_sum(tf.sin(y)) + tf.reduce_sum(tf.gather(h, [1]) ** 3)
+        return tape.gradient(loss, variables)
+
+    found = in_a_graph(lambda: gradients(fast_scan))
+    for one, other in zip(found, gradients(plain_scan), strict=True):
+        assert np.abs(other).max() > 1e-2
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=near)
+
+
+def variable(*shape, seed=0):
+    rng = np.random.default_rng(seed)
+    return tf.Variable(rng.normal(size=shape), dtype="float32")
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_ids_as_inputs_and_a_part_of_the_final_states(compiled, monkeypatch):
-    """There is no gradient of the one; that of the other is not whole."""
+def test_ids_as_inputs_have_no_gradient(compiled, monkeypatch):
     monkeypatch.setattr(fast_recurrence, "COMPILE_LOOPS", compiled)
-    rng = np.random.default_rng(0)
-    u, scale, start, bias = (
-        tf.Variable(rng.normal(size=shape).astype("float32"))
-        for shape in ((3, 3), (3,), (2, 3), (3,))
-    )
+    u, scale, bias = (variable(*shape) for shape in ((3, 3), (3,), (3,)))
+    start = variable(2, 3, seed=1)
     ids = tf.constant([[[1], [2]], [[0], [3]]])  # [T, B, 1]
 
     def step(x, states, constants, project):
         h = project(u, states[0]) + scale * ops.cast(x, "float32") + constants
         return (ops.tanh(h),), [ops.tanh(h)]
 
-    def gradients(scan):
-        with tf.GradientTape() as tape:
-            first = [tf.convert_to_tensor(start)]
-            (y,), (h,) = scan(step, ids, first, tf.convert_to_tensor(bias))
-            loss = tf.reduce_sum(y**2) + tf.reduce_sum(tf.gather(h, [1]) ** 3)
-        return tape.gradient(loss, [u, scale, start, bias])
+    agree(step, ids, start, lambda: tf.convert_to_tensor(bias), [u, scale, start, bias])
 
-    for one, other in zip(
-        tf.function(gradients, autograph=False)(fast_scan),
-        gradients(plain_scan),
-        strict=True,
-    ):
-        assert np.abs(other).min() > 1e-6
-        np.testing.assert_allclose(one, other, rtol=1e-4)
+
+@pytest.mark.parametrize("shape", [(UNITS,), (1, UNITS), (BATCH, 1), (BATCH, UNITS)])
+def test_what_is_added_to_a_product_may_be_broadcast(shape):
+    weight, plus = tf.Variable(tf.eye(UNITS)), tf.Variable(tf.fill(shape, 0.3))
+    x = variable(STEPS, BATCH, UNITS).value()
+
+    def step(x, states, constants, project):
+        new = ops.tanh(project(weight, states[0], plus=constants[0] * x[0, 0]))
+        return (ops.sin(new + x),), [new]
+
+    start = tf.zeros([BATCH, UNITS])
+    agree(step, x, start, lambda: [tf.convert_to_tensor(plus)], [weight, plus])
+
+
+@pytest.mark.parametrize("plus", [None, (1, UNITS), (BATCH, UNITS)])
+def test_a_product_of_what_has_no_gradient_has_one_itself(plus):
+    """Of ids, say, or behind a `stop_gradient`; and what is added may be the larger."""
+    weight, added = variable(WIDTH, UNITS), tf.fill(plus or (), 0.1)
+    ids = tf.constant([[[1], [0], [3]], [[2], [2], [1]]])
+
+    def step(x, states, constants, project):
+        rows = tf.one_hot(x[:1, 0] if plus == (BATCH, UNITS) else x[:, 0], WIDTH)
+        h = project(weight, rows, plus=constants if plus else None)
+        return (ops.tanh(h + states[0]),), [ops.tanh(h + states[0])]
+
+    start, added = tf.zeros([BATCH, UNITS]), tf.Variable(added)
+    variables = [weight, added] if plus else [weight]
+    agree(step, ids, start, lambda: tf.convert_to_tensor(added), variables)
 
 
 def test_only_training_in_a_graph_takes_the_fast_loop(monkeypatch):
@@ -282,27 +410,6 @@ def test_sums_over_many_rows_lose_nothing_in_half(dtype):
     np.testing.assert_allclose(gradient(), [5000.0] * 2, rtol=1e-2)
 
 
-@pytest.mark.parametrize("shape", [(UNITS,), (1, UNITS), (BATCH, 1), (BATCH, UNITS)])
-def test_what_is_added_to_a_product_may_be_broadcast(shape):
-    weight, plus = tf.Variable(tf.eye(UNITS)), tf.Variable(tf.fill(shape, 0.3))
-    x = tf.random.normal([STEPS, BATCH, UNITS])
-
-    def step(x, states, constants, project):
-        new = ops.tanh(project(weight, states[0], plus=constants[0] * x[0, 0]))
-        return (ops.sin(new + x),), [new]
-
-    @tf.function(autograph=False)
-    def gradients(scan):
-        with tf.GradientTape() as tape:
-            start = tf.zeros([BATCH, UNITS])
-            (y,), _ = scan(step, x, [start], [tf.convert_to_tensor(plus)])
-            loss = tf.reduce_sum(y**2)
-        return tape.gradient(loss, [weight, plus])
-
-    for ours, expected in zip(gradients(fast_scan), gradients(plain_scan), strict=True):
-        np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-5)
-
-
 def test_a_matrix_that_changes_is_refused():
     """Its gradient could not be taken after the loop."""
 
@@ -315,6 +422,93 @@ def test_a_matrix_that_changes_is_refused():
     x, h = tf.ones([STEPS, BATCH, WIDTH]), tf.ones([BATCH, UNITS])
     with pytest.raises(ValueError, match="the same at every step"):
         fast_scan(step, x, [h])
+
+
+# Gradient penalties of layers: the reference is the plain loop, which eager code takes.
+
+SIZE = 3
+
+
+def sequences(dtype="float32"):
+    """Inputs [B, T, E] and memory [B, S, H]; and their masks."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=(3, n, w)) for n, w in ((4, 2), (5, SIZE))]
+    masks = [np.arange(n) < np.array([[n], [2], [1]]) for n in (4, 5)]
+    return [tf.constant(x, dtype) for x in arrays], masks
+
+
+def encoder(cell_type):
+    """-> a layer, what makes its outputs in training, its inputs."""
+    layer = kl.RecurrentEncoder(SIZE, bidirectional=True, cell_type=cell_type)
+    (x, _), (mask, _) = sequences()
+    return layer, lambda: layer(x, mask=mask, training=True), [x]
+
+
+def decoder(cell_type, attention=None, recurrent_dropout=0.3, **options):
+    attention = attention or kl.LuongAttention("general", dtype=options.get("dtype"))
+    options |= {"cell_type": cell_type, "recurrent_dropout": recurrent_dropout}
+    cell = kl.InputFeedingDecoderCell(SIZE, attention, seed=1, **options)
+    layer = kl.InputFeedingDecoder(cell)
+    sources, (mask, memory_mask) = sequences(layer.variable_dtype)
+
+    def outputs():
+        cell.seed_generator.state.assign([0, 1])  # the same units are dropped
+        return [layer(*sources, memory_mask=memory_mask, mask=mask, training=True)]
+
+    return layer, outputs, sources
+
+
+OTHERS = {
+    **{
+        name: ATTENTIONS[name]
+        for name in ("coverage", "local-m", "local-p", "monotonic")
+    },
+    "location": lambda: kl.LuongAttention("location", max_source_length=9),
+    "cosine": lambda: kl.LuongAttention("cosine"),
+}
+LAYERS = {
+    **{f"encoder {kind}": lambda kind=kind: encoder(kind) for kind in CELL_TYPES},
+    **{f"decoder {kind}": lambda kind=kind: decoder(kind) for kind in CELL_TYPES},
+    "not fed": lambda: decoder("lstm", input_feeding=False),
+    # The step is computed again after the layer's call, which casts its weights.
+    "mixed": lambda: decoder("layer_norm_lstm", dtype="mixed_float16"),
+    **{name: lambda x=make: decoder("lstm", x()) for name, make in OTHERS.items()},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("power", [1, 2])
+@pytest.mark.parametrize("name", LAYERS)
+def test_l2_a_gradient_penalty_of_any_layer(name, power):
+    layer, outputs, sources = LAYERS[name]()
+    outputs()
+    weights = [w.value for w in layer.trainable_weights]
+    expected = penalty(outputs, weights, sources, power)
+    found = in_a_graph(lambda: penalty(outputs, weights, sources, power))
+    check(found, expected, tolerance=1e-2 if name == "mixed" else 1e-4)
+
+
+@pytest.mark.parametrize("power", [1, 2])
+@pytest.mark.parametrize(
+    "run",
+    [lambda function: function(), pytest.param(in_a_graph, marks=pytest.mark.slow)],
+)
+def test_l2_a_penalty_on_the_fused_output_layer(run, power):
+    rng = np.random.default_rng(0)
+    x, kernel = (
+        tf.Variable(rng.normal(size=n), dtype="float32") for n in ((6, 3), (3, 7))
+    )
+    labels, weights = tf.constant(rng.integers(0, 7, 6), tf.int32), rng.random(6)
+
+    def fused():
+        return [linear_crossentropy(x, kernel, labels, weights, 0.1, chunk=10)[0]]
+
+    def plain():
+        losses = token_nll(labels[None], tf.matmul(x, kernel)[None], 0.1)[0]
+        return [tf.reduce_sum(losses * weights)]
+
+    found = run(lambda: penalty(fused, [x, kernel], power=power))
+    check(found, penalty(plain, [x, kernel], power=power))
 
 
 # cuDNN itself needs a GPU. What is tested here is the way to Keras's own layers.
@@ -402,11 +596,11 @@ def test_keras_computes_what_the_loop_does(cell_type, backwards, mask, monkeypat
 
 
 def test_a_model_without_input_feeding_is_all_kerass(monkeypatch):
-    encoder = RecurrentEncoder(UNITS, bidirectional="first")
-    cell = InputFeedingDecoderCell(
-        UNITS, LuongAttention(), 2, input_feeding=False, residual=True, dropout=0.3
+    encoder = kl.RecurrentEncoder(UNITS, bidirectional="first")
+    cell = kl.InputFeedingDecoderCell(
+        UNITS, kl.LuongAttention(), 2, input_feeding=False, residual=True, dropout=0.3
     )
-    decoder = InputFeedingDecoder(cell)
+    decoder = kl.InputFeedingDecoder(cell)
     x = np.random.default_rng(0).normal(size=(3, 5, UNITS)).astype("float32")
     decoder(x, encoder(x)[0])
 
@@ -458,53 +652,3 @@ def test_xla_is_taken_where_one_says_so(monkeypatch):
     assert not model.jit_compile and recurrence.runs_on_cudnn(held)
     model.compile("sgd", jit_compile=True)
     assert model.jit_compile and not recurrence.runs_on_cudnn(held)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scan", [plain_scan, fast_scan])
-def test_a_persistent_tape_may_ask_twice(scan):
-    run, variables = problem()
-
-    @tf.function
-    def both():
-        with tf.GradientTape(persistent=True) as tape:
-            (y, z), _ = run(scan)
-            losses = tf.reduce_sum(y), tf.reduce_sum(z)
-        return [
-            tape.gradient(loss, variables, unconnected_gradients="zero")
-            for loss in losses
-        ]
-
-    @tf.function
-    def alone(i):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(run(plain_scan)[0][i])
-        return tape.gradient(loss, variables, unconnected_gradients="zero")
-
-    for i, gradients in enumerate(both()):
-        for one, other in zip(gradients, alone(i), strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("plus", [None, (1, UNITS), (BATCH, UNITS)])
-def test_a_product_of_what_has_no_gradient_has_one_itself(plus):
-    """Of ids, say, or behind a `stop_gradient`; and what is added may be the larger."""
-    weight = tf.Variable(tf.random.normal([WIDTH, UNITS], seed=0))
-    added = None if plus is None else tf.Variable(tf.fill(plus, 0.1))
-    ids = tf.constant([[[1], [0], [3]], [[2], [2], [1]]])
-
-    def step(x, states, constants, project):
-        rows = tf.one_hot(x[:1, 0] if plus == (BATCH, UNITS) else x[:, 0], WIDTH)
-        extra = None if added is None else tf.convert_to_tensor(added)
-        h = ops.tanh(project(weight, rows, plus=extra) + states[0])
-        return (h,), [h]
-
-    @tf.function
-    def gradient(scan):
-        with tf.GradientTape() as tape:
-            (y,), _ = scan(step, ids, [tf.zeros([BATCH, UNITS])])
-            loss = tf.reduce_sum(ops.sin(y))
-        return tape.gradient(loss, weight)
-
-    np.testing.assert_allclose(gradient(fast_scan), gradient(plain_scan), atol=1e-5)
-    assert np.abs(gradient(fast_scan)).max() > 0.1

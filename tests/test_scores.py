@@ -5,16 +5,9 @@ import doctest
 import keras
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from reference_attention import SAME_SIZES, scores
+from decoding_attentions import INPUTS, MEMORY, UNITS, WIDTH, fed, randomized
 
-import keras_luong
-from keras_luong.layers import (
-    LocalAttention,
-    LuongAttention,
-    MonotonicAttention,
-)
+import keras_luong as kl
 from keras_luong.layers.projection import dot, matmul
 from keras_luong.layers.scores import SCORES, Score, make_score
 
@@ -52,8 +45,18 @@ def test_scores_by_hand(name):
     weights, expected = BY_HAND[name]
     score = made(name, QUERY.shape, KEY.shape, units=1, max_source_length=2)
     score.set_weights([np.array(w, "float32") for w in weights])
-    found = score(QUERY, score.prepare(KEY))
+    prepared = np.asarray(score.prepare(KEY))
+    found = score(QUERY, prepared)
     np.testing.assert_allclose(found, [expected], atol=1e-6)
+    own = np.stack([prepared, -prepared], axis=1)  # of each query, [B, Q, W, Hk]
+    if name == "location":
+        with pytest.raises(ValueError, match="location"):
+            score(QUERY, own)
+    else:
+        each = [score(QUERY, x)[:, i] for i, x in enumerate((prepared, -prepared))]
+        np.testing.assert_allclose(score(QUERY, own)[0], [x[0] for x in each])
+    assert score.key_units(QUERY.shape, KEY.shape) == prepared.shape[-1]
+    assert score.compute_output_shape(QUERY.shape, KEY.shape) == (1, 2, 3)
 
 
 def test_cosine_of_a_zero_vector_is_zero():
@@ -63,83 +66,26 @@ def test_cosine_of_a_zero_vector_is_zero():
         np.testing.assert_array_equal(found, np.zeros((1, 2, 3)))
 
 
-@pytest.mark.parametrize("name", SCORES)
-@settings(max_examples=10)
-@given(
-    sizes=st.tuples(*[st.integers(1, 5)] * 4),
-    seed=st.integers(0, 2**31),
-)
-def test_scores_equal_numpy(name, sizes, seed):
-    """Of keys of all queries, and of each query's own."""
-    queries, positions, query_units, key_units = sizes
-    if name in SAME_SIZES:
-        key_units = query_units
-    rng = np.random.default_rng(seed)
-    query = rng.normal(size=(2, queries, query_units)).astype("float32")
-    key = rng.normal(size=(2, positions, key_units)).astype("float32")
-    score = made(name, query.shape, key.shape)
-    weights = {w.name: rng.normal(size=w.shape) for w in score.weights}
-    score.set_weights(list(weights.values()))
-    prepared = np.asarray(score.prepare(key))
-    found = np.asarray(score(query, prepared))
-    for b, t in np.ndindex(2, queries):
-        expected = scores(name, weights, query[b, t], key[b])
-        np.testing.assert_allclose(found[b, t], expected, rtol=1e-4, atol=2e-6)
-    own = np.repeat(prepared[:, None], queries, axis=1)  # [B, Q, W, Hk]
-    if name == "location":
-        with pytest.raises(ValueError, match="location"):
-            score(query, own)
-    else:
-        np.testing.assert_allclose(score(query, own), found, atol=1e-5)
-    assert score.key_units(query.shape, key.shape) == prepared.shape[-1]
-    assert score.compute_output_shape(query.shape, key.shape) == found.shape
-
-
-QUERY_KERNEL, VALUE_KERNEL = ("query_kernel", (8, 3)), ("value_kernel", (6, 3))
-CONCAT_3 = [QUERY_KERNEL, VALUE_KERNEL, ("scale", (3,))]
-#: Units, 3 or by default; weights' names and shapes.
-WEIGHTS = {
-    "general": [(3, [("kernel", (8, 6))])],
-    "scaled_general": [(3, [("kernel", (8, 6)), ("gain", ())])],
-    "concat": [
-        (3, CONCAT_3),
-        (None, [("query_kernel", (8, 8)), ("value_kernel", (6, 8)), ("scale", (8,))]),
-    ],
-    "normed_concat": [(3, [*CONCAT_3, ("gain", ()), ("bias", (3,))])],
-    "location": [(3, [("kernel", (8, 6))])],
-    "reduced_rank": [(None, [QUERY_KERNEL, VALUE_KERNEL])],
+#: Units, and the shapes of weights for queries of 8 and keys of 6.
+SHAPES = {
+    "general": (3, [(8, 6)]),
+    "scaled_general": (3, [(8, 6), ()]),
+    "concat": (None, [(8, 8), (6, 8), (8,)]),
+    "normed_concat": (3, [(8, 3), (6, 3), (3,), (), (3,)]),
+    "location": (3, [(8, 6)]),
+    "reduced_rank": (None, [(8, 3), (6, 3)]),
 }
 
 
-@pytest.mark.parametrize("name", WEIGHTS)
-def test_weights_have_the_documented_names_and_shapes(name):
-    for units, expected in WEIGHTS[name]:
-        score = made(name, (None, None, 8), (None, None, 6), units=units)
-        first, *others = (np.asarray(w)[:3, :3] for w in score.weights if w.ndim == 2)
-        assert all(np.abs(first - other).max() > 0.01 for other in others)
-        assert [(w.name, tuple(w.shape)) for w in score.weights] == expected
+@pytest.mark.parametrize("name", SHAPES)
+def test_weights_have_the_documented_shapes_and_first_values(name):
+    units, shapes = SHAPES[name]
+    score = made(name, (None, None, 8), (None, None, 6), units=units)
+    assert [tuple(w.shape) for w in score.weights] == shapes
+    first, *others = (np.asarray(w)[:3, :3] for w in score.weights if w.ndim == 2)
+    assert all(np.abs(first - other).max() > 0.01 for other in others)
     if name == "normed_concat":
         np.testing.assert_allclose(score.gain, 3**-0.5, rtol=1e-6)
-
-
-@pytest.mark.parametrize("name", SAME_SIZES)
-def test_sizes_that_cannot_be_compared_are_named(name):
-    with pytest.raises(ValueError, match=rf"{name}.*\(2, 3, 4\).*\(2, 5, 6\)"):
-        made(name, (2, 3, 4), (2, 5, 6))
-
-
-@pytest.mark.parametrize(
-    "arguments, error, message",
-    [
-        (("luong",), ValueError, "one of.*general.*'luong'"),
-        ((3,), TypeError, "one of.*Received: 3"),
-        (("location", None, 0), ValueError, "max_source_length.*0"),
-        (("concat", 2.5), TypeError, "units.*2.5"),
-    ],
-)
-def test_wrong_arguments_are_named(arguments, error, message):
-    with pytest.raises(error, match=message):
-        make_score(*arguments)
 
 
 @pytest.mark.parametrize("name", SCORES)
@@ -167,71 +113,87 @@ def test_products_sum_pairs_and_take_no_batch_for_another():
 @pytest.fixture(scope="module")
 def example():
     """What the docstring of `Score` makes: its class."""
-    names = {"kl": keras_luong, "keras": keras, "np": np}
+    names = {"kl": kl, "keras": keras, "np": np}
     for part in doctest.DocTestParser().get_examples(Score.__doc__):
         exec(part.source, names)
     return names["BiasedGeneral"]
 
 
-RNG = np.random.default_rng(0)
-STATES = RNG.normal(size=(2, 3, 4)).astype("float32")
-SOURCE = RNG.normal(size=(2, 5, 6)).astype("float32")
-
-
-def assert_loads(path, *attentions):
-    """Of a functional model."""
+@pytest.mark.parametrize("mode", [None, "general"])
+def test_l10_a_shared_score_is_shared_in_a_file(mode, example, tmp_path):
+    """It is taken as it is; and of that of three layers there is one."""
+    score = example() if mode is None else make_score(mode)
+    assert make_score(score) is kl.LuongAttention(score).score is score
+    layers = (
+        kl.LuongAttention(score, coverage=mode is None, normalizer="sparsemax"),
+        kl.LocationAwareAttention(score),
+        kl.LocalAttention(2, score_mode=score),
+    )
     query, value = keras.Input((None, 4)), keras.Input((None, 6))
-    contexts = [attention(query, value) for attention in attentions]
-    model = keras.Model([query, value], contexts)
-    model.save(path)
-    again = keras.models.load_model(path)
-    for x, y in zip(again([STATES, SOURCE]), model([STATES, SOURCE]), strict=True):
+    model = keras.Model([query, value], [layer(query, value) for layer in layers])
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    rng = np.random.default_rng(0)
+    given = [rng.normal(size=(2, 3, 4)), rng.normal(size=(2, 5, 6))]
+    for x, y in zip(again(given), model(given), strict=True):
         np.testing.assert_array_equal(x, y)
     assert len(again.weights) == len(model.weights)
-    return [x.score for x in again.layers if hasattr(x, "score")]
+    scores = [x.score for x in again.layers if hasattr(x, "score")]
+    assert len(scores) == 3 and all(x is scores[0] for x in scores)
+    if mode is None:  # whose width is the score's, not the value's
+        assert layers[0].coverage_kernel.shape == (8,)
+        assert layers[1].location_bias.shape == (8,)
+        assert "shared_object_id" not in layers[0].get_config()["score_mode"]
 
 
-KINDS = {
-    "global": lambda score: LuongAttention(score),
-    "coverage": lambda score: LuongAttention(score, coverage=True),
-    "local": lambda score: LocalAttention(2, "predictive", score),
-    "local coverage": lambda score: LocalAttention(2, score_mode=score, coverage=True),
-    "monotonic": lambda score: MonotonicAttention(score),
-    "sparse": lambda score: LuongAttention(score, normalizer="sparsemax"),
+@keras.saving.register_keras_serializable("tests")
+class Signed(Score):
+    """Somebody's own score, with a weight and an option."""
+
+    def __init__(self, sign=-1, **kwargs):
+        super().__init__(**kwargs)
+        self.sign = sign
+
+    def build(self, query_shape, key_shape):
+        self.gain = self.add_weight((), "random_normal", name="gain")
+
+    def call(self, query, key, **options):
+        return self.sign * self.gain * super().call(query, key, **options)
+
+    def get_config(self):
+        return {**super().get_config(), "sign": self.sign}
+
+
+def chunkwise(score, other=None):
+    return kl.MonotonicChunkwiseAttention(score, chunk_score_mode=other)
+
+
+#: Layers of such scores, and the signs that they have.
+OWN_SCORES = {
+    "coverage": (lambda: kl.LuongAttention(Signed(2), coverage=True), [2]),
+    "local": (lambda: kl.LocalAttention(2, score_mode=Signed(2), coverage=True), [2]),
+    "sparse": (lambda: kl.LuongAttention(Signed(2), normalizer="sparsemax"), [2]),
+    "heads": (lambda: kl.MultiHeadLuongAttention(2, score_mode=Signed(2)), [2, 2]),
+    "chunks": (lambda: chunkwise(Signed(2)), [2, 2]),
+    "another": (lambda: chunkwise(Signed(2), Signed()), [-1, 2]),
+    "dot": (lambda: chunkwise(Signed(2), "dot"), [2]),
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_l5_the_example_works_in_every_attention_and_file(kind, example, tmp_path):
-    attention = KINDS[kind](example())
-    assert "shared_object_id" not in attention.get_config()["score_mode"]
-    assert_loads(tmp_path / "model.keras", attention)
-    if attention.coverage:  # whose width is the score's, not the value's
-        assert attention.coverage_kernel.shape == (8,)
-
-
-@pytest.mark.parametrize("policy", ["mixed_float16", "float64"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_l5_the_example_works_step_by_step_in_any_precision(kind, policy, example):
-    attention = KINDS[kind](example(dtype=policy))
-    attention = type(attention).from_config({**attention.get_config(), "dtype": policy})
-    together = keras.ops.cast(attention(STATES, SOURCE), "float32")
-    dtype = attention.compute_dtype
-    memory = attention.prepare(keras.ops.cast(SOURCE, dtype))
-    assert keras.backend.standardize_dtype(memory.keys.dtype) == dtype
-    state = attention.initial_state(memory)
-    for t in range(3):
-        query = keras.ops.cast(STATES[:, t : t + 1], dtype)
-        context, _, state = attention.attend(query, memory, np.array([[t]]), state)
-        context = keras.ops.cast(context[:, 0], "float32")
-        np.testing.assert_allclose(context, together[:, t], atol=0.05)
-
-
-@pytest.mark.parametrize("mode", [None, "general"])
-def test_l10_a_shared_score_is_shared_in_a_file(mode, example, tmp_path):
-    """It is taken as it is, and of three layers one is gone."""
-    score = example() if mode is None else make_score(mode)
-    assert make_score(score) is LuongAttention(score).score is score
-    layers = LuongAttention(score), LocalAttention(2, score_mode=score)
-    one, other = assert_loads(tmp_path / "model.keras", *layers)
-    assert one is other
+@pytest.mark.parametrize("kind", OWN_SCORES)
+def test_l5_a_score_of_ones_own_is_copied_and_saved(kind, tmp_path):
+    make, signs = OWN_SCORES[kind]
+    attention = make()
+    query, value = keras.Input((None, UNITS)), keras.Input((None, UNITS))
+    inputs = keras.Input((None, WIDTH))
+    decoder = kl.InputFeedingDecoder(fed(attention))
+    outputs = attention(query, value), decoder(inputs, value)
+    scores = [layer for layer in attention._flatten_layers() if type(layer) is Signed]
+    assert sorted(one.sign for one in scores) == signs
+    assert len({float(one.gain) for one in scores}) == len(scores)
+    model = randomized(keras.Model([query, value, inputs], list(outputs)))
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    given = [MEMORY[:, :5], MEMORY, INPUTS]
+    for x, y in zip(model(given), again(given), strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-6)
