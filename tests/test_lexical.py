@@ -1,17 +1,26 @@
-"""Phrases that must occur, in any spelling; `test_beam` has them in every search."""
+"""Phrases that must occur, in any spelling, and a glossary's that a text asks for.
+
+`test_beam` has phrases in every search.
+"""
 
 from __future__ import annotations
 
+import gzip
 from random import Random
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from brute_force import SOURCES, TableModel, constraints, missing, padded
+from small_translator import sentencepiece_translator
 
+import keras_luong as kl
 from keras_luong.decoding import BeamSearch, Constraints, Shortlist
 from keras_luong.decoding.lexical import unmet_by
 from keras_luong.special_ids import PAD_ID
+from keras_luong.text import Terminology
+from keras_luong.text.terminology import is_word_border, phrases_of, words_and_marks
+from keras_luong.translation.graph import read_phrases
 
 AMBIGUOUS = ["", "u", "", "", " a", " ab", " b", "b", "a-"]
 TEXTS = AMBIGUOUS, None, "| u||| a| b| c|d|e".split("|")
@@ -21,34 +30,30 @@ TEXTS = AMBIGUOUS, None, "| u||| a| b| c|d|e".split("|")
     "seed", [pytest.param(i, marks=[pytest.mark.slow] * (i > 5)) for i in range(40)]
 )
 def test_what_fits_occurs_in_every_hypothesis(seed):
-    random = Random(seed)
-    # Words that go on: (4, 7) is a longer word than (4,), which it begins with.
-    rows = [
-        [
-            (*random.choices([4, 5, 6], k=random.randint(1, 3)),)
-            + (*random.choices([4, 7, 8], k=random.randint(0, 2)),)
-            for _ in range(random.randint(0, 3))
-        ]
-        for _ in SOURCES
-    ]
-    texts = TEXTS[seed % 3]
+    random, texts = Random(seed), TEXTS[seed % 3]
+
+    def phrase():
+        """Words that go on: (4, 7) is a longer word than (4,), which it begins with."""
+        first = random.choices([4, 5, 6], k=random.randint(1, 3))
+        return (*first, *random.choices([4, 7, 8], k=random.randint(0, 2)))
+
+    rows = [[phrase() for _ in range(random.randint(0, 3))] for _ in SOURCES]
     limit = max(1, *(sum(map(len, row)) for row in rows)) + random.randint(0, 3)
     model, width = TableModel(seed, vocabulary=9), random.randint(1, 6)
     search, must = BeamSearch(width, width, limit, 0.6), constraints(rows, texts)
-    hypotheses = search(model, SOURCES, constraints=must)
-    assert (hypotheses.lengths[:, 0].numpy() > 0).all()
-    lacks = unmet_by(must, hypotheses.ids, PAD_ID).numpy()
-    for row, ids in enumerate(hypotheses.ids.numpy()):
-        for n, length in enumerate(hypotheses.lengths[row].numpy()):
-            if length:
-                assert missing(ids[n, :length].tolist(), rows[row], texts) == 0
-                assert not lacks[row, n].any()
+    found = search(model, SOURCES, constraints=must)
+    assert (found.lengths[:, 0].numpy() > 0).all()
+    lacks = unmet_by(must, found.ids, PAD_ID).numpy()
+    for (row, n), length in np.ndenumerate(found.lengths):
+        if length:
+            tokens = found.ids[row, n, :length].numpy().tolist()
+            assert missing(tokens, rows[row], texts) == 0 and not lacks[row, n].any()
     must = Constraints(padded(rows[1:2]), must.spelling)
     alone = search(model, SOURCES[1:2], constraints=must)
-    ids = hypotheses.ids[1].numpy()[:, : alone.ids.shape[2]]
+    ids = found.ids[1].numpy()[:, : alone.ids.shape[2]]
     np.testing.assert_array_equal(ids, alone.ids[0].numpy())
     # Sums may differ in the last bit with another number of rows.
-    np.testing.assert_allclose(hypotheses.scores[1], alone.scores[0], atol=1e-5)
+    np.testing.assert_allclose(found.scores[1], alone.scores[0], atol=1e-5)
 
 
 def test_without_phrases_it_is_the_ordinary_search():
@@ -124,19 +129,175 @@ def test_a_phrase_is_met_by_any_tokens_that_write_it():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("count", "n_best"), [(1, 1), (3, 1), (3, 3)])
-def test_a_graph_of_known_shape_and_phrases(count, n_best):
+def test_a_graph_of_known_shape_and_phrases():
     """TensorFlow once inferred the shapes of such a loop without an end."""
-    model, rows = TableModel(0, vocabulary=9), [[(4, 5), (6,)], [(4, 5, 6)], [(8,)]]
-    must = constraints(rows[:count], AMBIGUOUS)
-    search, sources = BeamSearch(4, n_best, 7, 0.6), tf.constant(SOURCES[:count])
-
-    def find(ids, phrases):
-        known = must if count == 1 else must._replace(ids=phrases)
-        return search(model, ids, constraints=known)
-
-    specs = [tf.TensorSpec([None] * n, tf.int32) for n in (2, 3)] if count > 1 else None
-    graph = tf.function(find, input_signature=specs, autograph=False)
-    found = search(model, sources, constraints=must)
-    for x, y in zip(graph(sources, must.ids), found, strict=True):
+    model, must = TableModel(0, vocabulary=9), constraints([[(4, 5), (6,)]], AMBIGUOUS)
+    search, source = BeamSearch(4, 1, 7, 0.6), tf.constant(SOURCES[:1])
+    graph = tf.function(lambda x: search(model, x, constraints=must), autograph=False)
+    found = search(model, source, constraints=must)
+    for x, y in zip(graph(source), found, strict=True):
         np.testing.assert_allclose(x, y, atol=1e-5)
+
+
+# Terms of a glossary.
+
+TERMS = Terminology(
+    {
+        "dog": "Hund",
+        "US": "USA",
+        "us": "uns",
+        "fire truck": "Feuerwehrauto",
+        "truck": "Laster",
+        "Turkey": "Türkei",
+        "turkey": "Truthahn",
+        "कुत्ता": "Hund!",
+        "क": "k",
+        "café": "Kaffee",
+        "cat": "Katze",
+        "can't": "kann nicht",
+        "red jacket": "rote Jacke",
+        'the "Bear"': "der Bär",
+        "كلب": "Hund?",
+        "№ 5": "Nr. 5",
+        "<b> bird": "X",
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", []),
+        # Whole words, with a capital or without; each once, in the text's order.
+        ("A dog.", ["Hund"]),
+        ("Dog (dog), dog!", ["Hund"]),
+        ("Dogs in doghouses and hotdogs, DOG", []),
+        (b"a dog\xff and\ta dog", ["Hund"]),
+        ("for us in the US", ["uns", "USA"]),
+        ("Turkey, turkey", ["Türkei", "Truthahn"]),
+        # The longest first.
+        ("a fire  truck", ["Feuerwehrauto"]),
+        ("a truck behind a fire truck", ["Laster", "Feuerwehrauto"]),
+        # A tag is left out of texts alone.
+        ("<us> a dog", ["Hund"]),
+        ("\ufeff<cat> a bird", []),
+        # However it is encoded.
+        ("यह कुत्ता।", ["Hund!"]),
+        ("a cafe\u0301.", ["Kaffee"]),
+        ("Cafe\u0301s, CAFÉ", []),
+        ("a ｃａｔ！", ["Katze"]),
+        ("a c\ufeffat", ["Katze"]),
+        ("\u200ecat\u200f", ["Katze"]),
+        ("a red\u200b \u200bjacket and a cat", ["rote Jacke", "Katze"]),
+        *((f"I can{x}t", ["kann nicht"]) for x in "'’´ʼ‘"),
+        ("in the „Bear“", ["der Bär"]),
+        ("كلب، قط", ["Hund?"]),
+        ("No 5", ["Nr. 5"]),
+        ("cat\u0301 concatenate", []),
+    ],
+)
+def test_what_a_text_has(text, found):
+    assert TERMS.find(text) == found
+
+
+def test_a_file(tmp_path):
+    lines = "\ufeffdog\tHund\r\n\nred  jacket\trote Jacke\ncafe\u0301\tKaffee\n"
+    lines += "ｃａｔ\tKatze\ncan’t\tnicht\nso\u200blo\tallein\n"
+    path, packed = tmp_path / "terms.tsv", tmp_path / "terms.tsv.gz"
+    path.write_bytes(lines.encode())
+    packed.write_bytes(gzip.compress(lines.encode()))
+    terms = Terminology.load(path)
+    assert terms.find("A red jacket") == ["rote Jacke"]
+    text = "a café: the cat can't be so\u200blo, nor solo"
+    assert sorted(terms.find(text)) == ["Kaffee", "Katze", "allein", "nicht"]
+    assert Terminology.load(packed).terms == terms.terms
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("dog\tHund\ncat Katze\n", "line 2, must be .* a tab .*'cat Katze'"),
+        ("dog\t\n", "line 1, must be"),
+        ("a\tb\tc\n", "line 1, must be"),
+        ("dog\tHund\ndog\tKöter\n", "two target terms for 'dog': 'Hund', and 'Köter'"),
+    ],
+)
+def test_a_file_that_is_none(tmp_path, content, message):
+    path = tmp_path / "terms.tsv"
+    path.write_text(content, "utf-8")
+    with pytest.raises(ValueError, match=message):
+        Terminology.load(path)
+
+
+def test_wrong_terms():
+    for terms, error, message in (
+        (["dog"], TypeError, "Received"),
+        ({"dog": 3}, TypeError, "Received: 3"),
+        ({" \ufeff": "A"}, ValueError, "must have a word"),
+        ({"A": "\u00ad"}, ValueError, "must have a word"),
+        ({"can't": "A", "can’t": "B"}, ValueError, "can’t' are read alike.*: 'A', 'B'"),
+    ):
+        with pytest.raises(error, match=message):
+            Terminology(terms)
+    assert Terminology({"can't": "A", "can’t": "A"}).find("can‘t") == ["A"]
+
+
+@pytest.mark.parametrize("rule", ["nmt_nfkc_cf", "identity"])
+def test_w11_the_source_tokenizers_own_rule_is_followed(rule):
+    tokenizer = kl.SentencePieceTokenizer.train(["a b", "b a"], 8, normalization=rule)
+    terms = Terminology({"cat": "Katze"}, tokenizer)
+    assert terms.find("a cat, ｃａｔ") == ["Katze"]
+    assert terms.find("a CAT") == ["Katze"] * rule.endswith("_cf")
+
+
+def test_w11_words_end_at_white_space_marks_and_symbols():
+    borders = " \t\u00a0\u200b.,'’\"“„«-–/()<>€+·،।。🐕"
+    assert [x for x in borders if not is_word_border(x)] == []
+    assert [x for x in "aé9ßक\u093f\u0301ʼ\u200d中" if is_word_border(x)] == []
+    assert words_and_marks("5€, (a)") == ["5", "€", ",", "(", "a", ")"]
+    assert words_and_marks("犬が a") == ["犬", "が", "a"]
+
+
+def test_one_phrase_of_both_files_is_required_once():
+    assert phrases_of("rote  Jacke\t \tHund ") == ["rote Jacke", "Hund"]
+
+
+SIGN, PRICE = "Auf dem Schild steht „Lampe“.", "am 9. September kostet es 9,50 €"
+
+
+@pytest.mark.parametrize(
+    ("phrase", "text", "there"),
+    [
+        ("Lampe", SIGN, True),
+        ("Lampe", "Lampen", False),  # a part of a word is not the word
+        ("9. September", PRICE, True),
+        ("9,50 €", PRICE, True),
+        ("犬", "犬が好き", True),
+        ("ก", "กิน", False),
+        ("กิ", "กิน", True),
+        ("cafe", "cafe\u0301", False),
+        ("9", "19", False),
+        ("a b", "x a b.", True),
+        ("a b", "x a bc", False),
+    ],
+)
+def test_w2_where_words_end_in_text_and_glossary(phrase, text, there):
+    pieces = kl.SentencePieceTokenizer.train([f"{phrase} {text}"] * 2, 60)
+    _, must = read_phrases(tf.constant([phrase]), pieces)
+    ids = pieces.encode(tf.constant([text])).to_tensor()[:, None]
+    assert bool(unmet_by(must, ids, 0)[0, 0, 0]) != there
+    assert (Terminology({phrase: "x"}).find(text) == ["x"]) == there
+
+
+def test_w2_w10_what_cannot_be_required_is_refused():
+    translator = sentencepiece_translator()
+    for given, message in (
+        ({"prefixes": ["the 東京"]}, "can begin with 'the 東京'.*letters"),
+        ({"constraints": [["dog"] * 65]}, "too many phrases.* 64. Received: 65"),
+        ({"constraints": [["\ud800"]]}, "can contain"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            translator.translate(["the"], **given)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="too many phrases"):
+        read_phrases(tf.constant(["dog\t" * 65]), translator.target_tokenizer)
+    read_phrases(tf.constant(["dog\t" * 63]), translator.target_tokenizer)
