@@ -129,13 +129,21 @@ def test_a_phrase_is_met_by_any_tokens_that_write_it():
 
 
 @pytest.mark.slow
-def test_a_graph_of_known_shape_and_phrases():
+@pytest.mark.parametrize(("count", "n_best"), [(1, 1), (3, 1), (3, 3)])
+def test_a_graph_of_known_shape_and_phrases(count, n_best):
     """TensorFlow once inferred the shapes of such a loop without an end."""
-    model, must = TableModel(0, vocabulary=9), constraints([[(4, 5), (6,)]], AMBIGUOUS)
-    search, source = BeamSearch(4, 1, 7, 0.6), tf.constant(SOURCES[:1])
-    graph = tf.function(lambda x: search(model, x, constraints=must), autograph=False)
-    found = search(model, source, constraints=must)
-    for x, y in zip(graph(source), found, strict=True):
+    model, rows = TableModel(0, vocabulary=9), [[(4, 5), (6,)], [(4, 5, 6)], [(8,)]]
+    must = constraints(rows[:count], AMBIGUOUS)
+    search, sources = BeamSearch(4, n_best, 7, 0.6), tf.constant(SOURCES[:count])
+
+    def find(ids, phrases):
+        known = must if count == 1 else must._replace(ids=phrases)
+        return search(model, ids, constraints=known)
+
+    specs = [tf.TensorSpec([None] * n, tf.int32) for n in (2, 3)] if count > 1 else None
+    graph = tf.function(find, input_signature=specs, autograph=False)
+    found = search(model, sources, constraints=must)
+    for x, y in zip(graph(sources, must.ids), found, strict=True):
         np.testing.assert_allclose(x, y, atol=1e-5)
 
 
