@@ -1,7 +1,6 @@
 """Whatever reads or translates a file: a table for a test of odd text."""
 
-from __future__ import annotations
-
+import contextlib
 import functools
 import io
 import subprocess
@@ -13,35 +12,19 @@ from typing import NamedTuple
 
 import keras
 import tensorflow as tf
-from commands import options
+from commands import options, run
 from export_scripts import export_script
 from odd_rows import ROWS
 from opinionated import opinionated
 from small_translator import written_run
 
-import keras_luong
-from keras_luong import Translator, export_saved_model, export_tflite
-from keras_luong.cli import (
-    distill,
-    evaluate,
-    score,
-    translate,
-    translators,
-    tune,
-    verify,
-)
-from keras_luong.decoding import BeamSearch
+import keras_luong as kl
+from keras_luong.cli import translators, verify
 from keras_luong.evaluation import scores
 from keras_luong.evaluation.scores import bleu
 from keras_luong.files import read_lines, read_raw_lines
-from keras_luong.models import Seq2Seq, Seq2SeqConfig
 from keras_luong.runs import load_save
 from keras_luong.text.corpora import TextFiles
-from keras_luong.text.tokenizer_pair import (
-    SentencePieceTokenizer,
-    TokenizerPair,
-    WordTokenizer,
-)
 
 
 class Answer(NamedTuple):
@@ -52,33 +35,26 @@ class Answer(NamedTuple):
 
 
 #: Among its words are some that end lines: a translation must not become two.
-TARGET = [
-    f"{word}{letter}"
-    for word in (
-        "der\u2028Hund",
-        "ist\x85da",
-        "ro\u00adt",
-        "e\u0301r",
-        "\u200fk",
-        "\ufeffx",
-    )
-    for letter in "abcd"
-]
+ENDS = ["der\u2028Hund", "ist\x85da", "ro\u00adt", "e\u0301r", "\u200fk", "\ufeffx"]
+TARGET = [word + letter for word in ENDS for letter in "abcd"]
 
 
 def odd_translator():
     """Pieces in, odd words out."""
     # Every letter is a piece, so that a text that is read otherwise is another text.
     corpus = [x for row in ROWS.values() for x in row.lines or [] if len(x) < 1000]
-    source = SentencePieceTokenizer.train(
+    source = kl.SentencePieceTokenizer.train(
         corpus, vocab_size=120, character_coverage=1.0
     )
-    pair = TokenizerPair(source, WordTokenizer(TARGET))
+    pair = kl.TokenizerPair(source, kl.WordTokenizer(TARGET))
     sizes = source.vocab_size, pair.target.vocab_size
     keras.utils.set_random_seed(1)
-    model = opinionated(Seq2Seq(Seq2SeqConfig(*sizes, units=16)), scale=6.0)
-    search = BeamSearch(2, min_length=5, max_length=5)
-    return Translator(model, pair, search, max_source_length=20)
+    model = opinionated(kl.Seq2Seq(kl.Seq2SeqConfig(*sizes, units=16)), scale=6.0)
+    search = kl.BeamSearch(2, min_length=5, max_length=5)
+    return kl.Translator(model, pair, search, max_source_length=20)
+
+
+BLEU = ["--bleu_tokenize", "13a"]
 
 
 class Runtimes:
@@ -88,8 +64,6 @@ class Runtimes:
         self.directory, self.patch = directory, monkeypatch
         self.keras = odd_translator()
         self.run = written_run(directory / "run", self.keras).path
-        self.version = export_saved_model(self.keras, directory / "model")
-        self.model = tf.saved_model.load(str(self.version))
         monkeypatch.setattr(translators, "load_translator", lambda _: self.keras)
         monkeypatch.setattr(load_save, "load_ensemble", lambda *_: self.keras)
         monkeypatch.setattr(load_save, "load", lambda _: self.keras)
@@ -100,10 +74,14 @@ class Runtimes:
             self.keras, "with_search", lambda n_best, **others: kept[n_best]
         )
 
-    def serve(self, texts):
+    def serve(self, text):
         """What the SavedModel says, as Serving would."""
-        said = self.model.signatures["serving_default"](text=tf.constant(texts))
+        said = self.keras.serve(tf.constant(text, tf.string))
         return {name: x.numpy().tolist() for name, x in said.items()}
+
+    @functools.cached_property
+    def version(self):
+        return kl.export_saved_model(self.keras, self.directory / "model")
 
     def expected(self, lines):
         """A line for each line, whatever is in its translation."""
@@ -137,12 +115,16 @@ class Runtimes:
             found = self.keras.translate(read_raw_lines(path))
         return Answer([one_line(t.text) for t in found], bool(texts))
 
+    def command(self, out, name, *words):
+        """What a command writes, and whether it warns."""
+        with said() as texts:
+            run(name, self.run, *words)
+        return Answer(file_lines(out), bool(texts))
+
     def translate(self, path, *words):
         out = self.directory / "translated"
-        words = ["--input", path, "--output", out, *words]
-        with said() as texts:
-            translate.run(options("translate", self.run, *words))
-        return Answer(file_lines(out), bool(texts))
+        files = ["--input", path, "--output", out]
+        return self.command(out, "translate", *files, *words)
 
     def lists(self, path):
         return self.translate(path, "--n_best", 2)
@@ -160,16 +142,12 @@ class Runtimes:
 
     def score(self, path):
         out = self.directory / "scores"
-        with said() as texts:
-            score.run(options("score", self.run, path, path, "--output", out))
-        return Answer(file_lines(out), bool(texts))
+        return self.command(out, "score", path, path, "--output", out)
 
     def evaluate(self, path):
         out = self.directory / "evaluated"
-        words = ["--test", path, path, "--output", out, "--bleu_tokenize", "13a"]
-        with said() as texts:
-            evaluate.run(options("evaluate", self.run, *words))
-        return Answer(file_lines(out / f"{path.name}.translated"), bool(texts))
+        words = ["--test", path, path, "--output", out, *BLEU]
+        return self.command(out / f"{path.name}.translated", "evaluate", *words)
 
     def verify(self, path):
         seen = []
@@ -178,8 +156,8 @@ class Runtimes:
             seen.extend(self.serve(texts)["translation"])
             return [text.decode() for text in seen]
 
-        asked = options("verify", self.run, path, "--bleu_tokenize", "13a")
         with said() as texts:
+            asked = options("verify", self.run, path, *BLEU)
             verify.run(asked, {"SavedModel": served})
         return Answer([one_line(x.decode()) for x in seen], bool(texts))
 
@@ -191,70 +169,70 @@ class Runtimes:
             found.extend(texts)
             return bleu(texts, references, tokenize)
 
-        words = ["--beam_widths", 2, "--length_penalties", 0, "--bleu_tokenize", "13a"]
+        grid = ["--beam_widths", 2, "--length_penalties", 0]
         with self.patch.context() as patch, said() as texts:
             patch.setattr(scores, "bleu", scored)
-            tune.run(options("tune", self.run, *words, *corpus_of(path)))
+            run("tune", self.run, *BLEU, *grid, *corpus_of(path))
         return Answer([one_line(text) for text in found], bool(texts))
 
     def distill(self, path):
         """Each source is there twice: with its reference, and with its translation."""
         out = path.with_name("distilled")
-        with said() as texts:
-            distill.run(options("distill", self.run, "--out", out, *corpus_of(path)))
-        sources, targets = (file_lines(out / f"train.{x}") for x in ("en", "de"))
+        words = ["--out", out, *corpus_of(path)]
+        targets, warns = self.command(out / "train.de", "distill", *words)
+        sources = file_lines(out / "train.en")
         assert sources[::2] == sources[1::2] == targets[::2]
-        return Answer([one_line(x.decode()) for x in targets[1::2]], bool(texts))
+        return Answer([one_line(x.decode()) for x in targets[1::2]], warns)
 
     def evaluate_script(self, path):
         out = self.directory / "evaluated by the script"
         with self.patch.context() as patch:
             # It takes the library away from its process.
-            patch.setitem(sys.modules, "keras_luong", keras_luong)
+            patch.setitem(sys.modules, "keras_luong", kl)
             script = export_script("evaluate")
-        with self.patch.context() as patch:
-            patch.setattr(script.tf.saved_model, "load", lambda _: self.model)
+            model = SimpleNamespace(signatures={"serving_default": self.keras.serve})
+            patch.setattr(script.tf.saved_model, "load", lambda _: model)
+            patch.setattr(script, "find_version", str)
             patch.setattr(sys, "stderr", err := io.StringIO())
-            words = [self.version, path, path, "--output", out, "--tokenize", "13a"]
-            try:
+            words = [self.directory, path, path, "--output", out, "--tokenize", "13a"]
+            with exits():
                 script.main([str(word) for word in words])
-            except SystemExit as error:
-                raise ValueError(error.code) from error
         return Answer(file_lines(out), "beginnings" in err.getvalue())
 
+    @functools.cached_property
+    def loaded(self):
+        return tf.saved_model.load(str(self.version))
+
     def saved_model(self, path):
-        lines = [*read_raw_lines(path)]
-        found = self.serve(tf.constant(lines, tf.string))
-        texts = [one_line(x.decode()) for x in found["translation"]]
-        return Answer(texts, any(found["truncated"]))
+        texts = tf.constant([*read_raw_lines(path)], tf.string)
+        found = self.loaded.signatures["serving_default"](text=texts)
+        lines = [one_line(x.decode()) for x in found["translation"].numpy()]
+        return Answer(lines, any(found["truncated"].numpy()))
 
     def edge(self, path):
         found = self.on_edge.translate(read_raw_lines(path))
         lines = [one_line(t.text) for t in found]
         return Answer(lines, any(t.truncated for t in found))
 
-    @property
+    @functools.cached_property
     def on_edge(self):
         from keras_luong_edge import EdgeTranslator
 
-        path = self.directory / "x.tflite"
-        if not path.exists():
-            export_tflite(self.keras, path)
-            self._on_edge = EdgeTranslator(path)
-        return self._on_edge
+        return EdgeTranslator(kl.export_tflite(self.keras, self.directory / "x.tflite"))
 
     def edge_command(self, path):
         from keras_luong_edge import command
 
-        on_edge = self.on_edge
-        self.patch.setattr(command, "EdgeTranslator", lambda *_: on_edge)
+        stub = SimpleNamespace(n_best=1, translate=self.keras.translate)
+        self.patch.setattr(command, "EdgeTranslator", lambda *_: stub)
         self.patch.setattr(command, "_forget_output", lambda: None)
 
         def main():
             if command.main(["x.tflite"]):
                 raise ValueError(sys.stderr.getvalue())
 
-        return self.piped(main, path)
+        with said():
+            return self.piped(main, path)
 
     def rest(self, path):
         def predict(server, model, inputs):
@@ -272,9 +250,18 @@ class Runtimes:
         return self.piped(client.main, path)
 
     def c(self, path):
+        """Runs c_client.py, whose program writes to the files of this process."""
         c_client, program = export_script("serving.c_client"), self.program
-        self.patch.setattr(c_client, "build", lambda _: program)
-        return self.piped_in_c(c_client, path)
+        out, err = self.directory / "c.out", self.directory / "c.err"
+        with self.patch.context() as patch, out.open("wb") as o, err.open("wb") as e:
+            started = functools.partial(subprocess.Popen, stdout=o, stderr=e)
+            patch.setattr(c_client, "build", lambda _: program)
+            patch.setattr(c_client.subprocess, "Popen", started)
+            patch.setattr(sys, "argv", ["c_client.py", str(self.version)])
+            patch.setattr(sys, "stdin", stream(path.read_bytes()))
+            with exits():
+                c_client.main()
+        return Answer(file_lines(out), " 0 longer than" not in err.read_text())
 
     def c_program(self, path):
         """It reads the file itself, without c_client.py before it."""
@@ -294,46 +281,19 @@ class Runtimes:
         """Runs a program that reads standard input, in this process."""
         with self.patch.context() as patch:
             patch.setattr(sys, "argv", ["client", "server", "model"])
-            patch.setattr(sys, "stdin", Stream(path.read_bytes()))
-            patch.setattr(sys, "stdout", out := Stream(b""))
+            patch.setattr(sys, "stdin", stream(path.read_bytes()))
+            patch.setattr(sys, "stdout", out := stream())
             patch.setattr(sys, "stderr", err := io.StringIO())
-            try:
+            with exits():
                 main()
-            except SystemExit as error:
-                raise ValueError(error.code) from error
         lines = out.buffer.getvalue().split(b"\n")
         assert lines.pop() == b""
         return Answer(lines, "beginnings" in err.getvalue())
 
-    def piped_in_c(self, c_client, path):
-        """Runs c_client.py, whose program writes to the files of this process."""
-        run = c_client.subprocess.Popen
-        out, err = self.directory / "c.out", self.directory / "c.err"
-        with self.patch.context() as patch, out.open("wb") as o, err.open("wb") as e:
 
-            def popen(line, **given):
-                return run(line, stdout=o, stderr=e, **given)
-
-            patch.setattr(c_client.subprocess, "Popen", popen)
-            patch.setattr(sys, "argv", ["c_client.py", str(self.version)])
-            patch.setattr(sys, "stdin", Stream(path.read_bytes()))
-            try:
-                c_client.main()
-            except SystemExit as error:
-                if error.code:
-                    raise ValueError(error.code) from error
-        report = err.read_text()
-        return Answer(file_lines(out), " 0 longer than" not in report)
-
-
-class Stream:
+def stream(content=b""):
     """A standard stream whose bytes are in memory."""
-
-    def __init__(self, content):
-        self.buffer = io.BytesIO(content)
-
-    def isatty(self):
-        return False
+    return io.TextIOWrapper(io.BytesIO(content))
 
 
 def one_line(text):
@@ -354,6 +314,16 @@ def file_lines(path: Path):
     *lines, rest = path.read_bytes().split(b"\n")
     assert rest == b""
     return lines
+
+
+@contextlib.contextmanager
+def exits():
+    """Raises what a script says at its end, if it fails."""
+    try:
+        yield
+    except SystemExit as error:
+        if error.code:
+            raise ValueError(error.code) from error
 
 
 def said():
@@ -384,6 +354,7 @@ TRANSLATORS = {
     "gRPC client": Runtimes.grpc,
 }
 IN_C = {"C client": Runtimes.c, "C program": Runtimes.c_program}
+EXPORTED = ("SavedModel in Python", "`EdgeTranslator.translate`", *IN_C)  # takes long
 COLUMNS = {**READERS, **TRANSLATORS, **IN_C}
 EXPECTED = {
     "`keras-luong score`": Runtimes.expected_scores,

@@ -1,7 +1,5 @@
 """A corpus in memory, a translator without a model, and what is written of them."""
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from keras_luong import Translation

@@ -2,37 +2,29 @@
 
 import base64
 import re
-import subprocess
 import unicodedata
 from html.parser import HTMLParser
-
-import pytest
-from web_page import browser
 
 from keras_luong.evaluation.judgement import judge
 from keras_luong.evaluation.report import html_report, text_report, visible
 from keras_luong.runs.validation import written_out
 
-HOSTILE = [
-    "<script>document.title = 'owned'</script>",
-    "</style></dd><img src=x onerror=\"document.title = 'owned'\">",
-    "שלום \u202eעולם & <b>bold</b> &lt;",
-    "one\u2028two\u2029three\x85four",
-    "]]> <!-- <!doctype html> --> ${x} {{x}} %s",
-    "bell \x07 nul \x00 escape \x1b[31m",
-]
-SHOWN = [
-    *HOSTILE[:3],
-    "one\u2028two\u2029three\ufffdfour",
-    HOSTILE[4],
-    "bell \u2407 nul \u2400 escape \u241b[31m",  # signs that can be seen
-]
+#: Sentences, and what is shown of them: for some letters signs that can be seen.
+HOSTILE = {
+    "<script>document.title = 'owned'</script>": None,
+    "</style></dd><img src=x onerror=\"document.title = 'owned'\">": None,
+    "שלום \u202eעולם & <b>bold</b> &lt;": None,
+    "one\u2028two\u2029three\x85four": "one\u2028two\u2029three\ufffdfour",
+    "]]> <!-- <!doctype html> --> ${x} {{x}} %s": None,
+    "bell \x07 nul \x00 escape \x1b[31m": "bell \u2407 nul \u2400 escape \u241b[31m",
+}
+SHOWN = {shown or text for text, shown in HOSTILE.items()}
 PNG = b"\x89PNG no picture"
 
 
 def page():
-    names = {"<i>mine</i>": HOSTILE, "yours": ["a b c"] * 6}
-    judged = judge("<h1>test", HOSTILE, [f"{text} x" for text in HOSTILE], names)
+    names = {"<i>mine</i>": [*HOSTILE], "yours": ["a b c"] * 6}
+    judged = judge("<h1>test", [*HOSTILE], [f"{text} x" for text in HOSTILE], names)
     return html_report([judged, judged], 6, [{0: PNG}, {}])
 
 
@@ -65,7 +57,7 @@ def test_hostile_sentences_are_text():
     known = "html head meta title style body h1 h2 h3 h4 p pre div table tr th td"
     assert set(reader.tags) == {*known.split(), "article", "dl", "dt", "dd", "img"}
     assert reader.tags.count("h1") == 1 and reader.tags.count("style") == 1
-    assert set(SHOWN) <= set(reader.sides)
+    assert SHOWN <= set(reader.sides)
     assert len(reader.sides) == 2 * 2 * 6 * 4  # tests, worst and best, sentences, sides
 
 
@@ -100,16 +92,3 @@ def test_no_text_commands_the_terminal():
         assert {x for x in said if unicodedata.category(x) == "Cc"} == {"\n"}
     other = "Ein Häuschen, 犬 👩‍👩‍👧 \u200f\u2028"
     assert visible(other) == other
-
-
-@pytest.mark.slow
-def test_a_browser_shows_the_hostile_sentences_as_text(tmp_path):
-    path = tmp_path / "report.html"
-    path.write_text(page(), encoding="utf-8")
-    flags = "--headless --no-sandbox --disable-gpu --dump-dom".split()
-    profile = f"--user-data-dir={tmp_path / 'profile'}"
-    command = [browser(), *flags, profile, path.as_uri()]
-    dom = subprocess.run(command, capture_output=True, check=True).stdout.decode()
-    assert "<title>How good is" in dom and "owned</title>" not in dom
-    reader = Reader(dom)
-    assert "script" not in reader.tags and set(SHOWN) <= set(reader.sides)

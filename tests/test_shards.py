@@ -1,14 +1,17 @@
-"""Parts that outlive a process: what is cut is whole again, and other work refused."""
+"""Parts that outlive a process: what is cut is whole again, and other work refused.
 
-from __future__ import annotations
+And texts in Parquet: read in order, and written with further columns.
+"""
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_luong.files import write_lines
 from keras_luong.runs import shards as module
-from keras_luong.runs.shards import Shards, survey, unchanged
+from keras_luong.runs.shards import ParquetTexts, Shards, survey, unchanged
 
 LINES = [b"a", b"", b"\xef\xbb\xbfb", b"c\rd\r", b"\x1f\x8be", b"\xff\xfef", b"\0"]
 TEXT = [b"a", b"b", b"c", b"d", b"e"]
@@ -41,6 +44,21 @@ def test_lines_come_back_as_they_were(lines, size, data, tmp_path_factory):
         assert [*shards.read(number, "with")] == lines[::-1][part]
 
 
+def test_the_same_text_is_taken_as_it_is():
+    assert survey(LINES)[::2] == (7, 2)
+    assert survey([b"ab", b""]).digest != survey([b"a", b"b"]).digest
+    assert [*unchanged(iter(LINES), survey(LINES).digest)] == LINES
+    assert [*unchanged([], survey([]).digest)] == []
+
+
+@pytest.mark.parametrize("now", [LINES[::-1], LINES[:-1], [*LINES, b""], []])
+def test_another_text_is_refused_at_its_end(now):
+    lines = unchanged(now, survey(LINES).digest)
+    assert [next(lines) for _ in now] == now
+    with pytest.raises(OSError, match="changed meanwhile"):
+        next(lines)
+
+
 def work(shards, todo):
     for number in todo:
         shards.begin(number)
@@ -55,21 +73,18 @@ def shards(tmp_path):
 
 @pytest.mark.parametrize("lines", [[], TEXT[:4], [*TEXT, b"f"], TEXT[::-1]])
 def test_text_that_is_another_when_it_is_read_again_is_refused(lines, shards):
-    digest, another = (
-        survey(TEXT).digest,
-        pytest.raises(OSError, match="is another one"),
-    )
-    with shards.begun({}) as todo, another:
+    digest, another = survey(TEXT).digest, "is another one"
+    with shards.begun({}) as todo, pytest.raises(OSError, match=another):
         shards.cut(todo, **{"in": unchanged(lines, digest)})
     with shards.begun({}) as todo:  # nothing of it is taken for the right text
         assert {x.name for x in shards.folder.iterdir()} == {"plan.json", ".lock"}
         shards.cut(todo, **{"in": unchanged(TEXT, digest)})
         assert [*shards.read(0, "in"), *shards.read(2, "in")] == [b"a", b"b", b"e"]
         shards.path(0, "in").unlink()
-        with another:  # behind all missing ones
+        with pytest.raises(OSError, match=another):  # behind all missing ones
             shards.cut([0], **{"in": unchanged([*TEXT[:4], b"x"], digest)})
         if len(lines) != len(TEXT):
-            with another:  # what goes with it is of another length
+            with pytest.raises(OSError, match=another):  # what goes with it is longer
                 shards.cut(todo, **{"in": TEXT, "with": lines})
 
 
@@ -130,16 +145,6 @@ def test_a_shard_that_kills_its_workers_is_given_up(shards):
         shards.begin(1)  # another command tries anew
 
 
-def test_an_error_half_way_leaves_no_part(tmp_path):
-    def lines():
-        yield b"a"
-        raise RuntimeError("half-way")
-
-    with pytest.raises(RuntimeError, match="half-way"):
-        Shards(tmp_path, 2, 2).finish(0, lines(), {})
-    assert not [*tmp_path.iterdir()]
-
-
 def test_a_run_that_is_trained_on_is_another(tmp_path):
     for name in ("run.json", "tokenizer/source.vocab", "model.weights.h5"):
         write_lines(tmp_path / name, ["a"])
@@ -179,3 +184,96 @@ def test_a_worker_that_outlives_its_folder_does_nothing_in_the_next_one(shards):
     shards.finish(0, [b"of other work"], {})  # without a plan
     with shards.begun({"lines": 2}) as todo:
         assert todo == [0, 1]
+
+
+TEXTS = ["a b", None, "", "c\r\nd", "\u2028e\ufeff", "f"]
+
+
+def parquet(path, **columns):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.table(columns).replace_schema_metadata({"by": "somebody"})
+    pq.write_table(table, path, row_group_size=2)
+    return path
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
+def test_a_parquet_file(tmp_path, kind):
+    columns = {"id": [*range(6)], "text": pa.array(TEXTS, kind)}
+    path = parquet(tmp_path / "in.parquet", **columns)
+    texts = ParquetTexts(path)
+    read = ["a b", "", "", "c d", "\u2028e\ufeff", "f"]
+    assert [line.decode() for line in texts.lines()] == read and texts.column == "text"
+    values = ((line.decode().upper(), -1.5) for line in texts.lines())
+    types = {"translation": "string", "score": "float64"}
+    digest = survey(texts.lines()).digest
+    texts.write(tmp_path / "new" / "out.parquet", values, types, digest)
+    out = pq.read_table(tmp_path / "new" / "out.parquet")
+    assert out.column_names == ["id", "text", "translation", "score"]
+    said = ["A B", None, "", "C D", "\u2028E\ufeff", "F"]
+    assert out["translation"].to_pylist() == said
+    assert out["score"].to_pylist() == [-1.5, None, -1.5, -1.5, -1.5, -1.5]
+    assert out.select(["id", "text"]).equals(pq.read_table(path))
+    assert out.schema.metadata[b"by"] == b"somebody"
+
+
+def test_a_folder_of_parquet(tmp_path):
+    """But for what it hides."""
+    files = {"b=1/1": ["c"], "_a=2/part": ["a", "b"], "empty": []}
+    hidden = ("_temporary/0/part-1", ".part-0", "_metadata")
+    for name, texts in {**files, **dict.fromkeys(hidden, ["x"])}.items():
+        parquet(tmp_path / f"in/{name}.parquet", text=pa.array(texts, pa.string()))
+    (tmp_path / "in" / "_SUCCESS").touch()
+    texts = ParquetTexts(tmp_path / "in")
+    assert [*texts.lines()] == [b"a", b"b", b"c"]
+    values = ((x.decode(),) for x in texts.lines())
+    out, digest = tmp_path / "out", survey(texts.lines()).digest
+    texts.write(out, values, {"t": "string"}, digest)
+    for name, said in files.items():
+        assert pq.read_table(out / f"{name}.parquet")["t"].to_pylist() == said
+    assert texts.is_written(out, ["t"])
+    assert not texts.is_written(out, ["t", "score"])
+    assert not texts.is_written(tmp_path / "none", ["t"])
+    parquet(out / "_a=2/part.parquet", text=["a"], t=["a"])
+    assert not texts.is_written(out, ["t"])
+
+
+@pytest.mark.parametrize("folder", [False, True])
+@pytest.mark.parametrize(
+    "now, values", [*((x, 3) for x in ("cba", "bc", "", "abcd", "abx")), ("abc", 2)]
+)
+def test_other_texts_in_parquet_are_refused(now, values, folder, tmp_path):
+    """And each text has a value, and each value a text."""
+    path = parquet(tmp_path / "in" / "a.parquet", text=pa.array(["a", "b", "c"]))
+    texts = ParquetTexts(path.parent if folder else path)
+    digest = survey(texts.lines()).digest
+    parquet(path, text=pa.array([*now], pa.string()))
+    for number in (values, len(now) + 1):
+        said = iter([("A",)] * number)
+        with pytest.raises(OSError, match="was changed meanwhile"):
+            texts.write(tmp_path / "out.parquet", said, {"t": "string"}, digest)
+    assert [x.name for x in tmp_path.iterdir()] == ["in"]
+
+
+def test_which_column_of_parquet(tmp_path):
+    path = parquet(tmp_path / "in.parquet", de=["a"], en=["b"], n=[1])
+    assert [*ParquetTexts(path, "en").lines()] == [b"b"]
+    with pytest.raises(ValueError, match=r"one column of strings.*\['de', 'en'\]"):
+        ParquetTexts(path)
+    with pytest.raises(ValueError, match="no column of strings 'n'"):
+        ParquetTexts(path, "n")
+    with pytest.raises(ValueError, match="a column 'de' already"):
+        ParquetTexts(path, "en").check_new_columns(["translation", "de"])
+
+
+def test_what_is_parquet(tmp_path):
+    path = tmp_path / "in" / "a.parquet"
+    (tmp_path / "no.parquet").mkdir()
+    with pytest.raises(ValueError, match="no.parquet holds no Parquet files"):
+        ParquetTexts(tmp_path / "no.parquet")
+    path.parent.mkdir()
+    assert not module.is_parquet(path.parent)
+    path.write_bytes(b"no")
+    named = [module.is_parquet(x) for x in (path, path.parent, "in.en")]
+    assert named == [True, True, False]
+    with pytest.raises(ValueError, match="is not Parquet, or damaged"):
+        ParquetTexts(path)

@@ -1,7 +1,5 @@
 """Begin, end and padding ids of any model, two or three of which may be one."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import partial
 
@@ -16,16 +14,18 @@ from keras_luong.decoding import force
 from keras_luong.runs.run import read_record, write_record
 
 CASES = {
-    "tfa's": {"bos_id": 1, "eos_id": 2, "pad_id": 0},
-    "padding ends": {"bos_id": 3, "eos_id": 0, "pad_id": 0},
-    "the end begins": {"bos_id": 2, "eos_id": 2, "pad_id": 0},
-    "padding begins": {"bos_id": 0, "eos_id": 1, "pad_id": 0},
-    "one for all": {"bos_id": 4, "eos_id": 4, "pad_id": 4},
-    "padding is the last": {"bos_id": 0, "eos_id": 1, "pad_id": 5},
+    name: dict(zip(("bos_id", "eos_id", "pad_id"), ids, strict=True))
+    for name, ids in {
+        "tfa's": (1, 2, 0),
+        "padding ends": (3, 0, 0),
+        "the end begins": (2, 2, 0),
+        "padding begins": (0, 1, 0),
+        "one for all": (4, 4, 4),
+        "padding is the last": (0, 1, 5),
+    }.items()
 }
-QUICK = ("tfa's", "padding ends")
 every_case = pytest.mark.parametrize("ids", CASES.values(), ids=CASES)
-some_cases = pytest.mark.parametrize("name", slow_but(CASES, *QUICK))
+some_cases = pytest.mark.parametrize("name", slow_but(CASES, "tfa's", "padding ends"))
 
 
 class Speller:
@@ -59,14 +59,10 @@ SEARCHES = (
 def test_a_model_that_spells_is_heard(search, ids):
     end, pad = ids["eos_id"], ids["pad_id"]
     words = [[7, 8, 6], [6, pad, pad], [8, 7, pad]]
-    search = dataclasses.replace(search, **ids)
-    found = search(Speller(ids), tf.constant(words))
+    found = dataclasses.replace(search, **ids)(Speller(ids), tf.constant(words))
     assert found.lengths[:, 0].numpy().tolist() == [4, 2, 3]
-    assert found.ids[:, 0].numpy().tolist() == [
-        [7, 8, 6, end],
-        [6, end, pad, pad],
-        [8, 7, end, pad],
-    ]
+    said = [[7, 8, 6, end], [6, end, pad, pad], [8, 7, end, pad]]
+    assert found.ids[:, 0].numpy().tolist() == said
 
 
 @every_case
@@ -77,8 +73,7 @@ def test_no_maximum_length_counts_what_is_not_padding(ids):
 
     source = tf.constant([[7, 8, 6], [6, ids["pad_id"], ids["pad_id"]]])
     for kind in (kl.GreedySearch, partial(kl.RandomSampling, top_k=1)):
-        search = kind(max_length=None, **ids)
-        found = search(Endless(ids), source)
+        found = kind(max_length=None, **ids)(Endless(ids), source)
         assert found.lengths[:, 0].numpy().tolist() == [16, 12]
 
 
@@ -132,20 +127,22 @@ def test_samples_never_hold_what_is_no_token(name):
     assert drawn == {*range(VOCABULARY)} - {begin, pad} | ({end} - {pad})
 
 
-@pytest.mark.parametrize(
-    ("ids", "error", "message"),
-    [
-        ({"eos_id": -1}, ValueError, "eos_id must be at least 0. Received: -1"),
-        ({"bos_id": None}, TypeError, "bos_id must be an integer. Received: None"),
-        ({"pad_id": 2**31}, ValueError, "pad_id must be at most"),
-    ],
-)
+WRONG_IDS = [
+    ({"eos_id": -1}, ValueError, "eos_id must be at least 0. Received: -1"),
+    ({"bos_id": None}, TypeError, "bos_id must be an integer. Received: None"),
+    ({"pad_id": 2**31}, ValueError, "pad_id must be at most"),
+]
+
+
+@pytest.mark.parametrize("ids, error, message", WRONG_IDS)
 def test_wrong_ids(ids, error, message):
-    for search in (kl.BeamSearch, kl.GreedySearch, kl.RandomSampling):
+    for search in (kl.BeamSearch, kl.GreedySearch, kl.RandomSampling, force_nothing):
         with pytest.raises(error, match=message):
             search(**ids)
-    with pytest.raises(error, match=message):
-        force(None, tf.ones([1, 1], tf.int32), tf.ones([1, 1], tf.int32), **ids)
+
+
+def force_nothing(**ids):
+    return force(None, tf.ones([1, 1], tf.int32), tf.ones([1, 1], tf.int32), **ids)
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=repr)
@@ -154,24 +151,34 @@ def test_an_end_or_beginning_that_the_model_does_not_have_is_refused(search):
         dataclasses.replace(search, eos_id=VOCABULARY)(Captioner(), images(1))
     # A config says what it has: others may read more than they write.
     model, ids = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4)), tf.constant([[4, 3]])
-    message = "one of the model's 9 tokens.*bos_id=9"
-    with pytest.raises(ValueError, match=message):
-        dataclasses.replace(search, bos_id=9)(model, ids)
-    with pytest.raises(ValueError, match=message):
-        force(model, ids, ids, bos_id=9)
+    searched = dataclasses.replace(search, bos_id=9)
+    for find in (searched, partial(force, target_ids=ids, bos_id=9)):
+        with pytest.raises(ValueError, match="one of the model's 9 tokens.*bos_id=9"):
+            find(model, ids)
 
 
-def test_the_end_token_must_not_be_forbidden():
+def test_ids_that_go_with_others_are_refused():
+    """The end must not be forbidden; a translator's tokenizers have the search's."""
     assert kl.BeamSearch(forbidden=(3,), eos_id=2).forbidden == (3,)
     with pytest.raises(ValueError, match=r"must not hold the end id.*\(2, 4\)"):
         kl.BeamSearch(forbidden=(2, 4), eos_id=2)
+    model = kl.Seq2Seq(kl.Seq2SeqConfig(6, 6, units=2))
+    with pytest.raises(ValueError, match="tokenizers' ids.*: GreedySearch.*eos"):
+        search = kl.GreedySearch(eos_id=2, bos_id=1)
+        kl.Translator(model, kl.WordTokenizer(["a", "b"]), search)
 
 
-def test_a_description_shows_them_where_they_are_others():
+def test_a_description_and_a_record_have_those_that_are_others(tmp_path):
     assert repr(kl.GreedySearch(4)) == "GreedySearch(max_length=4)"
     search = kl.GreedySearch(4, bos_id=1, eos_id=np.int64(2))
     assert repr(search) == "GreedySearch(max_length=4, bos_id=1, eos_id=2)"
     assert search.eos_id == 2 and type(search.eos_id) is int
+    search = kl.BeamSearch(3, n_best=2, eos_id=0)
+    model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=2))
+    write_record(tmp_path, model, search, 10, {})
+    written = read_record(tmp_path)["search"]
+    assert [written[x] for x in ("beam_width", "n_best", "eos_id")] == [3, 2, 0]
+    assert kl.BeamSearch(**written) == search
 
 
 def test_a_shortlist_has_the_ids_of_its_search(tmp_path):
@@ -188,40 +195,3 @@ def test_a_shortlist_has_the_ids_of_its_search(tmp_path):
         kl.BeamSearch(shortlist=loaded)
     with pytest.raises(ValueError, match="vocab_size must be at least 8. Received: 6"):
         kl.Shortlist([4], lexicon, 6, eos_id=7)
-
-
-def test_a_shortlist_learns_with_other_ids():
-    """The word that is attended to, where 3 is a word and 1 begins."""
-
-    class Attending(Speller):
-        config = dataclasses.make_dataclass(
-            "Config", [("source_vocab_size", int), ("target_vocab_size", int)]
-        )(9, 9)
-
-        def step(self, tokens, state, memory):
-            logits, state, _ = super().step(tokens, state, memory)
-            return logits, state, tf.one_hot(state - 1, tf.shape(memory)[1])
-
-    ids = CASES["tfa's"]
-    batch = {"source": tf.constant([[3, 4, 2]])}, tf.constant([[5, 3, 2]])
-    shortlist = kl.Shortlist.learn(
-        Attending(ids), [batch], per_word=1, frequent=1, unk_id=8, **ids
-    )
-    assert shortlist.lexicon[:, 0].tolist() == [0, 0, 0, 5, 3, 0, 0, 0, 0]
-    assert shortlist.frequent.tolist() == [3]
-
-
-def test_a_record_has_the_ids(tmp_path):
-    search = kl.BeamSearch(3, n_best=2, eos_id=0)
-    model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=2))
-    write_record(tmp_path, model, search, 10, {})
-    written = read_record(tmp_path)["search"]
-    assert [written[x] for x in ("beam_width", "n_best", "eos_id")] == [3, 2, 0]
-    assert kl.BeamSearch(**written) == search
-
-
-def test_a_translators_search_has_its_tokenizers_ids():
-    tokenizer = kl.WordTokenizer(["a", "b"])
-    model = kl.Seq2Seq(kl.Seq2SeqConfig(6, 6, units=2))
-    with pytest.raises(ValueError, match="tokenizers' ids.*: GreedySearch.*eos"):
-        kl.Translator(model, tokenizer, kl.GreedySearch(eos_id=2, bos_id=1))
