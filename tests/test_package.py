@@ -77,6 +77,14 @@ def test_the_package_alone_loads_what_keras_looks_up_and_no_more(tmp_path):
     assert ours.count("\n") <= plain.count("\n")
 
 
+@pytest.mark.slow
+def test_what_loads_runs_knows_the_models_by_itself():
+    """As `keras-luong average` needs, which imports no more."""
+    code = "import keras, keras_luong.runs.load_save\n"
+    code += "print(keras.saving.get_registered_object('keras_luong>Seq2Seq'))"
+    assert "Seq2Seq" in python("-c", code).stdout
+
+
 @pytest.mark.parametrize("name", ["layers.input_feeding_cell", "decoding.beam"])
 def test_a_central_file_leans_on_few(name):
     grimp = pytest.importorskip("grimp")  # import-linter's

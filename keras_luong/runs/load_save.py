@@ -19,6 +19,7 @@ from typing import IO, Any
 import h5py
 import keras
 
+import keras_luong.models  # noqa: F401 (a record names one of them)
 from keras_luong.checks import check_choice, check_path, check_tensorflow
 from keras_luong.decoding.beam import BeamSearch, GreedySearch
 from keras_luong.decoding.ensemble import Ensemble
