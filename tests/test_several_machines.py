@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import free_ports
 from small_training import write_corpus
 
 from keras_luong.runs.load_save import load
@@ -79,14 +79,6 @@ def workers(place):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(worker.pid, signal.SIGKILL)
             worker.wait()
-
-
-def free_ports(number):
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for probe in probes:
-            probe.bind(("localhost", 0))
-        return [probe.getsockname()[1] for probe in probes]
 
 
 def runs(place):

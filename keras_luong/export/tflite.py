@@ -315,8 +315,8 @@ def _converted(find: Any, quantize: str | None) -> bytes:
     module = tf.Module()
     module.serve = serve
     function = _without_tables(serve.get_concrete_function())
-    # The converter would write this file itself, and convert something else if the disk
-    # is full.
+    # The converter would write a SavedModel itself. On a full disk it would go on
+    # without one, and fail for another reason.
     with tempfile.TemporaryDirectory() as folder:
         tf.saved_model.save(module, folder, signatures=function)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder)

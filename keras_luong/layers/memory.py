@@ -177,6 +177,9 @@ def joined_shape(shape: Any) -> Shape:
     Args:
         shape: Of one source, (B, S, Hv), or a list of such shapes.
 
+    Raises:
+        ValueError: If one of these has not three axes.
+
     Example:
         >>> from keras_luong.layers.memory import joined_shape
         >>> joined_shape([(2, 5, 8), (2, None, 4)])
@@ -184,6 +187,12 @@ def joined_shape(shape: Any) -> Shape:
     """
     if not is_several(shape):
         return tuple(shape)
+    for i, one in enumerate(shape):
+        if len(one) != 3:
+            raise ValueError(
+                f"memory[{i}] must have 3 axes, [batch size, source length, size]. "
+                f"Received: shape {tuple(one)}"
+            )
     axes = [tuple(sizes) for sizes in zip(*shape, strict=True)]
     sums = [None if None in sizes else sum(sizes) for sizes in axes[1:]]
     return (axes[0][0], *sums)
