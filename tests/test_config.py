@@ -13,28 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_luong import Seq2SeqConfig, checks
-from keras_luong.config.auto import (
-    CHOSEN,
-    REASONS,
-    ROWS,
-    AutoTraining,
-    CorpusFacts,
-    choose_settings,
-)
-from keras_luong.config.models import (
-    CellType,
-    MonotonicMode,
-    ScoreMode,
-    TransformerConfig,
-)
+from keras_luong.config import auto, models
+from keras_luong.config import training as recipes
+from keras_luong.config.auto import AutoTraining, choose_settings
 from keras_luong.config.presets import PRESETS
-from keras_luong.config.training import (
-    OF_PIECES,
-    Part,
-    TrainingConfig,
-    defaults,
-    model_config_class,
-)
+from keras_luong.config.training import TrainingConfig
 from keras_luong.layers.cells import CELL_TYPES
 from keras_luong.layers.monotonic_attention import SOFT_MODES
 from keras_luong.layers.scores import SCORES
@@ -56,9 +39,12 @@ def seq2seq(**fields):
 
 
 def transformer(**fields):
-    return TransformerConfig(
-        **{"source_vocab_size": 11, "target_vocab_size": 11} | fields
-    )
+    sizes = {"source_vocab_size": 11, "target_vocab_size": 11}
+    return models.TransformerConfig(**{**sizes, **fields})
+
+
+def same(**fields):
+    return seq2seq(target_vocab_size=10, **fields)
 
 
 def paper(**changes):
@@ -84,25 +70,21 @@ def test_configurations_are_frozen_and_survive_a_dict():
     assert Seq2SeqConfig(**dataclasses.asdict(config)) == config
 
 
+GLOBAL_DOT = {
+    **{"units": 1000, "embedding_dim": 1000, "num_layers": 4, "dropout": 0.2},
+    **{"init_scale": 0.1, "reverse_source": True, "input_feeding": True},
+}
+BASE = {"attention": None, "reverse_source": False, "dropout": 0.0}
+
+
 @pytest.mark.parametrize(
     "name, expected",
     [
-        (
-            "luong2015-global-dot",
-            {"units": 1000, "embedding_dim": 1000, "num_layers": 4, "dropout": 0.2}
-            | {"init_scale": 0.1, "reverse_source": True, "input_feeding": True},
-        ),
-        (
-            "luong2015-base",
-            {"attention": None, "reverse_source": False, "dropout": 0.0},
-        ),
+        ("luong2015-global-dot", GLOBAL_DOT),
+        ("luong2015-base", BASE),
         ("luong2015-local-m-dot", {"attention": "local-m", "window": 10}),
         ("bahdanau2015", {"units": 1000, "embedding_dim": 620, "score_mode": "concat"}),
-        (
-            "sutskever2014",
-            {"num_layers": 4, "init_scale": 0.08, "reverse_source": True}
-            | {"attention": None},
-        ),
+        ("sutskever2014", {"num_layers": 4, "init_scale": 0.08, "attention": None}),
     ],
 )
 def test_presets_have_the_papers_sizes(name, expected):
@@ -120,14 +102,14 @@ def test_what_can_be_chosen_is_what_there_is():
         (hints["optimizer"], OPTIMIZERS),
         (hints["schedule"], SCHEDULES),
         (hints["strategy"], STRATEGIES),
-        (CellType, CELL_TYPES),
-        (ScoreMode, SCORES),
-        (MonotonicMode, SOFT_MODES),
-        (Part, PARTS),
+        (models.CellType, CELL_TYPES),
+        (models.ScoreMode, SCORES),
+        (models.MonotonicMode, SOFT_MODES),
+        (recipes.Part, PARTS),
     ):
         assert set(typing.get_args(words)) == set(table)
     for name in PRESETS:
-        assert model_config_class(name) is model_class(name).config_class
+        assert recipes.model_config_class(name) is model_class(name).config_class
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -145,28 +127,22 @@ def test_a_recipe_is_what_its_preset_trains_with_and_changes_come_first(name):
 
 def test_other_presets_have_no_recipe_but_the_papers():
     for name in PRESETS.keys() - RECIPES:
-        assert defaults(name) == {"preset": name}
+        assert recipes.defaults(name) == {"preset": name}
     config = TrainingConfig()
-    corpus = ("wmt14_translate/de-en", "en", "de")
-    assert (config.data, config.source, config.target) == corpus
-    assert (config.optimizer, config.learning_rate) == ("sgd", 1.0)
-    assert (config.schedule, config.epochs, config.clip_norm) == ("halving", 12, 5.0)
+    first = config.data, config.source, config.target, config.optimizer
+    assert first == ("wmt14_translate/de-en", "en", "de", "sgd")
+    others = config.learning_rate, config.schedule, config.epochs, config.clip_norm
+    assert others == (1.0, "halving", 12, 5.0)
     assert TrainingConfig(optimizer="adam").learning_rate == 0.001
 
 
-@pytest.mark.parametrize(
-    "changes, expected",
-    [
-        ({}, {"units": 1000, "num_layers": 4, "input_feeding": True}),
-        ({"units": 12, "dropout": 0.5}, {"units": 12, "dropout": 0.5}),
-        ({"attention": None, "init_scale": None}, {"attention": None}),
-    ],
-)
-def test_the_rest_are_the_models_hyperparameters(changes, expected):
-    config = paper(**changes)
-    assert config.model == changes
-    made = config.model_config(50, 50)
-    assert {name: getattr(made, name) for name in expected} == expected
+def test_the_rest_are_the_models_hyperparameters():
+    for changes in ({}, {"units": 12, "dropout": 0.5}, {"attention": None}):
+        config = paper(**changes)
+        assert config.model == changes
+        expected = {"units": 1000, "num_layers": 4, "attention": "global", **changes}
+        made = dataclasses.asdict(config.model_config(50, 50))
+        assert {name: made[name] for name in expected} == expected
 
 
 def test_settings_are_json_of_one_level():
@@ -215,9 +191,9 @@ def test_what_the_best_weights_are_judged_by_stays():
 
 # What "auto" makes of a corpus.
 
-CAPTIONS = CorpusFacts(29_000, 410_000, long_line=161, characters=76)
+CAPTIONS = auto.CorpusFacts(29_000, 410_000, long_line=161, characters=76)
 FACTS = st.builds(
-    CorpusFacts,
+    auto.CorpusFacts,
     pairs=st.integers(1, 10**9),
     content=st.integers(0, 10**12),
     long_line=st.integers(0, 4096),
@@ -255,14 +231,14 @@ def test_any_corpus_has_a_configuration_and_more_text_no_smaller_model(one, othe
 
 
 def test_the_rule_is_for_every_size_and_explained():
-    limits = [row.content for row in ROWS]
+    limits = [row.content for row in auto.ROWS]
     assert limits == sorted(limits) and limits[-1] == math.inf
-    assert all({*row.fields, "max_length"} == {*CHOSEN} for row in ROWS)
+    assert all({*row.fields, "max_length"} == {*auto.CHOSEN} for row in auto.ROWS)
     settings = AutoTraining("x").choose(CAPTIONS, "en", "de").settings()
-    assert {*CHOSEN} <= REASONS.keys() <= settings.keys()
+    assert {*auto.CHOSEN} <= auto.REASONS.keys() <= settings.keys()
     page = Path(__file__).parents[1] / "docs" / "what_train_chooses.md"
     shown = re.findall(r"^  (\w+) +[\w.]+  (.*)$", page.read_text("utf-8"), re.M)
-    assert dict(shown) == REASONS
+    assert dict(shown) == auto.REASONS
 
 
 def test_what_is_given_stays():
@@ -283,7 +259,7 @@ def test_what_is_given_stays():
 # What is refused.
 
 
-def auto(**given):
+def corpus(**given):
     return AutoTraining("nowhere", given=given)  # before any corpus is read
 
 
@@ -294,12 +270,9 @@ def facts(**changes):
 LOCATION = {"score_mode": "location", "max_source_length": 9}
 VALUES = [
     (seq2seq, {"source_vocab_size": 4}, "source_vocab_size must be above 4"),
-    (seq2seq, {"units": 0}, "units.*0"),
     (seq2seq, {"score_mode": ["dot"]}, "score_mode.*dot"),
     (seq2seq, {"dropout": 1}, r"dropout must be in \[0, 1\). Received: 1"),
-    (seq2seq, {"memory_dropout": -1}, "memory_dropout.*-1"),
     (seq2seq, {"tie_embeddings": True}, "tie_embeddings.*True"),
-    (seq2seq, {"sigmoid_noise": -1}, "sigmoid_noise.*-1"),
     (seq2seq, {"reverse_source": True}, "bidirectional=False"),
     (seq2seq, {"encoder_units": 3}, 'bridge="dense"'),
     (seq2seq, {"units": 7}, "14 units and the decoder's 7"),
@@ -310,56 +283,48 @@ VALUES = [
     (seq2seq, {"coverage": True, **LOCATION}, "compares with the source"),
     (seq2seq, {"coverage": True, "attention": None}, "coverage.*None"),
     (seq2seq, {"coverage": True, "attention": "monotonic"}, "'monotonic'"),
+    (seq2seq, {"copy": True}, "copy=True.*source_vocab_size=10.*=20"),
+    (same, {"copy": True, "attention": None}, "copy=True needs an attention"),
+    (same, {"tie_embeddings": "all", "output_bias": True}, "output_bias.*needs tie"),
+    (same, {"attention": None, "attentional_bias": True}, "Without.*bias=True"),
+    (training, {"preset": "small", "copy": True}, "copy=True.*shared=True"),
+    (training, {"preset": "wu2021-tiny", "copy": True}, "A setting.*: 'copy'"),
     (transformer, {"units": 6}, "of num_heads. Received: units=6, num_heads=4"),
-    (
-        transformer,
-        {"tie_embeddings": "all", "source_vocab_size": 12},
-        "one vocabulary.*source_vocab_size=12, target_vocab_size=11",
-    ),
+    (transformer, {"tie_embeddings": "all", "source_vocab_size": 12}, "size=12, tar"),
     (paper, {"preset": "gpt"}, "preset must be one of.*'gpt'"),
-    (paper, {"learning_rate": 0}, "learning_rate.*0"),
     (paper, {"learning_rate": math.inf}, "learning_rate.*inf"),
-    (paper, {"length_penalty": math.nan}, "length_penalty.*nan"),
     (paper, {"beta_2": 0.98}, "beta_2 needs optimizer.*adam.*0.98"),
     (paper, {"preset": "gnmt", "num_heads": 2}, "'num_heads'"),
     (paper, {"epohcs": 3}, "'epohcs'. Did you mean 'epochs'"),
     (paper, {"source_vocab_size": 9}, "'source_vocab_size'"),
-    (paper, {"seed": -1}, "seed.*-1"),
     (paper, {"seed": 2**32}, "seed.*at most 4294967295"),
     (paper, {"tie_embeddings": "all"}, "shared=True"),
-    (paper, {"epochs": 0}, "epochs.*0"),
-    (paper, {"constant_epochs": -1}, "constant_epochs.*-1"),
     (paper, {"attention": None, "attention_dropout": 0.1}, "needs an att.*0.1"),
     *(
         (paper, {"tokenizer": "word", name: value}, f"{name} needs .*Received.*word")
         for name, value in {
-            **{x: "nfkc" if "normalization" in x else 0.99 for x in OF_PIECES},
+            **{x: "nfkc" if "normalization" in x else 0.99 for x in recipes.OF_PIECES},
             "subword_sampling": 0.1,
         }.items()
     ),
-    (auto, {"dropout": 3}, "dropout must be in"),
-    (auto, {"dropuot": 0.1}, "dropout"),
-    (auto, {"beta_2": 0.9, "optimizer": "sgd"}, "beta_2 needs optimizer"),
-    (auto, {"preset": "small"}, "given cannot hold preset, .*Received: 'small'"),
-    (auto, {"init_from": "runs/mine"}, "given cannot hold init_from"),
-    (auto, {"data": "y"}, "given cannot hold data"),
+    (corpus, {"dropuot": 0.1}, "dropout"),
+    (corpus, {"beta_2": 0.9, "optimizer": "sgd"}, "beta_2 needs optimizer"),
+    (corpus, {"preset": "small"}, "given cannot hold preset, .*Received: 'small'"),
     (facts, {"pairs": 0}, "pairs must be at least 1. Received: 0"),
 ]
 TYPES = [
     (seq2seq, {"units": 2.5}, "units must be an integer. Received: 2.5"),
     (seq2seq, {"output_dropout": "a"}, "output_dropout.*'a'"),
-    (seq2seq, {"bidirectional": "no"}, "bidirectional.*'no'"),
     (transformer, {"num_heads": None}, "num_heads must be an integer. Received: None"),
     (paper, {"seed": 1.5}, "seed.*1.5"),
 ]
 
 
 @pytest.mark.parametrize(
-    "make, changes, error, message",
-    [(*x[:2], ValueError, x[2]) for x in VALUES]
-    + [(*x[:2], TypeError, x[2]) for x in TYPES],
+    "error, make, changes, message",
+    [(ValueError, *row) for row in VALUES] + [(TypeError, *row) for row in TYPES],
 )
-def test_what_cannot_be_is_named(make, changes, error, message):
+def test_what_cannot_be_is_named(error, make, changes, message):
     with pytest.raises(error, match=message):
         make(**changes)
 
@@ -371,17 +336,12 @@ def test_what_cannot_be_is_named(make, changes, error, message):
     "check, arguments, expected",
     [
         (checks.check_size, (np.int64(3),), 3),
-        (checks.check_size, (1,), 1),
         (checks.check_size, (None, True), None),
         (checks.check_size, (0, False, 0, 0), 0),
         (checks.check_rate, (np.float32(0.5),), 0.5),
         (checks.check_rate, (0,), 0.0),
         (checks.check_coverage, (1,), 1.0),
-        (checks.check_coverage, (0.98,), 0.98),
-        (checks.check_above, (1, 0), 1.0),
         (checks.check_not_negative, (0,), 0.0),
-        (checks.check_flag, (True,), True),
-        (checks.check_choice, ("a", {"a": 1, "b": 2}), "a"),
         (checks.check_choice, (None, ("a", None)), None),
     ],
 )
@@ -390,45 +350,28 @@ def test_takes_what_is_right(check, arguments, expected):
     assert value == expected and type(value) is type(expected)
 
 
+WORDS = ("dot", "general", None)
+
+
 @pytest.mark.parametrize(
     "check, arguments, error, message",
     [
         (checks.check_size, (1.0,), TypeError, r"x must be an integer\. Received: 1.0"),
         (checks.check_size, (True, True), TypeError, "an integer or None. .*True"),
-        (checks.check_size, (0,), ValueError, "at least 1. Received: 0"),
         (checks.check_size, (9, False, 1, 8), ValueError, "at most 8. Received: 9"),
         (checks.check_rate, ("1",), TypeError, r"a number in \[0, 1\). Received: '1'"),
-        (checks.check_rate, (True,), TypeError, "a number in .* Received: True"),
         (checks.check_rate, (1,), ValueError, r"in \[0, 1\). Received: 1"),
         (checks.check_coverage, (0.9,), ValueError, r"in \[0.98, 1\]. Received: 0.9"),
-        (checks.check_coverage, ("1",), TypeError, "a number in .* Received: '1'"),
-        (checks.check_above, (None, 0), TypeError, "a number. Received: None"),
         (checks.check_above, (0, 0), ValueError, "above 0. Received: 0"),
-        (checks.check_above, (math.nan, 0), ValueError, "above 0. Received: nan"),
-        (checks.check_not_negative, (math.inf,), ValueError, "finite .* inf"),
         (checks.check_not_negative, (10**400,), ValueError, "finite and not negative"),
         (checks.check_flag, (1,), TypeError, "True or False. Received: 1"),
         (checks.check_path, (1,), TypeError, "x must be a path. Received: 1"),
         (checks.check_file, ("no/such",), FileNotFoundError, "There is no x no/such"),
+        (checks.check_choice, ("genral", WORDS), ValueError, "Did you mean 'general'"),
+        (checks.check_choice, (["dot"], WORDS), ValueError, r"None\].*: \['dot'\]$"),
+        (checks.check_choice, (2, WORDS), ValueError, "must be one of .*: 2$"),
     ],
 )
 def test_names_what_is_wrong(check, arguments, error, message):
     with pytest.raises(error, match=message):
         check("x", *arguments)
-
-
-@pytest.mark.parametrize(
-    "value, end",
-    [
-        ("genral", "'genral'. Did you mean 'general'?"),
-        ("xyz", "'xyz'"),
-        (["dot"], "['dot']"),
-        (2, "2"),
-    ],
-)
-def test_guesses_what_was_meant(value, end):
-    with pytest.raises(ValueError) as error:
-        checks.check_choice("mode", value, ("dot", "general", None))
-    assert str(error.value) == (
-        f"mode must be one of ['dot', 'general', None]. Received: {end}"
-    )
