@@ -1,52 +1,60 @@
-"""Ensembles against NumPy, against their members alone; and several runs as one."""
+"""Ensembles, against NumPy and their members alone; shortlists, against all words."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from brute_force import log_of
+from commands import run
 from leave_slow import slow_but
 from opinionated import opinionated
 from small_translator import sentencepiece_translator, word_translator, written_run
 
-from keras_luong import Translator
-from keras_luong.decoding import BeamSearch, GreedySearch
-from keras_luong.decoding.ensemble import Ensemble
-from keras_luong.decoding.generate import force
-from keras_luong.models import Seq2Seq, Seq2SeqConfig
-from keras_luong.models.transformer import Transformer, TransformerConfig
+import keras_luong as kl
+from keras_luong.decoding import BeamSearch, Ensemble, GreedySearch, Shortlist, force
+from keras_luong.models import build
 from keras_luong.runs.load_save import load_ensemble
 from keras_luong.runs.run import RunDirectory
 from keras_luong.special_ids import BOS_ID, EOS_ID
 from keras_luong.text.tokenizer_pair import TokenizerPair, WordTokenizer
 
-SIZES = 8, 11
-SOURCES = tf.constant([[4, 6, 7, 5, 3], [5, 3, 0, 0, 0], [7, 7, 4, 3, 0]])
-TARGETS = tf.constant([[4, 9, 5, 3], [10, 3, 0, 0], [6, 6, 6, 3]])
+SIZES = _, V = 8, 30
+SOURCES = np.array([[4, 6, 7, 5, 3], [5, 3, 0, 0, 0], [7, 7, 4, 3, 0]], "int32")
+TARGETS = np.array([[4, 9, 5, 3], [10, 3, 0, 0], [6, 6, 6, 3]], "int32")
+FIELDS = {
+    "own": ("small", {}),
+    "tied": ("small", {"tie_embeddings": "target"}),
+    "local": ("small", {"attention": "local-p", "window": 1}),
+    "bahdanau": ("bahdanau2015", {"embedding_dim": 8}),
+    "transformer": ("vaswani2017-base", {"num_heads": 2}),
+}
+NAMES = [*FIELDS, "ensemble"]
 
 
 @pytest.fixture(scope="module")
 def models():
-    """Three architectures of one vocabulary, of opinions that differ."""
-    keras.utils.set_random_seed(3)
-    local = {"attention": "local-p", "window": 1}
-    small = TransformerConfig(*SIZES, units=4, num_layers=1, num_heads=2)
-    return [
-        opinionated(Seq2Seq(Seq2SeqConfig(*SIZES, units=4)), 6.0),
-        opinionated(Seq2Seq(Seq2SeqConfig(*SIZES, units=6, **local)), 6.0),
-        opinionated(Transformer(small)),
-    ]
+    """Output layers of all kinds: tied, with and without a bias; and an ensemble."""
+    made = {
+        name: opinionated(build(preset, *SIZES, units=8, num_layers=1, **fields))
+        for name, (preset, fields) in FIELDS.items()
+    }
+    return {**made, "ensemble": Ensemble([made["own"], made["transformer"]])}
+
+
+@pytest.fixture(scope="module")
+def three(models):
+    """Architectures of one vocabulary, of opinions that differ."""
+    return [models[name] for name in ("own", "local", "transformer")]
 
 
 def averaged(models, mean):
     """Log-probabilities [B, T, V] in NumPy, of models that know nothing of `step`."""
-    begin = tf.fill([TARGETS.shape[0], 1], BOS_ID)
-    read = tf.concat([begin, TARGETS[:, :-1]], axis=1)
+    read = np.concatenate([[[BOS_ID]] * 3, TARGETS[:, :-1]], axis=1)
     said = [model({"source": SOURCES, "target": read}).numpy() for model in models]
     p = [np.exp(x.astype("float64")) for x in said]
     p = [x / x.sum(-1, keepdims=True) for x in p]
@@ -72,6 +80,7 @@ class Fixed:
         return places + self.logits, state, places + self.weights
 
 
+ANY = Fixed([1.0])
 EVEN, SURE = Fixed([0.5, 0.5]), Fixed([0.1, 0.9], [0.4, 0.6])
 SOME, OTHERS = Fixed([0.5, 0.5, 0.0]), Fixed([0.0, 0.2, 0.8])
 THREE = [Fixed([0.7, 0.3]), Fixed([0.7, 0.3]), Fixed([0.1, 0.9])]
@@ -117,18 +126,18 @@ def test_nothing_in_common_is_no_hypothesis():
 
 
 @pytest.mark.parametrize("mean", slow_but(["geometric", "arithmetic"], "arithmetic"))
-def test_forced_targets_have_the_mean_of_teacher_forced_models(models, mean):
-    expected, targets = averaged(models, mean), TARGETS.numpy()
-    chosen = np.take_along_axis(expected, targets[..., None], 2)[..., 0]
-    forced = force(Ensemble(models, mean), SOURCES, TARGETS)
-    gains = chosen * (targets != 0)
+def test_forced_targets_have_the_mean_of_teacher_forced_models(three, mean):
+    expected = averaged(three, mean)
+    chosen = np.take_along_axis(expected, TARGETS[..., None], 2)[..., 0]
+    forced = force(Ensemble(three, mean), SOURCES, TARGETS)
+    gains = chosen * (TARGETS != 0)
     np.testing.assert_allclose(forced.token_log_probs[:, 0], gains, atol=1e-5)
     assert forced.weights.shape == (3, 1, *TARGETS.shape[1:], *SOURCES.shape[1:])
 
 
-def test_beams_are_followed_in_every_model(models):
+def test_beams_are_followed_in_every_model(three):
     """A score that a search reports is that of its words, read anew."""
-    ensemble = Ensemble(models)
+    ensemble = Ensemble(three)
     found = BeamSearch(4, 2, min_length=4, max_length=5)(ensemble, SOURCES)
     for n in range(2):
         read = force(ensemble, SOURCES, found.ids[:, n])
@@ -139,39 +148,42 @@ def test_beams_are_followed_in_every_model(models):
     assert len(np.unique(found.ids[:, 0], axis=0)) > 1
 
 
-@pytest.mark.parametrize("side", [0, 1])
-def test_members_share_the_sizes_of_their_vocabularies(models, side):
-    assert vars(Ensemble([Fixed([1.0])]).config) == dict.fromkeys(
-        ("source_vocab_size", "target_vocab_size")
-    )
-    config = Ensemble([Fixed([1.0]), *models]).config
+def test_members_share_the_sizes_of_their_vocabularies(three):
+    unknown = dict.fromkeys(("source_vocab_size", "target_vocab_size"))
+    assert vars(Ensemble([ANY]).config) == unknown
+    config = Ensemble([ANY, *three]).config
     assert (config.source_vocab_size, config.target_vocab_size) == SIZES
-    sizes = list(SIZES)
-    sizes[side] += 1
-    other = Seq2Seq(Seq2SeqConfig(*sizes, units=4))
-    name = ("source", "target")[side]
-    message = rf"{name}_vocab_size.*same.*\[0\]: {SIZES[side]}, .*\[2\]: {sizes[side]}"
-    with pytest.raises(ValueError, match=message):
-        Ensemble([*models[:2], other])
-    with pytest.raises(ValueError, match=name):
-        Ensemble([Ensemble(models), other])
     with pytest.raises(ValueError, match="source tokenizer has 34.*size is 8"):
-        Translator(Ensemble(models), WordTokenizer([str(i) for i in range(30)]))
+        kl.Translator(Ensemble(three), WordTokenizer([str(i) for i in range(30)]))
+
+
+@pytest.mark.parametrize("name, sizes", [("source", (9, V)), ("target", (8, V + 1))])
+def test_other_sizes_are_refused(three, name, sizes):
+    other = build("small", *sizes, units=4)
+    own, new = (getattr(x.config, f"{name}_vocab_size") for x in (three[0], other))
+    said = rf"{name}_vocab_size.*same.*\[0\]: {own}, .*\[2\]: {new}"
+    with pytest.raises(ValueError, match=said):
+        Ensemble([*three[:2], other])
+    with pytest.raises(ValueError, match=name):
+        Ensemble([Ensemble(three), other])
 
 
 @pytest.mark.parametrize(
     ("models", "options", "error", "message"),
     [
         ([], {}, ValueError, "at least one model"),
-        (Fixed([1.0]), {}, TypeError, "models must be a list.*Fixed"),
+        (ANY, {}, TypeError, "models must be a list.*Fixed"),
         (["en-de"], {}, TypeError, r"models\[0\].*`encode` and `step`.*'en-de'"),
-        ([Fixed([1.0]), None], {}, TypeError, r"models\[1\].*None"),
-        ([Fixed([1.0])], {"mean": "harmonic"}, ValueError, "geometric.*'harmonic'"),
+        ([ANY, None], {}, TypeError, r"models\[1\].*None"),
+        ([ANY], {"mean": "harmonic"}, ValueError, "geometric.*'harmonic'"),
     ],
 )
 def test_refuses_what_is_no_ensemble(models, options, error, message):
     with pytest.raises(error, match=message):
         Ensemble(models, **options)
+
+
+# Several runs as one.
 
 
 @pytest.fixture
@@ -189,22 +201,17 @@ def runs(tmp_path):
 
 
 def test_runs_translate_together(runs):
-    (first, second), paths = runs
-    found = load_ensemble(paths, "float32")
+    translators, paths = runs
+    found = load_ensemble(paths, "mixed_bfloat16")
     assert isinstance(found.model, Ensemble) and found.model.mean == "geometric"
-    for model, own in zip(found.model.models, (first.model, second.model), strict=True):
-        for x, y in zip(model.get_weights(), own.get_weights(), strict=True):
+    for model, own in zip(found.model.models, translators, strict=True):
+        assert model.dtype_policy.name == "mixed_bfloat16"
+        for x, y in zip(model.get_weights(), own.model.get_weights(), strict=True):
             np.testing.assert_array_equal(x, y)
     assert found.search.beam_width == 3  # the first one's
     assert found.max_source_length == 7  # the least
-
-
-def test_runs_compute_in_another_precision_and_one_is_itself(runs):
-    (_, second), paths = runs
-    models = load_ensemble(paths, "mixed_bfloat16").model.models
-    assert [model.dtype_policy.name for model in models] == ["mixed_bfloat16"] * 2
-    alone = load_ensemble(paths[1:], "mixed_bfloat16")
-    assert alone.search == second.search and not isinstance(alone.model, Ensemble)
+    alone = load_ensemble(paths[1:], "mixed_bfloat16")  # one is itself
+    assert alone.search == translators[1].search
     assert alone.model.dtype_policy.name == "mixed_bfloat16"
 
 
@@ -226,8 +233,6 @@ def test_runs_that_are_refused(runs):
     for no_list in ([], "runs/a"):
         with pytest.raises(ValueError, match=f"Received: {re.escape(repr(no_list))}"):
             load_ensemble(no_list)
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        load_ensemble([first, "nowhere"])
     tokenizers = RunDirectory(second).tokenizer
     words = WordTokenizer(["the", "red", "dog", "is", "cat"])  # in another order
     TokenizerPair(words, WordTokenizer(["der", "Hund", "ist"])).save(tokenizers)
@@ -236,3 +241,176 @@ def test_runs_that_are_refused(runs):
     shutil.rmtree(tokenizers)
     with pytest.raises(FileNotFoundError, match="the run is incomplete"):
         load_ensemble([first, second])
+
+
+# Shortlists.
+
+SEARCH = BeamSearch(3, n_best=3, max_length=4, length_penalty=0.6)
+
+
+def shortlist(seed=0, frequent=4, per_word=3):
+    random = np.random.default_rng(seed)
+    common = random.choice(np.arange(4, V), frequent, replace=False)
+    return Shortlist(common, random.integers(4, V, (8, per_word)), V)
+
+
+class Only:
+    """A model that finds all but some words impossible, in full."""
+
+    def __init__(self, model, words):
+        self.model = model
+        self.bias = np.full(V, -np.inf, "float32")
+        self.bias[words] = 0.0
+        self.encode = model.encode
+
+    def step(self, tokens, state, memory):
+        logits, state, weights = self.model.step(tokens, state, memory)
+        return logits + self.bias, state, weights
+
+
+def assert_same(found, expected, row=slice(None)):
+    """Equal hypotheses, but for padding."""
+    found, T = tf.nest.map_structure(lambda x: x[row], found), expected.ids.shape[2]
+    np.testing.assert_array_equal(found.ids[:, :, :T], expected.ids)
+    np.testing.assert_array_equal(found.lengths, expected.lengths)
+    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", slow_but(NAMES, "own"))
+def test_with_all_words_nothing_changes(models, name):
+    everything = Shortlist(np.arange(V), np.zeros([8, 0], int), V)
+    search, model = dataclasses.replace(SEARCH, shortlist=everything), models[name]
+    expected = SEARCH(model, SOURCES)
+    assert_same(search(model, SOURCES), expected)
+    if name != "own":  # in a graph that knows the number of sentences
+        assert_same(kl.generate(model, SOURCES, search), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [
+        ("tied", 1),
+        *(pytest.param(x, i, marks=pytest.mark.slow) for x in NAMES for i in (0, 2)),
+    ],
+)
+def test_a_sentence_says_what_its_own_words_allow(models, name, seed):
+    listing = shortlist(seed, frequent=3 * seed)
+    found = dataclasses.replace(SEARCH, shortlist=listing)(models[name], SOURCES)
+    for row, source in enumerate(SOURCES):
+        source = source[source > 0]
+        words = {0, 1, 2, 3, *listing.frequent, *listing.lexicon[source].ravel()}
+        only = Only(models[name], sorted(words))
+        assert_same(found, SEARCH(only, source[None]), slice(row, row + 1))
+
+
+def test_constraints_know_the_words_by_their_ids(models):
+    search = dataclasses.replace(
+        SEARCH, shortlist=shortlist(), no_repeat_ngram=1, min_length=4, forbidden=(1,)
+    )
+    prefix = np.array([[29, 28], [27, 0], [0, 0]], "int32")
+    found = search(models["own"], SOURCES, prefix)
+    np.testing.assert_array_equal(found.ids[0, :, :2].numpy(), [[29, 28]] * 3)
+    assert set(found.ids[1, :, 0].numpy()) == {27}
+    for ids in found.ids.numpy().reshape(9, -1).tolist():
+        assert 1 not in ids and 0 not in ids
+        assert len({*ids}) == 4  # no word twice
+
+
+def test_learns_what_the_model_attends_to(models):
+    """Against a count in plain Python, of the model's attention when it is forced."""
+    source = np.array([[4, 5, 6, 3], [7, 4, 3, 0]], "int32")
+    target = np.array([[10, 11, 10, 3], [12, 3, 0, 0]], "int32")
+    begun = np.array([[2, 10, 11, 10], [2, 12, 0, 0]], "int32")
+    batch = {"source": source, "target": begun}, target
+    learned = Shortlist.learn(models["own"], [batch, batch], per_word=2, frequent=2)
+    assert learned.frequent.tolist() == [10, 11]  # 11 and 12 as often: the lower id
+    assert learned.vocab_size == V and learned.lexicon.shape == (8, 2)
+
+    memory, state = models["own"].encode(source)
+    counts = {}
+    for t in range(4):
+        _, state, weights = models["own"].step(begun[:, t, None], state, memory)
+        for row in range(2):
+            word = int(source[row, int(np.argmax(weights[row, 0]))])
+            if target[row, t] > 3 and word > 3:
+                key = word, int(target[row, t])
+                counts[key] = counts.get(key, 0) + 1
+    for word in range(8):
+        pairs = [(-n, t) for (s, t), n in counts.items() if s == word]
+        expected = [t for _, t in sorted(pairs)][:2]
+        assert learned.lexicon[word].tolist() == expected + [0] * (2 - len(expected))
+
+
+def test_a_model_without_attention_gets_frequent_words():
+    model = build("small", *SIZES, units=4, attention=None, input_feeding=False)
+    batch = {"source": SOURCES}, np.array([[9, 9, 3], [9, 8, 3], [7, 3, 0]], "int32")
+    learned = Shortlist.learn(model, [batch], frequent=2)
+    assert learned.frequent.tolist() == [9, 7] and not learned.lexicon.any()
+
+
+def test_survives_a_file_as_others_do_not(tmp_path):
+    listing, path = shortlist(), tmp_path / "list.npz"
+    listing.save(path)
+    loaded = Shortlist.load(path)
+    np.testing.assert_array_equal(loaded.frequent, listing.frequent)
+    np.testing.assert_array_equal(loaded.lexicon, listing.lexicon)
+    assert loaded.vocab_size == V and repr(loaded) == repr(listing)
+    for content in (b"", b"nothing of the kind", b"PK\x03\x04"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="not a shortlist"):
+            Shortlist.load(path)
+
+
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        (([4], [[4]], 3), ValueError, "vocab_size"),
+        (([4], [[4]], 9.0), TypeError, "vocab_size"),
+        (([9], [[4]], 9), ValueError, "frequent must hold ids from 0"),
+        (([4], [[-1]], 9), ValueError, "lexicon must hold ids from 0"),
+        (([0.5], [[4]], 9), TypeError, "frequent must hold integers"),
+        (([4], [4], 9), ValueError, "lexicon must have rank 2"),
+    ],
+)
+def test_wrong_arguments(arguments, error, message):
+    with pytest.raises(error, match=message):
+        Shortlist(*arguments)
+
+
+def test_wrong_use(models):
+    search = dataclasses.replace(SEARCH, shortlist=shortlist())
+    with pytest.raises(TypeError, match="`restricted`"):
+        search(Only(models["own"], [4]), SOURCES)
+    other = Shortlist([4], [[4]], V)
+    with pytest.raises(ValueError, match="source_vocab_size"):
+        BeamSearch(shortlist=other)(models["own"], SOURCES)
+    with pytest.raises(TypeError, match="shortlist needs a source of ids"):
+        BeamSearch(shortlist=other)(models["own"], np.ones([2, 3, 4], "float32"))
+
+
+@pytest.fixture
+def path(tmp_path):
+    """An untrained run, and its training data: a to A and so on."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for side, lines in (("en", "a b\nb c\nd\n"), ("de", "A B\nB C\nD\n")):
+        for split in ("train", "val", "test"):
+            (data / f"{split}.{side}").write_text(lines)
+    pair = TokenizerPair(WordTokenizer(list("abcd")), WordTokenizer(list("ABCDE")))
+    translator = kl.Translator(build("small", 8, 9, units=4), pair, SEARCH, 20)
+    settings = {"data": str(data), "source": "en", "target": "de"}
+    return written_run(tmp_path / "run", translator, settings).path
+
+
+def test_a_command_learns_from_the_runs_own_data(path, capsys):
+    run("shortlist", path, "--per_word", "3")
+    file = path / "shortlist.npz"
+    said = capsys.readouterr().out
+    assert f"{file}: " in said and "4 frequent words, 3 per source word, of 9" in said
+    learned = Shortlist.load(file)
+    assert set(learned.frequent) == {4, 5, 6, 7}  # never E
+    assert 8 not in learned.lexicon
+    assert set(learned.lexicon[7]) <= {0, 7}  # d only ever met D
+    out = path / "few.npz"
+    run("shortlist", path, "--limit_examples", "1", "--frequent", "1", "--out", out)
+    assert set(Shortlist.load(out).frequent) == {4}
