@@ -30,10 +30,9 @@ BOTH = pytest.mark.parametrize(
 def test_by_name(name, cls):
     optimizer = make_optimizer(name, 0.25, clip_norm=3.0)
     assert isinstance(optimizer, getattr(keras.optimizers, cls))
-    assert float(optimizer.learning_rate) == 0.25
-    assert optimizer.global_clipnorm == 3.0 and not optimizer.use_ema
-    assert make_optimizer(name, 1.0).global_clipnorm == 5.0
-    assert make_optimizer(name, 1.0, 0).global_clipnorm is None
+    assert float(optimizer.learning_rate) == 0.25 and not optimizer.use_ema
+    norms = (make_optimizer(name, 1.0, *x).global_clipnorm for x in ((3,), (), (0,)))
+    assert [*norms] == [3.0, 5.0, None]
     average = make_optimizer(name, 1.0, ema_momentum=0.9)
     assert (average.use_ema, average.ema_momentum) == (True, 0.9)
     assert make_optimizer("adam", 1.0, beta_2=0.98).beta_2 == 0.98
@@ -60,16 +59,6 @@ def test_survives_a_round_trip(name, loss_scaling):
     assert again.get_config() == optimizer.get_config()
 
 
-def test_an_overflow_leaves_the_weights_alone():
-    variable = keras.Variable(1.0)
-    optimizer = make_optimizer("sgd", 1.0, 5.0, loss_scaling=True)
-    scale = float(optimizer.scale_loss(1.0))
-    optimizer.apply([tf.constant(float("inf"))], [variable])
-    assert float(variable) == 1.0 and float(optimizer.scale_loss(1.0)) == scale / 2
-    optimizer.apply([tf.constant(0.25 * scale / 2)], [variable])
-    assert float(variable) == 0.75
-
-
 @pytest.mark.parametrize("name", ["sgd", "adam"])
 def test_a_words_gradients_count_as_one(name):
     """Twice (3, 0) and once (0, 8) is a norm of 10, not √82."""
@@ -88,13 +77,8 @@ def test_a_words_gradients_count_as_one(name):
 
 def test_counts_the_steps_that_there_were():
     """Also where the data's end comes as a surprise, once an epoch."""
-    data = tf.data.Dataset.from_generator(
-        lambda: iter([([1.0], [2.0])] * 3),
-        output_signature=(tf.TensorSpec([1]), tf.TensorSpec([1])),
-    ).batch(1)
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile(make_optimizer("adam", 0.1), "mse")
-    model.fit(data, epochs=4, verbose=0)
+    model = small_model(make_optimizer("adam", 0.1))
+    model.fit(small_data().filter(lambda *_: True), epochs=4, verbose=0)
     assert int(model.optimizer.iterations) == 12
 
 
@@ -103,9 +87,8 @@ def test_accumulated_batches_are_one_batch(name, loss_scaling):
     """The mean of their gradients is clipped, words' rows or not."""
     words, dense = (keras.Variable(np.ones((4, 2), "float32")) for _ in range(2))
     rows = tf.constant([[[3.0, 0.0], [0.0, 8.0]], [[0.0, 4.0], [60.0, 0.0]]])
-    optimizer = make_optimizer(
-        name, 0.1, 5.0, loss_scaling, gradient_accumulation_steps=2
-    )
+    options = {"gradient_accumulation_steps": 2}
+    optimizer = make_optimizer(name, 0.1, 5.0, loss_scaling, **options)
     scale, seen = float(optimizer.scale_loss(1.0)), []
     for step in range(4):
         places = tf.constant([[2, 1], [2, 2]])[step % 2]
@@ -121,18 +104,15 @@ def test_accumulated_batches_are_one_batch(name, loss_scaling):
         one.apply([tf.constant(mean)], [dense])
     np.testing.assert_allclose(words, dense, atol=1e-6)
     assert int(optimizer.iterations) == 2
-    total, steps = innermost(optimizer).norms.numpy()
-    assert steps == 2
-    np.testing.assert_allclose(total, 2 * np.linalg.norm(mean), 1e-6)
+    norms = 2 * np.linalg.norm(mean), 2
+    np.testing.assert_allclose(innermost(optimizer).norms, norms, 1e-6)
 
 
 @pytest.mark.parametrize("loss_scaling", [False, True])
 def test_schedules_go_by_updates_not_batches(loss_scaling):
-    variable = keras.Variable(0.0)
-    schedule = InverseSquareRoot(1.0, warmup_steps=4)
-    optimizer = make_optimizer(
-        "sgd", schedule, None, loss_scaling, gradient_accumulation_steps=3
-    )
+    variable, schedule = keras.Variable(0.0), InverseSquareRoot(1.0, warmup_steps=4)
+    options = {"loss_scaling": loss_scaling, "gradient_accumulation_steps": 3}
+    optimizer = make_optimizer("sgd", schedule, None, **options)
     gradient, seen = tf.constant(float(optimizer.scale_loss(-1.0))), [0.0]
     for _ in range(6):
         for _ in range(3):
@@ -161,10 +141,8 @@ def test_weight_decay_shrinks_matrices(name, loss_scaling):
 @pytest.mark.parametrize("momentum, missing", [(None, "use_ema=False"), (0.9, "data")])
 def test_an_average_is_needed_and_a_validation(momentum, missing):
     """What it does to the weights is in test_callbacks.py."""
-    optimizer = make_optimizer(
-        "adam", 0.1, loss_scaling=momentum is None, ema_momentum=momentum
-    )
-    model = small_model(optimizer)
+    options = {"loss_scaling": momentum is None, "ema_momentum": momentum}
+    model = small_model(make_optimizer("adam", 0.1, **options))
     with pytest.raises(ValueError, match=f"MovingAverage needs .*{missing}"):
         model.fit(small_data(1), verbose=0, callbacks=[MovingAverage()])
 
@@ -209,18 +187,13 @@ BLEU = [9.0, 9.0, 8.0, 8.5, 8.2, 8.1, 9.0]
 )
 def test_a_restart_goes_on_with_the_rates(name, expected):
     history, seen = [], []
+    options = {"epochs": 3, "constant_epochs": 2, "patience": 2, "monitor": "val_bleu"}
     for epochs in (range(3), range(3, 7)):
-        schedule = make_schedule(
-            *(name, 0.4),
-            **{"epochs": 3, "constant_epochs": 2, "patience": 2},
-            **{"monitor": "val_bleu", "history": lambda: history},
-        )
+        schedule = make_schedule(name, 0.4, **options, history=lambda: history)
         model = compiled(schedule.learning_rate)
-        for callback in schedule.callbacks:
-            callback.set_model(model)
+        callbacks = keras.callbacks.CallbackList(schedule.callbacks, model=model)
         for epoch in epochs:
-            for callback in schedule.callbacks:
-                callback.on_epoch_begin(epoch)
+            callbacks.on_epoch_begin(epoch)
             seen.append(float(model.optimizer.learning_rate))
             history.append({"val_bleu": BLEU[epoch]})
     np.testing.assert_allclose(seen, expected, rtol=1e-6, atol=1e-9)
@@ -239,9 +212,8 @@ def model():
 def test_plateau_is_that_of_keras(model, values, patience, monitor):
     model.optimizer.learning_rate = 1.0
     mode = "max" if monitor == "val_bleu" else "min"
-    callback = keras.callbacks.ReduceLROnPlateau(
-        monitor, 0.5, patience, mode=mode, min_delta=0.0
-    )
+    options = {"mode": mode, "min_delta": 0.0}
+    callback = keras.callbacks.ReduceLROnPlateau(monitor, 0.5, patience, **options)
     callback.set_model(model)
     callback.on_train_begin()
     for epoch, value in enumerate(values):
@@ -258,17 +230,15 @@ def test_a_rate_of_the_step_is_the_optimizers():
     assert float(again.learning_rate) == pytest.approx(0.05)
 
 
+STEPS = {"gradient_accumulation_steps": 0}
+
+
 @pytest.mark.parametrize(
     "make, arguments, options, message",
     [
         (make_optimizer, ("rmsprop", 1.0), {}, "sgd.*'rmsprop'"),
         (make_optimizer, ("sgd", 1.0, -1.0), {}, "-1.0"),
-        (
-            make_optimizer,
-            ("sgd", 1.0),
-            {"gradient_accumulation_steps": 0},
-            "steps must be at least 1.*0",
-        ),
+        (make_optimizer, ("sgd", 1.0), STEPS, "steps must be at least 1.*0"),
         (make_optimizer, ("sgd", 1.0), {"ema_momentum": 1.0}, "ema_momentum.*1.0"),
         (make_optimizer, ("sgd", 1.0), {"weight_decay": -0.1}, "weight_decay.*-0.1"),
         (make_optimizer, ("sgd", 1.0), {"beta_2": 0.98}, "beta_2 is Adam's.*0.98"),

@@ -1,8 +1,7 @@
-"""Training on several devices and machines is training on one."""
+"""Training on several devices and machines is training on one; and fills each."""
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import socket
@@ -14,7 +13,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_luong.training import strategies
+import keras_luong as kl
+from keras_luong.training import batch_size, strategies
+from keras_luong.training.batch_size import largest_batch_tokens
+from keras_luong.training.optimizers import make_optimizer
 from keras_luong.training.strategies import (
     Mirrored,
     make_strategy,
@@ -24,80 +26,56 @@ from keras_luong.training.strategies import (
 
 # Trains a small model on batches of uneven lengths, prints weights and logs.
 TRAIN = """
-import itertools, json, sys, tempfile, types
-import keras, numpy as np, tensorflow as tf
-from keras_luong.models import Seq2Seq, Seq2SeqConfig
+import itertools, json, os, sys, tempfile, types
+import keras, tensorflow as tf, keras_luong as kl
 from keras_luong.runs import callbacks
-from keras_luong.training.losses import SequenceCrossentropy
+from keras_luong.text.batches import evaluation_batches
 from keras_luong.training.metrics import Perplexity, TokenAccuracy
 from keras_luong.training.optimizers import make_optimizer
 from keras_luong.training.strategies import make_strategy
 
 callbacks.time = types.SimpleNamespace(perf_counter=itertools.count().__next__)
-name, devices, kind = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-if name != "multiworker":
+name, devices = sys.argv[1], int(sys.argv[2])
+if name == "mirrored":
     cpu = tf.config.list_physical_devices("CPU")[0]
     logical = [tf.config.LogicalDeviceConfiguration()] * devices
     tf.config.set_logical_device_configuration(cpu, logical)
 strategy = make_strategy(name)
-rng = np.random.default_rng(0)
-batches = []
-for rows, width in ((5, 3), (6, 5), (1, 2), (5, 4), (3, 3)):
-    labels = rng.integers(1, 9, (rows, width)).astype("int32")
-    for row in labels[1:]:
-        row[rng.integers(1, width + 1):] = 0
-    weights = ((labels != 0) / (labels != 0).sum()).astype("float32")
-    batches.append((np.roll(labels, 1, axis=1), labels, weights))
-def copies():  # TensorFlow may write into the memory of an array that it was given
-    return (tuple(array.copy() for array in batch) for batch in batches)
-dtypes = "int32", "int32", "float32"
-signature = tuple(tf.TensorSpec([None, None], dtype) for dtype in dtypes)
-data = tf.data.Dataset.from_generator(copies, output_signature=signature)
+lines = ["edcba"[i % 4 : i % 4 + i % 3 + 1] for i in range(25)]
+sides = {"source": map(" ".join, lines), "target": map(" ".join, lines[::-1])}
+pairs = tf.data.Dataset.from_tensor_slices({k: list(x) for k, x in sides.items()})
+tokenizers = kl.TokenizerPair(kl.WordTokenizer([*"abcde"]))
+data = evaluation_batches(pairs, tokenizers, batch_tokens=15).repeat(2)
 options, shard = tf.data.Options(), tf.data.experimental.AutoShardPolicy
 policy = shard.OFF if devices == 1 else shard.DATA
 options.experimental_distribute.auto_shard_policy = policy
-data = data.with_options(options)
 with strategy.scope():
     keras.utils.set_random_seed(0)
-    if kind == "seq2seq":  # a GRU's bias has two axes, and does not decay
-        model = Seq2Seq(Seq2SeqConfig(9, 9, units=4, dropout=0.0, cell_type="gru"))
-        data = data.map(lambda x, y, w: ({"source": y, "target": x}, y, w)).repeat(2)
-        optimizer = make_optimizer("sgd", 0.5, 0.1, weight_decay=0.2)
-    else:
-        model = keras.Sequential([
-            keras.Input((None,), dtype="int32"),
-            keras.layers.Embedding(9, 4),
-            keras.layers.LSTM(4, return_sequences=True),
-            keras.layers.Dense(9),
-        ])
-        optimizer = make_optimizer("adam", 1e-2, None)
-    perplexity = Perplexity()
-    metrics = [perplexity, TokenAccuracy()]
-    model.compile(optimizer, SequenceCrossentropy(0.1), metrics=metrics)
+    # A GRU's bias has two axes, and does not decay.
+    model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4, dropout=0.0, cell_type="gru"))
+    metrics = perplexity, _ = [Perplexity(), TokenAccuracy()]
+    optimizer = make_optimizer("sgd", 0.5, 0.1, weight_decay=0.2)
+    model.compile(optimizer, kl.SequenceCrossentropy(0.1), metrics=metrics)
 log = callbacks.EpochLog(tempfile.mkdtemp(), perplexity)
+data = data.with_options(options)
 fit = model.fit(data, validation_data=data, epochs=2, verbose=0, callbacks=[log])
-assert len(set(fit.history["target_tokens_per_second"])) == 1  # tokens in one tick
 print(json.dumps({
     "replicas": strategy.num_replicas_in_sync,
     "weights": [v.numpy().ravel().tolist() for v in model.trainable_variables],
     "history": fit.history,
 }), flush=True)
-import os; os._exit(0)  # TensorFlow's cluster threads may hang at a normal exit
+os._exit(0)  # TensorFlow's cluster threads may hang at a normal exit
 """
 
 
-def start(strategy, devices, kind, **environment):
+def start(strategy, devices, **environment):
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     paths = [root, os.environ.get("PYTHONPATH", "")]
+    places = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    quiet = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
     return subprocess.Popen(
-        [sys.executable, "-c", TRAIN, strategy, str(devices), kind],
-        env={
-            **os.environ,
-            "CUDA_VISIBLE_DEVICES": "",
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-            **environment,
-        },
+        [sys.executable, "-c", TRAIN, strategy, str(devices)],
+        env={**os.environ, **quiet, **places, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -110,49 +88,36 @@ def result(process):
     return json.loads(out.strip().splitlines()[-1])
 
 
-@functools.cache
-def alone(kind):
-    return result(start("one", 1, kind))
-
-
-def mirrored(kind):
-    return [result(start("mirrored", 2, kind))]
-
-
-def two_workers(kind):
-    ports = []
-    for _ in range(2):
-        with socket.socket() as probe:
-            probe.bind(("localhost", 0))
-            ports.append(probe.getsockname()[1])
-    cluster = {"worker": [f"localhost:{port}" for port in ports]}
-    tasks = [{"type": "worker", "index": index} for index in range(2)]
-    configs = [json.dumps({"cluster": cluster, "task": task}) for task in tasks]
-    workers = [start("multiworker", 2, kind, TF_CONFIG=config) for config in configs]
-    try:
-        return list(map(result, workers))
-    finally:
-        for worker in workers:
-            worker.kill()
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        return probe.getsockname()[1]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("train", [mirrored, two_workers])
-@pytest.mark.parametrize("kind", ["adam", "seq2seq"])
-def test_two_replicas_train_like_one(kind, train):
-    """`adam` is of a plain Keras model, whose loss Keras reports in its own way."""
-    one, two, *others = alone(kind), *train(kind)
-    assert (one["replicas"], two["replicas"]) == (1, 2)
+def test_two_replicas_train_like_one():
+    """Two devices, and two machines."""
+    one = result(start("one", 1))
+    cluster = {"worker": [f"localhost:{free_port()}" for _ in range(2)]}
+    tasks = [{"type": "worker", "index": index} for index in range(2)]
+    configs = [json.dumps({"cluster": cluster, "task": task}) for task in tasks]
+    workers = [start("multiworker", 2, TF_CONFIG=config) for config in configs]
+    try:
+        others = [result(start("mirrored", 2)), *map(result, workers)]
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert others[1]["weights"] == others[2]["weights"]
     for other in others:
-        assert two["weights"] == other["weights"]
-    for a, b in zip(one["weights"], two["weights"], strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-5)
-    names = ["perplexity", "token_accuracy", "val_perplexity"]
-    names += ["loss", "val_loss"] if kind == "seq2seq" else []
-    for name in (*names, "target_tokens_per_second"):
-        np.testing.assert_allclose(
-            one["history"][name], two["history"][name], rtol=1e-5, err_msg=name
-        )
+        assert (one["replicas"], other["replicas"]) == (1, 2)
+        for a, b in zip(one["weights"], other["weights"], strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-5)
+        assert one["history"].keys() == other["history"].keys()
+        for name, values in one["history"].items():
+            found = other["history"][name]
+            np.testing.assert_allclose(found, values, rtol=1e-5, err_msg=name)
+    # Tokens in one tick.
+    assert len(set(one["history"]["target_tokens_per_second"])) == 1
 
 
 def test_what_keras_reduces_before_training_is_a_replicas():
@@ -164,14 +129,11 @@ def test_what_keras_reduces_before_training_is_a_replicas():
     assert float(strategy.reduce("SUM", tf.constant([2.5, 1.0]), axis=0)) == 3.5
 
 
-@pytest.mark.parametrize("name", ["auto", "one"])
-def test_default_without_gpus(name):
+def test_default_without_gpus():
     if len(tf.config.list_logical_devices("GPU")) > 1:
         pytest.skip("this machine has several GPUs")
-    assert make_strategy(name) is tf.distribute.get_strategy()
-
-
-def test_refuses_unknown_names():
+    for name in ("auto", "one"):
+        assert make_strategy(name) is tf.distribute.get_strategy()
     with pytest.raises(ValueError, match="mirrored.*'tpu'"):
         make_strategy("tpu")
 
@@ -199,10 +161,7 @@ def test_machines_have_numbers_and_a_chief_is_the_first():
 @pytest.mark.parametrize(
     "error, who",
     [
-        (
-            "from /job:worker/task:1: unhealthy:\n/job:worker/replica:0/task:1",
-            "A machine (worker 1) was lost",
-        ),
+        ("from /job:worker/task:1: bad:\n/job:worker/task:1", "(worker 1) was lost"),
         ("from /job:worker/task:2: /job:worker/replica:0/task:1", "A machine was"),
         ("/job:worker/replica:0/task:0 was refused", "A machine was lost"),
     ],
@@ -228,3 +187,68 @@ def test_one_machine_has_nobody_to_lose():
     error = tf.errors.UnavailableError(None, None, "")
     with pytest.raises(tf.errors.UnavailableError), together(make_strategy("one")):
         raise error
+
+
+# Batches as large as a device's memory.
+
+
+@pytest.fixture(scope="module")
+def model():
+    model = kl.Seq2Seq(kl.Seq2SeqConfig(20, 20, units=4))
+    model.compile(make_optimizer("adam", 0.1), kl.SequenceCrossentropy())
+    return model
+
+
+@pytest.mark.slow
+def test_leaves_the_training_as_it_was(model):
+    model.optimizer.build(model.trainable_variables)
+    variables = [*model.variables, *model.optimizer.variables]
+    before = [np.array(variable) for variable in variables]
+    assert largest_batch_tokens(model, max_length=9, most=1024) == 1024
+    for variable, value in zip(variables, before, strict=True):
+        np.testing.assert_array_equal(variable, value, variable.path)
+
+
+def test_stops_before_the_memory_is_full(model, monkeypatch):
+    """A step takes 100 bytes and 1 a token; 2048 tokens would be too much."""
+    tried = []
+    monkeypatch.setattr(batch_size, "_train", lambda m, r, n: tried.append(r * n))
+    monkeypatch.setattr(batch_size, "_memory_in_use", lambda: 50)
+    monkeypatch.setattr(batch_size, "_peak_memory", lambda: 150 + tried[-1])
+    assert largest_batch_tokens(model, max_length=7, memory=2200) == 1024
+    assert tried == [512, 1024]
+
+
+def test_a_step_that_fails_has_not_fitted():
+    def try_step(tokens):
+        if tokens > 1000:
+            raise tf.errors.ResourceExhaustedError(None, None, "out of memory")
+        return 0
+
+    assert batch_size._largest(try_step, 100, 10_000, None) == 800
+    assert batch_size._largest(try_step, 100, 300, None) == 200
+    assert batch_size._largest(try_step, 2000, 10_000, None) is None
+
+
+def test_measures_the_memory():
+    before = batch_size._memory_in_use()
+    taken = np.ones(2**25, np.uint8)
+    assert 0.9 * taken.size < batch_size._peak_memory() - before < 2 * taken.size
+    assert batch_size._free_memory() > taken.size
+
+
+@pytest.mark.parametrize(
+    "options, error, message",
+    [
+        ({"memory": 1}, ValueError, "smaller model.*1 bytes"),
+        ({"memory": 0}, ValueError, "memory.*0"),
+        ({"most": 0.5}, TypeError, "most.*0.5"),
+        ({"max_length": 0}, ValueError, "max_length.*0"),
+    ],
+)
+def test_refuses(model, options, error, message, monkeypatch):
+    # A step may take no more than what tests before it have given back to the process.
+    monkeypatch.setattr(batch_size, "_memory_in_use", lambda: 0)
+    monkeypatch.setattr(batch_size, "_train", lambda *_: None)
+    with pytest.raises(error, match=message):
+        largest_batch_tokens(model, **options)
