@@ -1,21 +1,35 @@
-"""Batches of a corpus: every pair once, padded and weighted right, so many."""
+"""Batches: every pair once, padded and weighted right, so many; and epochs of them."""
 
 import itertools
 import math
 import random
+from collections import Counter
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_training import small_model
 
 import keras_luong as kl
+from keras_luong.runs.epochs import FollowEpoch
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_luong.text import batches as making
-from keras_luong.text.batches import BatchShape, evaluation_batches, training_batches
+from keras_luong.text.batches import (
+    A_PASS,
+    BatchShape,
+    EpochShape,
+    bucket_lengths,
+    ended_rows,
+    epoch_shape,
+    evaluation_batches,
+    training_batches,
+)
+from keras_luong.text.corpus import mix_pairs, sample_pairs
 from keras_luong.text.phrases import PhraseCorpus
 from keras_luong.text.survey import PairCounts, count_pairs
+from keras_luong.training.optimizers import make_optimizer
 
 WORDS = [f"w{i}" for i in range(500)]
 TOKENIZERS = kl.TokenizerPair(kl.WordTokenizer(WORDS))
@@ -64,15 +78,13 @@ def flat(batches):
 def test_a_batch_by_hand():
     pairs = dataset([("a b", "x"), ("b", "x y")])
     ((inputs, labels, weights),) = evaluation_batches(pairs, LETTERS)
-    assert inputs["source"].numpy().tolist() == [[4, 5, EOS_ID], [5, EOS_ID, PAD_ID]]
-    assert inputs["target"].numpy().tolist() == [
-        [BOS_ID, 4, PAD_ID],
-        [BOS_ID, 4, UNK_ID],
-    ]
-    assert labels.numpy().tolist() == [[4, EOS_ID, PAD_ID], [4, UNK_ID, EOS_ID]]
+    for ids, expected in (
+        (inputs["source"], [[4, 5, EOS_ID], [5, EOS_ID, PAD_ID]]),
+        (inputs["target"], [[BOS_ID, 4, PAD_ID], [BOS_ID, 4, UNK_ID]]),
+        (labels, [[4, EOS_ID, PAD_ID], [4, UNK_ID, EOS_ID]]),
+    ):
+        assert ids.dtype == tf.int32 and ids.numpy().tolist() == expected
     np.testing.assert_allclose(weights, [[0.2, 0.2, 0.0], [0.2, 0.2, 0.2]])
-    for ids in (inputs["source"], inputs["target"], labels):
-        assert ids.dtype == tf.int32
     assert weights.dtype == tf.float32
 
 
@@ -113,7 +125,7 @@ def test_batches_hold_so_many_tokens_and_are_of_one_bucket(batch_tokens):
         full.append(length * rows)
         longest.append(inputs["source"].shape[1])
         longer = np.maximum(*(np.count_nonzero(x, axis=1) for x in both))
-        assert len(set(np.searchsorted(making.bucket_lengths(20), longer))) == 1
+        assert len(set(np.searchsorted(bucket_lengths(20), longer))) == 1
     # All but the buckets' last batches are nearly full, and the order is not by length.
     assert batch_tokens == 1 or np.mean(np.array(full) > 40) > 0.8
     assert abs(np.corrcoef(np.arange(len(longest)), longest)[0, 1]) < 0.35
@@ -167,17 +179,9 @@ def test_shuffling_holds_a_bounded_window_and_reads_no_further():
     assert len(taken) < 50_000
 
 
-@pytest.mark.slow
-def test_odd_bytes_make_finite_batches():
-    pairs = dataset([(b"\xff \xfe", b"\0"), (b"w1", b"\xc3"), (b" \t ", b"w1")])
-    for make in (training_batches, evaluation_batches):
-        for _, _, weights in make(pairs, TOKENIZERS, 100):
-            np.testing.assert_allclose(np.sum(weights), 1, rtol=1e-6)
-
-
 def test_ended_rows_end_with_eos_and_tell_what_was_cut():
     ids = TOKENIZERS.source.encode(tf.constant(["w0 w1 w2", "", "w0 w1 w2 w3"]))
-    rows, cut = making.ended_rows(ids, max_length=3)
+    rows, cut = ended_rows(ids, max_length=3)
     assert rows.to_list() == [[4, 5, 6, EOS_ID], [EOS_ID], [4, 5, 6, EOS_ID]]
     assert list(cut.numpy()) == [False, False, True]
     assert rows.dtype == tf.int32
@@ -185,7 +189,7 @@ def test_ended_rows_end_with_eos_and_tell_what_was_cut():
 
 @pytest.mark.parametrize("max_length", [1, 2, 3, 4, 50, 1000])
 def test_bucket_lengths_rise_to_the_longest_row(max_length):
-    lengths = making.bucket_lengths(max_length)
+    lengths = bucket_lengths(max_length)
     steps = np.diff(lengths)
     assert lengths[-1] == max_length + 1
     assert (steps > 0).all()
@@ -194,12 +198,10 @@ def test_bucket_lengths_rise_to_the_longest_row(max_length):
 
 @pytest.mark.parametrize("name", ["batch_tokens", "max_length", "shuffle_pairs"])
 def test_numbers_below_one_are_refused(name):
-    pairs, _ = corpus([(1, 1)])
     with pytest.raises(ValueError, match=f"{name} must be at least 1. Received: 0"):
-        training_batches(pairs, TOKENIZERS, **{name: 0})
-    for value in ("8", 2.5, None):
-        with pytest.raises(TypeError, match=f"{name} must be an integer.*{value}"):
-            training_batches(pairs, TOKENIZERS, **{name: value})
+        training_batches(None, TOKENIZERS, **{name: 0})
+    with pytest.raises(TypeError, match=f"{name} must be an integer. Received: 2.5"):
+        training_batches(None, TOKENIZERS, **{name: 2.5})
 
 
 @pytest.mark.slow
@@ -210,9 +212,8 @@ def test_words_are_split_in_other_ways_each_epoch():
     pairs = dataset([(line, line) for line in lines])
 
     def epoch(seed):
-        batches = training_batches(
-            pairs, kl.TokenizerPair(tokenizer), seed=seed, subword_sampling=0.1
-        )
+        options = {"seed": seed, "subword_sampling": 0.1}
+        batches = training_batches(pairs, kl.TokenizerPair(tokenizer), **options)
         both = [ids for x, labels, _ in batches for ids in (x["source"], labels)]
         return {
             (text, tuple(row))
@@ -221,8 +222,7 @@ def test_words_are_split_in_other_ways_each_epoch():
         }
 
     first, again, second = epoch(1), epoch(1), epoch(2)
-    assert first == again
-    assert len(first & second) < len(first) / 2
+    assert first == again and len(first & second) < len(first) / 2
     for rows in (first, second):
         assert {text for text, _ in rows} == set(lines)  # and yet it is the same text
     with pytest.raises(ValueError, match="sentencepiece.*WordTokenizer"):
@@ -259,25 +259,8 @@ def test_fixed_shapes_hold_every_pair_once():
             assert all((ids[:, 0] != PAD_ID).numpy().all() for ids in inputs.values())
 
 
-@pytest.mark.slow
-def test_an_epoch_of_a_corpus_has_few_shapes_and_not_much_padding():
-    pairs = PhraseCorpus("en", "de", train=2500).pairs("train")
-    tokenizers = kl.TokenizerPair.train(pairs, vocab_size=200)
-    counts = count_pairs(pairs, tokenizers, 50)
-
-    def shapes(fixed):
-        batches = training_batches(pairs, tokenizers, 500, shapes=fixed)
-        found = [shape_of(*batch) for batch in batches.as_numpy_iterator()]
-        assert len(found) == counts.batches(500, making.A_PASS, fixed)
-        positions = sum(rows * (source + target) for rows, source, target in found)
-        return len(set(found)), positions
-
-    (without, cut), (few, positions) = shapes(None), shapes(counts.batch_shapes(500))
-    assert without > 16 >= few and positions < 1.1 * cut
-
-
 MOST = 60
-BUCKETS = len(making.bucket_lengths(MOST))
+BUCKETS = len(bucket_lengths(MOST))
 
 
 def counts_of(lengths):
@@ -285,7 +268,7 @@ def counts_of(lengths):
 
 
 def counts(buckets):
-    pairs = zip(making.bucket_lengths(MOST), buckets, strict=True)
+    pairs = zip(bucket_lengths(MOST), buckets, strict=True)
     return counts_of({(n, n): x for n, x in pairs})
 
 
@@ -294,7 +277,7 @@ def test_only_the_last_batch_of_each_length_is_not_full(buckets):
     found = counts(buckets)
     full, batches = found.full_batches(1000), found.batches(1000)
     assert full <= batches < full + BUCKETS
-    many = found.batches(1000, making.EpochShape(passes=1000))
+    many = found.batches(1000, EpochShape(passes=1000))
     assert many / 1000 == pytest.approx(full, abs=BUCKETS / 1000)
 
 
@@ -319,7 +302,7 @@ def test_few_shapes_hold_all_pairs_in_full_batches(lengths):
 def test_a_small_corpus_has_the_steps_that_are_asked_for(buckets):
     """Of so few pairs each length makes a batch, and most of them are not full."""
     found = counts(buckets)
-    shape = making.epoch_shape(found.full_batches(1000), 200)
+    shape = epoch_shape(found.full_batches(1000), 200)
     assert shape.passes > 1
     steps = found.batches(1000, shape)
     assert 150 < steps < 250 + BUCKETS
@@ -362,12 +345,14 @@ def test_an_epoch_of_a_corpus_is_traced_once_and_has_few_shapes():
     counts = count_pairs(pairs, tokenizers, 50)
     traced, shapes = [], []
 
+    def note(source, labels):
+        shapes.append((*source.shape, labels.shape[1]))
+
     class Traced(kl.Seq2Seq):
         def train_step(self, batch):
             inputs, labels, _ = batch
             traced.append(1)
-            sizes = tf.concat([tf.shape(inputs["source"]), tf.shape(labels)], 0)
-            noted = tf.numpy_function(lambda x: shapes.append(tuple(x)), [sizes], [])
+            noted = tf.numpy_function(note, [inputs["source"], labels], [])
             with tf.control_dependencies([noted]):
                 return super().train_step(batch)
 
@@ -379,11 +364,174 @@ def test_an_epoch_of_a_corpus_is_traced_once_and_has_few_shapes():
         traced.clear(), shapes.clear()
         batches = training_batches(pairs, tokenizers, 500, shapes=fixed)
         model.fit(batches, verbose=0)
-        assert len(shapes) == counts.batches(500, making.A_PASS, fixed)
-        positions = sum(rows * (s + t) for rows, s, _, t in shapes)
+        assert len(shapes) == counts.batches(500, A_PASS, fixed)
+        positions = sum(rows * (source + target) for rows, source, target in shapes)
         return len(traced), len(set(shapes)), positions
 
     _, without, cut = epoch(None)
     traces, compiled, positions = epoch(counts.batch_shapes(500))
     assert without > 16 >= compiled and traces <= 1
     assert positions < 1.1 * cut
+
+
+# Epochs. Going on in the middle of one, and stopping there: test_checkpoints.py.
+
+
+def numbers(dataset):
+    return [int(x) for x in dataset]
+
+
+def part_of(dataset, shape, epoch):
+    # The epoch's number is a tensor where batches are made.
+    return numbers(shape.of_epoch(dataset, tf.constant(epoch, tf.int64)))
+
+
+@given(st.floats(0.01, 100_000), st.integers(1, 100_000))
+def test_an_epoch_is_about_as_long_as_it_should_be(a_pass, wanted):
+    shape = epoch_shape(a_pass, wanted)  # of a pass in full batches
+    assert 1 in shape
+    steps = a_pass * shape.passes / shape.parts
+    assert 0.6 < steps / wanted < 1.51 or shape == A_PASS
+
+
+def test_a_pass_is_the_default():
+    assert epoch_shape(7, None) == A_PASS == EpochShape(1, 1)
+    seven = tf.data.Dataset.range(7)
+    assert part_of(seven, A_PASS, 5) == [*range(7)]
+    assert part_of(seven, EpochShape(passes=2), 5) == [*range(7)] * 2
+
+
+def test_parts_are_a_pass_together():
+    seven = tf.data.Dataset.range(7)
+    parts = [part_of(seven, EpochShape(parts=3), epoch) for epoch in range(6)]
+    assert sorted(sum(parts[:3], [])) == list(range(7))
+    assert parts[:3] == parts[3:] and all(len(part) in (2, 3) for part in parts)
+
+
+@pytest.mark.parametrize("share, parts", [(0.5, 2), (0.25, 4), (1 / 3, 3)])
+def test_parts_have_their_share_of_mixed_text(share, parts):
+    """Which is spread as evenly as the parts are."""
+    old, new = tf.data.Dataset.range(1000, 2000), tf.data.Dataset.range(600)
+    pairs, seen = mix_pairs(new, old, share), []
+    for epoch in range(parts):
+        part = part_of(pairs, EpochShape(parts=parts), epoch)
+        assert abs(sum(x >= 1000 for x in part) / len(part) - share) < 0.1
+        seen += part
+    assert sorted(seen) == sorted(numbers(pairs))
+
+
+@pytest.mark.parametrize("share, others", [(0.5, 30), (0.25, 10), (0.75, 90), (0, 0)])
+def test_k2_the_share_is_exact_whatever_the_sizes(share, others):
+    both = mix_pairs(tf.data.Dataset.range(30), tf.data.Dataset.range(100, 120), share)
+    made = numbers(both)
+    assert int(both.cardinality()) == len(made) == 30 + others
+    assert [x for x in made if x < 100] == list(range(30))  # each once, in their order
+    first = sum(x >= 100 for x in made[: len(made) // 2])
+    assert abs(first - others / 2) <= 1  # and the others evenly between them
+
+
+def test_k2_others_are_drawn_by_the_seed_and_each_equally_often():
+    total = 3000  # more than are looked at at once
+    many = tf.data.Dataset.range(total)
+    some, again, other = (numbers(sample_pairs(many, 40, seed=x)) for x in (1, 1, 2))
+    assert some == again == sorted(some) != other
+    assert len(set(some)) == 40 and max(some) > 2048
+    counts = Counter(numbers(sample_pairs(many.take(30), 67)))
+    assert Counter(counts.values()) == {2: 23, 3: 7}
+
+
+@pytest.mark.parametrize(
+    "others, share, message", [(0, 0.5, "no p"), (3, 1.0, "share")]
+)
+def test_k2_what_cannot_be_mixed(others, share, message):
+    with pytest.raises(ValueError, match=message):
+        mix_pairs(tf.data.Dataset.range(3), tf.data.Dataset.range(others), share)
+
+
+def test_data_without_a_batch_is_an_error():
+    follow = FollowEpoch()
+    follow.set_model(small_model("adam"))
+    follow.on_epoch_begin(0)
+    with pytest.raises(ValueError, match="no batch in epoch 1"):
+        follow.on_epoch_end(0)
+    follow.on_train_batch_end(0)
+    follow.on_epoch_end(0)
+
+
+def test_epochs_of_any_length():
+    """Keras alone cuts all to the length of the first. They run in order, untuned."""
+    sizes = tf.constant([3, 5, 13, 4, 13], tf.int64)
+    follow = FollowEpoch((0, 1))
+    row = tf.ones([4, 2]), tf.ones([4, 1])
+    rows = tf.data.Dataset.from_tensors(row)
+    batches = follow.batches(lambda epoch: rows.repeat(sizes[epoch]))
+    options = batches.options()
+    assert (options.deterministic, options.autotune.enabled) == (True, False)
+    model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", run_eagerly=True)
+    seen = []
+    count = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: seen.append(0),
+        on_train_batch_end=lambda batch, logs: seen.append(seen.pop() + 1),
+    )
+    model.fit(batches, epochs=5, callbacks=[follow, count], verbose=0, shuffle=False)
+    assert seen == [2, 5, 13, 4, 13]  # the first epoch is gone on with
+
+
+def orders(seed, epochs, global_seed=0, started_at=(0, 0)):
+    keras.utils.set_random_seed(global_seed)
+    follow, result = FollowEpoch(started_at), []
+    numbers = tf.data.Dataset.range(30)
+    data = follow.batches(lambda seed: numbers.shuffle(30, seed=seed), seed)
+    follow.set_model(small_model("adam"))
+    for epoch in epochs:
+        follow.on_epoch_begin(epoch)
+        result.append(list(data.as_numpy_iterator()))
+    return result
+
+
+def test_order_follows_the_epoch_alone():
+    first, second, again = orders(1, [0, 1, 0])
+    assert first == again != second
+    assert sorted(first) == sorted(second) == list(range(30))
+    assert orders(1, [1], global_seed=7) == [second]
+    assert orders(1, [0, 1], started_at=(0, 12)) == [first[12:], second]
+    assert orders(2, [0]) != [first]
+
+
+FOUR = 4  # batches of a step
+
+
+def test_w9_the_batches_are_the_same_in_whole_groups():
+    """Each label weighs as much as all others of its step."""
+    pairs, _ = corpus(some_lengths(40, longest=9))
+    single, together = (
+        list(training_batches(pairs, TOKENIZERS, 40, gradient_accumulation_steps=n))
+        for n in (1, FOUR)
+    )
+    assert len(single) % FOUR  # the last group is filled up
+    assert len(together) == -(-len(single) // FOUR) * FOUR
+    for one, other in zip(single, together, strict=False):
+        tf.nest.map_structure(np.testing.assert_array_equal, one[:2], other[:2])
+    for inputs, labels, weights in together[len(single) :]:
+        assert inputs["source"].shape == (1, 1)
+        assert not np.any(labels) and not np.any(weights)
+    for start in range(0, len(together), FOUR):
+        group = together[start : start + FOUR]
+        number = sum(np.count_nonzero(labels) for _, labels, _ in group)
+        for _, labels, weights in group:
+            expected = (np.asarray(labels) != 0) * FOUR / number
+            np.testing.assert_allclose(weights, expected, 1e-6)
+
+
+def test_w9_an_overflow_moves_no_batch_to_another_step():
+    """float16: the batch that overflows is counted, and its step has what follows."""
+    weight = keras.Variable(0.0)
+    options = {"loss_scaling": True, "gradient_accumulation_steps": 2}
+    optimizer = make_optimizer("sgd", 1.0, None, **options)
+    seen = []
+    for gradient in (np.inf, 2.0, 4.0, np.inf, 6.0, 8.0):
+        scale = float(optimizer.scale_loss(1.0))
+        optimizer.apply([tf.constant(-gradient * scale)], [weight])
+        seen.append(float(weight.value))
+    assert seen == [0.0, 1.0, 1.0, 1.0, 1.0, 8.0]
