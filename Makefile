@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo web-demo test slow test-jax lint docs dist clean
+.PHONY: demo web-demo test fast slow tenth mutants test-jax lint docs dist clean
 
 demo: .venv/installed
 	$(BIN)/python examples/demo.py
@@ -20,16 +20,35 @@ runs/demo/run.json:
 	@echo "There is no model yet. First: make demo" >&2; exit 1
 
 # Two workers share two cores: one thread each is a little faster than two.
-test slow: export TF_NUM_INTRAOP_THREADS ?= 1
-test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile -q
+test slow tenth: export TF_NUM_INTRAOP_THREADS ?= 1
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal -q
+test: .venv/installed
+	@$(MAKE) --silent --jobs 2 fast lint
 
-# Those of workers and of the server need Ray, which is installed beside for them.
+fast: .venv/installed
+	$(PYTEST)
+
+# What takes longer, JAX and all; it ends with what was skipped, and why. Ray and JAX are
+# installed beside for it.
 slow: .venv/installed
-	$(BIN)/python -m pip install --quiet --editable ".[ray]"
-	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile -q
+	$(BIN)/python -m pip install --quiet --editable ".[ray]" jax
+	$(PYTEST) -m slow -r s
 
-# The layers' tests and the models' on JAX, which is installed beside for it.
+# A tenth of it, of what is installed: make tenth TENTH=3
+TENTH ?= 0
+tenth: .venv/installed
+	$(PYTEST) -m slow -r s --tenth $(TENTH)
+
+# How many changes of the code a test catches, see tests/mutants.py:
+# make mutants FILE=keras_luong/layers/scores.py MUTANTS=50
+MUTANTS ?= 400
+SEED ?= 0
+mutants: .venv/installed
+	$(BIN)/python -m pip install --quiet cosmic-ray
+	$(BIN)/python tests/mutants.py --mutants $(MUTANTS) --seed $(SEED) \
+		$(if $(FILE),--file $(FILE)) $(if $(RESULTS),--results $(RESULTS))
+
+# The layers' tests and the models' on JAX alone.
 test-jax: .venv/installed
 	$(BIN)/python -m pip install --quiet jax
 	$(BIN)/python -m pytest -m "slow or not slow" -q tests/test_backends.py

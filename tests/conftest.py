@@ -1,7 +1,9 @@
-"""Every test starts from the same seeds, and TensorFlow keeps quiet."""
+"""What holds for every test: the same seeds, a quiet TensorFlow, and two seconds."""
 
 import os
 import random
+import time
+import zlib
 from types import SimpleNamespace
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -14,9 +16,91 @@ from hypothesis import settings
 settings.register_profile("untimed", deadline=None)  # machines are slow at times
 settings.load_profile("untimed")
 
+#: Seconds that a case may take, and its own setup, unless it is marked slow; on a
+#: machine that counts as fast as the one where `_slowness` is 1.
+BUDGET = 2.0
 
-def pytest_collection_modifyitems(items):
-    """On another backend, what is about TensorFlow is skipped."""
+
+def pytest_addoption(parser):
+    """`--tenth N`: every tenth case, others for each N."""
+    parser.addoption("--tenth", type=int, help="run a tenth of the cases: 0 to 9")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Fails a case that takes too long."""
+    report = yield
+    seconds = item.stash.get(TIMES, {}).get(report.when, 0.0)
+    allowed = BUDGET if item.get_closest_marker("slow") is None else float("inf")
+    if report.passed and seconds > allowed and seconds > allowed * _slowness():
+        report.outcome = "failed"
+        report.longrepr = (
+            f"{item.nodeid}: its {report.when} took {seconds:.1f} s. A case has "
+            f"{BUDGET:.0f} s: make it smaller, share what it makes with other tests in "
+            "a session's fixture, or mark it slow."
+        )
+    return report
+
+
+TIMES = pytest.StashKey[dict[str, float]]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item):
+    """Takes the time of a case's setup, without what the whole session shares."""
+    start, item.session.shared = _now(), 0.0
+    result = yield
+    item.stash[TIMES] = {"setup": _since(start) - item.session.shared}
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Takes the time of a case itself."""
+    start = _now()
+    result = yield
+    item.stash[TIMES]["call"] = _since(start)
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef, request):
+    """Takes the time of what the whole session shares."""
+    start = _now()
+    result = yield
+    if fixturedef.scope == "session":
+        request.session.shared = getattr(request.session, "shared", 0) + _since(start)
+    return result
+
+
+def _now():
+    return time.perf_counter(), sum(os.times()[:4])
+
+
+def _since(start):
+    """Seconds of the clock or of the processors, whichever are fewer.
+
+    Other processes take of the first, and several threads of the second.
+    """
+    clock, processors = _now()
+    return min(clock - start[0], processors - start[1])
+
+
+def _slowness():
+    """How many times as long this machine needs now, for what took 0.1 s on another."""
+    start = time.process_time()
+    for _ in range(3_000_000):
+        pass
+    return max(1.0, (time.process_time() - start) / 0.1)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leaves out what is not of the tenth, and skips TensorFlow's on other backends."""
+    tenth = config.getoption("tenth")
+    if tenth is not None:
+        other = [x for x in items if zlib.crc32(x.nodeid.encode()) % 10 != tenth]
+        config.hook.pytest_deselected(items=other)
+        items[:] = [x for x in items if zlib.crc32(x.nodeid.encode()) % 10 == tenth]
     if keras.backend.backend() != "tensorflow":
         skip = pytest.mark.skip(reason="is about TensorFlow")
         for item in items:
