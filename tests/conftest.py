@@ -26,52 +26,60 @@ def pytest_addoption(parser):
     parser.addoption("--tenth", type=int, help="run a tenth of the cases: 0 to 9")
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item, call):
-    """Fails a case that takes too long."""
-    report = yield
-    seconds = item.stash.get(TIMES, {}).get(report.when, 0.0)
-    slow = item.get_closest_marker("slow") or keras.backend.backend() != "tensorflow"
-    allowed = float("inf") if slow else BUDGET
-    if report.passed and seconds > allowed and seconds > allowed * _slowness():
-        report.outcome = "failed"
-        report.longrepr = (
-            f"{item.nodeid}: its {report.when} took {seconds:.1f} s. A case has "
-            f"{BUDGET:.0f} s: make it smaller, share what it makes with other tests in "
-            "a session's fixture, or mark it slow."
-        )
-    return report
-
-
 TIMES = pytest.StashKey[dict[str, float]]()
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_setup(item):
-    """Takes the time of a case's setup, without what the whole session shares."""
-    start, item.session.shared = _now(), 0.0
-    result = yield
-    item.stash[TIMES] = {"setup": _since(start) - item.session.shared}
-    return result
+class Budget:
+    """Fails a case that takes too long.
+
+    It is a plugin of its own: pytest asks no conftest.py about fixtures of a session.
+    """
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self, item):
+        """Takes the time of a case's setup, without what the whole session shares."""
+        start, self.shared = _now(), 0.0
+        result = yield
+        item.stash[TIMES] = {"setup": _since(start) - self.shared}
+        return result
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef):
+        """Takes the time of what the whole session shares."""
+        start = _now()
+        result = yield
+        if fixturedef.scope == "session":
+            self.shared += _since(start)
+        return result
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item):
+        """Takes the time of a case itself."""
+        start = _now()
+        result = yield
+        item.stash[TIMES]["call"] = _since(start)
+        return result
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item, call):
+        """Compares them with the budget."""
+        report = yield
+        seconds = item.stash.get(TIMES, {}).get(report.when, 0.0)
+        slow = item.get_closest_marker("slow") is not None
+        if report.passed and not slow and seconds > BUDGET * _slowness(seconds):
+            report.outcome = "failed"
+            report.longrepr = (
+                f"{item.nodeid}: its {report.when} took {seconds:.1f} s. A case has "
+                f"{BUDGET:.0f} s: make it smaller, share what it makes with other "
+                "tests in a session's fixture, or mark it slow."
+            )
+        return report
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item):
-    """Takes the time of a case itself."""
-    start = _now()
-    result = yield
-    item.stash[TIMES]["call"] = _since(start)
-    return result
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup(fixturedef, request):
-    """Takes the time of what the whole session shares."""
-    start = _now()
-    result = yield
-    if fixturedef.scope == "session":
-        request.session.shared = getattr(request.session, "shared", 0) + _since(start)
-    return result
+def pytest_configure(config):
+    """Holds the budget, but on other backends, which compile each operation."""
+    if keras.backend.backend() == "tensorflow":
+        config.pluginmanager.register(Budget())
 
 
 def _now():
@@ -87,8 +95,10 @@ def _since(start):
     return min(clock - start[0], processors - start[1])
 
 
-def _slowness():
+def _slowness(seconds):
     """How many times as long this machine needs now, for what took 0.1 s on another."""
+    if seconds <= BUDGET:
+        return 1.0
     start = process_time()
     for _ in range(3_000_000):
         pass

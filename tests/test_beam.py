@@ -71,7 +71,7 @@ def assert_equal(found, expected, tolerance):
         np.testing.assert_allclose(value, other, tolerance, tolerance, err_msg=name)
 
 
-@pytest.mark.parametrize("name", slow_but(SEARCHES, "greedy", "samples"))
+@pytest.mark.parametrize("name", slow_but(SEARCHES, "greedy"))
 def test_eager_equals_graph_of_unknown_shape(name, run=lambda f, *args: f(*args)):
     model, search = TableModel(5, vocabulary=8), SEARCHES[name]
     random = np.random.default_rng(0)

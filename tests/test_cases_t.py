@@ -69,7 +69,10 @@ def best_distinct(hypotheses, most):
     return sorted(first.values(), key=hypotheses.index)[:most]
 
 
-@pytest.mark.parametrize("runtime", ["translator", "on_edge"])
+@pytest.mark.parametrize(
+    "runtime",
+    ["translator", pytest.param("on_edge", marks=pytest.mark.slow)],
+)
 def test_t6_n_best_texts_differ(runtime, whole, request):
     """A text came twice where it had two segmentations, and a worse one was missing."""
     found = request.getfixturevalue(runtime).translate(TEXTS, n_best=True)
@@ -87,6 +90,7 @@ def test_t6_n_best_texts_differ_with_prefixes(translator):
         assert all(t.tokens and len(t.log_probs) for t in others if text)
 
 
+@pytest.mark.slow
 def test_t6_n_best_texts_differ_in_the_saved_model(ask, whole):
     """Its signature repeated them too; the places that are left over are empty."""
     said = ask("n_best", text=tf.constant(TEXTS))

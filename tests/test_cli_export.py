@@ -194,6 +194,7 @@ def test_metadata_names_all_runs(tmp_path):
     assert alone["precision"] == "mixed_bfloat16"
 
 
+@pytest.mark.slow
 def test_a_file_for_the_edge_that_was_tried_out(whole, tmp_path, monkeypatch, capsys):
     """If there is the edge's package. What it says can be pasted."""
     pytest.importorskip("ai_edge_litert.interpreter")

@@ -41,7 +41,9 @@ SLOW = {
         "export.warmup.warm_up export.web.export_web runs.synthetic.train_distilled "
         "runs.synthetic.write_backtranslated runs.synthetic.write_distilled "
         "runs.train.train runs.validation.TranslationEvaluation "
-        "text.corpora.TfdsCorpus text.terminology.Terminology"
+        "text.corpora.TfdsCorpus text.terminology.Terminology "
+        "export.tflite.export_tflite translation.translator.Translator.translate "
+        "translation.translator.Translator.stream"
     ).split()
 }
 

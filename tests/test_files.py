@@ -63,11 +63,17 @@ def packed(content):
 )
 @every_reader
 def test_only_line_feeds_end_a_line(read, content, lines, pack):
-    """Of streams that cannot be rewound, and stay open."""
+    """Of streams that cannot be rewound."""
     stream, begun = io.BytesIO(pack(content)), io.BytesIO(pack(content))
     stream.name, stream.seek = "memory", None
     assert [*read(stream)] == lines
     assert next(read(begun), b"") == (lines or [b""])[0]
+
+
+@every_reader
+def test_streams_stay_open(read):
+    stream, begun = io.BytesIO(b"a\nb"), io.BytesIO(b"a\nb")
+    assert [*read(stream)] == [b"a", b"b"] and next(read(begun)) == b"a"
     gc.collect()
     assert not stream.closed and not begun.closed
 

@@ -543,6 +543,7 @@ def test_seeds_and_orders_of_words_differ():
     assert len(np.unique(drawn, axis=0)) == 3
 
 
+@pytest.mark.slow
 def test_without_a_seed_every_call_and_every_row_draws_anew():
     model = same({token: 0.25 for token in range(4, 8)})
     search = RandomSampling(num_samples=2, max_length=12)

@@ -308,6 +308,7 @@ def test_trained_weights_are_none_any_more():
     assert sorted(others) == kernels
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_in_the_loop_of_a_decoder():
     """Of training, which other weights may need."""

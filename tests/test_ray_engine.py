@@ -145,7 +145,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("words", slow_but(CASES, CASES[0]))
+@pytest.mark.parametrize("words", slow_but(CASES))
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.usefixtures("phrases")
 def test_shards_say_what_the_whole_says(path, source, capsys, monkeypatch, words):

@@ -230,6 +230,7 @@ def test_what_only_python_runs_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_version_is_refused_or_replaced_and_keeps_its_weights(tmp_path):
     source = generator()
     (tmp_path / "2").mkdir()
@@ -296,6 +297,7 @@ def test_requests_for_warming_up_are_for_all_signatures(pieces, ask, best):
             assert said["translation"].tolist() == best["translation"].tolist()
 
 
+@pytest.mark.slow
 def test_they_are_written_where_serving_looks_and_answered(tmp_path, monkeypatch):
     apis = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
     source, said, replay = generator(), [], saved_model.replay_warmup

@@ -179,6 +179,7 @@ def equal(one, other):
     return [name for name, x, y in pairs if np.array_equal(x, y)]
 
 
+@pytest.mark.slow
 def test_k2_it_starts_where_the_other_ended_and_says_so(old, corpora, tmp_path, capsys):
     with not_training():
         gone_on(old, corpora / "new", tmp_path / "new")

@@ -202,6 +202,7 @@ def test_a_teacher_of_something_else_is_refused(
     assert not (tmp_path / "run-teachers" / "corpus").exists()
 
 
+@pytest.mark.slow
 def test_a_student_learns_from_its_teachers(data, tmp_path, monkeypatch):
     """They read the tag that the student adds itself. Nothing is done twice."""
     training, trained = config_of(data, tag="news"), []
@@ -364,6 +365,7 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_runs_translate_their_corpus_together(place, capsys, monkeypatch):
     asked = []
 
@@ -390,6 +392,7 @@ def translated_back(*words):
     run_checked("backtranslate", "run", *places, *words)
 
 
+@pytest.mark.slow
 def test_k2_a_corpus_for_the_other_direction(place, capsys):
     translated_back()
     texts = [line for line in MONO if line != "the red dog"]  # which is known

@@ -101,6 +101,7 @@ def test_leaves_all_that_a_run_directory_has(tiny_run, data):
     assert check_text(options("export", run.path, "out")) == sample
 
 
+@pytest.mark.slow
 def test_c5_what_is_left_out_and_what_can_be_pasted_is_said(tmp_path, capsys):
     """Before: pairs were left out, and words unknown, without a word."""
     long = " ".join("abcdefg" * 3)  # 21 tokens
