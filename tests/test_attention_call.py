@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from decoding_attentions import ATTENTIONS, randomized
 from keras import ops
+from leave_slow import slow_but
 
 from keras_luong.compat import get_keras_mask
 from keras_luong.layers import LuongAttention
@@ -29,6 +30,10 @@ ALL = {"return_attention_scores": True, "return_logits": True}
 
 OF_ANY_AXES = "global", "coverage", "multi-head"
 every_attention = pytest.mark.parametrize("name", ATTENTIONS)
+#: Where all but a few are slow: one that walks, and those whose calls are their own.
+quick_attentions = pytest.mark.parametrize(
+    "name", slow_but(ATTENTIONS, "global", "coverage", "local-p", "multi-head")
+)
 
 
 def built(name, **options):
@@ -48,7 +53,7 @@ def same(one, other, atol=1e-6):
 # --- forms of a call
 
 
-@every_attention
+@quick_attentions
 def test_l12_keras_lists_and_masks_in_a_list_are_the_same_call(name):
     attention = built(name)
     three, masks = (QUERY, VALUE, KEY), list(MASKS.values())
@@ -156,7 +161,7 @@ def test_a_row_without_any_position_gets_zeros(name):
 SPREAD = [PAIRS[0], PAIRS[:, :1], PAIRS[:1], PAIRS[..., :1], PAIRS[:1, :1]]
 
 
-@every_attention
+@quick_attentions
 def test_k7_masks_of_pairs_are_spread_and_anded_with_a_causal_one(name):
     attention, causal = built(name), np.tri(3, 5, dtype=bool)
     options = {"value_mask": VALUE_MASK, **ALL}
@@ -233,7 +238,7 @@ def test_the_context_has_the_querys_mask(form):
 # --- batch sizes and ranks
 
 
-@every_attention
+@quick_attentions
 def test_l6_one_query_for_every_source_and_the_other_way_round(name):
     attention = built(name)
     masks = {"query_mask": QUERY_MASK[1:], "value_mask": VALUE_MASK}
@@ -254,8 +259,7 @@ def test_l6_one_query_for_every_source_and_the_other_way_round(name):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("sizes", [(1, 3), (3, 1)])
-@pytest.mark.parametrize("name", ["global", "multi-head"])
+@pytest.mark.parametrize("name, sizes", [("global", (1, 3)), ("multi-head", (3, 1))])
 def test_a_batch_of_1_may_be_known_at_run_time_alone(name, sizes):
     attention = built(name)
     given = [random(size, n, 4) for size, n in zip(sizes, (2, 5), strict=True)]
@@ -310,8 +314,9 @@ def test_functional_saved_and_cloned_models_say_what_the_layer_does(name, tmp_pa
     loaded = keras.models.load_model(tmp_path / "model.keras")
     cloned = keras.models.clone_model(model)
     cloned.set_weights(model.get_weights())
-    for length in (5, 2):  # and sizes are those of the call
-        given = [QUERY, VALUE[:, :length], KEY[:, :length], VALUE_MASK[:, :length]]
+    for queries, length in ((2, 5), (1, 2)):  # and sizes are those of the call
+        given = [QUERY[:, :queries]]
+        given += [x[:, :length] for x in (VALUE, KEY, VALUE_MASK)]
         expected = attention(*given[:3], value_mask=given[3], **ALL)
         for one in (model, loaded, cloned):
             same(one(given), expected)

@@ -71,9 +71,8 @@ CASES = {
 }
 FAST = [
     *(name for name in CASES if name.startswith("global")),
-    *("coverage concat", "coverage cosine", "local general", "local normed_concat"),
-    *("monotonic general", "chunkwise scaled_dot", "location-aware concat"),
-    *("location-aware general", "multi-head concat", "multi-head location"),
+    *("coverage concat", "local general", "monotonic general", "chunkwise scaled_dot"),
+    *("location-aware concat", "multi-head concat", "multi-head location"),
 ]
 
 
@@ -88,7 +87,7 @@ def made(kind, mode, choose, **options):
 @settings(max_examples=10)
 @given(
     choose=st.data(),
-    queries=st.integers(1, 4),
+    queries=st.integers(1, 3),
     axes=st.sampled_from([(1,), (4,), (7,), (2, 3), (2, 1, 3)]),
     masks=st.sets(
         st.sampled_from(["query_mask", "value_mask", "key_mask", "attention_mask"])
@@ -203,7 +202,7 @@ def test_gradients_equal_finite_differences_of_the_reference(case):
 
 @pytest.mark.filterwarnings("ignore:You are using a softmax over axis -1")
 @pytest.mark.parametrize("score", ["dot", "concat", "heads"])
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(
     sizes=st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 6)),
     with_key=st.booleans(),

@@ -57,7 +57,7 @@ def test_the_log_has_a_line_per_epoch(tmp_path, monkeypatch):
             tmp_path,
             make_optimizer("adam", 0.01),
             lambda *args: [Spy(), EpochLog(*args)],
-            validation_data=small_data(batches=7),
+            validation_data=small_data(batches=2),
             initial_epoch=first,
             epochs=last,
         )
@@ -94,7 +94,10 @@ def test_a_loss_that_is_no_number_stops_the_training_and_is_placed():
         callback.on_train_batch_end(0, {"loss": np.float32(np.nan)})
 
 
-@pytest.mark.parametrize("monitor, sign", [("val_perplexity", 1), ("val_bleu", -1)])
+@pytest.mark.parametrize(
+    "monitor, sign",
+    [("val_perplexity", 1), pytest.param("val_bleu", -1, marks=pytest.mark.slow)],
+)
 def test_the_best_the_last_and_the_last_epochs_weights_are_kept(
     monitor, sign, tmp_path
 ):
@@ -120,7 +123,7 @@ def test_the_best_the_last_and_the_last_epochs_weights_are_kept(
         names = [f"epoch-{number:04d}.weights.h5" for number in numbers]
         kept = epoch_weights(tmp_path)
         assert [path.name for path in kept] == names
-        assert [*map(number_in, kept)] == numbers
+    assert [*map(number_in, kept)] == numbers
     with pytest.raises(ValueError, match="keep_epochs.*-1"):
         SaveWeights(tmp_path, keep_epochs=-1)
 

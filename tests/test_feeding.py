@@ -170,10 +170,11 @@ def sampler(name, words, how, mask):
 
 
 KINDS = "lstm", "lstm, not fed", "wrapped", "wrapped, not fed", "any", "several"
-#: The fast ones; the slow ones are all of these for each sampler.
+XLA = "any", "xla"
+#: The fast ones; the slow ones are all of these, and XLA, for each sampler.
 CASES = {
     "scheduled_embedding_training": ("several", "graph"),
-    "scheduled_output_training": ("any", "xla"),
+    "scheduled_output_training": ("any", "eager"),
     "inference": ("wrapped, not fed", "eager"),
     "inference, auxiliary": ("lstm", "eager"),
     "greedy_embedding": ("lstm", "graph"),
@@ -188,7 +189,7 @@ CASES = {
     [
         pytest.param(cell, how, name, marks=[pytest.mark.slow] * (case != (cell, how)))
         for name, case in CASES.items()
-        for cell, how in sorted({*CASES.values(), *((x, "graph") for x in KINDS)})
+        for cell, how in sorted({*CASES.values(), *((x, "graph") for x in KINDS), XLA})
     ],
 )
 def test_tfa(cell, how, name):
@@ -346,7 +347,8 @@ def test_the_fast_loop_has_the_gradients_of_the_plain_one(kind, monkeypatch):
 
     fast = run()
     monkeypatch.setattr(recurrence, "_in_graph", lambda: False)
-    plain = run()
+    # XLA has random numbers of its own; else eager code takes that loop.
+    plain = run() if kind == "lstm" else gradients()
     same(fast, plain)
     assert all(np.abs(x).max() > 0 for x in plain)
 

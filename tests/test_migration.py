@@ -143,7 +143,6 @@ WAYS = [(name, wrapped) for name in CASES if not CASES[name]["residual"]] + [
 QUICK = {
     "bahdanau_monotonic_normed": wrapped,
     "mixed_stack": wrapped,
-    "bahdanau_monotonic": own_cell,
     "bidirectional": own_cell,
     "residual": own_cell,
 }

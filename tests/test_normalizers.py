@@ -9,6 +9,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
+from leave_slow import slow_but
 from reference_attention import chunkwise, stopping
 
 from keras_luong.layers import LocalAttention, LuongAttention, MonotonicAttention
@@ -167,7 +168,7 @@ def test_an_attention_takes_it_by_name(name, coverage):
 
 
 @pytest.mark.tensorflow
-@sparse
+@pytest.mark.parametrize("name", slow_but(POWERS, "entmax15"))
 def test_local_attention_and_xla_are_sparse_too(name):
     rng = np.random.default_rng(0)
     x = [5 * rng.normal(size=(2, n, 4)).astype("float32") for n in (3, 9)]
@@ -230,7 +231,7 @@ def test_equals_walking_where_the_length_is_not_known():
     previous = np.eye(6, dtype="float32")[[0, 2]]
     spec = tf.TensorSpec([None, None])
 
-    @tf.function(input_signature=[spec, spec])
+    @tf.function(input_signature=[spec, spec], autograph=False)
     def weights(p, previous):
         return monotonic_weights(p, previous, "recursive")
 

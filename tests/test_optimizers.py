@@ -143,6 +143,7 @@ def test_an_average_is_needed_and_a_validation(momentum, missing):
     """What it does to the weights is in test_callbacks.py."""
     options = {"loss_scaling": momentum is None, "ema_momentum": momentum}
     model = small_model(make_optimizer("adam", 0.1, **options))
+    model.run_eagerly = True
     with pytest.raises(ValueError, match=f"MovingAverage needs .*{missing}"):
         model.fit(small_data(1), verbose=0, callbacks=[MovingAverage()])
 

@@ -527,7 +527,7 @@ def make(cell_type):
 
 
 def both_ways(monkeypatch, compute):
-    """What is computed by the loop; what where there is a GPU; how often Keras ran."""
+    """What the loop computes; what a graph does on a GPU; how often Keras ran."""
     results, calls = [], []
     for has_gpu in (False, True):
         for layer in (keras.layers.LSTM, keras.layers.GRU):
@@ -543,7 +543,7 @@ def both_ways(monkeypatch, compute):
             "runs_on_cudnn",
             lambda layer, has_gpu=has_gpu: has_gpu and hasattr(layer, "use_cudnn"),
         )
-        results.append(tf.function(compute, autograph=False)())
+        results.append(in_a_graph(compute) if has_gpu else compute())
         assert has_gpu or not calls
         monkeypatch.undo()
     return *results, len(calls)

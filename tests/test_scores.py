@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 from decoding_attentions import INPUTS, MEMORY, UNITS, WIDTH, fed, randomized
+from leave_slow import slow_but
 
 import keras_luong as kl
 from keras_luong.layers.projection import dot, matmul
@@ -180,7 +181,7 @@ OWN_SCORES = {
 }
 
 
-@pytest.mark.parametrize("kind", OWN_SCORES)
+@pytest.mark.parametrize("kind", slow_but(OWN_SCORES, "coverage", "heads", "another"))
 def test_l5_a_score_of_ones_own_is_copied_and_saved(kind, tmp_path):
     make, signs = OWN_SCORES[kind]
     attention = make()
