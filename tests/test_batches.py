@@ -1,5 +1,6 @@
 """Batches: every pair once, padded and weighted right, so many; and epochs of them."""
 
+import functools
 import itertools
 import math
 import random
@@ -58,14 +59,26 @@ def some_lengths(count, longest=20):
     return [(rng.randint(1, longest), rng.randint(1, longest)) for _ in range(count)]
 
 
-def texts(ids, tokenizer=TOKENIZERS.source):
-    return [text.decode() for text in tokenizer.decode(ids).numpy()]
+def texts(ids):
+    """What rows of ids say, of `WORDS`, which come after the four special ones."""
+    rows = np.asarray(ids).tolist()
+    return [" ".join(WORDS[i - 4] for i in row if i > EOS_ID) for row in rows]
 
 
 def sentences(batches):
     """Reads the pairs of sentences back out of the batches."""
     sides = [(texts(x["source"]), texts(labels)) for x, labels, _ in batches]
     return [pair for both in sides for pair in zip(*both, strict=True)]
+
+
+@functools.cache
+def made(make, batch_tokens=64, **options):
+    """Pairs, and batches of them in NumPy, which are only read."""
+    keras.utils.set_random_seed(0)  # of which the order is made too
+    pairs, expected = corpus(some_lengths(150))
+    batches = make(pairs, TOKENIZERS, batch_tokens, 20, **options)
+    assert batches.options().autotune.enabled is False  # it holds up an iterator's end
+    return expected, list(batches.as_numpy_iterator())
 
 
 def flat(batches):
@@ -104,30 +117,24 @@ def assert_well_made(inputs, labels, weights):
 
 @pytest.mark.parametrize("make", [training_batches, evaluation_batches])
 def test_every_pair_exactly_once_in_batches_that_are_well_made(make):
-    pairs, expected = corpus(some_lengths(60))
-    made = make(pairs, TOKENIZERS, batch_tokens=100, max_length=20)
-    assert made.options().autotune.enabled is False  # it holds up an iterator's end
-    batches = list(made.as_numpy_iterator())
+    expected, batches = made(make)
     assert sorted(sentences(batches)) == sorted(expected)
     for batch in batches:
         assert_well_made(*batch)
 
 
-@pytest.mark.parametrize("batch_tokens", [1, 64])
-def test_batches_hold_so_many_tokens_and_are_of_one_bucket(batch_tokens):
-    pairs, _ = corpus(some_lengths(150))
-    batches = training_batches(pairs, TOKENIZERS, batch_tokens, max_length=20)
+def test_batches_hold_so_many_tokens_and_are_of_one_bucket():
     full, longest = [], []
-    for inputs, labels, _ in batches.as_numpy_iterator():
+    for inputs, labels, _ in made(training_batches)[1]:
         both = inputs["source"], labels
         length, rows = max(x.shape[1] for x in both), len(labels)
-        assert rows == 1 or length * rows <= batch_tokens
+        assert length * rows <= 64
         full.append(length * rows)
         longest.append(inputs["source"].shape[1])
         longer = np.maximum(*(np.count_nonzero(x, axis=1) for x in both))
         assert len(set(np.searchsorted(bucket_lengths(20), longer))) == 1
     # All but the buckets' last batches are nearly full, and the order is not by length.
-    assert batch_tokens == 1 or np.mean(np.array(full) > 40) > 0.8
+    assert np.mean(np.array(full) > 40) > 0.8
     assert abs(np.corrcoef(np.arange(len(longest)), longest)[0, 1]) < 0.35
 
 
@@ -135,17 +142,20 @@ def test_training_leaves_out_empty_and_long_pairs_only():
     lengths = [(3, 3), (0, 3), (3, 0), (5, 5), (6, 5), (5, 6), (0, 0), (1, 5)]
     pairs, expected = corpus(lengths)
     kept = [expected[i] for i in (0, 3, 7)]
-    batches = training_batches(pairs, TOKENIZERS, 100, max_length=5)
+    # Of one token: then a sentence that is longer is a batch by itself.
+    batches = list(training_batches(pairs, TOKENIZERS, 1, max_length=5))
     assert sorted(sentences(batches)) == sorted(kept)
+    assert [len(labels) for _, labels, _ in batches] == [1, 1, 1]
 
 
 def test_evaluation_keeps_empty_pairs_and_cuts_long_ones():
     pairs, expected = corpus([(3, 3), (0, 2), (9, 0), (7, 7)])
     cut = [tuple(" ".join(text.split()[:5]) for text in pair) for pair in expected]
     batches = evaluation_batches(pairs, TOKENIZERS, 100, max_length=5)
-    assert sorted(sentences(batches)) == sorted(cut)
-    assert flat(batches) == flat(batches)
-    for inputs, labels, weights in batches:
+    first, again = (list(batches.as_numpy_iterator()) for _ in "12")
+    assert sorted(sentences(first)) == sorted(cut)
+    tf.nest.map_structure(np.testing.assert_array_equal, first, again)
+    for inputs, labels, weights in first:
         assert (np.count_nonzero(inputs["source"] == EOS_ID, axis=1) == 1).all()
         assert (np.count_nonzero(labels == EOS_ID, axis=1) == 1).all()
         assert np.isfinite(weights).all()
@@ -216,9 +226,11 @@ def test_words_are_split_in_other_ways_each_epoch():
         batches = training_batches(pairs, kl.TokenizerPair(tokenizer), **options)
         both = [ids for x, labels, _ in batches for ids in (x["source"], labels)]
         return {
-            (text, tuple(row))
+            (text.decode(), tuple(row))
             for ids in both
-            for text, row in zip(texts(ids, tokenizer), ids.numpy(), strict=True)
+            for text, row in zip(
+                tokenizer.decode(ids).numpy(), ids.numpy(), strict=True
+            )
         }
 
     first, again, second = epoch(1), epoch(1), epoch(2)
@@ -245,10 +257,11 @@ def test_a_batch_of_a_fixed_shape_by_hand():
 
 def test_fixed_shapes_hold_every_pair_once():
     together = 3
-    pairs, expected = corpus(some_lengths(150))
+    pairs, expected = corpus(some_lengths(70))
     shapes = [BatchShape(7, 6, 6), BatchShape(5, 12, 18)]  # and one for what is longer
     options = {"gradient_accumulation_steps": together, "shapes": shapes}
-    batches = list(training_batches(pairs, TOKENIZERS, 100, 20, **options))
+    batches = training_batches(pairs, TOKENIZERS, 100, 20, **options)
+    batches = list(batches.as_numpy_iterator())
     assert {shape_of(*x) for x in batches} == {*shapes, BatchShape(4, 21, 21)}
     assert sorted(filter(any, sentences(batches))) == sorted(expected)
     assert len(batches) % together == 0
@@ -256,7 +269,7 @@ def test_fixed_shapes_hold_every_pair_once():
         group = batches[i : i + together]
         assert sum(np.sum(x[2]) for x in group) == pytest.approx(together)
         for inputs, _, _ in group:
-            assert all((ids[:, 0] != PAD_ID).numpy().all() for ids in inputs.values())
+            assert all((ids[:, 0] != PAD_ID).all() for ids in inputs.values())
 
 
 MOST = 60
@@ -378,7 +391,8 @@ def test_an_epoch_of_a_corpus_is_traced_once_and_has_few_shapes():
 
 
 def numbers(dataset):
-    return [int(x) for x in dataset]
+    blocks = dataset.batch(1024).as_numpy_iterator()
+    return [int(x) for block in blocks for x in block]
 
 
 def part_of(dataset, shape, epoch):
@@ -403,15 +417,18 @@ def test_a_pass_is_the_default():
 
 def test_parts_are_a_pass_together():
     seven = tf.data.Dataset.range(7)
-    parts = [part_of(seven, EpochShape(parts=3), epoch) for epoch in range(6)]
+    parts = [part_of(seven, EpochShape(parts=3), epoch) for epoch in range(4)]
     assert sorted(sum(parts[:3], [])) == list(range(7))
-    assert parts[:3] == parts[3:] and all(len(part) in (2, 3) for part in parts)
+    assert parts[0] == parts[3] and all(len(part) in (2, 3) for part in parts)
 
 
-@pytest.mark.parametrize("share, parts", [(0.5, 2), (0.25, 4), (1 / 3, 3)])
+@pytest.mark.parametrize(
+    "share, parts",
+    [(0.5, 2), (0.25, 4), pytest.param(1 / 3, 3, marks=pytest.mark.slow)],
+)
 def test_parts_have_their_share_of_mixed_text(share, parts):
     """Which is spread as evenly as the parts are."""
-    old, new = tf.data.Dataset.range(1000, 2000), tf.data.Dataset.range(600)
+    old, new = tf.data.Dataset.range(1000, 1500), tf.data.Dataset.range(300)
     pairs, seen = mix_pairs(new, old, share), []
     for epoch in range(parts):
         part = part_of(pairs, EpochShape(parts=parts), epoch)
@@ -460,7 +477,7 @@ def test_data_without_a_batch_is_an_error():
 
 def test_epochs_of_any_length():
     """Keras alone cuts all to the length of the first. They run in order, untuned."""
-    sizes = tf.constant([3, 5, 13, 4, 13], tf.int64)
+    sizes = tf.constant([3, 5, 6, 4, 6], tf.int64)
     follow = FollowEpoch((0, 1))
     row = tf.ones([4, 2]), tf.ones([4, 1])
     rows = tf.data.Dataset.from_tensors(row)
@@ -475,7 +492,7 @@ def test_epochs_of_any_length():
         on_train_batch_end=lambda batch, logs: seen.append(seen.pop() + 1),
     )
     model.fit(batches, epochs=5, callbacks=[follow, count], verbose=0, shuffle=False)
-    assert seen == [2, 5, 13, 4, 13]  # the first epoch is gone on with
+    assert seen == [2, 5, 6, 4, 6]  # the first epoch is gone on with
 
 
 def orders(seed, epochs, global_seed=0, started_at=(0, 0)):
@@ -504,11 +521,8 @@ FOUR = 4  # batches of a step
 
 def test_w9_the_batches_are_the_same_in_whole_groups():
     """Each label weighs as much as all others of its step."""
-    pairs, _ = corpus(some_lengths(40, longest=9))
-    single, together = (
-        list(training_batches(pairs, TOKENIZERS, 40, gradient_accumulation_steps=n))
-        for n in (1, FOUR)
-    )
+    _, single = made(training_batches)
+    _, together = made(training_batches, gradient_accumulation_steps=FOUR)
     assert len(single) % FOUR  # the last group is filled up
     assert len(together) == -(-len(single) // FOUR) * FOUR
     for one, other in zip(single, together, strict=False):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import shutil
 
@@ -36,20 +37,19 @@ FIELDS = {
 NAMES = [*FIELDS, "ensemble"]
 
 
-@pytest.fixture(scope="module")
-def models():
+@functools.cache
+def made(name):
     """Output layers of all kinds: tied, with and without a bias; and an ensemble."""
-    made = {
-        name: opinionated(build(preset, *SIZES, units=8, num_layers=1, **fields))
-        for name, (preset, fields) in FIELDS.items()
-    }
-    return {**made, "ensemble": Ensemble([made["own"], made["transformer"]])}
+    if name == "ensemble":
+        return Ensemble([made("own"), made("transformer")])
+    preset, fields = FIELDS[name]
+    return opinionated(build(preset, *SIZES, units=8, num_layers=1, **fields))
 
 
-@pytest.fixture(scope="module")
-def three(models):
+@pytest.fixture
+def three():
     """Architectures of one vocabulary, of opinions that differ."""
-    return [models[name] for name in ("own", "local", "transformer")]
+    return [made(name) for name in ("own", "local", "transformer")]
 
 
 def averaged(models, mean):
@@ -135,10 +135,10 @@ def test_forced_targets_have_the_mean_of_teacher_forced_models(three, mean):
     assert forced.weights.shape == (3, 1, *TARGETS.shape[1:], *SOURCES.shape[1:])
 
 
-def test_beams_are_followed_in_every_model(three):
+def test_beams_are_followed_in_every_model():
     """A score that a search reports is that of its words, read anew."""
-    ensemble = Ensemble(three)
-    found = BeamSearch(4, 2, min_length=4, max_length=5)(ensemble, SOURCES)
+    ensemble = made("ensemble")
+    found = BeamSearch(3, 2, min_length=3, max_length=4)(ensemble, SOURCES)
     for n in range(2):
         read = force(ensemble, SOURCES, found.ids[:, n])
         T = read.weights.shape[2]  # these hypotheses may be the shorter ones
@@ -277,9 +277,9 @@ def assert_same(found, expected, row=slice(None)):
 
 
 @pytest.mark.parametrize("name", slow_but(NAMES, "own"))
-def test_with_all_words_nothing_changes(models, name):
+def test_with_all_words_nothing_changes(name):
     everything = Shortlist(np.arange(V), np.zeros([8, 0], int), V)
-    search, model = dataclasses.replace(SEARCH, shortlist=everything), models[name]
+    search, model = dataclasses.replace(SEARCH, shortlist=everything), made(name)
     expected = SEARCH(model, SOURCES)
     assert_same(search(model, SOURCES), expected)
     if name != "own":  # in a graph that knows the number of sentences
@@ -293,22 +293,22 @@ def test_with_all_words_nothing_changes(models, name):
         *(pytest.param(x, i, marks=pytest.mark.slow) for x in NAMES for i in (0, 2)),
     ],
 )
-def test_a_sentence_says_what_its_own_words_allow(models, name, seed):
+def test_a_sentence_says_what_its_own_words_allow(name, seed):
     listing = shortlist(seed, frequent=3 * seed)
-    found = dataclasses.replace(SEARCH, shortlist=listing)(models[name], SOURCES)
+    found = dataclasses.replace(SEARCH, shortlist=listing)(made(name), SOURCES)
     for row, source in enumerate(SOURCES):
         source = source[source > 0]
         words = {0, 1, 2, 3, *listing.frequent, *listing.lexicon[source].ravel()}
-        only = Only(models[name], sorted(words))
+        only = Only(made(name), sorted(words))
         assert_same(found, SEARCH(only, source[None]), slice(row, row + 1))
 
 
-def test_constraints_know_the_words_by_their_ids(models):
+def test_constraints_know_the_words_by_their_ids():
     search = dataclasses.replace(
         SEARCH, shortlist=shortlist(), no_repeat_ngram=1, min_length=4, forbidden=(1,)
     )
     prefix = np.array([[29, 28], [27, 0], [0, 0]], "int32")
-    found = search(models["own"], SOURCES, prefix)
+    found = search(made("own"), SOURCES, prefix)
     np.testing.assert_array_equal(found.ids[0, :, :2].numpy(), [[29, 28]] * 3)
     assert set(found.ids[1, :, 0].numpy()) == {27}
     for ids in found.ids.numpy().reshape(9, -1).tolist():
@@ -316,20 +316,21 @@ def test_constraints_know_the_words_by_their_ids(models):
         assert len({*ids}) == 4  # no word twice
 
 
-def test_learns_what_the_model_attends_to(models):
+def test_learns_what_the_model_attends_to():
     """Against a count in plain Python, of the model's attention when it is forced."""
     source = np.array([[4, 5, 6, 3], [7, 4, 3, 0]], "int32")
     target = np.array([[10, 11, 10, 3], [12, 3, 0, 0]], "int32")
     begun = np.array([[2, 10, 11, 10], [2, 12, 0, 0]], "int32")
     batch = {"source": source, "target": begun}, target
-    learned = Shortlist.learn(models["own"], [batch, batch], per_word=2, frequent=2)
+    model = made("own")
+    learned = Shortlist.learn(model, [batch, batch], per_word=2, frequent=2)
     assert learned.frequent.tolist() == [10, 11]  # 11 and 12 as often: the lower id
     assert learned.vocab_size == V and learned.lexicon.shape == (8, 2)
 
-    memory, state = models["own"].encode(source)
+    memory, state = model.encode(source)
     counts = {}
     for t in range(4):
-        _, state, weights = models["own"].step(begun[:, t, None], state, memory)
+        _, state, weights = model.step(begun[:, t, None], state, memory)
         for row in range(2):
             word = int(source[row, int(np.argmax(weights[row, 0]))])
             if target[row, t] > 3 and word > 3:
@@ -377,15 +378,15 @@ def test_wrong_arguments(arguments, error, message):
         Shortlist(*arguments)
 
 
-def test_wrong_use(models):
+def test_wrong_use():
     search = dataclasses.replace(SEARCH, shortlist=shortlist())
     with pytest.raises(TypeError, match="`restricted`"):
-        search(Only(models["own"], [4]), SOURCES)
+        search(Only(made("own"), [4]), SOURCES)
     other = Shortlist([4], [[4]], V)
     with pytest.raises(ValueError, match="source_vocab_size"):
-        BeamSearch(shortlist=other)(models["own"], SOURCES)
+        BeamSearch(shortlist=other)(made("own"), SOURCES)
     with pytest.raises(TypeError, match="shortlist needs a source of ids"):
-        BeamSearch(shortlist=other)(models["own"], np.ones([2, 3, 4], "float32"))
+        BeamSearch(shortlist=other)(made("own"), np.ones([2, 3, 4], "float32"))
 
 
 @pytest.fixture
@@ -411,6 +412,10 @@ def test_a_command_learns_from_the_runs_own_data(path, capsys):
     assert set(learned.frequent) == {4, 5, 6, 7}  # never E
     assert 8 not in learned.lexicon
     assert set(learned.lexicon[7]) <= {0, 7}  # d only ever met D
+
+
+@pytest.mark.slow
+def test_a_command_learns_from_some_of_it(path):
     out = path / "few.npz"
     run("shortlist", path, "--limit_examples", "1", "--frequent", "1", "--out", out)
     assert set(Shortlist.load(out).frequent) == {4}

@@ -89,13 +89,13 @@ class Masking(Seq2Seq):
         return masked(super().teacher_forced(layers, config, source, target))
 
 
-SMALL = {"units": 8, "embedding_dim": 8}
+SMALL = {"units": 8, "embedding_dim": 8, "bidirectional": False}
 MODELS = {
     "seq2seq": ("small", SMALL),
     "biased": ("small", {**SMALL, "output_bias": True}),
     "tied": ("small", {**SMALL, "tie_embeddings": "target"}),
     "half": ("small", {**SMALL, "tie_embeddings": "target"}),
-    "maxout": ("bahdanau2015", {**SMALL, "encoder_units": 4}),
+    "maxout": ("bahdanau2015", {**SMALL, "encoder_units": 4, "bidirectional": True}),
     "transformer": (
         "vaswani2017-base",
         {"units": 8, "num_layers": 1, "num_heads": 2, "feedforward_units": 8},
@@ -115,23 +115,23 @@ def make(name, dtype=None):
 
 def batch(seed=0):
     rng = np.random.default_rng(seed)
-    source = rng.integers(4, 11, (4, 6), dtype="int32")
-    target, label = rng.integers(4, 12, (2, 4, 5), dtype="int32")
-    label[np.arange(5) >= rng.integers(1, 6, 4)[:, None]] = 0
+    source = rng.integers(4, 11, (4, 3), dtype="int32")
+    target, label = rng.integers(4, 12, (2, 4, 3), dtype="int32")
+    label[np.arange(3) >= rng.integers(1, 4, 4)[:, None]] = 0
     weight = (label > 0).astype("float32") / (label > 0).sum()
     return {"source": source, "target": target}, label, weight
 
 
 def trained(name, chunk):
-    """The model after two steps, and what `fit` and `evaluate` reported."""
+    """The model after a step, and what `fit` and `evaluate` reported."""
     model = make(name, "mixed_float16" if name == "half" else None)
     optimizer = keras.optimizers.SGD(0.5, global_clipnorm=5.0)
     loss = SequenceCrossentropy(0.1, chunk=chunk)
     metrics = [Perplexity(), TokenAccuracy()]
     model.compile(optimizer, loss, metrics=metrics, run_eagerly=True)
     assert model._fused == (chunk is not None)
-    seen, unseen = ((batch(seed) for seed in seeds) for seeds in ((0, 1), (2, 3)))
-    fit = model.fit(seen, verbose=0, steps_per_epoch=2).history
+    seen, unseen = ((batch(seed) for seed in seeds) for seeds in ((0,), (2, 3)))
+    fit = model.fit(seen, verbose=0, steps_per_epoch=1).history
     logs = model.evaluate(unseen, verbose=0, return_dict=True, steps=2)
     return model, fit, logs
 
