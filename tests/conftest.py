@@ -22,8 +22,9 @@ BUDGET = 2.0
 
 
 def pytest_addoption(parser):
-    """`--tenth N`: every tenth case, others for each N."""
+    """`--tenth N`: every tenth case, others for each N. `--no-budget`: without clocks."""
     parser.addoption("--tenth", type=int, help="run a tenth of the cases: 0 to 9")
+    parser.addoption("--no-budget", action="store_true", help="cases may take long")
 
 
 TIMES = pytest.StashKey[dict[str, float]]()
@@ -77,9 +78,18 @@ class Budget:
 
 
 def pytest_configure(config):
-    """Holds the budget, but on other backends, which compile each operation."""
-    if keras.backend.backend() == "tensorflow":
+    """Holds the budget, but on other backends, which compile each operation.
+
+    Graphs run as they are made, but in slow tests: to optimize them takes longer.
+    """
+    is_slow = config.getoption("no_budget")
+    if keras.backend.backend() == "tensorflow" and not is_slow:
         config.pluginmanager.register(Budget())
+        if config.getoption("markexpr") == "not slow":
+            import tensorflow as tf
+
+            off = {"disable_meta_optimizer": True}
+            tf.config.optimizer.set_experimental_options(off)
 
 
 def _now():
@@ -139,6 +149,24 @@ def seeded():
     keras.config.set_dtype_policy("float32")
 
 
+@pytest.fixture
+def eagerly(request):
+    """Traces nothing in a test, unless it is slow."""
+    from small_translator import untraced
+
+    with untraced(request.node.get_closest_marker("slow") is None):
+        yield
+
+
+@pytest.fixture
+def in_graphs(eagerly):
+    """But here, where graphs are what a test is about."""
+    from small_translator import untraced
+
+    with untraced(False):
+        yield
+
+
 @pytest.fixture(scope="session")
 def made_once(tmp_path_factory):
     """Makes a file or folder, in the first of xdist's workers that asks, for all."""
@@ -171,9 +199,10 @@ def pieces():
 @pytest.fixture(scope="session")
 def pieces_said(pieces):
     """What it says, of `SENTENCES`: lists of hypotheses."""
-    from small_translator import SENTENCES
+    from small_translator import SENTENCES, untraced
 
-    return pieces.translate(SENTENCES, n_best=True)
+    with untraced():
+        return pieces.translate(SENTENCES, n_best=True)
 
 
 ORIGIN = {"run": {"settings": {"source": "en", "target": "de", "größe": 3}}}
@@ -215,11 +244,11 @@ def pieces_site(pieces, made_once):
 
 
 @pytest.fixture(scope="session")
-def workplace(tmp_path_factory):
+def workplace(made_once):
     """What the examples of docstrings and pages find in their directory."""
     from workplace import make_workplace
 
-    return make_workplace(tmp_path_factory.mktemp("workplace"))
+    return made_once("workplace", make_workplace)
 
 
 @pytest.fixture(scope="session")
@@ -227,6 +256,7 @@ def tiny_run(made_once):
     """A corpus (`data`), and a `run` that was trained on it; they are only read."""
     from commands import options
     from small_training import train_words, write_corpus
+    from small_translator import untraced
 
     from keras_luong.runs.run import RunDirectory
     from keras_luong.runs.train import train
@@ -234,8 +264,9 @@ def tiny_run(made_once):
     def make(path):
         (path / "data").mkdir(parents=True)
         write_corpus(path / "data", train=40, val=8, test_2020=6)
-        words = train_words(path / "data", path / "run")
-        train(*options("train", *words)[:2])
+        words = train_words(path / "data", path / "run", epochs=1, batch_tokens=400)
+        with untraced():
+            train(*options("train", *words)[:2])
 
     path = made_once("tiny", make)
     return SimpleNamespace(data=path / "data", run=RunDirectory(path / "run"))

@@ -207,7 +207,8 @@ def run_tests(folder, tests):
         os.dup2(nothing.fileno(), 1)
         os.dup2(nothing.fileno(), 2)
     paths = [path for name in tests for path in sorted(glob.glob(f"tests/{name}.py"))]
-    os._exit(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *paths]))
+    options = ["-x", "-q", "-p", "no:cacheprovider", "--no-budget"]
+    os._exit(pytest.main([*options, *paths]))
 
 
 def mean(values):
