@@ -422,10 +422,7 @@ def test_parts_are_a_pass_together():
     assert parts[0] == parts[3] and all(len(part) in (2, 3) for part in parts)
 
 
-@pytest.mark.parametrize(
-    "share, parts",
-    [(0.5, 2), (0.25, 4), pytest.param(1 / 3, 3, marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("share, parts", [(0.5, 2), (0.25, 4)])
 def test_parts_have_their_share_of_mixed_text(share, parts):
     """Which is spread as evenly as the parts are."""
     old, new = tf.data.Dataset.range(1000, 1500), tf.data.Dataset.range(300)

@@ -94,13 +94,7 @@ def test_a_loss_that_is_no_number_stops_the_training_and_is_placed():
         callback.on_train_batch_end(0, {"loss": np.float32(np.nan)})
 
 
-@pytest.mark.parametrize(
-    "monitor, sign",
-    [("val_perplexity", 1), pytest.param("val_bleu", -1, marks=pytest.mark.slow)],
-)
-def test_the_best_the_last_and_the_last_epochs_weights_are_kept(
-    monitor, sign, tmp_path
-):
+def test_the_best_the_last_and_the_last_epochs_weights_are_kept(tmp_path):
     """Also where a training goes on."""
     run, model = RunDirectory(tmp_path), small_model("adam")
     reader = small_model("adam")
@@ -109,14 +103,14 @@ def test_the_best_the_last_and_the_last_epochs_weights_are_kept(
         load_weights(reader, path)
         return reader.get_weights()[0][0, 0]
 
-    values, best = [5.0, 4.0, 4.0, float("nan"), 6.0, 3.0], [1, 2, 2, 2, 2, 6]
+    values, best = [2.0, 3.0, 3.0, float("nan"), 1.0, 4.0], [1, 2, 2, 2, 2, 6]
     for epoch, value in enumerate(values):
         if epoch in (0, 4):
-            save = SaveWeights(tmp_path, monitor, keep_epochs=2)
+            save = SaveWeights(tmp_path, "val_bleu", keep_epochs=2)
             save.set_model(model)
             save.on_train_begin()
         model.weights[0].assign(np.full(model.weights[0].shape, epoch + 1.0))
-        save.on_epoch_end(epoch, {monitor: sign * value})
+        save.on_epoch_end(epoch, {"val_bleu": value})
         assert number_in(run.last_weights) == epoch + 1
         assert number_in(run.best_weights) == best[epoch]
         numbers = [epoch, epoch + 1] if epoch else [1]

@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+from decoding_attentions import randomized
 from keras import ops
 from leave_slow import slow_but
 
@@ -21,13 +22,6 @@ WAYS = {
 def close(found, expected, atol=1e-5):
     for x, y in zip(found, expected, strict=True):
         np.testing.assert_allclose(x, y, atol=atol)
-
-
-def randomized(layer):
-    random = np.random.default_rng(1)
-    for weight in layer.trainable_weights:
-        weight.assign(random.normal(size=weight.shape))
-    return layer
 
 
 def read_by_keras(encoder, start=None):

@@ -22,29 +22,34 @@ V = 5
     "rows, chunk, smoothing",
     [(7, 10, 0.0), (7, 1, 0.3), (1, 10**6, 0.3), (0, 10, 0.0), (8, 20, 0.3)],
 )
-@pytest.mark.parametrize("transposed", [False, True])
-def test_chunks_add_up(rows, chunk, smoothing, transposed):
+@pytest.mark.parametrize("transposed, biased", [(False, False), (True, True)])
+def test_chunks_add_up(rows, chunk, smoothing, transposed, biased):
     rng = np.random.default_rng(rows)
-    x, w = rng.normal(size=(rows, 3)), rng.normal(size=(3, V))
+    x, w, b = (rng.normal(size=size) for size in ((rows, 3), (3, V), V))
+    b *= biased
     labels = rng.integers(0, V, rows, dtype="int32")
     weights = rng.random(rows) * (rng.random(rows) > 0.3)
     features = tf.constant(x, tf.float32)
     kernel = tf.constant(w.T if transposed else w, tf.float32)
+    bias = tf.constant(b, tf.float32)
+    sources = [features, kernel, bias][: 2 + biased]
+    options = {"chunk": chunk, "bias": bias if biased else None}
     with tf.GradientTape() as tape:
-        tape.watch([features, kernel])
+        tape.watch(sources)
         given = features, kernel, labels, tf.constant(weights, tf.float32)
-        total, scores = linear_crossentropy(*given, smoothing, transposed, chunk=chunk)
+        total, scores = linear_crossentropy(*given, smoothing, transposed, **options)
         total = 3.0 * total
-    losses, slope = crossentropy(labels, x @ w, smoothing)
+    logits = x @ w + b
+    losses, slope = crossentropy(labels, logits, smoothing)
     slope *= 3.0 * weights[:, None]
     np.testing.assert_allclose(total, 3 * (losses * weights).sum(), rtol=1e-5)
     np.testing.assert_allclose(scores.loss, losses, atol=1e-5)
-    np.testing.assert_allclose(scores.nll, crossentropy(labels, x @ w)[0], atol=1e-5)
-    np.testing.assert_array_equal(scores.is_right, np.argmax(x @ w, -1) == labels)
+    np.testing.assert_allclose(scores.nll, crossentropy(labels, logits)[0], atol=1e-5)
+    np.testing.assert_array_equal(scores.is_right, np.argmax(logits, -1) == labels)
     of_kernel = x.T @ slope
-    expected = slope @ w.T, of_kernel.T if transposed else of_kernel
+    expected = [slope @ w.T, of_kernel.T if transposed else of_kernel, slope.sum(0)]
     for found, right in zip(
-        tape.gradient(total, [features, kernel]), expected, strict=True
+        tape.gradient(total, sources), expected[: 2 + biased], strict=True
     ):
         np.testing.assert_allclose(found, right, atol=1e-5)
 

@@ -238,15 +238,13 @@ def test_what_is_no_source(source, error, message):
 
 
 def test_generate_is_traced_once_for_each_search_and_kind_of_source():
-    model = Echo()
-    found = kl.generate(model, images(), max_length=3)
+    model, search = Echo(), kl.BeamSearch(max_length=3)
+    expected = search(model, images())
+    assert_equal(kl.generate(model, images(), max_length=3), expected)
     once = model.count
     kl.generate(model, images() + 1, max_length=3)
-    search = kl.BeamSearch(max_length=3)
     kl.generate(model, images(), search)
     assert model.count == once
-    assert_equal(found, search(model, images()))
-    once = model.count
     greedy = kl.GreedySearch()
     kl.generate(model, images(), greedy, max_length=2)
     assert model.count == once + 1

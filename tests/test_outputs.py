@@ -6,14 +6,12 @@ import tensorflow as tf
 from commands import options
 from leave_slow import slow_but
 from opinionated import opinionated
-from reference_models import crossentropy
 from small_models import stepped
 
 import keras_luong as kl
 from keras_luong.decoding import force
 from keras_luong.models import build
 from keras_luong.models.seq2seq import CopyMemory
-from keras_luong.training.fused_model import linear_crossentropy
 
 V = 9
 SOURCE = np.array([[4, 5, 6, 3], [7, 3, 0, 0]])
@@ -183,25 +181,6 @@ def test_a_part_of_the_vocabulary_has_its_part_of_the_bias(dtype):
     expected = np.asarray(expected)[..., ids]
     tolerance = 1e-5 if dtype == "float32" else 0.05
     np.testing.assert_allclose(found, expected, atol=tolerance)
-
-
-@pytest.mark.parametrize("chunk", [1, 2**20])
-def test_the_fused_loss_has_it_and_its_gradient(chunk):
-    rng = np.random.default_rng(0)
-    shapes = (5, 3), (3, V), V
-    arrays = (rng.normal(size=shape) for shape in shapes)
-    x, kernel, bias = sources = [tf.constant(x, tf.float32) for x in arrays]
-    labels, weights = np.array([0, 6, 2, 2, 5]), np.array([1, 2, 0, 1, 0.5])
-    with tf.GradientTape() as tape:
-        tape.watch(sources)
-        given = tf.constant(labels, tf.int32), tf.constant(weights, tf.float32), 0.1
-        total, _ = linear_crossentropy(x, kernel, *given, chunk=chunk, bias=bias)
-    losses, slope = crossentropy(labels, x.numpy() @ kernel.numpy() + bias.numpy(), 0.1)
-    np.testing.assert_allclose(total, (losses * weights).sum(), rtol=1e-5)
-    slope *= weights[:, None]
-    expected = slope @ kernel.numpy().T, x.numpy().T @ slope, slope.sum(0)
-    for found, right in zip(tape.gradient(total, sources), expected, strict=True):
-        np.testing.assert_allclose(found, right, atol=1e-5)
 
 
 def test_a_search_follows_a_bias():

@@ -217,19 +217,6 @@ def test_l2_both_loops_have_the_same_derivatives(
     check(way(derive, lambda: run(loop, mask)[:3]), expected, order)
 
 
-@pytest.mark.slow
-def test_l2_third_derivatives_too():
-    run, variables = problem()
-
-    def third(scan):
-        with tf.GradientTape() as tape:
-            _, *slopes = penalty(lambda: run(scan)[:2], variables)
-            value = sum(tf.reduce_sum(slope**2) for slope in slopes)
-        return value, *tape.gradient(value, variables)
-
-    check(in_a_graph(lambda: third(fast_scan)), third(plain_scan))
-
-
 def test_l2_nothing_more_runs_where_nobody_asks():
     run, variables = problem()
 
