@@ -1,5 +1,8 @@
 """Untrained translators that say something, and sentences to put to them."""
 
+import contextlib
+
+import tensorflow as tf
 from opinionated import opinionated
 
 from keras_luong import Translator
@@ -31,6 +34,17 @@ SENTENCES = [
     "the" * 70,
     "thereddogisunderthetreebluecatinthehouse" * 5,
 ]
+
+
+@contextlib.contextmanager
+def untraced(eager=True):
+    """Runs functions as they are written: to trace a search takes longer than it."""
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(eager)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)
 
 
 def to_bytes(text):

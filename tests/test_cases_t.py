@@ -1,6 +1,7 @@
 """Texts that came out wrong in use: of each case, the right answer.
 
-That marked and packed files are read (T2, T4) is in `test_odd_text.py`.
+That marked and packed files are read (T2, T4) is in `test_odd_text.py`, more of
+what a SavedModel answers (T9, T10) in `test_saved_model.py`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from small_translator import sentencepiece_translator
 
 from keras_luong import export_saved_model, export_tflite
 from keras_luong.decoding import BeamSearch
+
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 TEXTS = ["in is in in is under", "is cat is", "", "under is dog", "the red dog"]
 LOWEST = np.finfo("float32").min
@@ -111,11 +114,7 @@ def test_t6_one_hypothesis_costs_no_more():
 
 
 @pytest.mark.parametrize("text", ["", " \t\u3000"])
-def test_t9_an_empty_text_has_one_hypothesis(text, translator, ask):
-    """All places of the signature scored 0.0, as the best of anything would."""
-    said = ask("n_best", text=tf.constant([text]))
-    assert said["translation"].tolist() == [[b""] * 12]
-    assert said["score"].tolist() == [[0.0] + [LOWEST] * 11]
+def test_t9_an_empty_text_has_one_hypothesis(text, translator):
     ((only,),) = translator.translate([text], n_best=True)
     assert (only.text, only.score) == ("", 0.0)
 
@@ -127,6 +126,7 @@ INPUTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, given", [(name, key) for name, keys in INPUTS.items() for key in keys]
 )

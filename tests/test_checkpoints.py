@@ -100,7 +100,7 @@ def assert_equal(model, other):
         np.testing.assert_allclose(one, two, atol=1e-6, err_msg=one.path)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def wholes(tmp_path_factory):
     """Trainings that were never stopped: their model, directory, and what they saved.
 
@@ -113,6 +113,7 @@ def wholes(tmp_path_factory):
         model, _ = train(path, eager=eager)  # at the end `fit` puts the average into it
         return SimpleNamespace(model=model, path=path, saved=restored(path)[0])
 
+    whole(eager=True)
     return whole
 
 
@@ -152,7 +153,10 @@ def test_going_on_equals_never_stopping(
     for one, other in zip(*map(read_history, ("other/a", whole.path)), strict=True):
         assert one["epoch"] == other["epoch"]
         assert one["val_loss"] == pytest.approx(other["val_loss"], abs=1e-6)
-    model, started_at = train("other/a")  # there is nothing left to do
+
+
+def test_where_there_is_nothing_left_to_do_nothing_is_done(copy, whole):
+    model, started_at = train(copy.path)
     assert started_at == (EPOCHS, 0)
     assert_equal(model, whole.saved)
 
@@ -360,7 +364,8 @@ def test_w4_the_command_refuses_it(tiny_run, tmp_path, capsys):
     kept = {x: x.read_bytes() for x in (path / "run.json", *path.glob("*.h5"))}
     (path / "history.jsonl").write_text("")
     with pytest.raises(SystemExit) as stopped:
-        main(["train", *map(str, train_words(tiny_run.data, path, epochs=4))])
+        words = train_words(tiny_run.data, path, epochs=4, batch_tokens=400)
+        main(["train", *map(str, words)])
     assert stopped.value.code == 2
     assert re.search(r"y\.jsonl has 0 of the [12] epochs", capsys.readouterr().err)
     assert {x: x.read_bytes() for x in kept} == kept
@@ -478,7 +483,9 @@ def test_w9_points_of_curves_are_counted_by_batches(tmp_path):
 @pytest.mark.slow
 def test_killed_at_random_moments(tiny_run, tmp_path):
     """Three times, by SIGKILL; the weights are those of a run that was not."""
-    words = train_words(tiny_run.data, tmp_path, save_steps=2)
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    main(["train", *map(str, train_words(tiny_run.data, whole))])
+    words = train_words(tiny_run.data, part, save_steps=2)
     command = [sys.executable, "-m", "keras_luong.cli", "train", *map(str, words)]
     rng = random.Random(1)
     for _ in range(3):
@@ -487,6 +494,6 @@ def test_killed_at_random_moments(tiny_run, tmp_path):
             time.sleep(rng.uniform(0.0, 9.0))
             process.kill()
     subprocess.run(command, check=True, capture_output=True)
-    models = (load(x, "last").model for x in (tiny_run.run.path, tmp_path))
+    models = (load(x, "last").model for x in (whole, part))
     for one, other in zip(*(x.weights for x in models), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6, err_msg=one.path)

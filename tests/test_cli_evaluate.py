@@ -31,7 +31,7 @@ from keras_luong.runs.run import RunDirectory, read_record, write_record
 SOURCES = ["the red dog", "the cat is the dog", "", "is is the red cat", "x"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def whole(tmp_path_factory):
     """A translator, and its run and data: of the test set it says the references."""
     directory = tmp_path_factory.mktemp("runs")
@@ -78,6 +78,7 @@ def changed(path, to, **settings):
     return to
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_the_runs_own_splits(path, said, capsys):
     run("evaluate", path)
     out = capsys.readouterr().out

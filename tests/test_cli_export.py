@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 from commands import options, run
 from export_scripts import export_script
-from small_translator import word_translator, written_run
+from small_translator import untraced, word_translator, written_run
 
 from keras_luong import export_saved_model, export_tflite
 from keras_luong.cli import export, translators, verify
@@ -22,6 +22,8 @@ from keras_luong.decoding import BeamSearch
 from keras_luong.export import saved_model, tflite, web
 from keras_luong.files import write_json
 from keras_luong.runs.run import RunDirectory, read_record
+
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 versions = export_script("versions")
 FIRST = "the red dog"  # of the validation data
@@ -34,7 +36,8 @@ def whole(tmp_path_factory):
     """A translator, and its run that knows its data; and beside it what it says."""
     path = tmp_path_factory.mktemp("runs")
     translator = word_translator(SEARCH)
-    said = [t.text for t in translator.translate(TEXTS)]
+    with untraced():
+        said = [t.text for t in translator.translate(TEXTS)]
     for name, lines in (("in.txt", TEXTS), ("reference.txt", said)):
         (path / name).write_text("\n".join(lines) + "\n")
     for split in ("train", "val"):

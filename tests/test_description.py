@@ -309,18 +309,27 @@ def sides(phrases):
 SWAPPED = "the sides look swapped"
 
 
-def test_swapped_sides_wherever_they_are(said, sides, corpus_of):
+def test_swapped_sides(said, sides, corpus_of):
     english, german = sides
     (doubt,) = said(corpus_of(german, english))
     assert doubt.startswith(SWAPPED) and doubt.endswith("and like en")
-    # As of two corpora, one after the other.
+
+
+@pytest.mark.slow
+def test_swapped_sides_of_one_of_two_corpora(said, sides, corpus_of):
+    """One after the other."""
+    english, german = sides
     corpus = corpus_of(english + german * 2, german + english * 2)
     assert any(re.match(f"{SWAPPED}.*quarters of train", x) for x in said(corpus))
     corpus = corpus_of(english + german[:199], german + english[:199])
     (doubt,) = said(corpus)
     assert doubt.startswith(SWAPPED) and "2 quarters" in doubt
     assert said(corpus, limit_examples=200) == []  # the rest is not trained on
-    # In what it is judged by.
+
+
+@pytest.mark.slow
+def test_swapped_sides_in_what_it_is_judged_by(said, sides, corpus_of):
+    english, german = sides
     for split in ("val", "test"):
         corpus_of(german, english, split=split)
     (doubt,) = said(corpus_of(english, german))
@@ -328,24 +337,29 @@ def test_swapped_sides_wherever_they_are(said, sides, corpus_of):
     assert doubt.endswith("and like en: in validation and test")
 
 
-def test_what_is_in_no_language_or_another(said, sides, corpus_of):
+@pytest.mark.slow
+def test_what_is_in_no_language(said, sides, corpus_of):
     english, german = sides
     rows = [f"{n} kg, 0.{n} km/h, {n} GB" for n in range(400)]
     assert said(corpus_of(english + rows, german + rows[::-1])) == []
     spaced = [[x for line in side for x in (line, "")] for side in sides]
     assert said(corpus_of(*spaced)) == []  # blank lines are no copies
+
+
+def test_what_is_in_another_language(said, sides, corpus_of):
+    english, german = sides
     (doubt,) = said(corpus_of(english, german, ("fr", "de")))
     assert doubt == "the source should be fr, and reads like en"
 
 
-def test_untranslated_text(said, sides, corpus_of):
+@pytest.mark.parametrize("tag", ["", pytest.param("<news> ", marks=pytest.mark.slow)])
+def test_untranslated_text(tag, said, sides, corpus_of):
     english, german = sides
     copied = [*english[:100], *german[100:]]
     random.Random(0).shuffle(rows := list(zip(english, copied, strict=True)))
-    tagged = [(f"<news> {source}", target) for source, target in rows]
+    tagged = [(tag + source, target) for source, target in rows]
     told = re.compile(r"\d\d of 1\d\d pairs from all over the training text have the")
-    for some in (rows, tagged):
-        assert any(map(told.match, said(corpus_of(*zip(*some, strict=True)))))
+    assert any(map(told.match, said(corpus_of(*zip(*tagged, strict=True)))))
 
 
 def test_what_is_chosen_is_said_and_kept(tmp_path, capsys):

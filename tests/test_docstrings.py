@@ -18,6 +18,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from small_translator import untraced
 
 import keras_luong as kl
 import keras_luong_edge
@@ -48,8 +49,9 @@ SLOW = {
 }
 
 LAYERS = "keras_luong.layers."
-#: Packages whose examples search and trace: each is a case.
-ALONE = {"decoding", "export", "runs", "translation"}
+TRACED = "keras_luong.decoding.hoisting.hoisted"  # is about graphs
+#: Packages and modules whose examples take longest: each is a case.
+ALONE = {"decoding", "export", "runs", "translation", "batches"}
 SEARCHES = {"keras_luong.layers.pointer_network.PointerNetwork"}  # on TensorFlow
 
 
@@ -123,7 +125,8 @@ def test_examples(tests, files, tmp_path, monkeypatch, capsys):
         monkeypatch.chdir(here)
         np.random.seed(0)
         test.globs = {"kl": kl, "keras": keras, "np": np, "tf": tf}
-        with without_downloads(test.name):
+        eager = untraced(test.name not in SLOW | {TRACED})
+        with eager, without_downloads(test.name):
             if doctest.DocTestRunner(verbose=False, optionflags=flags).run(test).failed:
                 failed.append(test.name)
     assert not failed, capsys.readouterr().out

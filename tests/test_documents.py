@@ -112,6 +112,7 @@ def pages():
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("path", pages())
 def test_examples_run(path, workplace, tmp_path, monkeypatch):
     shutil.copytree(workplace, tmp_path, dirs_exist_ok=True)

@@ -18,7 +18,7 @@ from leave_slow import slow_but
 from opinionated import opinionated
 from own_models import IDS, Both, Captioner, Transcriber, features, images
 from small_models import MODELS
-from small_translator import word_translator
+from small_translator import untraced, word_translator
 from test_tflite import assert_the_same
 
 import keras_luong as kl
@@ -181,7 +181,8 @@ CASES = {  # what makes the model, its source's spec, sources, and the search
 def asked(generator, inputs):
     """What a generator says of sources by name."""
     nested = isinstance(generator.source, dict)
-    return generator(inputs if nested else next(iter(inputs.values())))
+    with untraced():
+        return generator(inputs if nested else next(iter(inputs.values())))
 
 
 def outputs_of(hypotheses):

@@ -408,6 +408,7 @@ def odd(tmp_path_factory):
 SHORT = [name for name, row in ROWS.items() if len(row.content) < 9999]
 
 
+@pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize(
     "name", slow_but(SHORT, "CR inside a line", "UTF-16", "gzip", "other bytes")
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from types import SimpleNamespace
 
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*max_source_length")
 NAMES = ["serving_default", "n_best", "align", "score", "ids", "constrain"]
 TEXT = tf.constant([*map(to_bytes, SENTENCES)])
 SPEC = tf.TensorSpec([None, None, 3])
+LOWEST = np.finfo("float32").min
 
 
 @pytest.fixture(scope="session")
@@ -164,10 +166,25 @@ def test_as_many_as_the_export_takes_and_no_more(ask, name, one):
     for count in (40, 0):
         said = ask(name, **{key: x[:count] for key, x in inputs.items()})
         assert {len(x) for x in said.values()} == {count}
+    few = {key: x[:3] for key, x in inputs.items()}
     for key in [*one][1:]:
         with pytest.raises(tf.errors.InvalidArgumentError, match="differ in number"):
-            few = {other: x[:3] for other, x in inputs.items()}
             ask(name, **{**few, key: inputs[key][:2]})
+    # T10: of another rank; more of it in `test_cases_t.py`.
+    for key, x in one.items():
+        for other in (tf.constant([[x]]), tf.constant(x)[..., tf.newaxis][0]):
+            shape = str(other.shape.as_list()).replace(" ", "")
+            said = rf"(?s)\b{key}(_1)?\b.*{re.escape(shape)} is not compatible with"
+            with pytest.raises(tf.errors.InvalidArgumentError, match=said):
+                ask(name, **{**few, key: other})
+
+
+@pytest.mark.parametrize("text", ["", " \t\u3000"])
+def test_t9_an_empty_text_has_one_hypothesis(text, ask):
+    """All places of the signature scored 0.0, as the best of anything would."""
+    said = ask("n_best", text=tf.constant([text]))
+    assert said["translation"].tolist() == [[b""] * 3]
+    assert said["score"].tolist() == [[0.0] + [LOWEST] * 2]
 
 
 def test_the_work_on_a_text_has_a_limit(pieces, ask):
@@ -381,5 +398,5 @@ def test_every_number_is_one_that_json_knows():
 
     spec = tf.TensorSpec([None], tf.string, name="text")
     said = _bounded(answer, [spec], 1)(tf.constant(["a"]))
-    assert said["score"].numpy().tolist() == [np.finfo("float32").min]
+    assert said["score"].numpy().tolist() == [LOWEST]
     assert said["text"].numpy().tolist() == [b"a"]

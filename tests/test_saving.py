@@ -27,6 +27,7 @@ from keras_luong.runs.load_save import load_weights, save_weights
 from keras_luong.runs.run import check_settings, read_record
 
 TEXTS = ["the red dog", "", "the cat is"]
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 @pytest.mark.parametrize(

@@ -201,6 +201,7 @@ def run_example(name, folder, monkeypatch, **options):
     return returned
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_an_example_runs_and_draws(tmp_path, monkeypatch):
     run_example("custom_score", tmp_path, monkeypatch, steps=2)
 

@@ -26,7 +26,7 @@ from keras_luong.text.tokenizer_pair import TokenizerPair
 MIXED = {"mix_old": "0.5", "grow_vocab": 5, "tag": "new", "old_tag": "old"}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def corpora(tmp_path_factory):
     """Two texts: the new one has words that the old one has not."""
     place = tmp_path_factory.mktemp("corpora")
@@ -38,7 +38,7 @@ def corpora(tmp_path_factory):
     return place
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def old(corpora, tmp_path_factory):
     """A run on the old text, as if it had been trained for two epochs."""
     pairs = load_corpus(corpora / "old", "xx", "yy").pairs("train")
@@ -201,7 +201,7 @@ def test_k2_it_starts_where_the_other_ended_and_says_so(old, corpora, tmp_path, 
     assert equal(kept, weights(tmp_path / "new")) == list(kept)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def new(old, corpora, tmp_path_factory):
     """A run on the new text and a share of the old, with tags and new words."""
     path = tmp_path_factory.mktemp("runs") / "new"

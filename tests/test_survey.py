@@ -10,6 +10,7 @@ import random
 import numpy as np
 import pytest
 import tensorflow as tf
+from leave_slow import slow_but
 
 from keras_luong.files import write_lines
 from keras_luong.languages import language_code, standard_code
@@ -229,14 +230,19 @@ def test_a_sentence_of_more_than_ten_pairs_is_trained_on():
         assert not parted.train[11:21].any()  # what repeats them is left out
 
 
-def test_which(hold_out, tmp_path):
-    """The same wherever the text lies: packed, of other line ends, or side by side."""
+def test_which(hold_out):
     corpus, train, held = hold_out(lines(40))
     assert corpus.splits == ("train", "validation")
     assert [int(line.split()[0]) for line in held] == HELD_OUT
     assert train == [line for line in lines(40) if line not in held]
     assert notes(corpus)["held out"] == "8 of 40 pairs, chosen at random"
     assert "no test" in notes(corpus)
+
+
+@pytest.mark.slow
+def test_the_same_wherever_the_text_lies(hold_out, tmp_path):
+    """Packed, of other line ends, or side by side."""
+    corpus, *_ = hold_out(lines(40))
     packed = "".join(f"{line}\r\n" for line in lines(40)).encode()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "train.tsv.gz").write_bytes(gzip.compress(packed))
@@ -251,31 +257,33 @@ def test_which(hold_out, tmp_path):
 
 def test_what_repeats_a_held_out_sentence_is_not_trained_on(hold_out):
     """Neither its source, with another translation, nor its target."""
-    more = [x for n in range(400) for x in (f"{n} dogs\tx {n}", f"y {n}\t{n} Hunde")]
-    corpus, train, held = hold_out(lines(400) + more + lines(400))
+    more = [x for n in range(100) for x in (f"{n} dogs\tx {n}", f"y {n}\t{n} Hunde")]
+    corpus, train, held = hold_out(lines(100) + more + lines(100))
     for side in (0, 1):
         texts = [{line.split("\t")[side] for line in split} for split in (train, held)]
         assert not set.intersection(*texts)
-    assert len(set(held)) == len(held) == 60
-    left_out = 1600 - len(train) - 60
+    assert len(set(held)) == len(held) == 15
+    left_out = 400 - len(train) - 15
     assert notes(corpus)["held out"] == (
-        f"60 of 1,600 pairs, chosen at random; {left_out} more left out of train as "
+        f"15 of 400 pairs, chosen at random; {left_out} more left out of train as "
         "they repeat them"
     )
-    assert left_out > 60 and overlaps(corpus)["validation"] == Overlap(60, 0, 0)
+    assert left_out > 15 and overlaps(corpus)["validation"] == Overlap(15, 0, 0)
 
 
 def test_what_repeats_pairs_does_not_hold_out_more(hold_out):
     """Nor are they refused as too few: a corpus may be listed many times over."""
-    _, train, held = hold_out(lines(300) * 20 + ["\t"] * 300)
-    assert (len(held), len(train)) == (15, 285 * 20 + 300)
+    _, train, held = hold_out(lines(100) * 10 + ["\t"] * 100)
+    assert (len(held), len(train)) == (10, 90 * 10 + 100)
     # All of these would be lost to training; nor is what is blank held out.
-    common = [f"Yes.\tJa {n}." for n in range(300)] + ["\t", "a\t", "\tb"] * 50
-    _, train, held = hold_out(lines(300) + common)
-    assert len(held) == 30 and not set(held) & set(common) and set(common) <= set(train)
+    common = [f"Yes.\tJa {n}." for n in range(150)] + ["\t", "a\t", "\tb"] * 20
+    _, train, held = hold_out(lines(150) + common)
+    assert len(held) == 15 and not set(held) & set(common) and set(common) <= set(train)
 
 
-@pytest.mark.parametrize("space", ["{} ", " {}", "\u00a0{}\t", "{}\u3000"])
+@pytest.mark.parametrize(
+    "space", slow_but(["{} ", " {}", "\u00a0{}\t", "{}\u3000"], "\u00a0{}\t")
+)
 def test_white_space_makes_no_other_sentence(space, tmp_path):
     """It is split into the same tokens, which a model would have seen."""
     for language, word in (("en", "dogs"), ("de", "Hunde")):

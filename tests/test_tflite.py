@@ -44,6 +44,7 @@ def pair(request, tmp_path_factory):
         translator = request.getfixturevalue("pieces")
         path = request.getfixturevalue(PIECES[name])
         path = path / "model.tflite" if path.is_dir() else path
+        translator.translate(["the dog"])  # which is traced here
     else:
         translator, path = word_translator(), tmp_path_factory.mktemp("edge") / "x"
         export_tflite(translator, path, source_length=WORDS[name])
@@ -248,16 +249,15 @@ def test_quantized_weights_take_a_half_or_a_quarter():
 
     sizes, said = [], []
     x = np.linspace(-1, 1, 256, dtype="float32")[None]
-    for quantize in (None, "float16", "int8"):
+    for quantize in ("float16", "int8"):
         content = tflite._converted(product.get_concrete_function(), quantize)
         run = interpreter.Interpreter(model_content=content).get_signature_runner()
         sizes.append(len(content) / (256 * 256))  # bytes of a weight
         said.append(run(x=x)["y"])
-    np.testing.assert_allclose(sizes, [4, 2, 1], atol=0.1)
+    np.testing.assert_allclose(sizes, [2, 1], atol=0.1)
     exact = product(x)["y"]
-    np.testing.assert_allclose(said[0], exact, atol=1e-4)
-    np.testing.assert_allclose(said[1], exact, atol=0.02)
-    np.testing.assert_allclose(said[2], exact, atol=0.5)
+    np.testing.assert_allclose(said[0], exact, atol=0.02)
+    np.testing.assert_allclose(said[1], exact, atol=0.5)
 
 
 class Characters(WordTokenizer):

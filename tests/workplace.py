@@ -44,7 +44,7 @@ TEXTS = {
 
 
 def make_workplace(place):
-    """Makes the directory, and returns it; `place` is there."""
+    """Makes the directory, and returns it."""
     corpus = place / "my" / "corpus"
     corpus.mkdir(parents=True)
     for split, sides in LINES.items():
