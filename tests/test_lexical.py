@@ -16,7 +16,7 @@ from small_translator import sentencepiece_translator
 
 import keras_luong as kl
 from keras_luong.decoding import BeamSearch, Constraints, Shortlist
-from keras_luong.decoding.lexical import unmet_by
+from keras_luong.decoding.lexical import Spelling, unmet_by
 from keras_luong.special_ids import PAD_ID
 from keras_luong.text import Terminology
 from keras_luong.text.terminology import is_word_border, phrases_of, words_and_marks
@@ -129,6 +129,12 @@ def test_a_phrase_is_met_by_any_tokens_that_write_it():
     # Twice is twice.
     lacks = unmet_by(constraints([[(6,)] * 2], texts), ids, PAD_ID)[0, :, 1].numpy()
     assert np.flatnonzero(~lacks).tolist() == [5]
+
+
+def test_a_word_without_the_space_before_it_by_hand():
+    spelling = Spelling.of([" a", "a", " b", "c", ""], str.isalpha)
+    assert spelling.bare.tolist() == [1, 1, 2, 3, 4]
+    assert spelling.starts.tolist() == [0, 2, 3, 5, 6, 6]
 
 
 @pytest.mark.slow
