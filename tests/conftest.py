@@ -22,7 +22,7 @@ BUDGET = 2.0
 
 
 def pytest_addoption(parser):
-    """`--tenth N`: every tenth case, others for each N. `--no-budget`: without clocks."""
+    """`--tenth N`: every tenth case, others for each N; `--no-budget`: no clocks."""
     parser.addoption("--tenth", type=int, help="run a tenth of the cases: 0 to 9")
     parser.addoption("--no-budget", action="store_true", help="cases may take long")
 
@@ -155,15 +155,6 @@ def eagerly(request):
     from small_translator import untraced
 
     with untraced(request.node.get_closest_marker("slow") is None):
-        yield
-
-
-@pytest.fixture
-def in_graphs(eagerly):
-    """But here, where graphs are what a test is about."""
-    from small_translator import untraced
-
-    with untraced(False):
         yield
 
 

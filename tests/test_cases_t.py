@@ -117,27 +117,3 @@ def test_t6_one_hypothesis_costs_no_more():
 def test_t9_an_empty_text_has_one_hypothesis(text, translator):
     ((only,),) = translator.translate([text], n_best=True)
     assert (only.text, only.score) == ("", 0.0)
-
-
-INPUTS = {
-    **{name: {"text": ["a dog"]} for name in ("serving_default", "n_best", "align")},
-    "score": {"text": ["a dog"], "target": ["a dog"]},
-    "ids": {"ids": [[4, 5]], "length": [2]},
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name, given", [(name, key) for name, keys in INPUTS.items() for key in keys]
-)
-def test_t10_inputs_of_another_rank_are_refused_by_their_shape(name, given, ask):
-    """[["A dog runs."]] had an answer of shape [1, 1], a scalar a riddle for error."""
-    inputs = {key: tf.constant(x) for key, x in INPUTS[name].items()}
-    assert all(len(x) == 1 for x in ask(name, **inputs).values())
-    for other in ([INPUTS[name][given]], INPUTS[name][given][0]):
-        inputs[given] = tf.constant(other)
-        shape = str(inputs[given].shape.as_list()).replace(" ", "")
-        with pytest.raises(tf.errors.InvalidArgumentError) as refused:
-            ask(name, **inputs)
-        said = f"Shape of tensor {given} {shape} is not compatible with"
-        assert said in str(refused.value)

@@ -316,8 +316,8 @@ def test_swapped_sides(said, sides, corpus_of):
 
 
 @pytest.mark.slow
-def test_swapped_sides_of_one_of_two_corpora(said, sides, corpus_of):
-    """One after the other."""
+def test_swapped_sides_wherever_they_are(said, sides, corpus_of):
+    """Of two corpora, one after the other; or in what it is judged by."""
     english, german = sides
     corpus = corpus_of(english + german * 2, german + english * 2)
     assert any(re.match(f"{SWAPPED}.*quarters of train", x) for x in said(corpus))
@@ -325,11 +325,6 @@ def test_swapped_sides_of_one_of_two_corpora(said, sides, corpus_of):
     (doubt,) = said(corpus)
     assert doubt.startswith(SWAPPED) and "2 quarters" in doubt
     assert said(corpus, limit_examples=200) == []  # the rest is not trained on
-
-
-@pytest.mark.slow
-def test_swapped_sides_in_what_it_is_judged_by(said, sides, corpus_of):
-    english, german = sides
     for split in ("val", "test"):
         corpus_of(german, english, split=split)
     (doubt,) = said(corpus_of(english, german))

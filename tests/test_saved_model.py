@@ -170,7 +170,7 @@ def test_as_many_as_the_export_takes_and_no_more(ask, name, one):
     for key in [*one][1:]:
         with pytest.raises(tf.errors.InvalidArgumentError, match="differ in number"):
             ask(name, **{**few, key: inputs[key][:2]})
-    # T10: of another rank; more of it in `test_cases_t.py`.
+    # T10: [["A dog runs."]] had an answer of shape [1, 1], a scalar a riddle for error.
     for key, x in one.items():
         for other in (tf.constant([[x]]), tf.constant(x)[..., tf.newaxis][0]):
             shape = str(other.shape.as_list()).replace(" ", "")

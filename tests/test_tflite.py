@@ -17,7 +17,6 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from leave_slow import slow_but
 from small_translator import SENTENCES, word_translator
 
 from keras_luong import Translator, export_tflite
@@ -33,27 +32,18 @@ from keras_luong_edge.archive import read_archive  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore:.*max_source_length")
 
 PIECES = {"pieces": "pieces_tflite", "pieces, 31": "pieces_site"}
-WORDS = {"words": None, "words, 16": 16}
 
 
 @pytest.fixture(scope="module")
-def pair(request, tmp_path_factory):
+def pair(request, pieces):
     """A translator, its export, and the export's path: of any or of a known length."""
-    name = request.param
-    if name in PIECES:
-        translator = request.getfixturevalue("pieces")
-        path = request.getfixturevalue(PIECES[name])
-        path = path / "model.tflite" if path.is_dir() else path
-        translator.translate(["the dog"])  # which is traced here
-    else:
-        translator, path = word_translator(), tmp_path_factory.mktemp("edge") / "x"
-        export_tflite(translator, path, source_length=WORDS[name])
-    return translator, edge.EdgeTranslator(path), path
+    path = request.getfixturevalue(PIECES[request.param])
+    path = path / "model.tflite" if path.is_dir() else path
+    pieces.translate(["the dog"])  # which is traced here
+    return pieces, edge.EdgeTranslator(path), path
 
 
-every_pair = pytest.mark.parametrize(
-    "pair", slow_but([*PIECES, *WORDS], *PIECES), indirect=True
-)
+every_pair = pytest.mark.parametrize("pair", PIECES, indirect=True)
 
 
 def assert_the_same(said, expected, atol=1e-5):
@@ -73,15 +63,12 @@ def assert_the_same(said, expected, atol=1e-5):
 
 
 @every_pair
-def test_hostile_and_other_sentences(pair, pieces, pieces_said):
+def test_hostile_and_other_sentences(pair, pieces_said):
     translator, on_edge, _ = pair
-    expected = pieces_said
-    if translator is not pieces:
-        expected = translator.translate(SENTENCES, n_best=True)
     assert on_edge.n_best == translator.search.n_best
-    assert_the_same(on_edge.translate(SENTENCES, n_best=True), expected)
+    assert_the_same(on_edge.translate(SENTENCES, n_best=True), pieces_said)
     best = on_edge.translate(SENTENCES)
-    assert [t.text for t in best] == [hypotheses[0].text for hypotheses in expected]
+    assert [t.text for t in best] == [hypotheses[0].text for hypotheses in pieces_said]
 
 
 ALPHABET = st.sampled_from(
