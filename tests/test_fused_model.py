@@ -120,7 +120,7 @@ def make(name, dtype=None):
 
 def batch(seed=0):
     rng = np.random.default_rng(seed)
-    source = rng.integers(4, 11, (4, 3), dtype="int32")
+    source = rng.integers(4, 11, (4, 2), dtype="int32")
     target, label = rng.integers(4, 12, (2, 4, 2), dtype="int32")
     label[np.arange(2) >= rng.integers(1, 3, 4)[:, None]] = 0
     weight = (label > 0).astype("float32") / (label > 0).sum()
