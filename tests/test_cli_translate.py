@@ -36,7 +36,7 @@ from keras_luong.runs.start import training_corpus
 LINES = [b"a b", b"", b"  ", b"c \xff d", b"b\r", b"a" * 5000, b"d d d d d d d d d d d"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def path(tmp_path_factory):
     """A run directory of random weights, large enough to say different things."""
     model = kl.Seq2Seq(kl.Seq2SeqConfig(8, 9, units=8))
@@ -48,10 +48,12 @@ def path(tmp_path_factory):
     return written_run(directory, Translator(model, words, search, 10)).path
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def loaded(path):
     """The run's translator, as the command makes it; its trace is what takes long."""
-    return load_translator(options("translate", path))
+    translator = load_translator(options("translate", path))
+    translator.translate(["a"])
+    return translator
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ SLOW = {
 LAYERS = "keras_luong.layers."
 TRACED = "keras_luong.decoding.hoisting.hoisted"  # is about graphs
 #: Packages and modules whose examples take longest: each is a case.
-ALONE = {"decoding", "export", "runs", "translation", "batches"}
+ALONE = {"decoding", "export", "runs", "translation", "batches", "survey"}
 SEARCHES = {"keras_luong.layers.pointer_network.PointerNetwork"}  # on TensorFlow
 
 

@@ -264,8 +264,10 @@ def test_damaged_files(known, tmp_path):
     assert_refused(paths, reasons)
 
 
-def test_the_modules_own_tests():
-    done = subprocess.run([node(), "--test"], cwd=WEB, capture_output=True, text=True)
+@pytest.mark.parametrize("name", sorted(x.name for x in WEB.glob("tests/*.test.js")))
+def test_the_modules_own_tests(name):
+    words = [node(), "--test", f"tests/{name}"]
+    done = subprocess.run(words, cwd=WEB, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:]
     assert "# pass" in done.stdout
 
