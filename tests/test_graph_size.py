@@ -155,7 +155,7 @@ SIZES = {
 
 @pytest.mark.parametrize(
     "name",
-    slow_but(SIZES, "tied", "of runs", "given targets"),
+    slow_but(SIZES, "of runs", "given targets"),
 )
 def test_searches_are_of_so_many_operations_and_repeat_none(name):
     """Of the search's loop, the largest one; and of all functions together."""
