@@ -233,6 +233,7 @@ def test_the_context_has_the_querys_mask(form):
         np.testing.assert_array_equal(get_keras_mask(each), QUERY_MASK)
     assert [get_keras_mask(x) for x in maps] == [None, None]
     assert attention.compute_mask(query, QUERY_MASK) is QUERY_MASK
+    assert attention.compute_mask(query, [QUERY_MASK, VALUE_MASK]) is QUERY_MASK
 
 
 # --- batch sizes and ranks

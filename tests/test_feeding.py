@@ -277,6 +277,12 @@ def test_words_are_drawn_with_their_probabilities():
         assert (ids >= 1).all() and (ids < 900).all()
 
 
+def test_free_running_takes_inputs_of_an_unknown_length():
+    inputs = keras.Input((None, WIDTH)), keras.Input((None, UNITS))
+    decoder = decoder_of(fed(), kl.FreeRunning(4), WIDTH)
+    assert decoder(*inputs).shape == (None, 4, WIDTH)
+
+
 @pytest.mark.parametrize("kind", slow_but(["lstm", "several"], "lstm"))
 def test_free_running_goes_on(kind):
     cell, layer = cell_of(kind), scores(WIDTH)
