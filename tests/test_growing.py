@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from types import SimpleNamespace
 
 import keras
@@ -44,6 +45,12 @@ def model_of(tokenizers, **fields):
 
 
 NEW = pairs(CYRILLIC, [f"{line} ÄÖ" for line in CYRILLIC])
+
+
+@pytest.fixture(autouse=True)
+def no_collection(monkeypatch):
+    """Of garbage, in the whole session, for which Keras asks with each weight."""
+    monkeypatch.setattr(gc, "collect", lambda: 0)
 
 
 def ids_of(tokenizer, text):
