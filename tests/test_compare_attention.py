@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,18 +23,6 @@ compare = importlib.import_module(SCRIPT.stem)
 
 def translation(tokens, source_tokens, alignment, text="?"):
     return Translation(text, 0.0, tokens, source_tokens, np.array(alignment), False, ())
-
-
-def test_unknown_words_are_replaced_where_words_are_whole():
-    alignment = np.full((3, 3), 0.1) + 0.7 * np.eye(3)
-    said = "<unk> runs </s>".split()
-    for tokens, source_tokens, expected in (
-        ("<unk> rennt </s>", said, "Rex rennt"),
-        ("<unk> rennt </s>", ["▁Re", "x", "▁runs", "</s>"], "<unk> rennt"),
-        ("<unk> ▁rennt </s>", said, "<unk> rennt"),  # pieces of the target alone
-    ):
-        t = translation(tokens.split(), source_tokens, alignment, "<unk> rennt")
-        assert compare.with_unknowns_replaced(t, "Rex runs") == expected
 
 
 @pytest.mark.parametrize(
@@ -61,24 +48,6 @@ def corpus(tmp_path):
     """A directory of text files; flags of it."""
     write_corpus(tmp_path, train=30, val=6, test_1=6)
     return f"--out {tmp_path / 'out'} --data {tmp_path} --source xx --target yy".split()
-
-
-@pytest.mark.parametrize(
-    "flags, error, message",
-    [
-        ("--split test", ValueError, r"\['validation', 'test_1'\]. .*test"),
-        ("--split train", ValueError, r"\['validation', 'test_1'\]. .*train"),
-        ("--unit 8", SystemExit, "no option --unit. Did you mean --units"),
-        ("--variants multi30k", SystemExit, "multi30k"),  # a recipe
-    ],
-)
-def test_mistakes_are_found_before_anything_is_trained(
-    flags, error, message, corpus, monkeypatch, capsys
-):
-    monkeypatch.setattr(compare.subprocess, "run", None)
-    with pytest.raises(error) as caught:
-        compare.main([*corpus, *flags.split()])
-    assert re.search(message, str(caught.value) + capsys.readouterr().err)
 
 
 def test_a_table_has_a_row_a_variant_of_which_each_is_a_preset():
