@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from copy_translator import CopyModel
+from decoding_attentions import ATTENTIONS
 from leave_slow import slow_but
 from small_models import MODELS as OTHERS
 
@@ -268,6 +269,23 @@ def test_training_repeats_vectors_at_most(name):
         if not is_view(node) and not is_vector(node)
     ]
     assert found == []
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_no_product_has_four_axes(name):
+    """With these, TensorFlow 2.21 may write beyond its memory on a CPU, and crash."""
+    attention = ATTENTIONS[name]()
+
+    def gradients(query, value):
+        with tf.GradientTape() as tape:
+            tape.watch([query, value])
+            result = attention(query, value)
+        return tape.gradient(result, [query, value])
+
+    nodes, library = traced(gradients, *[tf.TensorSpec([None, None, 4])] * 2)
+    every = [*nodes, *(x for f in library.values() for x in f.node_def)]
+    shapes = [shape for x in every if "MatMul" in x.op for shape in shapes_of(x)]
+    assert shapes and all(shape.rank in (2, 3) for shape in shapes)
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from keras_luong.layers.base import Kernel
 from keras_luong.layers.cells import dropped
 from keras_luong.layers.memory import Memory, weights_dtype
 from keras_luong.layers.normalizers import LOWEST, hardened, masked_logits
+from keras_luong.layers.projection import own_products
 from keras_luong.layers.recurrence import INFERENCE, Mode
 from keras_luong.layers.scores import Score
 from keras_luong.types import Tensor
@@ -167,7 +168,7 @@ class LocalAttention(LuongAttention):
             noise = ops.squeeze(gather(ops.swapaxes(noise, 1, 2), index), -1)
         values = gather(memory.values, index)  # [B, Q, W, Hv]
         kept = ops.expand_dims(ops.cast(dropped(weights, noise), values.dtype), 2)
-        context = ops.squeeze(ops.matmul(kept, values), 2)
+        context = ops.squeeze(own_products(kept, values), 2)
         # 4. Weights at their places in the source: [B, Q, S].
         weights = scatter(weights, start, source_length)
         state = [past + ops.cast(weights, past.dtype) for past in state]

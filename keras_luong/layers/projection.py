@@ -92,7 +92,22 @@ def dot(query: Tensor, key: Tensor, project: Project = matmul) -> Tensor:
     """
     if len(key.shape) == 3:
         return project(key, query, transposed=True)
-    return ops.squeeze(ops.matmul(key, ops.expand_dims(query, -1)), -1)
+    return ops.squeeze(own_products(key, ops.expand_dims(query, -1)), -1)
+
+
+def own_products(x: Tensor, y: Tensor) -> Tensor:
+    """Products [B, Q, n, k] of matrices [B, Q, n, m] and [B, Q, m, k], query by query.
+
+    The first two axes are one in between: on a CPU, TensorFlow 2.21 may write beyond
+    its memory in a product of four axes, and crash (tensorflow/tensorflow#117700).
+
+    Args:
+        x: [B, Q, n, m].
+        y: [B, Q, m, k].
+    """
+    first, second = (ops.reshape(z, (-1, *ops.shape(z)[2:])) for z in (x, y))
+    product = ops.matmul(first, second)
+    return ops.reshape(product, (*ops.shape(x)[:2], *ops.shape(product)[1:]))
 
 
 def _flat_matmul(x, weight):
