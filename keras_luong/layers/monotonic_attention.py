@@ -274,6 +274,8 @@ def _linear_recurrence(factors, terms):
         start = ops.convert_to_tensor(1, "int32"), factors, terms
         most = 31  # doublings; XLA asks for a number
         return ops.while_loop(lambda step, *_: step < size, double, start, most)[-1]
+    if not isinstance(size, int):  # JAX's sign for any size, to infer shapes alone
+        return factors * terms
     step = 1
     while step < size:
         step, factors, terms = double(step, factors, terms)
