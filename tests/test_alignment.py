@@ -34,7 +34,6 @@ from keras_luong.translation.graph import BYTES_PER_TOKEN
 HANSARDS = Path(__file__).parents[2] / "shared" / "data" / "hansards447"
 
 WEIGHTS = [[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.1, 0.6, 0.3], [0.0, 0.1, 0.9]]
-links = st.sets(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=12)
 both_ends = {"source_end": True, "target_end": True}
 
 
@@ -112,15 +111,6 @@ def test_parse_pharaoh_refuses(line, one_based):
         parse_pharaoh(f"2-2 {line}", one_based)
 
 
-@settings(max_examples=30)
-@given(sure=links, possible=links, one_based=st.booleans())
-def test_pharaoh_round_trip(sure, possible, one_based):
-    line = format_pharaoh(sure, possible, one_based)
-    assert parse_pharaoh(line, one_based) == (sure, sure | possible)
-    assert format_pharaoh({(10, 0), (2, 1)}, {(2, 0), (2, 1)}) == "2p0 2-1 10-0"
-    assert format_pharaoh([(np.int64(1), 0)], one_based=True) == "2-1"
-
-
 GOLD = Alignments(
     [{(0, 0)}, set(), {(1, 0), (0, 1)}], [{(0, 0)}, set(), {(1, 0), (0, 1), (2, 2)}]
 )
@@ -132,6 +122,8 @@ def test_pharaoh_files(one_based, tmp_path):
     pairs = zip(*GOLD, strict=True)
     write_lines(path, (format_pharaoh(s, p, one_based) for s, p in pairs))
     assert read_pharaoh(path, one_based) == GOLD
+    assert format_pharaoh({(10, 0), (2, 1)}, {(2, 0), (2, 1)}) == "2p0 2-1 10-0"
+    assert format_pharaoh([(np.int64(1), 0)], one_based=True) == "2-1"
     write_lines(path, map(format_pharaoh, GOLD.sure))
     assert path.read_bytes() == b"0-0\n\n0-1 1-0\n"
     assert read_pharaoh(path) == (GOLD.sure, GOLD.sure)

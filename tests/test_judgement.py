@@ -132,13 +132,6 @@ def test_each_group_has_its_scores():
             by_length(*sides)
 
 
-def test_tokenised_text_is_told_of_once_and_not_by_group(caplog):
-    texts = ["a b c ."] * 120
-    for call in (lambda: bleu(texts, texts), lambda: by_length(texts, texts, texts)):
-        call()
-        assert caplog.text.count("you forgot to detokenize") == 1
-
-
 def test_one_system_has_the_scores_of_the_metrics():
     scores = score_systems({"good": GOOD}, REFERENCES, "none")["good"]
     assert list(scores) == METRICS

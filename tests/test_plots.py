@@ -7,8 +7,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from leave_slow import slow_but
 
 from keras_luong.evaluation import plots
@@ -170,13 +168,6 @@ def test_finds_a_font_among_those_installed(monkeypatch):
     assert figure.axes[0].get_xticklabels()[0].get_fontfamily() == [*families, "Two"]
 
 
-@pytest.mark.slow
-@settings(max_examples=12)
-@given(st.lists(st.text(max_size=6), min_size=4, max_size=8), st.text(max_size=6))
-def test_draws_any_characters_without_a_box(tokens, title):
-    draw(tokens, title)
-
-
 @pytest.mark.parametrize("format", slow_but(["png", "svg", "pdf"], "png"))
 def test_saves_any_script_in_any_format(format, tmp_path):
     path = tmp_path / f"picture.{format}"
@@ -184,16 +175,3 @@ def test_saves_any_script_in_any_format(format, tmp_path):
     save_attention(path, np.eye(8), tokens, tokens[::-1], title="中 → Ω")
     start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[format]
     assert path.read_bytes().startswith(start)
-
-
-def test_size_follows_the_tokens_and_long_labels_leave_the_picture_its_own():
-    small = attention_figure(np.ones((2, 3)) / 3, [*"abc"], [*"de"]).get_size_inches()
-    large = attention_figure(np.ones((40, 30)) / 30, ["a"] * 30, ["b"] * 40)
-    assert (large.get_size_inches() > 3 * small).all()
-
-    def size(tokens):
-        figure = draw(tokens)[0]
-        box = figure.axes[0].get_position()
-        return figure.get_size_inches() * (box.width, box.height)
-
-    np.testing.assert_allclose(size(["x" * 40] * 6), size(["x"] * 6), rtol=0.25)
