@@ -113,7 +113,7 @@ def files(request, tests):
         return request.getfixturevalue("plain")
 
 
-@pytest.mark.parametrize("tests", cases())
+@pytest.mark.parametrize("tests", list(cases()))
 def test_examples(tests, files, tmp_path, monkeypatch, capsys):
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     failed = []

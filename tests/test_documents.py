@@ -60,7 +60,7 @@ def commands():
     return found
 
 
-@pytest.mark.parametrize("page", commands())
+@pytest.mark.parametrize("page", list(commands()))
 def test_commands_are_read(page, workplace, capsys):
     for words in commands()[page]:
         start = workplace / "runs" / "mine"
@@ -113,7 +113,7 @@ def pages():
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.usefixtures("eagerly")
-@pytest.mark.parametrize("path", pages())
+@pytest.mark.parametrize("path", list(pages()))
 def test_examples_run(path, workplace, tmp_path, monkeypatch):
     shutil.copytree(workplace, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)

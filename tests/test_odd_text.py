@@ -110,7 +110,7 @@ def cells():
             yield pytest.param(row, column, marks=marks, id=f"{row}-{column}")
 
 
-@pytest.mark.parametrize("row, column", cells())
+@pytest.mark.parametrize("row, column", list(cells()))
 def test_cell(row, column, runtimes, page, tmp_path):
     if column in NEEDS:
         pytest.importorskip(NEEDS[column])
