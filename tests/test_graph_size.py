@@ -271,7 +271,7 @@ def test_training_repeats_vectors_at_most(name):
     assert found == []
 
 
-@pytest.mark.parametrize("name", ATTENTIONS)
+@pytest.mark.parametrize("name", slow_but(ATTENTIONS, "local-p"))
 def test_no_product_has_four_axes(name):
     """With these, TensorFlow 2.21 may write beyond its memory on a CPU, and crash."""
     attention = ATTENTIONS[name]()
