@@ -84,6 +84,8 @@ def test_trains_once_and_compares(corpus, tmp_path, monkeypatch):
     assert main("none", split="validation") != rows[:1]
     with pytest.raises(ValueError, match="'none' .*units: 8 there, 16 now"):
         main("global (dot)", "none", units=16)  # before the other is trained
+    with pytest.raises(ZeroDivisionError):  # how BLEU is tokenised is of the training
+        main("none", bleu_tokenize="none")
     for _ in range(2):  # it would go on, also where it was interrupted
         with pytest.raises(ZeroDivisionError):
             main("none", epochs=2)
