@@ -1,12 +1,10 @@
 """Odd text, wherever text is read: one line in is one line out, the same everywhere.
 
-Each cell of the table in docs/odd_text.md is a test; what it says is what was seen. To
-write the page anew:
-
-    WRITE_ODD_TEXT=1 python -m pytest -m "" tests/test_odd_text.py
+Each cell of the table in docs/odd_text.md is a test, for each of the rows and programs
+that share it; what it says is what was seen.
 """
 
-import os
+import re
 from pathlib import Path
 
 import pytest
@@ -26,35 +24,34 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*max_source_length")
 
 
 def table(text):
-    """The page's table: (row, column) → word."""
-    lines = [line for line in text.splitlines() if line.startswith("| ")]
-    (_, *columns), *rows = [[x.strip() for x in x[1:-1].split("|")] for x in lines]
-    return {
-        (row, column): word
-        for row, *words in rows
-        for column, word in zip(columns, words, strict=True)
-    }
+    """The page's table: (row, column) → word, of all that share a cell."""
+    tables = re.findall(r"(?:^\|.*\n)+", text, re.M)
+    ((_, *columns), *rows), programs = map(cells_of, tables)
+    members = {name: listed.split("; ") for name, listed in programs}
+    found = [
+        ((row, column), word)
+        for names, *words in rows
+        for together, word in zip(columns, words, strict=True)
+        for row in names.split("; ")
+        for column in members.get(together, [together])
+    ]
+    assert len(found) == len(dict(found)), "a cell is there twice"
+    return dict(found)
 
 
-def rendered(words):
-    """The table of the page."""
-    lines = [["odd text", *COLUMNS], ["---"] * (len(COLUMNS) + 1)]
-    lines += [[row, *(words[row, column] for column in COLUMNS)] for row in ROWS]
-    head, rule, *rest = ["| " + " | ".join(line) + " |" for line in lines]
-    return "\n".join([head, rule.replace(" ", ""), *rest])
+def cells_of(block):
+    """The cells of a table's lines."""
+    return [
+        [cell.strip() for cell in line[1:-1].split("|")]
+        for line in block.splitlines()
+        if line.startswith("| ")
+    ]
 
 
 @pytest.fixture(scope="module")
 def page():
-    """What the page says of each cell; or what it will say, if it is to be written."""
-    text = PAGE.read_text(encoding="utf-8")
-    words = table(text)
-    if not os.environ.get("WRITE_ODD_TEXT"):
-        yield words
-        return
-    yield (words := {})
-    before = text[: text.index("| odd text |")]
-    PAGE.write_text(before + rendered(words) + "\n", encoding="utf-8")
+    """What the page says of each cell."""
+    return table(PAGE.read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +88,7 @@ def seen(runtimes, column, row, path):
     assert answer.said == too_long, "what was left out is said, and nothing else"
     if too_long:
         return "read to the limit, said"
-    return "up to two lines each" if "n_best" in column else "one line each"
+    return "one line each"
 
 
 #: One row a kind, for each reader in the default run; the other ones are slow.
@@ -118,8 +115,7 @@ def test_cell(row, column, runtimes, page, tmp_path):
         pytest.skip("there is no C compiler")
     path = tmp_path / "odd.txt"
     path.write_bytes(ROWS[row].content)
-    word = seen(runtimes, column, ROWS[row], path)
-    assert page.setdefault((row, column), word) == word
+    assert seen(runtimes, column, ROWS[row], path) == page[row, column]
 
 
 def test_what_is_read_otherwise_is_translated_otherwise(runtimes):
@@ -132,6 +128,5 @@ def test_what_is_read_otherwise_is_translated_otherwise(runtimes):
     assert {"\u2028", "\x85"} <= {letter for text in said for letter in text}
 
 
-def test_the_page_has_all_cells_and_no_others():
-    cells = {(row, column) for row in ROWS for column in COLUMNS}
-    assert set(table(PAGE.read_text(encoding="utf-8"))) == cells
+def test_the_page_has_all_cells_and_no_others(page):
+    assert page.keys() == {(row, column) for row in ROWS for column in COLUMNS}
