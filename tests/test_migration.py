@@ -468,8 +468,8 @@ def test_the_variables_of_a_saved_model(tmp_path):
     assert load_addons_checkpoint(tmp_path / "variables/variables", cell).complete
 
 
-# docs/from_tfa_seq2seq.md. The blocks in `fixtures/tfa/guide.md` ran in an environment that
-# has TensorFlow Addons (`fixtures/tfa/run_guide.py`); ours run on the checkpoint of those.
+# docs/from_tfa_seq2seq.md. The blocks in `fixtures/tfa/guide.md` ran in an environment
+# with TensorFlow Addons (`fixtures/tfa/run_guide.py`); ours run on their checkpoint.
 
 GUIDE = (DOCS / "from_tfa_seq2seq.md").read_text("utf-8")
 BLOCK = r"```python\n(.*?)```"
