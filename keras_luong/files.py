@@ -15,6 +15,7 @@ import itertools
 import json
 import math
 import os
+import re
 import shutil
 import unicodedata
 import uuid
@@ -100,7 +101,7 @@ def read_raw_lines(file: str | Path | IO[bytes]) -> Iterator[bytes]:
     """
     number, name = 0, _name(file)
     try:
-        with _opened(file) as stream:
+        with opened(file) as stream:
             for number, line in enumerate(_checked(name, stream), 1):
                 text = line.rstrip(b"\r\n")
                 if number == 1:
@@ -250,8 +251,15 @@ def check_as_many_lines(source: Any, sources: int, target: Any, targets: int) ->
 
 
 @contextlib.contextmanager
-def _opened(file: str | Path | IO[bytes]) -> Iterator[IO[bytes]]:
-    """A file's bytes, unpacked; a stream stays open afterwards."""
+def opened(file: str | Path | IO[bytes]) -> Iterator[IO[bytes]]:
+    """Opens a file's bytes, unpacked if it is gzip; a stream stays open afterwards.
+
+    Args:
+        file: What `read_lines` takes.
+
+    Raises:
+        ValueError: If it is gzip within gzip, or none though its name ends in `.gz`.
+    """
     with contextlib.ExitStack() as stack:
         if isinstance(file, (str, Path)):
             stream = stack.enter_context(open(file, "rb"))
@@ -279,6 +287,17 @@ def one_line(text: str) -> str:
         text: Any text; its line ends, U+2028 and its like too, become spaces.
     """
     return " ".join(text.splitlines())
+
+
+def without_line_ends(text: str) -> str:
+    r"""Returns a text as a line that `read_lines` reads: U+2028 and its like are kept.
+
+    Args:
+        text: Any text; its "\n" and "\r", with blanks around them, become a space.
+    """
+    if "\n" not in text and "\r" not in text:
+        return text
+    return " ".join(x.strip(" \t") for x in re.split("[\r\n]+", text))
 
 
 def write_lines(path: str | Path, lines: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Packages whose names are imported when they are first used (PEP 562)."""
+"""Names and packages that are imported when they are first used (PEP 562)."""
 
 from __future__ import annotations
 
@@ -51,3 +51,27 @@ def lazy_names(
             raise AttributeError(message, name=name, obj=module) from None
 
     return get, lambda: [*vars(module), *places], sorted(places)
+
+
+def needed(module: str, what: str, extra: str) -> Any:
+    """Imports a module of a package that an extra installs.
+
+    Args:
+        module: The module.
+        what: What needs which package, as "PO needs translate-toolkit".
+        extra: The extra.
+
+    Raises:
+        ImportError: If it is not installed; it says what to install.
+
+    Example:
+        >>> from keras_luong.lazy import needed
+        >>> needed("json", "It needs json", "plots").loads("1")
+        1
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f'{what}, which is not installed: pip install "keras-luong[{extra}]"'
+        ) from error

@@ -14,9 +14,8 @@ import tensorflow as tf
 from keras_luong.files import read_lines, write_lines
 from keras_luong.text.corpora import TextFiles, TfdsCorpus, load_corpus
 from keras_luong.text.corpus import fingerprint, notes, sentences
-from keras_luong.text.corpus_files import ADVICE, Table, read_table
-
-PAGE = Path(__file__).parents[1] / "docs" / "corpus.md"
+from keras_luong.text.corpus_files import ADVICE, read_table
+from keras_luong.text.rows import Table
 
 
 def packed(content):
@@ -125,7 +124,8 @@ AMBIGUOUS = [
     (TWO, ("en", "EN"), "same"),
     (f"{TWO} train.de.gz", EN_DE, "gz are both the de side of the train spl"),
     ("dev.en val.en val.de", EN_DE, "dev.en and .*val.en are both the en s"),
-    ("train.tsv train.tsv.gz", EN_DE, "are both the tsv side"),
+    ("train.tsv train.tsv.gz", EN_DE, "are both the train split"),
+    ("train.jsonl train.tsv", EN_DE, "are both the train split"),
 ]
 
 
@@ -144,8 +144,8 @@ UNREADABLE = [
     ("train.fr train.it", "has no train.en and train.de, no train.tsv"),
     ("europarl.en europarl.de", f"{PARL} so, or give two .*/FILE,.*/FILE"),
     ("en/train.txt de/train.txt", r"it has \['de/', 'en/'\]"),
-    ("corpus.xlsx", "xlsx is no text file.*tab-separated text"),
-    ("train.jsonl", "train.jsonl is no text file.*jq -r .* > train.tsv"),
+    ("corpus.xlsx", "xlsx is no text file.*as CSV in UTF-8"),
+    ("train.json", "train.json is no text file.*jq -c .* > train.jsonl"),
     ("deu-eng.zip", "zip is no text file of sentences: unpack it"),
     (" ".join(f"{x}.txt" for x in range(12)), "'7.txt'. and 2 more"),
     (" ".join(f"{x}.txt" for x in range(10)), "'9.txt'.[.] Name"),
@@ -185,20 +185,13 @@ def test_two_files_of_any_name(languages, tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq")
-def test_the_command_for_json_lines_can_be_pasted(tmp_path):
+def test_the_command_for_json_can_be_pasted(tmp_path):
     pairs = [{"en": 'a\t"b"\n c', "de": "ä"}, {"de": "\\d", "en": "e"}]
-    lines = "".join(json.dumps(pair) + "\n" for pair in pairs)
-    (tmp_path / "FILE").write_text(lines)
-    command = re.search("jq .*", ADVICE["jsonl"])[0]
+    (tmp_path / "FILE").write_text(json.dumps(pairs))
+    command = re.search("jq .*", ADVICE["json"])[0]
     subprocess.run(command, shell=True, cwd=tmp_path, check=True)
-    assert list(read_lines(tmp_path / "train.tsv")) == ['a "b" c\tä', "e\t\\d"]
-
-
-def test_the_pages_command_for_csv_can_be_pasted(tmp_path):
-    (tmp_path / "corpus.csv").write_text('fr,en\n"a ""b""\nc",d\n')
-    command = re.search(r"^python3 -c '.*?train.tsv$", PAGE.read_text(), re.M | re.S)[0]
-    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
-    assert list(read_lines(tmp_path / "train.tsv")) == ["fr\ten", 'a "b" c\td']
+    lines = read_lines(tmp_path / "train.jsonl")
+    assert [json.loads(line) for line in lines] == pairs
 
 
 HEADERS = [
@@ -222,16 +215,14 @@ def test_which_column_is_which(first, languages, expected, tmp_path):
     assert table == (tmp_path / "train.tsv", *expected)
 
 
-TO_TSV = "no text file of sentences: .*.tsv"
 OTHERS = "fr and it, which are not en and de. Give --source fr"
 
 
 NO_TABLES = [
     # Files of something else.
-    ("train.csv", "a,b", "csv is no text file of sentences: save its two columns"),
     ("train.en", "a,b", "no tab between a source and a target.*two files side by"),
     ("corpus.zip", "a,b", "unpack it"),
-    *((name, "a,b", TO_TSV) for name in ("b.XLSX", "d.tmx", "c.jsonl.gz")),
+    ("b.XLSX", "a,b", "no text file of sentences: save its two columns as CSV"),
     # Tables of something else.
     ("a", "fr\tit\na\tb", OTHERS),
     ("a", "a b", "Line 1 of .*a has no tab"),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from keras_luong.files import write_lines
 from keras_luong.runs import shards as module
 from keras_luong.runs.shards import ParquetTexts, Shards, survey, unchanged
+from keras_luong.text.rows import is_parquet
 
 LINES = [b"a", b"", b"\xef\xbb\xbfb", b"c\rd\r", b"\x1f\x8be", b"\xff\xfef", b"\0"]
 TEXT = [b"a", b"b", b"c", b"d", b"e"]
@@ -271,9 +272,9 @@ def test_what_is_parquet(tmp_path):
     with pytest.raises(ValueError, match="no.parquet holds no Parquet files"):
         ParquetTexts(tmp_path / "no.parquet")
     path.parent.mkdir()
-    assert not module.is_parquet(path.parent)
+    assert not is_parquet(path.parent)
     path.write_bytes(b"no")
-    named = [module.is_parquet(x) for x in (path, path.parent, "in.en")]
+    named = [is_parquet(x) for x in (path, path.parent, "in.en")]
     assert named == [True, True, False]
     with pytest.raises(ValueError, match="is not Parquet, or damaged"):
         ParquetTexts(path)

@@ -11,19 +11,18 @@ from dataclasses import KW_ONLY
 from functools import partial
 from typing import TYPE_CHECKING
 
-from keras_luong.checks import check_file
 from keras_luong.cli.options import (
     EngineOptions,
     NewPlace,
     SearchOptions,
-    TextFile,
+    Sentences,
 )
 from keras_luong.config.fields import Positive, Seed
 from keras_luong.config.training import BACK_TRANSLATED, Tag
-from keras_luong.files import read_raw_lines
 from keras_luong.languages import standard_code
 from keras_luong.runs.run import read_record
 from keras_luong.text.corpus_files import language_of
+from keras_luong.text.pair_formats import read_sentences
 
 if TYPE_CHECKING:
     from keras_luong.text.corpus import Corpus
@@ -39,7 +38,8 @@ class BacktranslateOptions(EngineOptions, SearchOptions):
     Args:
         data: The corpus to learn from, as `train` takes it.
         mono: File of text in the language that the run translates from, which is the
-            corpus's target language; a sentence a line, plain or gzip.
+            corpus's target language; a sentence a line, plain or gzip. Of .csv, .jsonl,
+            .parquet, .tmx, .xliff and .po the texts of that language.
         out: New directory for the text files.
         source: Language to translate from with the new corpus; by default what the run
             translates into.
@@ -58,7 +58,7 @@ class BacktranslateOptions(EngineOptions, SearchOptions):
 
     _: KW_ONLY
     data: str
-    mono: TextFile
+    mono: Sentences
     out: NewPlace
     source: str | None = None
     target: str | None = None
@@ -129,16 +129,16 @@ def run(options: BacktranslateOptions) -> None:
 
 def _check_language(options: BacktranslateOptions, corpus: Corpus) -> None:
     """Refuses text of the source language, by the file's name or its first lines."""
-    from keras_luong.text.survey import reads_like
+    from keras_luong.text.language_guess import reads_like
 
-    mono = check_file("file of text", options.mono)
-    named = standard_code(language_of(mono))
+    mono, named = options.mono, standard_code(language_of(options.mono))
     source, target = corpus.source_language, corpus.target_language
     if named == standard_code(target):
         return
     reason = f"whose name ends in {named}"
     if named != standard_code(source):
-        lines = list(itertools.islice(read_raw_lines(mono), _LINES))
+        some = itertools.islice(read_sentences(mono, target, "target"), _LINES)
+        lines = [line.encode() for line in some]
         if not reads_like(lines, source) or reads_like(lines, target):
             return
         reason = f"whose lines read like {source}"

@@ -15,7 +15,8 @@ from keras_luong.evaluation.alignment import (
     word_indices,
 )
 from keras_luong.files import count_lines, one_line, read_lines, read_raw_lines
-from keras_luong.runs.shards import is_parquet
+from keras_luong.runs.run import read_record
+from keras_luong.text.pair_formats import form_of, read_sentences
 from keras_luong.text.tags import add_tag, check_tag
 from keras_luong.text.terminology import Terminology, constraint_lines, phrases_of
 from keras_luong.text.tokenizer import Tokenizer
@@ -66,8 +67,8 @@ class LineTranslator:
             if path is None:
                 continue
             text = options.input
-            if text is not None and text.is_file() and not is_parquet(text):
-                # Rows of Parquet are counted as they are read.
+            if text is not None and text.is_file() and form_of(text) is None:
+                # Other forms are counted as they are read.
                 check_as_many(text, count_lines(text), path, count_lines(path))
             if said := self._unwritable(read(path)):
                 raise ValueError(f"{path} asks for {_UNKNOWN} {said}")
@@ -140,7 +141,7 @@ class LineTranslator:
             return
         targets, source = [*terms.terms.values()], self.options.input
         unknown = {*unwritable(targets, self.translator.target_tokenizer)}
-        if source is not None and source.is_file() and not is_parquet(source):
+        if source is not None and source.is_file() and form_of(source) is None:
             # Before any work; without a file, where the line comes.
             for number, line in enumerate(read_raw_lines(source), 1):
                 if needed := sorted(unknown.intersection(terms.find(line))):
@@ -149,6 +150,22 @@ class LineTranslator:
                         f"{', '.join(map(repr, needed))}. {path} has {_UNKNOWN} {said}"
                     )
         print(f"note: {path} has {_UNKNOWN} {said}", file=sys.stderr)
+
+
+def lines_of(path: Path, options: TranslateOptions) -> Iterator[bytes]:
+    """Yields the lines of a file to translate: of text all, else those of one side.
+
+    Args:
+        path: The file, of any form; or a folder of Parquet.
+        options: The options, of which the run tells the language.
+
+    Raises:
+        ImportError, ValueError: As of `read_sentences` and `read_raw_lines`.
+    """
+    if form_of(path) is None:
+        return read_raw_lines(path)  # whatever bytes they are
+    language = read_record(options.run_dir)["settings"].get("source")
+    return map(str.encode, read_sentences(path, language, "source", options.column))
 
 
 def columns(t: Translation, options: TranslateOptions) -> Iterator[str]:

@@ -25,6 +25,7 @@ from keras_luong.config.fields import (
 from keras_luong.config.training import Precision
 from keras_luong.files import read_raw_lines
 from keras_luong.runs.run import check_run
+from keras_luong.text.pair_formats import form_of
 
 
 def _check_run(name: str, path: Path) -> None:
@@ -51,6 +52,14 @@ def _check_text_file(name: str, path: Path) -> None:
     _check_file(name, path)
     if path.is_file():
         next(read_raw_lines(path), None)
+
+
+def _check_sentences(name: str, path: Path) -> None:
+    """Refuses what is no text, nor of a form that can be read; also folders of any."""
+    if form_of(path) is None:
+        _check_text_file(name, path)
+    elif not path.is_dir():
+        _check_file(name, path)
 
 
 def _check_new_file(name: str, path: Path) -> None:
@@ -98,6 +107,7 @@ RunOrOther = Annotated[Path, check_path, _check_run_or_other]
 AnyPath = Annotated[Path, check_path]
 AnyFile = Annotated[Path, check_path, _check_file]
 TextFile = Annotated[Path, check_path, _check_text_file]
+Sentences = Annotated[Path, check_path, _check_sentences]
 OldFolder = Annotated[Path, check_path, _check_folder]
 NewFile = Annotated[Path, check_path, _check_new_file]
 NewFolder = Annotated[Path, check_path, _check_new_folder]
@@ -200,8 +210,9 @@ class CorpusOptions(Options):
     """Data (by default as in the run).
 
     Args:
-        data: A folder of text files, a file of tab-separated columns, two files with a
-            comma between them, a name in tensorflow-datasets, or "phrases".
+        data: A folder of text files, a file of both sides (.tsv, .csv, .jsonl,
+            .parquet, .tmx, .xliff, .po), two files with a comma between them, a name in
+            tensorflow-datasets, or "phrases".
         source: Language to translate from.
         target: Language to translate into.
     """
@@ -240,12 +251,13 @@ class TranslateOptions(EngineOptions, SearchOptions):
     """Files and output.
 
     Args:
-        input: File to translate, plain or gzip; standard input by default. With
-            --engine ray also a .parquet file, or a folder of them.
+        input: File to translate, plain or gzip; standard input by default. Of .csv,
+            .jsonl, .parquet, .tmx, .xliff and .po the texts of the run's source
+            language.
         output: File to write, gzip if its name ends in .gz; standard output by default.
-            Of Parquet it is Parquet, with a column "translation".
-        column: Name of the column to translate, of Parquet; by default the only one of
-            strings.
+            Of Parquet --engine ray writes Parquet, with a column "translation".
+        column: Name of the column to translate, of .csv, .jsonl and .parquet; by
+            default that of the language, or the only one.
         constraints: File of what each line's translation must contain: phrases with
             tabs between them, or an empty line.
         prefixes: File of how each line's translation must begin; an empty line for any.
@@ -282,11 +294,18 @@ class TranslateOptions(EngineOptions, SearchOptions):
     def __post_init__(self) -> None:
         """Checks all fields, and what cannot be together with --engine ray."""
         super().__post_init__()
+        has_columns = self.input is not None and form_of(self.input) not in (
+            None,
+            "units",
+        )
+        if self.column is not None and not has_columns:
+            raise ValueError(
+                "column is of a .csv, .jsonl or .parquet file, which --input must be. "
+                f"Received: {self.input}"
+            )
         if self.engine != "ray":
-            if self.column is not None:
-                raise ValueError("column needs --engine ray, which is missing.")
-            if self.input is not None and self.input.suffix == ".parquet":
-                raise ValueError(f"Parquet needs --engine ray. Received: {self.input}")
+            if self.output is not None and self.output.suffix == ".parquet":
+                raise ValueError(f"Parquet needs --engine ray. Received: {self.output}")
             return
         if self.input is None or self.output is None:
             raise ValueError(
@@ -298,16 +317,11 @@ class TranslateOptions(EngineOptions, SearchOptions):
             )
 
     def check_places(self) -> None:
-        """Checks the paths; only --engine ray takes Parquet, and folders of it."""
+        """Checks the paths; only --engine ray writes Parquet, and folders of it."""
         super().check_places()
-        text = self.input
-        if (
-            self.engine == "ray"
-            and text
-            and (text.is_dir() or text.suffix == ".parquet")
-        ):
-            return
-        if text is not None:
-            _check_text_file("input", text)
+        if self.input is not None:
+            if self.engine == "ray" and form_of(self.input) == "parquet":
+                return  # see there
+            _check_sentences("input", self.input)
         if self.output is not None:
             _check_new_file("output", self.output)

@@ -23,12 +23,13 @@ from keras_luong.files import (
     saved_stream,
 )
 from keras_luong.progress import Progress
+from keras_luong.text.pair_formats import form_of
 
 
 def run(options: TranslateOptions) -> None:
     """Translates what the command line says."""
     from keras_luong.cli import translate_ray, translators
-    from keras_luong.cli.lines import LineTranslator, tell_missing
+    from keras_luong.cli.lines import LineTranslator, lines_of, tell_missing
     from keras_luong.evaluation.plots import check_matplotlib, save_attention
 
     text, must, begin = options.input, options.constraints, options.prefixes
@@ -36,7 +37,6 @@ def run(options: TranslateOptions) -> None:
     if options.engine == "ray":
         translate_ray.run(options)
         return
-    source = text or _standard("input").buffer
     translator = translators.load_translator(options).with_search(n_best=options.n_best)
     folder = options.pictures
     if folder is not None:
@@ -51,12 +51,14 @@ def run(options: TranslateOptions) -> None:
         raise ValueError("--pieces is about pictures, and needs --pictures FOLDER")
     translate = LineTranslator(options, translator)
     translators.tell_tags(translator, options.tag)
-    total = (
-        count_lines(text) if text is not None and text.is_file() else None
-    )  # no pipe
+    if text is None:
+        source, total = read_raw_lines(_standard("input").buffer), None
+    else:
+        is_text = form_of(text) is None and text.is_file()  # no pipe
+        source, total = lines_of(text, options), count_lines(text) if is_text else None
     progress, damaged = Progress(total, "line"), 0
     with opened_output(options.output) as out:
-        lines = translators.telling_language(options.run_dir, read_raw_lines(source))
+        lines = translators.telling_language(options.run_dir, source)
         phrases = None if must is None else read_lines(must)
         beginnings = None if begin is None else read_lines(begin)
         for number, done in enumerate(translate(lines, phrases, beginnings), 1):

@@ -12,7 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from keras_luong.checks import check_file
-from keras_luong.cli.lines import LineTranslator, check_as_many, tell_missing
+from keras_luong.cli.lines import (
+    LineTranslator,
+    check_as_many,
+    lines_of,
+    tell_missing,
+)
 from keras_luong.cli.options import TranslateOptions
 from keras_luong.cli.translators import (
     check_runs,
@@ -31,11 +36,11 @@ from keras_luong.runs.shards import (
     ParquetTexts,
     Shards,
     Survey,
-    is_parquet,
     shard_size,
     survey,
     unchanged,
 )
+from keras_luong.text.rows import is_parquet
 from keras_luong.translation.batching import warn_of_cut
 
 #: Files with a line for each line of the input.
@@ -101,13 +106,13 @@ def run(options: TranslateOptions) -> None:
 
 
 class _Lines:
-    """A file of text, and its translation."""
+    """A file of text, or one side of another form, and its translation."""
 
-    def __init__(self, path: Path):
-        self.path = path
+    def __init__(self, path: Path, options: TranslateOptions):
+        self.path, self.options = path, options
 
     def lines(self) -> Iterator[bytes]:
-        return read_raw_lines(self.path)
+        return lines_of(self.path, self.options)
 
     def is_written(self, output: Path, todo: list[int]) -> bool:
         return False  # what is there may be of before, and is replaced
@@ -166,7 +171,7 @@ def _texts(options: TranslateOptions, source: Path, output: Path) -> _Lines | _R
             raise ValueError(
                 f"--output must be text, as {source} is. Received: {output}"
             )
-        return _Lines(source)
+        return _Lines(source, options)
     if options.n_best > 1:
         raise ValueError("--n_best is for text: a row of Parquet has one translation")
     if source.is_dir():

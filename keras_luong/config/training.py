@@ -131,9 +131,9 @@ class DataConfig:
     """The training data, and how it is tokenized and batched.
 
     Args:
-        data: A folder of text files, a file of tab-separated columns, two files with a
-            comma between them, a name in tensorflow-datasets, or "phrases" (the
-            embedded corpus).
+        data: A folder of text files, a file of both sides (.tsv, .csv, .jsonl,
+            .parquet, .tmx, .xliff, .po), two files with a comma between them, a name in
+            tensorflow-datasets, or "phrases" (the embedded corpus).
         source: Language to translate from.
         target: Language to translate into.
         limit_examples: Train on this many pairs only, the first ones.

@@ -49,6 +49,12 @@ from keras_luong.runs.run import (
     remove_half_written,
 )
 from keras_luong.text.corpus import new_digest
+from keras_luong.text.rows import (
+    open_parquet,
+    parquet_files,
+    parquet_within,
+    text_columns,
+)
 
 MOST = 20_000  # shards: more files in a folder are slow to list
 TRIES = 5  # of a worker that dies of a shard
@@ -378,39 +384,12 @@ def _write(path: Path, lines: Iterable[bytes]) -> None:
         file.writelines(line + b"\n" for line in lines)
 
 
-def is_parquet(path: str | Path) -> bool:
-    """Tells by its name whether a path is a Parquet file, or a folder of them.
-
-    Args:
-        path: The path.
-
-    Example:
-        >>> from keras_luong.runs.shards import is_parquet
-        >>> is_parquet("my/news.parquet"), is_parquet("in.en")
-        (True, False)
-    """
-    path = Path(path)
-    return path.suffix == ".parquet" or (path.is_dir() and any(_within(path)))
-
-
-def _within(folder: Path) -> Iterator[Path]:
-    """The Parquet files of a folder, without what their writers hide."""
-    for path in folder.rglob("*.parquet"):
-        hidden = (
-            name.startswith(".") or (name.startswith("_") and "=" not in name)
-            for name in path.relative_to(folder).parts
-        )
-        if path.is_file() and not any(hidden):
-            yield path
-
-
 class ParquetTexts:
     """The texts of a Parquet file, or of a folder of them.
 
     Args:
         path: The file; or the folder, whose files are read in the order of their
-            names. As Spark does, it leaves out what begins with "." or "_", but not
-            partitions such as "_day=1".
+            names: see `keras_luong.text.rows.parquet_within`.
         column: Name of the column of texts; by default the only one of strings.
 
     Raises:
@@ -420,18 +399,18 @@ class ParquetTexts:
 
     def __init__(self, path: str | Path, column: str | None = None):
         self.path = Path(path)
-        self.files = sorted(_within(self.path)) if self.path.is_dir() else [self.path]
-        if not self.files:
-            raise ValueError(f"{self.path} holds no Parquet files (*.parquet)")
+        self.files = parquet_files(self.path)
         self.column = column or ""
         for file in self.files:
-            self.column = _column(file, _open(file).schema_arrow, column)
+            self.column = _column(file, open_parquet(file).schema_arrow, column)
             column = self.column  # the same one in all files
 
     def lines(self) -> Iterator[bytes]:
         """Yields each text as a line: its line ends become spaces; none is empty."""
         for file in self.files:
-            for rows in _open(file).iter_batches(_AT_ONCE, columns=[self.column]):
+            for rows in open_parquet(file).iter_batches(
+                _AT_ONCE, columns=[self.column]
+            ):
                 yield from map(_line, rows.column(0).to_pylist())
 
     def check_new_columns(self, names: list[str]) -> None:
@@ -441,7 +420,7 @@ class ParquetTexts:
             names: Names of columns to be.
         """
         for file in self.files:
-            if there := set(names) & set(_open(file).schema_arrow.names):
+            if there := set(names) & set(open_parquet(file).schema_arrow.names):
                 raise ValueError(
                     f"{file} has a column {sorted(there)[0]!r} already, which is to "
                     "be written: rename it first"
@@ -483,7 +462,7 @@ class ParquetTexts:
             output: The folder that was to be written.
             names: Names of the further columns.
         """
-        made = {path.relative_to(output): path for path in _within(output)}
+        made = {path.relative_to(output): path for path in parquet_within(output)}
         ours = {path.relative_to(self.path): path for path in self.files}
         return made.keys() == ours.keys() and all(
             _shape(made[name]) == _shape(path, names) for name, path in ours.items()
@@ -500,7 +479,7 @@ class ParquetTexts:
         import pyarrow as pa
         from pyarrow import parquet
 
-        rows = _open(file)
+        rows = open_parquet(file)
         schema = rows.schema_arrow
         for name, kind in types.items():
             schema = schema.append(pa.field(name, pa.type_for_alias(kind)))
@@ -521,54 +500,19 @@ class ParquetTexts:
                 writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
 
 
-def check_pyarrow() -> None:
-    """Raises ImportError that says what to install if pyarrow is missing.
-
-    Raises:
-        ImportError: If it is missing.
-    """
-    try:
-        import pyarrow.parquet  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            "Parquet needs pyarrow, which is not installed. Install the extra that "
-            "has it: pip install 'keras_luong[ray]'"
-        ) from error
-
-
-def _open(file: Path) -> Any:
-    check_pyarrow()
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    try:
-        return parquet.ParquetFile(file)
-    except pa.ArrowInvalid as error:
-        raise ValueError(f"{file} is not Parquet, or damaged: {error}") from error
-
-
 def _line(text: str | None) -> bytes:
     return re.sub(r"[\r\n]+", " ", text or "").encode()
 
 
 def _shape(file: Path, further: Sequence[str] = ()) -> tuple[int, list[str]]:
     """The number of rows, and the names of the columns with further ones."""
-    rows = _open(file)
+    rows = open_parquet(file)
     return rows.metadata.num_rows, [*rows.schema_arrow.names, *further]
 
 
 def _column(file: Path, schema: Any, asked: str | None) -> str:
     """The name of the column of texts."""
-    import pyarrow.types as types
-
-    kinds = {  # by name; of a dictionary's values
-        field.name: field.type.value_type
-        if types.is_dictionary(field.type)
-        else field.type
-        for field in schema
-    }
-    is_text = (types.is_string, types.is_large_string, types.is_string_view)
-    texts = [name for name, kind in kinds.items() if any(x(kind) for x in is_text)]
+    texts = text_columns(schema)
     if asked is not None:
         if asked not in texts:
             raise ValueError(

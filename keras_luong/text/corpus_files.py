@@ -1,4 +1,4 @@
-"""Text files of a corpus: two side by side, or a table with a tab between.
+"""Files of a corpus: two side by side, a table, or one of `pair_formats`.
 
 `docs/corpus.md` says which files are read. A split is "train", "validation", or called
 as its files are: "test", "test2016".
@@ -10,13 +10,21 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol
 
 from keras_luong.checks import check_file
 from keras_luong.files import check_as_many_lines, count_lines, read_lines
 from keras_luong.languages import standard_code
-
-_ROLES = ("source", "target")  # names of columns besides the languages' codes
+from keras_luong.text.pair_formats import (
+    CODE,
+    FORMS,
+    find_side,
+    find_sides,
+    form_of,
+    names_in,
+    open_pairs,
+)
+from keras_luong.text.rows import Rows, Table, is_csv, is_parquet, table_rows
 
 _UNPACK = "unpack it, and give the folder or the .tsv file that comes out"
 _EXPORT = (
@@ -25,18 +33,31 @@ _EXPORT = (
 #: Ending of a name → what to do with such a file, which holds sentences as no text.
 ADVICE = {
     **dict.fromkeys(
-        ("csv", "xlsx", "xls", "ods"),
-        "save its two columns as tab-separated text in UTF-8, whose name ends in .tsv",
+        ("xlsx", "xls", "ods"), "save its two columns as CSV in UTF-8, as train.csv"
     ),
     **dict.fromkeys(("zip", "tar", "tgz", "7z", "xz", "bz2", "zst", "rar"), _UNPACK),
-    **dict.fromkeys(("parquet", "arrow", "tmx", "xml", "sgm", "xliff"), _EXPORT),
-    **dict.fromkeys(
-        ("jsonl", "json", "ndjson"),
-        "write its sentences to a .tsv file, for instance with "
-        'jq -r \'[.en, .de] | map(gsub("\\\\s+"; " ")) | join("\\t")\' FILE > '
-        "train.tsv",
-    ),
+    **dict.fromkeys(("arrow", "xml", "sgm"), _EXPORT),
+    "json": "write a pair a line, for instance with jq -c '.[]' FILE > train.jsonl",
 }
+
+
+_BOTH = ("tsv", *FORMS)  # endings of files of both sides
+_PART = r"-\d+-of-\d+$"  # how Hugging Face numbers the files of a split
+
+
+class PairFiles(Protocol):
+    """The files of a split, in any form."""
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files that must be there."""
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """What to call the two sides."""
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """Yields the pairs, without line ends, from the first one."""
 
 
 class TwoFiles(NamedTuple):
@@ -76,64 +97,8 @@ class TwoFiles(NamedTuple):
             raise
 
 
-class Table(NamedTuple):
-    r"""A file of tab-separated columns, of which one is the source and one the target.
-
-    A tab parts two columns and a line end two pairs, always: quotation marks and
-    backslashes are letters as others are. An empty line is a pair of empty sentences.
-
-    Attributes:
-        path: The file, plain or gzip.
-        source: Place of the source's column, from 0.
-        target: Place of the target's column.
-        has_header: Whether the first line only names the columns.
-    """
-
-    path: Path
-    source: int = 0
-    target: int = 1
-    has_header: bool = False
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """The files that must be there."""
-        return (self.path,)
-
-    @property
-    def sides(self) -> tuple[str, str]:
-        """What to call the two sides."""
-        return (
-            f"Column {self.source + 1} of {self.path}",
-            f"Column {self.target + 1} of {self.path}",
-        )
-
-    def pairs(self) -> Iterator[tuple[str, str]]:
-        """Yields the pairs.
-
-        Raises:
-            ValueError: The file can't be read, or a line has too few columns, or more
-                than the first one; the message names the file and the line.
-        """
-        most, needed = 0, max(self.source, self.target) + 1
-        for number, line in enumerate(read_lines(self.path), 1):
-            cells = line.split("\t")
-            most = most or len(cells)
-            if line and len(cells) > most:
-                raise ValueError(
-                    f"Line {number} of {self.path} has {len(cells)} columns and the "
-                    f"first one has {most}: there is a tab too many in it."
-                )
-            if line and len(cells) < needed:
-                raise ValueError(
-                    f"Line {number} of {self.path} has {len(cells)} "
-                    f"column{'s' * (len(cells) > 1)} and needs {needed}, with a tab "
-                    "between two of them."
-                )
-            if number > self.has_header:
-                yield (cells[self.source], cells[self.target]) if line else ("", "")
-
-
-PairFiles: TypeAlias = TwoFiles | Table
+def _is_table(path: Path) -> bool:
+    return form_of(path) in (None, "csv")
 
 
 class CorpusFiles(NamedTuple):
@@ -157,10 +122,10 @@ class CorpusFiles(NamedTuple):
 def find_corpus_files(
     data: str | Path, source: str | None, target: str | None
 ) -> CorpusFiles | None:
-    """Finds the text files that `--data` names; None if it is no path of any.
+    """Finds the files that `--data` names; None if it is no path of any.
 
     Args:
-        data: A folder, a table, or two files with a comma between them.
+        data: A folder, a file, or two files with a comma between them.
         source: The language to translate from, if it is known.
         target: The language to translate into, if it is known.
 
@@ -169,10 +134,10 @@ def find_corpus_files(
         ValueError: Files that are no corpus, or have two readings.
     """
     path = Path(data)
-    if path.is_dir():
+    if path.is_dir() and path.suffix != ".parquet":
         return find_in_folder(path, source, target)
     if path.exists():
-        return find_table(path, source, target)
+        return find_file(path, source, target)
     if str(data).count(",") != 1:
         return None
     two = TwoFiles(*(check_file("file of --data", x) for x in str(data).split(",")))
@@ -203,32 +168,36 @@ def find_in_folder(
         _settle_languages(directory, (), source, target)  # they must differ
     # Hidden files are a Mac's own, or still being written.
     paths = sorted(x for x in directory.iterdir() if not x.name.startswith("."))
-    # 1. The files of each split, by language; those of tables by "tsv".
+    # 1. The files of each split, by language; those of both by their form's ending.
     splits: dict[str, dict[str, list[Path]]] = {}
-    for path in filter(Path.is_file, paths):
+    for path in paths:
         stem, language = _stem_and_language(path)
-        if split := _split_of(stem):
+        split = _split_of(stem) if path.is_file() or language == "parquet" else None
+        if split:
             splits.setdefault(split, {}).setdefault(language, []).append(path)
+    if not splits and is_parquet(directory):
+        return find_file(directory, source, target)
     # 2. The languages, which the files of one split tell.
     some = splits.get("train") or next(iter(splits.values()), {})
-    named = [x for x in some if x not in ("tsv", *ADVICE)]
-    if not named and "tsv" in some:
-        named = _languages_of_table(some["tsv"][0])
+    named = [x for x in some if x not in (*_BOTH, *ADVICE)]
+    if not named and (tables := [x for ending in _BOTH for x in some.get(ending, ())]):
+        named = _languages_of(tables[0], source, target)
     elif not named:
         raise FileNotFoundError(_nothing_found(directory, paths, source, target))
     source, target = _settle_languages(directory, named, source, target)
-    # 3. Two files side by side, or else a table.
-    endings = standard_code(source), standard_code(target), "tsv"
+    # 3. Two files side by side, or else one of both.
+    endings = standard_code(source), standard_code(target)
     files: dict[str, PairFiles] = {}
     for split in sort_splits(splits):
-        found = [splits[split].get(x, []) for x in endings]
-        for ending, several in zip(endings, found, strict=True):
-            if len(several) > 1:
+        sides = [splits[split].get(x, []) for x in endings]
+        tables = [x for ending in _BOTH for x in splits[split].get(ending, ())]
+        parts = [f"the {x} side of the" for x in endings] + ["the"]
+        for part, several in zip(parts, [*sides, tables], strict=True):
+            if len(several) > 1 and not all(map(_is_part, several)):
                 raise ValueError(
-                    f"{several[0]} and {several[1]} are both the {ending} side of the "
-                    f"{split} split; keep one of them."
+                    f"{several[0]} and {several[1]} are both {part} {split} split; "
+                    "keep one of them."
                 )
-        *sides, tables = found
         if all(sides):
             files[split] = TwoFiles(*itertools.chain(*sides))
         elif any(sides):
@@ -238,44 +207,69 @@ def find_in_folder(
                 f"file beside it; the folder has {_shortened(paths)}."
             )
         elif tables:
-            files[split] = read_table(tables[0], source, target)
+            files[split] = read_file(tables, source, target)
     if not files:
         raise FileNotFoundError(_nothing_found(directory, paths, source, target))
     # 4. What else looks like text of these languages.
     read = {path for one in files.values() for path in one.paths}
+    read |= {above for path in read for above in path.parents}  # folders of Parquet
     notes = _column_notes(files.values(), source, target)
     if unread := [
-        x for x in paths if _stem_and_language(x)[1] in endings and x not in read
+        x
+        for x in paths
+        if _stem_and_language(x)[1] in (*endings, *_BOTH) and x not in read
     ]:
         notes["not read"] = _shortened(unread)
     return CorpusFiles(files, source, target, directory.resolve().name, notes)
 
 
-def find_table(path: Path, source: str | None, target: str | None) -> CorpusFiles:
+def find_file(path: Path, source: str | None, target: str | None) -> CorpusFiles:
     """Reads what a single file is.
 
     Args:
-        path: A file of tab-separated columns.
+        path: A table, a file that `form_of` has a form for, or a folder of Parquet.
         source: The language to translate from, if it is known.
         target: The language to translate into, if it is known.
 
     Raises:
+        ImportError: A package is missing that reads the form.
         ValueError: It is no such file, or a language must be given.
     """
     if advice := _advice([path]):
         raise ValueError(advice)
-    source, target = _settle_languages(path, _languages_of_table(path), source, target)
-    table = read_table(path, source, target)
+    named = _languages_of(path, source, target)
+    source, target = _settle_languages(path, named, source, target)
+    files = read_file([path], source, target)
     split = _split_of(_stem_and_language(path)[0]) or "train"
-    notes = _column_notes([table], source, target)
-    return CorpusFiles({split: table}, source, target, path.name, notes)
+    notes = _column_notes([files], source, target)
+    return CorpusFiles({split: files}, source, target, path.name, notes)
+
+
+def read_file(paths: Sequence[Path], source: str, target: str) -> PairFiles:
+    """Returns what streams the pairs of a file of both sides, or of parts of Parquet.
+
+    Args:
+        paths: The file, of any form; or several, numbered parts of one.
+        source: The language to translate from.
+        target: The language to translate into.
+
+    Raises:
+        ImportError: A package is missing that reads the form.
+        ValueError: It is damaged, or does not have both sides.
+    """
+    if _is_table(paths[0]):
+        return read_table(paths[0], source, target)
+    first = open_pairs(paths[0], source, target)
+    if not isinstance(first, Rows) or len(paths) == 1:
+        return first
+    return first._replace(paths=tuple(paths))
 
 
 def read_table(path: Path, source: str, target: str) -> Table:
     """Returns a table, with its columns as the header says, or else in their order.
 
     Args:
-        path: A file of tab-separated columns.
+        path: A file of columns.
         source: The language to translate from.
         target: The language to translate into.
 
@@ -283,15 +277,14 @@ def read_table(path: Path, source: str, target: str) -> Table:
         ValueError: It has a header that names other languages, or no header and other
             than two columns.
     """
-    lines = [*itertools.islice(read_lines(path), 2)]
-    first, second = (line.split("\t") for line in [*lines, "", ""][:2])
-    names = [standard_code(cell.strip(" \"'")) for cell in first]
-    for one, other in ((standard_code(source), standard_code(target)), _ROLES):
-        if names.count(one) == names.count(other) == 1:
-            i, j = names.index(one), names.index(other)
-            # Some tables repeat in every line which languages it is in.
-            if [first[i], first[j]] != [*second[i : i + 1], *second[j : j + 1]]:
-                return Table(path, i, j, has_header=True)
+    rows = [cells for _, cells in itertools.islice(table_rows(path), 2)]
+    first, second = [*rows, [""], [""]][:2]
+    names = [cell.strip(" \"'") for cell in first]
+    if sides := find_sides(source, target, names, path):
+        i, j = map(names.index, sides)
+        # Some tables repeat in every line which languages it is in.
+        if [first[i], first[j]] != [*second[i : i + 1], *second[j : j + 1]]:
+            return Table(path, i, j, has_header=True)
     if len(first) == 2:
         if len(named := _languages_of_table(path)) == 2:
             raise ValueError(
@@ -300,24 +293,41 @@ def read_table(path: Path, source: str, target: str) -> Table:
                 "line."
             )
         return Table(path)
+    parts = "comma" if is_csv(path) else "tab"
     if first == [""]:
         problem = "is empty"
     elif len(first) == 1:
         problem = "has no tab between a source and a target"
+        problem = problem.replace("tab", parts)
     else:
         problem = f"has {len(first)} columns, and names none {source} and {target}"
     raise ValueError(
-        f"Line 1 of {path} {problem}: it should be two sentences with a tab between, "
-        f"or the names of the columns, such as {source} and {target}. If it is one of "
-        "two files side by side, give both: SOURCE_FILE,TARGET_FILE."
+        f"Line 1 of {path} {problem}: it should be two sentences with a {parts} "
+        f"between, or the names of the columns, such as {source} and {target}. If it "
+        "is one of two files side by side, give both: SOURCE_FILE,TARGET_FILE."
     )
 
 
 def _languages_of_table(path: Path) -> list[str]:
     """The languages that a table's first line names, as codes of two letters."""
-    cells = next(iter(read_lines(path)), "").split("\t")
+    _, cells = next(table_rows(path), (1, [""]))
     cells = [cell.strip(" \"'") for cell in cells]
     return [x for x in cells if re.fullmatch("[a-z]{2}([-_][A-Za-z]+)?", x)]
+
+
+def _languages_of(path: Path, source: str | None, target: str | None) -> list[str]:
+    """The languages that a file of both sides names, or those that are given for them.
+
+    With "en" given, a file of en-US and de has "en" and "de".
+    """
+    if _is_table(path):
+        return _languages_of_table(path)
+    named = [x for x in names_in(path) if re.fullmatch(CODE, x, re.I)]
+    if source is None or target is None:
+        for given in filter(None, (source, target)):
+            found = find_side(given, named, path, "source" if source else "target")
+            named = [given if x == found else x for x in named]
+    return named
 
 
 def _column_notes(
@@ -329,7 +339,7 @@ def _column_notes(
         if isinstance(table, Table):
             by = "the header says"
             if not table.has_header:
-                pair = next(iter(read_lines(table.path))).split("\t")
+                _, pair = next(table_rows(table.path))
                 shown = (x if len(x) <= 40 else f"{x[:40]} ..." for x in pair)
                 by = f"there is no header; line 1 is a pair: {' | '.join(shown)}"
             said.append(
@@ -364,7 +374,15 @@ def language_of(path: Path) -> str:
 def _stem_and_language(path: Path) -> tuple[str, str]:
     """The parts of a name: `train.pt_BR.txt.gz` is "train" and "pt-BR"."""
     short = re.sub(r"(?i)(\.txt)?(\.gz)?$", "", path.name)
-    return Path(short).stem, standard_code(Path(short).suffix[1:])
+    stem, ending = Path(short).stem, Path(short).suffix[1:].lower()
+    if ending in _BOTH:
+        return re.sub(_PART, "", stem) if _is_part(path) else stem, ending
+    return stem, standard_code(ending)
+
+
+def _is_part(path: Path) -> bool:
+    """Whether it is one of several files of Parquet that are one."""
+    return path.suffix == ".parquet" and bool(re.search(_PART, path.stem))
 
 
 def _split_of(stem: str) -> str | None:
