@@ -132,7 +132,7 @@ def refused(capsys, argv, work):
 MISTAKES = r"""
 | A command is needed: train, translate
 trian | no command trian. Did you mean train\?
-frobnicate | no command frobnicate. There are train, translate
+frobnicate | no command frobnicate. There are train, check, translate
 train | DATA is missing: .*keras-luong train my/corpus --source fr
 train --lerning_rate 3 | --lerning_rate. Did you mean --learning_rate\?
 train --run_dir x --epochs 1.5 | --epochs must be a whole number.*1.5
@@ -150,7 +150,8 @@ translate RUN g.fr | Nothing takes g.fr: did you mean --input g.fr\?
 translate x --length_penalty 1 --average 1 | At most one of --length_penalty, --average
 translate x --average nan | --average must be finite and not negative.*nan
 translate x --n_best 0 | --n_best must be at least 1. Received: 0
-translate x --input a.parquet | Parquet needs --engine ray. Received: a.parquet
+translate x --output a.parquet | Parquet needs --engine ray. Received: a.parquet
+translate x --input a.tmx --column b | --column is of a .csv, .*Received: a.tmx
 evaluate --test a b | RUN_DIR is missing: give a run, or --hypotheses
 evaluate x a b | did you mean --test a b\?
 evaluate x --test a | --test needs 2 values, and has a: see
@@ -169,7 +170,7 @@ translate no/run | There is no run directory at no/run. keras-luong train makes 
 translate rum | There is no run directory at rum. Did you mean run\?
 translate folder | folder is no run directory, as it has no run.json
 translate run --input no/file | There is no file no/file
-translate run --input folder | folder is a directory, and not a file
+translate run --input model | model is a directory, and not a file
 translate run --terms no/file | There is no file no/file
 translate run --terms png | png is no text
 translate run --output run | --output must be a file to write. Received a directory

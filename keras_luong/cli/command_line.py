@@ -39,6 +39,7 @@ from keras_luong.version import __version__
 #: Each is a module of `keras_luong.cli`, with its options and its function `run`.
 COMMANDS = (
     "train",
+    "check",
     "translate",
     "evaluate",
     "score",

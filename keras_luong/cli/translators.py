@@ -28,14 +28,15 @@ from keras_luong.decoding.shortlist import Shortlist
 from keras_luong.evaluation.scores import check_tokenize
 from keras_luong.runs.load_save import load_ensemble
 from keras_luong.runs.ray_engine import Pool
-from keras_luong.runs.run import file_digest, read_record
+from keras_luong.runs.run import RunDirectory, file_digest, read_record
 from keras_luong.runs.shards import run_digest
 from keras_luong.runs.start import training_corpus
 from keras_luong.runs.synthetic import pooled
 from keras_luong.special_ids import UNK_ID
 from keras_luong.text.corpora import load_corpus
 from keras_luong.text.corpus import Corpus, fingerprint
-from keras_luong.text.survey import language_doubts
+from keras_luong.text.held_out import HeldOut
+from keras_luong.text.language_guess import language_doubts
 from keras_luong.text.tags import tags_of
 from keras_luong.text.tokenizer import as_str
 from keras_luong.translation.translator import Translator
@@ -146,12 +147,15 @@ def corpus_of(options: CorpusOptions, run_dir: Any, with_tag: bool = True) -> Co
             f"{run_dir} names {chosen['data']!r} as its data, which is not there; a "
             f"command that has --data takes its new place. {error}"
         ) from error
+    held_out = RunDirectory(run_dir).held_out
+    if isinstance(corpus, HeldOut) and held_out.exists():
+        corpus.load(held_out)  # what the run was validated by
     tagged = training_corpus({**chosen, "tag": settings.get("tag")}, corpus)
     # In the other direction it is another text, as it was asked for.
     is_same = all(chosen[name] == settings.get(name) for name in ("source", "target"))
     before = (record.get("corpus") or {}).get("validation", {}).get("digest")
-    if is_same and before and "validation" in corpus.splits:
-        if fingerprint(tagged, "validation").digest != before:
+    if is_same and before and "validation" in corpus.splits and not held_out.exists():
+        if fingerprint(corpus, "validation").digest != before:
             warnings.warn(
                 f"the validation text of {corpus.name} is another one than when "
                 f"{run_dir} was trained, and it may have been trained on some of it: "
